@@ -153,7 +153,7 @@ def test_new_memberships_redo_the_quantification_alone(
     with caplog.at_level("INFO", "xnq_dist"):
         night(out, new, SETTINGS, client)
     assert redone(run, before) == {"quantify"}
-    assert "memberships: 150 as before, but not the same" in caplog.text
+    assert "memberships: 150 as before, but with other values" in caplog.text
     assert "memberships: 1 community is new" in caplog.text
     fresh = night(tmp_path / "fresh", new, SETTINGS, client)
     assert answers(fresh) == answers(run)
@@ -194,15 +194,15 @@ def test_other_edges_or_features_redo_everything(
     out, sources = tmp_path / "run", members_of(graph)
     before = attempts(run)
     edges, nodes = pq.read_table(sources.edges), pq.read_table(sources.nodes)
-    words = "edges: 500 as before, but not the same"
+    words = "edges: 500 as before, but with other values"
     if what == "edges":
         edges = edges[:-1]
         words = f"edges: {len(edges):,} instead of {len(edges) + 1:,}"
     elif what == "weights":
-        words = f"edges: {len(edges):,} as before, but not the same"
+        words = f"edges: {len(edges):,} as before, but with other values"
         edges = edges.append_column("weight", pa.array(np.full(len(edges), 0.5)))
     else:
-        words = "features: 150 as before, but not the same"
+        words = "features: 150 as before, but with other values"
         flat = nodes["features"].combine_chunks().flatten().to_numpy().copy()
         flat[3] += 1
         at = nodes.schema.get_field_index("features")
@@ -275,7 +275,7 @@ def test_labels_at_fault_are_refused_and_the_stages_stay(graph, run):
     before = attempts(run)
     lone = relabelled(graph, np.where(graph.labels >= 0, 1, -1))
     with (
-        pytest.raises(InputError, match="the class 1 alone"),
+        pytest.raises(InputError, match="holds a single class, 1"),
         pipeline.open_run(run.uri, lone) as held,
     ):
         pipeline.prepare(held, lone, SETTINGS)
@@ -302,7 +302,7 @@ def test_other_nodes_are_another_graph(tmp_path, graph, run):
     table = pq.read_table(sources.nodes)
     ids = pa.array([*range(149), 999])
     pq.write_table(table.set_column(0, "node_id", ids), sources.nodes)
-    words = r"another graph, of 150 nodes, .* has 150 nodes that are not the same"
+    words = r"another graph with 150 nodes; .* has 150 nodes, not the same"
     with (
         pytest.raises(RunDirectoryError, match=words),
         pipeline.open_run(str(out), sources) as held,
@@ -357,7 +357,7 @@ def test_a_damaged_record_of_the_run_is_written_again(
     path.write_bytes(b"")
     other = write_graph(tmp_path / "other", nodes=120, edges=300)
     with (
-        pytest.raises(RunDirectoryError, match="another graph, of 150 nodes"),
+        pytest.raises(RunDirectoryError, match="another graph with 150 nodes"),
         pipeline.open_run(str(out), other.sources) as held,
     ):
         pipeline.prepare(held, other.sources, SETTINGS)

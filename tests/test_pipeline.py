@@ -249,7 +249,7 @@ def test_another_graphs_directory_needs_overwrite(tmp_path, client):
     out = tmp_path / "run"
     whole_line(out, one.sources, small_settings(), client)
     with (
-        pytest.raises(RunDirectoryError, match=r"another graph, of 600 nodes.*--over"),
+        pytest.raises(RunDirectoryError, match=r"another graph with 600 nodes.*--over"),
         pipeline.open_run(str(out), two.sources) as run,
     ):
         xnq_dist.prepare(run, two.sources, small_settings())
@@ -313,7 +313,7 @@ def test_estimate_bounds_the_measured_run(tmp_path, small_graph, client):
 
 def test_summary_of_an_incomplete_run_is_refused(tmp_path):
     run = RunDirectory(tmp_path)
-    with pytest.raises(StageError, match="not a whole run"):
+    with pytest.raises(StageError, match="not a complete run"):
         summary(run)
 
 
@@ -379,7 +379,7 @@ def test_only_what_was_published_is_replaced_or_removed(
 def test_sources_are_checked_before_anything_runs(small_graph):
     from xnq_dist.core.errors import InputError, SettingsError
 
-    with pytest.raises(SettingsError, match="no memberships table is named"):
+    with pytest.raises(SettingsError, match="needs a memberships table"):
         pipeline.check_sources(small_graph.sources, small_settings("communities=given"))
     with pytest.raises(InputError, match="no column 'town'"):
         pipeline.check_sources(
@@ -499,13 +499,13 @@ def test_only_workers_of_our_own_are_started_ahead(
     monkeypatch.setattr(cluster, "open_cluster", opened)
     theirs = small_settings(*(f"cluster.{k}={v}" for k, v in tls_settings.items()))
     plan = make_plan(small_graph.sources, theirs)
-    with jobs.cluster_meanwhile(plan, theirs) as wanted:
+    with jobs.cluster_in_background(plan, theirs) as wanted:
         assert asked == []  # theirs may not be there yet, and nothing is gained
         with wanted() as address:
             assert address == "tcp://127.0.0.1:1"
     assert asked == ["address"]
     own = small_settings()
-    with jobs.cluster_meanwhile(make_plan(small_graph.sources, own), own):
+    with jobs.cluster_in_background(make_plan(small_graph.sources, own), own):
         pass  # nobody asks for it
     assert asked == ["address", "local"]
 
@@ -523,7 +523,7 @@ def test_workers_leave_the_client_what_ingest_takes(small_graph, monkeypatch):
     settings = small_settings()
     monkeypatch.setattr(cluster, "free_memory", lambda: free)
     plan = make_plan(small_graph.sources, settings)
-    with jobs.cluster_meanwhile(plan, settings):
+    with jobs.cluster_in_background(plan, settings):
         pass
     planned = plan.planned
     assert planned.worker_limit == int(0.9 * (free - planned.client_memory)) // 2

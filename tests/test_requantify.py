@@ -168,7 +168,7 @@ def test_a_second_call_reuses_every_stage(tmp_path, graph, run, client):
 
 def test_settings_of_other_embeddings_are_refused(tmp_path, graph, run, client):
     for override in ("reservoir.dim=99", "seed=9", "input.directed=false"):
-        with pytest.raises(SettingsError, match="leave such settings out"):
+        with pytest.raises(SettingsError, match="leave these settings out"):
             requantify(client, run, tmp_path / "b", overrides=[override])
     made = requantify(client, run, tmp_path / "b", overrides=["readout.C=0.1"])
     assert redone(made, attempts(run)) == {"readout", "posteriors", "quantify"}
@@ -227,10 +227,10 @@ def test_directories_that_cannot_serve_are_refused(tmp_path, graph, run, client)
     sources = members_of(graph)
     other = write_graph(tmp_path / "o", nodes=120, edges=300)
     theirs = night(tmp_path / "theirs", other.sources, SETTINGS, client)
-    with pytest.raises(RunDirectoryError, match="another graph, of 120 nodes"):
+    with pytest.raises(RunDirectoryError, match="another graph with 120 nodes"):
         requantify(client, run, Path(theirs.uri))
     (tmp_path / "run" / "embeddings" / "_manifest.json").unlink()
-    with pytest.raises(StageError, match="no whole stage 'embeddings'"):
+    with pytest.raises(StageError, match="no complete stage 'embeddings'"):
         requantify(client, run, tmp_path / "b")
     detected = night(
         tmp_path / "d", graph.sources, small_settings("communities=leiden"), client
@@ -260,7 +260,7 @@ def test_a_base_that_changes_meanwhile_is_noticed(
         return copied
 
     monkeypatch.setattr(module, "_take_stage", changes)
-    with pytest.raises(RunDirectoryError, match="run again when no other run is at"):
+    with pytest.raises(RunDirectoryError, match="run again when no other run uses"):
         requantify(client, run, tmp_path / "b")
     monkeypatch.undo()
     assert prevalence(
@@ -277,7 +277,7 @@ def test_column_of_the_node_table_needs_that_table(tmp_path, graph, client):
     assert prevalence(made)
     nodes = Path(graph.sources.nodes)
     nodes.rename(nodes.with_name("gone.parquet"))
-    with pytest.raises(InputError, match="is not there"):
+    with pytest.raises(InputError, match="does not exist"):
         requantify(client, run, tmp_path / "b", overrides=["quantifier=cc"])
     assert Sources(str(nodes), graph.sources.edges) == graph.sources
 
@@ -296,11 +296,11 @@ def test_damage_in_the_base_is_repaired_or_named(tmp_path, graph, run, client):
     made = requantify(client, run, tmp_path / "other")
     assert prevalence(made) == expected
     flip("embeddings")
-    with pytest.raises(RunDirectoryError, match=r"xnq-dist run on .* repairs it"):
+    with pytest.raises(RunDirectoryError, match=r"repair it with xnq-dist run on"):
         requantify(client, run, tmp_path / "third")
     # In the same directory the file is quarantined and the readout computed again.
     (labels,) = [label_table(tmp_path, other_labels(graph))]
-    with pytest.raises(StageError, match="no whole stage 'embeddings'"):
+    with pytest.raises(StageError, match="no complete stage 'embeddings'"):
         requantify(client, run, labels=labels)
 
 

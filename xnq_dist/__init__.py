@@ -1,11 +1,11 @@
 """Class prevalence of every community of a very large graph, on Dask.
 
-The stages as functions on a run directory: `prepare`, `embed`, `fit_readout`,
+Each stage is a function on a run directory: `prepare`, `embed`, `fit_readout`,
 `quantify_communities`, `publish` (the names `quantify` and `report` belong to
-subpackages). `run_stages` does those that are due and repairs what is damaged;
+subpackages). `run_stages` does the stages that are due and repairs damaged files;
 `requantify` takes new labels or memberships; `read_published` reads the results.
-`Sources` names the tables, `load_settings` makes settings, `open_cluster` and `connect`
-give the workers.
+`Sources` names the tables, `load_settings` makes the settings, `open_cluster` and
+`connect` provide the workers.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _ELSEWHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    # The stages import Dask, numba and scikit-learn: only when they are used.
+    # The stages import Dask, Numba and scikit-learn: import them on first use only.
     if name not in __all__:
         raise AttributeError(f"module 'xnq_dist' has no attribute {name!r}")
     return getattr(import_module(_ELSEWHERE.get(name, "xnq_dist.pipeline")), name)

@@ -1,3 +1,3 @@
-"""The version, where every module may read it."""
+"""The version of the package; every module may import it."""
 
 __version__ = "0.2.0"

@@ -1,7 +1,7 @@
-"""What of a run is still to be done, by its tables and what its stages were made of.
+"""Which stages of a run are due, from its tables and the inputs its stages recorded.
 
-Nothing heavy is imported and no process is started: a run of which nothing changed
-ends with the answer of this module.
+The module imports no heavy library and starts no process: a run in which nothing
+changed needs nothing else.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from xnq_dist.graph.tables import Sources
 
 __all__ = [
     "ON_WORKERS",
-    "answers_due",
     "as_recorded",
+    "due_after_embeddings",
     "due_stages",
     "nothing_changed",
-    "released_in_vain",
+    "require_embeddings",
     "summary",
 ]
 
@@ -56,15 +56,16 @@ ON_WORKERS = frozenset({"select", "embeddings", "readout", "posteriors", "quanti
 ALL = ("graph", "labels", "embeddings", "readout", "posteriors", "quantify")
 PUBLISHED = "published"
 
-Found = Mapping[str, Manifest]
+Stages = Mapping[str, Manifest]
+"""Manifests of the stages that exist, by name."""
 
 
 def nothing_changed(
     out: str, sources: Sources, settings: Settings
 ) -> dict[str, Any] | None:
-    """The summary of a run that is whole, published and made from just these tables.
+    """The summary of a run that is complete and published from exactly these tables.
 
-    None when something is to be done, or the run directory is not there.
+    None when a stage is due, or the run directory does not exist.
 
     Raises
     ------
@@ -78,7 +79,7 @@ def nothing_changed(
                 return None
             current = Published(run).current()
     except DamagedError:
-        return None  # a run mends it
+        return None  # a run repairs it
     if current is None:
         return None
     created = current.manifest.created
@@ -89,129 +90,129 @@ def nothing_changed(
 def due_stages(
     run: RunDirectory, sources: Sources, settings: Settings
 ) -> tuple[str, ...]:
-    """Stages that are to be done, in order, ``published`` last; empty for none.
+    """Stages that are due, in order, ``published`` last; empty if there are none.
 
-    Tables are read where their digests are not kept. A stage is named, too, when it
-    may have to be done again for what an earlier one will find.
+    Tables without a stored digest are read. The result includes stages that may become
+    due, depending on the result of an earlier one.
 
     Raises
     ------
     InputError, SettingsError
         For tables or settings that cannot be used.
     """
-    found = _stages(run)
-    graph = found.get("graph")
+    stages = _stages(run)
+    graph = stages.get("graph")
     if graph is None:
         return (*ALL, PUBLISHED)
     tables = read_contents(run.folder, sources, settings)
     partitions = int(graph.facts["partitions"])
     if settings.partitions != "auto":
         partitions = min(settings.partitions, int(tables["nodes"]["rows"]))
-    if not _is(graph, graph_inputs(tables, settings, partitions)):
+    if not _made_from(graph, graph_inputs(tables, settings, partitions)):
         return (*ALL, PUBLISHED)
     due = set()
-    labels = found.get("labels")
-    if not _is(labels, labels_inputs(graph, tables)):
+    labels = stages.get("labels")
+    if not _made_from(labels, labels_inputs(graph, tables)):
         due |= {"labels"}
-    due |= _embedding_due(found, settings, bool(due))
-    due |= _answers_due(run, found, sources, settings, due)
-    return _with_published(run, found, settings, due)
+    due |= _embedding_due(stages, settings, bool(due))
+    due |= _readout_to_quantify_due(run, stages, sources, settings, due)
+    return _with_published(run, stages, settings, due)
 
 
-def answers_due(
+def due_after_embeddings(
     run: RunDirectory, sources: Sources, settings: Settings
 ) -> tuple[str, ...]:
-    """Stages to be done from the readout on, for embeddings and labels as they are.
+    """Stages due from ``readout`` on, for the existing embeddings and labels.
 
     Raises
     ------
     StageError
         When the embeddings are needed and were not kept.
     """
-    found = _stages(run)
-    due = _answers_due(run, found, sources, settings, set())
+    stages = _stages(run)
+    due = _readout_to_quantify_due(run, stages, sources, settings, set())
     if "readout" in due or "posteriors" in due:
-        released_in_vain(run)
-    return _with_published(run, found, settings, due)
+        require_embeddings(run)
+    return _with_published(run, stages, settings, due)
 
 
-def released_in_vain(run: RunDirectory) -> None:
-    """Refuse to go on without embeddings.
+def require_embeddings(run: RunDirectory) -> None:
+    """Check that the files of the stage ``embeddings`` exist.
 
     Raises
     ------
     StageError
-        When the files of the stage ``embeddings`` were removed after use.
+        When they were removed after use.
     """
     embeddings = run.stage("embeddings").manifest()
     if embeddings is None or embeddings.facts.get("released"):
         raise StageError(
             f"the embeddings of {run.uri} were not kept (embeddings.write = false): "
-            "use xnq-dist run, which makes them again"
+            "use xnq-dist run, which computes them again"
         )
 
 
 def _stages(run: RunDirectory) -> dict[str, Manifest]:
-    found = {name: run.stage(name).manifest() for name in STAGES}
-    return {name: there for name, there in found.items() if there is not None}
+    manifests = ((name, run.stage(name).manifest()) for name in STAGES)
+    return {name: manifest for name, manifest in manifests if manifest is not None}
 
 
 def _with_published(
-    run: RunDirectory, found: Found, settings: Settings, due: set[str]
+    run: RunDirectory, stages: Stages, settings: Settings, due: set[str]
 ) -> tuple[str, ...]:
-    """The stages in order, and ``published`` unless nothing is to be done."""
-    if not due and _is_published(run, published_inputs(found, settings)):
+    """The due stages in order, then ``published`` unless the results are current."""
+    if not due and _is_published(run, published_inputs(stages, settings)):
         return ()
     return (*(name for name in STAGES if name in due), PUBLISHED)
 
 
-def _is(found: Manifest | None, inputs: Mapping[str, Any]) -> bool:
-    return found is not None and found.fingerprint == fingerprint(inputs)
+def _made_from(manifest: Manifest | None, inputs: Mapping[str, Any]) -> bool:
+    return manifest is not None and manifest.fingerprint == fingerprint(inputs)
 
 
 def _is_published(run: RunDirectory, inputs: Mapping[str, Any]) -> bool:
-    """Whether these results are published, every byte at every path.
+    """Whether these results are published undamaged, each file at its path.
 
-    And whether their page names all that was set aside.
+    The report page must also list every entry that was set aside.
     """
     published = Published(run)
     current = published.current()
-    if current is None or not _is(current.manifest, inputs):
+    if current is None or not _made_from(current.manifest, inputs):
         return False
     named = current.manifest.facts.get("set_aside") or ()
     unnamed = {name for name, _ in entries(run)} - set(named)
     return not (unnamed or current.stage.damages() or published.misplaced())
 
 
-def as_recorded(settings: Settings, found: Manifest) -> Settings:
-    """The settings with the backend that a stage was made by, where any will do."""
+def as_recorded(settings: Settings, stage: Manifest) -> Settings:
+    """The settings; ``backend = auto`` becomes the backend that made the stage."""
     if settings.backend != "auto":
         return settings
-    backend = "gpu" if "backend" in found.inputs else "cpu"
+    backend = "gpu" if "backend" in stage.inputs else "cpu"
     return settings.model_copy(update={"backend": backend})
 
 
-def _embedding_due(found: Found, settings: Settings, relabelled: bool) -> set[str]:
-    """Of ``select`` and ``embeddings``, those that are due or may be."""
-    graph, labels, chosen = found["graph"], found.get("labels"), found.get("select")
-    embeddings = found.get("embeddings")
+def _embedding_due(stages: Stages, settings: Settings, relabelled: bool) -> set[str]:
+    """Those of ``select`` and ``embeddings`` that are due or may become due."""
+    graph, labels, chosen = stages["graph"], stages.get("labels"), stages.get("select")
+    embeddings = stages.get("embeddings")
     scales = set_scales(settings)
     if selects_scales(settings):
         if relabelled or labels is None or chosen is None:
             return {"select", "embeddings"}
-        own = as_recorded(settings, chosen)
-        if not _is(chosen, select_inputs(graph, labels, own)):
+        recorded = as_recorded(settings, chosen)
+        if not _made_from(chosen, select_inputs(graph, labels, recorded)):
             return {"select", "embeddings"}
         recurrent = chosen.facts["recurrent_scale"]
         if isinstance(recurrent, list):
             recurrent = tuple(recurrent)
         scales = recurrent, chosen.facts["input_scale"]
     elif chosen is not None:
-        return {"select", "embeddings"}  # of earlier settings: to be removed
+        return {"select", "embeddings"}  # made by earlier settings: to be removed
     if embeddings is None:
         return {"embeddings"}
-    own = as_recorded(settings, embeddings)
-    if not _is(embeddings, embeddings_inputs(graph, own, *scales)):
+    recorded = as_recorded(settings, embeddings)
+    if not _made_from(embeddings, embeddings_inputs(graph, recorded, *scales)):
         return {"embeddings"}
     released = bool(embeddings.facts.get("released"))
     if released and (settings.embeddings.write or relabelled):
@@ -219,23 +220,23 @@ def _embedding_due(found: Found, settings: Settings, relabelled: bool) -> set[st
     return set()
 
 
-def _answers_due(
+def _readout_to_quantify_due(
     run: RunDirectory,
-    found: Found,
+    stages: Stages,
     sources: Sources,
     settings: Settings,
     before: set[str],
 ) -> set[str]:
-    """Of ``readout``, ``posteriors`` and ``quantify``, those that are due."""
-    graph, labels = found["graph"], found.get("labels")
-    embeddings, readout = found.get("embeddings"), found.get("readout")
-    posteriors, quantify = found.get("posteriors"), found.get("quantify")
+    """Those of ``readout``, ``posteriors`` and ``quantify`` that are due."""
+    graph, labels = stages["graph"], stages.get("labels")
+    embeddings, readout = stages.get("embeddings"), stages.get("readout")
+    posteriors, quantify = stages.get("posteriors"), stages.get("quantify")
     if before or labels is None or embeddings is None or readout is None:
         return {"readout", "posteriors", "quantify"}
-    own = as_recorded(settings, readout)
-    if not _is(readout, readout_inputs(graph, embeddings, labels, own)):
+    recorded = as_recorded(settings, readout)
+    if not _made_from(readout, readout_inputs(graph, embeddings, labels, recorded)):
         due = {"readout", "posteriors", "quantify"}
-    elif posteriors is None or not _is(posteriors, posteriors_inputs(readout)):
+    elif posteriors is None or not _made_from(posteriors, posteriors_inputs(readout)):
         due = {"posteriors", "quantify"}
     elif quantify is None:
         return {"quantify"}
@@ -255,17 +256,17 @@ def _answers_due(
             from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
 
             inputs["seed_runs"] = check_seed_runs(others, run.uri, graph, inputs)
-        return set() if _is(quantify, inputs) else {"quantify"}
+        return set() if _made_from(quantify, inputs) else {"quantify"}
     if embeddings.facts.get("released"):
-        due |= {"embeddings"}  # they are needed once more
+        due |= {"embeddings"}  # the readout or the posteriors need them again
     return due
 
 
 def _leiden_engine(settings: Settings) -> str:
-    """As `groups.leiden.engine_of`, which takes long to import."""
-    wanted = settings.leiden.engine
-    if wanted == "igraph" or (
-        wanted == "auto" and not CLUSTERS.record_of(settings.cluster.kind).gpu
+    """Same result as `groups.leiden.engine_of`, whose import is slow."""
+    requested = settings.leiden.engine
+    if requested == "igraph" or (
+        requested == "auto" and not CLUSTERS.record_of(settings.cluster.kind).gpu
     ):
         return "igraph"
     from xnq_dist.groups.leiden import engine_of
@@ -274,11 +275,11 @@ def _leiden_engine(settings: Settings) -> str:
 
 
 def summary(run: RunDirectory) -> dict[str, Any]:
-    """Where the results of a whole run are, and their size."""
+    """Paths of the results of a complete run, and counts."""
     graph = run.stage("graph").manifest()
-    found = run.stage("quantify").manifest()
-    if graph is None or found is None:
-        raise StageError(f"{run.uri} is not a whole run: run it again to resume")
+    quantify = run.stage("quantify").manifest()
+    if graph is None or quantify is None:
+        raise StageError(f"{run.uri} is not a complete run: run it again to resume")
     more = {
         name: run.folder.uri_of(f"{name}.parquet")
         for name in ("anomalies", "changes")
@@ -289,7 +290,7 @@ def summary(run: RunDirectory) -> dict[str, Any]:
         "run_id": Published(run).pointer().get("run_id"),
         "nodes": graph.facts["n_nodes"],
         "edges": graph.facts["n_edges"],
-        "communities": found.facts["n_communities"],
+        "communities": quantify.facts["n_communities"],
         "prevalence": run.folder.uri_of("prevalence.parquet"),
         "report": run.folder.uri_of("report.html"),
         **more,

@@ -1,4 +1,4 @@
-"""Complete jobs: the stages that are due, in their order, with workers if needed."""
+"""Complete jobs: all due stages in their order, with workers if a stage needs them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Manifest, RunDirectory, repaired, setting_aside
-from xnq_dist.due import ON_WORKERS, answers_due, due_stages, summary
+from xnq_dist.due import ON_WORKERS, due_after_embeddings, due_stages, summary
 from xnq_dist.graph.tables import Sources
 from xnq_dist.pipeline import (
     check_sources,
@@ -41,17 +41,17 @@ T = TypeVar("T")
 Connect = Callable[[], AbstractContextManager["Client"]]
 """Opens a client of the workers."""
 Workers = Callable[[], AbstractContextManager[Connect]]
-"""Starts or finds the workers, for as long as the block lasts."""
+"""Starts or finds the workers, which stay until the block ends."""
 
 PRELOAD = "xnq_dist.preload"
-"""What workers of our own import before they join."""
+"""Module that workers of a local cluster import before they join."""
 
 
 class Do(Protocol):
-    """Does a stage: calls the work with a progress, and returns what it returns."""
+    """Runs the work of a stage, such as in a Prefect task."""
 
     def __call__(self, stage: str, work: Callable[[Progress], T]) -> T:
-        """Do it, under this name."""
+        """Call `work` with a progress, under the name `stage`; return its result."""
 
 
 def run_all(
@@ -61,17 +61,18 @@ def run_all(
     overwrite: bool = False,
     do: Do | None = None,
 ) -> dict[str, Any]:
-    """All stages in their order, in this process.
+    """Do all stages that are due, in order, in this process.
 
     Parameters
     ----------
     do
-        Does each stage, such as in a Prefect task; None: plainly, without progress.
+        Runs each stage, such as in a Prefect task; None: called directly, without
+        progress.
 
     Returns
     -------
     dict
-        As `summary`, with ``stages`` (what each wrote) and ``seconds``.
+        As `summary`, with ``stages`` (files, bytes and rows of each) and ``seconds``.
     """
     do = do or _plainly
     began = time.perf_counter()
@@ -80,7 +81,7 @@ def run_all(
         plan = None
         if needs_workers(run, sources, settings):
             plan = plan_run(run, sources, settings)
-        with cluster_meanwhile(plan, settings) as opened:
+        with cluster_in_background(plan, settings) as opened:
             workers = partial(_connected, opened, settings)
             work = partial(_do_what_is_due, run, sources, settings, workers, do, plan)
             stages = repaired(work)
@@ -97,7 +98,7 @@ def run_stages(
 ) -> dict[str, Any]:
     """Do all stages of an open run that are due, on the workers of a client.
 
-    Damage is set aside and what was lost is made again.
+    Damaged files are set aside and made again.
 
     Returns
     -------
@@ -107,7 +108,7 @@ def run_stages(
     Raises
     ------
     XnqError
-        As the stages raise it; for damaged files only if repairs fail repeatedly.
+        Raised by a stage; for damaged files only if repairs fail repeatedly.
     """
     do = partial(_plainly, progress=progress)
     repaired(partial(_do_what_is_due, run, sources, settings, _given(client), do))
@@ -122,19 +123,19 @@ def _do_what_is_due(
     do: Do,
     plan: Plan | None = None,
 ) -> dict[str, Any]:
-    """Do the stages that are due, with workers only where one needs them.
+    """Do the due stages; start workers only for those that need them.
 
-    What each wrote, by its name.
+    Returns files, bytes and rows of each stage, by its name.
     """
     stages: dict[str, Any] = {}
     if not due_stages(run, sources, settings):
         return stages
     made = do("graph", lambda p: _written(prepare(run, sources, settings, p, plan)))
     due = set(due_stages(run, sources, settings))
-    return {"graph": made, **_answer(run, sources, settings, due, workers, do)}
+    return {"graph": made, **_do_after_labels(run, sources, settings, due, workers, do)}
 
 
-def _answer(
+def _do_after_labels(
     run: RunDirectory,
     sources: Sources,
     settings: Settings,
@@ -142,7 +143,7 @@ def _answer(
     workers: Workers,
     do: Do,
 ) -> dict[str, Any]:
-    """Those of the stages after ``graph`` and ``labels`` that are due."""
+    """Do the due stages after ``graph`` and ``labels``."""
     stages: dict[str, Any] = {}
     if due & ON_WORKERS:
         with workers() as connect:
@@ -197,7 +198,7 @@ def _plainly(
 
 
 def _written(manifest: Manifest) -> dict[str, Any]:
-    """Where a stage is and how large, never arrays."""
+    """Path and size of a stage, small enough for a task's result."""
     return {
         "stage": manifest.stage,
         "attempt": manifest.attempt,
@@ -211,87 +212,88 @@ def _written(manifest: Manifest) -> dict[str, Any]:
 def requantify(
     request: Request, client: Client, progress: Progress = silent
 ) -> RunDirectory:
-    """New labels or memberships on the embeddings of a run; nothing is embedded.
+    """Estimate with new labels or memberships from the embeddings of a run.
 
     Parameters
     ----------
     request
-        Of `Request.of`: the run, the tables that are new, and where results go.
+        From `Request.of`: the run, the new tables, and where the results go.
     client
-        A Dask client; its workers do the work.
+        A Dask client of the workers to use.
 
     Returns
     -------
     RunDirectory
-        With published results.
+        The directory with the published results.
 
     Raises
     ------
     RunDirectoryError, StageError, SettingsError, InputError
-        Each in one sentence.
+        When the run, its embeddings, the settings or a table cannot be used.
     """
     with open_run(request.out, request.sources, labels=request.labels) as run:
         do = partial(_plainly, progress=progress)
-        repaired(partial(_quantify_anew, run, request, _given(client), do))
+        repaired(partial(_estimate_again, run, request, _given(client), do))
     return run
 
 
 def requantify_all(request: Request, do: Do | None = None) -> dict[str, Any]:
-    """`requantify` on workers that the settings name; as `run_all` otherwise."""
+    """`requantify` on the workers of the settings; `do` and result as in `run_all`."""
     began = time.perf_counter()
     settings = request.settings
     with open_run(request.out, request.sources, labels=request.labels) as run:
         opened = partial(cluster.open_cluster, settings.cluster)
         workers = partial(_connected, opened, settings)
         stages = repaired(
-            partial(_quantify_anew, run, request, workers, do or _plainly)
+            partial(_estimate_again, run, request, workers, do or _plainly)
         )
         seconds = round(time.perf_counter() - began, 1)
         return {**summary(run), "stages": stages, "seconds": seconds}
 
 
-def _quantify_anew(
+def _estimate_again(
     run: RunDirectory, request: Request, workers: Workers, do: Do
 ) -> dict[str, Any]:
     sources, settings = request.sources, request.settings
     with setting_aside(run):
         take_over(run, request)
         made = do("labels", lambda p: _written(relabel(run, request, p)))
-    due = set(answers_due(run, sources, settings))
-    return {"labels": made, **_answer(run, sources, settings, due, workers, do)}
+    due = set(due_after_embeddings(run, sources, settings))
+    later = _do_after_labels(run, sources, settings, due, workers, do)
+    return {"labels": made, **later}
 
 
 @contextmanager
-def cluster_meanwhile(
+def cluster_in_background(
     plan: Plan | None, settings: Settings
 ) -> Iterator[Opener[Connection]]:
-    """Begin to start the local cluster; the block gets what waits for it.
+    """Start the local cluster in the background; yield the opener that waits for it.
 
-    Asked for once more, when damage has to be repaired, it is started again.
+    A second call of the opener, after a repair, starts the cluster again.
 
-    Worker processes take seconds to start and to import what the stages need: that
-    goes on beside `prepare`, which needs none of them, and stopping them beside
-    `publish`. A cluster that runs already is looked for when the connection is asked
-    for, and so is one on GPUs, which are `prepare`'s until then.
+    Worker processes take seconds to start and to import their libraries. They start
+    in parallel with `prepare`, which does not use them, and stop in parallel with
+    `publish`. The opener connects to a running cluster only when called. A GPU cluster
+    also starts only then, because `prepare` may use the GPUs itself.
 
     Parameters
     ----------
     plan
-        How large the workers are, and whether they start early. None: no stage needs
-        workers, and none are started before the address is asked for.
+        Size of the workers, and whether they start early. None: no stage needs
+        workers, and none start before the opener is called.
 
     Raises
     ------
     ClusterError
-        When the connection is asked for and there is none.
+        From the opener, when there is no connection.
     """
     sized = settings if plan is None else plan.resolved(settings)
     if plan is None or not plan.planned.starts_early:
         yield partial(cluster.open_cluster, sized.cluster)
         return
     make = partial(cluster.open_cluster, sized.cluster, PRELOAD)
-    # Here, not in the thread: where modules import each other, one of two threads that
-    # import them at once may find a half of one.
+    # Import before starting the thread: concurrent imports of modules with circular
+    # imports can expose a partially initialised module.
     import_module("distributed")
     with opened_in_background(make) as ahead:
         openers: Iterator[Opener[Connection]] = chain([ahead], repeat(make))

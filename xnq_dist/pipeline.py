@@ -1,4 +1,6 @@
-"""The line as functions on a run directory: what the flows call, usable without them.
+"""The pipeline stages as plain functions on a run directory.
+
+The flows and the command line call these; so can your own code.
 
 >>> import xnq_dist  # doctest: +SKIP
 >>> with xnq_dist.pipeline.open_run(out, sources) as run:  # doctest: +SKIP
@@ -36,9 +38,9 @@ from xnq_dist.core.store import (
     RunDirectory,
     clear,
     fingerprint,
-    mend,
     read_published,
     set_aside,
+    set_aside_damage,
     setting_aside,
 )
 from xnq_dist.graph.contents import read_contents
@@ -88,7 +90,7 @@ R = TypeVar("R")
 def _sets_aside(
     stage: Callable[Concatenate[RunDirectory, P], R],
 ) -> Callable[Concatenate[RunDirectory, P], R]:
-    """Set aside what a stage finds damaged; `repaired` does it again."""
+    """Set aside files that the stage finds damaged; `repaired` makes them again."""
 
     @wraps(stage)
     def guarded(run: RunDirectory, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -102,15 +104,15 @@ def _sets_aside(
 def open_run(
     out: str, sources: Sources, overwrite: bool = False, labels: str | None = None
 ) -> Iterator[RunDirectory]:
-    """Hold a run directory; made when it is not there.
+    """Lock a run directory, creating it if needed; a context manager.
 
     Raises
     ------
     InfrastructureError
-        When another run holds it, or its disk is full, read-only or failing.
+        When another run has locked it, or its disk is full, read-only or failing.
     RunDirectoryError
-        When it cannot be written or holds something else. Whether it
-        holds another graph shows when the tables are read: `prepare` refuses it.
+        When it cannot be written or is not a run directory. A directory with another
+        graph is refused by `prepare`, which reads the tables.
     """
     run = RunDirectory(out)
     with ExitStack() as held:
@@ -134,7 +136,7 @@ def _check_place(run: RunDirectory, tables: Iterable[str | None]) -> None:
 
 
 def _take(run: RunDirectory, overwrite: bool) -> None:
-    """Make a locked folder a run directory without damage or leftovers."""
+    """Make a locked folder a run directory; repair damage and remove leftovers."""
     folder = run.folder
     if not (folder.exists(RUN) or _holds_stages(run)):
         others = [
@@ -151,13 +153,13 @@ def _take(run: RunDirectory, overwrite: bool) -> None:
         _remove(run)
     else:
         _check_record(run)
-    mend(run)
+    set_aside_damage(run)
     clear(run)
     sweep_run(folder)
 
 
 def _remove(run: RunDirectory) -> None:
-    """Take a run away; whose graph it held is kept, to know whether it is another."""
+    """Delete a run's stages; the record keeps which graph they were made from."""
     try:
         before = RunRecord.read(run.folder)
     except (DamagedError, RunDirectoryError):
@@ -168,17 +170,12 @@ def _remove(run: RunDirectory) -> None:
 
 
 def _holds_stages(run: RunDirectory) -> bool:
-    """Whether there are stages or results of ours."""
-    ours = [*run.stages(), *Published(run).stages()]
-    return any(stage.manifest() for stage in ours)
+    """Whether the folder has a stage or published results."""
+    return any(s.manifest() for s in (*run.stages(), *Published(run).stages()))
 
 
 def _check_record(run: RunDirectory) -> None:
-    """Have a record that can be read.
-
-    One that is damaged, or missing next to stages or results of ours, is made anew
-    from what the stage ``graph`` was made of.
-    """
+    """Write the record again, from the inputs of ``graph``, if missing or damaged."""
     try:
         if RunRecord.read(run.folder) is not None:
             return
@@ -188,17 +185,17 @@ def _check_record(run: RunDirectory) -> None:
     RunRecord(nodes=graph.inputs.get("nodes") if graph else None).write(run.folder)
     if graph is not None:
         log.warning(
-            "%s was missing or damaged and is made anew", run.folder.uri_of(RUN)
+            "%s was missing or damaged and is written again", run.folder.uri_of(RUN)
         )
 
 
 @in_stage("graph")
 def plan_run(run: RunDirectory, sources: Sources, settings: Settings) -> Plan:
-    """The plan of a run, to be made once, at its head; `prepare` records it."""
+    """The plan of a run, made once at its start; `prepare` records it."""
     before = run.stage("graph").manifest()
-    # Another number of workers tonight is no reason to cut the graph anew.
-    cut = None if before is None else int(before.facts["partitions"])
-    return make_plan(sources, settings, partitions=cut)
+    # A change in the number of workers alone must not partition the graph again.
+    partitions = None if before is None else int(before.facts["partitions"])
+    return make_plan(sources, settings, partitions=partitions)
 
 
 @in_stage("graph")
@@ -215,8 +212,8 @@ def prepare(
     Parameters
     ----------
     plan
-        Of `plan_run`; None: it is made here. The run directory keeps it as
-        ``plan.json``, where the later stages read it.
+        From `plan_run`; None: made here. It is written to ``plan.json`` in the run
+        directory, where the later stages read it.
 
     Raises
     ------
@@ -225,9 +222,9 @@ def prepare(
     RunDirectoryError
         When the directory holds the graph of other nodes.
     SettingsError
-        When the run is to be compared with one of other classes.
+        When the run is to be compared with one that has other classes.
     DoesNotFitError
-        When the plan needs more than there is.
+        When the plan needs more memory or disk than is available.
     """
     from xnq_dist.graph import prepare as stage
     from xnq_dist.quantify.default.benchmarks import check_benchmark
@@ -245,11 +242,16 @@ def prepare(
         check_client_fits(planned)
         check_scratch_fits(planned, settings.scratch)
     if planned.worker_memory > planned.worker_limit and planned.partitions > 1:
-        log.warning("by the bound of a random cut a worker may not hold its part")
+        log.warning(
+            "a partition needs up to %s of a worker's memory and %s is available: set "
+            "more partitions if a stage stops for lack of memory",
+            human(planned.worker_memory),
+            human(planned.worker_limit),
+        )
     made = stage.prepare(run, sources, settings, planned.partitions, progress, tables)
     labels = run.stage("labels").manifest()
     classes = labels.facts["classes"] if labels else []
-    # Now that the classes are known, and before hours of work.
+    # Check again now that the classes are known, before the long stages.
     check_named(settings, run.uri, [str(name) for name in classes])
     check_seed_runs(settings.intervals.seed_runs, run.uri, made)
     check_benchmark(run, sources, settings)
@@ -259,7 +261,7 @@ def prepare(
 def _claim(
     run: RunDirectory, sources: Sources, settings: Settings, nodes: dict[str, Any]
 ) -> None:
-    """Note whose graph the directory holds, unless it is another's."""
+    """Record the graph that the directory holds; refuse a directory of another one."""
     record = RunRecord.read(run.folder) or RunRecord()
     record.belongs(nodes, run.uri)
     if record.replaces is not None and dict(record.replaces) != nodes:
@@ -284,7 +286,7 @@ def embed(
     Raises
     ------
     DoesNotFitError
-        When the partitioned graph needs more memory or disk than there is.
+        When the partitioned graph needs more memory or disk than is available.
     """
     settings = cluster.settle(client, settings)
     met = _met(run, settings, client, "embeddings")
@@ -296,9 +298,9 @@ def embed(
     before = run.stage("embeddings").manifest()
     released = before is not None and before.facts.get("released")
     if released and (
-        settings.embeddings.write or not _readout_is_whole(run, settings, before)
+        settings.embeddings.write or not _readout_is_current(run, settings, before)
     ):
-        # They are needed once more.
+        # The readout needs the embeddings again: compute them again.
         run.stage("embeddings").folder.delete_folder()
     made: Manifest = METHODS.module_of(settings.method).embed(
         run, settings, client, progress
@@ -316,8 +318,8 @@ def fit_readout(
 ) -> Manifest:
     """Stages ``readout`` and ``posteriors``.
 
-    Without ``embeddings.write`` the embeddings are removed once the posteriors are
-    whole; the stage's manifest stays and says so.
+    With ``embeddings.write = false`` the embeddings are removed once the posteriors
+    are complete; the stage's manifest stays and records the removal.
     """
     from xnq_dist.readout import stage
 
@@ -326,7 +328,7 @@ def fit_readout(
     embeddings = run.stage("embeddings").manifest()
     written = run.stage("posteriors").manifest()
     if embeddings is not None and embeddings.facts.get("released") and written:
-        return written  # `embed` has made sure that they are what is asked for
+        return written  # `embed` has checked that they match the settings
     written = stage.fit_readout(run, settings, client, progress)
     embeddings = run.stage("embeddings").manifest()
     if not settings.embeddings.write and embeddings is not None:
@@ -351,21 +353,21 @@ def quantify_communities(
     return stage.quantify(run, sources, settings, client, progress)
 
 
-AHEAD = {"posteriors": ("readout", "quantify"), "quantify": ("quantify",)}
-"""What is still to fit, by the stage that begins; of the first one, everything."""
+REMAINING = {"posteriors": ("readout", "quantify"), "quantify": ("quantify",)}
+"""Parts of the plan that must still fit when a stage starts; all for ``embeddings``."""
 
 
 def _met(
     run: RunDirectory, settings: Settings, client: Client, stage: str
 ) -> Figures | None:
-    """What a stage meets: the partitioned graph, on the workers there are.
+    """Needs of the partitioned graph on the connected workers; None without a graph.
 
-    The plan in the run directory has it from then on.
+    The plan in the run directory records them.
 
     Raises
     ------
     DoesNotFitError
-        When the stage is to be done and does not fit.
+        When the stage is due and does not fit.
     """
     graph = run.stage("graph").manifest()
     if graph is None:
@@ -387,8 +389,8 @@ def _met(
         plan.meets(met).write(run.folder)
     if run.stage(stage).manifest() is not None:
         return met
-    if stage in AHEAD:
-        check_fits(met.of(*AHEAD[stage]))
+    if stage in REMAINING:
+        check_fits(met.of(*REMAINING[stage]))
     else:
         out = run.folder.path() if run.folder.is_local else None
         check_fits(met, out, _bytes_in(out) if out else 0)
@@ -396,31 +398,29 @@ def _met(
 
 
 def _settled(settings: Settings, client: Client) -> Settings:
-    """The settings with the backend of all workers, in float32."""
-    wanted = settings.backend
-    found = wanted if wanted == "cpu" else cluster.settle_backend(client, wanted)
-    return settings.model_copy(update={"backend": found})
+    """The settings with the backend that all workers can use."""
+    backend = cluster.settle_backend(client, settings.backend)
+    return settings.model_copy(update={"backend": backend})
 
 
 @in_stage("publish")
 @_sets_aside
 def publish(run: RunDirectory, settings: Settings) -> None:
-    """Publish the tables, plots and page at the top of the run directory."""
+    """Publish tables, plots and the report page at the top of the run directory."""
     from xnq_dist.report import publish as stage
 
     stage.report(run, settings)
 
 
 def check_sources(sources: Sources, settings: Settings) -> None:
-    """Refuse what the tables' heads already show: missing files, columns, rows.
+    """Check the tables' headers: files, columns and rows must exist.
 
-    Earlier results that are named for comparison, and runs with other seeds, are
-    looked at as well.
+    Earlier results named for comparison, and runs with other seeds, are checked too.
 
     Raises
     ------
     InputError, SettingsError
-        Naming the table and what to do.
+        The message names the table and what to do.
     """
     from xnq_dist.graph.gpu_ingest import uses_cudf
     from xnq_dist.graph.head import table_size
@@ -462,22 +462,22 @@ def _bytes_in(folder: str) -> int:
     return sum(f.stat().st_size for f in Path(folder).rglob("*") if f.is_file())
 
 
-def _readout_is_whole(
+def _readout_is_current(
     run: RunDirectory, settings: Settings, embeddings: Manifest | None
 ) -> bool:
-    """Whether readout and posteriors are those of these embeddings and settings."""
+    """Whether readout and posteriors were made from these embeddings and settings."""
     names = ("graph", "labels", "readout", "posteriors")
     graph, labels, readout, posteriors = (run.stage(n).manifest() for n in names)
     if not (graph and embeddings and labels and readout and posteriors):
         return False
-    wanted = fingerprint(readout_inputs(graph, embeddings, labels, settings))
-    return readout.fingerprint == wanted and posteriors.fingerprint == fingerprint(
-        posteriors_inputs(readout)
-    )
+    inputs = readout_inputs(graph, embeddings, labels, settings)
+    return readout.fingerprint == fingerprint(
+        inputs
+    ) and posteriors.fingerprint == fingerprint(posteriors_inputs(readout))
 
 
 def absolute_paths(sources: Sources) -> dict[str, str | None]:
-    """Where the tables are, whatever the working directory."""
+    """Absolute paths of the tables, independent of the working directory."""
     return {
         name: None if path is None else _shown(path)
         for name, path in asdict(sources).items()

@@ -1,7 +1,7 @@
-"""What a worker imports and loads before it joins, so that no task waits for it.
+"""Imports of a worker before it joins the cluster, so that no task waits for them.
 
-Named to Dask as a preload module: imported in the process of each worker, before that
-process has a thread of another kind, while the client still reads tables.
+Dask imports this preload module in each worker process, before that process starts
+other threads and while the client still reads tables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["dask_setup"]
 
 
 def dask_setup(_worker: Any) -> None:
-    """Load what is loaded at a first use: Arrow's look at pandas, Numba's run time."""
+    """Trigger what would load on first use: Arrow's pandas check, Numba's runtime."""
     pa.array(np.zeros(1))
     none = np.zeros(0, np.int32)
     rows = np.zeros((0, 1))

@@ -1,8 +1,8 @@
-"""New labels or memberships on embeddings that are there; no edges are read.
+"""New labels or memberships on existing embeddings; no edges are read.
 
-Into another directory the stages of the run are taken over first: their files are
-linked where the file system can, else copied. The new directory then stands for itself,
-whatever becomes of the old one, which is never written.
+When the results go to another directory, the stages of the run are first taken over:
+their files are hard-linked where the file system supports it, else copied. The new
+directory does not depend on the old one, which is never written.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from xnq_dist.core.store import (
     Stage,
     fingerprint,
 )
-from xnq_dist.due import as_recorded, released_in_vain
+from xnq_dist.due import as_recorded, require_embeddings
 from xnq_dist.graph.contents import Contents, label_aspects
 from xnq_dist.graph.tables import Sources, open_table
 
@@ -44,14 +44,14 @@ __all__ = ["Request", "relabel", "take_over"]
 log = logging.getLogger(__name__)
 
 KEPT = ("graph", "select", "embeddings")
-"""Stages that new labels or memberships leave as they are."""
-OWN = ("labels", "readout", "posteriors")
+"""Stages that new labels or memberships do not change."""
+OF_LABELS = ("labels", "readout", "posteriors")
 """Stages that new labels change."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A request to estimate again: a run, new tables, where results go."""
+    """A request to estimate again: the run, the new tables, where the results go."""
 
     base: str
     """The run directory with the embeddings."""
@@ -60,7 +60,7 @@ class Request:
     sources: Sources
     settings: Settings
     labels: str | None = None
-    """Table of node id, label and optionally role; None: the labels of the run."""
+    """Table of node id, label and optionally role; None: keep the labels of the run."""
 
     @classmethod
     def of(
@@ -71,14 +71,14 @@ class Request:
         labels: str | None = None,
         overrides: Iterable[str] = (),
     ) -> Request:
-        """The tables and settings of the last run of `base`, with what replaces them.
+        """The tables and settings of the last run of `base`, with their replacements.
 
         Raises
         ------
         RunDirectoryError
-            When `base` is no run directory.
+            When `base` is not a run directory.
         SettingsError
-            For settings that cannot be.
+            For settings that cannot be used.
         """
         run = RunDirectory(base)
         record = RunRecord.read(run.folder)
@@ -104,30 +104,30 @@ class Request:
 
 
 def take_over(run: RunDirectory, request: Request) -> None:
-    """Check the embeddings, and have them in the directory of the results.
+    """Check the embeddings, then link or copy them into the directory of the results.
 
     Raises
     ------
     RunDirectoryError
-        When the directory holds another graph, or `base` changes meanwhile.
+        When the directory holds another graph, or `base` changes during the copy.
     StageError
-        When `base` has no whole graph, labels or embeddings.
+        When the graph, labels or embeddings of `base` are not complete.
     SettingsError
-        When the settings are of other embeddings.
+        When the settings would give other embeddings.
     """
     base = RunDirectory(request.base)
-    found = _whole(base)
-    graph = found["graph"]
-    _check_settings(found, request)
+    stages = _complete_stages(base)
+    graph = stages["graph"]
+    _check_settings(stages, request)
     nodes = graph.inputs["nodes"]
     if base.uri != run.uri:
         record = RunRecord.read(run.folder) or RunRecord()
         record.belongs(nodes, run.uri)
-        _take_stages(base, run, found, request.labels is None)
-        if _whole(base) != found:
+        _take_stages(base, run, stages, request.labels is None)
+        if _complete_stages(base) != stages:
             raise RunDirectoryError(
                 f"{base.uri} changed while its stages were taken over: run again when "
-                "no other run is at work on it"
+                "no other run uses it"
             )
     RunRecord(
         nodes=nodes,
@@ -141,25 +141,25 @@ def take_over(run: RunDirectory, request: Request) -> None:
     ).write(run.folder)
 
 
-def _whole(run: RunDirectory) -> dict[str, Manifest]:
-    """The stages there; graph, labels and embeddings at least."""
-    found = {
+def _complete_stages(run: RunDirectory) -> dict[str, Manifest]:
+    """Manifests of the complete stages; graph, labels and embeddings are required."""
+    stages = {
         name: manifest
-        for name in (*KEPT, *OWN)
+        for name in (*KEPT, *OF_LABELS)
         if (manifest := run.stage(name).manifest()) is not None
     }
     for name in ("graph", "labels", "embeddings"):
-        if name not in found:
+        if name not in stages:
             raise StageError(
-                f"{run.uri} has no whole stage {name!r}, so there are no embeddings to "
-                "quantify from: complete it with xnq-dist run"
+                f"{run.uri} has no complete stage {name!r}, so there are no embeddings "
+                "to quantify from: complete it with xnq-dist run"
             )
-    return found
+    return stages
 
 
-def _check_settings(found: Mapping[str, Manifest], request: Request) -> None:
+def _check_settings(stages: Mapping[str, Manifest], request: Request) -> None:
     """Refuse settings that would change the graph or its embeddings."""
-    graph, embeddings = found["graph"], found["embeddings"]
+    graph, embeddings = stages["graph"], stages["embeddings"]
     settings = as_recorded(request.settings, embeddings)
     partitions = int(graph.facts["partitions"])
     recurrent, inputs = embeddings.inputs["scales"]
@@ -167,7 +167,7 @@ def _check_settings(found: Mapping[str, Manifest], request: Request) -> None:
         recurrent = tuple(recurrent)
     if not selects_scales(settings):
         recurrent, inputs = set_scales(settings)
-    # What became of unknown ends of edges says nothing of unknown nodes with labels.
+    # unknown_nodes of the run was applied to edges; the new one applies to labels only.
     rules = {"unknown_nodes": graph.inputs["settings"]["input"]["unknown_nodes"]}
     as_read = settings.model_copy(
         update={"input": settings.input.model_copy(update=rules)}
@@ -176,44 +176,48 @@ def _check_settings(found: Mapping[str, Manifest], request: Request) -> None:
         (graph, graph_inputs(graph.inputs, as_read, partitions)),
         (embeddings, embeddings_inputs(graph, settings, recurrent, inputs)),
     )
-    for stage, wanted in expected:
-        if stage.fingerprint != fingerprint(wanted):
-            changed = "; ".join(differences(stage.inputs, wanted))
+    for stage, inputs_now in expected:
+        if stage.fingerprint != fingerprint(inputs_now):
+            changed = "; ".join(differences(stage.inputs, inputs_now))
             raise SettingsError(
-                f"the embeddings of {request.base} were made otherwise ({changed}): "
-                "leave such settings out, or use xnq-dist run, which embeds again"
+                f"the embeddings of {request.base} were made with other settings "
+                f"({changed}): leave these settings out, or use xnq-dist run, which "
+                "embeds again"
             )
 
 
 def _take_stages(
-    base: RunDirectory, run: RunDirectory, found: Mapping[str, Manifest], labels: bool
+    base: RunDirectory, run: RunDirectory, stages: Mapping[str, Manifest], labels: bool
 ) -> None:
-    """Link or copy stages that are not there; the labels' too where they are kept."""
+    """Link or copy missing or differing stages.
+
+    `labels`: whether the labels of `base` replace different ones of `run`.
+    """
     copied = 0
-    for name in (*KEPT, *OWN):
-        theirs, ours = found.get(name), run.stage(name).manifest()
-        if theirs is None or (ours and ours.fingerprint == theirs.fingerprint):
+    for name in (*KEPT, *OF_LABELS):
+        source, target = stages.get(name), run.stage(name).manifest()
+        if source is None or (target and target.fingerprint == source.fingerprint):
             continue
-        if name in OWN and ours is not None and not labels:
+        if name in OF_LABELS and target is not None and not labels:
             continue
         if faults := base.stage(name).damages():
-            if name in OWN and name != "labels":
-                log.warning("%s: %s is made again here", faults[0], name)
+            if name in OF_LABELS and name != "labels":
+                log.warning("%s: the stage %s is done again", faults[0], name)
                 continue
             fault = faults[0]
             raise RunDirectoryError(
-                f"{fault.path} {fault.what}: xnq-dist run on "
-                f"{base.uri} repairs it; then run this again"
+                f"{fault.path} {fault.what}: repair it with xnq-dist run on "
+                f"{base.uri}, then run this again"
             )
         for later in FOLLOWS[name]:
             run.stage(later).folder.delete_folder()
-        copied += _take_stage(base.stage(name), run.stage(name), theirs)
+        copied += _take_stage(base.stage(name), run.stage(name), source)
     if copied:
         log.info("%s: copied %s bytes of %s", run.uri, f"{copied:,}", base.uri)
 
 
 def _take_stage(source: Stage, target: Stage, manifest: Manifest) -> int:
-    """One stage's files, its manifest last; bytes that had to be copied."""
+    """Link or copy one stage, its manifest last; return the bytes copied."""
     target.folder.create()
     copied = sum(_take_file(source, target, record) for record in manifest.files)
     target.folder.write_bytes(MANIFEST, source.folder.read_bytes(MANIFEST))
@@ -229,8 +233,8 @@ def _take_file(source: Stage, target: Stage, record: FileRecord) -> int:
             return 0
         except FileNotFoundError as error:
             raise RunDirectoryError(
-                f"{source.folder.uri_of(record.name)} is gone: run again when no other "
-                "run is at work on that directory"
+                f"{source.folder.uri_of(record.name)} was removed: run again when no "
+                "other run uses that directory"
             ) from error
         except OSError:  # another file system, or one without links
             log.debug("%s cannot be linked and is copied", old)
@@ -248,15 +252,15 @@ def _take_file(source: Stage, target: Stage, record: FileRecord) -> int:
 def relabel(
     run: RunDirectory, request: Request, progress: Progress = silent
 ) -> Manifest:
-    """The stage ``labels`` for the labels that are requested.
+    """Manifest of the stage ``labels``, which is made again for a new table of labels.
 
     Raises
     ------
     InputError
         When the table of labels breaks the data contract.
     SettingsError
-        When the existing labels were read with inclusion weights and the settings have
-        none, or the other way round.
+        When the existing labels have inclusion weights and the settings name none, or
+        the reverse.
     StageError
         When the labels changed and the embeddings were not kept.
     """
@@ -264,19 +268,19 @@ def relabel(
 
     graph, known = run.stage("graph").manifest(), run.stage("labels").manifest()
     if graph is None:
-        raise StageError(f"{run.uri} has no whole stage 'graph': run it again")
+        raise StageError(f"{run.uri} has no complete stage 'graph': run it again")
     settings = request.settings
     if request.labels is not None:
         table = open_table(request.labels, "table of labels")
         aspects = label_aspects(settings.columns)
         contents = Contents(run.folder).digests(table, aspects)
-        wanted = fingerprint(labels_inputs(graph, contents))
-        if known is None or known.fingerprint != wanted:
-            released_in_vain(run)
+        expected = fingerprint(labels_inputs(graph, contents))
+        if known is None or known.fingerprint != expected:
+            require_embeddings(run)
         unknown = settings.input.unknown_nodes
         known = label(run, graph, table, contents, settings.columns, unknown, progress)
     if known is None:
-        raise StageError(f"{run.uri} has no whole stage 'labels': name --labels")
+        raise StageError(f"{run.uri} has no complete stage 'labels': add --labels")
     weighted = settings.columns.label_weight is not None
     if weighted != ("label_weights" in known.inputs):
         raise SettingsError(

@@ -176,7 +176,7 @@ def negative_weight(t: Path) -> None:
         (class_absent_from_calibration, ["calibration", "0"]),
         (empty_nodes, ["nodes.parquet", "no rows"]),
         (empty_edges, ["edges.parquet", "no rows"]),
-        (truncated, ["nodes.parquet", "not a whole Parquet file"]),
+        (truncated, ["nodes.parquet", "not a complete Parquet file"]),
         (negative_weight, ["weight"]),
     ],
     ids=lambda value: value.__name__ if callable(value) else None,

@@ -116,7 +116,7 @@ def test_killed_client_resumes_from_its_checkpoint(
     _, alive = psutil.wait_procs(children, timeout=60)
     assert alive == []
     summary, log = finish(graph, out, server_environment)
-    assert "stage graph: whole, nothing to do" in log
+    assert "stage graph: complete, nothing to do" in log
     assert "resuming after superstep" in log
     expected = pq.read_table(calm["prevalence"])
     assert pq.read_table(summary["prevalence"]).equals(expected)

@@ -218,7 +218,7 @@ def _medians(times: list[Numbers]) -> Numbers:
 
 def _transfer(client: Client, spmd: SpmdExchange, count: int) -> Numbers:
     """The exchange alone, then the same bytes by plain sockets, in the same workers."""
-    kept_states = spmd._kept
+    kept_states = spmd._worker_states
     before = client.run(_processor)
     began = time.perf_counter()
     moved = client.gather(

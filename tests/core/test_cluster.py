@@ -99,7 +99,7 @@ def test_a_client_without_certificates_is_refused_in_a_sentence(
 ) -> None:
     bare = Connection(cluster_connection.address.replace("tls://", "tcp://"))
     with (
-        pytest.raises(InfrastructureError, match="one with TLS needs a tls:// address"),
+        pytest.raises(InfrastructureError, match="scheduler with TLS needs a tls://"),
         cluster.connect(bare, timeout=3),
     ):
         pass
@@ -127,7 +127,7 @@ def test_three_settings_open_a_cluster_of_ones_own(
         ({"tls_key": "CERT"}, "cannot be used .*cluster.tls_key is the key to"),
         ({"tls_key": None}, "belong together: set all three"),
         ({"address": "tcp://127.0.0.1:1"}, "tls://host:port"),
-        ({"kind": "local", "address": None}, "make credentials of their own"),
+        ({"kind": "local", "address": None}, "create their credentials"),
         ({"address": "tls://me:word@127.0.0.1:1"}, "takes no user name or password"),
     ],
 )

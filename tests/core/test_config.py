@@ -20,7 +20,7 @@ from xnq_dist.plan import (
     check_client_fits,
     check_fits,
     check_scratch_fits,
-    wanted_partitions,
+    choose_partitions,
 )
 from xnq_dist.reservoir import superstep
 from xnq_dist.selection.scored_rows import model_bytes
@@ -46,7 +46,7 @@ from xnq_dist.selection.scored_rows import model_bytes
         ("seed=-1", "seed = -1"),
         ("partitions=0", "partitions = 0"),
         ("reservoir", "is not of the form key=value"),
-        ("reservoir.dim=[", "not a YAML value"),
+        ("reservoir.dim=[", "the value is not YAML"),
         ("exchange.engine=actors", "exchange.engine = 'actors'"),
     ],
 )
@@ -149,10 +149,10 @@ def test_states_go_to_a_disk_only_beyond_memory():
 
 def test_partitions_follow_the_memory():
     settings = load_settings(overrides=[*DENSE, "reservoir.dim=4096"])
-    assert wanted_partitions(SIZE, load_settings(), WORKERS) == 4
+    assert choose_partitions(SIZE, load_settings(), WORKERS) == 4
     # Dense, 4096 units: fewer than four partitions on a worker do not fit.
     tight = Workers(count=4, threads=1, memory=3 * 2**30)
-    count = wanted_partitions(SIZE, settings, tight)
+    count = choose_partitions(SIZE, settings, tight)
     assert count % 4 == 0
     for number, fits in ((count, True), (count - 4, False)):
         small = ["reservoir.dim=4096", "readout.memory=1MiB"]
@@ -161,11 +161,11 @@ def test_partitions_follow_the_memory():
         room = 3 * 2**30 - 500 * 2**20
         assert (1.1 * (found.worker_memory - 500 * 2**20) <= room) == fits
     few = GraphSize(nodes=100, edges=400, features=10)
-    assert wanted_partitions(few, settings, WORKERS) == 1
+    assert choose_partitions(few, settings, WORKERS) == 1
     in_memory = load_settings(
         overrides=["reservoir.dim=4096", "exchange.states=memory"]
     )
-    assert wanted_partitions(SIZE, in_memory, WORKERS) == 4
+    assert choose_partitions(SIZE, in_memory, WORKERS) == 4
 
 
 def test_plan_counts_what_xnq_plus_keeps_of_a_node():
@@ -300,7 +300,7 @@ def test_random_halo_bounds_what_a_random_partition_has():
 
 @pytest.mark.parametrize("value", [1, 19])
 def test_resamples_too_few_for_an_interval_are_refused(value: int) -> None:
-    with pytest.raises(SettingsError, match=rf"{value} resamples .* give 20 or more"):
+    with pytest.raises(SettingsError, match=rf"{value} resamples .* set 20 or more"):
         load_settings(overrides=[f"intervals.resamples={value}"])
     for enough in (0, 20):
         settings = load_settings(overrides=[f"intervals.resamples={enough}"])

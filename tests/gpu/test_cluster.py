@@ -227,7 +227,7 @@ def test_edges_that_a_gpu_cannot_read_are_refused_at_once(
         check_fits(found)
     with pytest.raises(DoesNotFitError, match=said):
         check_client_fits(found)
-    assert dict(found.lines())[GRAPH_LINE] == "256.0 MiB of 100.0 MiB will not do"
+    assert dict(found.lines())[GRAPH_LINE] == "256.0 MiB of 100.0 MiB is not enough"
     out = str(tmp_path / "run")
     with (
         pipeline.open_run(out, small_graph.sources) as run,
@@ -252,7 +252,7 @@ def test_ids_take_no_more_of_a_gpu_than_planned(kind, tmp_path):
     text = id_text(str(tmp_path / "nodes.parquet"), small_settings())
     assert (text > 0) == (kind != "dense")
     ids = NodeIds(found)
-    planned = gpu_ingest.least_bytes(500, text, 0)
+    planned = gpu_ingest.min_bytes(500, text, 0)
     assert gpu_ingest.lookup_bytes(ids) <= planned < 500 * 200
 
 

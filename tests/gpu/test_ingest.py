@@ -152,13 +152,13 @@ def test_reads_stay_within_the_memory(frames, tmp_path, monkeypatch):
 
     monkeypatch.setattr(edges.EdgeEngine, "pairs", told)
     pieces = []
-    find = gpu_ingest.CudfEngine._found
+    find = gpu_ingest.CudfEngine._piece_pairs
 
     def counted(self, piece, *args):
         pieces.append(piece)
         return find(self, piece, *args)
 
-    monkeypatch.setattr(gpu_ingest.CudfEngine, "_found", counted)
+    monkeypatch.setattr(gpu_ingest.CudfEngine, "_piece_pairs", counted)
     # The memory also determines the partitioner.
     chosen = CUDF, "partitioner=stream"
     due = prepared(tmp_path / "whole", nodes, links, *chosen)
@@ -221,7 +221,7 @@ def test_what_cudf_cannot_read_is_read_by_arrow(frames, tmp_path, monkeypatch, c
     found = prepared(tmp_path / "a", nodes, links, CUDF, memory)
     assert same(due, found)
     assert len(calls) > 2
-    assert "is read by Arrow: cuDF does not (a page of an odd kind)" in caplog.text
+    assert "is read by Arrow: cuDF failed (a page of an odd kind)" in caplog.text
 
     def full(path, **options):
         raise MemoryError("std::bad_alloc")
@@ -288,7 +288,7 @@ def test_the_engine_that_reads_edges_follows_the_memory_of_the_gpu(monkeypatch, 
     from tests.gpu.standin import StandinBackend
 
     monkeypatch.setattr(StandinBackend, "free_bytes", lambda self: 2**20)
-    with pytest.raises(DoesNotFitError, match=r"24 B of it.*0\.9 MiB|921\.6 KiB"):
+    with pytest.raises(DoesNotFitError, match=r"24 B for the ids.*0\.9 MiB|921\.6 KiB"):
         gpu_ingest.edge_engine(asked, ids)
     beside = load_settings(overrides=["cluster.kind=cuda"])
     assert type(gpu_ingest.edge_engine(beside, ids)) is edges.EdgeEngine

@@ -13,7 +13,7 @@ from xnq_dist.core.products import product
 from xnq_dist.reservoir import device as on_device
 from xnq_dist.reservoir import gpu_kernels
 from xnq_dist.reservoir.superstep import column_tiles, superstep
-from xnq_dist.reservoir.weights import SideBySide
+from xnq_dist.reservoir.weights import BlockDiagonal
 
 RNG = np.random.default_rng(11)
 HALF = ["float16", "bfloat16"]
@@ -130,12 +130,12 @@ def test_a_reservoir_next_to_others_equals_itself_alone(device, matrix):
     backend = device()
     drawn = [draw(matrix, dim).recurrent for dim in (20, 13)]
     drive = RNG.standard_normal((300, 33)).astype(np.float32)
-    both = run_driven(backend, part, SideBySide(tuple(drawn)), drive, 3, 33)
+    both = run_driven(backend, part, BlockDiagonal(tuple(drawn)), drive, 3, 33)
     for columns, recurrent in zip((slice(0, 20), slice(20, 33)), drawn, strict=True):
         own = np.ascontiguousarray(drive[:, columns])
         alone = run_driven(backend, part, recurrent, own, 3, recurrent.dim)
         np.testing.assert_array_equal(both[:, columns], alone)
-    tiled = run_driven(backend, part, SideBySide(tuple(drawn)), drive, 3, 33, tile=7)
+    tiled = run_driven(backend, part, BlockDiagonal(tuple(drawn)), drive, 3, 33, tile=7)
     np.testing.assert_array_equal(tiled, both)
 
 

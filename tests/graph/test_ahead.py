@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from xnq_dist.graph.ahead import OneBehind, ahead
+from xnq_dist.graph.ahead import BackgroundCalls, ahead
 
 
 def test_items_come_out_in_order() -> None:
@@ -48,7 +48,7 @@ def test_calls_run_one_after_the_other_in_order() -> None:
         done.append(number)
         inside.release()
 
-    with OneBehind() as behind:
+    with BackgroundCalls() as behind:
         for number in range(20):
             behind.call(lambda number=number: work(number))
     assert done == list(range(20))
@@ -58,9 +58,9 @@ def test_the_error_of_the_last_call_is_raised() -> None:
     def broken() -> None:
         raise ValueError("behind")
 
-    with pytest.raises(ValueError, match="behind"), OneBehind() as behind:
+    with pytest.raises(ValueError, match="behind"), BackgroundCalls() as behind:
         behind.call(broken)
-    with OneBehind() as behind:
+    with BackgroundCalls() as behind:
         behind.call(broken)
         with pytest.raises(ValueError, match="behind"):
             behind.call(lambda: None)
@@ -68,7 +68,7 @@ def test_the_error_of_the_last_call_is_raised() -> None:
 
 def test_the_error_of_the_block_comes_first() -> None:
     def block() -> None:
-        with OneBehind() as behind:
+        with BackgroundCalls() as behind:
             behind.call(lambda: 1 / 0)
             raise KeyError("of the block itself")
 

@@ -12,7 +12,7 @@ from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.graph import clustering as module
 from xnq_dist.graph.clustering import coarsen, contract, find_clusters
 from xnq_dist.graph.csr import ArrayCsr
-from xnq_dist.graph.thread_pool import batches, most_rows
+from xnq_dist.graph.thread_pool import batches, max_batch_rows
 
 
 def slow_clusters(
@@ -45,7 +45,7 @@ def slow_clusters(
             for v, best in choice.items():
                 if best != label[v] and weigh(best) + own[v] <= most:
                     label[v] = best
-        if sum(map(ne, before, label)) <= module.STILL * n:
+        if sum(map(ne, before, label)) <= module.MOVED_AT_END * n:
             break
     return label
 
@@ -64,8 +64,8 @@ def test_clusters_are_those_of_the_slow_rule(
 ) -> None:
     csr = csr_of(random_matrix(n, density, seed))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "batches", partial(batches, least=parts))
-        patch.setattr(module, "most_rows", partial(most_rows, least=parts))
+        patch.setattr(module, "batches", partial(batches, minimum=parts))
+        patch.setattr(module, "max_batch_rows", partial(max_batch_rows, minimum=parts))
         label, clusters = find_clusters(csr, base, most)
     slow = slow_clusters(csr, base, most, module.ROUNDS, parts)
     _, expected = np.unique(slow, return_inverse=True)
@@ -118,7 +118,7 @@ def test_a_sample_keeps_both_directions_and_any_chunks_give_the_same(
     assert 0.9 * keep < small.counts.sum() / 2 < 1.1 * keep
     # Each edge of a symmetric graph was met twice, or not at all.
     assert set(small.counts.tolist()) == {2}
-    monkeypatch.setattr(module, "SAMPLED", 7)
+    monkeypatch.setattr(module, "SAMPLE_CHUNK", 7)
     for processors in ({0}, {0, 1, 2}):
         monkeypatch.setattr("os.sched_getaffinity", lambda _, p=processors: p)
         again = contract(csr, label, 300, 1, keep)

@@ -89,15 +89,17 @@ def test_an_id_that_occurs_twice_is_named(kind: pa.DataType) -> None:
 
 def test_ids_of_another_type_are_refused() -> None:
     found, _ = NodeIds.from_column(chunked([1, 2], pa.int64()))
-    with pytest.raises(InputError, match="string here and int64 in the node table"):
+    with pytest.raises(
+        InputError, match="ids are string but the node table has int64 ids"
+    ):
         found.index_of(pa.array(["1"]))
 
 
 def test_more_nodes_than_int32_holds_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "MOST_NODES", 2)
-    with pytest.raises(DoesNotFitError, match="3 nodes are more than 2"):
+    monkeypatch.setattr(module, "MAX_NODES", 2)
+    with pytest.raises(DoesNotFitError, match="has 3 nodes and the maximum is 2"):
         NodeIds.from_column(chunked([1, 2, 3], pa.int64()))
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.graph import partition as module
-from xnq_dist.graph import thread_pool as crew
+from xnq_dist.graph import thread_pool
 from xnq_dist.graph.csr import ArrayCsr
 from xnq_dist.graph.partition import divide, metis_memory
 
@@ -97,7 +97,7 @@ def test_a_stream_without_community_structure_is_divided(
     star[0, 1:] = star[1:, 0] = 1
     cliques = sp.block_diag([sp.csr_array(np.ones((30, 30)))] * 2, format="csr")
     for least in (1 << 24, 1 << 10):
-        monkeypatch.setattr(module, "LEAST_MEMORY", least)
+        monkeypatch.setattr(module, "MIN_MEMORY", least)
         for matrix in (star.tocsr(), sp.csr_array(cliques), sp.csr_array((60, 60))):
             csr = csr_of(matrix)
             for partitions in (2, 7, 40, 60):
@@ -158,9 +158,9 @@ def test_a_graph_beyond_metis_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_division_is_independent_of_threads(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crew, "ALONE", 0)
+    monkeypatch.setattr(thread_pool, "SINGLE_THREAD", 0)
     # Clusters of clusters too, and partitions that take turns.
-    monkeypatch.setattr(module, "LEAST_MEMORY", 1 << 10)
+    monkeypatch.setattr(module, "MIN_MEMORY", 1 << 10)
     csr = social(1200, 3)
     found = []
     for threads in (1, 2, 5):

@@ -337,14 +337,17 @@ NODES = {
         "'node_id' is null in row 3 of .*nodes.parquet",
     ),
     "same id": (node_table(4, node_id=[0, 1, 1, 3]), "node id 1 occurs more than once"),
-    "no labels": (node_table(4, label=pa.nulls(4, pa.int8())), "null everywhere"),
-    "null labels": (node_table(4, label=pa.nulls(4)), "null everywhere"),
-    "one class": (node_table(4, label=["x"] * 4), "the class 'x' alone"),
-    "odd label": (node_table(4, label=[b"x"] * 4), "is binary: labels are integers"),
-    "fractions": (node_table(4, label=[0.5, 1, 2, 3]), "numbers that are not whole"),
+    "no labels": (node_table(4, label=pa.nulls(4, pa.int8())), "null for every node"),
+    "null labels": (node_table(4, label=pa.nulls(4)), "null for every node"),
+    "one class": (node_table(4, label=["x"] * 4), "holds a single class, 'x'"),
+    "odd label": (
+        node_table(4, label=[b"x"] * 4),
+        "is binary: write labels as integers",
+    ),
+    "fractions": (node_table(4, label=[0.5, 1, 2, 3]), "numbers that are not integers"),
     "large label": (
         node_table(4, label=pa.array([2**63, 1, 2, 3], pa.uint64())),
-        "integers beyond int64",
+        "integers too large for int64",
     ),
     "odd text": (
         node_table(4, label=pa.array([b"\xff", b"a", b"b", b"c"]).view(pa.string())),
@@ -352,7 +355,7 @@ NODES = {
     ),
     "odd role": (
         node_table(4, role=["train", "test", None, None]),
-        "'test' in row 2 of .*: a role is 'train', 'calibration' or null",
+        "'test' in row 2 of .*: a role must be 'train', 'calibration' or null",
     ),
     "role type": (
         node_table(4, role=pa.array([[1]] * 4)),
@@ -381,7 +384,7 @@ NODES = {
     ),
     "features of NaN": (
         node_table(4, features=[[1.0, 2.0], [1.0, float("nan")], [1.0, 2.0], [1.0, 2]]),
-        r"'features' \(feature 1\) is null, not finite or beyond float32 for node 1",
+        r"'features' \(feature 1\) is null, not finite or too large for float32 for",
     ),
     "null inside features": (
         node_table(4, features=[[1.0, 2.0], [1.0, None], [1.0, 2.0], [1.0, 2]]),
@@ -389,7 +392,7 @@ NODES = {
     ),
     "huge feature": (
         node_table(4, features=[[1.0], [1e300], [1.0], [1.0]]),
-        "beyond float32 for node 1",
+        "too large for float32 for node 1",
     ),
     "null features": (
         node_table(4, features=[[1.0], None, [1.0], [1.0]]),
@@ -420,7 +423,7 @@ EDGES = {
     "null end": (edge_table([(0, 1), (1, None)]), "'dst' is null in row 2"),
     "other type": (
         edge_table([("0", "1")]),
-        "string ids but the node table's are int64",
+        "string ids but the node table has int64 ids",
     ),
     "negative": (edge_table(weight=[1, -1, 1]), "edge 1 -> 2 is -1 in row 2"),
     "not finite": (edge_table(weight=[1, float("inf"), 1.0]), "1 -> 2 is inf"),
@@ -463,7 +466,7 @@ def test_a_named_column_that_is_not_there_is_refused(
 def test_settings_that_cannot_be_met_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="partitions = 5 is more than"):
         run(tmp_path, node_table(4), edge_table(), partitions=5)
-    with pytest.raises(SettingsError, match="set it to null for the graph alone"):
+    with pytest.raises(SettingsError, match="set it to null to use the graph alone"):
         run(tmp_path, node_table(4), edge_table(), "columns.features=[]")
     with pytest.raises(SettingsError, match=r"scratch = '.*absent' cannot be written"):
         run(tmp_path, node_table(4), edge_table(), f"scratch={tmp_path}/absent")
@@ -479,7 +482,7 @@ def test_settings_that_cannot_be_met_are_refused(tmp_path: Path) -> None:
                 "node_id": [4, 5, 6, 7],
                 "features": pa.array([[1.0]] * 4, pa.list_(pa.float32(), 1)),
             },
-            "holds 1 features a node but 2",
+            "holds 1 features per node but 2",
         ),
     ],
     ids=["ids", "labels", "features"],
@@ -515,8 +518,8 @@ def test_a_node_table_that_changes_while_it_is_read_is_noticed(
 def test_counts_that_do_not_add_up_are_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = module._figures
-    monkeypatch.setattr(module, "_figures", lambda p: real(p) | {"edges": 0})
+    real = module._counts
+    monkeypatch.setattr(module, "_counts", lambda p: real(p) | {"edges": 0})
     with pytest.raises(StageError, match="partitions hold 0 edges instead of"):
         run(tmp_path, node_table(4), edge_table())
 

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.graph import moves
 from xnq_dist.graph import refining as module
-from xnq_dist.graph import thread_pool as crew_module
+from xnq_dist.graph import thread_pool as pool_module
 from xnq_dist.graph.csr import ArrayCsr
 from xnq_dist.graph.moves import HALVING, ROWS
 from xnq_dist.graph.refining import find_limits, refine
-from xnq_dist.graph.thread_pool import Crew, batches
+from xnq_dist.graph.thread_pool import ThreadPool, batches
 
 
 def halo_rows(csr: ArrayCsr, part: np.ndarray) -> int:
@@ -103,10 +103,10 @@ def one_pass(
     limits = find_limits(csr, partitions)
     loads = module._Loads.of(csr, part, partitions)
     before = cost_of(csr, part, cost)
-    with pytest.MonkeyPatch.context() as patch, Crew(threads) as crew:
+    with pytest.MonkeyPatch.context() as patch, ThreadPool(threads) as pool:
         patch.setattr(module, "BATCHES", parts)
-        patch.setattr(crew_module, "ALONE", 0)
-        turn = module._Turn.of(crew, csr, part, partitions, np.array(group))
+        patch.setattr(pool_module, "SINGLE_THREAD", 0)
+        turn = module._Turn.of(pool, csr, part, partitions, np.array(group))
         _, saved = turn.move(cost, loads, limits)
     assert loads.nodes.tolist() == np.bincount(part, minlength=partitions).tolist()
     assert loads.edges.tolist() == (
@@ -116,8 +116,8 @@ def one_pass(
         assert turn.costs(cost) == cost_of(csr, part, cost)
     if parts >= len(part):
         assert saved == before - cost_of(csr, part, cost)
-    with Crew(1) as crew:
-        again = module._Turn.of(crew, csr, part, partitions, np.array(group))
+    with ThreadPool(1) as pool:
+        again = module._Turn.of(pool, csr, part, partitions, np.array(group))
     assert (turn.table == again.table).all()
     inside = np.isin(part, group)
     assert (turn.home[inside] == again.home[inside]).all()
@@ -221,15 +221,15 @@ def test_full_counters_stay_full_and_homes_keep_their_count() -> None:
     """All read node 0 and move, so that its counters rise beyond what they hold."""
     csr = csr_of(sp.csr_array(np.ones((300, 1)) @ np.eye(1, 300)))
     part = np.zeros(300, np.int32)
-    with Crew(1) as crew:
-        turn = module._Turn.of(crew, csr, part, 2, np.arange(2))
+    with ThreadPool(1) as pool:
+        turn = module._Turn.of(pool, csr, part, 2, np.arange(2))
         # 299 readers in the same partition, which cost nothing.
         assert turn.table[0, :2].tolist() == [moves.FULL, 0]
         assert turn.home[0] == moves.FULL
         assert turn.table[1:, 0].tolist() == [moves.FULL] * 299
         assert not turn.home[1:].any()
         part[1:200] = 1
-        turn = module._Turn.of(crew, csr, part, 2, np.arange(2))
+        turn = module._Turn.of(pool, csr, part, 2, np.arange(2))
         assert turn.table[0, :2].tolist() == [moves.FULL, 199]
         assert turn.home[0] == 100
         everyone = np.arange(200, 300)
@@ -263,7 +263,7 @@ def test_a_broken_limit_is_mended_by_few_nodes() -> None:
     room = int(np.bincount(part, degrees).max() + degrees.max())
     limits = module.Limits(80, room)
     dealt = part.copy()
-    assert module._deal(csr, dealt, 8, limits)
+    assert module._reassign(csr, dealt, 8, limits)
     assert np.bincount(dealt).max() <= 80
     assert np.bincount(dealt, degrees).max() <= limits.edges
     assert 0 < np.count_nonzero(dealt != part) <= 40
@@ -273,9 +273,9 @@ def test_dealing_says_when_a_limit_cannot_hold() -> None:
     degrees = np.array([5, 4, 3, 3, 2, 1])
     to = np.empty(6, np.int64)
 
-    def deal(most_nodes: int, most_edges: int, there: int = 0) -> bool:
+    def deal(max_nodes: int, max_edges: int, there: int = 0) -> bool:
         nodes, edges = np.array([there, 0]), np.zeros(2, np.int64)
-        return bool(module.deal_out(degrees, nodes, edges, most_nodes, most_edges, to))
+        return bool(module.assign(degrees, nodes, edges, max_nodes, max_edges, to))
 
     assert deal(3, 9)
     assert np.bincount(to, degrees).tolist() == [9, 9]

@@ -162,7 +162,7 @@ def test_noise_around_a_common_value_stays_small() -> None:
 def test_many_columns_share_the_energy_of_a_few() -> None:
     x = np.random.default_rng(5).normal(size=(500, 200))
     norm = np.mean(np.sum(learn(x).apply(x) ** 2, axis=1))
-    assert norm == pytest.approx(scaling.MOST_ENERGY, rel=0.01)
+    assert norm == pytest.approx(scaling.MAX_ENERGY, rel=0.01)
     flags = (np.random.default_rng(6).random((500, 12)) < 0.3).astype(float)
     assert np.array_equal(learn(flags).apply(flags), flags)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.graph import thread_pool as module
 from xnq_dist.graph.csr import CsrRows
-from xnq_dist.graph.thread_pool import Crew, batches, most_rows
+from xnq_dist.graph.thread_pool import ThreadPool, batches, max_batch_rows
 
 
 @settings(max_examples=40, deadline=None)
@@ -16,20 +16,20 @@ from xnq_dist.graph.thread_pool import Crew, batches, most_rows
     n=st.integers(1, 60),
     density=st.sampled_from([0.0, 0.1, 0.5]),
     seed=st.integers(0, 99),
-    least=st.sampled_from([1, 5, 64]),
+    minimum=st.sampled_from([1, 5, 64]),
     threads=st.integers(1, 4),
 )
 def test_no_row_is_left_out_or_shared_twice(
-    n: int, density: float, seed: int, least: int, threads: int
+    n: int, density: float, seed: int, minimum: int, threads: int
 ) -> None:
     csr = csr_of(random_matrix(n, density, seed))
     met: list[tuple[int, list[int]]] = []
     count = 0
-    with pytest.MonkeyPatch.context() as patch, Crew(threads) as crew:
-        patch.setattr(module, "ALONE", 0)
-        for rows in batches(csr, least):
+    with pytest.MonkeyPatch.context() as patch, ThreadPool(threads) as pool:
+        patch.setattr(module, "SINGLE_THREAD", 0)
+        for rows in batches(csr, minimum):
             count += 1
-            assert len(rows.indptr) - 1 <= most_rows(csr, least)
+            assert len(rows.indptr) - 1 <= max_batch_rows(csr, minimum)
 
             def note(
                 thread: int, low: int, piece: CsrRows, rows: CsrRows = rows
@@ -40,21 +40,21 @@ def test_no_row_is_left_out_or_shared_twice(
                     edges = piece.indices[piece.indptr[row] : piece.indptr[row + 1]]
                     met.append((piece.first + row, edges.tolist()))
 
-            crew.share(rows, note)
+            pool.share(rows, note)
     expected = [
         (v, csr.indices[csr.indptr[v] : csr.indptr[v + 1]].tolist()) for v in range(n)
     ]
     assert sorted(met) == expected
-    assert count >= min(least, n) // 2
+    assert count >= min(minimum, n) // 2
 
 
 def test_nodes_are_divided_and_an_error_comes_back() -> None:
     marks: list[tuple[int, int]] = []
-    with Crew(3) as crew:
-        crew.divide(10, 1 << 20, lambda low, high: marks.append((low, high)))
-        crew.divide(1, 1 << 20, lambda low, high: marks.append((low, high)))
-        crew.divide(7, 0, lambda low, high: marks.append((low, high)))
+    with ThreadPool(3) as pool:
+        pool.divide(10, 1 << 20, lambda low, high: marks.append((low, high)))
+        pool.divide(1, 1 << 20, lambda low, high: marks.append((low, high)))
+        pool.divide(7, 0, lambda low, high: marks.append((low, high)))
         assert sorted(marks[:3]) == [(0, 3), (3, 6), (6, 10)]
         assert marks[3:] == [(0, 1), (0, 7)]
         with pytest.raises(ZeroDivisionError):
-            crew.divide(10, 1 << 20, lambda low, high: np.int64(1) and 1 // 0)
+            pool.divide(10, 1 << 20, lambda low, high: np.int64(1) and 1 // 0)

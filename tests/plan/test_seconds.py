@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.need import Cut, RunSize
+from xnq_dist.core.need import PartitionCounts, RunSize
 from xnq_dist.groups.own_groups import ROUNDS
 from xnq_dist.plan import GraphSize, Workers, add_up
 from xnq_dist.plan.unit_costs import Costs
@@ -152,8 +152,8 @@ def test_the_busiest_worker_decides():
         four = stages(cost, *PLAIN, "quantifier=sld", workers=4)[stage]
         # Before partitioning, the largest partition is assumed to have 1.1 of the mean.
         assert four == pytest.approx(1.1 * alone / 4)
-    uneven = Cut([900, 100], [5_000, 15_000], [50, 50], [[0, 50], [50, 0]])
-    size = replace(SIZE, cut=uneven, halo=(50, 50))
+    uneven = PartitionCounts([900, 100], [5_000, 15_000], [50, 50], [[0, 50], [50, 0]])
+    size = replace(SIZE, partition_counts=uneven, halo=(50, 50))
     found = stages("gather", *PLAIN, "quantifier=sld", size=size, workers=2)
     assert found["supersteps"] == 10 * 15_000 * 64
     found = stages("posterior", *PLAIN, size=size, workers=2)

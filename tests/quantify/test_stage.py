@@ -375,7 +375,7 @@ def test_column_of_the_node_table_names_communities(tmp_path, client):
 
 
 def test_missing_memberships_and_stages_are_named(made, client, tmp_path):
-    with pytest.raises(SettingsError, match="no memberships table is named"):
+    with pytest.raises(SettingsError, match="needs a memberships table"):
         quantify(
             made.run, made.graph.sources, small_settings("communities=given"), client
         )
@@ -383,7 +383,7 @@ def test_missing_memberships_and_stages_are_named(made, client, tmp_path):
     with pytest.raises(StageError, match="stage graph is not complete"):
         quantify(empty, made.graph.sources, small_settings(), client)
     absent = of(made, memberships=str(tmp_path / "absent.parquet"))
-    with pytest.raises(InputError, match="is not there"):
+    with pytest.raises(InputError, match="does not exist"):
         quantify(made.run, absent, small_settings(), client)
     path, _ = draw_memberships(tmp_path, 2)
     sources = of(made, memberships=path)

@@ -20,8 +20,8 @@ from xnq_dist.core.store import (
     Published,
     RunDirectory,
     entries,
-    mend,
     read_published,
+    set_aside_damage,
     verify,
 )
 from xnq_dist.report import report
@@ -205,13 +205,13 @@ def test_results_are_published_and_repaired_on_any_storage(
     assert here.samefile(version.path("prevalence")) == (storage == "links")
     (tmp_path / "run" / "partitions.parquet").write_bytes(b"torn")
     if storage == "links":  # one file under two names
-        assert mend(run) == 1
+        assert set_aside_damage(run) == 1
     assert verify(run.uri) != [] or storage == "links"
     report(run, Settings(anomalies={"rate": 0.2}))
     assert verify(run.uri) == []
     version = read_published(run.uri)
     Path(version.folder.path("report.html")).write_bytes(b"torn")
-    assert mend(run) == 1
+    assert set_aside_damage(run) == 1
     report(run, Settings(anomalies={"rate": 0.2}))
     assert verify(run.uri) == []
     assert [entry.name for _, entry in entries(run)]
@@ -247,7 +247,7 @@ def test_damaged_results_are_published_again_and_named(
     table = before.read("prevalence").drop_columns("run_id")
     path = Path(before.folder.path(file))
     path.write_bytes(b"\0" + path.read_bytes()[1:])
-    assert mend(run) == 1
+    assert set_aside_damage(run) == 1
     report(run, Settings())
     after = read_published(run.uri)
     assert after.read("prevalence").drop_columns("run_id").equals(table)
@@ -262,7 +262,7 @@ def test_damaged_pointer_is_made_anew_from_the_last_version(tmp_path: Path) -> N
     (tmp_path / "run" / POINTER).write_bytes(b"{}")
     with pytest.raises(DamagedError, match="differs from its checksum"):
         read_published(run.uri)
-    assert mend(run) == 1
+    assert set_aside_damage(run) == 1
     report(run, Settings())
     assert read_published(run.uri).tables()
     assert verify(run.uri) == []

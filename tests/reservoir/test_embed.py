@@ -217,7 +217,7 @@ def test_workers_lost_again_and_again_end_with_advice(
     manifest = run.stage("graph").manifest()
     spec = driver.reservoir_spec(small_settings(), manifest.facts["rho"], 1.0, 1.0)
     monkeypatch.setattr(exchange.TasksExchange, "begin", always_lost)
-    advice = r"ran out of memory.*cluster\.memory_limit"
+    advice = r"lack of memory.*cluster\.memory_limit"
     with pytest.raises(DoesNotFitError, match=advice):
         run_reservoir(client, run.stage("graph"), manifest, spec, len)
 

@@ -47,7 +47,7 @@ def test_automatic_length_needs_the_graphs_distances(tmp_path):
     settings = small_settings()
     manifest = prepare(RunDirectory(tmp_path / "run"), graph.sources, settings, 2)
     auto = small_settings("reservoir.supersteps=auto")
-    with pytest.raises(StageError, match="read without its distances"):
+    with pytest.raises(StageError, match="needs the graph's effective diameter"):
         with_length(auto, manifest.facts)
     assert with_length(settings, manifest.facts) is settings
     # Asked for later, the graph is read again.

@@ -68,7 +68,7 @@ def test_a_sender_goes_on_when_the_reader_has_memory_and_ends_when_it_is_gone():
                 await asyncio.sleep(0)
             seen.append(waiting.done())
         outbox.broken = "stream is closed"
-        with pytest.raises(ConnectionError, match=r"no states any more \(stream is"):
+        with pytest.raises(ConnectionError, match=r"no longer holds states \(stream"):
             await outbox.admitted(3)
         return seen
 

@@ -155,7 +155,7 @@ def test_values_of_another_partition_are_refused(tmp_path):
     graph = write_graph(tmp_path / "in", 130, 200)
     run, manifest = prepared(tmp_path / "run", graph, 1)
     wrong = np.zeros((129, 1), np.float32)
-    with pytest.raises(StageError, match="partition 0 owns 130 nodes"):
+    with pytest.raises(StageError, match="partition 0 has 130 nodes"):
         sum_neighbours(run.stage("graph"), manifest, 0, wrong, {})
 
 

@@ -101,7 +101,9 @@ def test_a_sender_is_let_one_generation_ahead_and_no_further():
     assert mail.admits(1)
     assert not mail.admits(2)
     fill(mail, 0, 0, 1)
-    with pytest.raises(ConnectionError, match="partition 0, generation 2, came while"):
+    with pytest.raises(
+        ConnectionError, match="block of partition 0, generation 2: gen"
+    ):
         mail.block(2, 0)
     mail.reach(1)
     assert told == [1]

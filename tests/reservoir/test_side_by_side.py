@@ -15,7 +15,7 @@ from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.reservoir.embed import reservoir_spec
 from xnq_dist.reservoir.superstep import update
 from xnq_dist.reservoir.weights import (
-    SideBySide,
+    BlockDiagonal,
     block_seed,
     draw_weights,
     units_of_blocks,
@@ -84,7 +84,7 @@ def test_columns_of_one_block_stay_in_it():
             units, units, 2, matrix="dense", nonzeros=1, rho=1, **values
         )
         parts.append(drawn.recurrent)
-    beside = SideBySide(tuple(parts))
+    beside = BlockDiagonal(tuple(parts))
     assert beside.dim == 8
     gathered = rng.standard_normal((300, 8)).astype(np.float32)
     drive = rng.standard_normal((300, 8)).astype(np.float32)

@@ -186,9 +186,11 @@ def _nothing(number, states):
 
 def test_a_released_task_stops_waiting(tmp_path, weighted, client):
     engine = engine_of(client, tmp_path / "a", weighted)
-    worker = sorted(engine._kept)[0]
+    worker = sorted(engine._worker_states)[0]
     # Alone it never gets the other worker's blocks.
-    alone = engine._submit_to(worker, advance_worker, engine._kept[worker], 1, 5)
+    alone = engine._submit_to(
+        worker, advance_worker, engine._worker_states[worker], 1, 5
+    )
     assert until(lambda: sum(client.run(_busy).values()) == 1)
     del alone
     assert until(lambda: sum(client.run(_busy).values()) == 0)
@@ -264,10 +266,10 @@ def until(condition, seconds: float = 20.0) -> bool:
 def test_two_runs_on_the_same_threads_proceed_independently(tmp_path, weighted, client):
     one = engine_of(client, tmp_path / "a", weighted)
     two = engine_of(client, tmp_path / "b", weighted)
-    first, second = sorted(one._kept)
+    first, second = sorted(one._worker_states)
     # Each has the only thread of one worker and needs that of the other.
     crossed = [
-        engine._submit_to(worker, advance_worker, engine._kept[worker], 1, 3)
+        engine._submit_to(worker, advance_worker, engine._worker_states[worker], 1, 3)
         for engine, worker in ((one, first), (two, second), (one, second), (two, first))
     ]
     one._wait(crossed)
@@ -289,9 +291,9 @@ def test_a_new_worker_state_is_kept_apart_from_the_old_one(tmp_path, weighted, c
 @pytest.mark.filterwarnings("ignore::UserWarning:distributed.*")
 def test_a_fault_on_one_worker_ends_the_wait_of_the_other(tmp_path, weighted, client):
     engine = engine_of(client, tmp_path / "a", weighted)
-    worker = sorted(engine._kept)[0]
+    worker = sorted(engine._worker_states)[0]
     engine._client.submit(
-        _break, engine._kept[worker], workers=[worker], pure=False
+        _break, engine._worker_states[worker], workers=[worker], pure=False
     ).result()
     with pytest.raises((AttributeError, TypeError), match="NoneType"):
         engine.advance(4)
@@ -315,7 +317,7 @@ def _break(kept):
 
 def test_states_stay_on_their_worker(tmp_path, weighted, client):
     engine = engine_of(client, tmp_path / "a", weighted)
-    kept = next(iter(engine._kept.values()))
+    kept = next(iter(engine._worker_states.values()))
     with pytest.raises(TypeError, match="do not leave their worker"):
         client.submit(_pickled, kept, pure=False).result()
 

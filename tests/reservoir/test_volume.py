@@ -9,7 +9,7 @@ from scipy.sparse import random_array
 from tests.conftest import small_settings, write_graph
 from tests.graph.graphs import cut
 from xnq_dist import pipeline
-from xnq_dist.core.need import Cut
+from xnq_dist.core.need import PartitionCounts
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.layout import load_partition
@@ -17,11 +17,11 @@ from xnq_dist.plan import Workers, add_up
 from xnq_dist.reservoir.context import exchanged_bytes, place
 from xnq_dist.reservoir.routes import find_routes
 from xnq_dist.reservoir.volume import (
-    LEAST_TILE,
+    MIN_TILE,
     WORKER,
     disk_need,
     disk_traffic,
-    most_volume,
+    max_volume,
     tile_memory,
     volume,
 )
@@ -37,7 +37,7 @@ def partitions_of(count: int, degree: float, seed: int = 0):
     book = PartitionBook.of(rng.integers(0, count, NODES).astype(np.int32), count)
     indptr, indices = whole.indptr.astype(np.int64), whole.indices.astype(np.int32)
     found = cut(indptr, indices, None, book)
-    counts = Cut(
+    counts = PartitionCounts(
         [part.n_owned for part in found],
         [part.n_edges for part in found],
         [len(part.boundary_rows) for part in found],
@@ -81,7 +81,7 @@ def test_bound_before_the_partitioning_holds(engine):
         for degree in (0.5, 3.0, 12.0):
             found, counts, offsets, edges = partitions_of(count, degree, count)
             known = volume(engine, counts, workers)
-            bound = most_volume(engine, NODES, edges, count, workers)
+            bound = max_volume(engine, NODES, edges, count, workers)
             assert not bound.exact
             # Expected of a random cut: this one is one of them.
             moved = known.moved
@@ -93,12 +93,12 @@ def test_bound_before_the_partitioning_holds(engine):
             assert bound.moved >= 0.95 * moved
             if degree > 3:
                 assert bound.moved <= 1.1 * moved
-    assert most_volume(engine, NODES, 10 * NODES, 1, 4).moved == 0
+    assert max_volume(engine, NODES, 10 * NODES, 1, 4).moved == 0
 
 
 def test_rows_held_follow_the_engine():
     """Two workers of one partition each, by hand."""
-    counts = Cut([10, 10], [20, 20], [6, 4], [[0, 6], [4, 0]])
+    counts = PartitionCounts([10, 10], [20, 20], [6, 4], [[0, 6], [4, 0]])
     tasks, spmd = volume("tasks", counts, 2), volume("spmd", counts, 2)
     assert tasks.moved == spmd.moved == 10
     assert tasks.held == max(2 * 6 + 4, 2 * 4 + 6)
@@ -108,11 +108,11 @@ def test_rows_held_follow_the_engine():
 
 
 def test_memory_with_states_on_a_disk_follows_the_graph_and_not_the_limit():
-    counts = Cut([10**6] * 8, [10**7] * 8, [10**6] * 8, [[10**5] * 8] * 8)
+    counts = PartitionCounts([10**6] * 8, [10**7] * 8, [10**6] * 8, [[10**5] * 8] * 8)
     moves = volume("tasks", counts, 2)
     budget = tile_memory(WORKER + 2**30, 2)
     assert budget == 2**28
-    assert tile_memory(WORKER, 1) == LEAST_TILE
+    assert tile_memory(WORKER, 1) == MIN_TILE
     need = disk_need(moves, 64, 4, 1, budget)
     # One partition's last states, tables on their way, topology of four.
     assert 10**6 * 64 * 4 < need < 10**6 * 64 * 4 + 2**27 + 4 * 10**7 * 12

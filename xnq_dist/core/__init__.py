@@ -1,1 +1,1 @@
-"""What all stages stand on: settings, errors, store, cluster, arrays; no stage."""
+"""Shared foundations of all stages: settings, errors, store, cluster and arrays."""

@@ -1,4 +1,4 @@
-"""Types of arrays, named once."""
+"""Short names of array types, for signatures."""
 
 from __future__ import annotations
 

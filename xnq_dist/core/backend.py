@@ -35,13 +35,13 @@ Precision = Literal["float32", "tf32", "float16", "bfloat16"]
 GPU_PACKAGES = ("cupy", "cudf", "cugraph", "dask_cuda", "rmm")
 INSTALL = "pip install 'xnq-dist[gpu]'"
 COMPILE = ("--std=c++14", "--fmad=false", "--prec-div=true", "--ftz=false")
-"""Every sum and product is rounded on its own: no fused multiply-add, so that a row's
-bits do not depend on what the compiler saw around it."""
+"""Every sum and product is rounded separately, without fused multiply-add, so that the
+bits of a row do not depend on compiler optimisations."""
 
 LOCKED = 64 * 2**20
-"""Bytes of page-locked memory that a copy to the host takes at most."""
+"""Maximum bytes of page-locked memory for a copy to the host."""
 
-# cuBLAS: types of matrices and how they are multiplied, by precision.
+# cuBLAS constants: types of matrices and of the multiplication, by precision.
 _REAL32, _REAL16, _BRAIN16 = 0, 2, 14
 _COMPUTE32, _COMPUTE_TF32 = 68, 77
 _MATRIX = {
@@ -63,23 +63,23 @@ class Kernel(Protocol):
         *,
         shared_mem: int = 0,
     ) -> None:
-        """Launch it; scalars are NumPy scalars of the kernel's own types."""
+        """Launch the kernel; scalars are NumPy scalars of the types it declares."""
 
 
 @dataclass(frozen=True)
 class Backend:
-    """Where arrays live and which kernels work on them."""
+    """An array library and its kernels."""
 
     name: str
-    """``cpu``: NumPy and numba; ``gpu``: CuPy and CUDA kernels."""
+    """``cpu``: NumPy and Numba; ``gpu``: CuPy and CUDA kernels."""
     kernels: str
     """Module with this backend's superstep kernels."""
     precision: Precision = "float32"
-    """Of states and products; the CPU knows float32 alone."""
+    """Precision of states and products; the CPU supports float32 only."""
 
     @property
     def on_device(self) -> bool:
-        """Whether arrays live outside the host's memory."""
+        """Whether arrays are in a device's memory."""
         return False
 
     @property
@@ -89,12 +89,12 @@ class Backend:
 
     @property
     def state_dtype(self) -> np.dtype[Any]:
-        """What a state is kept in; bfloat16 as its 16 bits."""
+        """Type of stored states; bfloat16 is stored as its 16 bits."""
         kinds = {"float16": np.float16, "bfloat16": np.uint16}
         return np.dtype(kinds.get(self.precision, np.float32))
 
     def empty(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
-        """An array of this backend, not filled."""
+        """An uninitialised array of this backend."""
         return self.xp.empty(shape, dtype=dtype)
 
     def to_host(self, array: Any) -> np.ndarray:
@@ -102,7 +102,7 @@ class Backend:
         return np.asarray(array)
 
     def to_device(self, array: Any) -> Any:
-        """The array where this backend works on it, C-contiguous."""
+        """The array in this backend's memory, C-contiguous."""
         return np.ascontiguousarray(array)
 
 
@@ -112,7 +112,7 @@ class GpuBackend(Backend):
 
     @property
     def on_device(self) -> bool:
-        """Whether arrays live outside the host's memory."""
+        """Whether arrays are in a device's memory."""
         return True
 
     @property
@@ -130,11 +130,11 @@ class GpuBackend(Backend):
             return np.asarray(array.get())
         there = self.xp.ascontiguousarray(array)
         if there.nbytes <= LOCKED:
-            whole = _locked(there.nbytes)[: there.nbytes].view(there.dtype)
-            host: np.ndarray = whole.reshape(there.shape)
+            flat = _locked(there.nbytes)[: there.nbytes].view(there.dtype)
+            host: np.ndarray = flat.reshape(there.shape)
             there.get(out=host)
             return host
-        # Locking all of a large array takes longer than copying it once more.
+        # Locking a large array completely takes longer than copying it once more.
         host = np.empty(there.shape, there.dtype)
         source, target = there.reshape(-1), host.reshape(-1)
         piece = _locked(LOCKED).view(there.dtype)
@@ -148,22 +148,22 @@ class GpuBackend(Backend):
         """The array on the device, C-contiguous."""
         if not isinstance(array, np.ndarray):
             return self.xp.ascontiguousarray(self.xp.asarray(array))
-        # Not `asarray`: it locks as much memory as the array has and keeps it locked.
+        # `asarray` would lock as much memory as the array has and keep it locked.
         here = np.ascontiguousarray(array)
         there = self.xp.empty(here.shape, here.dtype)
         if here.size:
             there.set(here)
-            # What is page-locked is not copied yet, and may be written to or freed.
+            # A copy from page-locked memory is asynchronous: wait before it is reused.
             self.synchronize()
         return there
 
     def kernel(self, source: str, name: str, defines: tuple[str, ...] = ()) -> Kernel:
-        """One kernel of a CUDA source, compiled once a process and device."""
+        """One kernel of a CUDA source, compiled once per process and device."""
         device = int(self.xp.cuda.runtime.getDevice())
         return _compiled(source, name, defines, device)
 
     def multiply(self, x: Any, matrix: Any, out: Any) -> None:
-        """``out = x matrix^T`` on the tensor or CUDA cores, by `precision`.
+        """``out = x matrix^T`` on tensor or CUDA cores, depending on `precision`.
 
         Parameters
         ----------
@@ -178,7 +178,7 @@ class GpuBackend(Backend):
         one, zero = np.ones(1, np.float32), np.zeros(1, np.float32)
         rows, inner = x.shape
         columns = matrix.shape[0]
-        # cuBLAS reads rows as columns: out^T = matrix x^T, `matrix` transposed back.
+        # cuBLAS is column-major: compute out^T = matrix x^T with `matrix` transposed.
         cublas.gemmEx(
             device.get_cublas_handle(),
             *(1, 0, columns, rows, inner),
@@ -191,33 +191,32 @@ class GpuBackend(Backend):
         )
 
     def held_bytes(self) -> int:
-        """Bytes that CuPy's pool has ever needed since `release`."""
+        """Peak bytes of CuPy's memory pool since `release`."""
         return int(self.xp.get_default_memory_pool().total_bytes())
 
     def free_bytes(self) -> int:
-        """Bytes of the device's memory that nobody holds."""
+        """Free bytes of the device's memory."""
         return int(self.xp.cuda.runtime.memGetInfo()[0])
 
     def release(self) -> None:
-        """Give what the pools hold and no array needs back to device and host."""
+        """Return unused memory of the pools to the device and the host."""
         self.xp.get_default_memory_pool().free_all_blocks()
         self.xp.get_default_pinned_memory_pool().free_all_blocks()
 
     def synchronize(self) -> None:
-        """Wait until the device has done all it was given."""
+        """Wait until the device has finished all submitted work."""
         self.xp.cuda.get_current_stream().synchronize()
 
 
 def _locked(size: int) -> np.ndarray:
-    """Page-locked bytes, at least so many.
+    """Page-locked bytes, at least `size`.
 
-    CuPy keeps what was locked, for arrays of the same size alone: of powers of two
-    there are few.
+    CuPy caches locked memory by exact size: powers of two keep the cache small.
     """
     import cupyx
 
-    found: np.ndarray = cupyx.empty_pinned((1 << (size - 1).bit_length(),), np.uint8)
-    return found
+    locked: np.ndarray = cupyx.empty_pinned((1 << (size - 1).bit_length(),), np.uint8)
+    return locked
 
 
 @lru_cache(maxsize=64)
@@ -229,7 +228,7 @@ def _compiled(source: str, name: str, defines: tuple[str, ...], _device: int) ->
 
 
 def cpu() -> Backend:
-    """The NumPy / numba backend."""
+    """The NumPy / Numba backend."""
     return Backend("cpu", "xnq_dist.reservoir.kernels")
 
 
@@ -239,7 +238,7 @@ def gpu(precision: Precision = "float32") -> GpuBackend:
     Raises
     ------
     SettingsError
-        When a package or a device is missing; the message says which and what to do.
+        When a package or a device is missing; the message names it and what to do.
     """
     facts = gpu_facts()
     if not facts.devices:
@@ -247,42 +246,42 @@ def gpu(precision: Precision = "float32") -> GpuBackend:
     return GpuBackend("gpu", "xnq_dist.reservoir.gpu_kernels", precision)
 
 
-def choose(wanted: str, precision: Precision = "float32") -> Backend:
+def choose(requested: str, precision: Precision = "float32") -> Backend:
     """The backend of this process.
 
     Parameters
     ----------
-    wanted
-        ``cpu``, ``gpu``, or ``auto``: the GPU where there is one.
+    requested
+        ``cpu``, ``gpu``, or ``auto``: the GPU if there is one.
     precision
-        Of states and products on the GPU.
+        Precision of states and products on the GPU.
 
     Raises
     ------
     SettingsError
-        When a GPU is asked for and cannot be used, or the CPU is to compute in
-        anything but float32.
+        When a GPU is requested and cannot be used, or another precision than float32
+        is requested on the CPU.
     """
-    if wanted == "gpu" or (wanted == "auto" and gpu_facts().devices):
+    if requested == "gpu" or (requested == "auto" and gpu_facts().devices):
         return gpu(precision)
     if precision != "float32":
         raise SettingsError(
-            f"reservoir.precision = {precision} is for GPUs, and the work runs on the "
+            f"reservoir.precision = {precision} needs a GPU, and the work runs on the "
             "CPU: set reservoir.precision = float32, or backend = gpu on a machine "
-            "with one"
+            "with a GPU"
         )
     return cpu()
 
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """What this machine offers for GPU work."""
+    """GPU packages and devices of this machine."""
 
     packages: dict[str, bool]
-    """Package name -> installed."""
+    """Whether each package is installed, by its name."""
     devices: int
     reason: str
-    """Why no device can be used, and what to do; empty when one can."""
+    """Why no device can be used, and what to do; empty if one can be used."""
     memory: int = 0
     """Bytes of the smallest device's memory."""
 
@@ -290,8 +289,8 @@ class GpuFacts:
 def gpu_facts() -> GpuFacts:
     """Look for GPU packages and devices without using them.
 
-    All RAPIDS packages import on a machine without a GPU and fail at first use, so
-    the devices are asked of CuPy.
+    RAPIDS packages import on a machine without a GPU and fail on first use, so CuPy is
+    used to find devices.
     """
     packages = {name: _installed(name) for name in GPU_PACKAGES}
     if not packages["cupy"]:
@@ -299,7 +298,7 @@ def gpu_facts() -> GpuFacts:
     try:
         import cupy
     except ImportError as error:
-        return GpuFacts(packages, 0, f"CuPy does not import ({error}): {INSTALL}")
+        return GpuFacts(packages, 0, f"CuPy cannot be imported ({error}): {INSTALL}")
     if not cupy.cuda.is_available():
         reason = (
             "CuPy finds no CUDA device: check nvidia-smi and the driver, or set "
@@ -308,9 +307,9 @@ def gpu_facts() -> GpuFacts:
         return GpuFacts(packages, 0, reason)
     try:
         count = int(cupy.cuda.runtime.getDeviceCount())
-        # Not `Device.mem_info`: it would take memory for a context on every device.
-        about = cupy.cuda.runtime.getDeviceProperties
-        memory = min(int(about(number)["totalGlobalMem"]) for number in range(count))
+        # `Device.mem_info` would allocate a context on every device.
+        properties = cupy.cuda.runtime.getDeviceProperties
+        memory = min(int(properties(k)["totalGlobalMem"]) for k in range(count))
     except cupy.cuda.runtime.CUDARuntimeError as error:
         reason = f"CuPy cannot use the CUDA device ({error}): check nvidia-smi"
         return GpuFacts(packages, 0, reason)
@@ -322,7 +321,7 @@ def _installed(name: str) -> bool:
 
 
 def need_cuda() -> GpuFacts:
-    """What a cluster of GPU workers stands on.
+    """Check that a cluster of GPU workers can start; return this machine's GPU facts.
 
     Raises
     ------
@@ -343,7 +342,7 @@ def need_cuda() -> GpuFacts:
 
 
 def cuda_cluster(**options: Any) -> Any:
-    """A `dask_cuda.LocalCUDACluster`: one worker a GPU.
+    """A `dask_cuda.LocalCUDACluster`: one worker for each GPU.
 
     Raises
     ------
@@ -357,12 +356,12 @@ def cuda_cluster(**options: Any) -> Any:
 
 
 def device_share() -> tuple[str, int]:
-    """The device of this process, named by its bus, and its memory in bytes.
+    """PCI bus id of this process's device, and its memory in bytes.
 
     Raises
     ------
     SettingsError
-        When there is none.
+        When there is no device.
     """
     device = gpu().xp.cuda.Device()
     return str(device.pci_bus_id), int(device.mem_info[1])
@@ -374,7 +373,7 @@ def data_frames() -> ModuleType:
     Raises
     ------
     SettingsError
-        When it is missing or there is no device.
+        When the package is missing or there is no device.
     """
     return _rapids("cudf")
 
@@ -385,7 +384,7 @@ def cugraph() -> ModuleType:
     Raises
     ------
     SettingsError
-        When it is missing or there is no device.
+        When the package is missing or there is no device.
     """
     return _rapids("cugraph")
 

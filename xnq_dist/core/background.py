@@ -1,7 +1,7 @@
-"""A resource that opens while something else is done, and closes likewise.
+"""Opens and closes a resource in the background.
 
-The context manager is entered and left by one thread of its own: what takes seconds to
-start (processes, servers) starts beside the caller's work.
+A separate thread enters and leaves the context manager, so that resources that take
+seconds to start (processes, servers) start in parallel with the caller's work.
 """
 
 from __future__ import annotations
@@ -19,67 +19,66 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Opener = Callable[[], AbstractContextManager[T]]
-"""Makes a context manager, as a function with that decorator does."""
+"""Makes a context manager, like a function decorated with `contextmanager`."""
 
 
 @contextmanager
 def opened_in_background(make: Opener[T]) -> Iterator[Opener[T]]:
-    """Begin to open a resource; the block gets what waits for it.
+    """Open a resource in the background; yield an opener that waits for it.
 
     Parameters
     ----------
     make
-        Makes the context manager that a thread enters at once. The thread leaves it
-        when the block that was given the resource ends, and at the end of this block
-        at the latest.
+        Makes the context manager, which a thread enters at once. The thread leaves it
+        when the block that uses the resource ends, or at the end of this block.
 
     Yields
     ------
     Opener
         To be called once: a context manager that waits until the resource is open and
-        gives it. What opening raised is raised there; what closing raised, at the end
-        of this block. Where another error ends the block, theirs are logged.
+        yields it. It raises errors of opening; errors of closing are raised at the end
+        of this block. If another error ends the block, these errors are logged.
     """
     ready: Future[T] = Future()
-    wanted_no_more = threading.Event()
-    unheard: list[BaseException] = []
+    released = threading.Event()
+    not_raised: list[BaseException] = []
 
     def hold() -> None:
         try:
             with make() as value:
                 ready.set_result(value)
-                wanted_no_more.wait()
-        except BaseException as error:  # whatever it is, it is the caller's
+                released.wait()
+        except BaseException as error:  # passed to the caller, who raises it
             if not ready.done():
                 ready.set_exception(error)
-            unheard.append(error)
+            not_raised.append(error)
 
     @contextmanager
     def opened() -> Iterator[T]:
         try:
             value = ready.result()
         except BaseException:
-            unheard.clear()
+            not_raised.clear()
             raise
         try:
             yield value
         finally:
-            wanted_no_more.set()
+            released.set()
 
     thread = threading.Thread(target=hold, name=f"holds {make!r:.60}")
     thread.start()
     try:
         yield opened
     except BaseException:
-        _end(thread, wanted_no_more)
-        for error in unheard:
-            log.warning("beside what follows: %s: %s", type(error).__name__, error)
+        _end(thread, released)
+        for error in not_raised:
+            log.warning("another error first: %s: %s", type(error).__name__, error)
         raise
-    _end(thread, wanted_no_more)
-    for error in unheard:
+    _end(thread, released)
+    for error in not_raised:
         raise error
 
 
-def _end(thread: threading.Thread, wanted_no_more: threading.Event) -> None:
-    wanted_no_more.set()
+def _end(thread: threading.Thread, released: threading.Event) -> None:
+    released.set()
     thread.join()

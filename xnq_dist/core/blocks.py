@@ -1,4 +1,4 @@
-"""Row blocks spread over threads, and BLAS on one thread where it is used."""
+"""Distributes row blocks over threads, and limits BLAS to one thread."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from threadpoolctl import threadpool_limits
 __all__ = ["ROWS", "for_each_block", "one_blas_thread"]
 
 ROWS = 256
-"""Rows of a block: few enough for a processor's second cache."""
+"""Rows of a block: few enough for a processor's second-level cache."""
 
 
 class _OneBlasThread:
-    """The process's BLAS limit, held while any thread is inside.
+    """Limits the process's BLAS to one thread while any thread is in the block.
 
-    The first thread in sets it, the last one out puts it back: threads of a worker
-    overlap, and the setting belongs to the process. A thread of its own holds it, for
-    only the thread that made a limit can undo it.
+    The limit belongs to the process and threads of a worker overlap, so the first
+    thread to enter sets it and the last one to leave resets it. A separate thread does
+    both, because only the thread that set a limit can undo it.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ _LIMIT = _OneBlasThread()
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """BLAS on one thread inside: a fixed order of sums, faster on small blocks."""
+    """Run BLAS on one thread: a fixed order of sums, and faster on small blocks."""
     with _LIMIT:
         yield
 
@@ -70,7 +70,7 @@ def one_blas_thread() -> Iterator[None]:
 def for_each_block(
     rows: int, threads: int, work: Callable[[int, int], None], size: int = ROWS
 ) -> None:
-    """Call ``work(first, last)`` for every block of rows, on up to so many threads."""
+    """Call ``work(first, last)`` for every block of rows, on `threads` threads."""
     starts = range(0, rows, size)
     if threads <= 1 or len(starts) <= 1:
         for first in starts:

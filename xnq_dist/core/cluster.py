@@ -1,4 +1,4 @@
-"""A Dask client from a setting."""
+"""Dask clusters and clients from the settings."""
 
 from __future__ import annotations
 
@@ -49,68 +49,69 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 DEVICE_SHARE = 0.9
-"""Of a GPU's memory that workers plan with; the rest is the driver's and libraries'."""
+"""Share of a GPU's memory that workers may use; the driver and libraries need some."""
 
 CLOSE = 10.0
-"""Seconds that closing a client may take where the scheduler does not answer."""
+"""Seconds to wait for a client to close if the scheduler does not answer."""
 
 TERMINATE = 1.15
-"""Of its memory limit that a local worker may be seen with: the plan fills the limit,
-and its figures are not better than this."""
+"""Share of its memory limit at which a local worker is ended: the plan uses up to the
+limit, with about this accuracy."""
 
 
 PRIVATE: dict[str, Any] = {
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
 }
-"""No pages: those of Dask show logs, tasks and calls to whoever can reach a port."""
+"""No web pages: Dask's show logs, tasks and calls to anyone who can reach a port."""
 
 
 @dataclass(frozen=True)
 class Connection:
-    """How to reach a scheduler; for this process alone: it may hold a private key."""
+    """Address and credentials of a scheduler; may hold a private key, so keep local."""
 
     address: str
     security: Security | None = field(default=None, repr=False)
-    """Credentials; None: as Dask is configured."""
+    """Credentials; None: those of Dask's configuration."""
 
 
 @dataclass(frozen=True)
 class LocalSize:
-    """Shape of a local cluster."""
+    """Size of a local cluster."""
 
     workers: int
     threads: int
+    """Threads of each worker."""
     memory: int
-    """Bytes a worker may use."""
+    """Bytes that each worker may use."""
     device: int = 0
-    """Bytes of a GPU's memory that a worker may use; 0: it has none."""
+    """Bytes of GPU memory that each worker may use; 0: it has no GPU."""
 
 
 def free_memory() -> int:
-    """Bytes of memory that are free on this machine now."""
+    """Bytes of available memory of this machine."""
     return int(psutil.virtual_memory().available)
 
 
 @contextmanager
 def open_cluster(settings: ClusterSettings, preload: str = "") -> Iterator[Connection]:
-    """A scheduler with at least one worker; closed at the end if we started it.
+    """A scheduler with at least one worker; closed at the end if started here.
 
     Parameters
     ----------
     preload
-        A module that workers of ours import before they join, GPUs' (which dask-cuda
-        sets up) aside; empty: none.
+        A module that workers started here import before they join; empty: none. Not
+        used for GPU workers, which dask-cuda sets up.
 
     Raises
     ------
     InfrastructureError
-        When no scheduler answers, no worker joins in time, or they are lost at once.
+        When no scheduler answers, no worker joins in time, or all are lost at once.
     ClusterError
         When GPUs cannot be used, or workers run another version of this package.
     """
     import dask
-    import distributed  # noqa: F401 - its defaults must be there before ours
+    import distributed  # noqa: F401 - must set its defaults before the ones below
 
     with ExitStack() as stack:
         module = CLUSTERS.module_of(settings.kind)
@@ -119,7 +120,7 @@ def open_cluster(settings: ClusterSettings, preload: str = "") -> Iterator[Conne
             connection = module.connection_to(settings)
         else:
             size = module.size(settings)
-            # The plan owns memory: Dask must neither spill nor pause behind its back.
+            # The plan manages memory: Dask must neither spill nor pause.
             stack.enter_context(
                 dask.config.set(
                     {
@@ -140,14 +141,14 @@ def open_cluster(settings: ClusterSettings, preload: str = "") -> Iterator[Conne
                 with kept_from_children(), _without_working_folder():
                     cluster = module.start(settings, size, preload)
             except (AssertionError, OSError, RuntimeError, TimeoutError) as error:
-                # The first is how a nanny of distributed 2026.8 gives up a worker that
-                # does not start in time.
-                # Where GPUs are not to blame, something has ended the processes.
+                # A nanny of distributed 2026.8 raises AssertionError for a worker that
+                # does not start in time. Without GPUs the usual cause is that the
+                # processes were killed.
                 kind = ClusterError if record.gpu else InfrastructureError
                 raise kind(
                     f"a Dask cluster of {size.workers} workers cannot be "
-                    f"started ({error}): run again, and if that does not help, check "
-                    "cluster.workers and cluster.memory_limit"
+                    f"started ({error}): run again; if it fails again, reduce "
+                    "cluster.workers or cluster.memory_limit"
                 ) from error
             stack.callback(_close, cluster, 30.0)
             connection = Connection(cluster.scheduler_address, cluster.security)
@@ -160,18 +161,18 @@ def open_cluster(settings: ClusterSettings, preload: str = "") -> Iterator[Conne
             if not _check_versions(client):
                 raise InfrastructureError(
                     f"all workers of the scheduler at {connection.address} were lost: "
-                    "run again once there are others"
+                    "start workers with `dask worker` and run again"
                 )
         yield connection
 
 
 @contextmanager
 def _without_working_folder() -> Iterator[None]:
-    """Python processes that start in the block import nothing from where they start.
+    """Keep Python processes started in the block from importing the working folder.
 
     A user's folder may hold a ``types.py``, and workers start as ``python -c``. The
-    variable is taken back then, for it would reach the user's own processes as well; so
-    a worker that is started again later does import from there.
+    variable is reset afterwards because the user's processes would inherit it; a worker
+    that is restarted later therefore does import from the working folder.
     """
     name = "PYTHONSAFEPATH"
     before = os.environ.get(name)
@@ -192,12 +193,12 @@ def connect(connection: Connection, timeout: float = 60.0) -> Iterator[Client]:
     Parameters
     ----------
     timeout
-        Seconds without a sign of life that end every wait in the block (`waiting`).
+        Seconds without a sign of life after which every wait in the block ends.
 
     Raises
     ------
     InfrastructureError
-        When no scheduler answers there, or it is lost meanwhile.
+        When no scheduler answers, or the connection is lost in the block.
     """
     from distributed import CancelledError, Client
     from distributed.client import ClosedClientError
@@ -208,9 +209,9 @@ def connect(connection: Connection, timeout: float = 60.0) -> Iterator[Client]:
     except (OSError, TimeoutError, ValueError) as error:
         raise InfrastructureError(
             f"no Dask scheduler answers at {address}: start one with `dask scheduler`, "
-            "or correct cluster.address; one with TLS needs a tls:// address and its "
-            "own certificates in cluster.tls_ca, tls_cert and tls_key; run again to "
-            "resume"
+            "or correct cluster.address; a scheduler with TLS needs a tls:// address "
+            "and its certificates in cluster.tls_ca, tls_cert and tls_key; run again "
+            "to resume"
         ) from error
     token = TIMEOUT.set(timeout)
     try:
@@ -226,7 +227,7 @@ def connect(connection: Connection, timeout: float = 60.0) -> Iterator[Client]:
 
 
 def _close(opened: Any, seconds: float) -> None:
-    """Close a client or cluster; one that does not answer ends with this process."""
+    """Close a client or cluster; if it does not answer, it ends with this process."""
     try:
         opened.close(timeout=seconds)
     except TimeoutError:
@@ -246,8 +247,8 @@ def workers(client: Client) -> dict[str, int]:
 
 
 def smallest_memory(client: Client) -> int:
-    """Bytes that the worker with the least may use; 2^62 where none says."""
-    # A worker without a limit says 0: then the machine's own memory is unknown here.
+    """Smallest memory limit of all workers in bytes; 2^62 if no worker has one."""
+    # A worker without a limit reports 0.
     records = worker_records(client).values()
     return min((int(r["memory_limit"]) or 2**62 for r in records), default=2**62)
 
@@ -258,43 +259,44 @@ def settle(client: Client, settings: Settings) -> Settings:
     Raises
     ------
     SettingsError
-        When a GPU is asked for and some worker has none.
+        When a GPU is requested and a worker has none.
     """
     if settings.backend == "cpu":
         return settings
-    found = settle_backend(client, settings.backend)
-    if found == "cpu":
-        choose(found, settings.reservoir.precision)
-    return settings.model_copy(update={"backend": found})
+    backend = settle_backend(client, settings.backend)
+    if backend == "cpu":
+        choose(backend, settings.reservoir.precision)
+    return settings.model_copy(update={"backend": backend})
 
 
-def settle_backend(client: Client, wanted: str) -> str:
-    """``cpu`` or ``gpu``: one for all workers, or where a node is would show.
+def settle_backend(client: Client, requested: str) -> str:
+    """``cpu`` or ``gpu``, the same for all workers: their results have other bits.
 
     Raises
     ------
     SettingsError
-        When a GPU is asked for and some worker has none.
+        When a GPU is requested and a worker has none.
     """
-    if wanted == "cpu":
-        return wanted
-    # A worker that is lost meanwhile says nothing; the stage goes on without it.
-    told = run_on_workers(client, _why_no_gpu)
-    found = {a: why for a, why in told.items() if isinstance(why, str)}
-    without = {address: why for address, why in sorted(found.items()) if why}
+    if requested == "cpu":
+        return requested
+    # Ignore workers that are lost during the call; the stage runs without them.
+    answers = run_on_workers(client, _why_no_gpu)
+    reasons = {a: why for a, why in answers.items() if isinstance(why, str)}
+    without = {address: why for address, why in sorted(reasons.items()) if why}
     if not without:
-        return "gpu" if found or wanted == "gpu" else "cpu"
+        return "gpu" if reasons or requested == "gpu" else "cpu"
     address, why = next(iter(without.items()))
-    if wanted == "gpu":
+    if requested == "gpu":
         raise SettingsError(
-            f"backend = gpu cannot be used on {len(without)} of {len(found)} workers, "
-            f"{address} first: {why}"
+            f"backend = gpu needs a GPU on every worker; {len(without)} of "
+            f"{len(reasons)} workers have none, such as {address} ({why}): set backend "
+            "= cpu, or start these workers on machines with a GPU"
         )
-    if len(without) < len(found):
+    if len(without) < len(reasons):
         log.warning(
-            "%d of %d workers have no GPU (%s): CPUs are used on all",
+            "%d of %d workers have no GPU (%s): all workers use CPUs",
             len(without),
-            len(found),
+            len(reasons),
             why,
         )
     return "cpu"
@@ -305,22 +307,22 @@ def _why_no_gpu() -> str:
 
 
 def device_memory(client: Client, settings: ClusterSettings) -> int:
-    """Bytes of device memory that a worker may use, the least of all workers.
+    """Bytes of device memory that each worker may use, the minimum of all workers.
 
-    Workers that share a GPU share its memory. Every worker must have one.
+    Workers that share a GPU share its memory. Every worker must have a GPU.
     """
     if settings.device_memory != "auto":
         return parse_bytes(settings.device_memory)
-    # A worker that is lost meanwhile says nothing; the stage goes on without it.
-    found = run_on_workers(client, _device)
-    there = [told for told in found.values() if isinstance(told, tuple)]
-    if not there:
+    # Ignore workers that are lost during the call; the stage runs without them.
+    answers = run_on_workers(client, _device)
+    devices = [device for device in answers.values() if isinstance(device, tuple)]
+    if not devices:
         raise ClusterError(
-            "no worker tells its GPU's memory: set cluster.device_memory, or "
+            "no worker reports the memory of its GPU: set cluster.device_memory, or "
             "backend = cpu"
         )
-    names = [name for name, _ in there]
-    return min(int(size * DEVICE_SHARE) // names.count(name) for name, size in there)
+    names = [name for name, _ in devices]
+    return min(int(size * DEVICE_SHARE) // names.count(name) for name, size in devices)
 
 
 def _device() -> tuple[str, int]:
@@ -335,11 +337,11 @@ def _version() -> str:
 
 
 def _check_versions(client: Client) -> int:
-    """Refuse workers with another version; how many answered."""
-    found = run_on_workers(client, _version)
-    # Lost connections are OSErrors: whoever is lost meanwhile says nothing.
-    there = {at: told for at, told in found.items() if not isinstance(told, OSError)}
-    for address, version in there.items():
+    """Refuse workers with another version; return how many workers answered."""
+    answers = run_on_workers(client, _version)
+    # Lost connections are OSErrors: ignore workers that are lost during the call.
+    found = {at: each for at, each in answers.items() if not isinstance(each, OSError)}
+    for address, version in found.items():
         if isinstance(version, BaseException):
             raise ClusterError(
                 f"worker {address} cannot import xnq_dist ({version}): install "
@@ -347,7 +349,7 @@ def _check_versions(client: Client) -> int:
             )
         if version != __version__:
             raise ClusterError(
-                f"worker {address} has xnq-dist {version}, this is {__version__}: "
-                "install the same version everywhere"
+                f"worker {address} has xnq-dist {version}, this process has "
+                f"{__version__}: install the same version everywhere"
             )
-    return len(there)
+    return len(found)

@@ -1,4 +1,4 @@
-"""All settings together: how they go with one another, and where they come from."""
+"""All settings: consistency checks across sections, and loading from file or text."""
 
 from __future__ import annotations
 
@@ -82,8 +82,8 @@ class Settings(Section):
     )
     labelled: Literal["count", "exclude"] = Field(
         "count",
-        description="count: known labels count as they are, other nodes are estimated; "
-        "exclude: estimate only the unlabelled nodes",
+        description="count: labelled nodes count with their label, other nodes are "
+        "estimated; exclude: estimate only the unlabelled nodes",
     )
     communities: str = Field(
         "auto",
@@ -137,11 +137,11 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _folds_to_hide(self) -> Settings:
-        least = method_of(self.method).min_folds
-        if self.readout.folds < least:
+        minimum = method_of(self.method).min_folds
+        if self.readout.folds < minimum:
             raise ValueError(
-                f"readout.folds = {self.readout.folds} leaves nothing to learn from "
-                f"with two folds hidden: set {least} or more, or method = xnq"
+                f"readout.folds = {self.readout.folds} leaves no fold to learn from "
+                f"when two are held out: set {minimum} or more, or method = xnq"
             )
         return self
 
@@ -187,7 +187,7 @@ class Settings(Section):
             raise ValueError("bfloat16 states need exchange.dtype = float32")
         if self.exchange.on_cpus and (self.backend == "gpu" or on_gpu):
             raise ValueError(
-                "exchange.engine = spmd and exchange.states = disk work on CPUs: set "
+                "exchange.engine = spmd and exchange.states = disk need CPUs: set "
                 "backend = cpu, or exchange.engine = tasks and states = auto"
             )
         other = self.exchange.engine == "spmd" or self.reservoir.tile is not None
@@ -212,7 +212,7 @@ def load_settings(
     overrides
         Texts ``key.key=value``; the value is read as YAML.
     base
-        Values below the file's, as nested mappings.
+        Values that the file and `overrides` replace, as nested mappings.
 
     Raises
     ------
@@ -232,11 +232,16 @@ def load_settings(
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
-            raise SettingsError(f"--set {override!r} is not of the form key=value")
+            raise SettingsError(
+                f"--set {override!r} is not of the form key=value: write it like "
+                "--set seed=1"
+            )
         try:
             value = yaml.safe_load(text)
         except yaml.YAMLError as error:
-            raise SettingsError(f"--set {override!r}: not a YAML value") from error
+            raise SettingsError(
+                f"--set {override!r}: the value is not YAML: quote it"
+            ) from error
         nested: dict[str, Any] = {}
         inner = nested
         *parents, last = key.strip().split(".")
@@ -267,7 +272,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if values is None:
         return {}
     if not isinstance(values, dict):
-        raise SettingsError(f"settings file {path} must hold keys and values")
+        raise SettingsError(
+            f"settings file {path} must hold keys and values, such as seed: 1"
+        )
     return values
 
 

@@ -1,4 +1,4 @@
-"""What differs between the inputs of a stage then and now, in words."""
+"""Describes differences between the recorded and the current inputs of a stage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS = {
     "node_weights": "node weights",
     "benchmark": "benchmarks",
 }
-"""Tables by the name that an input has, and what messages call their rows."""
+"""Names of inputs that are tables, and of their rows in messages."""
 STAGES_BEFORE = ("graph", "select", "embeddings", "labels", "readout", "posteriors")
 FORMAT = "format"
 
@@ -29,45 +29,45 @@ FORMAT = "format"
 def differences(
     old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = ""
 ) -> list[str]:
-    """What differs, one phrase each, in key order.
+    """The differences, one phrase each, in key order.
 
-    A setting reads ``key: old -> new``, a table ``edges: 10,214 instead of 10,000``,
-    an earlier stage ``the stage graph is another``; digests are not shown.
+    For example ``key: old -> new`` for a setting, ``edges: 10,214 instead of 10,000``
+    for a table and ``the stage graph changed`` for an earlier stage; without digests.
     """
     new = json.loads(json.dumps(new, default=str))
-    found: list[str] = []
+    phrases: list[str] = []
     for key in sorted({*old, *new}):
         before, after = old.get(key), new.get(key)
         if before == after:
             continue
         if is_table(before) or is_table(after):
-            found.append(_table(key, before, after))
+            phrases.append(_table(key, before, after))
         elif isinstance(before, dict) and isinstance(after, dict):
             within = "" if key == "settings" else f"{key}."
-            found += differences(before, after, prefix + within)
+            phrases += differences(before, after, prefix + within)
         elif key in STAGES_BEFORE and not prefix:
-            found.append(f"the stage {key} is another")
+            phrases.append(f"the stage {key} changed")
         elif key == FORMAT and not prefix:
-            found.append("this version of the program writes other files")
+            phrases.append("this version of xnq-dist writes another file format")
         else:
-            found.append(f"{prefix}{key}: {_short(before)} -> {_short(after)}")
-    return found
+            phrases.append(f"{prefix}{key}: {_short(before)} -> {_short(after)}")
+    return phrases
 
 
 def is_table(value: Any) -> bool:
-    """Whether an input is what a table says, by its digest."""
+    """Whether an input is the digest of a table."""
     return isinstance(value, dict) and "digest" in value
 
 
 def _table(key: str, before: Any, after: Any) -> str:
     what = ROWS.get(key, key)
     if not is_table(after):
-        return f"{what}: from no table any more"
+        return f"{what}: no longer from a table"
     now = f"{after['rows']:,}"
     if not is_table(before):
         return f"{what}: {now} from a table"
     if before["rows"] == after["rows"]:
-        return f"{what}: {now} as before, but not the same"
+        return f"{what}: {now} as before, but with other values"
     return f"{what}: {now} instead of {before['rows']:,}"
 
 

@@ -17,17 +17,17 @@ __all__ = [
 
 
 class XnqError(Exception):
-    """Base of all errors raised on purpose; the message is a sentence for a user.
+    """Base of all errors raised on purpose; the message is written for users.
 
-    Messages quote addresses and what libraries say of them: credentials are taken out.
+    Messages may quote addresses, so credentials are removed from them.
     """
 
     exit_code = 1
-    """Of the command line: 1 internal error, 2 bad input or settings, 3 does not fit,
-    4 interrupted or infrastructure lost (run it again)."""
+    """Exit code of the command line: 1 internal error, 2 bad input or settings, 3 does
+    not fit, 4 interrupted or infrastructure lost (run it again)."""
 
     stage = ""
-    """Stage whose name and folder the message begins with; empty: none yet."""
+    """Stage whose name and folder the message starts with; empty: none yet."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*redacted(args))
@@ -46,19 +46,19 @@ class SettingsError(XnqError):
 
 
 class RunDirectoryError(XnqError):
-    """A run directory is something else, not writable or made from another graph."""
+    """A folder is not a run directory, not writable or holds another graph."""
 
     exit_code = 2
 
 
 class ClusterError(XnqError):
-    """A Dask cluster is not set up as its settings say."""
+    """A Dask cluster does not match its settings."""
 
     exit_code = 2
 
 
 class DoesNotFitError(XnqError):
-    """The work needs more memory, disk or open files than is there."""
+    """The work needs more memory, disk or open files than are available."""
 
     exit_code = 3
 
@@ -70,7 +70,7 @@ class InfrastructureError(XnqError):
 
 
 class ConnectionLostError(InfrastructureError):
-    """A connection broke while a stage used it: worth another try at once."""
+    """A connection broke while a stage used it; trying again may succeed."""
 
 
 class StageError(XnqError):
@@ -78,20 +78,20 @@ class StageError(XnqError):
 
 
 class DamagedError(StageError):
-    """A file of a run directory is not what was written."""
+    """A file of a run directory is damaged: it differs from what was written."""
 
     exit_code = 4
 
     def __init__(self, folder: str, file: str, what: str, stage: str = "") -> None:
         super().__init__(
-            f"{joined(folder, file)} {what}: run again, and what it belongs to is set "
-            "aside and done again"
+            f"{joined(folder, file)} {what}: run again, which moves the damaged stage "
+            "to quarantine/ and does it again"
         )
         self.folder = folder
         """Folder of the file, as a path or URI."""
         self.file = file
         self.what = what
-        """What is wrong with it."""
+        """What is wrong with the file."""
         name = split_query(folder)[0].rstrip("/").rsplit("/", 1)[-1]
         self.stage = stage or name
 
@@ -101,5 +101,5 @@ class DamagedError(StageError):
         return joined(self.folder, self.file)
 
     def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
-        # Errors of workers travel pickled.
+        # Errors of workers are pickled.
         return type(self), (self.folder, self.file, self.what, self.stage)

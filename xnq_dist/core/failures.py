@@ -1,8 +1,8 @@
-"""The one place where low-level errors become sentences of the error family.
+"""Converts low-level errors to errors of this package, with messages for users.
 
-A stage runs inside `stage_errors`: what leaves it names the stage, the folder and what
-to do next, and its class has the exit code that a scheduler acts on. Errors that come
-back from a worker are judged like those of this process, by their chain of causes.
+A stage runs in `stage_errors`: errors that leave it name the stage, the folder and what
+to do next, and their class has the exit code for a scheduler. Errors of workers are
+treated like errors of this process, by their chain of causes.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 BROKEN = frozenset(
     {errno.EROFS, errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ENOTCONN}
 )
-"""A disk that is read-only, failing or gone."""
+"""A disk that is read-only, failing or missing."""
 DENIED = frozenset({errno.EACCES, errno.EPERM})
 NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR})
-OURS = "xnq-dist-"
-"""In the paths of our temporary files."""
+TEMPORARY = "xnq-dist-"
+"""Part of the paths of this package's temporary files."""
 MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 OPEN = "open"
-"""The stage in which a run directory is looked at and locked."""
+"""The step that checks and locks a run directory, before the stages."""
 NO_ANSWER = (
     "NETWORK_CONNECTION",
     "curlCode",
@@ -52,7 +52,7 @@ NO_ANSWER = (
     "SLOW_DOWN",
     "THROTTLING",
 )
-"""What `pyarrow.fs` says, without a number, of an object store that does not answer."""
+"""Texts in errors of `pyarrow.fs` if an object store does not answer; no errno."""
 REFUSED = (
     "ACCESS_DENIED",
     "ACCOUNT_",
@@ -65,25 +65,25 @@ REFUSED = (
     "ExpiredToken",
     "InvalidToken",
 )
-"""What it says of one that refuses a key, or what is done with it."""
+"""Texts in its errors if an object store refuses a key or an operation."""
 
 
 @contextmanager
 def stage_errors(folder: str, stage: str) -> Iterator[None]:
-    """Errors of the block name the stage and its folder.
+    """Convert errors of the block to errors that name the stage and its folder.
 
     Parameters
     ----------
     folder
-        What the stage writes to, as messages name it.
+        Folder that the stage writes to, for messages.
     stage
-        The stage's name; a step inside it may have named itself before.
+        Name of the stage; kept if an inner step has already named another one.
 
     Raises
     ------
     XnqError
-        In place of any error that is not a fault of the program; that one is raised
-        as it is, with a note for `place_of`.
+        In place of any error that has a known cause. Internal errors are raised
+        unchanged, with a note for `place_of`.
     """
     try:
         yield
@@ -123,7 +123,7 @@ def in_stage(
 
 
 def place_of(error: BaseException) -> str:
-    """The stage and folder that `stage_errors` noted on an error; else empty."""
+    """The stage and folder that `stage_errors` noted on an error; empty if none."""
     for cause in causes(error, contexts=True):
         for note in getattr(cause, "__notes__", ()):
             if note.startswith("stage "):
@@ -132,17 +132,17 @@ def place_of(error: BaseException) -> str:
 
 
 def explained(error: BaseException, folder: str, stage: str) -> XnqError | None:
-    """An error of the family for a low-level one, itself when it is of the family.
+    """Convert a low-level error to an `XnqError`; an `XnqError` is returned unchanged.
 
     Parameters
     ----------
     folder, stage
-        What messages name; they only serve for errors that do not say more.
+        Names for messages of errors that do not name a place themselves.
 
     Returns
     -------
     XnqError or None
-        None: the error is a fault of the program, or no error at all (a signal's).
+        None: an internal error, or no `Exception` (such as an interrupt).
     """
     if not isinstance(error, Exception):
         return None
@@ -150,14 +150,14 @@ def explained(error: BaseException, folder: str, stage: str) -> XnqError | None:
         return _disk_behind(error, folder, stage) or error
     for cause in causes(error):
         if isinstance(cause, XnqError):
-            # A worker or a library raised something else because of it.
+            # A worker or a library raised another error because of this one.
             return type(cause)(f"{_named(cause, folder, stage)}: {cause}")
         found = _memory(cause, folder, stage) or _connection(cause, folder, stage)
         if found is None and isinstance(cause, OSError):
             found = _file(cause, folder, stage)
         if found is not None:
             return found
-    # A full disk may show as what its handling ran into: a writer that cannot close.
+    # A full disk may cause another error during cleanup: a writer that cannot close.
     for cause in causes(error, contexts=True):
         if isinstance(cause, OSError) and cause.errno in FULL | BROKEN:
             return _file(cause, folder, stage)
@@ -165,12 +165,12 @@ def explained(error: BaseException, folder: str, stage: str) -> XnqError | None:
 
 
 def _named(error: BaseException, folder: str, stage: str) -> str:
-    """The stage, and its folder where the message does not name that already."""
+    """The stage, and its folder unless the message already names it."""
     return f"stage {stage}" if folder in str(error) else f"stage {stage} of {folder}"
 
 
 def causes(error: BaseException, contexts: bool = False) -> Iterator[BaseException]:
-    """The error, then its causes; with `contexts` what was being handled as well."""
+    """Yield the error and its causes; with `contexts` also errors being handled."""
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
@@ -181,21 +181,21 @@ def causes(error: BaseException, contexts: bool = False) -> Iterator[BaseExcepti
 
 
 def _disk_behind(error: XnqError, folder: str, stage: str) -> XnqError | None:
-    """The same sentence with status 4 where a disk or network is the reason.
+    """The same message with exit code 4 if a disk or network is the cause.
 
-    Whoever raised it may know the table or setting concerned, not whose fault it is.
+    The code that raised the error knows the table or setting, but not the cause.
     """
     if isinstance(error, InfrastructureError | DoesNotFitError):
         return None
     numbers = FULL | BROKEN
-    theirs: tuple[type[XnqError], ...] = (InputError, SettingsError)
+    users: tuple[type[XnqError], ...] = (InputError, SettingsError)
     if stage in ("", OPEN):
-        theirs += (RunDirectoryError,)  # the place that was chosen, not a lost one
-    if not isinstance(error, theirs):
+        users += (RunDirectoryError,)  # a wrong folder was chosen; none was lost
+    if not isinstance(error, users):
         numbers |= DENIED | NOT_THERE
     for cause in causes(error):
         if isinstance(cause, OSError) and (
-            cause.errno in numbers or _says(cause, NO_ANSWER)
+            cause.errno in numbers or _contains(cause, NO_ANSWER)
         ):
             where = f"{_named(error, folder, stage)}: " if stage else ""
             todo = "free space there" if cause.errno in FULL else "check that place"
@@ -218,9 +218,9 @@ def _memory(error: BaseException, folder: str, stage: str) -> XnqError | None:
         )
     if isinstance(error, KilledWorker):
         return DoesNotFitError(
-            f"workers died again and again in stage {stage} of {folder} ({error}): "
-            "most likely they ran out of memory; lower reservoir.dim, readout.memory "
-            "or cluster.threads, or raise cluster.memory_limit, and run again to resume"
+            f"workers died repeatedly in stage {stage} of {folder} ({error}), most "
+            "likely for lack of memory: lower reservoir.dim, readout.memory or "
+            "cluster.threads, or raise cluster.memory_limit, and run again to resume"
         )
     if isinstance(error, OSError) and error.errno in MANY_FILES:
         return DoesNotFitError(
@@ -239,7 +239,7 @@ def _connection(error: BaseException, folder: str, stage: str) -> XnqError | Non
 
     if isinstance(error, NoValidWorkerError | NoWorkerError):
         return InfrastructureError(
-            f"the workers of stage {stage} of {folder} are gone ({error}): start "
+            f"the workers of stage {stage} of {folder} were lost ({error}): start "
             "workers again, and run again to resume"
         )
     kinds = (CommClosedError, ClosedClientError, CancelledError)
@@ -265,21 +265,21 @@ def _file(error: OSError, folder: str, stage: str) -> XnqError | None:
             "make it writable and run again to resume"
         )
     if error.errno in BROKEN or (
-        error.errno in NOT_THERE and any(part in str(error) for part in (folder, OURS))
+        error.errno in NOT_THERE
+        and any(part in str(error) for part in (folder, TEMPORARY))
     ):
         return InfrastructureError(
             f"a file of {error.filename or folder} is lost (stage {stage}: {reason}): "
             "check that its disk is mounted and healthy, and run again to resume"
         )
-    if _says(error, REFUSED):
-        # Before the work the key is wrong; while it goes on, rights were withdrawn.
+    if _contains(error, REFUSED):
+        # Before the stages the key is wrong; during a stage, rights were withdrawn.
         kind = RunDirectoryError if stage in ("", OPEN) else InfrastructureError
         return kind(
-            f"the object store of {folder} refuses the key that it is opened with "
-            f"(stage {stage}: {reason}): check the key, its rights and the address, "
-            "and run again"
+            f"the object store of {folder} refuses the access key (stage {stage}: "
+            f"{reason}): check the key, its rights and the address, and run again"
         )
-    if _says(error, NO_ANSWER):
+    if _contains(error, NO_ANSWER):
         return ConnectionLostError(
             f"the object store of {folder} does not answer (stage {stage}: {reason}): "
             "check the network and its address, and run again to resume"
@@ -287,6 +287,6 @@ def _file(error: OSError, folder: str, stage: str) -> XnqError | None:
     return None
 
 
-def _says(error: OSError, texts: Iterable[str]) -> bool:
-    """Whether an error of an object store, which has no number, holds a text."""
+def _contains(error: OSError, texts: Iterable[str]) -> bool:
+    """Whether an object store's error, without errno, contains one of the texts."""
     return error.errno is None and any(text in str(error) for text in texts)

@@ -1,9 +1,8 @@
-"""What every stage depends on, as values: a stage made from equal inputs is kept.
+"""The inputs of every stage, as values: a stage made from equal inputs is kept.
 
-Tables are there by the digests of what they say (`graph.contents`), earlier stages by
-their fingerprints, and settings where they change what the stage writes. The number
-`FORMATS` holds for a stage is raised when its files change meaning; the version of the
-package does not matter.
+Inputs are the digests of tables (`graph.contents`), the fingerprints of earlier stages,
+and the settings that change what the stage writes. The number of a stage in `FORMATS`
+is raised when the meaning of its files changes; the package version is no input.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 PREVIOUS = "previous"
-"""The value of `anomalies.last` for the results published before."""
+"""The value of `anomalies.last` for this directory's previous results."""
 
 FORMATS = {
     "graph": 3,
@@ -50,7 +49,7 @@ FORMATS = {
     "quantify": 7,
     "published": 3,
 }
-"""Raise a stage's number when it writes something else from the same inputs."""
+"""Raise a stage's number when it writes different files from the same inputs."""
 
 Digests = Mapping[str, Mapping[str, Any]]
 Scale = float | tuple[float, ...]
@@ -59,14 +58,14 @@ Scale = float | tuple[float, ...]
 def graph_inputs(
     tables: Digests, settings: Settings, partitions: int
 ) -> dict[str, Any]:
-    """What the stage ``graph`` depends on.
+    """Inputs of the stage ``graph``.
 
     Parameters
     ----------
     tables
         Digests of ``nodes`` (the ids), ``features`` and ``edges``.
     """
-    matter: dict[str, Any] = {
+    relevant: dict[str, Any] = {
         "input": {
             "directed": settings.input.directed,
             "self_loops": settings.input.self_loops,
@@ -79,26 +78,26 @@ def graph_inputs(
         "reservoir": {"rho": settings.reservoir.rho},
     }
     if settings.reservoir.supersteps == "auto":
-        matter["reservoir"]["supersteps"] = "auto"
+        relevant["reservoir"]["supersteps"] = "auto"
     if settings.partitioner == "random":
-        matter["seed"] = settings.seed
+        relevant["seed"] = settings.seed
     if settings.partitioner in ("auto", "stream"):
-        # The memory decides between METIS and streaming, and what streaming sees.
-        matter["input"]["memory"] = settings.input.memory_bytes
+        # The memory decides between METIS and streaming, and the edges streaming uses.
+        relevant["input"]["memory"] = settings.input.memory_bytes
     return {
         "format": FORMATS["graph"],
         **{name: dict(tables[name]) for name in ("nodes", "features", "edges")},
-        "settings": matter,
+        "settings": relevant,
     }
 
 
 def labels_inputs(graph: Manifest, tables: Digests) -> dict[str, Any]:
-    """What the stage ``labels`` depends on.
+    """Inputs of the stage ``labels``.
 
     Parameters
     ----------
     tables
-        Digests of ``labels`` and ``roles``, and of ``label_weights`` where labels have
+        Digests of ``labels`` and ``roles``, and of ``label_weights`` if labels have
         inclusion weights.
     """
     inputs = {
@@ -113,14 +112,13 @@ def labels_inputs(graph: Manifest, tables: Digests) -> dict[str, Any]:
 
 
 def selects_scales(settings: Settings) -> bool:
-    """Whether the reservoir's scales are searched for, by the stage ``select``."""
-    wanted = settings.reservoir
-    given = wanted.recurrent_scale != "select" and wanted.input_scale != "select"
-    return not given and method_of(settings.method).searches
+    """Whether the stage ``select`` searches for the reservoir's scales."""
+    scales = settings.reservoir.recurrent_scale, settings.reservoir.input_scale
+    return "select" in scales and method_of(settings.method).searches
 
 
 def set_scales(settings: Settings) -> tuple[Any, Any]:
-    """Recurrent and input scale as they are set; ``select`` is what xnq+ takes."""
+    """Recurrent and input scale of the settings; those of xnq+ for ``select``."""
     recurrent, inputs = (
         settings.reservoir.recurrent_scale,
         settings.reservoir.input_scale,
@@ -134,7 +132,7 @@ def set_scales(settings: Settings) -> tuple[Any, Any]:
 def select_inputs(
     graph: Manifest, labels: Manifest, settings: Settings
 ) -> dict[str, Any]:
-    """What the stage ``select`` depends on; the backend is settled."""
+    """Inputs of the stage ``select``; the backend is not ``auto``."""
     inputs: dict[str, Any] = {
         "format": FORMATS["select"],
         "graph": graph.fingerprint,
@@ -152,13 +150,13 @@ def select_inputs(
 def embeddings_inputs(
     graph: Manifest, settings: Settings, recurrent_scale: Scale, input_scale: float
 ) -> dict[str, Any]:
-    """What the stage ``embeddings`` depends on; the backend is settled."""
+    """Inputs of the stage ``embeddings``; the backend is not ``auto``."""
     scales = {"recurrent_scale", "input_scale"}
     inputs: dict[str, Any] = {
         "format": FORMATS["embeddings"],
         "graph": graph.fingerprint,
         "seed": settings.seed,
-        # The scales are as they were chosen, not as they are set.
+        # Use the chosen scales instead of the settings, which may be `select`.
         "reservoir": settings.reservoir.model_dump(
             exclude={"tile", "rho", "precision", *scales}
         ),
@@ -171,7 +169,7 @@ def embeddings_inputs(
 
 
 def _device(settings: Settings) -> dict[str, Any]:
-    """A GPU's products have other bits than a CPU's."""
+    """Inputs of a GPU's products, whose bits differ from a CPU's."""
     if settings.backend != "gpu" or settings.exchange.on_cpus:
         return {}
     return {"backend": ["gpu", settings.reservoir.precision]}
@@ -180,7 +178,7 @@ def _device(settings: Settings) -> dict[str, Any]:
 def readout_inputs(
     graph: Manifest, embeddings: Manifest, labels: Manifest, settings: Settings
 ) -> dict[str, Any]:
-    """What the stage ``readout`` depends on; the backend is settled."""
+    """Inputs of the stage ``readout``; the backend is not ``auto``."""
     inputs: dict[str, Any] = {
         "format": FORMATS["readout"],
         "graph": graph.fingerprint,
@@ -193,7 +191,7 @@ def readout_inputs(
     if settings.backend == "gpu":
         inputs["backend"] = settings.backend
     method = method_of(settings.method)
-    # The scales are behind the embeddings already.
+    # The scales are inputs of the embeddings already.
     scales = {"recurrent_scales", "input_scale"}
     for section in method.settings:
         inputs[section] = getattr(settings, section).model_dump(exclude=scales)
@@ -201,34 +199,36 @@ def readout_inputs(
 
 
 def posteriors_inputs(readout: Manifest) -> dict[str, Any]:
-    """What the stage ``posteriors`` depends on."""
+    """Inputs of the stage ``posteriors``."""
     return {"format": FORMATS["posteriors"], "readout": readout.fingerprint}
 
 
 def choose_source(memberships: str | None, settings: Settings) -> str:
-    """Which communities a run is about: ``given``, ``leiden`` or ``column:NAME``.
+    """The source of the communities: ``given``, ``leiden`` or ``column:NAME``.
 
     Parameters
     ----------
     memberships
-        The memberships table; None: none is named.
+        Path of the memberships table; None: there is none.
 
     Raises
     ------
     SettingsError
-        When communities are to be given and no memberships table is named.
+        When ``communities = given`` and there is no memberships table.
     """
     given = memberships is not None
     if settings.communities == "auto":
         return "given" if given else "leiden"
     if settings.communities == "given" and not given:
         raise SettingsError(
-            "communities = given but no memberships table is named: name one with "
+            "communities = given needs a memberships table: name one with "
             "--memberships, or set communities = leiden"
         )
     if settings.communities != "given" and given:
         log.warning(
-            "the memberships table is not used: communities = %s", settings.communities
+            "the memberships table is not used with communities = %s: set communities "
+            "= given to use it",
+            settings.communities,
         )
     return settings.communities
 
@@ -242,7 +242,7 @@ def quantify_inputs(
     posteriors: Manifest,
     prior: list[float],
 ) -> dict[str, Any]:
-    """What the stage ``quantify`` depends on; the backend is settled.
+    """Inputs of the stage ``quantify``; the backend is not ``auto``.
 
     Parameters
     ----------
@@ -250,10 +250,9 @@ def quantify_inputs(
         ``given``, ``leiden`` or ``column:NAME``.
     tables
         Digests of ``memberships`` (or of the column that names communities) unless
-        they are detected, and of ``node_weights`` and ``benchmark`` where there are
-        any.
+        they are detected, and of ``node_weights`` and ``benchmark`` if there are any.
     engine
-        Of the detection.
+        Engine that detects communities.
     """
     inputs: dict[str, Any] = {
         "format": FORMATS["quantify"],
@@ -269,7 +268,7 @@ def quantify_inputs(
     sld = settings.quantifier == "auto" and by_class
     used = record_of("sld" if sld else settings.quantifier)
     if settings.backend == "gpu" and used.gpu:
-        inputs["backend"] = "gpu"  # sums in another order
+        inputs["backend"] = "gpu"  # its sums have another order
     for section in used.settings:
         inputs[section] = getattr(settings, section).model_dump()
     if settings.quantifier == "auto":
@@ -299,16 +298,16 @@ def quantify_inputs(
 def published_inputs(
     stages: Mapping[str, Manifest], settings: Settings
 ) -> dict[str, Any]:
-    """What the published results depend on; not the previous ones of the directory."""
+    """Inputs of the published results, except the directory's previous results."""
     earlier = {}
     named = settings.anomalies.last
     if named is not None and named != PREVIOUS:
-        found = Published(RunDirectory(named)).pointer()
-        earlier = {"earlier": found.get("run_id")}
+        pointer = Published(RunDirectory(named)).pointer()
+        earlier = {"earlier": pointer.get("run_id")}
     return {
         **earlier,
         "format": FORMATS["published"],
-        "stages": {name: found.fingerprint for name, found in stages.items()},
+        "stages": {name: stage.fingerprint for name, stage in stages.items()},
         "written": [record.checksum for record in stages["quantify"].files],
         "settings": redacted(settings.model_dump(mode="json")),
     }

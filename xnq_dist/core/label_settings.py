@@ -1,4 +1,4 @@
-"""The section `labels` of the settings: how the labels came about."""
+"""The section `labels` of the settings: how nodes were chosen for labelling."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from xnq_dist.core.settings_sections import Section
 __all__ = ["LabelSettings"]
 
 PRIOR_TOLERANCE = 1e-6
-"""By which the shares of labels.prior may miss a sum of 1."""
+"""Allowed distance of the sum of labels.prior from 1."""
 
 
 class LabelSettings(Section):
-    """How the labels came about."""
+    """How nodes were chosen for labelling."""
 
     drawn: Literal["unknown", "random", "by_class", "by_place", "weighted"] = Field(
         "unknown",

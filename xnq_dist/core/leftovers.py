@@ -1,8 +1,8 @@
-"""Temporary files of killed runs, which the next run removes.
+"""Removes temporary files of killed runs.
 
-Temporary folders carry their owner in their name, so that there is no moment at which
-one exists and its owner is unknown. Only folders of this user whose owner was a process
-of this machine and has ended are removed.
+The name of a temporary folder includes its owner, so that the owner is known as soon as
+the folder exists. Only folders of this user are removed whose owner was a process of
+this machine that has ended.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ log = logging.getLogger(__name__)
 PREFIX = "xnq-dist-"
 _OWNED = re.compile(rf"{PREFIX}(?P<machine>[0-9a-f]{{8}})-(?P<pid>\d+)-(?P<ticks>\d+)-")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{8,32}\.tmp$|\.\d+\.tmp$")
-"""Ends of the names of files that are being written in a run directory."""
+"""Endings of files that are being written in a run directory."""
 LOCKS = 120.0
-"""Seconds after which a lock file that was moved aside is nobody's any more."""
+"""Seconds after which a lock file that was moved aside is no longer in use."""
 
 
 def owned_name(kind: str = "") -> str:
@@ -49,7 +49,7 @@ def sweep_scratch(where: str | Path | None = None) -> None:
     Parameters
     ----------
     where
-        Folder that they are in; None: the system's folder for temporary files.
+        Folder to search; None: the system's folder for temporary files.
     """
     here = machine()
     for path in Path(where or tempfile.gettempdir()).glob(f"{PREFIX}*"):
@@ -61,7 +61,7 @@ def sweep_scratch(where: str | Path | None = None) -> None:
 
 
 def sweep_run(folder: Folder | str | Path) -> None:
-    """Remove files that a killed run was writing; call it while the lock is held.
+    """Remove files that a killed run was writing; the lock must be held.
 
     Parameters
     ----------
@@ -73,23 +73,23 @@ def sweep_run(folder: Folder | str | Path) -> None:
         if not _TEMPORARY.search(name):
             continue
         if name.startswith("_lock.json.") and opened.age(name) < LOCKS:
-            continue  # another run may be looking at it
+            continue  # another run may be reading it
         opened.delete(name)
-        log.info("removed %s, which a killed run left", opened.uri_of(name))
+        log.info("removed %s of a killed run", opened.uri_of(name))
 
 
 def _is_mine(path: Path) -> bool:
     try:
-        found = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return False
-    return found.st_uid == os.getuid() and not path.is_symlink() and path.is_dir()
+    return status.st_uid == os.getuid() and not path.is_symlink() and path.is_dir()
 
 
 def _remove(path: Path) -> None:
     # Two runs may remove it at the same time.
     shutil.rmtree(path, ignore_errors=True)
     if path.exists():
-        log.warning("%s, which a killed run left, cannot be removed", path)
+        log.warning("%s of a killed run cannot be removed: remove it yourself", path)
     else:
-        log.info("removed %s, which a killed run left", path)
+        log.info("removed %s of a killed run", path)

@@ -1,4 +1,4 @@
-"""One run at a time holds a run directory: a lock file with owner and heartbeat."""
+"""Locks a run directory for one run at a time, by a file with owner and heartbeat."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ log = logging.getLogger(__name__)
 
 LOCK = "_lock.json"
 HEARTBEAT = 10.0
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 STALE = 120.0
-"""Seconds without one after which an owner on another machine counts as gone."""
+"""Seconds without a heartbeat after which an owner on another machine is dead."""
 UNWRITTEN = 5.0
-"""Seconds after which a lock file without a record is that of a dead process."""
+"""Seconds after which a lock file without a record belongs to a dead process."""
 TRIES = 20
-"""Looks at a lock that is being written or taken away, half a second apart."""
+"""Attempts, half a second apart, while a lock is being written or removed."""
 
 
 class RunLock:
-    """Holds a run directory while a block runs.
+    """Holds the lock of a run directory during a block.
 
-    An owner on this machine is alive when its process is (its start time is compared,
-    so a reused process number does not count); one on another machine while its
-    heartbeat is younger than two minutes, or goes on: clocks may differ.
+    An owner on this machine is alive if its process is; start times are compared, so a
+    reused process number does not count. An owner on another machine is alive if its
+    heartbeat is younger than two minutes, or changes while waiting: clocks may differ.
 
     Raises
     ------
     InfrastructureError
-        When another run holds the directory.
+        When another run has locked the directory.
     RunDirectoryError
         When it cannot be written.
     """
@@ -70,7 +70,7 @@ class RunLock:
     ) -> None:
         self._stop.set()
         if self._thread is not None:
-            # A folder that does not answer any more is not waited for.
+            # Do not wait longer for a file system that does not answer.
             self._thread.join(HEARTBEAT)
         try:
             if self._held():
@@ -78,7 +78,7 @@ class RunLock:
         except OSError as error:
             if value is None:
                 raise
-            # What ended the run is worth more to the caller.
+            # The error that ended the run takes precedence.
             log.warning("%s: the lock cannot be removed: %s", self._folder.uri, error)
 
     def _record(self) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class RunLock:
         return (self._read() or {}).get("token") == self._token
 
     def _read(self, name: str = LOCK) -> dict[str, Any] | None:
-        """The lock's record; None when there is none, or it is not what was written."""
+        """The lock's record; None if there is none or it is damaged."""
         try:
             return self._folder.read_record(name)
         except DamagedError:
@@ -102,8 +102,8 @@ class RunLock:
         if self._folder.is_local:
             self._claim_on_disk()
             return
-        # Object stores have no exclusive creation here: write, let a rival write too,
-        # and see whose token is left.
+        # pyarrow.fs has no exclusive creation on object stores: write, give a rival
+        # time to write too, and check whose token is there.
         found = self._read()
         if found and self._alive(found):
             raise _in_use(self._folder, found)
@@ -122,9 +122,9 @@ class RunLock:
                 if found and self._alive(found):
                     raise _in_use(self._folder, found) from None
                 if found is None and _age(path) < UNWRITTEN:
-                    time.sleep(0.5)  # its owner is between creating and writing it
+                    time.sleep(0.5)  # its owner has created but not yet written it
                     continue
-                self._take_away(path, found)
+                self._remove_dead(path, found)
                 continue
             except OSError as error:
                 raise RunDirectoryError(
@@ -135,16 +135,16 @@ class RunLock:
                 with os.fdopen(handle, "wb") as stream:
                     stream.write(sealed(self._record()).encode())
             except OSError:
-                os.remove(path)  # the disk is full: nobody holds an empty lock
+                os.remove(path)  # the disk is full: do not leave an empty lock
                 raise
             return
         raise InfrastructureError(
-            f"{self._folder.uri} is being taken by another run: wait for it to end, or "
-            "choose another --out"
+            f"{self._folder.uri} is being locked by another run: wait for it to end, "
+            "or choose another --out"
         )
 
-    def _take_away(self, path: str, dead: dict[str, Any] | None) -> None:
-        """Remove a dead run's lock, and only that: rivals may be at it too."""
+    def _remove_dead(self, path: str, dead: dict[str, Any] | None) -> None:
+        """Remove a dead run's lock, but not that of a rival which may do the same."""
         aside = f"{path}.{self._token}.tmp"
         try:
             os.rename(path, aside)
@@ -152,7 +152,7 @@ class RunLock:
             return
         taken = self._read(f"{LOCK}.{self._token}.tmp")
         if taken != dead and taken and self._alive(taken):
-            # A rival was faster and this is its lock: give it back.
+            # A rival was faster and this is its lock: restore it.
             os.rename(aside, path)
             raise _in_use(self._folder, taken)
         os.remove(aside)
@@ -167,7 +167,7 @@ class RunLock:
             return False
         if abs(time.time() - heartbeat) < STALE:
             return True
-        # Its clock may differ from this one: see whether its heart still beats.
+        # Its clock may differ from this one: check whether the heartbeat changes.
         time.sleep(1.5 * HEARTBEAT)
         found = self._read()
         return found is not None and found.get("heartbeat") != heartbeat
@@ -176,7 +176,7 @@ class RunLock:
         while not self._stop.wait(HEARTBEAT):
             try:
                 if not self._held():
-                    log.warning("%s: the lock was taken away", self._folder.uri)
+                    log.warning("%s: another run took the lock", self._folder.uri)
                     return
                 self._write()
             except (OSError, XnqError) as error:

@@ -1,4 +1,4 @@
-"""The records of all methods: what everything but their own module knows of them.
+"""The records of all methods: what the rest of the package knows about them.
 
 A method is one module in ``xnq_dist/methods`` with ``RECORDS`` (`core.records`) and
 three functions: ``embed(run, settings, client, progress)`` makes the stage
@@ -24,7 +24,7 @@ class MethodRecord(records.PartRecord):
     """One method: an embedding and a readout."""
 
     report: str
-    """What the readout does, as the report continues "Every node has a state."."""
+    """What the readout does, in the report after "Every node has a state."."""
     searches: bool = False
     """Whether the stage ``select`` searches the reservoir's scales."""
     descriptors: bool = False
@@ -32,7 +32,7 @@ class MethodRecord(records.PartRecord):
     second_stage: bool = False
     """Whether the readout has a second stage of label features; needs `descriptors`."""
     cross_fitted: bool = False
-    """Whether all labels with a role are pooled and every one is left out in turn."""
+    """Whether labels of all roles are pooled and each is held out in turn."""
     weights: bool = False
     """Whether the readout takes inclusion weights of labels."""
     min_folds: int = 2
@@ -40,14 +40,14 @@ class MethodRecord(records.PartRecord):
     settings: tuple[str, ...] = ()
     """Sections of the settings that the readout depends on, besides `readout`."""
     embedding_inputs: Mapping[str, Any] | None = None
-    """What embeddings depend on besides settings of the reservoir; None: the name."""
+    """Inputs of the embeddings besides the reservoir's settings; None: the name."""
     readout_inputs: Mapping[str, Any] | None = None
     """The same for the readout."""
 
     def inputs(self, stage: str) -> dict[str, Any]:
-        """What tells its ``embeddings`` or ``readout`` from those of other methods."""
-        given = {"embeddings": self.embedding_inputs, "readout": self.readout_inputs}
-        known = given[stage]
+        """Inputs that distinguish its ``embeddings`` or ``readout`` from others."""
+        by_stage = {"embeddings": self.embedding_inputs, "readout": self.readout_inputs}
+        known = by_stage[stage]
         return {"method": self.name} if known is None else dict(known)
 
 

@@ -1,7 +1,7 @@
-"""What a run is planned from, and what a stage states that it needs.
+"""The counts that a run is planned from, and the needs of a stage.
 
-Each stage's room has a function ``needs(size, settings)``; `xnq_dist.plan` adds up what
-they return.
+Each stage's subpackage has a function ``needs(size, settings)``; `xnq_dist.plan` adds
+up the results.
 """
 
 from __future__ import annotations
@@ -10,25 +10,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["Cut", "GraphSize", "Need", "RunSize", "Work", "Workers", "added", "scaled"]
+__all__ = [
+    "GraphSize",
+    "Need",
+    "PartitionCounts",
+    "RunSize",
+    "Work",
+    "Workers",
+    "added",
+    "scaled",
+]
 
 Work = Mapping[str, float]
 """Units of work by the name of their cost, as in `plan.unit_costs.Costs`."""
 
 
 @dataclass(frozen=True)
-class Cut:
-    """What the stage ``graph`` tells of its partitions; all shapes (P,), or (P, P)."""
+class PartitionCounts:
+    """Counts of the partitions from the stage ``graph``; shapes (P,), unless noted."""
 
     owned: Sequence[int]
     edges: Sequence[int]
     boundary: Sequence[int]
-    """Rows that any other partition wants of each."""
+    """Rows of each partition that any other partition reads."""
     halo_sizes: Sequence[Sequence[int]]
-    """Halo rows of each (owner, reader)."""
+    """Halo rows of each (owner, reader), shape (P, P)."""
     needed: Sequence[Sequence[int]] | None = None
-    """Rows of each owner that each worker needs of it, shape (P, workers), where
-    somebody has looked; see `context.needed_rows`."""
+    """Rows of each owner that each worker needs, shape (P, workers), from
+    `context.needed_rows`; None: not counted."""
 
 
 @dataclass(frozen=True)
@@ -37,72 +46,72 @@ class GraphSize:
 
     nodes: int
     edges: int
-    """Directed; an upper bound while reversed edges are not yet counted."""
+    """Directed edges; an upper bound until reversed edges are counted."""
     features: int
     classes: int = 2
     labelled: int | None = None
     halo: Sequence[int] | None = None
     """Halo rows of each partition, once the graph is partitioned."""
     node_bytes: int | None = None
-    """Bytes that the node table takes on a disk, compressed; None: as if features did
-    not compress."""
-    cut: Cut | None = None
-    """The partitions' counts, once there are partitions."""
+    """Bytes of the node table on disk, compressed; None: assumed uncompressed."""
+    partition_counts: PartitionCounts | None = None
+    """The partitions' counts, once the graph is partitioned."""
     diameter: int | None = None
-    """Effective diameter, once it is known and asked for; else as many supersteps as
-    ``auto`` may take."""
+    """Effective diameter; None: unknown or not needed, so that ``auto`` may take the
+    maximum number of supersteps."""
     weighted: bool = False
     """Whether edges have weights."""
     memberships: int | None = None
-    """Rows of the memberships; None: one a node."""
+    """Rows of the memberships; None: assumed one per node."""
     id_text: float = 0.0
-    """Mean bytes of a node's id that is a string; 0: ids are integers."""
+    """Mean bytes of a string id; 0: ids are integers."""
 
 
 @dataclass(frozen=True)
 class Workers:
-    """Who will do the work."""
+    """The workers of a run."""
 
     count: int
     threads: int
+    """Threads of each worker."""
     memory: int
-    """Bytes one worker may use."""
+    """Bytes that each worker may use."""
     device: int = 0
-    """Bytes of a GPU's memory that one worker may use; 0: CPUs do the work."""
+    """Bytes of GPU memory that each worker may use; 0: the work runs on CPUs."""
     ingest: int = 0
-    """Bytes of a GPU's memory that the reading of edges may use; 0: a CPU reads."""
+    """Bytes of GPU memory that reading edges may use; 0: a CPU reads them."""
 
 
 @dataclass(frozen=True)
 class RunSize(GraphSize):
-    """Counts of a graph, and who works on it."""
+    """Counts of a graph, its partitions and its workers."""
 
     partitions: int = 1
     workers: Workers = field(default=Workers(1, 1, 2**40))
     detects: bool = False
-    """Whether Leiden detects the communities, with all edges in one process."""
+    """Whether Leiden detects communities, with all edges in one process."""
 
     @classmethod
     def of(
         cls, graph: GraphSize, partitions: int, workers: Workers, detects: bool = False
     ) -> RunSize:
-        """The counts of a graph, for so many partitions on these workers."""
+        """The counts of a graph with this number of partitions on these workers."""
         placed = {"partitions": partitions, "workers": workers, "detects": detects}
         return cls(**{**vars(graph), **placed})
 
     @property
     def per_worker(self) -> int:
-        """Most partitions of a worker."""
+        """Maximum partitions of a worker."""
         return -(-self.partitions // self.workers.count)
 
     @property
     def lanes(self) -> int:
-        """Tasks that run in parallel in a worker, one a partition."""
+        """Tasks that run in parallel in a worker, one for each partition."""
         return min(self.per_worker, self.workers.threads)
 
     @property
     def busy(self) -> int:
-        """Workers that have a partition."""
+        """Number of workers that have a partition."""
         return min(self.partitions, self.workers.count)
 
     @property
@@ -112,41 +121,41 @@ class RunSize(GraphSize):
 
     @property
     def known(self) -> int:
-        """Labelled nodes; all, while they are not counted."""
+        """Labelled nodes; all nodes if they were not counted."""
         return self.nodes if self.labelled is None else self.labelled
 
     @property
     def members(self) -> int:
-        """Memberships; one a node, while they are not counted."""
+        """Rows of the memberships; one per node if they were not counted."""
         return self.nodes if self.memberships is None else self.memberships
 
 
 @dataclass(frozen=True)
 class Need:
-    """What a stage takes; bytes are those of its peak."""
+    """Peak bytes and work of a stage."""
 
     worker: int = 0
-    """Of one worker's memory."""
+    """Bytes of one worker's memory."""
     client: int = 0
-    """Of the memory of the process that reads, partitions and detects."""
+    """Bytes of the process that reads tables, partitions and detects communities."""
     device: int = 0
-    """Of one worker's GPU."""
+    """Bytes of one worker's GPU."""
     disk: int = 0
-    """Of the run directory, what earlier stages keep left out."""
+    """Bytes of the run directory, without the files of earlier stages."""
     kept: int = 0
-    """Of the run directory, once the stage is complete."""
+    """Bytes of the run directory that stay once the stage is complete."""
     scratch: int = 0
-    """Of temporary files."""
+    """Bytes of temporary files."""
     work: Mapping[str, Work] = field(default_factory=dict)
-    """Work by the line of the plan that its seconds belong to."""
+    """Work by the part of the plan's time that it belongs to."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The bytes, JSON-able."""
+        """The bytes as JSON values."""
         return {name: n for name, n in asdict(self).items() if name != "work"}
 
 
 def added(*works: Work) -> dict[str, float]:
-    """Work of several parts together."""
+    """Sum of the work of several parts."""
     total: dict[str, float] = {}
     for work in works:
         for cost, units in work.items():
@@ -155,5 +164,5 @@ def added(*works: Work) -> dict[str, float]:
 
 
 def scaled(work: Work, factor: float) -> dict[str, float]:
-    """Work done so many times, or a share of it."""
+    """Work times a factor."""
     return {cost: units * factor for cost, units in work.items()}

@@ -1,9 +1,9 @@
-"""NumPy archives read by many threads at once.
+"""Reads NumPy archives from many threads at once.
 
-NumPy parses an array's header as a Python literal, and CPython before 3.11.8 counts
-the depth of all literals being parsed in one place (gh-106905): two threads of a
-worker that read arrays at the same moment can end in a SystemError. Here one thread
-parses at a time; the data, which take the time, are read without waiting.
+NumPy parses an array's header as a Python literal. CPython before 3.11.8 has one global
+depth counter for parsing literals (gh-106905), so that two threads that read arrays at
+the same time can raise a SystemError. Here one thread at a time parses a header; data
+are read in parallel.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 def read_npz(
     stream: IO[bytes], names: Iterable[str] | None = None
 ) -> dict[str, np.ndarray]:
-    """The arrays of an npz file that `numpy.savez` wrote, all or those named.
+    """The arrays of an npz file that `numpy.savez` wrote, by name; None: all.
 
     Raises
     ------
     KeyError
         When a named array is not in the file.
     ValueError
-        When an array is no npy file of version 1 or 2, holds Python objects or
+        When an array is not an npy file of version 1 or 2, holds Python objects or
         ends early.
     zipfile.BadZipFile
-        When the file is no archive, or an array's checksum differs.
+        When the file is not an archive, or an array's checksum differs.
     """
     with zipfile.ZipFile(stream) as archive:
         if names is None:

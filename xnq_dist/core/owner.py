@@ -1,4 +1,4 @@
-"""Which process something on a disk belongs to, and whether that process lives."""
+"""Identifies the process that owns a file, and whether it still runs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import psutil
 __all__ = ["Owner", "machine"]
 
 SAME_START = 1.0
-"""Seconds by which two readings of one process's start may differ."""
+"""Maximum difference in seconds between two readings of a process's start time."""
 
 
 @dataclass(frozen=True)
 class Owner:
-    """A process, told apart from a later one with the same number."""
+    """A process, distinguished from a later one with the same number."""
 
     pid: int
     started: float
@@ -29,11 +29,11 @@ class Owner:
     the clock is set; -1: unknown."""
     host: str = ""
     namespace: str = ""
-    """Of process numbers: containers may share a host's name and not its processes."""
+    """PID namespace: containers may share a host name but not its processes."""
 
     @classmethod
     def me(cls) -> Owner:
-        """The process that asks."""
+        """The current process."""
         process = psutil.Process()
         return cls(
             process.pid,
@@ -45,7 +45,7 @@ class Owner:
 
     @classmethod
     def from_record(cls, values: dict[str, Any]) -> Owner:
-        """From what `record` gave; values that are no numbers match no process."""
+        """From the values of `record`; invalid numbers match no process."""
         try:
             pid, ticks = int(values["pid"]), int(values.get("ticks", -1))
             started = float(values.get("process_started", 0.0))
@@ -68,12 +68,12 @@ class Owner:
 
     @property
     def is_here(self) -> bool:
-        """Whether it runs, or ran, among the processes of this machine."""
+        """Whether it is or was a process of this machine and namespace."""
         return (self.host, self.namespace) == (socket.gethostname(), _namespace())
 
     @property
     def lives(self) -> bool:
-        """Whether that process of this machine still runs."""
+        """Whether the process, of this machine, still runs."""
         if self.pid <= 0:
             return False
         try:
@@ -88,7 +88,7 @@ class Owner:
 
 
 def machine() -> str:
-    """Eight characters for this host and its process numbers, for file names."""
+    """Eight characters that identify this host and PID namespace, for file names."""
     text = f"{socket.gethostname()} {_namespace()}".encode()
     return hashlib.blake2b(text, digest_size=4).hexdigest()
 
@@ -105,5 +105,5 @@ def _ticks(pid: int) -> int:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:  # it has ended, or this is not Linux
         return -1
-    # The name may hold blanks and brackets; the 20th value after it is the start.
+    # The name may contain spaces and brackets; the start is the 20th value after it.
     return int(text.rpartition(")")[2].split()[19])

@@ -1,6 +1,6 @@
-"""How our pictures look, and how a figure becomes SVG or PNG; the same bits every time.
+"""Style of all plots, and reproducible output of a figure as SVG or PNG.
 
-Text stays text, so that names in any script read well and can be searched.
+Text in SVG stays text, so that names in any script are readable and can be searched.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ STYLE: Any = {
     "legend.frameon": False,
 }
 PIXELS = 150
-"""Pixels an inch of a PNG."""
+"""Pixels per inch of a PNG."""
 
 _SVG = "http://www.w3.org/2000/svg"
 _XLINK = "http://www.w3.org/1999/xlink"
@@ -61,7 +61,7 @@ _NOT_XML = re.compile("[\x00-\x1f\x7f\ufffe\uffff]")
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture in two formats."""
+    """A plot in two formats."""
 
     svg: bytes
     png: bytes
@@ -69,7 +69,7 @@ class Picture:
 
 
 def plain(text: str, limit: int | None = None) -> str:
-    """A name as one line of characters that XML allows, cut to a length.
+    """A name as one line of characters that XML allows, shortened to a length.
 
     Examples
     --------
@@ -89,14 +89,14 @@ Draw = Callable[["Figure"], None]
 def svg(
     name: str, title: str, draw: Draw, width: float = 5.2, height: float = 3.6
 ) -> bytes:
-    """Draw into a figure of its own; no global figure, font or style is left.
+    """Draw a new figure and return it as SVG; global state of Matplotlib is unchanged.
 
     Parameters
     ----------
     name
-        Goes into the ids of the SVG: several may share a page.
+        Prefix of the ids in the SVG, so that several can be on one page.
     title
-        What a screen reader says.
+        Text for screen readers.
     draw
         Draws into the figure, whose layout is constrained.
     width, height
@@ -109,9 +109,9 @@ def svg(
 def picture(
     name: str, title: str, draw: Draw, width: float = 5.2, height: float = 3.6
 ) -> Picture:
-    """As `svg`, in both formats."""
+    """Like `svg`, in both formats."""
     with _figure(draw, width, height) as figure:
-        # The layout costs more than the drawing: once for both formats.
+        # The layout takes longer than the drawing: compute it once for both formats.
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
         vector = _accessible(name, figure, title)
@@ -132,7 +132,7 @@ def _figure(draw: Draw, width: float, height: float) -> Iterator[Figure]:
     from matplotlib.figure import Figure
 
     with mpl.rc_context(STYLE), warnings.catch_warnings():
-        # The viewer's fonts draw the text; that ours lacks a glyph does no harm.
+        # The viewer's fonts draw the text, so glyphs missing here do not matter.
         warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
         warnings.filterwarnings("ignore", "Matplotlib currently does not", UserWarning)
         figure = Figure(figsize=(width, height), layout="constrained")
@@ -141,7 +141,7 @@ def _figure(draw: Draw, width: float, height: float) -> Iterator[Figure]:
 
 
 def _accessible(name: str, figure: Figure, title: str) -> bytes:
-    """The figure as SVG with a title, fluid size, and ids that carry its name."""
+    """The figure as SVG with a title, fluid size, and ids prefixed by its name."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
     ElementTree.register_namespace("", _SVG)
@@ -150,8 +150,8 @@ def _accessible(name: str, figure: Figure, title: str) -> bytes:
     for metadata in root.findall(f"{{{_SVG}}}metadata"):
         root.remove(metadata)
     for element in root.iter():
-        # Several plots share a page: an id must be one plot's own.
-        _own_ids(element.attrib, name)
+        # Several plots share a page: ids must be unique.
+        _prefix_ids(element.attrib, name)
     for size in ("width", "height"):
         root.attrib.pop(size, None)
     head = ElementTree.Element(f"{{{_SVG}}}title", {"id": f"{name}-title"})
@@ -163,7 +163,7 @@ def _accessible(name: str, figure: Figure, title: str) -> bytes:
     return text
 
 
-def _own_ids(attributes: dict[str, str], name: str) -> None:
+def _prefix_ids(attributes: dict[str, str], name: str) -> None:
     for key, value in attributes.items():
         if key == "id":
             attributes[key] = f"{name}-{value}"

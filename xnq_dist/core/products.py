@@ -1,12 +1,12 @@
-"""Dense products whose every row has the same bits wherever it stands.
+"""Dense products in which the bits of a row do not depend on its position.
 
-A BLAS chooses its instructions by shape, place and processor: OpenBLAS's float32 kernel
-for AVX2 gives equal rows of one product different last bits, and chaotic states make a
-last bit visible. The kernel here computes each element as one chain of fused
-multiply-adds, from the first column of `x` to the last, whatever the tile, the vector
-width, the threads or the processor. Each fused multiply-add is rounded once (IEEE 754),
-so the bits are those of the plain loop with ``fma``. ``xnq-dist bench
-products`` and ``xnq-dist doctor`` compare its speed with the BLAS at hand.
+A BLAS chooses its instructions by shape, position and processor: OpenBLAS's float32
+kernel for AVX2 gives equal rows of one product different last bits, and chaotic states
+amplify them. The kernel here computes each element as one chain of fused multiply-adds,
+from the first column of `x` to the last, for any tile, vector width, number of threads
+and processor. Each fused multiply-add is rounded once (IEEE 754), so the bits are those
+of the simple loop with ``fma``. ``xnq-dist bench products`` and ``xnq-dist doctor``
+compare its speed with the installed BLAS.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _WIDE = "+avx512f" in _FEATURES
 VECTOR_BYTES = 64 if _WIDE else 32
 """Bytes of a vector register that the kernel is compiled for."""
 
-# As many sums as the registers hold, with room for a vector of the panel each: 16 of
-# 32 registers, or 12 of 16. The bits do not depend on them.
+# As many sums as fit in the registers next to vectors of the panel: 16 of 32 registers,
+# or 12 of 16. The bits do not depend on these numbers.
 TILE_ROWS, VECTORS = (8, 2) if _WIDE else (4, 3)
 DEPTH = 256
-"""Columns of `x` worked on at a time, so that a panel stays in the first cache."""
+"""Columns of `x` processed at a time, so that a panel stays in the L1 cache."""
 
 
 def has_fma() -> bool:
-    """Whether the processor has fused multiply-add; without it products crawl."""
+    """Whether the processor has fused multiply-add; else products are very slow."""
     return platform.machine() not in ("x86_64", "AMD64") or "+fma" in _FEATURES
 
 
@@ -54,7 +54,7 @@ def _pointer(context: Any, builder: Any, kind: Any, array: Any, at: list[Any]) -
 
 
 def _make_tile(rows: int) -> Any:
-    """An intrinsic that multiplies so many rows with one panel."""
+    """An intrinsic that multiplies `rows` rows with one panel."""
 
     @intrinsic
     def tile(
@@ -167,7 +167,7 @@ def multiply(x: NDArray[Any], panels: NDArray[Any], out: NDArray[Any]) -> None:
     """
     n, depth = x.shape
     width, columns = panels.shape[2], out.shape[1]
-    whole = n - n % TILE_ROWS
+    tiled = n - n % TILE_ROWS
     edge = np.empty((TILE_ROWS, width), x.dtype)
     if not depth:
         out[:] = 0
@@ -175,17 +175,17 @@ def multiply(x: NDArray[Any], panels: NDArray[Any], out: NDArray[Any]) -> None:
         last = min(first + DEPTH, depth)
         for number in range(columns // width):
             panel, at = panels[number], number * width
-            for row in range(0, whole, TILE_ROWS):
+            for row in range(0, tiled, TILE_ROWS):
                 _many(x, row, first, last, panel, out[row:], at)
-            for row in range(whole, n):
+            for row in range(tiled, n):
                 _single(x, row, first, last, panel, out[row:], at)
     left = columns % width
     if not left or not depth:
         return
-    # A panel that is not full: its sums pass through a tile of their own.
+    # The last panel is not full: its sums go through a separate tile.
     panel, at = panels[columns // width], columns - left
     for row in range(0, n, TILE_ROWS):
-        if row < whole:
+        if row < tiled:
             _many(x, row, 0, depth, panel, edge, 0)
             out[row : row + TILE_ROWS, at:] = edge[:, :left]
             continue
@@ -206,7 +206,7 @@ def pack(matrix: NDArray[Any]) -> NDArray[Any]:
     -------
     ndarray
         Shape (panels, k, columns of a panel), of the same type; the last panel is
-        filled up with zeros.
+        padded with zeros.
     """
     depth, columns = matrix.shape
     width = VECTORS * VECTOR_BYTES // matrix.dtype.itemsize
@@ -218,7 +218,7 @@ def pack(matrix: NDArray[Any]) -> NDArray[Any]:
 
 
 def product(x: NDArray[Any], matrix: NDArray[Any], threads: int = 1) -> NDArray[Any]:
-    """``x @ matrix`` whose every row has the same bits wherever it stands.
+    """``x @ matrix``, in which the bits of a row do not depend on its position.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ def product(x: NDArray[Any], matrix: NDArray[Any], threads: int = 1) -> NDArray[
     matrix
         Float32 or float64, shape (k, m).
     threads
-        Blocks of rows worked on at a time.
+        Number of threads; each computes blocks of rows.
     """
     kind = np.result_type(x, matrix)
     panels = pack(matrix.astype(kind, copy=False))

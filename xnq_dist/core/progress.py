@@ -1,4 +1,4 @@
-"""How long work tells that it moves on: a function of (what, done, total)."""
+"""Progress reports of long work: a function of (what, done, total)."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ Progress = Callable[[str, int, int], None]
 
 
 def silent(what: str, done: int, total: int) -> None:
-    """Progress that nobody watches."""
+    """Ignore the progress."""

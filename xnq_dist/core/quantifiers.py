@@ -1,4 +1,4 @@
-"""The records of all quantifiers: what everything but their own module knows of them.
+"""The records of all quantifiers: what the rest of the package knows about them.
 
 A quantifier is one module in ``quantify/classic`` with ``RECORDS`` (`core.records`) and
 a function ``make(name, settings)``.
@@ -26,7 +26,7 @@ FOLDERS = {
     "xnq_dist.quantify.default": QUANTIFY / "default",
     "xnq_dist.quantify.classic": QUANTIFY / "classic",
 }
-"""Where modules with records are, by their package."""
+"""Folders of the modules with records, by package."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,20 +36,20 @@ class Record(common.PartRecord):
     two_classes: bool = False
     """Whether it is defined for two classes only."""
     labelled: bool = False
-    """Whether it needs labelled nodes whose label had no part in the readout."""
+    """Whether it needs labelled nodes that were not used to fit the readout."""
     neighbours: bool = False
     """Whether it needs the posteriors of nodes' neighbours."""
     votes: bool = False
-    """Whether each posterior's largest class is all that it looks at."""
+    """Whether it uses only the most likely class of each posterior."""
     graph: bool = False
     """Whether it needs the graph itself, beyond posteriors and neighbours."""
     settings: tuple[str, ...] = ()
-    """Sections of the settings that its answer depends on."""
+    """Sections of the settings that its estimate depends on."""
     gpu: bool = False
-    """Whether ``backend = gpu`` has it on the GPU."""
+    """Whether it runs on the GPU with ``backend = gpu``."""
 
     def defined_for(self, n_classes: int) -> bool:
-        """Whether it is for so many classes."""
+        """Whether it is defined for this number of classes."""
         return n_classes == 2 or not self.two_classes
 
 
@@ -58,12 +58,12 @@ records, record_of = QUANTIFIERS.records, QUANTIFIERS.record_of
 
 
 def offer_quantifiers(schema: dict[str, Any]) -> None:
-    """The setting's values in its JSON schema, and what each needs in its meaning."""
+    """Add the setting's values and their requirements to its JSON schema."""
     known = records()
     needs = {
         "for two classes only": [r.name for r in known.values() if r.two_classes],
-        "look at neighbours too": [r.name for r in known.values() if r.neighbours],
-        "learn from labelled nodes kept from the readout": [
+        "use neighbours too": [r.name for r in known.values() if r.neighbours],
+        "learn from labelled nodes held out from the readout": [
             r.name for r in known.values() if r.labelled
         ],
     }

@@ -1,6 +1,6 @@
 """Random streams keyed by seed, purpose and block; random bits of single nodes.
 
-Bits are the same wherever, and next to what else, they are drawn.
+The bits depend only on the key, not on the process or on other streams.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["Purpose", "mixed_bits", "stream", "stream_key"]
 
 
 class Purpose(IntEnum):
-    """First key of the random streams of a run; one number serves one purpose."""
+    """First key of the random streams of a run; each number has one purpose."""
 
     RESERVOIR_INPUT = 0
     RESERVOIR_BIAS = 1
@@ -40,12 +40,12 @@ class Purpose(IntEnum):
 
 
 def stream_key(seed: int, purpose: int, *more: int) -> np.random.SeedSequence:
-    """The key of a stream; streams of other keys are independent."""
+    """The key of a stream; streams with different keys are independent."""
     return np.random.SeedSequence(seed, spawn_key=(int(purpose), *more))
 
 
 def stream(seed: int, purpose: int, *more: int) -> np.random.Generator:
-    """A counter-based generator of one key."""
+    """A counter-based random generator for one key."""
     return np.random.Generator(np.random.Philox(stream_key(seed, purpose, *more)))
 
 

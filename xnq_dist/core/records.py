@@ -1,9 +1,9 @@
-"""Modules that are found by their records: to add one is to add one file.
+"""Registries of modules that are found by their records: one file adds one module.
 
-Such a module holds ``RECORDS``, a tuple of calls of its kind's record with literal
-values. Settings, fingerprints, help, plan, report and evaluation read the records. They
-are read from the source without running it: some modules hold kernels, whose compiler
-takes half a second to import.
+Such a module has ``RECORDS``, a tuple of records with literal values. Settings,
+fingerprints, help, plan, report and evaluation read the records. They are read from the
+source without importing the module, because some modules contain kernels, whose
+compiler takes half a second to import.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from pydantic_core import PydanticCustomError
 __all__ = ["PartRecord", "Registry"]
 
 _READING = threading.Lock()
-"""CPython 3.11 fails where two threads parse source at the same time."""
+"""CPython 3.11 can fail if two threads parse source at the same time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartRecord:
-    """What everything but a module itself knows of it."""
+    """What the rest of the package knows about a module."""
 
     name: str
-    """In the settings."""
+    """Name in the settings."""
     title: str
-    """For people."""
+    """Name in reports and help."""
     text: str = ""
-    """What it does, for people."""
+    """Description in reports and help."""
     rank: int = 100
-    """Place in lists; those of one rank by name."""
+    """Position in lists; equal ranks are sorted by name."""
     module: str = ""
-    """Where it is; filled in."""
+    """Name of the module; filled in by the registry."""
 
 
 R = TypeVar("R", bound=PartRecord)
@@ -50,24 +50,24 @@ class Registry(Generic[R]):
     """All modules of one kind."""
 
     what: str
-    """What messages call one of them."""
+    """The kind's name in messages."""
     kind: Callable[..., R]
     folders: dict[str, Path] = field(default_factory=dict)
-    """Where the modules are, by their package."""
+    """Folders of the modules, by package."""
 
     def records(self) -> Mapping[str, R]:
-        """Every record by its name, in the order of lists."""
+        """All records by name, sorted by rank."""
         with _READING:
-            found: Mapping[str, R] = _all(self.kind, tuple(self.folders.items()))
-        return found
+            known: Mapping[str, R] = _all(self.kind, tuple(self.folders.items()))
+        return known
 
     def record_of(self, name: str) -> R:
-        """The record of this name.
+        """The record with this name.
 
         Raises
         ------
         ValueError
-            When there is none; names those there are.
+            When there is none; the message names the existing ones.
         """
         known = self.records()
         if name not in known:
@@ -77,11 +77,11 @@ class Registry(Generic[R]):
         return known[name]
 
     def module_of(self, name: str) -> Any:
-        """The module of this name, imported."""
+        """Import and return the module of the record with this name."""
         return import_module(self.record_of(name).module)
 
     def check(self, name: str) -> str:
-        """A setting's value, refused where there is no such record."""
+        """Return a setting's value; raise if no record has this name."""
         if name not in self.records():
             names = ", ".join(self.records())
             raise PydanticCustomError(
@@ -90,7 +90,7 @@ class Registry(Generic[R]):
         return name
 
     def offer(self, schema: dict[str, Any]) -> None:
-        """Add the setting's values, and what each is, to its JSON schema."""
+        """Add the setting's values and their descriptions to its JSON schema."""
         known = self.records()
         schema["enum"] = list(known)
         schema["description"] += "".join(
@@ -111,7 +111,7 @@ def _all(kind: Any, folders: tuple[tuple[str, Path], ...]) -> Mapping[str, Any]:
 
 
 def _read(kind: Callable[..., PartRecord], file: Path) -> list[PartRecord]:
-    """Records of a module: the calls in its ``RECORDS``."""
+    """The records of a module, from the calls in its ``RECORDS``."""
     text = file.read_text(encoding="utf-8")
     if "RECORDS" not in text:
         return []

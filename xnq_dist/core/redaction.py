@@ -1,4 +1,4 @@
-"""Addresses without the credentials in them, for everything that is shown or kept."""
+"""Removes credentials from addresses before they are shown or stored."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _HARMLESS = frozenset(
         "tls_verify_certificates",
     }
 )
-"""Query parameters whose values stay. Those of any other name are hidden: stores call
-their secrets what they like."""
+"""Query parameters whose values are shown. All others are hidden, because the names of
+secrets differ between stores."""
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"`<>]+")
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d*)?")
@@ -40,17 +40,17 @@ _PARAMETER = re.compile(r"([?&;])([^=&;?/]+)=([^&;]*)")
 
 
 def redacted(value: Any) -> Any:
-    """The same value with the credentials of every URI in it replaced by ``***``.
+    """The value with the credentials of every URI in it replaced by ``***``.
 
-    User names and passwords before a host go, and so do values of query parameters
-    that are not known to be harmless. Where it cannot be told what is a password (an
-    unescaped ``/`` or ``@``), more is hidden rather than less.
+    User names and passwords before a host are hidden, and values of query parameters
+    that are not known to be harmless. If a password cannot be recognised with certainty
+    (an unescaped ``/`` or ``@``), more is hidden rather than less.
 
     Parameters
     ----------
     value
         A URI, a path, any text with URIs in it, or lists and mappings of these. Other
-        values come back unchanged.
+        values are returned unchanged.
 
     Examples
     --------
@@ -69,20 +69,20 @@ def redacted(value: Any) -> Any:
 
 
 def split_query(uri: str) -> tuple[str, str]:
-    """A URI before its query, and the query with its ``?``.
+    """Split a URI into the part before its query and the query with its ``?``.
 
     Examples
     --------
     >>> split_query("s3://bucket/part-?.parquet?region=eu")
     ('s3://bucket/part-?.parquet', '?region=eu')
     """
-    found = re.search(r"\?[^/?]*=", uri)  # in a glob a `?` need not begin the query
-    end = found.start() if found else len(uri)
+    query = re.search(r"\?[^/?]*=", uri)  # in a glob a `?` need not start the query
+    end = query.start() if query else len(uri)
     return uri[:end], uri[end:]
 
 
 def joined(place: str, name: str) -> str:
-    """The address of a file in a folder: of a URI, before its query.
+    """The address of a file in a folder; in a URI the name goes before the query.
 
     Examples
     --------
@@ -96,7 +96,7 @@ def joined(place: str, name: str) -> str:
 
 
 def within(place: str, folder: str) -> bool:
-    """Whether an address is a folder's own, or of what lies in the folder.
+    """Whether an address is a folder or lies in the folder.
 
     Examples
     --------
@@ -105,10 +105,10 @@ def within(place: str, folder: str) -> bool:
     >>> within("s3://bucket/runs?region=eu", "s3://bucket/run?region=eu")
     False
     """
-    (inner, ours), (outer, theirs) = (
+    (inner, inner_query), (outer, outer_query) = (
         split_query(each) if "://" in each else (each, "") for each in (place, folder)
     )
-    return ours == theirs and f"{inner}/".startswith(f"{outer}/")
+    return inner_query == outer_query and f"{inner}/".startswith(f"{outer}/")
 
 
 def _hide(match: re.Match[str]) -> str:
@@ -117,7 +117,7 @@ def _hide(match: re.Match[str]) -> str:
     rest, query = split_query(rest)
     user, at, after = rest.rpartition("@")
     if "@" in authority:
-        # A container's name stands before the host of Azure's addresses.
+        # In Azure's addresses the container's name is before the host.
         container, colon, _ = user.partition(":")
         kept = f"{container}{colon and ':' + HIDDEN}"
         place = f"{kept if scheme.startswith('abfs') else HIDDEN}@{after}"

@@ -78,7 +78,7 @@ class ReservoirSettings(Section):
 
 
 def check_units(dim: int, scales: tuple[float, ...], name: str) -> None:
-    """Refuse more reservoirs than units, as pydantic wants it: a ValueError."""
+    """Check that there are enough units for all scales; raise a `ValueError`."""
     if len(scales) > dim:
         raise ValueError(
             f"{name} has {len(scales)} scales for {dim} units: set a larger "
@@ -106,7 +106,7 @@ class ExchangeSettings(Section):
 
     @property
     def on_cpus(self) -> bool:
-        """Whether CPUs do the supersteps, whatever the backend."""
+        """Whether supersteps run on CPUs with any backend."""
         return self.engine == "spmd" or self.states == "disk"
 
 

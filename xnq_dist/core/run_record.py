@@ -1,4 +1,4 @@
-"""The file ``_run.json``: whose graph a run directory holds, and what made it last."""
+"""The file ``_run.json``: a run directory's graph, and the inputs of its last run."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["RUN", "RunRecord"]
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What a run directory says of itself."""
+    """The record of a run directory."""
 
     nodes: Mapping[str, Any] | None = None
-    """Digest of the node ids: they make a graph another one. None: not read yet."""
+    """Digest of the node ids, which identify the graph; None: not read yet."""
     sources: Mapping[str, str | None] = field(default_factory=dict)
-    """Where the tables of the last run are."""
+    """Paths of the tables of the last run."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the last run."""
     base: str | None = None
@@ -30,47 +30,47 @@ class RunRecord:
 
     @classmethod
     def read(cls, folder: Folder) -> RunRecord | None:
-        """The record of a folder; None where there is none.
+        """The record of a folder; None if there is none.
 
         Raises
         ------
         DamagedError
-            When the file is not what was written.
+            When the file is damaged.
         RunDirectoryError
-            When the file is of an earlier version of this program.
+            When an earlier version of this package wrote the file.
         """
         values = folder.read_json(RUN)
         if isinstance(values, dict) and isinstance(values.get("nodes"), str):
             raise RunDirectoryError(
                 f"{folder.uri} was made from {values['nodes']} by an earlier version "
-                "of xnq-dist: choose another --out, or give --overwrite"
+                "of xnq-dist: choose another --out, or add --overwrite"
             )
-        found = folder.read_record(RUN)
-        if found is None:
+        fields = folder.read_record(RUN)
+        if fields is None:
             return None
         try:
-            return cls(**found)
+            return cls(**fields)
         except TypeError as error:
             raise DamagedError(
-                folder.uri, RUN, f"is not one of ours ({error})"
+                folder.uri, RUN, f"is not a record of a run ({error})"
             ) from error
 
     def write(self, folder: Folder) -> None:
-        """Put the record into a folder."""
+        """Write the record to a folder."""
         folder.write_record(RUN, redacted(asdict(self)))
 
     def belongs(self, nodes: Mapping[str, Any], uri: str) -> None:
-        """Refuse the nodes of another graph.
+        """Check that the directory does not hold another graph.
 
         Raises
         ------
         RunDirectoryError
-            When the directory holds the results of other nodes.
+            When the recorded nodes are others.
         """
         if self.nodes is None or dict(self.nodes) == dict(nodes):
             return
         raise RunDirectoryError(
-            f"{uri} holds another graph, of {self.nodes['rows']:,} nodes, and the node "
-            f"table has {nodes['rows']:,} nodes that are not the same: choose another "
-            "--out, or give --overwrite to replace the run"
+            f"{uri} holds another graph with {self.nodes['rows']:,} nodes; the node "
+            f"table has {nodes['rows']:,} nodes, not the same: choose another --out, "
+            "or add --overwrite to replace the run"
         )

@@ -1,7 +1,7 @@
-"""Every table that is written or read back: columns, types, meaning, version.
+"""Schemas of all tables that are written or read back: columns, types and versions.
 
-The tables are listed in ``tables.yaml``. They are checked on write (`conform`) and on
-read (`check`).
+The tables are listed in ``tables.yaml``. They are checked on writing (`conform`) and on
+reading (`check`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Column:
 
     name: str
     kind: str
-    """``id`` (int64 or string, the user's own), an Arrow type's name, or
+    """``id`` (int64 or string, as in the user's tables), the name of an Arrow type, or
     ``vector<float32>``, ``vector<float>`` for a fixed-size list."""
     meaning: str
     nullable: bool = False
 
     def accepts(self, kind: pa.DataType) -> bool:
-        """Whether a column of this Arrow type fits."""
+        """Whether a column of this Arrow type matches."""
         if self.kind == "id":
             return kind in (pa.int64(), pa.string())
         if self.kind.startswith("vector<"):
@@ -82,7 +82,7 @@ def _read(text: str) -> dict[str, TableSchema]:
 
 
 TABLES = _read(Path(__file__).with_name("tables.yaml").read_text(encoding="utf-8"))
-"""Every table by its name."""
+"""The schemas of all tables by name."""
 
 RUN_ID = Column("run_id", "string", "run that made the row; in published tables only")
 
@@ -90,18 +90,17 @@ RUN_ID = Column("run_id", "string", "run that made the row; in published tables 
 def check(
     schema: pa.Schema, name: str, where: str, columns: Collection[str] | None = None
 ) -> None:
-    """Refuse a table read back that does not fit its entry.
+    """Check a table that is read back against its schema.
 
     Parameters
     ----------
     columns
-        Those that are needed, so that a table of an earlier version may lack others;
-        None: all.
+        Required columns; a table of an earlier version may lack others. None: all.
 
     Raises
     ------
     StageError
-        Naming the file and every column at fault.
+        The message names the file and every wrong column.
     """
     faults = []
     for column in TABLES[name].columns:
@@ -117,7 +116,7 @@ def check(
     if faults:
         raise StageError(
             f"{where} is not a {name!r} table: {'; '.join(faults)}; run again with "
-            "--overwrite to make it anew"
+            "--overwrite to replace it"
         )
 
 

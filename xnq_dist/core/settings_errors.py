@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with settings, in a sentence for their user."""
+"""Turns pydantic's errors about settings into a message for users."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ __all__ = ["explain"]
 
 
 def explain(error: ValidationError, keys: Collection[str]) -> str:
-    """One sentence that names each key at fault, its value and what it takes.
+    """One message with each invalid key, its value and what is allowed.
 
     Parameters
     ----------
     keys
-        Every setting there is, with its section: ``intervals.level``.
+        All settings with their section, such as ``intervals.level``.
     """
     import difflib
 
-    complaints: dict[str, list[str]] = {}
+    faults: dict[str, list[str]] = {}
     values: dict[str, Any] = {}
     for item in error.errors(include_url=False):
         path = ""
@@ -38,11 +38,11 @@ def explain(error: ValidationError, keys: Collection[str]) -> str:
         else:
             text = item["msg"].removeprefix("Value error, ")
             text = text[:1].lower() + text[1:]
-        complaints.setdefault(path, []).append(text)
+        faults.setdefault(path, []).append(text)
         if item["type"] not in ("extra_forbidden", "value_error"):
             values[path] = item["input"]
     sentences = []
-    for path, texts in complaints.items():
+    for path, texts in faults.items():
         shown = f" = {values[path]!r}" if path in values else ""
         where = f"{path}{shown}: " if path else ""
         sentences.append(where + ", or ".join(dict.fromkeys(texts)))

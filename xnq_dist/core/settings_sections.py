@@ -40,16 +40,16 @@ __all__ = [
 ]
 
 FEWEST_RESAMPLES = 20
-"""Below it the variance of the resamples themselves makes intervals too narrow."""
+"""With fewer resamples, their own variance makes intervals too narrow."""
 
 
 class Section(BaseModel):
-    """What every section of the settings is: frozen, without unknown keys."""
+    """Base of all sections of the settings: frozen, without unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        # Dask logs the arguments of a task that failed.
+        # Dask logs the arguments of failed tasks: hide credentials.
         for name, value in super().__repr_args__():
             yield name, redacted(value)
 
@@ -148,7 +148,7 @@ class FeatureSettings(Section):
         "auto",
         description="auto: standardise named columns, and the columns of a list whose "
         "values are out of the ordinary range; robust: standardise all columns; none: "
-        "use the values as they are in the table",
+        "use the unchanged values of the table",
     )
 
 
@@ -176,7 +176,7 @@ class ReadoutSettings(Section):
 
     @property
     def memory_bytes(self) -> int:
-        """Most bytes that the labelled rows' embeddings may take."""
+        """Maximum bytes of the embeddings of labelled nodes."""
         return parse_bytes(self.memory)
 
 
@@ -204,7 +204,7 @@ class AutoSettings(Section):
 
 
 class MembershipSettings(Section):
-    """How the communities came about."""
+    """How the communities were formed."""
 
     drawn: Literal["unknown", "by_class"] = Field(
         "unknown",
@@ -273,7 +273,7 @@ class IntervalSettings(Section):
     seed_runs: tuple[str, ...] = Field(
         (),
         description="directories of finished runs that differ from this one in their "
-        "seed alone; the variance between their answers is added to the intervals",
+        "seed alone; the variance between their estimates is added to the intervals",
     )
 
     @field_validator("resamples")
@@ -281,8 +281,8 @@ class IntervalSettings(Section):
     def _enough(cls, value: int) -> int:
         if 0 < value < FEWEST_RESAMPLES:
             raise ValueError(
-                f"{value} resamples leave intervals too narrow: give "
-                f"{FEWEST_RESAMPLES} or more, or 0 for none"
+                f"{value} resamples make intervals too narrow: set "
+                f"{FEWEST_RESAMPLES} or more, or 0 for no intervals"
             )
         return value
 
@@ -472,8 +472,9 @@ class ClusterSettings(Section):
         address = self.address or ""
         if "@" in address:
             raise ValueError(
-                "cluster.address takes no user name or password: give tls://host:port, "
-                "and the certificates in cluster.tls_ca, tls_cert and tls_key"
+                "cluster.address takes no user name or password: set it to "
+                "tls://host:port, and cluster.tls_ca, tls_cert and tls_key to the "
+                "certificates"
             )
         files = (self.tls_ca, self.tls_cert, self.tls_key)
         if any(files) and not all(files):
@@ -483,8 +484,8 @@ class ClusterSettings(Section):
             )
         if any(files) and not address.startswith("tls://"):
             raise ValueError(
-                "cluster.tls_ca, tls_cert and tls_key are for a cluster of your own: "
-                "set cluster.kind = address and cluster.address = tls://host:port "
-                "(local clusters make credentials of their own)"
+                "cluster.tls_ca, tls_cert and tls_key are for a running cluster: set "
+                "cluster.kind = address and cluster.address = tls://host:port (local "
+                "clusters create their credentials)"
             )
         return self

@@ -1,12 +1,11 @@
-"""Instructions that numba's own loops do not come down to.
+"""Vector instructions that Numba does not generate from loops.
 
-numba vectorises loops over neighbouring elements; it neither transposes in registers
-nor keeps a vector in a register over a loop. Both are written here in LLVM's vectors of
-eight, which any processor has in one form or another. Products and sums are rounded
-one by one, lane by lane, in the order they are written: the bits of the plain loops.
-Nor can it ask for memory before it is needed, without which short rows at random
-places are waited for one after the other, nor write past the caches, without which
-memory that is overwritten whole is read first.
+Numba vectorises loops over neighbouring elements, but it does not transpose in
+registers or keep a vector in a register over a loop. Both are written here with LLVM
+vectors of eight elements, which every processor supports in some form. Products and
+sums are rounded one by one in program order, with the same bits as simple loops. Also
+here: prefetching, which hides the latency of short rows at random addresses, and
+non-temporal stores, which avoid reading memory that is overwritten completely.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ WIDTH = 8
 """Elements of a vector."""
 VECTORS = 4
 LANES = WIDTH * VECTORS
-"""Rows whose sums stay in registers: fewer do not pay for reading W again."""
+"""Rows whose sums stay in registers; with fewer rows, reading W dominates."""
 LINE = 16
-"""Elements of a line of the caches, 64 bytes."""
+"""Elements of a cache line, 64 bytes."""
 
 _VECTOR = ir.VectorType(ir.FloatType(), WIDTH)
 _WORD = ir.IntType(32)
-# Neighbouring elements of two rows, then pairs, then quadruples change places.
+# Shuffles that swap neighbouring elements of two rows, then pairs, then quadruples.
 _STEPS = (
     (1, (0, 8, 2, 10, 4, 12, 6, 14), (1, 9, 3, 11, 5, 13, 7, 15)),
     (2, (0, 1, 8, 9, 4, 5, 12, 13), (2, 3, 10, 11, 6, 7, 14, 15)),
@@ -52,7 +51,7 @@ _STEPS = (
 def _vectors_at(
     context: Any, builder: Any, kind: Any, array: Any, index: Sequence[Any]
 ) -> Any:
-    """Pointer to the vectors that begin at an element of an array."""
+    """Pointer to the vectors that start at an element of an array."""
     made = context.make_array(kind)(context, builder, array)
     at = cgutils.get_item_pointer(
         context, builder, kind, made, list(index), wraparound=False
@@ -103,8 +102,8 @@ def sum_nonzeros(
 ) -> Any:
     """``sums[at, :] = sum over k of values[unit, k] * tile[columns[unit, k], :]``.
 
-    From the first non-zero to the last, for `LANES` nodes at a time: the width of
-    `tile` and `sums`, whose rows are contiguous float32.
+    Sums run from the first non-zero to the last, for `LANES` nodes at a time, the width
+    of `tile` and `sums`, whose rows are contiguous float32.
     """
     place = numba.types.intp
     signature = numba.types.void(columns, values, place, tile, sums, place)
@@ -149,7 +148,7 @@ def sum_nonzeros(
 
 
 def prefetch(rows: NDArray[Any], row: int, at: int) -> None:
-    """Ask for the memory around an element of a matrix; changes nothing."""
+    """Prefetch the cache line of an element of a matrix; has no other effect."""
 
 
 @overload(prefetch, strict=False)
@@ -172,7 +171,7 @@ def _prefetch(typing: Any, rows: Any, row: Any, at: Any) -> Any:
         function = cgutils.get_or_insert_function(
             builder.module, takes, "llvm.prefetch.p0i8"
         )
-        # To read, soon and more than once, data.
+        # Hints of llvm.prefetch: for reading, moderate locality, data cache.
         hints = (_WORD(0), _WORD(2), _WORD(1))
         builder.call(function, [builder.bitcast(place, address), *hints])
         return context.get_dummy_value()
@@ -184,10 +183,10 @@ def _prefetch(typing: Any, rows: Any, row: Any, at: Any) -> Any:
 def stream_line(
     typing: Any, source: Any, row: Any, column: Any, target: Any, to: Any
 ) -> Any:
-    """``target[to, c:c + LINE] = source[row, c:c + LINE]`` past the caches, c `column`.
+    """``target[to, c:c + LINE] = source[row, c:c + LINE]`` by a non-temporal store.
 
-    Both are float32, and the place in `target` is the beginning of a line, a multiple
-    of 64 bytes. Other threads may read it after a `fence`.
+    c is `column`. Both arrays are float32, and the address in `target` is the start of
+    a cache line, a multiple of 64 bytes. Other threads may read it after a `fence`.
     """
     place = numba.types.intp
     signature = numba.types.void(source, place, place, target, place)
@@ -211,7 +210,7 @@ def stream_line(
 
 @intrinsic
 def fence(typing: Any) -> Any:
-    """Whatever was written before is there for whoever reads after."""
+    """Memory fence: earlier writes are visible to all later reads."""
 
     def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
         builder.fence("seq_cst")

@@ -1,4 +1,4 @@
-"""Sizes in bytes as people write them."""
+"""Converts sizes in bytes from and to text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNITS = {
 
 
 def parse_bytes(text: str | int) -> int:
-    """Bytes meant by ``"2 GiB"``, ``"500MB"`` or a plain number.
+    """Bytes of a text such as ``"2 GiB"``, ``"500MB"`` or a number.
 
     Raises
     ------
@@ -43,14 +43,14 @@ def parse_bytes(text: str | int) -> int:
 
 
 def check_size(value: str | int) -> str | int:
-    """The value, when it is ``"auto"`` or a size; else a `ValueError`."""
+    """Return the value if it is ``"auto"`` or a size; else raise a `ValueError`."""
     if value != "auto":
         parse_bytes(value)
     return value
 
 
 def human(count: float) -> str:
-    """Bytes for people.
+    """A number of bytes as readable text.
 
     Examples
     --------

@@ -1,7 +1,8 @@
-"""Signals of a terminal or batch job, which go to all processes of a command at once.
+"""Keeps signals of a terminal or batch job from worker processes.
 
-They are the client's: it ends its workers. Workers that took them as well would print
-tracebacks, and be started again while the client ends.
+Such signals go to all processes of a command. Only the client handles them, and it ends
+its workers. Workers that received them too would print tracebacks, and would be started
+again while the client ends.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ OF_A_TERMINAL = (signal.SIGINT, signal.SIGHUP)
 
 @contextmanager
 def kept_from_children() -> Iterator[None]:
-    """Processes and threads that the block starts do not see a terminal's signals.
+    """Block a terminal's signals for processes and threads started in the block.
 
-    This thread does not either, for as long as the block takes: a process receives
-    them in its main thread afterwards, or meanwhile where this is another one.
+    They are blocked for this thread too while the block runs. The process receives them
+    afterwards, or at once in the main thread if this is another thread.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, OF_A_TERMINAL)
     try:
-        # It would be started with the first worker, and unblock what is blocked here.
+        # Start it now: started with the first worker, it would unblock the signals.
         resource_tracker.ensure_running()
         signal.pthread_sigmask(signal.SIG_BLOCK, OF_A_TERMINAL)
         yield

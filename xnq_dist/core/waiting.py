@@ -1,14 +1,14 @@
-"""Waiting for a Dask cluster: the one place where this package waits for workers.
+"""Waits for a Dask cluster; this package waits for workers only here.
 
-No wait here is without an end, and none limits how long work may take. While a wait
-lasts it looks at the cluster once a second; it ends when the scheduler does not answer,
-or a worker gives no sign of life, for `cluster.timeout` seconds (`TIMEOUT`).
+Every wait ends if the cluster fails, but none limits how long work may take. A wait
+checks the cluster once a second; it ends when the scheduler does not answer, or a
+worker gives no sign of life, for `cluster.timeout` seconds (`TIMEOUT`).
 
 A worker's sign of life is a new heartbeat in the scheduler's record. A worker process
-sends one about every half second, whatever its tasks do, as long as they let go of
-Python's global interpreter lock from time to time. Python code does, and so do the
-kernels of this package, NumPy, SciPy, scikit-learn and Arrow; one foreign call that
-holds the lock for the complete timeout looks like a stopped process.
+sends one about every half second while its tasks run, as long as they release Python's
+global interpreter lock from time to time. Python code does, and so do the kernels of
+this package, NumPy, SciPy, scikit-learn and Arrow. A foreign call that holds the lock
+for the complete timeout looks like a stopped process.
 """
 
 from __future__ import annotations
@@ -45,35 +45,35 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Look = Callable[[], object]
-"""Called about once a second while a wait lasts; ends the wait by an exception."""
+"""Called about once a second during a wait; ends the wait by an exception."""
 
 TIMEOUT: ContextVar[float] = ContextVar("TIMEOUT", default=60.0)
-"""Seconds without a sign of life that end a wait; `cluster.connect` sets it."""
+"""Seconds without a sign of life after which a wait ends; set by `cluster.connect`."""
 
 POLL = 1.0
-"""Seconds between two looks at the cluster."""
+"""Seconds between two checks of the cluster."""
 
-QUICKEST, SLOWEST, PATIENCE = 0.001, 0.02, 0.05
-"""Seconds between two looks at the futures, least and most, and their share of the
-time waited so far."""
+MIN_SLEEP, MAX_SLEEP, SLEEP_SHARE = 0.001, 0.02, 0.05
+"""Seconds between two checks of the futures, minimum and maximum, and their share of
+the time waited so far."""
 
 CONFIRM = 2.0
-"""Seconds after which a silent worker is looked at again: a machine that was asleep
-wakes up together with its workers."""
+"""Seconds after which a silent worker is checked again: after a machine was suspended,
+its workers need a moment to send a heartbeat."""
 
 RESTART, RETURN = 10.0, 30.0
-"""Seconds that a silent worker's supervisor (Dask's nanny) has to end it, and that new
-workers have to join when no other worker is left."""
+"""Seconds for a silent worker's supervisor (Dask's nanny) to end it, and for new
+workers to join when no other worker is left."""
 
 DONE = ("finished", "error", "cancelled")
-"""A future in any other state is under way, again where its worker is gone."""
+"""A future in any other state is in progress, also if its worker was lost."""
 
 
 def worker_records(client: Client) -> dict[str, Any]:
-    """The scheduler's record of each worker, by address, asked now.
+    """The scheduler's current record of each worker, by address.
 
-    `Client.scheduler_info` is not enough: its answer is kept in the client, whose own
-    clock may have replaced it by one without any workers (distributed 2026.8). On a
+    `Client.scheduler_info` is not enough: the client caches it, and a periodic update
+    may have replaced it by a version without any workers (distributed 2026.8). On a
     busy machine all workers then seem to be lost.
 
     Raises
@@ -85,42 +85,42 @@ def worker_records(client: Client) -> dict[str, Any]:
     try:
         if client.scheduler is None:
             raise ConnectionError("the client is closed")
-        found = client.sync(
+        identity = client.sync(
             client.scheduler.identity, n_workers=-1, callback_timeout=limit
         )
     except OSError as error:
         raise _scheduler_lost(str(error) or type(error).__name__) from error
-    records: dict[str, Any] = found["workers"]
+    records: dict[str, Any] = identity["workers"]
     return records
 
 
 class Heartbeats:
-    """The workers that give signs of life, observed from look to look.
+    """Monitors the workers' heartbeats from call to call of `look`.
 
     Parameters
     ----------
     timeout
-        Seconds without a heartbeat after which a worker is given up; None: `TIMEOUT`.
+        Seconds without a heartbeat after which a worker is lost; None: `TIMEOUT`.
     """
 
     def __init__(self, client: Client, timeout: float | None = None) -> None:
         self._client = client
         self._timeout = TIMEOUT.get() if timeout is None else timeout
         self._heard: dict[str, tuple[float, float]] = {}
-        """The last heartbeat by the scheduler's clock, and when we saw it by ours."""
+        """Last heartbeat by the scheduler's clock, and its arrival by the local one."""
         self._last = time.monotonic()
-        """When there was any heartbeat, by our clock."""
+        """Arrival of the last heartbeat of any worker, by the local clock."""
         self._removed = -math.inf
 
     def look(self, needed: Collection[str] | None = None) -> dict[str, int]:
-        """Threads of every worker that gives signs of life, by address, in order.
+        """Threads of every worker that is alive, by address, in order.
 
-        A silent worker is taken off the cluster: other workers do its tasks again.
+        A silent worker is removed from the cluster: other workers do its tasks again.
 
         Parameters
         ----------
         needed
-            Workers that are waited for; silence of others is ignored. None: all.
+            Workers to check; silence of others is ignored. None: all.
 
         Raises
         ------
@@ -167,13 +167,13 @@ class Heartbeats:
     def _remove(self, silent: Collection[str]) -> None:
         names = sorted(silent)
         log.warning(
-            "no sign of life from %s for %g s: taken off the cluster, other workers do "
-            "the work again",
+            "no sign of life from %s for %g s: removed from the cluster, other workers "
+            "do the work again",
             ", ".join(names),
             self._timeout,
         )
-        # As the scheduler does by itself after `distributed.scheduler.worker-ttl`: a
-        # nanny starts the worker anew, one without a nanny is let go.
+        # The scheduler does the same after `distributed.scheduler.worker-ttl`: a nanny
+        # starts the worker again; a worker without a nanny is removed.
         restart: Any = self._client.scheduler
         limit = 2 * RESTART
         try:
@@ -192,7 +192,7 @@ class Heartbeats:
 
 
 def first_worker(client: Client) -> dict[str, int]:
-    """Wait for a worker to join; threads by address, empty when time is up."""
+    """Wait for a worker to join; return threads by address, empty after the timeout."""
     end = time.monotonic() + TIMEOUT.get()
     while True:
         found = {a: int(r["nthreads"]) for a, r in worker_records(client).items()}
@@ -204,16 +204,16 @@ def first_worker(client: Client) -> dict[str, int]:
 def wait_some(
     futures: Sequence[Future[Any]], look: Look
 ) -> tuple[list[Future[Any]], list[Future[Any]]]:
-    """Wait until at least one future is done, in any way; those done, and the others.
+    """Wait until at least one future is done; return the done ones and the others.
 
     Parameters
     ----------
     look
-        Called now and then, such as `Heartbeats.look`.
+        Called about once a second, such as `Heartbeats.look`.
     """
-    # Dask's own wait reports by an exception that time is up, and leaves it in a
-    # reference cycle with the futures: workers would keep the results until the
-    # client's garbage collector runs.
+    # Dask's wait raises an exception at its timeout, which stays in a reference cycle
+    # with the futures: workers would keep the results until the client's garbage
+    # collector runs.
     looked = began = time.monotonic()
     while True:
         done: list[Future[Any]] = []
@@ -226,7 +226,7 @@ def wait_some(
         if now - looked > POLL:
             look()
             looked = time.monotonic()
-        time.sleep(min(max((now - began) * PATIENCE, QUICKEST), SLOWEST))
+        time.sleep(min(max((now - began) * SLEEP_SHARE, MIN_SLEEP), MAX_SLEEP))
 
 
 def wait_all(
@@ -234,12 +234,12 @@ def wait_all(
     futures: Sequence[Future[Any]],
     on_progress: Callable[[int, int], object] | None = None,
 ) -> None:
-    """Wait for all futures; the first failure is raised, results stay where they are.
+    """Wait for all futures and raise the first failure; results stay on the workers.
 
     Parameters
     ----------
     on_progress
-        Called with the number of futures done, and of all, as they complete.
+        Called with the numbers of done and of all futures, as they complete.
     """
     look = Heartbeats(client).look
     left = list(futures)
@@ -252,12 +252,12 @@ def wait_all(
 
 
 def raise_failure(future: Future[Any]) -> None:
-    """Raise what a future that is done has failed with, if it has.
+    """Raise the error of a done future, if it failed.
 
     Raises
     ------
     ConnectionLostError
-        When it was cancelled: the scheduler, or data that it needs, is lost.
+        When it was cancelled: the scheduler, or data that it needs, was lost.
     """
     if future.status == "cancelled":
         raise ConnectionLostError(
@@ -270,21 +270,21 @@ def raise_failure(future: Future[Any]) -> None:
 
 
 def gather(client: Client, futures: Sequence[Future[Any]]) -> list[Any]:
-    """Wait for all futures and bring their results here, in order."""
+    """Wait for all futures and return their results in order."""
     wait_all(client, futures)
     return list(watched(lambda: client.gather(futures), Heartbeats(client).look))
 
 
 def result(client: Client, future: Future[Any]) -> Any:
-    """Wait for a future and bring its result here."""
+    """Wait for a future and return its result."""
     return gather(client, [future])[0]
 
 
 def run_on_workers(client: Client, function: Callable[..., Any]) -> dict[str, Any]:
-    """What a function returns on each live worker, by address, outside of any task.
+    """Run a function on each live worker outside of any task; results by address.
 
-    An exception where it fails, or where the worker is lost meanwhile. A parameter
-    `dask_worker` of the function is the worker, as for `Client.run`.
+    If it fails, or the worker is lost during the call, the result is the exception. A
+    parameter `dask_worker` of the function is the worker, as for `Client.run`.
     """
     from distributed.comm.core import CommClosedError
 
@@ -295,22 +295,21 @@ def run_on_workers(client: Client, function: Callable[..., Any]) -> dict[str, An
             lambda: dict(client.run(function, workers=there, on_error="return")),
             beats.look,
         )
-    except CommClosedError as error:  # those of workers are in the answer
+    except CommClosedError as error:  # the scheduler's; workers' are in the results
         raise _scheduler_lost(str(error)) from error
 
 
 def watched(call: Callable[[], T], look: Look) -> T:
-    """Make a call to the cluster that has no deadline, and look meanwhile.
+    """Make a call to the cluster without a deadline; call `look` while waiting.
 
-    The call is made on a thread of its own, which is left behind where `look` ends the
-    wait.
+    The call runs on a separate thread, which is abandoned if `look` ends the wait.
     """
     answer: concurrent.futures.Future[T] = concurrent.futures.Future()
 
     def make() -> None:
         try:
             answer.set_result(call())
-        except BaseException as error:  # whatever it is, it is raised in the caller
+        except BaseException as error:  # raised in the caller
             answer.set_exception(error)
 
     threading.Thread(target=make, daemon=True, name="waits for Dask").start()

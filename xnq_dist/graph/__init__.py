@@ -1,1 +1,1 @@
-"""Graph tables in: ingest, partition, halo plan; and generated graphs."""
+"""Reading and partitioning of graph tables, halo plans, and generated graphs."""

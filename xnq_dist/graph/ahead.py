@@ -1,4 +1,4 @@
-"""Work one step ahead on a thread, so that two processors share a chain of steps."""
+"""Overlap consecutive steps of a pipeline by running one of them on a thread."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-__all__ = ["OneBehind", "ahead"]
+__all__ = ["BackgroundCalls", "ahead"]
 
 T = TypeVar("T")
 
 
 def ahead(items: Iterable[T]) -> Iterator[T]:
-    """The items, the next one being made while the last one is worked on.
+    """Yield the items; the next one is made on a thread while one is processed.
 
-    One item more is alive than without it; an item's error comes where it is due.
+    One more item is in memory than without it. An error is raised where its item
+    would have been yielded.
     """
     source = iter(items)
     end = object()
@@ -25,18 +26,18 @@ def ahead(items: Iterable[T]) -> Iterator[T]:
             yield item
 
 
-class OneBehind:
+class BackgroundCalls:
     """Calls made on a thread, in order, one at a time; a context manager.
 
-    A second call waits for the first, so that what at most one holds is alive. Its
-    error comes with the next call, or at the end.
+    A call waits for the one before, so that the data of one call at most is in memory.
+    An error is raised by the next call, or at the end of the block.
     """
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1)
         self._last: Future[Any] | None = None
 
-    def __enter__(self) -> OneBehind:
+    def __enter__(self) -> BackgroundCalls:
         return self
 
     def __exit__(self, kind: Any, *_: object) -> None:
@@ -47,12 +48,12 @@ class OneBehind:
             self._pool.shutdown()
 
     def call(self, work: Callable[[], Any]) -> None:
-        """Begin it as soon as the call before has ended."""
+        """Wait for the previous call, then start this one and return."""
         self.wait()
         self._last = self._pool.submit(work)
 
     def wait(self) -> None:
-        """Until nothing is under way; raises what went wrong."""
+        """Wait for the last call; raise its error."""
         last, self._last = self._last, None
         if last is not None:
             last.result()

@@ -1,4 +1,4 @@
-"""The table of benchmarks: known shares or counts of classes, read and checked.
+"""Reads and checks the table of benchmarks: known shares or counts of classes.
 
 Columns: the community (`columns.community`; null, or no such column: the whole graph),
 ``class``, ``share`` or ``count``, and optionally ``se``, the standard error of the
@@ -20,13 +20,13 @@ from xnq_dist.graph.tables import Batch, open_table
 __all__ = ["BenchmarkTable", "group_name", "read_benchmarks"]
 
 CLASS, SHARE, COUNT, ERROR = "class", "share", "count", "se"
-ROUNDED = 1e-6
-"""By so much shares may add up to more than 1."""
+TOLERANCE = 1e-6
+"""Rounding error allowed in a sum of shares."""
 
 
 @dataclass(frozen=True)
 class BenchmarkRow:
-    """One row."""
+    """One row of the table."""
 
     community: str | None
     """Name as text; None: the whole graph."""
@@ -39,11 +39,11 @@ class BenchmarkRow:
 
 @dataclass(frozen=True)
 class BenchmarkTable:
-    """All rows of a table, without a duplicate."""
+    """All rows of a table, without duplicates."""
 
     path: str
     shares: bool
-    """Whether values are shares; else counts."""
+    """Whether values are shares; False: counts."""
     rows: tuple[BenchmarkRow, ...]
 
     @property
@@ -53,7 +53,7 @@ class BenchmarkTable:
         return sorted(named, key=lambda name: (name is not None, name or ""))
 
     def digest(self) -> dict[str, Any]:
-        """As stages name it among their inputs: the order of rows does not matter."""
+        """Digest that stages record as an input, independent of the order of rows."""
         rows = sorted(
             (
                 *(row.community is not None, str(row.community), row.class_name),
@@ -64,25 +64,26 @@ class BenchmarkTable:
         return {"rows": len(rows), "digest": fingerprint(self.shares, rows)}
 
     def check_classes(self, classes: Sequence[str]) -> None:
-        """Refuse classes that the labels do not have, and shares that leave a gap."""
+        """Check that all classes occur in the labels, and that shares add up to 1."""
         for row in self.rows:
             if row.class_name not in classes:
                 raise InputError(
                     f"benchmark table {self.path} names class {row.class_name!r} for "
-                    f"{group_name(row.community)}: the classes are {', '.join(classes)}"
+                    f"{group_name(row.community)}, which no node is labelled with: "
+                    f"use one of {', '.join(classes)}"
                 )
         for group in self.groups if self.shares else ():
-            own = [row.value for row in self.rows if row.community == group]
-            if len(own) == len(classes) and abs(sum(own) - 1) > ROUNDED:
+            shares = [row.value for row in self.rows if row.community == group]
+            if len(shares) == len(classes) and abs(sum(shares) - 1) > TOLERANCE:
                 raise InputError(
                     f"the shares of all classes of {group_name(group)} add up to "
-                    f"{sum(own):.6g} in benchmark table {self.path}: they must add up "
-                    "to 1"
+                    f"{sum(shares):.6g} in benchmark table {self.path}: they must add "
+                    "up to 1"
                 )
 
 
 def group_name(community: str | None) -> str:
-    """How messages name a benchmarked group."""
+    """The group's name in messages."""
     return "the whole graph" if community is None else f"community {community!r}"
 
 
@@ -107,8 +108,8 @@ def read_benchmarks(path: str, columns: ColumnSettings) -> BenchmarkTable:
     optional = [name for name in (columns.community, ERROR) if table.has(name)]
     rows: dict[tuple[str | None, str], BenchmarkRow] = {}
     for batch in table.batches([CLASS, value, *optional]):
-        for at, found in enumerate(batch.rows.to_pylist()):
-            row = _row(found, batch, at, columns.community, value)
+        for at, values in enumerate(batch.rows.to_pylist()):
+            row = _row(values, batch, at, columns.community, value)
             key = row.community, row.class_name
             if key in rows:
                 raise InputError(
@@ -122,42 +123,42 @@ def read_benchmarks(path: str, columns: ColumnSettings) -> BenchmarkTable:
             f"benchmark table {table.path} has no rows: add one, or leave the setting "
             "benchmark out"
         )
-    made = BenchmarkTable(table.path, with_shares, tuple(rows.values()))
-    for group in made.groups if with_shares else ():
-        total = sum(row.value for row in made.rows if row.community == group)
-        if total > 1 + ROUNDED:
+    table_rows = BenchmarkTable(table.path, with_shares, tuple(rows.values()))
+    for group in table_rows.groups if with_shares else ():
+        total = sum(row.value for row in table_rows.rows if row.community == group)
+        if total > 1 + TOLERANCE:
             raise InputError(
                 f"the shares of {group_name(group)} add up to {total:.6g} in benchmark "
-                f"table {table.path}: they must add up to 1 at most"
+                f"table {table.path}: the sum must be at most 1"
             )
-    return made
+    return table_rows
 
 
 def _row(
-    found: dict[str, Any], batch: Batch, at: int, community: str, value: str
+    values: dict[str, Any], batch: Batch, at: int, community: str, value: str
 ) -> BenchmarkRow:
     where = batch.row(at)
-    if found[CLASS] is None:
+    if values[CLASS] is None:
         raise InputError(
             f"column {CLASS!r} of the benchmark table is null in {where}: name a class"
         )
-    number = _number(found[value], value, where)
+    number = _number(values[value], value, where)
     if value == SHARE and number > 1:
         raise InputError(
             f"column {value!r} is {number:g} in {where}: a share is from 0 to 1 (write "
             "12 % as 0.12)"
         )
-    error = found.get(ERROR)
+    error = values.get(ERROR)
     se = 0.0 if error is None else _number(error, ERROR, where)
-    name = found.get(community)
-    return BenchmarkRow(None if name is None else str(name), _text(found), number, se)
+    name = values.get(community)
+    return BenchmarkRow(None if name is None else str(name), _text(values), number, se)
 
 
-def _text(found: dict[str, Any]) -> str:
-    """A class as text; integers with gaps are floats in other tools' tables."""
-    name = found[CLASS]
-    whole = isinstance(name, float) and name.is_integer()
-    return str(int(name) if whole else name)
+def _text(values: dict[str, Any]) -> str:
+    """A class as text; other tools store integer columns with nulls as floats."""
+    name = values[CLASS]
+    integral = isinstance(name, float) and name.is_integer()
+    return str(int(name) if integral else name)
 
 
 def _number(value: Any, column: str, where: str) -> float:

@@ -1,11 +1,11 @@
-"""Clusters of nodes by label propagation, and the small graph between them.
+"""Clusters of nodes by label propagation, and the contracted graph of the clusters.
 
-A node joins the cluster that most of its in-neighbours are in, while that cluster is
-below a given weight; a few passes over the edges find most of a community structure.
-The edges between clusters, sampled where they are beyond the memory, are a weighted
-graph that is clustered again in the same way, until it is small enough for METIS. The
-size limit is the one of Meyerhenke, Sanders and Schulz ("Partitioning complex networks
-via size-constrained clustering", SEA 2014).
+A node joins the cluster of most of its in-neighbours, as long as that cluster is below
+a maximum weight; a few passes over the edges find most of a community structure. The
+edges between clusters, sampled if memory is not enough for all, form a weighted graph.
+It is clustered again in the same way until it is small enough for METIS. The size limit
+is that of Meyerhenke, Sanders and Schulz ("Partitioning complex networks via
+size-constrained clustering", SEA 2014).
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from numba import njit
 from xnq_dist.core.simd import prefetch
 from xnq_dist.graph.arrays import Ints, Ints32
 from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr, Csr, CsrRows, map_chunks
-from xnq_dist.graph.thread_pool import Crew, batches, most_rows
+from xnq_dist.graph.thread_pool import ThreadPool, batches, max_batch_rows
 
 __all__ = ["PAIR", "coarsen", "contract", "find_clusters"]
 
 log = logging.getLogger(__name__)
 
 ROUNDS = 5
-"""Passes of label propagation at most."""
-STILL = 0.0
-"""A pass in which no more than this share of the nodes moved is the last one."""
+"""Maximum number of passes of label propagation."""
+MOVED_AT_END = 0.0
+"""Propagation ends after a pass that moved at most this share of the nodes."""
 AHEAD = 32
-"""Edges whose labels are on their way from memory."""
-SAMPLED = 1 << 18
-"""Edges at a time while pairs of clusters are sampled: they stay in the cache."""
-ROOM = 1.05
-"""Edges are sampled as if there were so many times more of them: chance has room."""
-MOST_VOTES = 2**31 - 1
+"""Prefetch distance in edges."""
+SAMPLE_CHUNK = 1 << 18
+"""Edges of a chunk while pairs of clusters are sampled, so that it stays in cache."""
+SAMPLE_MARGIN = 1.05
+"""Factor on the estimated number of edges, so that a random sample is not too large."""
+MAX_VOTES = 2**31 - 1
 """Votes are summed in int32."""
-GROWS = 0.95
-"""Clustering again ends when it leaves more than this share of the clusters."""
+MIN_SHRINKAGE = 0.95
+"""Coarsening ends when it leaves more than this share of the clusters."""
 PAIR = 64
-"""Bytes of an edge between clusters while they are contracted, at most."""
+"""Maximum bytes for each edge between clusters during contraction."""
 NO_COUNTS = np.empty(0, np.int64)
 MIX = np.uint64(0x9E3779B97F4A7C15)
 MIX_AGAIN = np.uint64(0xBF58476D1CE4E5B9)
@@ -50,66 +50,68 @@ EVERY = np.uint64(2**64 - 1)
 
 @dataclass(frozen=True)
 class Contracted:
-    """An undirected graph of clusters; each pair is there in both directions."""
+    """An undirected graph of clusters; each pair is stored in both directions."""
 
     indptr: Ints
     """Shape (C + 1,)."""
     indices: Ints32
     counts: Ints
-    """Edges between the two clusters, of those that were sampled."""
+    """Sampled edges between the two clusters."""
     weights: Ints
     """Weight of each cluster, shape (C,)."""
 
 
-def find_clusters(csr: Csr, base: int, most: int) -> tuple[Ints32, int]:
+def find_clusters(csr: Csr, base: int, max_weight: int) -> tuple[Ints32, int]:
     """Cluster of every node, shape (N,), and the number of clusters, C.
 
-    A node weighs its in-degree and `base`; nobody joins a cluster beyond the weight
-    `most`, and a heavier node stays alone. `csr` is streamed `ROUNDS` times at most;
-    memory is 24 bytes a node, and 4 for each thread. Batches of nodes take their turns
-    in canonical order; those of a batch choose at the same time, then join one by one:
-    the answer is the same for any number of threads.
+    The weight of a node is its in-degree plus `base`. No cluster grows beyond
+    `max_weight`, and a heavier node stays alone. `csr` is streamed up to `ROUNDS`
+    times; memory is 24 bytes a node, and 4 more for each thread. Batches of nodes are
+    processed in canonical order: the nodes of a batch choose in parallel, then join one
+    by one, so the result is the same for any number of threads.
     """
-    own = np.diff(csr.indptr) + base
-    return _propagate(csr, NO_COUNTS, own, most)
+    node_weight = np.diff(csr.indptr) + base
+    return _propagate(csr, NO_COUNTS, node_weight, max_weight)
 
 
-def _propagate(csr: Csr, counts: Ints, own: Ints, most: int) -> tuple[Ints32, int]:
-    """Clusters of nodes that weigh `own`; edges have one vote or their counts."""
-    n = len(own)
+def _propagate(
+    csr: Csr, counts: Ints, node_weight: Ints, max_weight: int
+) -> tuple[Ints32, int]:
+    """Clusters of nodes; an edge has one vote, or as many as its count."""
+    n = len(node_weight)
     label, clusters = np.arange(n, dtype=np.int32), n
-    weight = own.copy()
-    with Crew() as crew:
+    weight = node_weight.copy()
+    with ThreadPool() as pool:
         for _ in range(ROUNDS):
-            moved = _one_pass(crew, csr, counts, own, most, label, weight)
+            moved = _one_pass(pool, csr, counts, node_weight, max_weight, label, weight)
             label, clusters = _numbered(label)
-            weight = np.bincount(label, own, clusters).astype(np.int64)
+            weight = np.bincount(label, node_weight, clusters).astype(np.int64)
             log.info("%d nodes joined others, %d clusters", moved, clusters)
-            if moved <= STILL * n:
+            if moved <= MOVED_AT_END * n:
                 break
     return label, clusters
 
 
 def _one_pass(
-    crew: Crew,
+    pool: ThreadPool,
     csr: Csr,
     counts: Ints,
-    own: Ints,
-    most: int,
+    node_weight: Ints,
+    max_weight: int,
     label: Ints32,
     weight: Ints,
 ) -> int:
-    """Every node's turn, in place; how many moved."""
-    tallies = [np.zeros(len(weight), np.int32) for _ in range(crew.threads)]
-    choice = np.empty(most_rows(csr), np.int32)
+    """Let every node choose once, in place; return how many moved."""
+    tallies = [np.zeros(len(weight), np.int32) for _ in range(pool.threads)]
+    choice = np.empty(max_batch_rows(csr), np.int32)
 
     def choose(thread: int, low: int, rows: CsrRows) -> None:
         begin = int(csr.indptr[rows.first] - rows.indptr[0])
         choose_clusters(
             *rows.edges,
             counts[begin : begin + len(rows.indices)],
-            own,
-            most,
+            node_weight,
+            max_weight,
             label.reshape(-1, 1),
             weight,
             tallies[thread],
@@ -118,17 +120,19 @@ def _one_pass(
 
     moved = 0
     for rows in batches(csr):
-        crew.share(rows, choose)
+        pool.share(rows, choose)
         chosen = choice[: len(rows.indptr) - 1]
-        moved += join_clusters(rows.first, chosen, own, most, label, weight)
+        moved += join_clusters(
+            rows.first, chosen, node_weight, max_weight, label, weight
+        )
     return moved
 
 
 def _numbered(label: Ints32) -> tuple[Ints32, int]:
-    """Labels 0, 1, ... in the same order, and how many there are."""
-    there = np.zeros(len(label), np.bool_)
-    there[label] = True
-    number = np.cumsum(there, dtype=np.int32)
+    """Labels renumbered from 0 in the same order, and their number."""
+    used = np.zeros(len(label), np.bool_)
+    used[label] = True
+    number = np.cumsum(used, dtype=np.int32)
     clusters = int(number[-1])
     number -= 1
     return number[label], clusters
@@ -140,18 +144,18 @@ def choose_clusters(
     indptr: Ints,
     indices: Ints32,
     counts: Ints,
-    own: Ints,
-    most: int,
+    node_weight: Ints,
+    max_weight: int,
     label: Ints32,
     weight: Ints,
     tally: Ints32,
     choice: Ints32,
 ) -> None:
-    """What some nodes would join; a tie keeps the old cluster, else the first met.
+    """Choose a cluster for each row; a tie keeps the old one, else takes the first.
 
-    `indptr`: of the rows, as places in `indices`. `counts`: votes of each edge, below
-    2^31 in sum; empty: one each. `own` (N,), `label` (N, 1), `weight` of each cluster,
-    `tally`: zeros, one a cluster. The cluster of each row is written to `choice`.
+    `indptr`: offsets of the rows in `indices`. `counts`: votes of each edge, with a sum
+    below 2^31; empty: one each. `node_weight` (N,), `label` (N, 1), `weight` of each
+    cluster, `tally`: zeros, one for each cluster. The result is written to `choice`.
     """
     counted = counts.shape[0] > 0
     rows = indptr.shape[0] - 1
@@ -165,7 +169,7 @@ def choose_clusters(
         old = label[v, 0]
         choice[row] = old
         begin, size = indptr[row], indptr[row + 1] - indptr[row]
-        if own[v] > most:
+        if node_weight[v] > max_weight:
             continue
         for i in range(size):
             prefetch(label, indices[min(begin + i + AHEAD, last)], 0)
@@ -175,43 +179,50 @@ def choose_clusters(
                 tally[met[i]] += counts[begin + i] if counted else 1
         votes = tally[old]
         for i in range(size):
-            # Counted once: where it is met again it has no votes left.
+            # Each cluster is compared once: its tally is zero when it occurs again.
             other, count = met[i], tally[met[i]]
             tally[other] = 0
-            if count > votes and weight[other] + own[v] <= most:
+            if count > votes and weight[other] + node_weight[v] <= max_weight:
                 choice[row] = other
                 votes = count
 
 
 @njit(cache=True, nogil=True)
 def join_clusters(
-    first: int, choice: Ints32, own: Ints, most: int, label: Ints32, weight: Ints
+    first: int,
+    choice: Ints32,
+    node_weight: Ints,
+    max_weight: int,
+    label: Ints32,
+    weight: Ints,
 ) -> int:
-    """Let some nodes join what they chose while there is room; how many did."""
+    """Let rows join their chosen cluster within the limit; return how many moved."""
     moved = 0
     for row in range(choice.shape[0]):
         v, best = first + row, choice[row]
         old = label[v]
-        if best != old and weight[best] + own[v] <= most:
-            weight[old] -= own[v]
-            weight[best] += own[v]
+        if best != old and weight[best] + node_weight[v] <= max_weight:
+            weight[old] -= node_weight[v]
+            weight[best] += node_weight[v]
             label[v] = best
             moved += 1
     return moved
 
 
-def coarsen(small: Contracted, most: int, edges: int) -> tuple[Contracted, Ints32]:
+def coarsen(
+    small: Contracted, max_weight: int, edges: int
+) -> tuple[Contracted, Ints32]:
     """Cluster a contracted graph again until it has at most `edges` entries.
 
-    Where clusters no longer grow the graph keeps its heaviest edges. Nobody joins a
-    cluster beyond the weight `most`. Returns the last graph, and the cluster in it of
-    each cluster of `small`.
+    When clusters stop growing, only the heaviest edges are kept. No cluster grows
+    beyond `max_weight`. Returns the last graph, and the cluster in it of each cluster
+    of `small`.
     """
     place = np.arange(len(small.weights), dtype=np.int32)
     while len(small.indices) > edges:
         before = len(small.weights)
-        whole = ArrayCsr(small.indptr, small.indices, NO_WEIGHTS)
-        label, clusters = _propagate(whole, small.counts, small.weights, most)
+        adjacency = ArrayCsr(small.indptr, small.indices, NO_WEIGHTS)
+        label, clusters = _propagate(adjacency, small.counts, small.weights, max_weight)
         place = label[place]
         ends = label[np.repeat(np.arange(before), np.diff(small.indptr))]
         others = label[small.indices]
@@ -220,13 +231,13 @@ def coarsen(small: Contracted, most: int, edges: int) -> tuple[Contracted, Ints3
         del ends, others
         weights = np.bincount(label, small.weights, clusters).astype(np.int64)
         small = _between(pairs, small.counts[upward], weights)
-        if clusters > GROWS * before:
+        if clusters > MIN_SHRINKAGE * before:
             break
     return _heaviest(small, edges), place
 
 
 def _heaviest(small: Contracted, edges: int) -> Contracted:
-    """The same graph with its heaviest pairs only, `edges` entries at most."""
+    """The graph with its heaviest pairs only, at most `edges` entries."""
     if len(small.indices) <= edges:
         return small
     clusters = len(small.weights)
@@ -240,7 +251,7 @@ def _heaviest(small: Contracted, edges: int) -> Contracted:
 
 
 def _between(pairs: Ints, counts: Ints | None, weights: Ints) -> Contracted:
-    """A graph of pairs ``low * C + high`` with their counts (one each if None)."""
+    """The graph of pairs ``low * C + high`` with their counts (None: one each)."""
     clusters = len(weights)
     if counts is None:
         pairs.sort()
@@ -270,7 +281,7 @@ def _between(pairs: Ints, counts: Ints | None, weights: Ints) -> Contracted:
 def fill_both(
     low: Ints32, high: Ints32, sums: Ints, at: Ints, indices: Ints32, counts: Ints
 ) -> None:
-    """Put each pair into the rows of both its ends; `at` is where rows go on."""
+    """Add each pair to the rows of both ends; `at` is the next free entry of a row."""
     for pair in range(low.shape[0]):
         a, b = low[pair], high[pair]
         indices[at[a]], counts[at[a]] = b, sums[pair]
@@ -284,27 +295,28 @@ def contract(
 ) -> Contracted:
     """The graph between the clusters of `find_clusters`, from about `keep` edges.
 
-    Of more edges between clusters a sample is taken, by a hash of the two nodes: both
-    directions of an edge stay or go together, whatever the chunks. `PAIR` bytes an edge
-    that is kept; `base` is what a node weighs besides its in-degree.
+    If there are more edges between clusters, a sample is drawn by a hash of the two
+    nodes: both directions of an edge are kept or left out together, for any chunks.
+    Memory is `PAIR` bytes for each kept edge; `base` is as in `find_clusters`.
     """
-    keep = min(keep, MOST_VOTES)
+    keep = min(keep, MAX_VOTES)
 
     def sample(limit: np.uint64, rows: CsrRows) -> Ints:
-        found = np.empty(len(rows.indices), np.int64)
-        size = sample_pairs(*rows.edges, label, clusters, limit, found)
-        return found[:size].copy()
+        pairs = np.empty(len(rows.indices), np.int64)
+        size = sample_pairs(*rows.edges, label, clusters, limit, pairs)
+        return pairs[:size].copy()
 
-    # As if all edges were between clusters; where hardly half of them are, once more.
+    # First assume that all edges are between clusters; if the sample is then less than
+    # half as large as allowed, sample again with the estimated number.
     edges = max(int(csr.indptr[-1]), 1)
     parts: list[Ints] = []
     for _ in range(2):
         limit = np.uint64(int(keep / edges * 2**53) << 11) if keep < edges else EVERY
-        parts = map_chunks(csr, partial(sample, limit), SAMPLED)
+        parts = map_chunks(csr, partial(sample, limit), SAMPLE_CHUNK)
         size = sum(map(len, parts))
         if limit == EVERY or 2 * size > keep:
             break
-        edges = max(int(size / keep * edges * ROOM), 1)
+        edges = max(int(size / keep * edges * SAMPLE_MARGIN), 1)
     parts.append(np.empty(0, np.int64))
     pairs = np.concatenate(parts)
     del parts
@@ -321,9 +333,9 @@ def sample_pairs(
     label: Ints32,
     clusters: int,
     limit: np.uint64,
-    found: Ints,
+    pairs: Ints,
 ) -> int:
-    """Pairs of clusters, ``low * C + high``, of the edges whose hash is in `limit`."""
+    """Write ``low * C + high`` of edges with a hash up to `limit`; return how many."""
     size = 0
     every = limit == EVERY
     for row in range(indptr.shape[0] - 1):
@@ -334,10 +346,10 @@ def sample_pairs(
             ends = (ends ^ (ends >> np.uint64(30))) * MIX
             ends = (ends ^ (ends >> np.uint64(27))) * MIX_AGAIN
             ends ^= ends >> np.uint64(31)
-            # Labels are looked at last: most edges are not in a small sample.
+            # Compare labels last: most edges are not in a small sample.
             if every or ends <= limit:
                 a, b = label[v], label[u]
                 if a != b:
-                    found[size] = np.int64(min(a, b)) * clusters + max(a, b)
+                    pairs[size] = np.int64(min(a, b)) * clusters + max(a, b)
                     size += 1
     return size

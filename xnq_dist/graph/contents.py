@@ -1,14 +1,14 @@
-"""Digests of what the user's tables say, by column, however their files are cut.
+"""Digests of the columns of the user's tables, independent of how files are written.
 
-A digest is the number of rows and the sum of their hashes (`digesting`): it is that of
-a multiset of rows. Names and number of files, row groups, compression, the order of
-rows and the width of integers do not matter, and neither does the order of rows to any
-result: nodes are ranked by id, edges sorted. Values are digested as the pipeline reads
-them: a CSV file and a Parquet file of the same values agree.
+A digest is the number of rows and the sum of their hashes (`digesting`), so it belongs
+to a multiset of rows. It does not depend on the names and number of files, row groups,
+compression, the order of rows or the width of integers. No result depends on the order
+of rows either: nodes are ranked by id, edges are sorted. Values are digested as the
+pipeline reads them: a CSV file and a Parquet file with the same values agree.
 
-Reading tables takes time, so a digest is kept with the file's size, times and inode (or
-ETag); those only recall it. A file that changed within two seconds of being read may
-change again under the same times: its digest is not kept.
+Reading tables takes time, so digests are cached by the file's size, times and inode (or
+ETag). A file that changed less than two seconds before it was read may change again
+with the same times, so its digest is not cached.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ FORMAT = 2
 """Raised when a digest of the same rows changes."""
 MODULUS = 1 << 128
 RACY = 2_000_000_000
-"""Nanoseconds: files that changed this shortly before they were read."""
-KEPT = 1000
-"""Files whose digests are kept, those used last."""
+"""Nanoseconds between a change and the reading within which a digest is not cached."""
+CACHED = 1000
+"""Number of files in the cache, the last used ones."""
 
 
 @dataclass(frozen=True)
 class Digest:
-    """Of a multiset of rows."""
+    """Digest of a multiset of rows."""
 
     rows: int = 0
     total: int = 0
@@ -62,36 +62,36 @@ class Digest:
         return Digest(self.rows + other.rows, total)
 
     def facts(self) -> dict[str, Any]:
-        """As stages name it among their inputs."""
+        """The digest as stages record it among their inputs."""
         return {"rows": self.rows, "digest": f"{self.total:032x}"}
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Digest:
-        """From `facts`."""
+        """The digest from its `facts`."""
         return cls(int(facts["rows"]), int(facts["digest"], 16))
 
 
 @dataclass(frozen=True)
 class Aspect:
-    """Some columns of a table that are digested together."""
+    """Columns of a table that are digested together."""
 
     kind: str
     """``ids``, ``vectors`` or ``numbers`` (features), ``labels``, ``roles``,
     ``label_weights``, ``edges``, ``members``, ``column``, ``parents`` or
     ``node_weights``."""
     columns: tuple[str, ...]
-    """The node id first where rows are of nodes."""
+    """The node id first if each row belongs to a node."""
     optional: bool = False
     """Whether the last column may be missing."""
 
     @property
     def key(self) -> str:
-        """Names the digest among those of a file."""
+        """Key of the digest in the cache entry of a file."""
         return json.dumps([FORMAT, self.kind, *self.columns])
 
 
 def node_aspects(columns: ColumnSettings) -> dict[str, Aspect]:
-    """What is digested of a node table."""
+    """The digested columns of a node table."""
     chosen = columns.features
     if isinstance(chosen, str):
         features = Aspect("vectors", (columns.node_id, chosen))
@@ -108,12 +108,12 @@ def node_aspects(columns: ColumnSettings) -> dict[str, Aspect]:
 
 
 def weight_aspect(columns: ColumnSettings) -> Aspect:
-    """What is digested of the column of node weights, which is named."""
+    """The digested columns for node weights; `columns.node_weight` is set."""
     return Aspect("node_weights", (columns.node_id, str(columns.node_weight)))
 
 
 def label_aspects(columns: ColumnSettings) -> dict[str, Aspect]:
-    """What is digested of a table of labels."""
+    """The digested columns of a table of labels."""
     by_default = columns.role == ColumnSettings.model_fields["role"].default
     weights = {}
     if columns.label_weight is not None:
@@ -129,25 +129,25 @@ def label_aspects(columns: ColumnSettings) -> dict[str, Aspect]:
 
 
 def edge_aspect(columns: ColumnSettings) -> Aspect:
-    """What is digested of an edge table."""
+    """The digested columns of an edge table."""
     by_default = columns.weight == ColumnSettings.model_fields["weight"].default
     return Aspect("edges", (columns.src, columns.dst, columns.weight), by_default)
 
 
 def member_aspect(columns: ColumnSettings) -> Aspect:
-    """What is digested of a memberships table."""
+    """The digested columns of a memberships table."""
     return Aspect("members", (columns.member, columns.community))
 
 
 def column_aspect(columns: ColumnSettings, column: str) -> Aspect:
-    """What is digested of a column of the node table that names communities."""
+    """The digested columns for communities named in a column of the node table."""
     return Aspect("column", (columns.node_id, column))
 
 
 def read_contents(
     folder: Folder, sources: Sources, settings: Settings
 ) -> dict[str, dict[str, Any]]:
-    """Digests of all that is read of the node and edge tables, kept in `folder`.
+    """Digests of the node and edge tables, cached in `folder`.
 
     Raises
     ------
@@ -166,10 +166,10 @@ def read_contents(
 def community_digest(
     folder: Folder, sources: Sources, settings: Settings, source: str
 ) -> dict[str, Any] | None:
-    """Digest of what names the communities; None where they are detected.
+    """Digest of the memberships; None if communities are detected.
 
-    `source` is ``given``, ``leiden`` or ``column:NAME``. Where communities have parents
-    their digest is there as well, as ``parents``.
+    `source` is ``given``, ``leiden`` or ``column:NAME``. If communities have parents,
+    the key ``parents`` has their digest.
     """
     columns, contents = settings.columns, Contents(folder)
     if source == "leiden":
@@ -198,10 +198,10 @@ def community_digest(
 def answer_digests(
     folder: Folder, sources: Sources, settings: Settings, source: str
 ) -> dict[str, dict[str, Any]]:
-    """Digests of the tables that answers depend on but posteriors do not.
+    """Digests of the tables that estimates depend on but posteriors do not.
 
-    ``memberships`` unless communities are detected, and ``node_weights`` and
-    ``benchmark`` where they are named; `source` as for `community_digest`.
+    The keys are ``memberships`` unless communities are detected, and ``node_weights``
+    and ``benchmark`` if the settings name them; `source` as in `community_digest`.
     """
     found: dict[str, dict[str, Any]] = {}
     members = community_digest(folder, sources, settings, source)
@@ -218,7 +218,13 @@ def answer_digests(
 
 
 def has_parents(table: Table, columns: ColumnSettings) -> bool:
-    """Whether a memberships table has a column of parents; refused if one is named."""
+    """Whether a memberships table has the column of parents.
+
+    Raises
+    ------
+    InputError
+        When `columns.parent` is set and the column is missing.
+    """
     there = all(columns.parent in schema for schema in table.schemas.values())
     if not there and columns.parent != ColumnSettings.model_fields["parent"].default:
         table.require({"columns.parent": columns.parent})
@@ -226,23 +232,23 @@ def has_parents(table: Table, columns: ColumnSettings) -> bool:
 
 
 class Contents:
-    """Digests of tables, and those kept in a run directory from earlier readings."""
+    """Digests of tables, with a cache in a run directory."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._kept = _read_kept(folder)
+        self._cache = _read_cache(folder)
 
     def digests(
         self, table: Table, aspects: Mapping[str, Aspect]
     ) -> dict[str, dict[str, Any]]:
         """The digest of each aspect of a table, as `Digest.facts`.
 
-        Files that have not changed since they were last read are not read.
+        Only files that changed since they were last read are read.
 
         Raises
         ------
         InputError
-            For a missing column, or values that the pipeline does not read.
+            For a missing column, or values that the pipeline cannot read.
         """
         totals = dict.fromkeys(aspects, Digest())
         changed = False
@@ -250,7 +256,7 @@ class Contents:
             single = replace(table, files=(file,))
             key = fingerprint(table.filesystem.type_name, file)
             stat = _stat(single)
-            entry = self._kept.get(key)
+            entry = self._cache.get(key)
             known = {}
             if entry is not None and stat is not None and entry["stat"] == stat:
                 known = entry["digests"]
@@ -267,23 +273,23 @@ class Contents:
                 after = _stat(single)
                 if stat is not None and stat == after and not _racy(stat, began):
                     entry = {"stat": stat, "digests": known, "used": began}
-                    self._kept[key] = entry
+                    self._cache[key] = entry
                     changed = True
             for name, aspect in aspects.items():
                 totals[name] += Digest.of(known[aspect.key])
         if changed:
-            self._keep()
+            self._write_cache()
         return {name: digest.facts() for name, digest in totals.items()}
 
-    def _keep(self) -> None:
+    def _write_cache(self) -> None:
         self._folder.create()
-        newest = sorted(self._kept.items(), key=lambda item: -item[1]["used"])
-        entries = dict(newest[:KEPT])
+        newest = sorted(self._cache.items(), key=lambda item: -item[1]["used"])
+        entries = dict(newest[:CACHED])
         self._folder.write_record(CONTENTS, {"files": entries})
 
 
-def _read_kept(folder: Folder) -> dict[str, Any]:
-    """What is kept; nothing where it is damaged, so that tables are read again."""
+def _read_cache(folder: Folder) -> dict[str, Any]:
+    """The cache; empty if its file is damaged, so that tables are read again."""
     try:
         found = folder.read_record(CONTENTS) or {}
     except DamagedError as error:
@@ -294,7 +300,10 @@ def _read_kept(folder: Folder) -> dict[str, Any]:
 
 
 def _stat(table: Table) -> list[Any] | None:
-    """What recalls the digest of a table's one file; None: nothing does."""
+    """Cache validator of a table's only file: size, times, inode or ETag.
+
+    None: the file system provides none.
+    """
     (file,) = table.files
     if table.filesystem.type_name == "local":
         try:
@@ -302,7 +311,7 @@ def _stat(table: Table) -> list[Any] | None:
         except OSError as error:
             raise InputError(
                 f"{table.what} {file} cannot be read ({error.strerror}): run again "
-                "when the file is there"
+                "when the file exists"
             ) from error
         times = [found.st_mtime_ns, found.st_ctime_ns]
         return [found.st_size, *times, found.st_dev, found.st_ino]
@@ -312,8 +321,8 @@ def _stat(table: Table) -> list[Any] | None:
             described = stream.metadata() or {}
     except OSError as error:
         raise InputError(
-            f"{table.what} {file} cannot be read ({error}): check that it is there and "
-            "that its store answers, and run again"
+            f"{table.what} {file} cannot be read ({error}): check that it exists and "
+            "that its store can be reached, and run again"
         ) from error
     tags = {str(_text(key)).lower(): _text(value) for key, value in described.items()}
     if info.mtime_ns is None or "etag" not in tags:
@@ -326,13 +335,13 @@ def _text(value: Any) -> str:
 
 
 def _racy(stat: Sequence[Any], began: int) -> bool:
-    """Whether a file changed so shortly before that it might do so unseen."""
+    """Whether a file changed so recently that its times may miss another change."""
     times = [value for value in stat[1:3] if isinstance(value, int)]
     return max(times) > began - RACY
 
 
 def _digests(table: Table, aspects: Sequence[Aspect]) -> list[Digest]:
-    """The digests of a table's one file, which is read once."""
+    """The digests of a table's only file, which is read once."""
     there = table.schemas[table.files[0]]
     present: list[tuple[str, ...] | None] = []
     for aspect in aspects:
@@ -350,10 +359,10 @@ def _digests(table: Table, aspects: Sequence[Aspect]) -> list[Digest]:
 
     for aspect in aspects:
         check_types(table, aspect.kind, aspect.columns)
-    wanted = [column for columns in present for column in columns or ()]
+    names = [column for columns in present for column in columns or ()]
     totals = [Digest() for _ in aspects]
-    # Features are wide: fewer rows of them.
-    for batch in ahead(table.batches(list(dict.fromkeys(wanted)), 1 << 16)):
+    # Features are wide, so batches have fewer rows.
+    for batch in ahead(table.batches(list(dict.fromkeys(names)), 1 << 16)):
         for at, (aspect, used) in enumerate(zip(aspects, present, strict=True)):
             if used is not None:
                 totals[at] += Digest(*batch_total(batch, aspect.kind, used))
@@ -371,11 +380,11 @@ _SETTINGS: dict[str, Sequence[str]] = {
     "parents": ["columns.community", "columns.parent"],
     "node_weights": [_NODE, "columns.node_weight"],
 }
-"""Settings that name the columns of each kind; others have features after the id."""
+"""Settings that name the columns of each kind; other kinds: the id, then features."""
 
 
 def _setting(aspect: Aspect, column: str) -> str:
-    """The setting that names a column, for a message."""
+    """The setting that names a column, for messages."""
     settings = _SETTINGS.get(aspect.kind, [_NODE])
     at = aspect.columns.index(column)
     return settings[at] if at < len(settings) else "columns.features"

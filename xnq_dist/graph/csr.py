@@ -1,7 +1,7 @@
-"""The adjacency in canonical order, by rows: in memory, or in files that stream.
+"""The adjacency in canonical order, by rows: in memory, or streamed from files.
 
 Row v holds the in-neighbours of node v, ascending; rows and neighbours are canonical
-indices. Row pointers and one row fit in memory; all edges need not.
+indices. Row pointers and one row must fit in memory; the edges need not.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from xnq_dist.graph.sort import PairChunk
 __all__ = ["ArrayCsr", "Csr", "CsrRows", "FileCsr", "map_chunks", "spans", "write_csr"]
 
 CHUNK_EDGES = 1 << 20
-"""Edges of a chunk of rows, unless one row has more."""
-MOST_THREADS = 8
-"""Of `map_chunks`: each holds a chunk."""
+"""Maximum number of edges of a chunk, unless a single row has more."""
+MAX_THREADS = 8
+"""Maximum number of threads of `map_chunks`; each holds a chunk."""
 NO_WEIGHTS = np.empty(0, np.float32)
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class CsrRows:
 
     @property
     def edges(self) -> tuple[int, Ints, Ints32]:
-        """First row, row pointers and neighbours, as kernels take them."""
+        """First row, row pointers and neighbours: the arguments of kernels."""
         return self.first, self.indptr, self.indices
 
 
@@ -67,7 +67,7 @@ class Csr(Protocol):
         """All rows in order, about `edges` edges at a time."""
 
     def arrays(self) -> tuple[Ints32, Floats32]:
-        """All column indices and weights (empty without); mapped when in files."""
+        """All column indices and weights (empty without); memory-mapped from files."""
 
 
 def spans(
@@ -75,13 +75,13 @@ def spans(
 ) -> Iterator[tuple[int, int]]:
     """Row ranges of at most `edges` edges, or of one row, and of at most `rows` rows.
 
-    None: as many rows as edges.
+    `rows` is `edges` when None.
     """
     n = len(indptr) - 1
     rows = max(edges if rows is None else rows, 1)
     first = 0
     while first < n:
-        # Rows without edges count too, or a chunk of them would have no bound.
+        # Bound the rows too: a chunk of rows without edges would be unlimited.
         last = int(np.searchsorted(indptr, indptr[first] + edges, "right")) - 1
         last = min(max(last, first + 1), first + rows, n)
         yield first, last
@@ -123,7 +123,7 @@ class ArrayCsr:
 
 @dataclass(frozen=True)
 class FileCsr:
-    """An adjacency whose edges are in two plain files."""
+    """An adjacency whose edges are in two binary files."""
 
     indptr: Ints
     folder: Path
@@ -145,7 +145,7 @@ class FileCsr:
         return CsrRows(first, self.indptr[first : last + 1] - begin, indices, weights)
 
     def arrays(self) -> tuple[Ints32, Floats32]:
-        """All column indices and weights, mapped from the files."""
+        """All column indices and weights, memory-mapped from the files."""
         indices = self._mapped("indices", np.int32)
         return indices, self._mapped("weights", np.float32)
 
@@ -159,12 +159,12 @@ class FileCsr:
 def map_chunks(
     csr: Csr, work: Callable[[CsrRows], T], edges: int = CHUNK_EDGES
 ) -> list[T]:
-    """What `work` makes of every chunk, in the order of the rows.
+    """Results of `work` for every chunk, in the order of the rows.
 
-    A thread for each processor, up to `MOST_THREADS`, calls it in any order.
+    The calls run in any order on one thread for each processor, up to `MAX_THREADS`.
     """
     marks = list(spans(csr.indptr, edges))
-    threads = min(len(os.sched_getaffinity(0)), MOST_THREADS, len(marks))
+    threads = min(len(os.sched_getaffinity(0)), MAX_THREADS, len(marks))
     if threads <= 1:
         return [work(csr.rows(first, last)) for first, last in marks]
     with ThreadPoolExecutor(threads) as pool:
@@ -182,8 +182,8 @@ def write_csr(
         if weighted and chunk.weight is not None:
             if len(chunk.weight) and chunk.weight.max() > np.finfo(np.float32).max:
                 raise InputError(
-                    f"the weights of one edge add up to {chunk.weight.max():g}, beyond "
-                    "float32: scale the weights down"
+                    f"the weights of one edge add up to {chunk.weight.max():g}, which "
+                    "is too large for float32: scale the weights down"
                 )
             scratch.append(folder / "weights", chunk.weight.astype(np.float32))
     indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)

@@ -1,18 +1,18 @@
-"""A 128-bit hash of each row of a batch, by what it is read as, and their sum.
+"""A 128-bit hash of each row of a batch, from the values as they are read, and its sum.
 
-The definition is fixed, for its sums are stored. Each row has two words of 64 bits
-that begin as `START`. A value is folded in as the tag of its kind, then its words:
+The definition must not change, because sums are stored. Each row has two 64-bit words
+that start as `START`. A value is folded in as the tag of its type, then its words:
 
     a = (a ^ word) * M0;  a ^= a >> 32
     b = (b + word) * M1;  b ^= b >> 29
 
 An integer is one word (two's complement), a boolean 0 or 1, a float64 its bits. Text
 is the number of its UTF-8 bytes, then the bytes as little-endian words of eight, the
-last one filled with zeros. A vector of float32 is its length, then the bits of each
-value; where float64 values differ from their float32 ones, a vector of the differences
-follows. At the end each word is spread by the splitmix64 finaliser, b above a is a
-number of 128 bits, and those of all rows are added up modulo 2^128: the order of rows
-and how they are divided do not matter, how often a row occurs does.
+last one padded with zeros. A vector of float32 is its length, then the bits of each
+value; if float64 values differ from their float32 ones, a vector of the differences
+follows. At the end each word is mixed by the splitmix64 finaliser, and ``b << 64 | a``
+of all rows are added up modulo 2^128. The sum does not depend on the order of rows or
+on batches; it does depend on how often a row occurs.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ __all__ = ["batch_total", "check_types"]
 START = (0x243F6A8885A308D3, 0x13198A2E03707344)
 M0, M1 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 INTEGER, BOOLEAN, TEXT, DOUBLE, VECTOR = 1, 2, 3, 4, 5
-"""Tags of kinds of values; part of the definition of a digest."""
+"""Tags of the types; part of the definition of a digest."""
 
 
 def check_types(table: Table, kind: str, columns: tuple[str, ...]) -> None:
-    """Refuse features that are of no use, as reading them would: an `InputError`."""
+    """Check the types of feature columns; raise the same `InputError` as reading."""
     if kind == "vectors":
         FeatureColumns(table, columns[1])
     elif kind == "numbers" and len(columns) > 1:
@@ -53,7 +53,7 @@ def check_types(table: Table, kind: str, columns: tuple[str, ...]) -> None:
 
 
 def batch_total(batch: Batch, kind: str, columns: tuple[str, ...]) -> tuple[int, int]:
-    """Rows of a batch that count, and the sum of their hashes."""
+    """Number of rows of a batch in the digest, and the sum of their hashes."""
     rows, kept = _KINDS[kind](batch, columns)
     if kept is not None:
         rows = np.ascontiguousarray(rows[:, kept])
@@ -61,7 +61,7 @@ def batch_total(batch: Batch, kind: str, columns: tuple[str, ...]) -> tuple[int,
 
 
 Folded = tuple[Words, Bools | None]
-"""The rows' words, and which of them count; None: all."""
+"""The rows' words, and which rows belong to the digest; None: all."""
 
 
 def _ids(batch: Batch, columns: tuple[str, ...]) -> Folded:
@@ -97,7 +97,7 @@ def _features(batch: Batch, columns: tuple[str, ...]) -> Folded:
 
 
 def _fold_beyond(rows: Words, offsets: Ints, beyond: Floats32) -> None:
-    """Fold what float32 does not hold of the values, for rows where there is any."""
+    """Fold the rounding errors of float32 into the rows that have any."""
     row = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
     found = np.unique(row[beyond != 0])
     if len(found):
@@ -167,7 +167,7 @@ _KINDS: dict[str, Callable[[Batch, tuple[str, ...]], Folded]] = {
 
 
 def _known(rows: Words, values: pa.Array) -> Folded:
-    """Fold values of which some are null: those rows do not count."""
+    """Fold values; rows with nulls do not belong to the digest."""
     known = values.is_valid().to_numpy(zero_copy_only=False)
     rows = np.ascontiguousarray(rows[:, known])
     _fold(rows, values.drop_null())
@@ -215,7 +215,7 @@ def fold_words(rows: Words, tag: int, words: Words) -> None:
 
 @njit(cache=True, nogil=True)
 def fold_text(rows: Words, tag: int, offsets: Ints, data: Bytes) -> None:
-    """Fold a string into each row: its bytes in `data`, from offset to offset."""
+    """Fold a string into each row: its bytes in `data`, between two offsets."""
     kind = np.uint64(tag)
     for i in range(offsets.shape[0] - 1):
         first, last = offsets[i], offsets[i + 1]

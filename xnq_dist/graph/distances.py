@@ -1,9 +1,9 @@
-"""How far nodes are apart: after how many steps most of what can be reached is.
+"""Effective diameter: the distance within which 90 % of the connected pairs lie.
 
-A node's state after L supersteps has seen what lies within L steps of it. The distance
-that holds for 90 % of the pairs (the effective diameter) is estimated by breadth-first
-search from `SOURCES` nodes at once: each has a bit in a word of every node, and a pass
-over the rows gives a node what its in-neighbours have.
+A node's state after L supersteps depends on the nodes within L steps. The effective
+diameter is estimated by breadth-first search from `SOURCES` nodes at once: each source
+has a bit in a word of every node, and a pass over the rows adds the bits of a node's
+in-neighbours to its own.
 
 References
 ----------
@@ -20,22 +20,21 @@ from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.graph.arrays import Ints, Ints32, Words
 from xnq_dist.graph.csr import Csr
 
-__all__ = ["MOST_STEPS", "effective_diameter"]
+__all__ = ["MAX_STEPS", "effective_diameter"]
 
 SOURCES = 64
 """Bits of a word."""
 SHARE = 0.9
-MOST_STEPS = 30
-"""Beyond it no number of supersteps follows from the distances."""
+MAX_STEPS = 30
+"""Maximum number of supersteps derived from distances."""
 
 
-def effective_diameter(csr: Csr, most: int) -> int:
-    """Steps within which 90 % of the pairs lie that are within `most` steps, at most.
+def effective_diameter(csr: Csr, max_steps: int) -> int:
+    """Steps within which 90 % of the pairs within `max_steps` steps lie; at least 1.
 
-    A step leads from a node to those that it is an in-neighbour of. From 64 sources
-    drawn among the nodes with in-neighbours (all where there are no more); the same for
-    every run, and 1 for a graph without edges. Memory: two words of 8 bytes a node, and
-    a chunk of edges.
+    A step leads from a node to a node that has it as in-neighbour. The search starts
+    from 64 random nodes with in-neighbours (from all if there are fewer), the same in
+    every run. Memory is two 8-byte words a node and a chunk of edges.
     """
     degrees = np.diff(csr.indptr)
     linked = np.flatnonzero(degrees)
@@ -50,7 +49,7 @@ def effective_diameter(csr: Csr, most: int) -> int:
     before[sources] = np.uint64(1) << np.arange(len(sources), dtype=np.uint64)
     reached = [int(np.bitwise_count(before).sum())]
     after = before.copy()
-    for _ in range(most):
+    for _ in range(max_steps):
         for rows in csr.chunks():
             spread_kernel(*rows.edges, before, after)
         reached.append(int(np.bitwise_count(after).sum()))
@@ -65,7 +64,7 @@ def effective_diameter(csr: Csr, most: int) -> int:
 def spread_kernel(
     first: int, indptr: Ints, indices: Ints32, before: Words, after: Words
 ) -> None:
-    """Add the words of their in-neighbours to the words of some rows, in `after`."""
+    """Write each row's word, combined with those of its in-neighbours, to `after`."""
     for row in range(indptr.shape[0] - 1):
         word = before[first + row]
         for edge in range(indptr[row], indptr[row + 1]):

@@ -1,4 +1,4 @@
-"""The edge table, streamed, mapped to canonical indices and sorted by target."""
+"""Streams the edge table, maps it to canonical indices and sorts it by target."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ __all__ = [
 
 @dataclass(frozen=True)
 class EdgeCounts:
-    """What became of the rows of the edge table."""
+    """How many rows of the edge table were used, added or dropped."""
 
     edges_read: int
     """Rows of the table."""
     reversed_added: int
-    """Edges that are there only as the reverse of a row (undirected)."""
+    """Edges that exist only as the reverse of a row (undirected graphs)."""
     duplicates_dropped: int
-    """Rows beyond the first of their (src, dst), dropped or added up."""
+    """Rows after the first with the same (src, dst), dropped or added up."""
     self_loops: int
     """Rows v -> v."""
     self_loops_dropped: int
-    """Those left out, as the settings say."""
+    """Self-loops left out because of `input.self_loops`."""
     unknown_dropped: int
     """Rows that name a node that is not in the node table."""
 
     def edges(self) -> int:
-        """Edges that must be there in the end."""
+        """Expected number of edges of the graph."""
         lost = self.duplicates_dropped + self.self_loops_dropped + self.unknown_dropped
         return self.edges_read - lost + self.reversed_added
 
@@ -76,7 +76,7 @@ class Pairs:
 class EdgeEngine:
     """Reads the edge table with Arrow and sorts with NumPy, on the CPU.
 
-    Subclasses do so elsewhere: the same edges, bit for bit.
+    Subclasses use other libraries and return the same edges, bit for bit.
     """
 
     memory: int
@@ -84,26 +84,26 @@ class EdgeEngine:
 
     @property
     def sorting(self) -> KeySort:
-        """Sorts what fits the memory."""
+        """Sorts the keys that fit in memory."""
         return KeySort()
 
     def pairs(
         self, table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
     ) -> Iterator[Pairs]:
-        """All rows, some at a time, in any order; refused as by `batch_pairs`."""
-        wanted = columns_read(table, columns)
+        """Yield the pairs of all rows in any order; errors as in `batch_pairs`."""
+        names = columns_read(table, columns)
         with ThreadPoolExecutor(2) as pool:
-            for batch in ahead(table.batches(wanted, batch_rows(rules))):
-                yield batch_pairs(batch, ids, columns, rules, wanted, pool)
+            for batch in ahead(table.batches(names, batch_rows(rules))):
+                yield batch_pairs(batch, ids, columns, rules, names, pool)
 
     def close(self) -> None:
-        """Give back what was held for it."""
+        """Release memory that the engine holds."""
 
 
 def columns_read(table: Table, columns: ColumnSettings) -> list[str]:
-    """Names of the columns that are read, the weight's only where it is there."""
-    given = [columns.weight] if table.has(columns.weight) else []
-    return list(dict.fromkeys([columns.src, columns.dst, *given]))
+    """Names of the columns to read; the weight only if the table has it."""
+    weight = [columns.weight] if table.has(columns.weight) else []
+    return list(dict.fromkeys([columns.src, columns.dst, *weight]))
 
 
 def batch_rows(rules: InputSettings) -> int:
@@ -117,15 +117,15 @@ def batch_pairs(
     ids: NodeIds,
     columns: ColumnSettings,
     rules: InputSettings,
-    wanted: list[str],
+    names: list[str],
     pool: ThreadPoolExecutor,
 ) -> Pairs:
-    """The pairs of a batch, its rows in order; an `InputError` names a faulty row."""
+    """The pairs of a batch, in the order of its rows; an `InputError` names the row."""
     source, target = pool.map(
         lambda column: _indices(batch, column, ids, rules), (columns.src, columns.dst)
     )
-    given = columns.weight in wanted
-    return Pairs(source, target, weights_of(batch, columns) if given else None)
+    weighted = columns.weight in names
+    return Pairs(source, target, weights_of(batch, columns) if weighted else None)
 
 
 def read_edges(
@@ -139,8 +139,8 @@ def read_edges(
 ) -> tuple[FileCsr, EdgeCounts]:
     """The adjacency (rows: targets) in canonical order, in files of an empty folder.
 
-    The `engine` (None: the CPU) is closed at the end. ``duplicates: sum`` on a graph
-    without weights gives each edge the number of its rows as weight, unless all are 1.
+    The `engine` (None: the CPU) is closed at the end. With ``duplicates: sum``, an edge
+    of a graph without weights gets its number of rows as weight, unless all are 1.
 
     Raises
     ------
@@ -149,13 +149,14 @@ def read_edges(
         unknown nodes (unless dropped), weights that are null, negative or not finite,
         or dropped duplicates of different weight.
     StageError
-        When edges were lost or made on the way.
+        When the number of edges after the sort is not the expected one.
     """
     table.require({"columns.src": columns.src, "columns.dst": columns.dst})
-    given = table.has(columns.weight)
-    if not given and columns.weight != ColumnSettings.model_fields["weight"].default:
+    has_weights = table.has(columns.weight)
+    default = ColumnSettings.model_fields["weight"].default
+    if not has_weights and columns.weight != default:
         table.require({"columns.weight": columns.weight})
-    weighted = given or settings.duplicates == "sum"
+    weighted = has_weights or settings.duplicates == "sum"
     engine = EdgeEngine(settings.memory_bytes) if engine is None else engine
     n = len(ids)
     read = loops = loops_dropped = unknown = 0
@@ -163,8 +164,8 @@ def read_edges(
         closing(engine),
         PairSorter(n, n, engine.memory, folder, weighted, engine.sorting) as sorter,
     ):
-        for found in engine.pairs(table, ids, columns, settings):
-            source, target, weight = found.source, found.target, found.weight
+        for pairs in engine.pairs(table, ids, columns, settings):
+            source, target, weight = pairs.source, pairs.target, pairs.weight
             if weighted and weight is None:
                 weight = np.ones(len(source))
             keep = (source >= 0) & (target >= 0)
@@ -184,7 +185,8 @@ def read_edges(
             progress("read edges", read, table.n_rows)
         if not read:
             raise InputError(
-                f"{table.what} {table.path} has no rows: there is no graph"
+                f"{table.what} {table.path} has no rows: check that it is the right "
+                "file"
             )
 
         def conflict(major: int, minor: int) -> InputError:
@@ -210,26 +212,27 @@ def read_edges(
             f"{counts.edges()} edges went into the sort and {int(csr.indptr[-1])} came "
             "out: internal error, please report it"
         )
-    if weighted and not given and not counts.duplicates_dropped:
+    if weighted and not has_weights and not counts.duplicates_dropped:
         csr = FileCsr(csr.indptr, folder, weighted=False)
     return csr, counts
 
 
 def _indices(batch: Batch, column: str, ids: NodeIds, settings: InputSettings) -> Ints:
-    named = ids_of(batch, column)
-    if pt.is_integer(named.type) != (ids.type == "int64"):
+    batch_ids = ids_of(batch, column)
+    if pt.is_integer(batch_ids.type) != (ids.type == "int64"):
         raise InputError(
-            f"column {column!r} of {batch.file} holds {named.type} ids but the node "
-            f"table's are {ids.type}: write both as the same type"
+            f"column {column!r} of {batch.file} holds {batch_ids.type} ids but the "
+            f"node table has {ids.type} ids: write both as the same type"
         )
-    found = ids.index_of(named)
-    if settings.unknown_nodes == "error" and len(found) and found.min() < 0:
-        at = int(np.argmax(found < 0))
+    index = ids.index_of(batch_ids)
+    if settings.unknown_nodes == "error" and len(index) and index.min() < 0:
+        at = int(np.argmax(index < 0))
         raise InputError(
-            f"column {column!r} names node {show(named, at)} in {batch.row(at)}, which "
-            "is not in the node table: add the node, or set input.unknown_nodes to drop"
+            f"column {column!r} names node {show(batch_ids, at)} in {batch.row(at)}, "
+            "which is not in the node table: add the node, or set input.unknown_nodes "
+            "to drop"
         )
-    return found
+    return index
 
 
 def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:
@@ -242,14 +245,14 @@ def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:
         )
     # Adding zero turns -0.0 into 0.0: equal weights then have equal bits.
     values = array.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy() + 0.0
-    fine = (values >= 0) & (values <= np.finfo(np.float32).max)
-    if not fine.all():
-        at = int(np.argmin(fine))
+    valid = (values >= 0) & (values <= np.finfo(np.float32).max)
+    if not valid.all():
+        at = int(np.argmin(valid))
         value = array[at].as_py()
         raise InputError(
             f"the weight of edge {show(ids_of(batch, columns.src), at)} -> "
             f"{show(ids_of(batch, columns.dst), at)} is "
-            f"{'null' if value is None else value} in {batch.row(at)}: weights are "
+            f"{'null' if value is None else value} in {batch.row(at)}: weights must be "
             "finite in float32 and not negative"
         )
     return np.asarray(values, np.float64)

@@ -1,14 +1,14 @@
-"""Features of the nodes: streamed past, never held for all nodes.
+"""Features of the nodes, streamed: never in memory for all nodes.
 
-Blocks of relabelled rows gather on disk while the node table streams by in its own
-order; then each block is read, put in order and handed on.
+The node table is streamed in its order, and its rows are appended to files of blocks
+of relabelled rows. Then each block is read, sorted and passed on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import pyarrow as pa
@@ -49,8 +49,8 @@ class FeatureColumns:
         `columns.features`: one list column, numeric columns, or None for the constant
         feature 1.
     exact
-        Whether columns that float32 cannot hold (wide integers, float64) are read as
-        float64: an offset of a column must not cost its digits before it is taken off.
+        Whether columns that float32 cannot represent (wide integers, float64) are read
+        as float64, so that a large offset does not cost digits before it is subtracted.
 
     Raises
     ------
@@ -63,7 +63,7 @@ class FeatureColumns:
     ) -> None:
         if columns is not None and not columns:
             raise SettingsError(
-                f"{_SETTING} names no column: set it to null for the graph alone"
+                f"{_SETTING} names no column: set it to null to use the graph alone"
             )
         self.table = table
         self.names = [columns] if isinstance(columns, str) else list(columns or [])
@@ -71,7 +71,7 @@ class FeatureColumns:
         """Whether the features are one list column."""
         self._exact = exact
         self.width = len(self.names) or 1
-        """Features of a node, F; of variable lists known after the first row."""
+        """Features of a node, F; 0 for variable-size lists until the first row."""
         if self.as_list:
             self.width = 0
         table.require(dict.fromkeys([_SETTING], self.names[0]) if self.names else {})
@@ -98,11 +98,14 @@ class FeatureColumns:
 
     def _set_width(self, width: int, file: str) -> None:
         if not width:
-            raise InputError(f"column {self.names[0]!r} of {file} holds empty lists")
+            raise InputError(
+                f"column {self.names[0]!r} of {file} holds empty lists: name a column "
+                f"with features, or set {_SETTING} to null to use the graph alone"
+            )
         if self.width and width != self.width:
             raise InputError(
-                f"column {self.names[0]!r} of {file} holds {width} features a node but "
-                f"{self.width} in a file before it: all nodes need as many"
+                f"column {self.names[0]!r} of {file} holds {width} features per node "
+                f"but {self.width} in an earlier file: all nodes need the same number"
             )
         self.width = width
 
@@ -118,12 +121,12 @@ class FeatureColumns:
             For a null, a value that is not finite in float32, or lists of unequal
             length; the column and a node id are named.
         InfrastructureError
-            When the table has other rows than when its ids were read.
+            When the number of rows changed after the ids were read.
         """
         if not self.names:
             yield index, np.ones((len(index), 1), np.float32)
             return
-        # The width of variable lists shows with the first of them.
+        # The width of variable-size lists is known after the first one.
         rows = 4096
         if self.width:
             rows = max(1, min(_BATCH_BYTES // (8 * self.width), 1 << 18))
@@ -141,7 +144,7 @@ class FeatureColumns:
             )
 
     def feature_names(self, width: int) -> list[str]:
-        """What to call each of the `width` features."""
+        """Names of the `width` features."""
         if self.as_list:
             return [f"{self.names[0]}[{at}]" for at in range(width)]
         return self.names
@@ -156,7 +159,7 @@ class FeatureColumns:
                 row = int(np.argmax(column.is_null().to_numpy(False)))
                 raise InputError(
                     f"column {name!r} is null for node {ids.name(int(at[row]))} "
-                    f"({batch.row(row)}): every node needs features"
+                    f"({batch.row(row)}): fill in the features, every node needs them"
                 )
         if self.as_list:
             matrix = self._from_lists(columns[0], batch, ids, at)
@@ -168,9 +171,9 @@ class FeatureColumns:
             name = self.names[0] if self.as_list else self.names[column]
             place = f" (feature {column})" if self.as_list else ""
             raise InputError(
-                f"column {name!r}{place} is null, not finite or beyond float32 for "
-                f"node {ids.name(int(at[row]))} ({batch.row(int(row))}): fill such "
-                "values in or leave the column out"
+                f"column {name!r}{place} is null, not finite or too large for float32 "
+                f"for node {ids.name(int(at[row]))} ({batch.row(int(row))}): fill in "
+                "such values or leave the column out"
             )
         return matrix
 
@@ -187,13 +190,13 @@ class FeatureColumns:
                 raise InputError(
                     f"column {self.names[0]!r} holds {lengths[row]} features for node "
                     f"{ids.name(int(at[row]))} ({batch.row(row)}) but {self.width} for "
-                    "nodes before it: all nodes need as many"
+                    "earlier nodes: all nodes need the same number"
                 )
         return self._numbers(column.flatten()).reshape(len(column), self.width)
 
 
 def numbers_of(array: pa.Array) -> Floats32:
-    """float32 values; null becomes NaN, what is too large infinite."""
+    """float32 values; null becomes NaN, values out of range become infinite."""
     if pt.is_boolean(array.type):
         array = array.cast(pa.int8())
     with np.errstate(over="ignore"):
@@ -201,7 +204,7 @@ def numbers_of(array: pa.Array) -> Floats32:
 
 
 def exact_numbers(array: pa.Array) -> Matrix:
-    """float32 values where they lose nothing, else float64; null becomes NaN."""
+    """float32 values if the type is exact in float32, else float64; null is NaN."""
     kind = array.type
     if pt.is_float32(kind) or pt.is_float16(kind) or kind.bit_width <= 16:
         return numbers_of(array)
@@ -209,10 +212,9 @@ def exact_numbers(array: pa.Array) -> Matrix:
 
 
 def side_by_side(columns: list[Matrix]) -> Matrix:
-    """Columns as a matrix; float64 where any of them is."""
+    """Columns as a matrix; float64 if any of them is."""
     matrix: Any = np.stack(columns, axis=1)
-    found: Matrix = matrix
-    return found
+    return cast(Matrix, matrix)
 
 
 def scaling_of(
@@ -222,7 +224,7 @@ def scaling_of(
     mode: Literal["auto", "robust", "none"],
     progress: Progress = silent,
 ) -> Scaling | None:
-    """How the columns are scaled, from one pass over the table; None: not at all."""
+    """The scaling of the columns, from one pass over the table; None: no scaling."""
     if mode == "none" or not columns.names:
         return None
 
@@ -237,10 +239,10 @@ def scaling_of(
 
 
 class FeatureBlocks:
-    """Features of relabelled rows, gathered in blocks in files of an empty folder.
+    """Features of relabelled rows, collected in block files in an empty folder.
 
-    No block crosses a partition, whose first global ids are `offsets`, shape (P + 1,);
-    a block takes a quarter of the `memory` (bytes) at most.
+    A block lies within one partition; `offsets`, shape (P + 1,), are the first global
+    ids of the partitions. A block takes at most a quarter of `memory` bytes.
     """
 
     def __init__(self, offsets: Ints, memory: int, folder: Path) -> None:
@@ -259,7 +261,7 @@ class FeatureBlocks:
         scaling: Scaling | None = None,
         progress: Progress = silent,
     ) -> None:
-        """Stream the node table into the blocks; as read without a scaling."""
+        """Stream the node table into the blocks, scaled if a scaling is passed."""
         done = 0
         for at, raw in columns.batches(ids, index):
             matrix = raw.astype(np.float32, copy=False)
@@ -290,7 +292,7 @@ class FeatureBlocks:
         )
 
     def read(self, partition: int) -> Iterator[tuple[int, int, Floats32]]:
-        """First and last global id and features of a partition's blocks, in order."""
+        """Yield (first global id, end, features) of a partition's blocks in order."""
         first, last = self._offsets[partition], self._offsets[partition + 1]
         for block in range(*np.searchsorted(self._starts, [first, last])):
             start, stop = int(self._starts[block]), int(self._starts[block + 1])
@@ -299,8 +301,8 @@ class FeatureBlocks:
             values = scratch.read(stem.with_suffix(".values"), np.float32)
             if not np.array_equal(np.sort(rows), np.arange(start, stop)):
                 raise StageError(
-                    f"features of nodes {start} to {stop - 1} are not there once each: "
-                    "run again"
+                    f"features of nodes {start} to {stop - 1} are missing or repeated "
+                    f"in {self._folder}: run again"
                 )
             matrix = np.empty((stop - start, self.width), np.float32)
             matrix[rows - start] = values.reshape(-1, self.width)

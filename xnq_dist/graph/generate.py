@@ -1,4 +1,4 @@
-"""A made social network, streamed to Parquet; `planted` describes the model."""
+"""A synthetic social network, streamed to Parquet; `planted` describes the model."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from xnq_dist.graph.planted import (
 __all__ = ["demo_network", "generate"]
 
 ROWS_AT_ONCE = 1 << 18
-"""Rows gathered before they are written; a layout, it changes no value."""
+"""Minimum rows of a row group; it does not change the values."""
 
 
 @dataclass(frozen=True)
 class GeneratedGraph:
-    """Where a generated graph lies and how large it came out."""
+    """Paths and counts of a generated graph."""
 
     paths: dict[str, str]
-    """Of ``nodes``, ``edges``, ``memberships``, ``truth`` and ``meta``."""
+    """Paths of ``nodes``, ``edges``, ``memberships``, ``truth`` and ``meta``."""
     counts: dict[str, int]
     """nodes, edges, same_class_edges, labelled, communities, memberships."""
 
@@ -55,11 +55,11 @@ def generate(
     string_ids: bool = False,
     write_progress: Progress = silent,
 ) -> GeneratedGraph:
-    """Write a made social network as Parquet; `planted` describes the model.
+    """Write a synthetic social network as Parquet; `planted` describes the model.
 
-    Memory is a few dozen bytes a node; edges, features and memberships pass in blocks.
-    No edge is a self-loop; an edge can come twice only from two streams of edges
-    (`linking.EDGE_BLOCK`), which is rare.
+    Memory is a few dozen bytes a node; edges, features and memberships are written in
+    blocks. There are no self-loops. An edge occurs twice only if two blocks of edges
+    (`linking.EDGE_BLOCK`) draw it, which is rare.
 
     Parameters
     ----------
@@ -69,14 +69,14 @@ def generate(
         ``memberships.parquet`` (community, node_id), ``truth.parquet`` (node_id,
         label) and ``meta.json`` (arguments, counts, kind of each community).
     degree
-        Mean degree. A network so dense that free pairs of the right classes run out
-        has fewer edges: see the counts.
+        Mean degree. A very dense network may have fewer edges, because too few pairs
+        with the required classes are left: see the counts.
     features
         Number of columns.
     homophily
         Probability that an edge joins two nodes of one class.
     labelled
-        Share of the nodes that show their label; at least ten of each class do.
+        Share of labelled nodes; at least ten nodes of each class are labelled.
     string_ids
         Ids and community names as text instead of integers.
 
@@ -99,9 +99,9 @@ def generate(
 def demo_network(out: str | Path, seed: int = 0) -> GeneratedGraph:
     """The network of the demo: bots among the followers of overlapping pages.
 
-    Two classes (0: person, 1: bot), heterophilic: bots link to people (H = .5; a
-    network blind to classes has .68; much lower, links alone give bots away). Page
-    names hold characters that HTML and plots must escape.
+    There are two classes (0: person, 1: bot). The network is heterophilic: bots link to
+    people (H = 0.5; links independent of class give 0.68; with much lower values, links
+    alone identify bots). Page names contain characters that HTML and plots must escape.
     """
     arguments = Arguments(
         nodes=4000,
@@ -233,7 +233,7 @@ def _write_parquet(
             table = schemas.conform(pa.concat_tables(waiting), schema, where)
             waiting.clear()
             if writer is None:
-                # Ids and noise do not repeat: dictionaries would only cost time.
+                # Ids and noise rarely repeat: dictionary encoding would cost time only.
                 writer = pq.ParquetWriter(
                     pa.PythonFile(sink, mode="w"),
                     table.schema,

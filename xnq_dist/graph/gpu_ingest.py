@@ -1,9 +1,9 @@
-"""The edge table by cuDF: read, looked up and sorted on a GPU, as `edges` has it read.
+"""The edge table on a GPU: cuDF reads it and looks ids up, CuPy sorts the edges.
 
-What goes to the sort are the pairs that Arrow would give, so that a graph has the same
-bits whoever reads it. Rows that cuDF cannot read or finds at fault are read again by
-Arrow, which refuses them in a sentence or has the last word. Parquet files on local
-disks are read by cuDF, all others by Arrow; both are sorted on the GPU.
+The pairs are the same as those that Arrow reads, so a graph has the same bits with
+either engine. Rows that cuDF cannot read, or that look invalid, are read again by
+Arrow, which decides and writes the error message. cuDF reads Parquet files on local
+disks, Arrow all others; both are sorted on the GPU.
 """
 
 from __future__ import annotations
@@ -45,33 +45,33 @@ __all__ = ["edge_engine", "ingest_limit", "planned_bytes", "uses_cudf", "wants_c
 
 log = logging.getLogger(__name__)
 
-LEAST = 256 * 2**20
-"""Bytes of a device's memory below which reading on it does not pay."""
+MIN_MEMORY = 256 * 2**20
+"""Bytes of a device's memory below which reading on it is not worthwhile."""
 DEVICE_SHARE = 0.9
-"""Of the memory that is free on the device."""
+"""Share of the device's free memory that may be used."""
 ROW = 96
-"""Bytes that a row takes on the device besides its columns: both ends
-in 64 bits, their places among the ids, what was found there, the weight."""
+"""Bytes of a row on the device in addition to its columns: both ends in 64 bits, their
+positions among the ids, the results of the look-up, the weight."""
 COPIES = 3
-"""Of a column's pages: compressed, plain, and as a column."""
-MOST_ROWS = 2**30
-"""Of a piece: cuDF counts rows in 31 bits."""
+"""Copies of a column's pages: compressed, decompressed, and as a column."""
+MAX_ROWS = 2**30
+"""Maximum rows of a piece: cuDF counts rows in 31 bits."""
 
 Lookup = Callable[[Any], Any]
-"""From a column of ids to an array of canonical indices, -1 unknown, int32."""
+"""Maps a column of ids to an int32 array of canonical indices, -1 for unknown ids."""
 
 
 def wants_cudf(settings: Settings) -> bool:
-    """Whether cuDF would read the edges if it is there."""
+    """Whether the settings ask for cuDF, if it is installed."""
     engine = settings.input.engine
     on_gpus = CLUSTERS.record_of(settings.cluster.kind).gpu
     return engine == "cudf" or (engine == "auto" and on_gpus)
 
 
 def ingest_limit(settings: Settings) -> int:
-    """Bytes of a device's memory that reading edges may plan with; 0: CPUs read them.
+    """Bytes of device memory that reading edges may use; 0: the CPU reads them.
 
-    With `cluster.device_memory` given, a plan can be made on a machine without a GPU.
+    If `cluster.device_memory` is set, a plan can be made on a machine without a GPU.
 
     Raises
     ------
@@ -92,34 +92,34 @@ def ingest_limit(settings: Settings) -> int:
 
 
 def ingest_bytes(nodes: int, edges: int, text: float, memory: int) -> int:
-    """Peak bytes of a device's memory while edges are read and sorted, at most.
+    """Upper bound of the device memory, in bytes, while edges are read and sorted.
 
-    `text`: mean bytes of an id that is a string; 0: ids are integers. `memory`:
-    `input.memory` in bytes.
+    `text`: mean bytes of a string id; 0: ids are integers. `memory`: `input.memory` in
+    bytes.
     """
     row = ROW + COPIES * (2 * (text or 8) + 8)
-    return int(_held(nodes, nodes * text) + min(memory, edges * row))
+    return int(_id_bytes(nodes, nodes * text) + min(memory, edges * row))
 
 
-def least_bytes(nodes: int, text: float, memory: int) -> int:
-    """Bytes of a device's memory below which edges are not read on it."""
-    return int(_held(nodes, nodes * text) + min(memory, LEAST))
+def min_bytes(nodes: int, text: float, memory: int) -> int:
+    """Bytes of device memory below which edges are not read on the device."""
+    return int(_id_bytes(nodes, nodes * text) + min(memory, MIN_MEMORY))
 
 
 def planned_bytes(
     nodes: int, edges: int, text: float, memory: int, limit: int
 ) -> tuple[int, int]:
-    """`ingest_bytes` within a limit, 0 where a CPU will read, and `least_bytes`."""
+    """`ingest_bytes` within a limit (0 if the CPU will read), and `min_bytes`."""
     if not limit:
         return 0, 0
-    least = least_bytes(nodes, text, memory)
-    # More pieces where there is less, down to what does not pay.
-    most = min(ingest_bytes(nodes, edges, text, memory), limit)
-    return (most if least <= limit else 0), least
+    minimum = min_bytes(nodes, text, memory)
+    # With less memory, edges are read in more pieces, down to the minimum.
+    planned = min(ingest_bytes(nodes, edges, text, memory), limit)
+    return (planned if minimum <= limit else 0), minimum
 
 
 def uses_cudf(settings: Settings) -> bool:
-    """Whether cuDF is to read the edges; logs why not on a cluster of GPUs."""
+    """Whether cuDF will read the edges; logs the reason if a GPU cluster lacks it."""
     if not wants_cudf(settings):
         return False
     try:
@@ -133,9 +133,9 @@ def uses_cudf(settings: Settings) -> bool:
 
 
 def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
-    """The edge reader: as set, or cuDF's on a cluster of GPUs that has it.
+    """The engine that reads the edge table, from `input.engine`.
 
-    `ids` are kept on the device while edges are read.
+    With cuDF, `ids` are kept on the device while edges are read.
 
     Raises
     ------
@@ -144,63 +144,63 @@ def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
     DoesNotFitError
         When it is ``cudf`` and the device's memory is not enough.
     """
-    here = EdgeEngine(settings.input.memory_bytes)
+    on_cpu = EdgeEngine(settings.input.memory_bytes)
     if not uses_cudf(settings):
-        return here
+        return on_cpu
     backend = cast(GpuBackend, choose("gpu"))
     free = int(backend.free_bytes() * DEVICE_SHARE)
     limit = settings.cluster.device_memory
     if limit != "auto":
         free = min(free, parse_bytes(limit))
     held = lookup_bytes(ids)
-    wanted = settings.input.memory_bytes
-    if free - held >= min(wanted, LEAST):
-        return CudfEngine(min(wanted, free - held), backend, data_frames())
+    memory = settings.input.memory_bytes
+    if free - held >= min(memory, MIN_MEMORY):
+        return CudfEngine(min(memory, free - held), backend, data_frames())
     why = (
-        f"reading edges on the GPU needs {human(held + min(wanted, LEAST))} of its "
-        f"memory, {human(held)} of it for the ids of {len(ids):,} nodes, but "
+        f"reading edges on the GPU needs {human(held + min(memory, MIN_MEMORY))} of "
+        f"its memory ({human(held)} for the ids of {len(ids):,} nodes), but "
         f"{human(free)} may be used"
     )
     if settings.input.engine == "cudf":
         raise DoesNotFitError(f"{why}: set input.engine = cpu")
     log.warning("edges are read on the CPU: %s", why)
-    return here
+    return on_cpu
 
 
 def lookup_bytes(ids: NodeIds) -> int:
-    """Bytes of a device's memory that looking ids up takes, whatever is looked up."""
+    """Bytes of device memory for looking ids up."""
     if ids.type == "int64":
-        return 0 if ids.consecutive else int(_held(len(ids), 0))
-    return int(_held(len(ids), ids.values.nbytes))
+        return 0 if ids.consecutive else int(_id_bytes(len(ids), 0))
+    return int(_id_bytes(len(ids), ids.values.nbytes))
 
 
-def _held(count: int, strings: float) -> float:
-    """Bytes of so many ids on the device; of their strings, 0: they are integers."""
+def _id_bytes(count: int, strings: float) -> float:
+    """Bytes of ids on the device; `strings`: bytes of their text, 0 for integers."""
     # The strings, their indices, and a hash table of rows at most half full.
     return strings + (4 + 16) * count if strings else 8 * count
 
 
 @dataclass(frozen=True)
 class DeviceSort(KeySort):
-    """CuPy's sort of keys that are on the host; they cross twice."""
+    """CuPy's sort of keys on the host, which are copied to the device and back."""
 
     backend: GpuBackend
 
     def sort(self, keys: Keys) -> None:
-        """In place."""
+        """Sort in place."""
         if len(keys):
             moved = self.backend.to_device(keys)
             keys[:] = self.backend.to_host(self.backend.xp.sort(moved))
 
     def argsort(self, keys: Keys) -> Ints:
-        """The order that sorts them."""
+        """Indices that sort the keys."""
         order = self.backend.xp.argsort(self.backend.to_device(keys))
         return self.backend.to_host(order).astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """Row groups of a file that the device's memory takes at once."""
+    """Row groups of a file that fit in the device's memory together."""
 
     file: str
     groups: tuple[int, ...]
@@ -210,9 +210,9 @@ class _Piece:
 
 @dataclass(frozen=True)
 class CudfEngine(EdgeEngine):
-    """cuDF reads and looks up, CuPy sorts.
+    """cuDF reads edges and looks ids up, CuPy sorts.
 
-    `memory` is also that of the device, next to the ids.
+    `memory` is also the limit of device memory, in addition to the ids.
     """
 
     backend: GpuBackend
@@ -221,33 +221,35 @@ class CudfEngine(EdgeEngine):
 
     @property
     def sorting(self) -> KeySort:
-        """Who sorts what fits the memory."""
+        """Sorts the keys that fit in memory, on the device."""
         return DeviceSort(self.backend)
 
     def close(self) -> None:
-        """Give the device's memory back: workers will want it."""
+        """Release the device's memory for the workers."""
         self.backend.release()
 
     def pairs(
         self, table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
     ) -> Iterator[Pairs]:
-        """All rows of the table, some at a time."""
-        wanted = columns_read(table, columns)
+        """Yield the pairs of all rows of the table."""
+        names = columns_read(table, columns)
         try:
             lookup = self._lookup(ids)
             for file in table.files:
-                alone = replace(table, files=(file,))
-                pieces = self._pieces(alone, ids, columns, wanted)
+                single_file = replace(table, files=(file,))
+                pieces = self._pieces(single_file, ids, columns, names)
                 if pieces is None:
-                    here = EdgeEngine(self.memory)
-                    yield from here.pairs(alone, ids, columns, rules)
+                    on_cpu = EdgeEngine(self.memory)
+                    yield from on_cpu.pairs(single_file, ids, columns, rules)
                     continue
                 for piece in pieces:
-                    found = self._found(piece, lookup, columns, rules, wanted)
-                    if found is None:
-                        yield from _by_arrow(alone, piece, ids, columns, rules, wanted)
+                    pairs = self._piece_pairs(piece, lookup, columns, rules, names)
+                    if pairs is None:
+                        yield from _by_arrow(
+                            single_file, piece, ids, columns, rules, names
+                        )
                     else:
-                        yield found
+                        yield pairs
         except MemoryError as error:
             raise DoesNotFitError(
                 f"the GPU's memory was not enough for reading the {table.what} "
@@ -265,45 +267,49 @@ class CudfEngine(EdgeEngine):
             )
             index = self.frames.DataFrame.from_arrow(table)
 
-            def joined(column: Any) -> Any:
-                given = column.to_frame(name="id").reset_index(drop=True)
-                # A join keeps no order.
-                given["row"] = xp.arange(len(given))
-                found = given.merge(index, on="id", how="left").sort_values("row")
-                return found["index"].fillna(-1).astype("int32").values
+            def by_join(column: Any) -> Any:
+                frame = column.to_frame(name="id").reset_index(drop=True)
+                # A join does not keep the order of rows.
+                frame["row"] = xp.arange(len(frame))
+                merged = frame.merge(index, on="id", how="left").sort_values("row")
+                return merged["index"].fillna(-1).astype("int32").values
 
-            return joined
+            return by_join
         numbers = ids.values.to_numpy()
         if ids.consecutive:
             low, high = int(numbers[0]), int(numbers[-1])
 
-            def subtracted(column: Any) -> Any:
+            def by_subtraction(column: Any) -> Any:
                 keys = column.astype("int64").values
                 known = (keys >= low) & (keys <= high)
                 # A difference that would overflow belongs to an unknown id.
                 return xp.where(known, keys - low, -1).astype(np.int32)
 
-            return subtracted
+            return by_subtraction
         ordered = self.backend.to_device(numbers)
 
-        def sought(column: Any) -> Any:
+        def by_search(column: Any) -> Any:
             keys = column.astype("int64").values
             at = xp.minimum(xp.searchsorted(ordered, keys), count - 1)
             return xp.where(ordered[at] == keys, at, -1).astype(np.int32)
 
-        return sought
+        return by_search
 
     def _pieces(
-        self, alone: Table, ids: NodeIds, columns: ColumnSettings, wanted: list[str]
+        self,
+        single_file: Table,
+        ids: NodeIds,
+        columns: ColumnSettings,
+        names: list[str],
     ) -> list[_Piece] | None:
-        """Pieces of one file; None when it is Arrow's to read."""
-        (file,) = alone.files
-        local = isinstance(alone.filesystem, pafs.LocalFileSystem)
+        """Pieces of one file; None if Arrow must read it."""
+        (file,) = single_file.files
+        local = isinstance(single_file.filesystem, pafs.LocalFileSystem)
         if not local or format_of(file).name != "parquet":
             return None
-        kinds = alone.schemas[file]
+        kinds = single_file.schemas[file]
         ends = kinds[columns.src], kinds[columns.dst]
-        weights = kinds[columns.weight] if columns.weight in wanted else pa.float64()
+        weights = kinds[columns.weight] if columns.weight in names else pa.float64()
         if not all(_is_id(kind, ids) for kind in ends) or not _is_weight(weights):
             return None
         metadata = pq.read_metadata(file)
@@ -316,13 +322,13 @@ class CudfEngine(EdgeEngine):
             pages = sum(
                 group.column(at).total_uncompressed_size
                 for at in range(metadata.num_columns)
-                if group.column(at).path_in_schema in wanted
+                if group.column(at).path_in_schema in names
             )
-            # Pages of few values say little of a column's size: ids are the nodes'.
+            # Dictionary pages underestimate a column: use the mean size of node ids.
             more = COPIES * pages + int((ROW + COPIES * 2 * text) * group.num_rows)
-            if more > self.memory // 2 or group.num_rows > MOST_ROWS:
+            if more > self.memory // 2 or group.num_rows > MAX_ROWS:
                 return None
-            if groups and (need + more > self.memory // 2 or rows > MOST_ROWS // 2):
+            if groups and (need + more > self.memory // 2 or rows > MAX_ROWS // 2):
                 pieces.append(_Piece(file, tuple(groups), first, rows))
                 first, groups, rows, need = first + rows, [], 0, 0
             groups.append(number)
@@ -332,69 +338,69 @@ class CudfEngine(EdgeEngine):
             pieces.append(_Piece(file, tuple(groups), first, rows))
         return pieces
 
-    def _found(
+    def _piece_pairs(
         self,
         piece: _Piece,
         lookup: Lookup,
         columns: ColumnSettings,
         rules: InputSettings,
-        wanted: list[str],
+        names: list[str],
     ) -> Pairs | None:
-        """The pairs of a piece; None when something about it is at fault."""
+        """The pairs of a piece; None if cuDF cannot read it or a value is invalid."""
         try:
             frame = self.frames.read_parquet(
                 piece.file,
-                columns=wanted,
+                columns=names,
                 row_groups=[list(piece.groups)],
                 use_pandas_metadata=False,
             )
         except (RuntimeError, ValueError, TypeError, OverflowError, OSError) as error:
-            log.warning("%s is read by Arrow: cuDF does not (%s)", piece.file, error)
+            log.warning("%s is read by Arrow: cuDF failed (%s)", piece.file, error)
             return None
         ends = []
         for name in (columns.src, columns.dst):
             if bool(frame[name].isna().any()):
                 return None
-            found = lookup(frame[name])
-            if rules.unknown_nodes == "error" and bool((found < 0).any()):
+            index = lookup(frame[name])
+            if rules.unknown_nodes == "error" and bool((index < 0).any()):
                 return None
-            ends.append(found)
+            ends.append(index)
         weight = None
-        if columns.weight in wanted:
+        if columns.weight in names:
             column = frame[columns.weight]
             if bool(column.isna().any()):
                 return None
             weight = column.astype("float64").values + 0.0
             if not bool(((weight >= 0) & (weight <= np.finfo(np.float32).max)).all()):
                 return None
-        source, target = (self.backend.to_host(found) for found in ends)
+        source, target = (self.backend.to_host(index) for index in ends)
         host = None if weight is None else self.backend.to_host(weight)
         return Pairs(source, target, host)
 
 
 def _by_arrow(
-    alone: Table,
+    single_file: Table,
     piece: _Piece,
     ids: NodeIds,
     columns: ColumnSettings,
     rules: InputSettings,
-    wanted: list[str],
+    names: list[str],
 ) -> Iterator[Pairs]:
-    """The pairs of a piece, or the refusal that Arrow's batches of the file lead to."""
+    """The pairs of a piece, read with Arrow, which raises the error of a faulty row."""
     last = piece.first + piece.rows
     with (
         ThreadPoolExecutor(2) as pool,
-        closing(alone.batches(wanted, batch_rows(rules))) as batches,
+        closing(single_file.batches(names, batch_rows(rules))) as batches,
     ):
         for batch in batches:
             end = batch.first + batch.rows.num_rows
             if end <= piece.first:
                 continue
-            # The batch as a whole: of several faults the same one is named.
-            found = batch_pairs(batch, ids, columns, rules, wanted, pool)
+            # Check the complete batch: the message names the same fault as on the CPU.
+            pairs = batch_pairs(batch, ids, columns, rules, names, pool)
             part = slice(max(piece.first - batch.first, 0), last - batch.first)
-            weight = None if found.weight is None else found.weight[part]
-            yield Pairs(found.source[part], found.target[part], weight)
+            weight = None if pairs.weight is None else pairs.weight[part]
+            yield Pairs(pairs.source[part], pairs.target[part], weight)
             if end >= last:
                 return
 

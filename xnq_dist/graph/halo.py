@@ -16,7 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.graph.arrays import Bools, Floats32, Ints, Ints32
-from xnq_dist.graph.thread_pool import Crew
+from xnq_dist.graph.thread_pool import ThreadPool
 
 __all__ = [
     "Partition",
@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class PartitionBook:
-    """Node -> partition, and the relabelling that follows from it."""
+    """Partition of every node, and the relabelling that results."""
 
     part: Ints32
     """Partition of each canonical index, shape (N,)."""
@@ -81,46 +81,46 @@ class Partition:
     halo_offsets: Ints
     """Owner q's rows are halo[halo_offsets[q]:halo_offsets[q + 1]], shape (P + 1,)."""
     send_rows: Ints32
-    """Owned rows that others want, reader by reader."""
+    """Owned rows that other partitions read, reader by reader."""
     send_offsets: Ints
-    """Reader q wants send_rows[send_offsets[q]:send_offsets[q + 1]], in the order of
+    """Reader q reads send_rows[send_offsets[q]:send_offsets[q + 1]], in the order of
     its halo, shape (P + 1,)."""
 
     @property
     def n_owned(self) -> int:
-        """Nodes it computes."""
+        """Number of nodes that the partition computes."""
         return len(self.indptr) - 1
 
     @property
     def n_halo(self) -> int:
-        """Remote in-neighbours it holds a copy of."""
+        """Number of halo rows: copies of remote in-neighbours."""
         return len(self.halo)
 
     @property
     def n_edges(self) -> int:
-        """Edges into owned nodes."""
+        """Number of edges into owned nodes."""
         return len(self.indices)
 
     @property
     def boundary_rows(self) -> Ints32:
-        """Owned rows that any other partition wants, ascending, once each."""
-        wanted = np.zeros(self.n_owned, np.bool_)
-        wanted[self.send_rows] = True
-        return np.flatnonzero(wanted).astype(np.int32)
+        """Owned rows that any other partition reads, ascending, once each."""
+        sent = np.zeros(self.n_owned, np.bool_)
+        sent[self.send_rows] = True
+        return np.flatnonzero(sent).astype(np.int32)
 
 
 def find_halo(sources: Ints32, book: PartitionBook, number: int) -> tuple[Ints, Ints]:
-    """Global ids of a partition's halo, ascending, and where each owner's begin.
+    """Global ids of a partition's halo, ascending, and the offset of each owner's.
 
     `sources`: canonical index of the source of every edge into the partition.
     """
-    # A mark per node instead of sorting the sources: edges may be many times N.
-    wanted = np.zeros(len(book.part), np.bool_)
-    with Crew() as crew:
+    # Mark nodes instead of sorting the sources: there may be many times N edges.
+    is_halo = np.zeros(len(book.part), np.bool_)
+    with ThreadPool() as pool:
         size = len(sources)
-        crew.divide(size, size, lambda low, high: mark(sources[low:high], wanted))
-    wanted[book.owned(number)] = False
-    halo = np.sort(book.relabelled[wanted]).astype(np.int64)
+        pool.divide(size, size, lambda low, high: mark(sources[low:high], is_halo))
+    is_halo[book.owned(number)] = False
+    halo = np.sort(book.relabelled[is_halo]).astype(np.int64)
     return halo, np.searchsorted(halo, book.offsets).astype(np.int64)
 
 
@@ -143,7 +143,7 @@ def build_partition(
     halo: tuple[Ints, Ints],
     send: tuple[Ints32, Ints],
 ) -> Partition:
-    """A partition from the edges into it; `halo` and `send` as found above.
+    """A partition from its incoming edges; `halo`: `find_halo`, `send`: `send_lists`.
 
     Rows and the canonical sources in each are ascending; `sources` becomes the
     partition's `indices`, in place.
@@ -152,9 +152,9 @@ def build_partition(
     local = np.full(len(book.part), -1, np.int32)
     local[owned] = np.arange(len(owned), dtype=np.int32)
     local[book.order[halo[0]]] = len(owned) + np.arange(len(halo[0]), dtype=np.int32)
-    with Crew() as crew:
+    with ThreadPool() as pool:
         size = len(sources)
-        crew.divide(size, size, lambda low, high: rename(sources[low:high], local))
+        pool.divide(size, size, lambda low, high: rename(sources[low:high], local))
     return Partition(number, indptr, sources, weights, *halo, *send)
 
 
@@ -176,9 +176,9 @@ def rename(nodes: Ints32, names: Ints32) -> None:
 def split_rows(
     indptr: Ints, values: NDArray[Any], owner: Ints32, at: Ints, out: NDArray[Any]
 ) -> None:
-    """Values of some rows, owner by owner, rows in order.
+    """Copy the values of rows to `out`, grouped by owner, in the order of rows.
 
-    `at` says where each owner's values go on in `out`, which is as long as `values`.
+    `at` is the next position of each owner in `out`, which is as long as `values`.
     """
     for row in range(indptr.shape[0] - 1):
         place = at[owner[row]]

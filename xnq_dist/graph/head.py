@@ -1,4 +1,4 @@
-"""What a table's head tells before anything is read: rows, columns, features."""
+"""Rows, columns and features of a table from its metadata, before it is read."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from xnq_dist.graph.tables import open_table
 __all__ = ["has_weights", "id_text", "labelled_rows", "node_bytes", "table_size"]
 
 _TEXT_ROW = 24
-"""Bytes of a row, assumed where a file does not say how many rows it has."""
+"""Bytes of a row, assumed for files that do not store their number of rows."""
 
 
 def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
-    """Rows and, for nodes, input features of a table, from footers alone.
+    """Rows and, for nodes, input features of a table, from file footers alone.
 
-    `table` is ``nodes``, ``edges`` or ``memberships``. Without footers rows
-    are estimated from the size.
+    `table` is ``nodes``, ``edges`` or ``memberships``. For formats without footers the
+    rows are estimated from the size.
 
     Raises
     ------
@@ -34,24 +34,26 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
         "edges": ("src", "dst"),
         "memberships": ("community", "member"),
     }[table]
-    wanted = {f"columns.{name}": str(getattr(columns, name)) for name in names}
+    required = {f"columns.{name}": str(getattr(columns, name)) for name in names}
     if table == "nodes":
         if columns.node_weight is not None:
-            wanted["columns.node_weight"] = columns.node_weight
+            required["columns.node_weight"] = columns.node_weight
         if isinstance(features, str):
-            wanted["columns.features"] = features
+            required["columns.features"] = features
         elif features is not None:
-            wanted |= {f"columns.features[{i}]": n for i, n in enumerate(features)}
+            required |= {f"columns.features[{i}]": n for i, n in enumerate(features)}
     opened = open_table(path, f"{table.removesuffix('s')} table")
-    opened.require(wanted)
+    opened.require(required)
     rows = opened.n_rows
     if not opened.has_footers:
         size = sum(opened.filesystem.get_file_info(f).size for f in opened.files)
-        # However small the files are: a row that is there, counts.
-        with closing(opened.batches([next(iter(wanted.values()))])) as batches:
+        # Estimate at least one row for small files that have any.
+        with closing(opened.batches([next(iter(required.values()))])) as batches:
             rows = 0 if next(batches, None) is None else max(1, size // _TEXT_ROW)
     if rows == 0:
-        raise InputError(f"{path} has no rows: the {opened.what} must not be empty")
+        raise InputError(
+            f"{opened.what} {path} has no rows: check that it is the right file"
+        )
     if table != "nodes":
         return rows, 0
     if features is None:
@@ -59,18 +61,18 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     if not isinstance(features, str):
         return rows, len(features)
     kind = opened.schemas[opened.files[0]][features]
-    # A list of variable length shows its length only when read.
+    # The length of variable-size lists is known only after reading: assume 128.
     return rows, int(getattr(kind, "list_size", 128))
 
 
 def has_weights(path: str, settings: Settings) -> bool:
-    """Whether edges will have weights: their table's, or the number of their rows."""
+    """Whether edges will have weights: from the table, or numbers of duplicates."""
     opened = open_table(path, "edge table")
     return settings.input.duplicates == "sum" or opened.has(settings.columns.weight)
 
 
 def labelled_rows(path: str, settings: Settings) -> int | None:
-    """Nodes with a label, by the footers' counts of nulls; None without them."""
+    """Number of labelled nodes, from null counts in the footers; None without them."""
     columns = list(open_table(path, "node table").chunks({settings.columns.label}))
     if not columns or any(
         column.statistics is None or not column.statistics.has_null_count
@@ -82,9 +84,9 @@ def labelled_rows(path: str, settings: Settings) -> int | None:
 
 
 def id_text(path: str, settings: Settings) -> float:
-    """Mean bytes of a node's id that is a string; 0 where ids are integers.
+    """Mean bytes of a string id; 0 if ids are integers.
 
-    Without footers a length of strings is assumed.
+    For formats without footers `_TEXT_ROW` is assumed.
     """
     opened = open_table(path, "node table")
     name = settings.columns.node_id
@@ -96,12 +98,12 @@ def id_text(path: str, settings: Settings) -> float:
     if not opened.has_footers:
         return float(_TEXT_ROW)
     sizes = (int(at.total_uncompressed_size) for at in opened.chunks({name}))
-    # Offsets of eight bytes in memory, lengths of four in the file.
+    # 8-byte offsets in memory replace 4-byte lengths in the file.
     return 4 + sum(sizes) / max(1, opened.n_rows)
 
 
 def node_bytes(path: str, settings: Settings) -> int | None:
-    """Bytes of the node table's used columns, compressed; None without footers."""
+    """Compressed bytes of the node table's columns in use; None without footers."""
     columns = settings.columns
     features = columns.features
     named = {columns.node_id, columns.label, columns.role}

@@ -1,8 +1,8 @@
 """Canonical index of a node: the rank of its id among all node ids.
 
-Integers rank by value, strings by their UTF-8 bytes, so the order of the rows of a
-node table never matters. Memory is proportional to the nodes alone: look-ups go
-through a subtraction (consecutive integers), a table (dense integers) or a hash table.
+Integers rank by value, strings by their UTF-8 bytes, so the order of the rows of a node
+table never matters. Memory is proportional to the nodes alone: look-ups use a
+subtraction (consecutive integers), a table (dense integers) or a hash table.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from xnq_dist.graph.tables import show
 __all__ = ["NodeIds", "text_of"]
 
 _DENSE = 4
-"""Integer ids get a plain table when their range is below this many times N."""
-MOST_NODES = 2**31 - 1
+"""Integer ids use a look-up table if their range is at most this many times N."""
+MAX_NODES = 2**31 - 1
 """Canonical indices are kept as int32."""
 
 
 class NodeIds:
-    """All node ids in canonical order, and the way from an id to its index."""
+    """All node ids in canonical order, with look-up of indices.
+
+    `values` are sorted and unique; `from_column` takes ids in any order.
+    """
 
     def __init__(self, values: pa.Array) -> None:
-        """Ids that are sorted and unique already; see `from_column`."""
         self.values = values
         self._lookup: _Consecutive | _Dense | _HashedIntegers | _HashedStrings
         if not pt.is_integer(values.type):
@@ -50,7 +52,7 @@ class NodeIds:
     def from_column(
         cls, ids: pa.ChunkedArray, where: str = "the node table"
     ) -> tuple[NodeIds, Ints]:
-        """Ids in any order, and the canonical index of each given row.
+        """The node ids from ids in any order, and the canonical index of each row.
 
         `ids` are int64 or string without nulls; messages call their table `where`.
 
@@ -59,10 +61,13 @@ class NodeIds:
         InputError
             When an id occurs twice; the message names one.
         DoesNotFitError
-            When there are more than 2^31 - 1.
+            When there are more than 2^31 - 1 ids.
         """
-        if len(ids) > MOST_NODES:
-            raise DoesNotFitError(f"{len(ids)} nodes are more than {MOST_NODES}")
+        if len(ids) > MAX_NODES:
+            raise DoesNotFitError(
+                f"{where} has {len(ids):,} nodes and the maximum is {MAX_NODES:,}: "
+                "split the graph into several runs"
+            )
         if pt.is_integer(ids.type):
             numbers = np.concatenate(
                 [np.empty(0, np.int64), *(chunk.to_numpy() for chunk in ids.chunks)]
@@ -72,7 +77,7 @@ class NodeIds:
             equal = np.flatnonzero(ordered[1:] == ordered[:-1])
             values = pa.array(ordered)
         else:
-            # 64-bit offsets while taking: all ids together may pass 2 GiB.
+            # Use 64-bit offsets: all ids together may exceed 2 GiB.
             ids = ids.cast(pa.large_string())
             order = pc.sort_indices(ids).to_numpy().astype(np.int64)
             taken = ids.take(pa.array(order))
@@ -85,7 +90,7 @@ class NodeIds:
         if len(equal):
             raise InputError(
                 f"node id {show(values, int(equal[0]))} occurs more than once in "
-                f"{where} ({len(equal)} rows too many): each node needs one row"
+                f"{where} ({len(equal)} duplicate rows): keep one row for each node"
             )
         index = np.empty(len(order), np.int64)
         index[order] = np.arange(len(order))
@@ -105,18 +110,18 @@ class NodeIds:
         return isinstance(self._lookup, _Consecutive)
 
     def name(self, index: int) -> str:
-        """How messages name the node with this canonical index."""
+        """Name, in messages, of the node with this canonical index."""
         return show(self.values, index)
 
     def index_of(self, ids: pa.Array | pa.ChunkedArray) -> Ints:
-        """Canonical index of each id, -1 when unknown; ids of one type only."""
+        """Canonical index of each id, -1 if unknown; raises for ids of another type."""
         if isinstance(ids, pa.ChunkedArray):
             parts = [self.index_of(chunk) for chunk in ids.chunks]
             return np.concatenate([np.empty(0, np.int64), *parts])
         if pt.is_integer(ids.type) != pt.is_integer(self.values.type):
             kind = "int64" if pt.is_integer(ids.type) else "string"
             raise InputError(
-                f"ids are {kind} here and {self.type} in the node table: write both as "
+                f"ids are {kind} but the node table has {self.type} ids: write both as "
                 "the same type"
             )
         return self._lookup.find(ids)
@@ -131,8 +136,8 @@ class _Consecutive:
         keys = ids.to_numpy()
         known = (keys >= self._first) & (keys <= self._first + (self._n - 1))
         # A difference that would overflow belongs to an unknown id.
-        found: Ints = np.where(known, keys - self._first, -1)
-        return found
+        index: Ints = np.where(known, keys - self._first, -1)
+        return index
 
 
 class _Dense:
@@ -176,7 +181,7 @@ class _HashedStrings:
 
 
 def _table_size(n: int) -> int:
-    """Slots of a hash table that is at most half full: a power of two."""
+    """Number of slots, a power of two, of a hash table that is at most half full."""
     return 1 << max(2, (2 * n - 1).bit_length())
 
 
@@ -194,7 +199,7 @@ def text_of(values: pa.Array) -> tuple[Ints, Bytes]:
         offsets, width, len(values) + 1, values.offset * width.itemsize
     )
     start, stop = int(counted[0]), int(counted[-1])
-    # Empty strings alone have no data buffer. A copy would only serve to be writeable.
+    # Arrays of empty strings have no data buffer. Arrow's buffer is read-only.
     raw = np.frombuffer(data, np.uint8, stop - start, start) if stop > start else None
     text = np.zeros(0, np.uint8) if raw is None else raw
     text.flags.writeable = False
@@ -203,7 +208,7 @@ def text_of(values: pa.Array) -> tuple[Ints, Bytes]:
 
 @njit(cache=True, nogil=True)
 def mix(x: np.uint64) -> np.uint64:
-    """Spread the bits of a key over the whole word (the splitmix64 finaliser)."""
+    """Mix the bits of a key (the splitmix64 finaliser)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
@@ -211,7 +216,7 @@ def mix(x: np.uint64) -> np.uint64:
 
 @njit(cache=True, nogil=True)
 def fill_integers(numbers: Ints, slots: Ints32) -> None:
-    """Enter distinct integers into an empty open-addressing table."""
+    """Insert distinct integers into an empty open-addressing table."""
     mask = np.uint64(slots.shape[0] - 1)
     for i in range(numbers.shape[0]):
         at = mix(np.uint64(numbers[i])) & mask
@@ -247,9 +252,9 @@ def hash_text(data: Bytes, first: int, last: int) -> np.uint64:
 
 @njit(cache=True, nogil=True)
 def fill_strings(offsets: Ints, data: Bytes, slots: Ints) -> None:
-    """Enter distinct strings; a slot is 31 bits of the hash over 32 of the index.
+    """Insert distinct strings; a slot is 31 bits of the hash above 32 of the index.
 
-    The hash bits spare most look-ups at another string's bytes.
+    The hash bits avoid most comparisons with the bytes of other strings.
     """
     mask = np.uint64(slots.shape[0] - 1)
     for i in range(offsets.shape[0] - 1):
@@ -264,7 +269,7 @@ def fill_strings(offsets: Ints, data: Bytes, slots: Ints) -> None:
 def same_text(a: Bytes, at: int, b: Bytes, first: int, size: int) -> bool:
     """Whether `size` bytes from two places agree."""
     differ = np.uint8(0)
-    # Unsigned indices: numba then spares the check for a negative one.
+    # With unsigned indices Numba omits the check for negative ones.
     for j in range(size):
         differ |= a[np.uint64(at + j)] ^ b[np.uint64(first + j)]
     return bool(differ == 0)
@@ -281,8 +286,8 @@ def find_strings(
 ) -> None:
     """Index of each string among the known ones, -1 when absent.
 
-    Hashes, slots, offsets and bytes are looked at in loops of their own, so that the
-    cache misses of many strings overlap (73 ns a string instead of 310, 2 M nodes).
+    Hashes, slots, offsets and bytes are processed in separate loops, so that the cache
+    misses of many strings overlap (73 ns a string instead of 310, 2 M nodes).
     """
     n = offsets.shape[0] - 1
     mask = np.uint64(slots.shape[0] - 1)

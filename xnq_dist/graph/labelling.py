@@ -1,7 +1,7 @@
-"""The stage ``labels``: what is known of the nodes of a graph that is partitioned.
+"""The stage ``labels``: labels, roles and label weights of a partitioned graph.
 
-It is a stage of its own so that new labels leave the graph and its embeddings as they
-are. One file a partition, rows in the order of the partition's node table.
+A separate stage, so that new labels do not change the graph and its embeddings. There
+is one file for each partition, with rows in the order of its node table.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ STAGE = "labels"
 
 
 class OldLabels:
-    """The labels before they are replaced, to report what changes."""
+    """The labels before they are replaced, to report changes."""
 
     def __init__(self, run: RunDirectory) -> None:
         stage = run.stage(STAGE)
@@ -49,12 +49,12 @@ class OldLabels:
             self._codes = load_labels(stage, self._manifest)
             self._roles = load_roles(stage, self._manifest)
         except StageError as error:
-            # They are about to be replaced: only the message lacks its counts.
-            log.warning("the labels before cannot be compared: %s", error)
+            # The old labels are replaced anyway: only the log line lacks counts.
+            log.warning("changes of labels are not reported: %s", error)
             self._manifest = None
 
     def changes(self, new: Labels) -> str:
-        """How many labels are new, changed or gone; empty where none were known."""
+        """Counts of new, changed and removed labels as text; empty without old ones."""
         if self._manifest is None or len(self._codes) != len(new.codes):
             return ""
         before = _by_name(self._codes, self._manifest.facts["classes"], new.classes)
@@ -65,14 +65,13 @@ class OldLabels:
             "have another role": self._roles != new.roles,
         }
         sizes = {what: int(np.count_nonzero(at)) for what, at in counts.items()}
-        found = [f"{count:,} {what}" for what, count in sizes.items() if count]
-        return ", ".join(found)
+        return ", ".join(f"{count:,} {what}" for what, count in sizes.items() if count)
 
 
 def _by_name(codes: Ints32, old: list[Any], new: list[Any]) -> Ints32:
-    """Codes of old classes as those of the new ones; -2 for a class that is gone."""
-    there = {json_key(name): at for at, name in enumerate(new)}
-    known = [there.get(json_key(name), -2) for name in old]
+    """Codes of old classes as codes of the new ones; -2 for a removed class."""
+    code_of = {json_key(name): at for at, name in enumerate(new)}
+    known = [code_of.get(json_key(name), -2) for name in old]
     # The last entry is that of the code -1, no label.
     return np.array([*known, -1], np.int32)[codes]
 
@@ -82,13 +81,13 @@ def json_key(name: Any) -> tuple[str, Any]:
     return type(name).__name__, name
 
 
-def whole_labels(
+def current_labels(
     run: RunDirectory, graph: Manifest, tables: Mapping[str, Mapping[str, Any]]
 ) -> Manifest | None:
-    """The stage where it is made from exactly these labels of this graph."""
-    found = run.stage(STAGE).manifest()
-    wanted = fingerprint(labels_inputs(graph, tables))
-    return found if found is not None and found.fingerprint == wanted else None
+    """The stage's manifest if it was made from exactly these labels; else None."""
+    made = run.stage(STAGE).manifest()
+    expected = fingerprint(labels_inputs(graph, tables))
+    return made if made is not None and made.fingerprint == expected else None
 
 
 def label(
@@ -100,20 +99,20 @@ def label(
     unknown: Any = "error",
     progress: Progress = silent,
 ) -> Manifest:
-    """The stage ``labels`` of an existing graph; kept when nothing changed.
+    """Make the stage ``labels`` of an existing graph; keep it if nothing changed.
 
     `tables` holds the digests of the table's ``labels`` and ``roles``. `unknown` is
-    ``error`` or ``drop``: what becomes of nodes that are not in the graph.
+    ``error`` or ``drop``: what to do with nodes that are not in the graph.
 
     Raises
     ------
     InputError
-        As `graph.labels.read_labels`; nothing has been removed then.
+        As `graph.labels.read_labels`; the old stage is then still there.
     """
-    found = whole_labels(run, graph, tables)
-    if found is not None:
-        log.info("stage %s: whole, nothing to do", STAGE)
-        return found
+    current = current_labels(run, graph, tables)
+    if current is not None:
+        log.info("stage %s: complete, nothing to do", STAGE)
+        return current
     began = time.monotonic()
     nodes = load_ids(run.stage("graph"), graph)
     known = read_labels(table, columns, nodes, unknown, progress)
@@ -129,7 +128,7 @@ def write_labels(
     old: OldLabels,
     began: float,
 ) -> Manifest:
-    """Write the stage, and say what changed; what follows from labels is removed."""
+    """Write the stage, log what changed, and remove the stages that depend on it."""
     inputs = labels_inputs(graph, tables)
     changes = old.changes(known)
     if changes:
@@ -155,8 +154,8 @@ def write_labels(
             )
     if sum(record.rows for record in files) != len(known.codes):
         raise StageError(
-            f"{run.uri}: labels of {sum(record.rows for record in files)} nodes "
-            f"instead of {len(known.codes)}: internal error, please report it"
+            f"{run.uri}: {sum(record.rows for record in files)} rows of labels for "
+            f"{len(known.codes)} nodes: internal error, please report it"
         )
     seconds = time.monotonic() - began
     digest = fingerprint(inputs)

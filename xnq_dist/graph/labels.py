@@ -1,9 +1,9 @@
-"""Ids of the node table, and labels and roles of its nodes or of another table's.
+"""Reads node ids, and labels and roles from the node table or a table of labels.
 
-A label's class code is its rank among the classes: integers by value, then booleans
-false before true, strings by their UTF-8 bytes. A labelled node without a role keeps
-its label (it counts in its communities) but trains nothing when a role column is
-there; a role without a label means nothing and is dropped.
+A label's class code is its rank among the classes: integers by value, booleans false
+before true, strings by their UTF-8 bytes. If there is a role column, a labelled node
+without a role counts in its communities but is not used for training; a role without a
+label is ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ ROLES = ("train", "calibration")
 
 @dataclass(frozen=True)
 class Labels:
-    """What is known of the nodes' classes."""
+    """Labels, roles and label weights of the nodes."""
 
     codes: Ints32
     """Class code by canonical index, -1 unlabelled, shape (N,)."""
@@ -53,11 +53,11 @@ class Labels:
     unknown_dropped: int = 0
     """Rows left out because their node is not in the graph."""
     weights: Floats | None = None
-    """Inclusion weight by canonical index, 0 where there is no label, shape (N,);
-    None: no column of them is named."""
+    """Inclusion weight by canonical index, 0 without a label, shape (N,); None:
+    `columns.label_weight` is not set."""
 
     def facts(self) -> dict[str, Any]:
-        """Figures, JSON values."""
+        """Facts for the manifest, as JSON values."""
         labelled = self.codes[self.codes >= 0]
         counts = np.bincount(labelled, minlength=len(self.classes))
         return {
@@ -72,23 +72,25 @@ class Labels:
 def read_nodes(
     table: Table, columns: ColumnSettings, progress: Progress = silent
 ) -> tuple[NodeIds, Ints, Labels]:
-    """The nodes, the canonical index of each row of their table, and labels.
+    """The node ids, the canonical index of each row of the node table, and the labels.
 
-    Streamed; memory is proportional to the nodes.
+    The table is streamed; memory is proportional to the nodes.
 
     Raises
     ------
     InputError
         For a missing column, an empty table, ids that are null or occur twice, labels
-        of an unusable type, no label or one class alone, an unknown role, or a class
-        that a role column gives no node to train or to calibrate on.
+        of an unusable type, no label or a single class, an unknown role, or a class
+        without nodes of both roles.
     """
     ids, rows = _read(table, columns, progress)
     if not len(ids):
-        raise InputError(f"{table.what} {table.path} has no rows: there is no graph")
+        raise InputError(
+            f"{table.what} {table.path} has no rows: check that it is the right file"
+        )
     node_ids, index = NodeIds.from_column(ids, table.path)
     del ids
-    # Sorting took several copies of the ids; the pool would keep their memory.
+    # Sorting made several copies of the ids: return the pool's memory to the system.
     pa.default_memory_pool().release_unused()
     return node_ids, index, rows.finish(table, index, len(node_ids))
 
@@ -102,8 +104,8 @@ def read_labels(
 ) -> Labels:
     """Labels and roles of the nodes of an existing graph.
 
-    Nodes that the table does not name are unlabelled; `unknown` says what becomes of
-    rows whose node is not in the graph.
+    Nodes that are not in the table are unlabelled; rows of nodes that are not in the
+    graph are an error or dropped, as `unknown` says.
 
     Raises
     ------
@@ -115,21 +117,21 @@ def read_labels(
     if len(ids) and kind != nodes.type:
         raise InputError(
             f"column {columns.node_id!r} of the {table.what} {table.path} holds {kind} "
-            f"ids but the graph's are {nodes.type}: write both as the same type"
+            f"ids but the graph has {nodes.type} ids: write both as the same type"
         )
     index = nodes.index_of(ids)
-    strange = index < 0
-    if strange.any() and unknown == "error":
+    missing = index < 0
+    if missing.any() and unknown == "error":
         raise InputError(
             f"the {table.what} {table.path} names node "
-            f"{show(ids, int(np.argmax(strange)))}, which is not in the graph: take "
-            "the row out, or set input.unknown_nodes = drop"
+            f"{show(ids, int(np.argmax(missing)))}, which is not in the graph: remove "
+            "the row, or set input.unknown_nodes = drop"
         )
-    twice = np.bincount(index[~strange], minlength=1)
-    if twice.max() > 1:
+    counts = np.bincount(index[~missing], minlength=1)
+    if counts.max() > 1:
         raise InputError(
-            f"node id {nodes.name(int(np.argmax(twice > 1)))} occurs more than once in "
-            f"{table.path}: each node needs one row"
+            f"node id {nodes.name(int(np.argmax(counts > 1)))} occurs more than once "
+            f"in {table.path}: keep one row for each node"
         )
     return rows.finish(table, index, len(nodes))
 
@@ -142,21 +144,22 @@ def _read(
     with_roles = table.has(columns.role)
     if not with_roles and columns.role != ColumnSettings.model_fields["role"].default:
         table.require({"columns.role": columns.role})
-    wanted = [columns.node_id, columns.label]
+    names = [columns.node_id, columns.label]
     if with_roles:
-        wanted.append(columns.role)
+        names.append(columns.role)
     if columns.label_weight is not None:
         table.require({"columns.label_weight": columns.label_weight})
-        wanted.append(columns.label_weight)
+        names.append(columns.label_weight)
     ids: list[pa.Array] = []
     rows = _Rows(columns, with_roles)
     done = 0
-    for batch in table.batches(list(dict.fromkeys(wanted))):
+    for batch in table.batches(list(dict.fromkeys(names))):
         found = _valid_text(ids_of(batch, columns.node_id), batch, columns.node_id)
         if ids and found.type != ids[0].type:
             raise InputError(
                 f"column {columns.node_id!r} holds {found.type} ids in {batch.file} "
-                f"but {ids[0].type} ids in a file before it: write them as one type"
+                f"but {ids[0].type} ids in an earlier file: write both as the same "
+                "type"
             )
         ids.append(found)
         rows.add(batch)
@@ -168,7 +171,7 @@ def _read(
 class _Rows:
     """Labels and roles of the rows read so far.
 
-    Class codes are provisional, by first sight, until the classes are ranked.
+    Class codes are provisional, in order of first occurrence, until `finish`.
     """
 
     def __init__(self, columns: ColumnSettings, with_roles: bool) -> None:
@@ -185,8 +188,8 @@ class _Rows:
             if self._kind and self._kind != kind:
                 raise InputError(
                     f"label column {self._columns.label!r} holds {kind} in "
-                    f"{batch.file} but {self._kind} in a file before it: write them "
-                    "as one type"
+                    f"{batch.file} but {self._kind} in an earlier file: write both as "
+                    "the same type"
                 )
             self._kind = kind
         encoded, seen = labels.dictionary_encode(), self._seen
@@ -201,7 +204,7 @@ class _Rows:
             self._weights.append(label_weights(batch, column, labels))
 
     def finish(self, table: Table, index: Ints, n_nodes: int) -> Labels:
-        """By canonical index; rows whose index is -1 are left out."""
+        """The labels by canonical index; rows whose index is -1 are left out."""
         known = index >= 0
         codes, classes = self._ranked(table, known)
         labels = np.full(n_nodes, -1, np.int32)
@@ -229,12 +232,12 @@ class _Rows:
         where = f"label column {self._columns.label!r} of the {table.what} {table.path}"
         if not classes:
             raise InputError(
-                f"{where} is null everywhere: some nodes need a label to learn from"
+                f"{where} is null for every node: label some nodes to learn from"
             )
         if len(classes) == 1:
             raise InputError(
-                f"{where} holds the class {classes[0]!r} alone: two classes or more "
-                "are needed"
+                f"{where} holds a single class, {classes[0]!r}: label nodes of at "
+                "least two classes"
             )
         final = np.full(len(values) + 1, -1, np.int32)
         final[[self._seen[value] for value in classes]] = np.arange(len(classes))
@@ -253,33 +256,33 @@ def _valid_text(array: pa.Array, batch: Batch, column: str) -> pa.Array:
 
 
 def plain_labels(batch: Batch, column: str) -> tuple[pa.Array, str]:
-    """A batch's labels as int64, bool or string, and what messages call the type."""
+    """A batch's labels as int64, bool or string, and the type's name in messages."""
     array = batch.column(column)
     kind = array.type
     if pt.is_null(kind):
         return array.cast(pa.int64()), "integers"
     if pt.is_floating(kind):
-        return _whole_numbers(array, batch, column), "integers"
+        return _integers(array, batch, column), "integers"
     if pt.is_integer(kind):
         try:
             return array.cast(pa.int64()), "integers"
         except pa.ArrowInvalid as error:
             raise InputError(
-                f"label column {column!r} of {batch.file} holds integers beyond int64: "
-                "write the classes as strings"
+                f"label column {column!r} of {batch.file} holds integers too large for "
+                "int64: write the classes as strings"
             ) from error
     if pt.is_boolean(kind):
         return array, "booleans"
     if pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind):
         return _valid_text(array.cast(pa.string()), batch, column), "strings"
     raise InputError(
-        f"label column {column!r} of {batch.file} is {kind}: labels are integers, "
-        "strings or booleans"
+        f"label column {column!r} of {batch.file} is {kind}: write labels as "
+        "integers, strings or booleans"
     )
 
 
-def _whole_numbers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
-    # Other tools write integers with gaps as floats, NaN for null.
+def _integers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
+    # Other tools write integer columns with nulls as floats, with NaN for null.
     array = array.cast(pa.float64())
     array = pc.if_else(pc.is_nan(array), pa.scalar(None, pa.float64()), array)
     try:
@@ -287,16 +290,16 @@ def _whole_numbers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
     except pa.ArrowInvalid as error:
         raise InputError(
             f"label column {column!r} of {batch.file} holds numbers that are not "
-            "whole: labels are classes (integers, strings or booleans)"
+            "integers: write the classes as integers, strings or booleans"
         ) from error
 
 
 def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
-    """A batch's roles: 0 train, 1 calibration, -1 none; others are refused."""
+    """A batch's roles: 0 train, 1 calibration, -1 none; an `InputError` for others."""
     array = batch.column(column)
     if pt.is_null(array.type):
         return np.full(len(array), -1, np.int8)
-    expected = "a role is 'train', 'calibration' or null"
+    expected = "a role must be 'train', 'calibration' or null"
     try:
         array = array.cast(pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -315,10 +318,10 @@ def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
 
 
 def label_weights(batch: Batch, column: str, labels: pa.Array) -> Floats:
-    """A batch's inclusion weights, finite and above 0; 0 where there is no label."""
+    """A batch's inclusion weights, finite and above 0; 0 without a label."""
     array = batch.column(column)
     known = labels.is_valid().to_numpy(zero_copy_only=False)
-    expected = "an inclusion weight is a finite number above 0 where a label is"
+    expected = "the inclusion weight of a labelled node must be finite and above 0"
     kind = array.type
     if not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_null(kind)):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Reading the stages ``graph`` and ``labels`` back, and the whole adjacency."""
+"""Reads the stages ``graph`` and ``labels`` back, and the complete adjacency."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = [
 
 
 SCALING = "feature-scaling"
-"""Name of the table of how features were scaled, without the attempt."""
+"""Name of the table of feature scalings, without the attempt."""
 
 
 def file_stem(kind: str, number: int) -> str:
@@ -58,13 +58,13 @@ def partition_arrays(partition: Partition) -> dict[str, NDArray[Any]]:
 
 
 def _record(manifest: Manifest, stem: str) -> FileRecord:
-    found = manifest.named(stem + "-")
-    if len(found) != 1:
+    records = manifest.named(stem + "-")
+    if len(records) != 1:
         raise StageError(
-            f"stage {manifest.stage} has {len(found)} files {stem}, not one: run again "
-            "with --overwrite"
+            f"stage {manifest.stage} has {len(records)} files {stem} instead of one: "
+            "run again with --overwrite"
         )
-    return found[0]
+    return records[0]
 
 
 def load_partition(stage: Stage, manifest: Manifest, number: int) -> Partition:
@@ -79,14 +79,14 @@ def load_nodes(
 ) -> pa.Table:
     """A partition's node table (schema ``graph_nodes``), rows in local order.
 
-    Only the named columns; all when None.
+    `columns`: the columns to read; None: all.
     """
     record = _record(manifest, file_stem("nodes", number))
     return stage.read_table(record, "graph_nodes", columns)
 
 
 def load_scaling(stage: Stage, manifest: Manifest) -> pa.Table | None:
-    """How features were scaled (schema ``feature_scaling``); None: they were not."""
+    """The feature scaling (schema ``feature_scaling``); None: features are unscaled."""
     if manifest.facts.get("scaling") is None:
         return None
     return stage.read_table(_record(manifest, SCALING), "feature_scaling")
@@ -154,10 +154,10 @@ def load_roles(stage: Stage, manifest: Manifest) -> NDArray[np.int8]:
 
 
 def read_adjacency(stage: Stage, manifest: Manifest) -> csr_array[Any]:
-    """The whole adjacency put back together, in canonical order.
+    """The complete adjacency in canonical order.
 
-    Row v holds the in-neighbours of node v as columns; weights are float32, 1 where
-    the graph has none. Memory is proportional to all edges.
+    Row v has the in-neighbours of node v as columns; weights are float32, 1 for a graph
+    without weights. Memory is proportional to the number of edges.
     """
     from scipy.sparse import csr_array
 

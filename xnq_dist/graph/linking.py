@@ -1,4 +1,4 @@
-"""Edges of the made network: whom a node is linked to; `planted` has the model."""
+"""Draws the edges of the synthetic network; `planted` describes the model."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ __all__ = ["draw_edges"]
 
 
 EDGE_BLOCK = 1 << 19
-"""Edges that one stream is expected to make."""
+"""Expected number of edges of one random stream."""
 LOCALITY = 4.0
 ROUNDS, LOCAL_ROUNDS = 8, 3
-"""Tries to replace an edge that was drawn before; the later ones look anywhere."""
+"""Maximum number of attempts to replace a duplicate edge, and those with locality."""
 
 
 @dataclass(frozen=True)
 class _Linking:
-    """Whom an edge is drawn to, by the group of the node that emits it."""
+    """Distribution of the other end of an edge, by the group of the emitting node."""
 
     stubs: Floats
     """Edges a node emits for each ticket, by class, (C,)."""
     equal: Floats
     """Probability that the other end has the emitter's class, by group."""
     other: Floats
-    """Running sums over the other classes, row c shifted by c, flat (C * C,)."""
+    """Cumulative probabilities of the other classes, row c plus c, flat (C * C,)."""
     local: Floats
-    """Probability that an end in a group is sought inside the emitter's home."""
+    """Probability that an end in a group is drawn from the emitter's home."""
 
 
 def _linking(network: PlantedNetwork, arguments: Arguments) -> _Linking:
@@ -67,7 +67,7 @@ def _linking(network: PlantedNetwork, arguments: Arguments) -> _Linking:
 def _with_taste(
     equal: Floats, taste: Floats, emitted: Floats, homophily: float
 ) -> Floats:
-    """Shift log-odds by each home's taste and by the constant that restores H."""
+    """Shift log-odds by each home's taste and by a constant so that the mean is H."""
     log_odds = np.log(equal / (1 - equal)) + taste
     low, high = -40.0, 40.0
     for _ in range(80):  # bisection: the mean grows with the constant
@@ -83,10 +83,10 @@ def _with_taste(
 def draw_edges(
     network: PlantedNetwork, arguments: Arguments
 ) -> Iterator[tuple[int, Ints, Ints]]:
-    """Edges by blocks of emitting nodes: (nodes done, src, dst).
+    """Yield edges by blocks of emitting nodes: (nodes done, src, dst).
 
-    A block holds whole homes: a pair within a home, the one that is drawn twice most
-    often, comes from one block and is seen there.
+    A block has complete homes: most duplicates are pairs within a home, and these are
+    detected within one block.
     """
     total, blocks = len(network.label), network.blocks
     linking = _linking(network, arguments)
@@ -108,14 +108,14 @@ def draw_edges(
             linking.other, source_class + rng.random(len(src)), side="right"
         )
         drawn = np.minimum(drawn - source_class * network.classes, network.classes - 1)
-        wanted = np.where(rng.random(len(src)) < equal, source_class, drawn)
-        # The two ends as one sortable number: equal pairs come to lie together.
+        target_class = np.where(rng.random(len(src)) < equal, source_class, drawn)
+        # Pack the two ends into one integer, so that sorting finds duplicates.
         bits = max(total - 1, 1).bit_length()
         keys = np.empty(0, np.int64)
         for attempt in range(ROUNDS):
             near = linking.local * (attempt < LOCAL_ROUNDS)
-            dst = _seek(network, near, rng, wanted, source_home)
-            # Shifts: a division takes longer than a draw.
+            dst = _draw_ends(network, near, rng, target_class, source_home)
+            # Shift instead of multiplying: a division would take longer than a draw.
             pairs = np.minimum(src, dst) << bits | np.maximum(src, dst)
             keys = np.sort(np.concatenate([keys, pairs]))
             bad = np.zeros(len(keys), np.bool_)
@@ -124,9 +124,9 @@ def draw_edges(
             bad |= low == high
             if not bad.any():
                 break
-            # Sought anew with the same two classes, so that H is kept.
+            # Draw again with the same two classes, so that H stays the same.
             src, lost = low[bad], high[bad]
-            wanted = network.label[lost].astype(np.int64)
+            target_class = network.label[lost].astype(np.int64)
             source_home = network.home[src]
             keys = keys[~bad]
         low, high = _ends(keys, bits)
@@ -134,20 +134,20 @@ def draw_edges(
         yield last, np.where(turned, high, low), np.where(turned, low, high)
 
 
-def _seek(
+def _draw_ends(
     network: PlantedNetwork,
     near: Floats,
     rng: np.random.Generator,
-    wanted: Ints,
+    target_class: Ints,
     home: NDArray[np.integer],
 ) -> Ints:
-    """Nodes of the wanted classes, by propensity; in the given homes with `near`."""
+    """Nodes of the target classes, by propensity; at home with probability `near`."""
     blocks = network.blocks
-    group = wanted * blocks + home
-    local = rng.random(len(wanted)) < near[group]
-    first = network.group[np.where(local, group, wanted * blocks)]
-    last = network.group[np.where(local, group + 1, (wanted + 1) * blocks)]
-    at = first + (rng.random(len(wanted)) * (last - first)).astype(np.int64)
+    group = target_class * blocks + home
+    local = rng.random(len(target_class)) < near[group]
+    first = network.group[np.where(local, group, target_class * blocks)]
+    last = network.group[np.where(local, group + 1, (target_class + 1) * blocks)]
+    at = first + (rng.random(len(target_class)) * (last - first)).astype(np.int64)
     return network.tickets[at].astype(np.int64)
 
 

@@ -1,9 +1,9 @@
-"""Moves of nodes between partitions: what each would save, and making them.
+"""Moves of nodes between partitions: computing their gains, and making them.
 
-A table counts, for every node, its out-neighbours in each partition. At home nobody is
-a halo row, whatever the count: there the table says `FULL`, of which one row more costs
-nothing, and the count is kept next to it. So what a move changes is read from one short
-row of the table for each edge.
+A table counts, for every node, its out-neighbours in each partition. A node is never a
+halo row of its home, the partition that owns it: there the table holds `FULL`, for
+which one more row costs nothing, and the count is kept in a separate array. The gain of
+a move is then computed from one short row of the table for each edge.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from xnq_dist.graph.arrays import Bools, Bytes, Ints, Ints32
-from xnq_dist.graph.move_costs import UNIT, WIDE, add_prices
+from xnq_dist.graph.move_costs import UNIT, WIDE, add_move_costs
 
 __all__ = [
     "HALVING",
@@ -29,18 +29,18 @@ __all__ = [
 HALVING, ROWS = 0, 5
 """The two costs: a row after c others costs ``UNIT >> (c << cost)``."""
 FULL = 255
-"""A counter that has lost count, or that of a node's home."""
+"""Value of a saturated counter, and of the counter of a node's home."""
 RUN = 1 << 16
-"""Edges whose prices are summed in int32."""
+"""Edges whose costs are summed in int32."""
 Rows = tuple[int, Ints, Ints32]
-"""First row, row pointers as places in the indices, and indices."""
+"""First row, row pointers as offsets in the indices, and indices."""
 State = tuple[Ints, Bytes, Bytes]
-"""Column in the table of each partition, -1 without, shape (P,); the table, (N, G), G a
-multiple of `WIDE`, and the counts at home, (N,), as `hide_homes` leaves them."""
+"""Table column of each partition, -1 without, shape (P,); the table, (N, G), G a
+multiple of `WIDE`; and the counts at home, (N,). See `hide_homes`."""
 
 
 def empty_table(nodes: int, partitions: int) -> Bytes:
-    """Zeros for so many partitions, and columns up to a multiple of `WIDE`."""
+    """A table of zeros, its columns rounded up to a multiple of `WIDE`."""
     return np.zeros((nodes, -(-partitions // WIDE) * WIDE), np.uint8)
 
 
@@ -48,7 +48,7 @@ def empty_table(nodes: int, partitions: int) -> Bytes:
 def count_rows(
     rows: Rows, part: Ints32, slot: Ints, table: Bytes, low: int, high: int
 ) -> None:
-    """Add some rows to columns low to high - 1; `FULL` means so many or more."""
+    """Count some rows in columns low to high - 1; counters saturate at `FULL`."""
     first, indptr, indices = rows
     for row in range(indptr.shape[0] - 1):
         column = slot[part[first + row]]
@@ -62,9 +62,9 @@ def count_rows(
 
 @njit(cache=True, nogil=True)
 def hide_homes(part: Ints32, slot: Ints, table: Bytes, home: Bytes) -> None:
-    """Keep each node's count at its home in `home`, shape (N,), and put `FULL` there.
+    """Move each node's count at its home to `home`, shape (N,); leave `FULL` instead.
 
-    Nodes whose home has no column have nothing to hide.
+    Nodes whose home has no column are skipped.
     """
     for v in range(part.shape[0]):
         at = slot[part[v]]
@@ -75,20 +75,20 @@ def hide_homes(part: Ints32, slot: Ints, table: Bytes, home: Bytes) -> None:
 
 @njit(cache=True, nogil=True)
 def _excess(nodes: int, edges: int, limits: tuple[int, int, int]) -> int:
-    """What a partition weighs beyond its limits."""
+    """By how much a partition exceeds its limits, as a weight in edges."""
     return max(nodes - limits[0], 0) * limits[2] + max(edges - limits[1], 0)
 
 
 @njit(cache=True, nogil=True)
 def _next(count: int, cost: int) -> int:
-    """What one row more costs after so many."""
+    """Cost of one more row after `count` rows."""
     shift = np.int64(count) << cost
     return int(UNIT >> (shift if shift < 31 else 31))
 
 
 @njit(cache=True, nogil=True)
 def _cost(count: int, cost: int) -> int:
-    """What so many rows of one partition cost."""
+    """Cost of `count` rows of one partition."""
     if cost == ROWS:
         return UNIT if count else 0
     return 2 * UNIT - (2 * UNIT >> min(count, 31))
@@ -96,7 +96,7 @@ def _cost(count: int, cost: int) -> int:
 
 @njit(cache=True, nogil=True)
 def cost_rows(part: Ints32, slot: Ints, table: Bytes, cost: int) -> int:
-    """What all nodes cost in the partitions with a column, but at home."""
+    """Cost of all nodes in the partitions with a column, except at home."""
     total = np.int64(0)
     for v in range(part.shape[0]):
         at = slot[part[v]]
@@ -116,16 +116,16 @@ def weigh_moves(
     gains: Ints,
     considered: Bools,
 ) -> None:
-    """What some nodes would save in each partition of a group, nobody else moving.
+    """Gains of moving each row to each partition of a group, if no other node moves.
 
-    Nodes of the partitions that are `over` their limits may move at a loss. Written for
-    each row: `gains`, what it saves by each column, and `considered`, whether it may
-    move; gains of other rows mean nothing.
+    Nodes of the partitions that are `over` their limits may move at a loss. Results for
+    each row: `gains`, the saved cost by column, and `considered`, whether the row may
+    move; gains of other rows are undefined.
     """
     first, indptr, indices = rows
     slot, table, home = state
     width = table.shape[1]
-    some = np.empty(width, np.int32)
+    sums = np.empty(width, np.int32)
     for row in range(indptr.shape[0] - 1):
         v = first + row
         at = slot[part[v]]
@@ -134,24 +134,24 @@ def weigh_moves(
             continue
         gain = gains[row]
         gain[:] = 0
-        here = np.int64(0)
+        at_home = np.int64(0)
         for begin in range(indptr[row], indptr[row + 1], RUN):
             end = min(begin + RUN, indptr[row + 1])
-            some[:] = 0
-            add_prices(table, indices, begin, end, v, cost, some)
+            sums[:] = 0
+            add_move_costs(table, indices, begin, end, v, cost, sums)
             for edge in range(begin, end):
                 u = indices[edge]
                 if u != v:
-                    here += _next(table[u, at] - 1, cost)
+                    at_home += _next(table[u, at] - 1, cost)
             for q in range(width):
-                gain[q] -= some[q]
-        # Readers of v itself stop costing a row where v goes, and start where it was.
-        here -= _cost(home[v], cost)
-        wanted = over[part[v]]
+                gain[q] -= sums[q]
+        # After the move v is no halo row at its new home, but one at its old home.
+        at_home -= _cost(home[v], cost)
+        useful = over[part[v]]
         for q in range(width):
-            gain[q] += here + _cost(table[v, q], cost)
-            wanted |= gain[q] > 0 and q != at
-        considered[row] = wanted
+            gain[q] += at_home + _cost(table[v, q], cost)
+            useful |= gain[q] > 0 and q != at
+        considered[row] = useful
 
 
 @njit(cache=True, nogil=True)
@@ -166,16 +166,16 @@ def take_moves(
     limits: tuple[int, int, int],
     done: tuple[Ints, Ints32],
 ) -> tuple[int, int]:
-    """Move nodes one after the other, each where it saves most within the limits.
+    """Move nodes one by one, each to the partition with the largest gain.
 
-    A move may not add to what is beyond limits, in sum over the partitions; one that
-    takes from it may cost halo rows, any other must save some.
+    A move may not increase the total excess over the limits. A move that reduces the
+    excess may cost halo rows; any other must save some.
 
     `weighed`: from `weigh_moves`. `degrees`: edges of each row. `group`: partition of
-    each column, (G,). `loads`: nodes and edges of each partition so far, (P,).
-    `limits`: most nodes, most edges, what a node weighs in edges. `done`: written here,
+    each column, (G,). `loads`: current nodes and edges of each partition, (P,).
+    `limits`: maximum nodes, maximum edges, weight of a node in edges. `done`: output,
     the rows that moved and their columns before and after, (rows,) and (rows, 2).
-    Returns how many moved, and what they saved.
+    Returns how many moved, and the cost saved.
     """
     gains, considered = weighed
     slot, table, home = state
@@ -228,9 +228,9 @@ def count_moves(
     low: int,
     high: int,
 ) -> None:
-    """Bring columns low to high - 1 up to date after `take_moves`, and their homes.
+    """Update columns low to high - 1, and the counts at home, after `take_moves`.
 
-    A counter that is full has lost count and stays full.
+    A saturated counter stays saturated.
     """
     first, indptr, indices = rows
     moved, ends = done

@@ -1,7 +1,7 @@
-"""What the stage ``graph`` needs.
+"""Memory, disk and work of the stage ``graph``.
 
-The formulas of temporary files mirror what `sort`, `csr`, `features` and `prepare` put
-into the scratch folder.
+The formulas for temporary files follow what `sort`, `csr`, `features` and `prepare`
+write to the scratch folder.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ __all__ = [
 ]
 
 CLIENT = 400 * 2**20
-"""Bytes of the client's process with its libraries loaded and nothing else."""
+"""Bytes of the client process after it has loaded its libraries."""
 SORT_PAIR = 40
-"""Bytes that a pair takes while it is sorted, up to `input.memory`."""
+"""Bytes of a pair during the sort, up to `input.memory` in total."""
 KEY = 8
 """Bytes of a pair, and of its weight, in a sorted run."""
 INDEX = 4
-"""Bytes of a neighbour, of a weight, of a feature and of a row's number."""
+"""Bytes of a neighbour, a weight, a feature or a row number."""
 HALO = 8
 """Bytes of a halo row's global id."""
 
 
 def needs(size: RunSize, settings: Settings) -> Need:
-    """What reading, sorting and partitioning take, in one process."""
+    """Needs of reading, sorting and partitioning, in one process."""
     memory = settings.input.memory_bytes
     sorting = min(memory, size.edges * SORT_PAIR)
     node_disk = size.node_bytes
@@ -44,7 +44,7 @@ def needs(size: RunSize, settings: Settings) -> Need:
     disk = node_disk + size.nodes * 12 + size.edges * 4
     counts = size.nodes, size.edges, size.features, halo_rows(size)
     return Need(
-        # One comes after the other.
+        # Sorting and partitioning run one after the other.
         client=client_bytes(size, max(sorting, _partitioning(size, settings))),
         disk=disk,
         kept=disk,
@@ -54,12 +54,12 @@ def needs(size: RunSize, settings: Settings) -> Need:
 
 
 def client_bytes(size: RunSize, peak: float) -> int:
-    """Bytes of the client beside the largest of what it does."""
+    """Bytes of the client's memory, where its largest step takes `peak` bytes."""
     return int(CLIENT + size.nodes * 100 + peak)
 
 
 def _partitioning(size: RunSize, settings: Settings) -> int:
-    """Bytes of the partitioner that is set, or that ``auto`` chooses."""
+    """Memory in bytes of the partitioner that is set, or that ``auto`` chooses."""
     if size.partitions == 1:
         return 0
     memory, name = settings.input.memory_bytes, settings.partitioner
@@ -74,7 +74,7 @@ def _partitioning(size: RunSize, settings: Settings) -> int:
 
 
 def halo_rows(size: RunSize) -> int:
-    """Halo rows of all partitions; before there are any, those of a random cut."""
+    """Halo rows of all partitions; before partitioning, those of a random one."""
     if size.halo is not None:
         return sum(size.halo)
     return random_halo(size.nodes, size.edges, size.partitions)
@@ -104,16 +104,16 @@ def random_boundary(nodes: int, edges: int, partitions: int) -> int:
 
 
 def sort_scratch(pairs: int, memory: int, weighted: bool = False) -> int:
-    """Bytes of sorted runs; 0 where the memory holds all pairs.
+    """Bytes of sorted runs on disk; 0 if all pairs fit in memory.
 
     Parameters
     ----------
     pairs
-        Taken in, reverses included.
+        Number of pairs, reverses included.
     memory
         Bytes for the sort, `input.memory`.
     weighted
-        Whether each comes with a weight.
+        Whether each pair has a weight.
     """
     if pairs < pairs_held(memory, weighted):
         return 0
@@ -123,16 +123,16 @@ def sort_scratch(pairs: int, memory: int, weighted: bool = False) -> int:
 def graph_scratch(
     nodes: int, edges: int, features: int, halo: int, memory: int, weighted: bool
 ) -> int:
-    """Most bytes of temporary files at a time while a graph is ingested and cut.
+    """Peak bytes of temporary files while a graph is read and partitioned.
 
     Runs stay until the adjacency is written from them. Later the adjacency, its edges
-    sorted by partition, the features and the partitions' halos lie side by side, until
-    partition after partition is written.
+    sorted by partition, the features and the partitions' halos exist at the same time,
+    until all partitions are written.
 
     Parameters
     ----------
     nodes, edges, features
-        Counts; edges directed, as sorted.
+        Counts; edges are directed, with added reverses.
     halo
         Halo rows of all partitions.
     memory
@@ -141,6 +141,6 @@ def graph_scratch(
         Whether edges have weights.
     """
     adjacency = edges * INDEX * (2 if weighted else 1)
-    described = nodes * INDEX * (features + 1)
-    later = 2 * adjacency + described + HALO * halo
+    features_disk = nodes * INDEX * (features + 1)
+    later = 2 * adjacency + features_disk + HALO * halo
     return max(sort_scratch(edges, memory, weighted) + adjacency, later)

@@ -1,4 +1,4 @@
-"""Weights of nodes: how many persons, views or followers each of them stands for."""
+"""Weights of nodes: how many persons, views or followers each node represents."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from xnq_dist.graph.tables import Batch, ids_of, open_table, show
 
 __all__ = ["node_weights_of", "read_node_weights"]
 
-MOST = 1e100
-"""Squares and sums of weights must be finite."""
+MAX_WEIGHT = 1e100
+"""Keeps squares and sums of weights finite."""
 
 
 def node_weights_of(batch: Batch, node_id: str, column: str) -> Floats:
@@ -30,14 +30,14 @@ def node_weights_of(batch: Batch, node_id: str, column: str) -> Floats:
     # Adding zero turns -0.0 into 0.0: equal weights then have equal bits.
     values = array.cast(pa.float64(), safe=False).fill_null(np.nan)
     weights = np.asarray(values.to_numpy(zero_copy_only=False) + 0.0, np.float64)
-    fine = (weights >= 0) & (weights <= MOST)
-    if not fine.all():
-        at = int(np.argmin(fine))
+    valid = (weights >= 0) & (weights <= MAX_WEIGHT)
+    if not valid.all():
+        at = int(np.argmin(valid))
         value = array[at].as_py()
         raise InputError(
             f"column {column!r} is {'null' if value is None else value} for node "
-            f"{show(ids_of(batch, node_id), at)} in {batch.row(at)}: a node weight is "
-            "a number from 0 to 1e100; write 0 for a node that is not to be counted"
+            f"{show(ids_of(batch, node_id), at)} in {batch.row(at)}: a node weight "
+            "must be a number from 0 to 1e100; write 0 for a node that does not count"
         )
     return weights
 
@@ -45,7 +45,7 @@ def node_weights_of(batch: Batch, node_id: str, column: str) -> Floats:
 def read_node_weights(
     path: str, columns: ColumnSettings, nodes: NodeIds
 ) -> Floats | None:
-    """Weight of every node by canonical index, shape (N,); None: no column is named.
+    """Weight of every node by canonical index, shape (N,); None without the setting.
 
     Raises
     ------
@@ -58,7 +58,7 @@ def read_node_weights(
     table = open_table(path, "node table")
     node_id, column = columns.node_id, columns.node_weight
     table.require({"columns.node_id": node_id, "columns.node_weight": column})
-    found = np.full(len(nodes), np.nan)
+    weights = np.full(len(nodes), np.nan)
     for batch in table.batches(list(dict.fromkeys([node_id, column]))):
         ids = ids_of(batch, node_id)
         same = pt.is_integer(ids.type) == (nodes.type == "int64")
@@ -66,19 +66,19 @@ def read_node_weights(
         if (index < 0).any():
             raise InputError(
                 f"node {show(ids, int(np.argmax(index < 0)))} in {batch.file} is not "
-                "in the graph of this run: run again with the node table of the graph"
+                "in the graph of this run: run again with the graph's node table"
             )
-        found[index] = node_weights_of(batch, node_id, column)
-    missing = np.isnan(found)
+        weights[index] = node_weights_of(batch, node_id, column)
+    missing = np.isnan(weights)
     if missing.any():
         raise InputError(
-            f"{table.what} {table.path} has no weight of node "
-            f"{nodes.name(int(np.argmax(missing)))}: run again with the node table of "
-            "the graph"
+            f"{table.what} {table.path} has no row of node "
+            f"{nodes.name(int(np.argmax(missing)))}: run again with the graph's node "
+            "table"
         )
-    if not found.any():
+    if not weights.any():
         raise InputError(
-            f"column {column!r} of {table.path} is 0 for every node: at least one node "
-            "must have a weight"
+            f"column {column!r} of {table.path} is 0 for every node: give at least one "
+            "node a weight, or leave columns.node_weight out"
         )
-    return found
+    return weights

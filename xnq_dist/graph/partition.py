@@ -1,13 +1,13 @@
-"""Which partition owns a node: METIS, clusters of a stream, ranges, chance.
+"""Assigns nodes to partitions: METIS, streaming clusters, ranges, or at random.
 
 METIS and ``stream`` are followed by `refine`: no partition has more than 1.1 times the
-mean of the edges nor 1.3 times that of the nodes, as far as single nodes allow.
+mean number of edges or 1.3 times the mean number of nodes, unless a single node does.
 
-Until then a node weighs its in-degree plus the mean in-degree: a superstep costs
-something for each node and something for each edge, and this keeps both in some balance
-(by degree alone one of eight partitions of a power-law graph had 1.7 times the mean
-number of nodes, by number alone 2.8 times the mean number of edges). Answers of the
-pipeline do not depend on the partition, only the bytes exchanged and the balance do.
+Before refinement the weight of a node is its in-degree plus the mean in-degree, because
+a superstep has a cost for each node and each edge. (By degree alone one of eight
+partitions of a power-law graph had 1.7 times the mean number of nodes; by number alone,
+2.8 times the mean number of edges.) Results of the pipeline do not depend on the
+partitioning, only the bytes exchanged and the balance do.
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ __all__ = ["divide", "metis", "metis_memory"]
 log = logging.getLogger(__name__)
 
 METIS_SHARE = 1
-"""``auto`` takes METIS up to this many times `input.memory`: 7 million directed edges
-by default, 10 s on a social graph, a minute on a random one (2 cores)."""
+"""``auto`` uses METIS if it needs at most this many times `input.memory`: 7 million
+directed edges by default, 10 s for a social graph, 60 s for a random one (2 cores)."""
 CLUSTERS = 16
-"""A cluster weighs a partition's share over this at most."""
+"""A cluster has at most a partition's share of the weight over this."""
 METIS_ENTRY = 150
 """Bytes that METIS needs for each direction of a weighted edge."""
-LEAST_MEMORY = 16 << 20
-"""Bytes that are taken whatever was given: little graphs are always seen whole."""
-FEW = 16
-"""Most partitions for which METIS minimises halo rows. Its time grows with them (64
-took 13 s where cut edges took 1), and after refinement they are hardly fewer."""
+MIN_MEMORY = 16 << 20
+"""Minimum bytes for streaming: all edges of a small graph are always used."""
+VOLUME_PARTITIONS = 16
+"""Maximum partitions for which METIS minimises halo rows instead of cut edges. That
+takes longer with more of them (64 partitions: 13 s instead of 1 s) and saves almost no
+halo rows after refinement."""
 METIS_SEED = 1
-"""Fixed, so that a run's seed does not divide the graph anew."""
+"""Fixed, so that the partitioning does not depend on the run's seed."""
 METIS_SCHEDULE = (ROWS, ROWS)
-"""METIS has done the rest."""
+"""After METIS, passes that count halo rows are enough."""
 
 Partitioner = Literal["auto", "metis", "stream", "contiguous", "random"]
 
@@ -63,17 +64,17 @@ def divide(
     Parameters
     ----------
     csr
-        Canonical adjacency. METIS holds it in memory, ``stream`` reads it some 12
-        times by chunks, the others need its row pointers alone.
+        Canonical adjacency. METIS holds it in memory, ``stream`` reads it about 12
+        times in chunks, the others use its row pointers only.
     partitions
-        Number of partitions, P; each gets one node at least.
+        Number of partitions, P; each gets at least one node.
     partitioner
-        ``auto``: METIS while its memory is within `memory`, else ``stream``.
+        ``auto``: METIS if its memory is within `memory`, else ``stream``.
     seed
         For ``random``.
     memory
-        Bytes, besides some 40 a node; `LEAST_MEMORY` at least. With more of them
-        ``stream`` reads more edges between clusters: its answer depends on them.
+        Bytes, at least `MIN_MEMORY`, in addition to about 40 a node. With more memory
+        ``stream`` samples more edges between clusters, so its result depends on it.
     symmetric
         Whether each edge is known to have its reverse.
 
@@ -94,11 +95,11 @@ def divide(
         alone = "contiguous" if partitioner == "auto" else partitioner
         return np.zeros(n, np.int32), alone
     name: str = partitioner
-    given, memory = memory, max(memory, LEAST_MEMORY)
     if name == "auto":
-        fits = metis_memory(n, int(csr.indptr[-1]), symmetric) <= METIS_SHARE * given
+        fits = metis_memory(n, int(csr.indptr[-1]), symmetric) <= METIS_SHARE * memory
         name = "metis" if fits else "stream"
         log.info("partitioner: %s", name)
+    memory = max(memory, MIN_MEMORY)
     if name == "metis":
         part = _fill_empty(_metis(csr, partitions, symmetric), partitions)
         refine(csr, part, partitions, memory, METIS_SCHEDULE)
@@ -113,7 +114,7 @@ def divide(
 
 
 def _base_weight(csr: Csr) -> int:
-    """What a node weighs without its edges: the mean in-degree, and one."""
+    """Weight of a node without its edges: the mean in-degree plus one."""
     return int(csr.indptr[-1]) // (len(csr.indptr) - 1) + 1
 
 
@@ -136,7 +137,7 @@ def _metis(csr: Csr, partitions: int, symmetric: bool) -> Ints32:
     if not graph.nnz:
         return _contiguous(csr, partitions)
     weights = _node_weights(csr)
-    by_volume = partitions <= FEW
+    by_volume = partitions <= VOLUME_PARTITIONS
     return metis(graph.indptr, graph.indices, weights, partitions, None, by_volume)
 
 
@@ -150,7 +151,7 @@ def _contiguous(csr: Csr, partitions: int) -> Ints32:
 
 
 def _random(n: int, partitions: int, seed: int) -> Ints32:
-    """Equal numbers of nodes, by chance."""
+    """Random partitions with equal numbers of nodes."""
     order = stream(seed, Purpose.PARTITION, 0).permutation(n)
     return (order % partitions).astype(np.int32)
 
@@ -159,13 +160,13 @@ def _stream(csr: Csr, partitions: int, memory: int) -> Ints32:
     """Clusters by label propagation, METIS on the graph between them, refinement."""
     base = _base_weight(csr)
     total = int(csr.indptr[-1]) + base * (len(csr.indptr) - 1)
-    most = max(total // (partitions * CLUSTERS), 1)
-    label, clusters = find_clusters(csr, base, most)
+    max_weight = max(total // (partitions * CLUSTERS), 1)
+    label, clusters = find_clusters(csr, base, max_weight)
     if clusters < partitions:
         return _contiguous(csr, partitions)
-    whole = contract(csr, label, clusters, base, memory // PAIR)
-    small, place = coarsen(whole, most, memory // METIS_ENTRY)
-    del whole
+    contracted = contract(csr, label, clusters, base, memory // PAIR)
+    small, place = coarsen(contracted, max_weight, memory // METIS_ENTRY)
+    del contracted
     log.info(
         "%d clusters, %d clusters of clusters with %d edges between them",
         clusters,
@@ -190,7 +191,7 @@ def _fill_empty(part: Ints32, partitions: int) -> Ints32:
 
 
 def metis_memory(n_nodes: int, n_edges: int, symmetric: bool) -> int:
-    """Bytes that METIS needs at most, from measurements (64-bit METIS)."""
+    """Upper bound of the bytes that METIS needs, from measurements (64-bit METIS)."""
     return 60 * n_nodes + (140 if symmetric else 280) * n_edges
 
 
@@ -202,12 +203,12 @@ def metis(
     counts: Ints | None = None,
     by_volume: bool = False,
 ) -> Ints32:
-    """Partition of every node by METIS, shape (N,); some may stay empty.
+    """Partition of every node by METIS, shape (N,); some may be empty.
 
     `indptr`, `indices`: each edge in both directions, no self-loops. `weights`: of the
-    nodes; each of two or more partitions gets about the same sum. `counts`: weights of
-    the edges; None: one each. `by_volume`: minimise the communication volume, our halo
-    rows, instead of the edges between partitions; `counts` are not looked at then.
+    nodes; each of the (at least two) partitions gets about the same sum. `counts`:
+    weights of the edges; None: one each. `by_volume`: minimise the communication
+    volume, that is the halo rows, instead of the cut edges; `counts` are then ignored.
 
     Raises
     ------
@@ -217,9 +218,11 @@ def metis(
     import pymetis
 
     if int(weights.sum()) >= 2**62 or len(weights) >= 2**31:
-        raise DoesNotFitError("the graph is beyond METIS: set partitioner = stream")
+        raise DoesNotFitError(
+            "the graph is too large for METIS: set partitioner = stream"
+        )
     objective = pymetis.ObjType.VOL if by_volume else pymetis.ObjType.CUT
-    answer = pymetis.part_graph(
+    result = pymetis.part_graph(
         partitions,
         adjacency=pymetis.CSRAdjacency(
             indptr.astype(np.int64), indices.astype(np.int64)
@@ -229,4 +232,4 @@ def metis(
         options=pymetis.Options(seed=METIS_SEED, objtype=int(objective)),
         recursive=False,
     )
-    return np.asarray(answer[1]).astype(np.int32)
+    return np.asarray(result[1]).astype(np.int32)

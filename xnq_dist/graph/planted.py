@@ -1,31 +1,31 @@
-"""The model of a made social network with known classes, in bounded memory.
+"""The model of a synthetic social network with known classes, in bounded memory.
 
 The model is a degree-corrected planted-community network; all its parts are drawn from
 counter-based streams keyed by (seed, purpose, block), so the bits depend on the
 arguments alone.
 
 - **Home.** Every node belongs to one of about ``sqrt(nodes) / 2`` home blocks whose
-  sizes follow a log-normal law. A block has class proportions, feature offsets and a
-  taste in linking of its own.
+  sizes follow a log-normal law. Each block has its own class proportions, feature
+  offsets and taste in linking.
 - **Class.** Network-wide proportions fall geometrically from the first class to the
   last, in the ratio .8 : .2 (two classes: 80 % and 20 %). Blocks scatter around them
   (Dirichlet), raked so that the network's proportions stay as stated.
 - **Degree.** A node's propensity is a power law of exponent 2.5 times a log-normal
-  factor of its (home, class), capped at ``sqrt(nodes / degree)`` and in whole quarters.
+  factor of its (home, class), capped at ``sqrt(nodes / degree)`` and rounded to 1/4.
 - **Homophily** H is the probability that an edge joins two nodes of one class. The
   classes (c, d) of an edge's two ends are drawn in proportion to ``p_c p_d``, scaled
-  so that equal pairs get H and unequal pairs 1 - H. With H below ``sum p_c^2`` (the
-  value of a network that does not look at classes) it is heterophilic; rare classes
-  then have larger degrees, as they must. In a block the odds of an equal pair are
-  multiplied by a factor of its own; over the network H holds.
-- **Locality.** An end is sought in the emitter's home block with odds of
-  `linking.LOCALITY` times the block's share of the sought class over its mean share,
-  else anywhere.
+  so that equal pairs get H and unequal pairs 1 - H. If H is below ``sum p_c^2`` (the
+  value for links independent of class), the network is heterophilic; rare classes then
+  necessarily have larger degrees. Each block multiplies the odds of an equal pair by
+  its own factor; the mean over the network is H.
+- **Locality.** The other end is drawn from the emitter's home block with odds of
+  `linking.LOCALITY` times the block's share of the required class over its mean share,
+  else from all nodes.
 - **Features.** Class mean + offset of the home block + unit noise. Class means are
   `CLASS_DISTANCE` apart; block offsets lie mostly in the space of the class means,
-  where they do harm.
+  where they make classification harder.
 - **Communities** overlap, have power-law sizes, and alternate between two kinds.
-  `proportions` (even): members are drawn at random from the whole network given their
+  `proportions` (even): members are drawn at random from all nodes given their
   class, so that only class proportions differ: prior-probability shift holds.
   `real` (odd): members come mostly from one home block, whose class proportions,
   features and linking all differ from the rest.
@@ -58,16 +58,16 @@ COMMUNITY_BLOCK = 1 << 8
 
 CLASS_RATIO = 0.2 / 0.8
 BLOCK_CONCENTRATION = 4.0
-"""Of the Dirichlet law of a block's class proportions: small is varied."""
+"""Dirichlet concentration of a block's class proportions: smaller is more varied."""
 CLASS_DISTANCE = 1.0
 OFFSET_IN_CLASS_SPACE = 1.5
 OFFSET_ELSEWHERE = 0.3
 TASTE = 2.5
-"""Standard deviation of a block's factor of the odds of an equal pair, in log."""
+"""Standard deviation of the log of a block's factor on the odds of an equal pair."""
 ACTIVITY = 1.5
-"""Standard deviation of the degree factor of a (home, class), in log."""
+"""Standard deviation of the log of the degree factor of a (home, class)."""
 HOME_SHARE = 0.9
-"""Share of the members of a `real` community that its home block gives."""
+"""Share of the members of a `real` community that come from its home block."""
 SMALLEST_COMMUNITY = 20
 LARGEST_SHARE = 0.04
 LABELLED_AT_LEAST = 10
@@ -78,7 +78,7 @@ EDGES, _COMMUNITIES = range(7, 9)
 
 @dataclass(frozen=True)
 class Arguments:
-    """What `generate` was asked for; its docstring explains each."""
+    """Arguments of `generate`, whose docstring explains them."""
 
     nodes: int
     degree: float
@@ -91,8 +91,8 @@ class Arguments:
     string_ids: bool
 
     def check(self) -> None:
-        """Refuse what no network can have; one sentence names the argument."""
-        nodes, most = self.nodes, min(self.nodes // 4, 1000)
+        """Check the arguments; a `SettingsError` names all that are out of range."""
+        nodes, max_classes = self.nodes, min(self.nodes // 4, 1000)
         rules = (
             (nodes >= 10, f"nodes = {nodes} must be at least 10"),
             (
@@ -101,7 +101,7 @@ class Arguments:
             ),
             (self.features >= 1, f"features = {self.features} must be at least 1"),
             (
-                2 <= self.classes <= most,
+                2 <= self.classes <= max_classes,
                 f"classes = {self.classes} must be at least 2, and at most 1000 and a "
                 f"quarter of nodes = {nodes}",
             ),
@@ -129,14 +129,14 @@ class Arguments:
 
 @dataclass(frozen=True)
 class PlantedNetwork:
-    """All that is kept of the nodes: 1-D arrays and tables of the blocks."""
+    """The nodes as 1-D arrays, and the tables of the blocks."""
 
     home: Ints32
     label: NDArray[np.int16]
     labelled: Bools
     propensity: Ints32
     tickets: Ints32 | Ints
-    """Each node as often as its propensity, ordered by (class, home)."""
+    """Each node repeated by its propensity, ordered by (class, home)."""
     group: Ints
     """Bounds in `tickets` of group ``class * blocks + home``, (C * blocks + 1,)."""
     by_class: tuple[Ints, Ints]
@@ -152,12 +152,12 @@ class PlantedNetwork:
 
     @property
     def classes(self) -> int:
-        """C."""
+        """Number of classes, C."""
         return len(self.by_class[1]) - 1
 
     @property
     def blocks(self) -> int:
-        """Home blocks."""
+        """Number of home blocks."""
         return len(self.by_home[1]) - 1
 
 
@@ -217,16 +217,16 @@ def draw_network(arguments: Arguments) -> PlantedNetwork:
         order.astype(np.int32 if total < 2**31 else np.int64), propensity[order]
     )
     edges = np.zeros(classes * blocks + 1, np.int64)
-    # Weights are whole numbers below 2^53: the sums are exact.
+    # Weights are integers below 2^53, so the sums are exact.
     edges[1:] = np.cumsum(np.bincount(group, propensity, classes * blocks))
 
     rng = stream(seed, _MEANS, 0)
     means = rng.standard_normal((classes, arguments.features))
     means -= means.mean(axis=0)
-    # Of means that are centred, the mean squared distance is 2 / (C - 1) sum |m|^2.
+    # The mean squared distance of centred means is 2 / (C - 1) sum |m|^2.
     means *= CLASS_DISTANCE / np.sqrt(2 / (classes - 1) * np.sum(means**2))
-    # The direction in which a block is off is a mix of the class means, so that a
-    # block's people can look like another class, and the other way round.
+    # A block's offset is mainly a mix of the class means, so that its nodes can look
+    # like those of another class.
     mix = rng.standard_normal((blocks, classes))
     offsets = OFFSET_IN_CLASS_SPACE * mix @ means
     offsets += OFFSET_ELSEWHERE * rng.standard_normal((blocks, arguments.features))
@@ -273,7 +273,7 @@ def draw_features(
 def draw_memberships(
     network: PlantedNetwork, arguments: Arguments
 ) -> Iterator[tuple[int, Ints, Ints]]:
-    """Members by blocks of communities: (last community, community, node)."""
+    """Yield members by blocks of communities: (communities done, community, node)."""
     total, classes = len(network.label), network.classes
     prior = np.diff(network.by_class[1]) / total
     homes = np.diff(network.by_home[1])
@@ -324,11 +324,10 @@ def draw_memberships(
 def _pick(
     rng: np.random.Generator, count: Ints, start: Ints, size: Ints
 ) -> tuple[Ints, Ints]:
-    """Distinct places from each pool: (number of the pool, place).
+    """Distinct positions from each pool: (number of the pool, position).
 
-    An arithmetic progression whose stride has no divisor in common with the pool's
-    size never meets a place twice. Node numbers carry no information, so that any such
-    set is a random one.
+    An arithmetic progression whose stride is coprime to the pool's size never repeats a
+    position. Node numbers carry no information, so such a set serves as a random one.
     """
     count = np.minimum(count, size)
     stride = rng.integers(1, np.maximum(size, 2))

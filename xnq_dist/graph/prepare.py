@@ -1,4 +1,4 @@
-"""The stages ``graph`` and ``labels``: tables in, partitions out, in bounded memory."""
+"""The stages ``graph`` and ``labels``: from tables to partitions, in bounded memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from xnq_dist.core.inputs import graph_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.graph import scratch
-from xnq_dist.graph.ahead import OneBehind, ahead
+from xnq_dist.graph.ahead import BackgroundCalls, ahead
 from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 from xnq_dist.graph.contents import read_contents
 from xnq_dist.graph.csr import CsrRows, FileCsr
-from xnq_dist.graph.distances import MOST_STEPS, effective_diameter
+from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
 from xnq_dist.graph.edges import read_edges
 from xnq_dist.graph.features import FeatureBlocks, FeatureColumns, scaling_of
 from xnq_dist.graph.gpu_ingest import edge_engine
@@ -59,44 +59,44 @@ def prepare(
     progress: Progress = silent,
     contents: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Manifest:
-    """Read, check, partition and lay out a graph; reuse it when nothing changed.
+    """Read, check, partition and write a graph; keep it if nothing changed.
 
-    The labels become a stage of their own: where they alone changed, the graph is kept.
+    Labels are a separate stage: if only they changed, the graph is kept.
 
     Parameters
     ----------
     contents
-        Of `contents.read_contents`; None: they are read here.
+        Digests from `contents.read_contents`; None: computed here.
 
     Returns
     -------
     Manifest
-        Of the stage ``graph``: ``nodes-*`` tables and ``adjacency-*`` arrays, one each
-        per partition, how features were scaled, and figures of the graph.
+        Manifest of the stage ``graph``: a table ``nodes-*`` and arrays ``adjacency-*``
+        for each partition, the feature scaling, and counts of the graph.
 
     Raises
     ------
     InputError, SettingsError
-        For tables or settings that cannot be used, each in one sentence.
+        For tables or settings that cannot be used.
     StageError
         When temporary files cannot be written, or counts do not add up.
 
     Notes
     -----
-    Memory: arrays proportional to nodes, `input.memory` for sorting, a sample of the
-    features (some 100 MiB while they are measured), the edges of one partition; all
-    edges at once only where METIS is the partitioner.
+    Memory: arrays proportional to the nodes, `input.memory` for sorting, a sample of
+    the features (about 100 MiB while they are measured), and the edges of one
+    partition. Only METIS needs all edges at once.
     """
     if contents is None:
         contents = read_contents(run.folder, sources, settings)
     nodes = open_table(sources.nodes, "node table")
     edges = open_table(sources.edges, "edge table")
     inputs = graph_inputs(contents, settings, partitions)
-    whole = run.stage(STAGE).manifest()
-    if whole is not None and whole.fingerprint == fingerprint(inputs):
-        log.info("stage %s: whole, nothing to do", STAGE)
-        label(run, whole, nodes, contents, settings.columns, progress=progress)
-        return whole
+    current = run.stage(STAGE).manifest()
+    if current is not None and current.fingerprint == fingerprint(inputs):
+        log.info("stage %s: complete, nothing to do", STAGE)
+        label(run, current, nodes, contents, settings.columns, progress=progress)
+        return current
     began = time.monotonic()
     with scratch_folder(settings.scratch) as folder:
         mode = settings.features.scale
@@ -109,11 +109,11 @@ def prepare(
             ids,
             settings.columns,
             settings.input,
-            _made(folder / "csr"),
+            _new_folder(folder / "csr"),
             progress,
             edge_engine(settings, ids),
         )
-        # Without weights, the reverses that were added leave nothing to find out.
+        # An unweighted graph with added reverses is symmetric.
         added = not settings.input.directed and not csr.weighted
         symmetric = added or is_symmetric(csr)
         rho = settings.reservoir.rho
@@ -123,7 +123,7 @@ def prepare(
             progress("spectral radius", 1, 1)
         distances: dict[str, int] = {}
         if settings.reservoir.supersteps == "auto":
-            diameter = effective_diameter(csr, MOST_STEPS)
+            diameter = effective_diameter(csr, MAX_STEPS)
             distances = {"effective_diameter": diameter}
         memory = settings.input.memory_bytes
         progress("partition", 0, 1)
@@ -132,7 +132,7 @@ def prepare(
         )
         progress("partition", 1, 1)
         book = PartitionBook.of(part, partitions)
-        blocks = FeatureBlocks(book.offsets, memory, _made(folder / "features"))
+        blocks = FeatureBlocks(book.offsets, memory, _new_folder(folder / "features"))
         rows = ids, index
         scaling = scaling_of(features, *rows, mode, progress)
         blocks.fill(features, *rows, book.relabelled, scaling, progress)
@@ -151,11 +151,11 @@ def prepare(
                 file_stem("adjacency", partition.number), **arrays
             )
             edges_written.append(record)
-            plan.append(_figures(partition))
+            plan.append(_counts(partition))
 
-        with OneBehind() as edges_behind, OneBehind() as nodes_behind:
+        with BackgroundCalls() as edges_behind, BackgroundCalls() as nodes_behind:
             for partition in _partitions(csr, book, memory, folder):
-                # The one before is written while this one is built, no more of them.
+                # At most one earlier partition is being written at the same time.
                 edges_behind.call(partial(write_edges, partition))
                 nodes_behind.call(partial(write_nodes, partition.number))
                 if partition.number:
@@ -182,7 +182,10 @@ def prepare(
             "partitions": partitions,
             "partitioner": partitioner,
             "offsets": book.offsets.tolist(),
-            **{name: [figures[name] for figures in plan] for name in plan[0]},
+            **{
+                name: [counts_of_one[name] for counts_of_one in plan]
+                for name in plan[0]
+            },
             "counts": counts.facts(),
         }
         _check_counts(facts)
@@ -194,23 +197,24 @@ def prepare(
 
 
 def _report_scaling(scaling: Scaling) -> None:
-    """Log what was done to the feature columns, and how to undo it."""
+    """Log how many feature columns were standardised, and the setting to avoid it."""
     counts = scaling.facts()
     total = len(scaling.kinds)
     if counts["constant"] == total:
         log.warning(
-            "every feature column is constant and says nothing: name other columns in "
-            "columns.features, or set it to null for the graph alone"
+            "every feature column is constant and has no effect: name other columns in "
+            "columns.features, or set it to null to use the graph alone"
         )
     elif counts["kept"] < total:
         log.info(
-            "features: %d of %d columns standardised (features.scale = none: not)",
+            "features: %d of %d columns standardised (set features.scale = none to "
+            "avoid it)",
             total - counts["kept"],
             total,
         )
 
 
-def _made(folder: Path) -> Path:
+def _new_folder(folder: Path) -> Path:
     folder.mkdir()
     return folder
 
@@ -218,15 +222,15 @@ def _made(folder: Path) -> Path:
 def _partitions(
     csr: FileCsr, book: PartitionBook, memory: int, folder: Path
 ) -> Iterator[Partition]:
-    """Partitions one after the other; edges go through a file per partition."""
-    buckets = _made(folder / "partitions")
+    """Yield the partitions in order; edges are sorted into a file per partition."""
+    buckets = _new_folder(folder / "partitions")
     split = (_split(rows, book) for rows in csr.chunks(max(memory // 256, 1024)))
     for begins, indices, weights in ahead(split):
         for number in np.flatnonzero(np.diff(begins)).tolist():
-            mine = slice(begins[number], begins[number + 1])
-            scratch.append(buckets / f"{number}.indices", indices[mine])
+            part = slice(begins[number], begins[number + 1])
+            scratch.append(buckets / f"{number}.indices", indices[part])
             if csr.weighted:
-                scratch.append(buckets / f"{number}.weights", weights[mine])
+                scratch.append(buckets / f"{number}.weights", weights[part])
     halo_offsets = []
     for number in range(book.partitions):
         sources = scratch.read(buckets / f"{number}.indices", np.int32)
@@ -259,7 +263,7 @@ def _partitions(
 
 
 def _split(rows: CsrRows, book: PartitionBook) -> tuple[Ints, Ints32, Floats32]:
-    """Edges and weights by the partition that owns their row, and where each begins."""
+    """Offsets of each owner, then edges and weights grouped by the rows' owner."""
     counts = np.diff(rows.indptr)
     owner = book.part[rows.first : rows.first + len(counts)]
     sizes = np.bincount(owner, counts, book.partitions).astype(np.int64)
@@ -294,7 +298,7 @@ def _write_nodes(
     return writer.record
 
 
-def _figures(partition: Partition) -> dict[str, Any]:
+def _counts(partition: Partition) -> dict[str, Any]:
     return {
         "owned": partition.n_owned,
         "halo": partition.n_halo,
@@ -305,17 +309,17 @@ def _figures(partition: Partition) -> dict[str, Any]:
 
 
 def _check_counts(facts: dict[str, Any]) -> None:
-    """Rows in = rows out, and what is sent is what is received."""
+    """Check the totals of nodes and edges, and that sent rows equal received rows."""
     received = np.sum(facts["halo_sizes"], axis=0).tolist()
-    for what, there, due in (
+    for what, actual, expected in (
         ("nodes", sum(facts["owned"]), facts["n_nodes"]),
         ("edges", sum(facts["edges"]), facts["n_edges"]),
         ("halo rows", received, facts["halo"]),
     ):
-        if there != due:
+        if actual != expected:
             raise StageError(
-                f"partitions hold {there} {what} instead of {due}: internal error, "
-                "please report it"
+                f"partitions hold {actual} {what} instead of {expected}: internal "
+                "error, please report it"
             )
 
 

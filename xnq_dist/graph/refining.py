@@ -1,12 +1,12 @@
-"""A division made better: fewer halo rows, and nodes and edges within their limits.
+"""Refines a partitioning: fewer halo rows, and nodes and edges within their limits.
 
-A node u costs a halo row in each partition, not its own, that has an out-neighbour of
-u; how many it has there does not matter. A table counts, for every node, its
-out-neighbours in each partition, and with it what a move changes is exact. The true
-cost has no slope (the second of three rows leaves and nothing is saved), so the first
-passes halve it: the first row of u in a partition costs 1, the next 1/2, then 1/4;
-the last passes count halo rows. Nodes of a batch are weighed against the same table;
-then they move one after the other, so that limits hold at every step.
+A node u costs a halo row in each other partition that has an out-neighbour of u,
+however many it has there. A table counts, for every node, its out-neighbours in each
+partition, so that the gain of a move is exact. The true cost gives no gradient (moving
+the second of three neighbours saves nothing). The first passes therefore use halving
+costs: the first out-neighbour in a partition costs 1, the next 1/2, then 1/4. The last
+passes count halo rows. Gains of the nodes of a batch are computed from the same table;
+then the nodes move one by one, so that limits hold at every step.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ from xnq_dist.graph.moves import (
     take_moves,
     weigh_moves,
 )
-from xnq_dist.graph.thread_pool import BATCHES, Crew, batches, most_rows
+from xnq_dist.graph.thread_pool import BATCHES, ThreadPool, batches, max_batch_rows
 
 __all__ = ["refine"]
 
 log = logging.getLogger(__name__)
 
 EDGE_SLACK = 1.1
-"""Most edges of a partition over the mean."""
+"""Maximum edges of a partition over the mean."""
 NODE_SLACK = 1.3
-"""Most nodes of a partition over the mean: a superstep costs more for edges."""
+"""Maximum nodes of a partition over the mean: edges dominate a superstep's time."""
 SCHEDULE = (HALVING, HALVING, HALVING, HALVING, ROWS, ROWS)
-ENOUGH = 0.03
-"""Share of its cost that a pass saves if another one is to follow: that one would save
-a quarter or a third of it."""
-MORE = 6
-"""Passes more, while limits are broken."""
-DEALT = (64, 16, 4, 1)
-"""One node of so many is dealt anew where moves did not keep the limits."""
+MIN_SAVING = 0.03
+"""A pass that saves no more than this share of the cost is the last one with its cost;
+another one would save a quarter or a third of that."""
+EXTRA_PASSES = 6
+"""Maximum number of further passes while limits are violated."""
+REASSIGNED = (64, 16, 4, 1)
+"""One of so many nodes is reassigned if moves did not reach the limits."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Most that one partition may own."""
+    """Maximum nodes and edges of a partition."""
 
     nodes: int
     edges: int
 
 
 def find_limits(csr: Csr, partitions: int) -> Limits:
-    """The slacks times the means, or the largest hub's edges where they are more."""
+    """The slacks times the means, but at least the edges of the largest hub."""
     n, edges = len(csr.indptr) - 1, int(csr.indptr[-1])
     hub = int(np.diff(csr.indptr).max())
     limits = Limits(
@@ -70,8 +70,8 @@ def find_limits(csr: Csr, partitions: int) -> Limits:
     )
     if hub > EDGE_SLACK * edges / partitions:
         log.warning(
-            "one node has %d in-neighbours, %.2f times a partition's mean edges: "
-            "fewer partitions would be in balance",
+            "one node has %d in-neighbours, %.2f times a partition's mean edges: set "
+            "fewer partitions for a better balance",
             hub,
             hub * partitions / edges,
         )
@@ -85,32 +85,32 @@ def refine(
     memory: int,
     schedule: tuple[int, ...] = SCHEDULE,
 ) -> None:
-    """Move nodes, in place, each where it saves most within the limits.
+    """Move nodes, in place, each to the partition with the largest gain.
 
     Parameters
     ----------
     csr
-        Canonical adjacency; streamed once for each pass of the schedule, at most, and
-        once before.
+        Canonical adjacency; streamed once to count, and at most once for each pass of
+        the schedule.
     part
-        A partition for each node, shape (N,).
+        Partition of each node, shape (N,); overwritten.
     partitions
         Number of partitions, P.
     memory
-        Bytes for the table, one byte a node and partition, eight partitions at least;
-        where all do not fit, partitions take turns, as many at a time as fit.
+        Bytes for the table: one byte for each node and partition, for at least eight
+        partitions. If not all fit, groups of partitions are refined in turn.
     schedule
-        The cost that each pass counts; there is no second pass of a cost that saved
-        less than `ENOUGH`.
+        The cost of each pass; a cost whose pass saves at most `MIN_SAVING` is not used
+        again.
     """
     limits = find_limits(csr, partitions)
     loads = _Loads.of(csr, part, partitions)
     fit = max(memory // len(part) // WIDE, 1) * WIDE
-    with Crew() as crew:
+    with ThreadPool() as pool:
         for group in _groups(partitions, fit):
-            turn = _Turn.of(crew, csr, part, partitions, group)
+            turn = _Turn.of(pool, csr, part, partitions, group)
             settled = -1
-            for number in range(len(schedule) + MORE):
+            for number in range(len(schedule) + EXTRA_PASSES):
                 cost = schedule[min(number, len(schedule) - 1)]
                 over = loads.over(limits)[group].any()
                 if number >= len(schedule) and not over:
@@ -118,7 +118,7 @@ def refine(
                 if cost == settled and not over:
                     continue
                 moved, saved = turn.move(cost, loads, limits)
-                if not over and saved <= ENOUGH * turn.costs(cost):
+                if not over and saved <= MIN_SAVING * turn.costs(cost):
                     settled = cost
                 log.info(
                     "refinement: %d nodes moved, %.0f saved (%s)",
@@ -127,14 +127,14 @@ def refine(
                     "rows" if cost == ROWS else "halving",
                 )
             del turn
-    broken = loads.over(limits).any()
-    if broken and _deal(csr, part, partitions, limits):
+    violated = loads.over(limits).any()
+    if violated and _reassign(csr, part, partitions, limits):
         refine(csr, part, partitions, memory, schedule[-1:])
 
 
 @dataclass(frozen=True)
 class _Loads:
-    """What each partition owns; changes while nodes move."""
+    """Nodes and edges of each partition; updated while nodes move."""
 
     nodes: Ints
     edges: Ints
@@ -145,16 +145,16 @@ class _Loads:
         return cls(np.bincount(part, minlength=partitions), edges)
 
     def over(self, limits: Limits) -> Bools:
-        """Which partitions are beyond their limits."""
+        """Which partitions exceed their limits, shape (P,)."""
         over: Bools = self.nodes > limits.nodes
         return over | (self.edges > limits.edges)
 
 
 @dataclass(frozen=True)
 class _Turn:
-    """A group of partitions whose nodes change places."""
+    """A group of partitions that exchange nodes."""
 
-    crew: Crew
+    pool: ThreadPool
     csr: Csr
     part: Ints32
     group: Ints
@@ -166,55 +166,60 @@ class _Turn:
 
     @classmethod
     def of(
-        cls, crew: Crew, csr: Csr, part: Ints32, partitions: int, group: Ints
+        cls, pool: ThreadPool, csr: Csr, part: Ints32, partitions: int, group: Ints
     ) -> _Turn:
-        """With the table counted in one pass."""
+        """The turn of a group, its table counted in one pass."""
         slot = np.full(partitions, -1, np.int64)
         slot[group] = np.arange(len(group))
         table = empty_table(len(part), len(group))
         home = np.zeros(len(part), np.uint8)
         for rows in batches(csr):
-            whole = rows.edges
-            count = partial(count_rows, whole, part, slot, table)
-            crew.divide(len(group), len(rows.indices), count)
+            count = partial(count_rows, rows.edges, part, slot, table)
+            pool.divide(len(group), len(rows.indices), count)
         hide_homes(part, slot, table, home)
-        return cls(crew, csr, part, group, slot, table, home)
+        return cls(pool, csr, part, group, slot, table, home)
 
     def costs(self, cost: int) -> int:
-        """What all nodes cost in the partitions of the group."""
+        """Cost of all nodes in the partitions of the group."""
         return int(cost_rows(self.part, self.slot, self.table, cost))
 
     def move(self, cost: int, loads: _Loads, limits: Limits) -> tuple[int, int]:
-        """One pass over all rows; how many nodes moved, and what they saved."""
+        """Do one pass over all rows; return the number of moves and the cost saved."""
         width = self.table.shape[1]
-        most = most_rows(self.csr, BATCHES)
-        gains, considered = np.empty((most, width), np.int64), np.empty(most, np.bool_)
-        moved, ends = np.empty(most, np.int64), np.empty((most, 2), np.int32)
+        batch_rows = max_batch_rows(self.csr, BATCHES)
+        gains, considered = (
+            np.empty((batch_rows, width), np.int64),
+            np.empty(batch_rows, np.bool_),
+        )
+        moved, ends = (
+            np.empty(batch_rows, np.int64),
+            np.empty((batch_rows, 2), np.int32),
+        )
         base = int(self.csr.indptr[-1]) // len(self.part) + 1
         state = (self.slot, self.table, self.home)
-        owned, room = (loads.nodes, loads.edges), (limits.nodes, limits.edges, base)
+        owned = loads.nodes, loads.edges
+        maxima = limits.nodes, limits.edges, base
         total = 0, 0
         for rows in batches(self.csr, BATCHES):
             over = loads.over(limits)
 
             def weigh(_: int, low: int, piece: CsrRows, over: Bools = over) -> None:
-                where = piece.edges
-                found = gains[low:], considered[low:]
-                weigh_moves(where, self.part, state, over, cost, *found)
+                out = gains[low:], considered[low:]
+                weigh_moves(piece.edges, self.part, state, over, cost, *out)
 
-            self.crew.share(rows, weigh)
+            self.pool.share(rows, weigh)
             degrees, weighed = np.diff(rows.indptr), (gains, considered)
-            given = self.part, self.group, state, owned, room, (moved, ends)
-            count, saved = take_moves(rows.first, weighed, degrees, *given)
-            whole, done = rows.edges, (moved[:count], ends)
-            work = partial(count_moves, whole, done, self.part, state)
-            self.crew.divide(len(self.group), int(degrees[done[0]].sum()), work)
+            owners = self.part, self.group, state, owned, maxima, (moved, ends)
+            count, saved = take_moves(rows.first, weighed, degrees, *owners)
+            done = moved[:count], ends
+            work = partial(count_moves, rows.edges, done, self.part, state)
+            self.pool.divide(len(self.group), int(degrees[done[0]].sum()), work)
             total = total[0] + count, total[1] + saved
         return total
 
 
 def _groups(partitions: int, size: int) -> list[Ints]:
-    """Partitions that exchange nodes: neighbours by number, then far ones."""
+    """Groups of partitions that exchange nodes: consecutive ones, then strided ones."""
     every = np.arange(partitions)
     if size >= partitions:
         return [every]
@@ -223,16 +228,16 @@ def _groups(partitions: int, size: int) -> list[Ints]:
     return [*near, *(every[turn::turns] for turn in range(turns))]
 
 
-def _deal(csr: Csr, part: Ints32, partitions: int, limits: Limits) -> bool:
-    """Where limits are still broken: deal some nodes out anew, by falling degree.
+def _reassign(csr: Csr, part: Ints32, partitions: int, limits: Limits) -> bool:
+    """Reassign some nodes, by falling degree, if limits are still violated.
 
-    Every 64th node of all, where that does not do every 16th, and so on, goes to the
-    partition with the fewest edges that has room. Where even all nodes do not fit, no
-    partition may have more than the mean and one node's edges: what dealing to each in
-    turn leaves at most. Returns whether the limits hold now.
+    Every 64th node (if that is not enough every 16th, and so on) goes to the partition
+    with the fewest edges that is below its limits. If even reassigning all nodes fails,
+    they are assigned in turn, which leaves each partition with at most the mean and one
+    node's edges. Returns whether the limits hold.
     """
     degrees = np.diff(csr.indptr)
-    for every in DEALT:
+    for every in REASSIGNED:
         some = np.arange(0, len(part), every)
         some = some[np.argsort(-degrees[some], kind="stable")]
         stay = np.ones(len(part), np.bool_)
@@ -240,9 +245,9 @@ def _deal(csr: Csr, part: Ints32, partitions: int, limits: Limits) -> bool:
         nodes = np.bincount(part[stay], minlength=partitions)
         edges = np.bincount(part[stay], degrees[stay], partitions).astype(np.int64)
         to = np.empty(len(some), np.int64)
-        if deal_out(degrees[some], nodes, edges, limits.nodes, limits.edges, to):
+        if assign(degrees[some], nodes, edges, limits.nodes, limits.edges, to):
             part[some] = to
-            log.info("one node of %d was dealt anew to keep the limits", every)
+            log.info("one of %d nodes was reassigned to keep the limits", every)
             return True
     nodes = np.bincount(part, minlength=partitions)
     edges = np.bincount(part, degrees, partitions).astype(np.int64)
@@ -253,21 +258,21 @@ def _deal(csr: Csr, part: Ints32, partitions: int, limits: Limits) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def deal_out(
-    degrees: Ints, nodes: Ints, edges: Ints, most_nodes: int, most_edges: int, to: Ints
+def assign(
+    degrees: Ints, nodes: Ints, edges: Ints, max_nodes: int, max_edges: int, to: Ints
 ) -> bool:
-    """Give each node to the partition with the fewest edges; whether the limits hold.
+    """Assign each node to the partition with the fewest edges, within the limits.
 
-    `nodes` and `edges`: what each partition has, before and after, shape (P,). The
-    partition of each node is written to `to`.
+    `nodes` and `edges`: counts of each partition, updated, shape (P,). The partition of
+    each node is written to `to`. Returns whether all nodes fit.
     """
     for p in range(nodes.shape[0]):
-        if nodes[p] > most_nodes or edges[p] > most_edges:
+        if nodes[p] > max_nodes or edges[p] > max_edges:
             return False
     for i in range(degrees.shape[0]):
         best = -1
         for p in range(nodes.shape[0]):
-            if nodes[p] >= most_nodes or edges[p] + degrees[i] > most_edges:
+            if nodes[p] >= max_nodes or edges[p] + degrees[i] > max_edges:
                 continue
             less = best < 0 or edges[p] < edges[best]
             if less or (edges[p] == edges[best] and nodes[p] < nodes[best]):

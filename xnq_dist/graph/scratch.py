@@ -1,4 +1,4 @@
-"""Plain binary files of temporary data."""
+"""Temporary binary files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["append", "read", "scratch_folder"]
 
 @contextmanager
 def scratch_folder(where: str | None) -> Iterator[Path]:
-    """A temporary folder, removed whatever happens; those of killed runs before.
+    """A temporary folder, removed at the end; folders of killed runs are removed first.
 
     Raises
     ------
@@ -34,7 +34,7 @@ def scratch_folder(where: str | None) -> Iterator[Path]:
     except OSError as error:
         raise SettingsError(
             f"scratch = {where!r} cannot be written ({error.strerror}): set it to a "
-            "local folder with room for the edges and memberships"
+            "local folder with space for the edges and memberships"
         ) from error
     try:
         yield folder
@@ -58,14 +58,14 @@ def append(path: Path, array: NDArray[Any]) -> None:
     except OSError as error:
         raise StageError(
             f"temporary files in {path.parent} cannot be written "
-            f"({error.strerror or error}): set scratch to a folder with more room"
+            f"({error.strerror or error}): set scratch to a folder with more space"
         ) from error
 
 
 def read(
     path: Path, dtype: np.dtype[Any] | type, first: int = 0, count: int = -1
 ) -> NDArray[Any]:
-    """`count` values from the `first` on, all when -1; empty when no file is there."""
+    """`count` values from index `first` on (-1: all); empty if there is no file."""
     if count == 0 or not path.exists():
         return np.empty(0, dtype)
     values: NDArray[Any] = np.fromfile(

@@ -1,8 +1,8 @@
 """External sort of integer pairs in bounded memory, with the rules for edges.
 
-Pairs are packed into one int64 key, sorted in runs that fit the memory, and the runs
-are merged block by block. A merge needs no even spread of the keys: a hub that holds
-most of the pairs costs no more than any other node.
+Pairs are packed into one int64 key and sorted in runs that fit in memory, and the runs
+are merged block by block. The merge does not depend on the distribution of the keys: a
+hub with most of the pairs costs no more than any other node.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.errors import DoesNotFitError, XnqError
 from xnq_dist.graph import scratch
-from xnq_dist.graph.ahead import OneBehind, ahead
+from xnq_dist.graph.ahead import BackgroundCalls, ahead
 from xnq_dist.graph.arrays import Floats, Ints
 
 __all__ = ["KeySort", "PairChunk", "PairSorter", "pairs_held"]
@@ -32,19 +32,19 @@ Weights = Floats | None
 
 
 def pairs_held(memory: int, weighted: bool) -> int:
-    """Pairs that so many bytes hold while they are sorted: from so many on, runs."""
+    """Number of pairs from which on sorted runs are written to disk."""
     return max(memory // _BYTES_A_PAIR[weighted], 2 * _SMALLEST_BLOCK)
 
 
 class KeySort:
-    """Sorts keys that fit the memory by NumPy; subclasses elsewhere, the same bits."""
+    """Sorts keys in memory with NumPy; subclasses use a GPU, with the same result."""
 
     def sort(self, keys: Keys) -> None:
-        """In place."""
+        """Sort in place."""
         keys.sort()
 
     def argsort(self, keys: Keys) -> Ints:
-        """The order that sorts them; equal ones in any."""
+        """Indices that sort the keys; equal keys in any order."""
         return np.argsort(keys)
 
 
@@ -59,7 +59,7 @@ class PairChunk:
     last: int
     """Majors first to last - 1."""
     indptr: Ints
-    """Where each major's pairs begin, shape (last - first + 1,), from 0."""
+    """Offsets of each major's pairs, shape (last - first + 1,), from 0."""
     minor: Ints
     weight: Floats | None
 
@@ -67,10 +67,10 @@ class PairChunk:
 class PairSorter:
     """Sorts more pairs than fit in memory; a context manager.
 
-    A pair may be added as given or as the reverse of one that was given; a reverse
-    counts only where the pair itself was not given. Both numbers lie in 0..n-1;
-    together they must fit 62 bits. Buffers take `memory` bytes, beyond them only as
-    much as one major's pairs; temporary files in `folder` are removed at the end.
+    A pair is added as an original or as the reverse of one; a reverse is ignored if the
+    pair is also an original. Both numbers are in 0..n-1 and together must fit in 62
+    bits. Buffers take `memory` bytes, or as much as the pairs of one major if that is
+    more. Temporary files in `folder` are removed at the end.
     """
 
     def __init__(
@@ -83,16 +83,17 @@ class PairSorter:
         keys: KeySort | None = None,
     ) -> None:
         self._sort = KeySort() if keys is None else keys
-        # Shifts, not products: a division a pair would take longer than its sort.
+        # Shift instead of multiplying: dividing would take longer than sorting.
         self._bits = max(n_minor - 1, 1).bit_length()
         if n_major << self._bits >= 2**62:
             raise DoesNotFitError(
-                f"{n_major} times {n_minor} pairs cannot be numbered in 62 bits"
+                f"{n_major:,} times {n_minor:,} pairs do not fit in 62 bits: split the "
+                "table"
             )
         self.duplicates = 0
-        """Given pairs beyond the first of their kind, known once `chunks` ended."""
+        """Number of repeated originals; complete when `chunks` has ended."""
         self.reversed_added = 0
-        """Pairs that only their reverse brought in."""
+        """Number of pairs that were added as reverses only."""
         self._n_major = n_major
         self._memory = memory
         self._capacity = pairs_held(memory, weighted)
@@ -101,14 +102,14 @@ class PairSorter:
         self._weights = np.empty(self._capacity, np.float64) if weighted else None
         self._filled = 0
         self._runs: list[int] = []
-        self._spilling = OneBehind()
+        self._spilling = BackgroundCalls()
         self._spare: list[tuple[Keys, Weights]] = []
 
     def __enter__(self) -> PairSorter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Whatever went wrong there has been reported, or gives way to what is going on.
+        # Its error was raised already, or the current exception takes precedence.
         self._spilling.__exit__(Exception)
         for number in range(len(self._runs)):
             for path in self._paths(number):
@@ -125,7 +126,7 @@ class PairSorter:
         weight: Floats | None = None,
         reverse: bool = False,
     ) -> None:
-        """Take in pairs, arrays of one length; a weight each when weighted."""
+        """Add pairs, as arrays of the same length; with weights if weighted."""
         start = 0
         while start < len(major):
             stop = min(len(major), start + self._capacity - self._filled)
@@ -147,7 +148,7 @@ class PairSorter:
         return keys[order], weights[order]
 
     def _spill(self) -> None:
-        """Sort and write what is there, on a thread; another buffer takes its place."""
+        """Sort and write the buffer on a thread, and continue with another buffer."""
         buffers = self._keys, self._weights
         filled = self._filled
         paths = self._paths(len(self._runs))
@@ -158,8 +159,8 @@ class PairSorter:
             some = None if buffers[1] is None else buffers[1][:filled]
             keys, weights = self._ordered(buffers[0][:filled], some)
             if weights is None:
-                count, twice = drop_repeated(keys)
-                self.duplicates += int(twice)
+                count, repeated = drop_repeated(keys)
+                self.duplicates += int(repeated)
                 keys = keys[:count]
             self._runs[number] = len(keys)
             scratch.append(paths[0], keys)
@@ -180,12 +181,11 @@ class PairSorter:
         duplicates: Literal["drop", "sum"] = "drop",
         conflict: Callable[[int, int], XnqError] | None = None,
     ) -> Iterator[PairChunk]:
-        """The pairs in order, whole majors at a time; can be called once.
+        """Yield the pairs in order, with complete majors; can be called once.
 
-        Of pairs given twice ``drop`` keeps one, ``sum`` adds the weights (sorted by
-        size, so that their order of arrival does not matter). `conflict` makes the
-        error for (major, minor) when ``drop`` meets two weights; without it the
-        smallest weight stays.
+        For duplicate pairs, ``drop`` keeps one and ``sum`` adds the weights (sorted, so
+        that the order of rows does not matter). `conflict` makes the error for (major,
+        minor) when ``drop`` meets different weights; without it the smallest is kept.
         """
         target = max(self._memory // 128, _SMALLEST_BLOCK)
         waiting: list[tuple[Keys, Weights]] = []
@@ -198,7 +198,7 @@ class PairSorter:
                 continue
             pairs, values = _joined(waiting)
             last = int(pairs[-1] >> self._bits) if len(pairs) else first
-            # The last major may go on in what follows.
+            # The last major may continue in the next piece.
             cut = int(np.searchsorted(pairs, last << self._bits))
             waiting = [(pairs[cut:], None if values is None else values[cut:])]
             size = len(pairs) - cut
@@ -217,7 +217,7 @@ class PairSorter:
         return PairChunk(first, last, indptr, minor, weights)
 
     def _merged(self) -> Iterator[tuple[Keys, Weights]]:
-        """All keys in order, in pieces that never split the keys of one pair."""
+        """Yield all keys in order, in pieces that never split the keys of one pair."""
         if not self._runs:
             some = None if self._weights is None else self._weights[: self._filled]
             yield self._ordered(self._keys[: self._filled], some)
@@ -229,7 +229,7 @@ class PairSorter:
         weighted = self._weights is not None
         self._keys = np.empty(0, np.int64)
         self._weights = np.empty(0, np.float64) if weighted else None
-        # Merged pieces are unpacked next to the blocks they come from.
+        # Merged pieces are in memory at the same time as their source blocks.
         share = self._memory // (2 * _BYTES_A_PAIR[weighted] * len(self._runs))
         runs = [
             _Run(*self._paths(number), size, max(share, _SMALLEST_BLOCK), weighted)
@@ -241,7 +241,7 @@ class PairSorter:
             pieces = [run.take(bound) for run in runs]
             yield self._ordered(*_joined(pieces))
             for run in runs:
-                # A run that stopped at the bound has only that pair: read on.
+                # A run that stopped at the bound has only that pair left: read more.
                 if run.more and (bound is None or run.end() == bound):
                     run.read()
 
@@ -252,12 +252,12 @@ class PairSorter:
         duplicates: Literal["drop", "sum"],
         conflict: Callable[[int, int], XnqError] | None,
     ) -> tuple[Keys, Weights]:
-        """Each pair once, with the weight that the rules give it."""
+        """Each pair once, with the weight that `duplicates` defines."""
         if weights is None:
             pairs = np.empty(len(keys), np.int64)
-            count, twice, turned = settle_pairs(keys, pairs)
-            self.duplicates += int(twice)
-            self.reversed_added += int(turned)
+            count, repeated, reverses = settle_pairs(keys, pairs)
+            self.duplicates += int(repeated)
+            self.reversed_added += int(reverses)
             return pairs[:count], None
         pairs = keys >> 1
         if not len(keys):
@@ -265,17 +265,17 @@ class PairSorter:
         fresh = np.empty(len(keys), bool)
         fresh[0] = True
         np.not_equal(pairs[1:], pairs[:-1], out=fresh[1:])
-        # Within a pair the given ones come first: their flag bit is 0.
+        # Within a pair the originals come first: their flag bit is 0.
         reverse = keys & 1 == 1
         self.reversed_added += int(np.count_nonzero(fresh & reverse))
-        given = ~reverse
-        self.duplicates += int(np.count_nonzero(given & ~fresh))
+        original = ~reverse
+        self.duplicates += int(np.count_nonzero(original & ~fresh))
         starts = np.flatnonzero(fresh)
         if len(starts) == len(keys):
             return pairs, weights
         group = np.cumsum(fresh) - 1
-        # A reverse of a given pair is ignored.
-        used = given | reverse[starts][group]
+        # The reverse of an original is ignored.
+        used = original | reverse[starts][group]
         group, weights, used_pairs = group[used], weights[used], pairs[used]
         order = np.lexsort((weights, group))
         weights = weights[order]
@@ -315,16 +315,16 @@ class _Run:
 
     @property
     def more(self) -> bool:
-        """Whether the file holds keys that are not loaded."""
+        """Whether the file has keys that are not loaded."""
         return self._at < self._size
 
     @property
     def left(self) -> bool:
-        """Whether anything is loaded or to be loaded."""
+        """Whether any keys are loaded or still in the file."""
         return self.more or len(self._keys) > 0
 
     def end(self) -> int:
-        """First key of the last loaded pair; that pair may go on in the file."""
+        """First key of the last loaded pair, which may continue in the file."""
         return int(self._keys[-1]) & ~1
 
     def take(self, bound: int | None) -> tuple[Keys, Weights]:
@@ -351,7 +351,7 @@ def pack_keys(
     reverse: bool,
     out: Keys,
 ) -> None:
-    """Major above `bits` bits of minor, above a bit that says reverse."""
+    """Pack each pair as major, `bits` bits of minor, and a flag bit for reverses."""
     flag = np.int64(1) if reverse else np.int64(0)
     for i in range(major.shape[0]):
         pair = (np.int64(major[i]) << bits) | np.int64(minor[i])
@@ -360,49 +360,49 @@ def pack_keys(
 
 @njit(cache=True, nogil=True)
 def drop_repeated(keys: Keys) -> tuple[int, int]:
-    """Move each of the sorted keys to the front once.
+    """Move the distinct values of sorted keys to the front.
 
-    Returns how many they are, and how many of the others were given, not reversed.
+    Returns their number, and the number of repeated originals.
     """
     count = 0
-    twice = 0
+    repeated = 0
     for i in range(keys.shape[0]):
         key = keys[i]
         if count > 0 and key == keys[count - 1]:
-            twice += 1 - (key & 1)
+            repeated += 1 - (key & 1)
         else:
             keys[count] = key
             count += 1
-    return count, twice
+    return count, repeated
 
 
 @njit(cache=True, nogil=True)
 def settle_pairs(keys: Keys, pairs: Keys) -> tuple[int, int, int]:
-    """Pairs of sorted keys once each, into `pairs`.
+    """Write the distinct pairs of sorted keys to `pairs`.
 
-    Returns how many they are, how many given ones came again, and how many pairs only
-    a reverse brought in.
+    Returns their number, the number of repeated originals, and the number of pairs that
+    have only reverses.
     """
     count = 0
-    twice = 0
-    turned = 0
+    repeated = 0
+    reverses = 0
     before = np.int64(-1)
     for i in range(keys.shape[0]):
         key = keys[i]
         if key == before:
-            twice += 1 - (key & 1)
-        # Within a pair the given ones come first: their flag bit is 0.
+            repeated += 1 - (key & 1)
+        # Within a pair the originals come first: their flag bit is 0.
         elif before < 0 or key >> 1 != before >> 1:
             pairs[count] = key >> 1
             count += 1
-            turned += key & 1
+            reverses += key & 1
         before = key
-    return count, twice, turned
+    return count, repeated, reverses
 
 
 @njit(cache=True, nogil=True)
 def unpack_pairs(pairs: Keys, bits: int, first: int, counts: Ints, minor: Ints) -> None:
-    """Minors of pairs, and the number of each major's pairs after `counts[0]`."""
+    """Write the minors of pairs; add the number of pairs of each major to `counts`."""
     mask = (np.int64(1) << bits) - 1
     for i in range(pairs.shape[0]):
         counts[(pairs[i] >> bits) - first + 1] += 1

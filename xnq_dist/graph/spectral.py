@@ -1,11 +1,11 @@
 """Spectral radius of the adjacency, for every graph and with little memory.
 
 For a matrix without negative entries the radius is itself an eigenvalue, the one with
-the largest real part (Perron-Frobenius), so bipartite graphs, where -rho ties in
-modulus, need no care. A matrix that is not symmetric is first cut down to its strongly
-connected components: the radius is the largest of theirs, a graph without cycles has
-none (rho = 0), and chains of components, whose eigenvalues no iteration finds to more
-than a few digits, are gone.
+the largest real part (Perron-Frobenius), so bipartite graphs, where -rho has the same
+modulus, need no special treatment. A matrix that is not symmetric is first restricted
+to its strongly connected components: the radius is the largest of theirs, and 0 for a
+graph without cycles. Without the restriction, iterations find the eigenvalues of chains
+of components to a few digits only.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ __all__ = ["adjacency_radius", "is_symmetric"]
 log = logging.getLogger(__name__)
 
 TOLERANCE = {True: 1e-7, False: 1e-9}
-"""Relative tolerance of the residual, tighter where the matrix is not symmetric; the
-answer is rounded to 6 digits afterwards."""
+"""Relative tolerance of the residual for symmetric and other matrices; the result is
+then rounded to 6 digits."""
 AHEAD = 64
-"""Edges whose entries of the vector are on their way from memory."""
+"""Prefetch distance in edges."""
 STEPS = 400
-"""Products after which the Lanczos recurrence is given up."""
-LOOK_EVERY = 8
-"""Steps between two looks at the eigenvalues, once they are many."""
+"""Maximum number of products of the Lanczos recurrence."""
+CHECK_EVERY = 8
+"""Steps between two convergence checks, after the first steps."""
 NEAR, EXACT = 1e-5, 1e-11
 """The residual may be as large as `NEAR` where the gap to the next eigenvalue bounds
 the error by `EXACT`, both relative to the eigenvalue."""
@@ -47,7 +47,7 @@ def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
     """rho(A) of a canonical adjacency, rounded to 6 significant digits.
 
     The rows are read once per product. Sums run in canonical order in float64, so the
-    answer does not depend on chunks or partitions. `symmetric` is found out when None.
+    result does not depend on chunks or partitions. `symmetric` is determined if None.
     """
     n = len(csr.indptr) - 1
     if symmetric is None:
@@ -65,17 +65,17 @@ def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
             mark_live(*rows.edges, rows.weights, component, live)
     if not live.any():
         return 0.0
-    everywhere, sums = np.zeros(n), np.zeros(n)
-    column = everywhere.reshape(-1, 1)
+    vector, sums = np.zeros(n), np.zeros(n)
+    column = vector.reshape(-1, 1)
 
     def add_up(rows: CsrRows) -> None:
         multiply(*rows.edges, rows.weights, component, column, sums)
 
-    # Row sums of a graph without weights: one product nearer to the eigenvector.
+    # Degrees are the first power iteration of a graph without weights.
     start = np.maximum(degrees, 1).astype(np.float64)
     del degrees
-    # Nodes without edges do no harm to a recurrence that begins with zeros there, and
-    # to pick the others takes as long as half a product.
+    # In the symmetric case keep nodes without edges: they stay zero, and selecting the
+    # others would take as long as half a product.
     kept: Bools | slice = slice(None) if symmetric else live
     if symmetric:
         start[~live] = 0
@@ -83,13 +83,12 @@ def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
         start = start[live]
 
     def product(x: Floats) -> Floats:
-        everywhere[kept] = x.reshape(-1)
-        # A row lies in one chunk, so that its sum is the same on any thread.
+        vector[kept] = x.reshape(-1)
+        # A row is in one chunk, so its sum does not depend on the threads.
         map_chunks(csr, add_up)
         return sums[kept].copy() if symmetric else sums[kept]
 
-    found = spectral_radius(product, len(start), symmetric, start)
-    return float(f"{found:.6g}")
+    return float(f"{spectral_radius(product, len(start), symmetric, start):.6g}")
 
 
 def spectral_radius(
@@ -105,25 +104,25 @@ def spectral_radius(
     matvec
         Product with a vector of shape (n,).
     n
-        Rows, at least 1.
+        Number of rows, at least 1.
     symmetric
-        Whether the matrix is.
+        Whether the matrix is symmetric.
     start
-        Positive vector to begin with, shape (n,); None: all equal.
+        Positive start vector, shape (n,); None: all equal.
 
     Notes
     -----
-    Of a symmetric matrix by the Lanczos recurrence. Else, and where that does not
-    converge: ARPACK from a fixed start vector, with so few Lanczos or Arnoldi vectors
-    that memory is a few vectors; then power iteration on A + s I, and a warning.
+    Symmetric matrices use the Lanczos recurrence. Otherwise, and if it does not
+    converge, ARPACK runs from a fixed start vector with few Lanczos or Arnoldi vectors,
+    to save memory; then power iteration on A + s I, with a warning.
     """
     from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs, eigsh
 
     if n <= DENSE:
         columns = [matvec(row) for row in np.eye(n)]
         dense = np.stack(columns, axis=1)
-        found = np.linalg.eigvalsh(dense) if symmetric else np.linalg.eigvals(dense)
-        return float(max(found.real.max(), 0.0))
+        values = np.linalg.eigvalsh(dense) if symmetric else np.linalg.eigvals(dense)
+        return float(max(values.real.max(), 0.0))
     if symmetric:
         with one_blas_thread():
             largest = largest_eigenvalue(
@@ -159,25 +158,25 @@ def largest_eigenvalue(
 ) -> float | None:
     """Largest eigenvalue of a symmetric matrix, with three vectors of memory.
 
-    None when it is not found. By the three-term recurrence of Lanczos without
-    reorthogonalisation: rounding makes copies of eigenvalues that have converged, which
-    does no harm to the largest one (Paige 1972).
+    Uses the three-term recurrence of Lanczos without reorthogonalisation: rounding
+    makes copies of converged eigenvalues, which does not affect the largest one (Paige
+    1972). Returns None if it does not converge.
 
     Parameters
     ----------
     matvec
         Product with a vector of shape (n,); its result may be overwritten.
     start
-        Shape (n,), not orthogonal to the eigenvector that is sought: a positive vector
-        for a matrix without negative entries. It is overwritten.
+        Shape (n,), not orthogonal to the eigenvector: a positive vector for a matrix
+        without negative entries. It is overwritten.
     tolerance
-        Residual relative to the eigenvalue that is small enough in any case.
+        Residual, relative to the eigenvalue, that is always accepted.
 
     Notes
     -----
-    The error of a Ritz value is at most its residual r, and r^2 over the distance to
-    the other eigenvalues (Parlett 1998, theorem 11.7.1); the second Ritz value stands
-    in for these.
+    The error of a Ritz value is at most its residual r, and at most r^2 over the
+    distance to the other eigenvalues (Parlett 1998, theorem 11.7.1), which are
+    approximated by the second Ritz value.
 
     References
     ----------
@@ -195,14 +194,14 @@ def largest_eigenvalue(
     for step in range(1, STEPS + 1):
         coming = matvec(current)
         alpha = float(np.dot(coming, current))
-        # In place: another vector of all nodes would be a third of the memory.
+        # In place: another vector of all nodes would add a third to the memory.
         before *= beta
         coming -= before
         np.multiply(current, alpha, out=before)
         coming -= before
         beta = _norm(coming)
         diagonal.append(alpha)
-        if step % LOOK_EVERY == 0 or step <= 4 * LOOK_EVERY or not beta:
+        if step % CHECK_EVERY == 0 or step <= 4 * CHECK_EVERY or not beta:
             values, vectors = eigh_tridiagonal(
                 np.array(diagonal),
                 np.array(off_diagonal),
@@ -231,7 +230,7 @@ def _norm(x: Floats) -> float:
 def _power_iteration(
     matvec: Callable[[Floats], Floats], x: Floats, rounds: int = 2000
 ) -> float:
-    """rho(A) from A + s I: the shift breaks the ties in modulus of a period."""
+    """rho(A) from A + s I: the shift separates eigenvalues of the same modulus."""
     shift = float(np.linalg.norm(matvec(x))) / 2
     value = 0.0
     for _ in range(rounds):
@@ -242,7 +241,8 @@ def _power_iteration(
             break
         value = size - shift
     log.warning(
-        "rho(A) = %.6g may be off in its last digits: set reservoir.rho to pin it",
+        "rho(A) = %.6g may be inaccurate in its last digits: set reservoir.rho to a "
+        "fixed value if results must be reproducible",
         value,
     )
     return value
@@ -251,8 +251,8 @@ def _power_iteration(
 def is_symmetric(csr: Csr) -> bool:
     """Whether every edge has its reverse with the same weight, in one pass.
 
-    Each edge u < v adds a 64-bit hash of (u, v, weight), its reverse takes the same
-    away; a sum of zero is symmetric but for a chance of 2^-64.
+    Each edge u < v adds a 64-bit hash of (u, v, weight), its reverse subtracts it. If
+    the sum is zero, the graph is symmetric except with probability 2^-64.
     """
     total = np.uint64(0)
     for rows in csr.chunks():
@@ -297,9 +297,9 @@ def mark_live(
     component: Ints32,
     live: Bools,
 ) -> None:
-    """Mark the ends of every edge above weight 0 inside one component.
+    """Mark the ends of every edge of positive weight inside a component.
 
-    An empty `component` stands for one that holds all nodes.
+    An empty `component` means that all nodes are in one component.
     """
     weighted = weights.shape[0] > 0
     together = component.shape[0] == 0

@@ -1,4 +1,4 @@
-"""The user's tables, streamed: files, columns and ids, each fault in one sentence."""
+"""Streams the user's tables: files, columns and ids; errors name file and column."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Sources:
-    """Where the user's tables are: a file, a directory, a glob or a URI each."""
+    """Locations of the user's tables, each a file, a directory, a glob or a URI."""
 
     nodes: str
     edges: str
@@ -53,20 +53,20 @@ class Batch:
     """Rows of the file before this batch."""
 
     def column(self, name: str) -> pa.Array:
-        """A column's values, dictionaries decoded."""
+        """The values of a column; dictionary encoding is removed."""
         array = self.rows.column(name)
         return array.dictionary_decode() if pt.is_dictionary(array.type) else array
 
     def row(self, at: int) -> str:
-        """How messages name a row: counted from 1, with its file."""
+        """A row's name in messages: its number, from 1, and its file."""
         return f"row {self.first + at + 1} of {self.file}"
 
 
 @contextmanager
 def _reading(file: str) -> Iterator[Any]:
-    """The module of a file's format; errors of reading it are ours.
+    """The module of a file's format; reading errors in the block become `InputError`.
 
-    Arrow's surface anywhere while iterating.
+    The block must include the iteration, where Arrow raises errors too.
     """
     record = format_of(file)
     try:
@@ -83,9 +83,9 @@ class Table:
     """A table in one or more files, read in batches of bounded size."""
 
     what: str
-    """What messages call it, such as ``node table``."""
+    """Its name in messages, such as ``node table``."""
     path: str
-    """Where it is, without credentials."""
+    """Its location, without credentials."""
     files: tuple[str, ...]
     """Paths within the filesystem, sorted."""
     filesystem: Any
@@ -103,12 +103,12 @@ class Table:
 
     @cached_property
     def has_footers(self) -> bool:
-        """Whether all files say their number of rows, and nulls and bytes."""
+        """Whether all files store their numbers of rows, nulls and bytes."""
         return all(format_of(file).footer for file in self.files)
 
     @cached_property
     def n_rows(self) -> int:
-        """Rows of all files, 0 when a format hides the number."""
+        """Rows of all files; 0 if a file does not store its number of rows."""
         if not self.has_footers:
             return 0
         total = 0
@@ -118,7 +118,7 @@ class Table:
         return total
 
     def chunks(self, columns: set[str]) -> Iterator[Any]:
-        """What footers say of every chunk of some columns; nothing without footers."""
+        """Yield the footers' metadata of the columns' chunks; none without footers."""
         for file in self.files if self.has_footers else ():
             with _reading(file) as reader:
                 for chunk in reader.chunks(self.filesystem, file):
@@ -126,29 +126,30 @@ class Table:
                         yield chunk
 
     def has(self, column: str) -> bool:
-        """Whether every file has the column; a column of some files is refused."""
+        """Whether every file has the column; raises if only some files have it."""
         having = [file for file, columns in self.schemas.items() if column in columns]
         if having and len(having) < len(self.files):
             lacking = next(file for file in self.files if file not in having)
             raise InputError(
-                f"column {column!r} is in {having[0]} but not in {lacking}: all files "
-                f"of the {self.what} need the same columns"
+                f"column {column!r} is in {having[0]} but not in {lacking}: write all "
+                f"files of the {self.what} with the same columns"
             )
         return bool(having)
 
     def require(self, columns: Mapping[str, str]) -> None:
-        """Refuse a file that lacks a column.
+        """Check that every file has the columns.
 
         Parameters
         ----------
         columns
-            Name of the column for each setting that names one, such as
+            Column names by the setting that names them, such as
             ``{"columns.src": "src"}``.
 
         Raises
         ------
         InputError
-            Naming the file, the column, the columns there and the setting.
+            The message names the file, the missing column, the existing columns and
+            the setting.
         """
         for file, there in self.schemas.items():
             for setting, column in columns.items():
@@ -162,14 +163,14 @@ class Table:
     def batches(
         self, columns: list[str], rows: int = 1 << 18
     ) -> Generator[Batch, None, None]:
-        """The columns of all files, in order, in batches of bounded size.
+        """Yield the columns of all files, in order, in batches of bounded size.
 
         Parameters
         ----------
         columns
             Columns to read; each file must have them.
         rows
-            Most rows of a batch; formats of text may come in blocks of bytes.
+            Maximum rows of a batch; CSV files are read in blocks of bytes instead.
         """
         for file in self.files:
             first = 0
@@ -184,7 +185,7 @@ class Table:
 
 
 def open_table(path: str | Path, what: str) -> Table:
-    """A user's table, its files found and sorted; nothing is read yet.
+    """Find and sort the files of a user's table; nothing is read yet.
 
     Parameters
     ----------
@@ -193,12 +194,12 @@ def open_table(path: str | Path, what: str) -> Table:
         names that begin with ``_`` or ``.`` are left out), a glob, or a `pyarrow.fs`
         URI of any of these.
     what
-        What messages call it, such as ``node table``.
+        Name of the table in messages, such as ``node table``.
 
     Raises
     ------
     InputError
-        When nothing is there, nothing matches or the URI cannot be opened.
+        When the path does not exist, no file matches or the URI cannot be opened.
     """
     text, shown = str(path), redacted(str(path))
     filesystem, root = _filesystem(text, what)
@@ -210,25 +211,27 @@ def open_table(path: str | Path, what: str) -> Table:
             return Table(what, shown, files, filesystem)
         info = filesystem.get_file_info(root)
         if info.type == pafs.FileType.NotFound:
-            raise InputError(f"{what} {text} is not there: check the path")
+            raise InputError(f"{what} {text} does not exist: check the path")
         if info.type == pafs.FileType.File:
             return Table(what, shown, (root,), filesystem)
         found = _visible(filesystem, root)
     except OSError as error:
-        raise InputError(f"{what} {text} cannot be read ({error})") from error
+        raise InputError(
+            f"{what} {text} cannot be read ({error}): check the path and permissions"
+        ) from error
     known = FORMATS.records().values()
     for each in known:
         files = tuple(sorted(file for file in found if file.endswith(each.endings)))
         if files:
             return Table(what, shown, files, filesystem)
     endings = " and no ".join(each.endings[0] for each in known)
-    raise InputError(f"{what}: folder {text} holds no {endings} file")
+    raise InputError(f"{what}: folder {text} holds no {endings} file: check the path")
 
 
 def _filesystem(text: str, what: str) -> tuple[Any, str]:
     if "://" not in text:
         return pafs.LocalFileSystem(), str(Path(text).expanduser().absolute())
-    # A glob's marks are not legal in a URI: open its fixed part.
+    # Wildcards are not allowed in a URI: open the part before them.
     fixed, query = split_query(text)
     rest = ""
     while any(mark in fixed for mark in "*?["):
@@ -238,7 +241,7 @@ def _filesystem(text: str, what: str) -> tuple[Any, str]:
         filesystem, root = pafs.FileSystem.from_uri(fixed + query)
     except (pa.ArrowException, OSError) as error:
         raise InputError(
-            f"{what} {text} is not a location that can be opened ({error})"
+            f"{what} {text} cannot be opened ({error}): check the address"
         ) from error
     return filesystem, root + rest
 
@@ -283,22 +286,23 @@ def ids_of(batch: Batch, column: str) -> pa.Array:
     Raises
     ------
     InputError
-        For another type, a null (its row is named), an id beyond int64 or text that
-        is not UTF-8.
+        For another type, a null (the message names the row) or an id too large for
+        int64.
     """
     array = batch.column(column)
     if array.null_count:
         at = pc.index(pc.is_null(array), pa.scalar(True)).as_py()
         raise InputError(
-            f"column {column!r} is null in {batch.row(at)}: every row needs an id"
+            f"column {column!r} is null in {batch.row(at)}: fill in the id, every row "
+            "needs one"
         )
     if pt.is_integer(array.type):
         try:
             return array.cast(pa.int64())
         except pa.ArrowInvalid as error:
             raise InputError(
-                f"column {column!r} of {batch.file} holds ids beyond int64, such as "
-                f"{pc.max(array).as_py()}: write them as strings"
+                f"column {column!r} of {batch.file} holds ids too large for int64, "
+                f"such as {pc.max(array).as_py()}: write them as strings"
             ) from error
     if (
         pt.is_string(array.type)
@@ -308,12 +312,12 @@ def ids_of(batch: Batch, column: str) -> pa.Array:
         return array.cast(pa.string())
     raise InputError(
         f"column {column!r} of {batch.file} is {array.type}, not an integer or a "
-        "string: cast the ids"
+        "string: cast the ids to one of them"
     )
 
 
 def show(ids: pa.Array | pa.ChunkedArray, at: int) -> str:
-    """How messages name an id: as Python would, odd bytes replaced."""
+    """An id as shown in messages, like Python's repr; invalid bytes are replaced."""
     value = ids[at]
     if pt.is_integer(value.type):
         return str(value.as_py())

@@ -1,9 +1,9 @@
-"""Nodes that choose at the same time: batches of rows, shared among processors.
+"""Batches of rows that are processed in parallel by a pool of threads.
 
-Where each node sees the latest choice of every other, only one can choose at a time.
-Here those of a batch see what was chosen before it, and any number of threads can share
-it with the same answer. A batch is a small part of the graph: what its nodes do not see
-of each other costs hardly anything.
+If each node used the latest choice of every other node, only one could choose at a
+time. Here the nodes of a batch use the choices made before the batch, so the result is
+the same for any number of threads. A batch is a small part of the graph, so ignoring
+the choices within it costs almost no quality.
 """
 
 from __future__ import annotations
@@ -18,43 +18,46 @@ import numpy as np
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import CHUNK_EDGES, Csr, CsrRows, spans
 
-__all__ = ["Crew", "batches", "most_rows"]
+__all__ = ["ThreadPool", "batches", "max_batch_rows"]
 
 BATCHES = 256
-"""Batches of a pass, at least, while there are so many nodes: with 64 of them Tolokers
-had 6 % more halo rows, with 1024 no fewer."""
-MOST_THREADS = 8
-"""Each may need memory of its own."""
-ALONE = 1 << 15
-"""Edges that are not worth a second thread."""
+"""Minimum number of batches of a pass: with 64 batches the graph Tolokers had 6 % more
+halo rows, with 1024 no fewer."""
+MAX_THREADS = 8
+"""Each thread may need its own working memory."""
+SINGLE_THREAD = 1 << 15
+"""Edges up to which a second thread is not worthwhile."""
 
 
-def batches(csr: Csr, least: int = BATCHES) -> Iterator[CsrRows]:
-    """All rows in order by `least` batches or more; the next one is read meanwhile.
+def batches(csr: Csr, minimum: int = BATCHES) -> Iterator[CsrRows]:
+    """Yield all rows in order, in `minimum` batches or more, with read-ahead.
 
-    Which rows are in a batch depends on the graph and `least` alone.
+    The rows of a batch depend on the graph and `minimum` alone.
     """
     edges = int(csr.indptr[-1])
-    size = max(min(-(-edges // least), CHUNK_EDGES), 1)
-    each = (csr.rows(*span) for span in spans(csr.indptr, size, most_rows(csr, least)))
-    yield from each if size <= ALONE else ahead(each)
+    size = max(min(-(-edges // minimum), CHUNK_EDGES), 1)
+    each = (
+        csr.rows(*span)
+        for span in spans(csr.indptr, size, max_batch_rows(csr, minimum))
+    )
+    yield from each if size <= SINGLE_THREAD else ahead(each)
 
 
-def most_rows(csr: Csr, least: int = BATCHES) -> int:
-    """Rows of a batch, at most."""
-    return max(min(-(-(len(csr.indptr) - 1) // least), CHUNK_EDGES), 1)
+def max_batch_rows(csr: Csr, minimum: int = BATCHES) -> int:
+    """Maximum rows of a batch."""
+    return max(min(-(-(len(csr.indptr) - 1) // minimum), CHUNK_EDGES), 1)
 
 
-class Crew:
+class ThreadPool:
     """Threads that share the rows of a batch; a context manager."""
 
     def __init__(self, threads: int | None = None) -> None:
-        there = min(len(os.sched_getaffinity(0)), MOST_THREADS)
-        self.threads = there if threads is None else threads
-        """How many; None: the processors that this process may use."""
+        available = min(len(os.sched_getaffinity(0)), MAX_THREADS)
+        self.threads = available if threads is None else threads
+        """Number of threads; None: the processors that this process may use."""
         self._pool = ThreadPoolExecutor(self.threads)
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> ThreadPool:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,8 +66,8 @@ class Crew:
     def share(self, rows: CsrRows, work: Callable[[int, int, CsrRows], object]) -> None:
         """Call ``work(thread, low, piece)`` for pieces of a batch, each row once.
 
-        Pieces have about as many edges and rows as one another, and begin with row
-        `low` of the batch; their row pointers are places in the edges of the batch.
+        All pieces have about the same number of edges and rows. A piece starts at row
+        `low` of the batch; its row pointers are offsets in the edges of the batch.
         """
         count, edges = len(rows.indptr) - 1, int(rows.indptr[-1])
 
@@ -73,7 +76,7 @@ class Crew:
             part = CsrRows(rows.first + low, indptr, rows.indices, rows.weights)
             work(thread, low, part)
 
-        if self.threads == 1 or count + edges < ALONE:
+        if self.threads == 1 or count + edges < SINGLE_THREAD:
             piece(0, 0, count)
             return
         cost = rows.indptr + np.arange(count + 1)
@@ -81,8 +84,8 @@ class Crew:
         self._each([0, *np.searchsorted(cost, inner).tolist(), count], piece)
 
     def divide(self, n: int, edges: int, work: Callable[[int, int], object]) -> None:
-        """Call ``work(low, high)`` for ranges of n things; it takes so many edges."""
-        if self.threads == 1 or edges < ALONE:
+        """Call ``work(low, high)`` for ranges of n items with `edges` edges in all."""
+        if self.threads == 1 or edges < SINGLE_THREAD:
             work(0, n)
             return
         marks = [n * thread // self.threads for thread in range(self.threads + 1)]

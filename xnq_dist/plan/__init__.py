@@ -1,14 +1,14 @@
-"""The plan: what a run will take, before anything runs; refused when it does not fit.
+"""Plans the memory, disk and time of a run before it starts, and checks that it fits.
 
-Counts come from the tables' footers, the cut is bounded by that of a random partition,
-memory and disk are added up from the arrays that will exist, and times from costs that
-were measured on a core (`xnq_dist.plan.unit_costs`).
+Counts come from the tables' footers; halo rows are bounded by those of a random
+partitioning. Memory and disk are the sum of the arrays that will exist, and times
+follow from costs measured on one core (`xnq_dist.plan.unit_costs`).
 """
 
 from __future__ import annotations
 
 from xnq_dist.core.need import GraphSize, Workers
-from xnq_dist.plan.adding import add_up, wanted_partitions
+from xnq_dist.plan.adding import add_up, choose_partitions
 from xnq_dist.plan.checks import check_client_fits, check_fits, check_scratch_fits
 from xnq_dist.plan.figures import Figures, Plan
 
@@ -21,5 +21,5 @@ __all__ = [
     "check_client_fits",
     "check_fits",
     "check_scratch_fits",
-    "wanted_partitions",
+    "choose_partitions",
 ]

@@ -1,4 +1,4 @@
-"""The figures of a run, added up from what its stages need."""
+"""Adds up the figures of a run from the needs of its stages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from xnq_dist.readout import needs as readout
 from xnq_dist.reservoir import needs as reservoir
 from xnq_dist.reservoir.volume import SLACK, WORKER
 
-__all__ = ["add_up", "wanted_partitions"]
+__all__ = ["add_up", "choose_partitions"]
 
 STAGES: Mapping[str, Callable[[RunSize, Settings], Need]] = {
     "graph": graph.needs,
@@ -26,12 +26,12 @@ STAGES: Mapping[str, Callable[[RunSize, Settings], Need]] = {
     "readout": readout.needs,
     "quantify": quantify.needs,
 }
-"""Who states what a stage takes, in the order of a run."""
-LINES = ("ingest", "supersteps", "readout", "quantify", "write")
+"""Functions that return the needs of a stage, in the order of a run."""
+PARTS = ("ingest", "supersteps", "readout", "quantify", "write")
 """Parts of the time."""
-BEYOND = 10
-"""Times the edges that the costs were checked on, beyond which times are said to be
-extrapolated."""
+EXTRAPOLATED = 10
+"""Times are marked as extrapolated for graphs with more than this many times the edges
+that the costs were checked on."""
 
 
 def add_up(
@@ -42,7 +42,7 @@ def add_up(
     detects: bool = False,
     costs: Costs | None = None,
 ) -> Figures:
-    """Add up what a run takes.
+    """Add up memory, disk and time of a run.
 
     Parameters
     ----------
@@ -51,11 +51,11 @@ def add_up(
     partitions
         Number of partitions.
     workers
-        Workers that hold them.
+        Workers that hold the partitions.
     detects
-        Whether Leiden detects the communities, with all edges in one process.
+        Whether Leiden detects communities, with all edges in one process.
     costs
-        What work costs; None: as recorded.
+        Costs of a unit of work; None: those in ``costs.json``.
     """
     size = RunSize.of(graph_size, partitions, workers, detects)
     needs = {name: stage(size, settings) for name, stage in STAGES.items()}
@@ -86,7 +86,7 @@ def add_up(
         seconds=sum(stages.values()),
         stages=stages,
         basis=costs.basis,
-        extrapolated=size.edges > BEYOND * costs.edges_measured,
+        extrapolated=size.edges > EXTRAPOLATED * costs.edges_measured,
         device_memory=max(need.device for need in needs.values()),
         device_limit=workers.device,
         device_tile=reservoir.device_need(size, settings)[1],
@@ -98,20 +98,20 @@ def add_up(
 
 
 def _reading(size: RunSize, settings: Settings) -> dict[str, Any]:
-    """What reading edges takes of a GPU; nothing once they are read."""
+    """GPU memory for reading edges; zeros once they are read."""
     limit = 0 if size.halo is not None else size.workers.ingest
     read = size.nodes, size.edges, size.id_text, settings.input.memory_bytes
-    memory, least = planned_bytes(*read, limit)
+    memory, minimum = planned_bytes(*read, limit)
     return {
         "ingest_memory": memory,
-        "ingest_least": least,
+        "ingest_least": minimum,
         "ingest_limit": limit,
         "ingest_asked": settings.input.engine == "cudf",
     }
 
 
 def _disk(needs: Iterable[Need]) -> int:
-    """Bytes of the run directory at its largest; stages come one after the other."""
+    """Peak bytes of the run directory; stages run one after the other."""
     kept = largest = 0
     for need in needs:
         largest = max(largest, kept + need.disk)
@@ -120,37 +120,37 @@ def _disk(needs: Iterable[Need]) -> int:
 
 
 def _seconds(needs: Collection[Need], costs: Costs) -> dict[str, float]:
-    """Seconds by line: work times what a unit of it costs."""
-    found = {"fixed": costs.fixed}
-    for line in LINES:
-        works = (need.work.get(line, {}) for need in needs)
-        found[line] = sum(_priced(work, costs) for work in works)
-    return found
+    """Seconds of each part: its work times the cost of a unit."""
+    seconds = {"fixed": costs.fixed}
+    for part in PARTS:
+        works = (need.work.get(part, {}) for need in needs)
+        seconds[part] = sum(_work_seconds(work, costs) for work in works)
+    return seconds
 
 
-def _priced(work: Work, costs: Costs) -> float:
+def _work_seconds(work: Work, costs: Costs) -> float:
     return sum(units * float(getattr(costs, cost)) for cost, units in work.items())
 
 
-def wanted_partitions(
+def choose_partitions(
     graph_size: GraphSize, settings: Settings, workers: Workers
 ) -> int:
-    """Number of partitions when nobody sets it.
+    """Number of partitions with ``partitions = auto``.
 
-    One per worker; with states on a disk as many more as make the states of those that
-    are worked on at a time fit.
+    One per worker; with states on a disk more of them, so that the states of partitions
+    that are processed at the same time fit in memory.
     """
     nodes = graph_size.nodes
     count = max(1, min(workers.count, nodes // 64))
-    most = max(count, nodes // 64)
+    maximum = max(count, nodes // 64)
     while True:
         size = RunSize.of(graph_size, count, workers)
         steps = reservoir.supersteps_of(size, settings)
-        # A little room: partitions are not all of one size.
+        # SLACK: partitions do not all have the same size.
         fits = WORKER + SLACK * steps.need["disk"] <= workers.memory
-        if steps.states == "memory" or fits or count == most:
+        if steps.states == "memory" or fits or count == maximum:
             return count
         if workers.memory <= WORKER:  # no number of partitions is enough
             return count
         more = max(1, count // workers.count // 8)
-        count = min(most, count + more * workers.count)
+        count = min(maximum, count + more * workers.count)

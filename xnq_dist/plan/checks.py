@@ -1,4 +1,4 @@
-"""What does not fit is refused, with both numbers and the setting to change."""
+"""Checks that a run fits; errors name the need, the limit and the setting to change."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ __all__ = ["check_client_fits", "check_fits", "check_scratch_fits"]
 
 
 def check_client_fits(plan: Figures) -> None:
-    """Refuse an ingest, cut or detection of communities that does not fit.
+    """Check that reading, partitioning and community detection fit in memory.
 
     Raises
     ------
     DoesNotFitError
-        Naming need, limit and setting.
+        The message names need, limit and setting.
     """
     _check_ingest_fits(plan)
     limit = plan.client_limit
     if limit is not None and plan.client_memory > limit:
         raise DoesNotFitError(
-            f"ingest, cut and Leiden need {human(plan.client_memory)} but "
-            f"{human(limit)} are free: set partitioner=stream, give communities by "
-            "--memberships with auto.reference_edges=0, or a smaller input.memory"
+            "reading tables, partitioning and Leiden need "
+            f"{human(plan.client_memory)} but {human(limit)} are free: set "
+            "partitioner=stream or a smaller input.memory, or name a table with "
+            "--memberships and set auto.reference_edges=0"
         )
 
 
@@ -37,12 +38,12 @@ def _check_ingest_fits(plan: Figures) -> None:
             f"reading the edges of {plan.nodes:,} nodes on a GPU needs "
             f"{human(plan.ingest_least)} of its memory but may use "
             f"{human(plan.ingest_limit)}: set input.engine=cpu, a smaller "
-            "input.memory, or a larger cluster.device_memory"
+            "input.memory or a larger cluster.device_memory"
         )
 
 
 def check_fits(plan: Figures, out: str | None = None, used: int = 0) -> None:
-    """Refuse what does not fit, with both numbers and the setting to change.
+    """Check that a run fits in the memory of workers and GPUs, and on the disk.
 
     Parameters
     ----------
@@ -51,12 +52,12 @@ def check_fits(plan: Figures, out: str | None = None, used: int = 0) -> None:
     out
         Local folder whose disk must hold the run; None: not checked.
     used
-        Bytes of the run that are on the disk already.
+        Bytes of the run that are already on the disk.
 
     Raises
     ------
     DoesNotFitError
-        Naming need, limit and setting.
+        The message names need, limit and setting.
     """
     _check_ingest_fits(plan)
     if plan.worker_memory > plan.worker_limit:
@@ -93,26 +94,26 @@ def check_fits(plan: Figures, out: str | None = None, used: int = 0) -> None:
 
 
 def check_scratch_fits(plan: Figures, scratch: str | None) -> None:
-    """Refuse temporary files that a disk has no room for.
+    """Check that temporary files fit on their disk.
 
     Parameters
     ----------
     plan
-        The plan; before the graph is cut its edges and halo rows are bounds.
+        The plan; before partitioning, its edges and halo rows are upper bounds.
     scratch
-        The setting; None: the system's temporary folder.
+        The setting `scratch`; None: the system's temporary folder.
 
     Raises
     ------
     DoesNotFitError
-        Naming need, what is free and setting.
+        The message names need, free space and setting.
     """
     folder = Path(tempfile.gettempdir() if scratch is None else scratch)
-    if not folder.exists():  # whoever writes there says so
+    if not folder.exists():  # `scratch_folder` reports this
         return
     free = shutil.disk_usage(folder).free
     if plan.scratch_disk > free:
         raise DoesNotFitError(
             f"temporary files need up to {human(plan.scratch_disk)} but {folder} has "
-            f"{human(free)} free: set scratch to a folder with more room"
+            f"{human(free)} free: set scratch to a folder with more space"
         )

@@ -1,4 +1,4 @@
-"""The figures of a plan, and the one plan of a run."""
+"""The figures of a plan, and the plan of a run."""
 
 from __future__ import annotations
 
@@ -24,96 +24,96 @@ COMPARED = (
     "memory of a worker",
     "memory of a GPU",
 )
-"""Lines that are named where stages meet something else."""
+"""Figures that are logged if they differ between the plan and a stage."""
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What a run will take."""
+    """Expected memory, disk, traffic and time of a run."""
 
     nodes: int
     edges: int
     partitions: int
     workers: int
     halo_rows: int
-    """Rows received by all partitions a superstep; a bound until it is partitioned."""
+    """Rows received by all partitions in a superstep; a bound until partitioned."""
     halo_is_bound: bool
     engine: str
-    """Of the exchange: what crosses, and what is held, hangs on it."""
+    """Engine of the exchange; bytes exchanged and held depend on it."""
     bytes_per_superstep: int
-    """Bytes that cross between workers in one superstep."""
+    """Bytes exchanged between workers in one superstep."""
     bytes_are_bound: bool
-    """Whether they are at most that, and not exactly."""
+    """Whether they are an upper bound instead of exact."""
     exchanged_bytes: int
-    """The same of all supersteps; the first one starts from zeros, and nothing
-    crosses."""
+    """Bytes exchanged in all supersteps; the first one starts from zeros and exchanges
+    nothing."""
     block_memory: int
-    """Bytes of blocks, own and received, that one worker holds at a time."""
+    """Bytes of sent and received blocks that one worker holds at a time."""
     states: str
-    """Where they are between supersteps: ``memory``, or ``disk``."""
+    """Location of states between supersteps: ``memory`` or ``disk``."""
     state_disk: int
     """Bytes of files of states and input drives; 0: in memory."""
     state_bytes: int
-    """Bytes read from and written to them in one superstep, at most."""
+    """Maximum bytes read from and written to them in one superstep."""
     worker_memory: int
     """Peak bytes of one worker."""
     worker_limit: int
-    """Bytes one worker may use."""
+    """Bytes that one worker may use."""
     threads: int
-    """Of a worker."""
+    """Threads of each worker."""
     client_memory: int
-    """Peak bytes of the process that ingests, partitions and detects communities."""
+    """Peak bytes of the process that reads, partitions and detects communities."""
     run_disk: int
-    """Bytes of the run directory at its largest, checkpoints included."""
+    """Peak bytes of the run directory, checkpoints included."""
     scratch_disk: int
-    """Bytes of temporary files at their largest; a bound until the graph is cut."""
+    """Peak bytes of temporary files; a bound until the graph is partitioned."""
     seconds: float
-    """Expected time, right to a factor of a few."""
+    """Expected time, accurate to a factor of a few."""
     stages: Mapping[str, float]
-    """The same by stage."""
+    """Expected time by stage."""
     basis: str
-    """Where the costs behind the times come from."""
+    """Source of the costs behind the times."""
     extrapolated: bool
     """Whether nothing of this size, or on such a device, was ever measured."""
     device_memory: int = 0
-    """Peak bytes of one worker's GPU; 0: CPUs do the work."""
+    """Peak bytes of one worker's GPU; 0: the work runs on CPUs."""
     device_limit: int = 0
     """Bytes of a GPU's memory that one worker may use."""
     device_tile: int = 0
     """Largest `reservoir.tile` whose streamed states fit the device; 0: none does."""
     ingest_memory: int = 0
-    """Peak bytes of a GPU while edges are read and sorted on it; 0: a CPU does."""
+    """Peak bytes of a GPU while edges are read and sorted on it; 0: on a CPU."""
     ingest_least: int = 0
-    """Bytes of a GPU's memory below which they are not."""
+    """Bytes of GPU memory below which edges are read on a CPU."""
     ingest_limit: int = 0
-    """Bytes of a GPU's memory that they may use."""
+    """Bytes of GPU memory that reading edges may use."""
     ingest_asked: bool = False
-    """Whether a GPU is to do it by `input.engine`, not only where it can."""
+    """Whether `input.engine` requires a GPU for reading edges."""
     client_limit: int | None = None
-    """Bytes of memory that were free where the plan was made; None: not known."""
+    """Free bytes of memory when the plan was made; None: not known."""
     starts_early: bool = False
-    """Whether workers start while tables are read; they leave `client_memory` then."""
+    """Whether workers start while tables are read and leave `client_memory` free."""
     memberships: int | None = None
-    """Rows of the memberships; None: one a node."""
+    """Rows of the memberships; None: assumed one per node."""
     detects: bool = False
-    """Whether Leiden detects the communities."""
+    """Whether Leiden detects communities."""
     needs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Bytes that each stage takes, as `core.need.Need` has them."""
+    """Bytes that each stage needs, with the fields of `core.need.Need`."""
 
     def __post_init__(self) -> None:
         for name in ("stages", "needs"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
 
     def of(self, *stages: str) -> Figures:
-        """The same for some stages: memory of a worker and of its GPU."""
-        most = {
+        """The figures with the memory of a worker and its GPU for some stages only."""
+        peak = {
             of: max(self.needs[stage][of] for stage in stages)
             for of in ("worker", "device")
         }
-        return replace(self, worker_memory=most["worker"], device_memory=most["device"])
+        return replace(self, worker_memory=peak["worker"], device_memory=peak["device"])
 
     def lines(self) -> list[tuple[str, str]]:
-        """Name and value of each figure, for people."""
+        """Name and value of each figure as text."""
         bound = "at most " if self.halo_is_bound else ""
         files = ""
         if self.states == "disk":
@@ -121,7 +121,7 @@ class Figures:
                 f": {human(self.state_disk)} of files, at most "
                 f"{human(self.state_bytes)} read and written a superstep"
             )
-        most = "at most " if self.bytes_are_bound else ""
+        at_most = "at most " if self.bytes_are_bound else ""
         per_node = self.halo_rows / max(1, self.nodes)
         device = f"{human(self.device_memory)} of {human(self.device_limit)}"
         gpu = [("memory of a GPU", device)] if self.device_limit else []
@@ -129,7 +129,7 @@ class Figures:
             reads = f"{human(self.ingest_memory)} of {human(self.ingest_limit)}"
             if self.ingest_least > self.ingest_limit:
                 reads = f"{human(self.ingest_least)} of {human(self.ingest_limit)}"
-                reads += " will not do" if self.ingest_asked else ": a CPU reads"
+                reads += " is not enough" if self.ingest_asked else ": a CPU reads"
             gpu.insert(0, ("memory of a GPU, stage graph", reads))
         return [
             ("nodes", f"{self.nodes:,}"),
@@ -141,17 +141,17 @@ class Figures:
             ("halo rows", f"{bound}{self.halo_rows:,} ({per_node:.2f} a node)"),
             (
                 f"exchanged a superstep ({self.engine})",
-                f"{most}{human(self.bytes_per_superstep)}, in all "
+                f"{at_most}{human(self.bytes_per_superstep)}, in total "
                 f"{human(self.exchanged_bytes)}",
             ),
-            ("of it held by a worker", most + human(self.block_memory)),
+            ("exchanged rows held by a worker", at_most + human(self.block_memory)),
             ("states", self.states + files),
             (
                 "memory of a worker",
                 f"{human(self.worker_memory)} of {human(self.worker_limit)}",
             ),
             *gpu,
-            ("memory of ingest, cut, Leiden", human(self.client_memory)),
+            ("memory for reading, partitioning, Leiden", human(self.client_memory)),
             ("disk, run directory", human(self.run_disk)),
             ("disk, temporary", bound + human(self.scratch_disk)),
             (
@@ -164,41 +164,41 @@ class Figures:
                 ),
             ),
             (
-                "of it",
+                "time by stage",
                 ", ".join(f"{name} {s:,.0f} s" for name, s in self.stages.items()),
             ),
             ("costs", self.basis),
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures, JSON-able."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
-        return found | {name: dict(found[name]) for name in ("stages", "needs")}
+        """All figures as JSON values."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return values | {name: dict(values[name]) for name in ("stages", "needs")}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a run: made once, at its head, and what the stages met since."""
+    """The plan of a run, made at its start, and figures of the partitioned graph."""
 
     planned: Figures
-    """From the tables' footers, the settings, and the memory that was free."""
+    """Figures from the tables' footers, the settings and the free memory."""
     met: Figures | None = None
-    """The same of the partitioned graph, on the workers that there were."""
+    """Figures of the partitioned graph on the connected workers."""
 
     def resolved(self, settings: Settings) -> Settings:
         """The settings with the plan's numbers of partitions and of local workers."""
-        found: dict[str, Any] = {"partitions": self.planned.partitions}
+        update: dict[str, Any] = {"partitions": self.planned.partitions}
         if not CLUSTERS.record_of(settings.cluster.kind).running:
             local = {
                 "workers": self.planned.workers,
                 "threads": self.planned.threads,
                 "memory_limit": self.planned.worker_limit,
             }
-            found["cluster"] = settings.cluster.model_copy(update=local)
-        return settings.model_copy(update=found)
+            update["cluster"] = settings.cluster.model_copy(update=local)
+        return settings.model_copy(update=update)
 
     def meets(self, met: Figures) -> Plan:
-        """The plan with what a stage met; a line of the log says what differs."""
+        """The plan with the figures of a stage; differences are logged."""
         now = dict(met.lines())
         changed = [
             f"{name} {now[name]} instead of {value}"
@@ -211,21 +211,21 @@ class Plan:
 
     @classmethod
     def read(cls, folder: Folder) -> Plan | None:
-        """The plan in a run directory; None where there is none of this version.
+        """The plan in a run directory; None if there is none of this version.
 
         Raises
         ------
         DamagedError
-            When the file is not what was written.
+            When the file is damaged.
         """
-        found = folder.read_record(PLAN) or {}
+        record = folder.read_record(PLAN) or {}
         try:
-            met = found["met"] and Figures(**found["met"])
-            return cls(Figures(**found["planned"]), met)
+            met = record["met"] and Figures(**record["met"])
+            return cls(Figures(**record["planned"]), met)
         except (KeyError, TypeError):
             return None
 
     def write(self, folder: Folder) -> None:
-        """Put the plan into a run directory."""
+        """Write the plan to a run directory."""
         met = self.met and self.met.to_dict()
         folder.write_record(PLAN, {"planned": self.planned.to_dict(), "met": met})

@@ -1,4 +1,4 @@
-"""The plan of tables that are there, or of counts, on the machine or cluster there."""
+"""Makes plans from the user's tables or from counts, for this machine or a cluster."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from xnq_dist.core import cluster
 from xnq_dist.core.backend import gpu_facts
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
-from xnq_dist.core.need import Cut, GraphSize, Workers
+from xnq_dist.core.need import GraphSize, PartitionCounts, Workers
 from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.core.waiting import first_worker
 from xnq_dist.graph.gpu_ingest import ingest_limit, wants_cudf
 from xnq_dist.graph.tables import Sources
-from xnq_dist.plan.adding import add_up, wanted_partitions
+from xnq_dist.plan.adding import add_up, choose_partitions
 from xnq_dist.plan.figures import Figures, Plan
 from xnq_dist.plan.unit_costs import GPU_BYTES, Costs, Device, load_costs
 from xnq_dist.reservoir.context import needed_rows
@@ -34,7 +34,7 @@ def estimate(
     costs: Costs | None = None,
     partitions: int | None = None,
 ) -> Figures:
-    """The figures that a run's plan would have (`make_plan`); nothing is run."""
+    """The figures of a run's plan (`make_plan`); nothing is run."""
     return make_plan(sources, settings, costs, partitions).planned
 
 
@@ -44,15 +44,14 @@ def make_plan(
     costs: Costs | None = None,
     partitions: int | None = None,
 ) -> Plan:
-    """The plan from the tables' footers and the memory that is free now.
+    """Make the plan from the tables' footers and the memory that is free now.
 
     Parameters
     ----------
     costs
-        What work costs; None: as recorded.
+        Costs of a unit of work; None: those in ``costs.json``.
     partitions
-        Into how many the graph was partitioned before, kept where `partitions` is
-        ``auto``.
+        Number of partitions of the existing graph, kept with ``partitions = auto``.
 
     Raises
     ------
@@ -65,19 +64,19 @@ def make_plan(
     ingest = ingest_limit(settings)
 
     def figures(memory: int) -> Figures:
-        """With so many bytes for all local workers."""
+        """The figures with `memory` bytes for all local workers."""
         workers = replace(_workers(settings, memory), ingest=ingest)
         count = partitions
         if count is None or settings.partitions != "auto":
             count = _partitions(settings, size, workers)
         count = min(count, size.nodes)
-        found = add_up(size, settings, count, workers, detects, costs)
-        return replace(found, client_limit=free)
+        total = add_up(size, settings, count, workers, detects, costs)
+        return replace(total, client_limit=free)
 
     planned = figures(free)
     if CLUSTERS.record_of(settings.cluster.kind).ahead:
-        # Workers that start while tables are read leave the client what that takes.
-        # Where that is not enough for them, they start later and get everything.
+        # Workers that start while tables are read leave the client its memory. If the
+        # rest is not enough for them, they start later and may use all memory.
         early = planned
         if settings.cluster.memory_limit == "auto":
             early = figures(max(free - planned.client_memory, free // 10))
@@ -89,19 +88,19 @@ def make_plan(
 def estimate_counts(
     size: GraphSize, settings: Settings, device: Device = "cpu", costs: str = ""
 ) -> Figures:
-    """The plan of a graph that is not there: from its counts alone.
+    """The figures of a hypothetical graph, from its counts.
 
     Parameters
     ----------
     size
         Nodes, directed edges, features, classes and labelled nodes.
     settings
-        `cluster.workers`, `.threads` and `.memory_limit` say who would do it, wherever
-        that is.
+        `cluster.workers`, `.threads` and `.memory_limit` describe the workers, which
+        need not exist.
     device
-        ``gpu``: one GPU a worker, extrapolated from a data sheet.
+        ``gpu``: one GPU for each worker, extrapolated from a data sheet.
     costs
-        A file of costs, empty: as recorded.
+        Path of a file of costs; empty: ``costs.json``.
 
     Raises
     ------
@@ -110,8 +109,8 @@ def estimate_counts(
     """
     workers = _workers(settings)
     if device == "gpu":
-        told = settings.cluster.device_memory
-        share = GPU_BYTES if told == "auto" else parse_bytes(told)
+        limit = settings.cluster.device_memory
+        share = GPU_BYTES if limit == "auto" else parse_bytes(limit)
         reads = share if wants_cudf(settings) else 0
         workers = Workers(workers.count, 1, workers.memory, share, reads)
     else:
@@ -129,15 +128,15 @@ def size_of(
     stage: Stage | None = None,
     labels: Manifest | None = None,
 ) -> GraphSize:
-    """The counts that a plan is made from, once the graph is cut.
+    """The counts for a plan, once the graph is partitioned.
 
     Parameters
     ----------
     graph, stage
-        Of the stage ``graph``; without the stage bytes of the engine ``spmd`` are a
-        bound where workers have several partitions.
+        Manifest and folder of the stage ``graph``. Without the folder, bytes of the
+        engine ``spmd`` are a bound if workers have several partitions.
     labels
-        Of the stage ``labels``; None: labels and classes are assumed.
+        Manifest of the stage ``labels``; None: labels and classes are assumed.
     """
     facts, needed = graph.facts, None
     several = facts["partitions"] > workers
@@ -150,7 +149,7 @@ def size_of(
         weighted=facts["weighted"],
         halo=facts["halo"],
         diameter=facts.get("effective_diameter"),
-        cut=Cut(
+        partition_counts=PartitionCounts(
             facts["owned"],
             facts["edges"],
             facts["boundary"],
@@ -166,7 +165,7 @@ def size_of(
 
 
 def count_tables(sources: Sources, settings: Settings) -> GraphSize:
-    """The counts that a plan is made from, by the tables' footers.
+    """The counts for a plan, from the tables' footers.
 
     Raises
     ------
@@ -211,18 +210,18 @@ def _workers(settings: Settings, free: int | None = None) -> Workers:
         device = size.device
         on_cpus = settings.backend == "cpu" or settings.exchange.on_cpus
         if not device and not on_cpus:
-            # Workers of one machine without dask-cuda share its first GPU.
+            # Local workers without dask-cuda share the machine's first GPU.
             device = int(gpu_facts().memory * cluster.DEVICE_SHARE) // size.workers
         return Workers(size.workers, size.threads, size.memory, device)
     connection = module.connection_to(settings.cluster)
     with cluster.connect(connection, settings.cluster.timeout) as client:
-        threads = first_worker(client)  # none: `open_cluster` says so
+        threads = first_worker(client)  # `open_cluster` reports if there is none
         memory = cluster.smallest_memory(client)
     return Workers(max(1, len(threads)), max(threads.values(), default=1), memory)
 
 
 def _detects(settings: Settings, edges: int, named: bool = True) -> bool:
-    """Whether Leiden may detect communities: to answer for, or to learn from.
+    """Whether Leiden may detect communities, to estimate or to learn intervals from.
 
     Parameters
     ----------
@@ -236,5 +235,5 @@ def _detects(settings: Settings, edges: int, named: bool = True) -> bool:
 
 def _partitions(settings: Settings, size: GraphSize, workers: Workers) -> int:
     if settings.partitions == "auto":
-        return wanted_partitions(size, settings, workers)
+        return choose_partitions(size, settings, workers)
     return settings.partitions

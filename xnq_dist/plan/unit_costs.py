@@ -1,8 +1,8 @@
-"""What work costs: seconds an edge, a value, a byte, a task; fitted, with their date.
+"""Costs of work in seconds per edge, value, byte or task.
 
-``costs.json`` beside this module holds the costs of one CPU core, measured by
-``xnq-dist bench costs``, with the machine and the date. Those of a GPU are not
-measured but extrapolated from a data sheet, and say so.
+``costs.json`` next to this module holds the costs of one CPU core, measured and fitted
+by ``xnq-dist bench costs``, with the machine and the date. Costs of a GPU are
+extrapolated from a data sheet, and marked so.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ Device = Literal["cpu", "gpu"]
 RECORDED = Path(__file__).with_name("costs.json")
 
 GPU_MEMORY = 1.6e12
-"""Bytes a second that random rows of some hundred bytes come at: half of the memory
+"""Bytes per second of reading random rows of some hundred bytes: half of the memory
 bandwidth on an H100's data sheet (3.35e12)."""
 GPU_BYTES = 72 * 2**30
-"""Memory of a device that a worker may use: nine tenths of the data sheet's 80 GiB."""
+"""Device memory that a worker may use: nine tenths of the data sheet's 80 GiB."""
 GPU_FLOPS = 4e13
 """Products in float32 without tensor cores: six tenths of the data sheet's 6.7e13."""
 GPU_WIRE = 5e10
-"""Bytes a second between GPUs of one machine: an eighth of NVLink's 4.5e11, for rows
-are packed and unpacked on the way."""
+"""Bytes per second between GPUs of one machine: an eighth of NVLink's 4.5e11, because
+rows are packed and unpacked."""
 VALUE_BYTES = 4.0
 """Bytes of a state's value."""
 PASSES = 8.0
-"""Bytes over bytes of state that all that is elementwise in a superstep moves."""
+"""Bytes moved by elementwise operations of a superstep, over the bytes of states."""
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Seconds that a unit of work takes one core (or one GPU)."""
+    """Seconds of one core (or one GPU) for each unit of work."""
 
     fixed: float
-    """A run, before its graph counts: processes, imports, the report."""
+    """The constant part of a run: processes, imports, the report."""
     node: float
     """Read, rank and write a node of a few features."""
     edge: float
-    """Read, map, sort, cut and write a directed edge, rho(A) included."""
+    """Read, map, sort, partition and write a directed edge, including rho(A)."""
     visit: float
-    """Come to one neighbour's state, somewhere in memory, before its first value."""
+    """Access one neighbour's state at a random address, up to its first value."""
     gather: float
     """Add one value of a neighbour's state."""
     flop: float
@@ -56,13 +56,13 @@ class Costs:
     nonzero: float
     """One floating point operation of a product with a sparse W."""
     value: float
-    """All that is elementwise for one value of a state, blocks cut for products."""
+    """Elementwise operations for one value of a state, including copies of blocks."""
     copy: float
-    """One byte copied to memory that was never used before."""
+    """One byte copied to newly allocated memory."""
     wire: float
     """One byte from worker to worker."""
     disk: float
-    """One byte of plain arrays written, checksums included."""
+    """One byte of arrays written, including checksums."""
     load: float
     """One byte of a partition's arrays read."""
     table: float
@@ -74,13 +74,13 @@ class Costs:
     row: float
     """One value of a labelled row in one pass of a fit."""
     square: float
-    """One pair of a labelled row's values in the covariance of all."""
+    """One pair of a labelled row's values in the covariance matrix."""
     score: float
-    """One value of an embedding, made part of logits."""
+    """One value of an embedding in the logits."""
     posterior: float
-    """One node's posterior calibrated and written, its columns read."""
+    """One node's posterior calibrated and written, including reading its columns."""
     tree: float
-    """One boosted tree fitted, were there no rows."""
+    """One boosted tree fitted, without the cost of rows."""
     bin: float
     """One value of a row while a tree is fitted."""
     leaf: float
@@ -88,22 +88,22 @@ class Costs:
     feature: float
     """One label feature of a node in one variant."""
     known: float
-    """One node's posterior and label read before communities are answered."""
+    """One node's posterior and label read before communities are estimated."""
     name: float
-    """One node's id read and put in order."""
+    """One node's id read and sorted."""
     member: float
     """One membership quantified by SLD."""
     judged: float
     """One membership quantified by ``auto``, without its edges."""
     leiden: float
-    """One directed edge while communities are detected."""
+    """One directed edge in community detection."""
     basis: str
-    """Where they come from, for people."""
+    """Source of the costs, as text."""
     edges_measured: float
-    """Largest graph that they were checked on, directed edges."""
+    """Directed edges of the largest graph that the costs were checked on."""
 
     def on(self, device: Device) -> Costs:
-        """The same for a GPU: what runs there is extrapolated from a data sheet."""
+        """The costs on a device; those of a GPU are extrapolated from a data sheet."""
         if device == "cpu":
             return self
         return replace(
@@ -128,27 +128,27 @@ def load_costs(path: str | Path = RECORDED) -> Costs:
     Raises
     ------
     InputError
-        When the file is not there or is no such record.
+        When the file does not exist or has another content.
     """
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
+        record = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(
-            f"the costs {path} cannot be read ({error}): give a costs.json that "
+            f"the costs {path} cannot be read ({error}): name a costs.json that "
             "`xnq-dist bench costs --out` wrote"
         ) from error
     names = {field.name for field in fields(Costs)}
-    there = found.get("costs") if isinstance(found, dict) else None
-    if not isinstance(there, dict) or not names <= set(there):
+    values = record.get("costs") if isinstance(record, dict) else None
+    if not isinstance(values, dict) or not names <= set(values):
         raise InputError(
-            f"{path} is not a record of costs: give a costs.json that `xnq-dist bench "
+            f"{path} is not a record of costs: name a costs.json that `xnq-dist bench "
             "costs --out` wrote"
         )
-    return Costs(**{name: there[name] for name in names})
+    return Costs(**{name: values[name] for name in names})
 
 
 def record_of(costs: Costs, machine: Mapping[str, Any]) -> dict[str, Any]:
-    """What `load_costs` reads, with the machine's facts."""
+    """The record that `load_costs` reads, with the machine's facts."""
     return {
         "costs": {field.name: getattr(costs, field.name) for field in fields(Costs)},
         "machine": dict(machine),

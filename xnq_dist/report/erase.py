@@ -20,7 +20,7 @@ from xnq_dist.core.store import (
     Version,
     clear,
     entries,
-    mend,
+    set_aside_damage,
 )
 
 __all__ = ["Erased", "erase"]
@@ -68,7 +68,7 @@ def erase(location: str, node: str) -> Erased:
             f"{run.uri} is not a run directory: give the folder that --out named"
         )
     with RunLock(run.folder):
-        mend(run, thorough=True)
+        set_aside_damage(run, thorough=True)
         stages = []
         if _in_graph(run.stage("graph"), node):
             stages = [stage.folder for stage in run.stages()]

@@ -1,1 +1,1 @@
-"""The graph reservoir: weights, superstep kernels, halo exchange, embedding driver."""
+"""The graph reservoir: weights, kernels, halo exchange and the embedding driver."""

@@ -1,4 +1,4 @@
-"""Checkpoints of the states: a folder per checkpoint, whole or nothing."""
+"""Checkpoints of the states: an atomically committed folder for each checkpoint."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from xnq_dist.graph.arrays import Floats32
 __all__ = ["KEPT", "Checkpoints", "checkpoint_interval", "write_states"]
 
 _DISK_RATE = 200e6
-"""Bytes a second that a checkpoint is assumed to be written at."""
+"""Assumed bytes per second of writing a checkpoint."""
 _FLOP_RATE = 40e9
-"""Floating point operations a second that a superstep is assumed to run at."""
+"""Assumed floating point operations per second of a superstep."""
 KEPT = 2
-"""Checkpoints that stay."""
+"""Number of checkpoints that are kept."""
 _SHARE = 0.1
-"""Most of the time that checkpoints may take."""
+"""Maximum share of the time for checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -27,14 +27,14 @@ class Checkpoints:
 
     stage: Stage
     inputs: dict[str, object]
-    """What the states depend on; a checkpoint of anything else is not used."""
+    """Inputs of the states; checkpoints with other inputs are ignored."""
 
     def _at(self, step: int) -> Stage:
         name = f"step-{step:05d}"
         return Stage(self.stage.folder.child(name), name)
 
     def latest(self) -> tuple[int, Stage, Manifest] | None:
-        """Superstep, stage and manifest of the newest whole checkpoint."""
+        """Superstep, stage and manifest of the latest complete checkpoint, or None."""
         for name in reversed(self.stage.folder.names()):
             step = name.removeprefix("step-")
             if not step.isdigit():
@@ -46,20 +46,20 @@ class Checkpoints:
         return None
 
     def begin(self, step: int) -> Attempt:
-        """An attempt at the checkpoint after superstep `step`."""
+        """Begin the checkpoint after superstep `step`."""
         return self._at(step).begin()
 
     def commit(
         self, step: int, attempt: Attempt, files: Sequence[FileRecord], seconds: float
     ) -> None:
-        """Make it whole; the one before it stays, should this one be damaged."""
+        """Complete a checkpoint; the previous one stays, in case this is damaged."""
         inputs = fingerprint(self.inputs), self.inputs
         facts = {"superstep": step}
         self._at(step).commit(attempt, files, *inputs, facts, seconds)
-        own = f"step-{step:05d}"
+        current = f"step-{step:05d}"
         names = self.stage.folder.names()
-        # What is beyond this one is of other settings.
-        stay = [name for name in names if name <= own][-KEPT:]
+        # Checkpoints of later supersteps belong to other settings.
+        stay = [name for name in names if name <= current][-KEPT:]
         for name in {*names}.difference(stay):
             self.stage.folder.child(name).delete_folder()
 
@@ -69,7 +69,7 @@ class Checkpoints:
 
 
 def write_states(attempt: Attempt, number: int, states: Floats32) -> FileRecord:
-    """One partition's states as a file of a checkpoint."""
+    """Write one partition's states as a file of a checkpoint."""
     return attempt.write_arrays(f"state-{number:05d}", states=states)
 
 
@@ -78,8 +78,8 @@ def checkpoint_interval(
 ) -> int:
     """Supersteps between checkpoints.
 
-    ``auto``: as often as keeps writing below a tenth of the time, by rates assumed
-    for a slow disk and one core; never, when all supersteps together take seconds.
+    ``auto``: as often as possible while writing takes less than a tenth of the time, at
+    rates of a slow disk and one core; never, if all supersteps together take seconds.
     """
     if every != "auto":
         return int(every)

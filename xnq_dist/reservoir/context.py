@@ -1,4 +1,4 @@
-"""What a worker keeps of one partition during the supersteps, and the plan's bytes."""
+"""A partition's data on a worker during supersteps, and bytes exchanged by the plan."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from xnq_dist.graph.layout import file_stem, load_nodes, load_partition
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.superstep import column_tiles
 from xnq_dist.reservoir.weights import (
+    BlockDiagonal,
     Recurrent,
-    SideBySide,
     Weights,
     block_seed,
     draw_weights,
@@ -29,6 +29,7 @@ from xnq_dist.reservoir.weights import (
 __all__ = [
     "Context",
     "ReservoirSpec",
+    "combine_recurrent",
     "draw_all",
     "exchanged_bytes",
     "feature_matrix",
@@ -39,13 +40,12 @@ __all__ = [
     "pick_halo",
     "place",
     "place_on",
-    "side_by_side",
 ]
 
 
 @dataclass(frozen=True)
 class Block:
-    """One of the reservoirs side by side: what it does not share with the others."""
+    """Parameters of one of several independent reservoirs that differ between them."""
 
     seed: int
     units: int
@@ -55,7 +55,7 @@ class Block:
 
 @dataclass(frozen=True)
 class ReservoirSpec:
-    """Everything that the states depend on besides the graph."""
+    """All parameters, besides the graph, that the states depend on."""
 
     seed: int
     dim: int
@@ -63,22 +63,22 @@ class ReservoirSpec:
     matrix: str
     nonzeros: int
     recurrent_scale: float | tuple[float, ...]
-    """Several: that many reservoirs side by side, which share the units."""
+    """Several values: as many independent reservoirs, which share the units."""
     input_scale: float
     bias_scale: float
     rho: float
     """Spectral radius of the adjacency matrix."""
     radius: float | tuple[float, ...]
-    """Spectral radius of the recurrent matrix before scaling; one a reservoir."""
+    """Spectral radius of the recurrent matrix before scaling, for each reservoir."""
     exchange_dtype: str
     tile: int | None
     """Columns exchanged at a time; does not change the states."""
     backend: str = "cpu"
-    """``cpu`` or ``gpu``; ``auto`` before the workers were asked."""
+    """``cpu`` or ``gpu``; ``auto`` until the workers' backends are known."""
     precision: Precision = "float32"
-    """Of states and products on a GPU."""
+    """Precision of states and products on a GPU."""
     blocks_on_device: bool = False
-    """Boundary blocks go from device to device, not through the host's memory."""
+    """Whether boundary blocks are sent from device to device, not through the host."""
 
     @property
     def resident(self) -> bool:
@@ -87,7 +87,7 @@ class ReservoirSpec:
 
     @property
     def wire_bytes(self) -> int:
-        """Bytes of an exchanged value: half states cross as they are."""
+        """Bytes of an exchanged value; half-precision states are not converted."""
         half = self.resident and self.precision in ("float16", "bfloat16")
         return 2 if half else np.dtype(self.exchange_dtype).itemsize
 
@@ -96,9 +96,9 @@ class ReservoirSpec:
         return column_tiles(self.dim, self.tile)
 
     def blocks(self) -> tuple[Block, ...]:
-        """The reservoirs side by side; one when there is one recurrent scale.
+        """The independent reservoirs, one for each recurrent scale.
 
-        Each has a seed of its own and is the plain reservoir of that seed.
+        Each has its own seed and equals the single reservoir with that seed.
         """
         scales, radii = self.recurrent_scale, self.radius
         scales = scales if isinstance(scales, tuple) else (scales,)
@@ -117,39 +117,39 @@ class Context:
     partition: Partition
     drive: Floats32
     """W_in x + b, shape (n_owned, d')."""
-    recurrent: Recurrent | SideBySide
+    recurrent: Recurrent | BlockDiagonal
     boundary: Ints
-    """Owned rows that some other partition needs, ascending."""
+    """Owned rows that any other partition needs, ascending."""
     picks: Mapping[int, Ints]
-    """Owner -> rows of its boundary block that are this partition's halo, in order."""
+    """Rows of each owner's boundary block that are this partition's halo, in order."""
     spec: ReservoirSpec
     backend: Backend = field(default_factory=cpu)
-    """Where topology and weights are; states and drive too, unless in tiles."""
+    """Backend of topology and weights; of states and drive too, unless in tiles."""
 
     def on(self, backend: Backend) -> Context:
-        """The context with its arrays where the backend works on them."""
+        """The context with its arrays in the backend's memory."""
         if not backend.on_device:
             return self
-        there = backend.to_device if self.spec.resident else np.asarray
+        move = backend.to_device if self.spec.resident else np.asarray
         return replace(
             self,
             partition=device.move_partition(backend, self.partition),
-            drive=there(self.drive),
+            drive=move(self.drive),
             recurrent=device.move_weights(backend, self.recurrent),
-            boundary=there(self.boundary),
-            picks={owner: there(rows) for owner, rows in self.picks.items()},
+            boundary=move(self.boundary),
+            picks={owner: move(rows) for owner, rows in self.picks.items()},
             backend=backend,
         )
 
     def place(self, states: Floats32) -> Any:
-        """States of a checkpoint, where supersteps want them."""
+        """Move states of a checkpoint to the memory that supersteps use."""
         if not self.spec.resident:
             return states
         encoded = device.encode(states, self.backend.state_dtype)
         return self.backend.to_device(encoded)
 
     def on_host(self, states: Any) -> Floats32:
-        """States in float32 in the host's memory."""
+        """The states as float32 in the host's memory."""
         if not self.spec.resident:
             return states  # type: ignore[no-any-return]
         return device.decode(self.backend.to_host(states))
@@ -157,7 +157,7 @@ class Context:
     def publish(self, states: Floats32, columns: slice) -> NDArray[np.floating]:
         """The boundary block of one column tile, in exchange precision."""
         block = states[self.boundary, columns]
-        if states.dtype == np.float32:  # half states go as they are
+        if states.dtype == np.float32:  # half-precision states are not converted
             block = block.astype(self.spec.exchange_dtype)
         if self.spec.resident and not self.spec.blocks_on_device:
             return self.backend.to_host(block)
@@ -180,10 +180,10 @@ class Context:
         return halo  # type: ignore[no-any-return]
 
     def rounded(self, states: Floats32) -> Floats32:
-        """States as they are kept: in exchange precision, and half the memory then.
+        """States rounded to exchange precision, in which a CPU also stores them.
 
-        Owned rows too, or partitions would show. A device keeps them in its own
-        precision.
+        Owned rows are rounded too, so that results do not depend on the partitioning. A
+        device stores states in its own precision.
         """
         if not self.backend.on_device:
             return states.astype(self.spec.exchange_dtype, copy=False)
@@ -200,11 +200,11 @@ def load_context(
     threads: int,
     exchange: bool = True,
 ) -> Context:
-    """Read a partition and compute its input drive; `picks` if `exchange`."""
+    """Read a partition and compute its input drive, and `picks` if `exchange`."""
     partition = load_partition(graph, manifest, number)
     features = feature_matrix(graph, manifest, number)
     drawn = draw_all(spec, features.shape[1])
-    recurrent = side_by_side(drawn)
+    recurrent = combine_recurrent(drawn)
     drive = input_drive(features, drawn, threads)
     picks = halo_picks(graph, manifest, partition) if exchange else {}
     boundary = partition.boundary_rows.astype(np.int64)
@@ -213,7 +213,7 @@ def load_context(
 
 
 def draw_all(spec: ReservoirSpec, features: int) -> list[Weights]:
-    """Weights of each of the reservoirs side by side."""
+    """Weights of each of the independent reservoirs."""
     return [
         draw_weights(
             block.seed,
@@ -231,17 +231,17 @@ def draw_all(spec: ReservoirSpec, features: int) -> list[Weights]:
     ]
 
 
-def side_by_side(drawn: Sequence[Weights]) -> Recurrent | SideBySide:
-    """The recurrent matrix, or those of several reservoirs."""
+def combine_recurrent(drawn: Sequence[Weights]) -> Recurrent | BlockDiagonal:
+    """The recurrent matrix, block-diagonal for several reservoirs."""
     if len(drawn) == 1:
         return drawn[0].recurrent
-    return SideBySide(tuple(weights.recurrent for weights in drawn))
+    return BlockDiagonal(tuple(weights.recurrent for weights in drawn))
 
 
 def input_drive(features: Floats32, drawn: Sequence[Weights], threads: int) -> Floats32:
     """``W_in x + b`` of all reservoirs, shape (n, d').
 
-    A row's bits do not depend on what other rows there are.
+    The bits of a row do not depend on other rows.
     """
     inputs = np.concatenate([weights.inputs for weights in drawn])
     drive = product(features, inputs.T, threads)
@@ -252,16 +252,16 @@ def input_drive(features: Floats32, drawn: Sequence[Weights], threads: int) -> F
 def halo_picks(
     graph: Stage, manifest: Manifest, partition: Partition
 ) -> dict[int, Ints]:
-    """Owner -> rows of its boundary block that are the partition's halo, in order."""
+    """Rows of each owner's boundary block that are the partition's halo, in order."""
     offsets = manifest.facts["offsets"]
     picks = {}
     for owner in range(len(offsets) - 1):
-        wanted = partition.halo[
+        rows = partition.halo[
             partition.halo_offsets[owner] : partition.halo_offsets[owner + 1]
         ]
-        if len(wanted):
+        if len(rows):
             published = _boundary(graph, manifest, owner)
-            picks[owner] = np.searchsorted(published, wanted - offsets[owner])
+            picks[owner] = np.searchsorted(published, rows - offsets[owner])
     return picks
 
 
@@ -270,7 +270,7 @@ def pick_halo(
 ) -> Floats32:
     """Halo rows in local order from the owners' boundary blocks, shape (n_halo, w).
 
-    In the blocks' precision, which is the states'.
+    They have the precision of the blocks, which is that of the states.
     """
     kinds = {block.dtype for block in blocks.values()}
     halo = np.empty(
@@ -278,7 +278,7 @@ def pick_halo(
     )
     at = 0
     for owner, rows in picks.items():
-        # Rows are known to be there; without checks nothing is copied twice.
+        # Rows are in range; mode="clip" avoids the second copy of mode="raise".
         some = halo[at : at + len(rows)]
         np.take(blocks[owner], rows, axis=0, out=some, mode="clip")
         at += len(rows)
@@ -286,7 +286,7 @@ def pick_halo(
 
 
 def _boundary(graph: Stage, manifest: Manifest, owner: int) -> Ints:
-    """Rows that another partition publishes; only this array of its file is read."""
+    """Boundary rows of another partition; only this array of its file is read."""
     record = manifest.named(file_stem("adjacency", owner) + "-")[0]
     rows = graph.read_arrays(record, ["send_rows"])["send_rows"]
     return np.unique(rows).astype(np.int64)
@@ -301,7 +301,7 @@ def feature_matrix(graph: Stage, manifest: Manifest, number: int) -> Floats32:
 
 
 def place(edges: Sequence[int], workers: Sequence[str]) -> list[str]:
-    """A worker for every partition: heaviest first, to the least loaded."""
+    """A worker for every partition: by falling number of edges, to the least loaded."""
     load = dict.fromkeys(sorted(workers), 0)
     chosen = [""] * len(edges)
     for number in sorted(range(len(edges)), key=lambda p: (-edges[p], p)):
@@ -312,7 +312,7 @@ def place(edges: Sequence[int], workers: Sequence[str]) -> list[str]:
 
 
 def place_on(edges: Sequence[int], workers: int) -> Ints:
-    """Number of the worker of each partition, shape (P,), as `place` has it."""
+    """Number of the worker of each partition, shape (P,), chosen by `place`."""
     chosen = place(edges, [f"{number:06d}" for number in range(workers)])
     return np.array([int(worker) for worker in chosen], np.int64)
 
@@ -320,8 +320,8 @@ def place_on(edges: Sequence[int], workers: int) -> Ints:
 def needed_rows(graph: Stage, manifest: Manifest, workers: int) -> list[list[int]]:
     """Rows of each owner that each other worker needs, shape (P, workers).
 
-    From the send lists in the partitions' files, one after the other: several
-    partitions of a worker may want the same row.
+    Counted from the send lists in the partitions' files, because several partitions of
+    a worker may need the same row.
     """
     at = place_on(manifest.facts["edges"], workers)
     found = []
@@ -342,9 +342,9 @@ def exchanged_bytes(
     placement: Sequence[str],
     row_bytes: int,
 ) -> int:
-    """Bytes that cross between workers in one superstep.
+    """Bytes exchanged between workers in one superstep.
 
-    A boundary block goes once to every other worker that has a reader of it.
+    A boundary block is sent once to every other worker with a partition that reads it.
     `halo_sizes`: halo rows per (owner, reader); `row_bytes`: d' times the bytes of an
     exchanged value.
     """

@@ -1,11 +1,11 @@
-"""What is known of nodes without labels, beside the reservoir: features and spectrum.
+"""Node descriptors in addition to the reservoir states: features and spectrum.
 
-Two blocks of columns that the readout of xnq+ sees next to the states. ``features``:
-the node features standardised (their leading principal components where they are
-wide), their means over neighbours at one and two hops, and log degree with its means.
-``spectrum``: left singular vectors of the normalised adjacency times their singular
-values, by block power iteration; graphs whose adjacency is not symmetric have none.
-Everything is a neighbour sum or a sum over nodes that no cut of the graph changes.
+Two blocks of columns that the readout of xnq+ uses next to the states. ``features``:
+the standardised node features (leading principal components if there are many), their
+means over neighbours at one and two hops, and log degree with its means. ``spectrum``:
+left singular vectors of the normalised adjacency times their singular values, by block
+power iteration; only for graphs with a symmetric adjacency. Results are sums over
+neighbours or nodes that do not depend on the partitioning.
 
 References
 ----------
@@ -43,15 +43,15 @@ Floats = NDArray[np.float64]
 HOPS = 2
 """Rounds of means over neighbours."""
 RAW, COMPONENTS = 64, 128
-"""Features up to so many are taken as they are; of more, their leading components."""
+"""Up to `RAW` features are used directly; of more, `COMPONENTS` leading components."""
 SKETCHED = 2048
-"""Features beyond which components are those of a sketch of half as many signs."""
+"""With more features, components are those of a random-sign sketch of half the size."""
 SPECTRUM, SPARE = 128, 8
-"""Singular vectors kept, and as many more that only help to find them."""
+"""Number of singular vectors that are kept, and of additional ones for convergence."""
 DOUBLE_ROUNDS = 4
-"""Products with the adjacency, twice each, between two orthogonalisations."""
+"""Orthogonalisations, each after two products with the adjacency."""
 DEGREE_SCALE = 0.3
-"""Of the standardised log degree, against features of scale 1."""
+"""Scale of the standardised log degree, relative to features of scale 1."""
 ROWS = 1 << 15
 """Rows of features in memory at a time."""
 TINY = 1e-12
@@ -66,15 +66,15 @@ class Widths:
 
     @property
     def total(self) -> int:
-        """Of both."""
+        """Columns of both blocks."""
         return self.features + self.spectrum
 
 
 def widths(n_nodes: int, n_features: int, symmetric: bool) -> Widths:
-    """How wide the blocks are."""
-    own = min(n_features, COMPONENTS) + 1
+    """Widths of the blocks for a graph of this size."""
+    each_hop = min(n_features, COMPONENTS) + 1
     spectrum = min(SPECTRUM, n_nodes // 4) if symmetric else 0
-    return Widths((HOPS + 1) * own, spectrum)
+    return Widths((HOPS + 1) * each_hop, spectrum)
 
 
 def describe_nodes(
@@ -86,18 +86,18 @@ def describe_nodes(
     backend: str = "cpu",
     progress: Progress = silent,
 ) -> tuple[list[FileRecord], Widths]:
-    """Write the descriptors of every node, one file a partition.
+    """Write the descriptors of every node, one file for each partition.
 
     Parameters
     ----------
     graph, manifest
         The stage ``graph``.
     seed
-        Of the first vectors of the power iteration.
+        Seed of the initial vectors of the power iteration.
     attempt
-        Where files go: ``descriptors-<partition>``, read by `read_descriptors`.
+        Writes the files ``descriptors-<partition>``, read by `read_descriptors`.
     backend
-        Who adds up neighbours: the same bits.
+        ``cpu`` or ``gpu`` for sums over neighbours; both give the same bits.
 
     Returns
     -------
@@ -105,11 +105,11 @@ def describe_nodes(
         The files in partition order, and the widths of the blocks.
     """
     facts = manifest.facts
-    made = widths(facts["n_nodes"], facts["n_features"], facts["symmetric"])
+    sizes = widths(facts["n_nodes"], facts["n_features"], facts["symmetric"])
     where = Stage(attempt.folder, "descriptors")
     work = _Work(client, graph, manifest, where, attempt, backend, progress)
     hops = work.features()
-    spectrum = work.spectrum(made.spectrum, seed) if made.spectrum else None
+    spectrum = work.spectrum(sizes.spectrum, seed) if sizes.spectrum else None
     parts = range(len(facts["edges"]))
     files = gather(
         client,
@@ -131,18 +131,18 @@ def describe_nodes(
         used += [*spectrum[0], spectrum[1]]
     for record in used:
         attempt.folder.delete(record.name)
-    return files, made
+    return files, sizes
 
 
 def read_descriptors(where: Stage, record: FileRecord) -> Array:
     """A partition's descriptors, features then spectrum, shape (n_owned, width)."""
-    found: Array = where.read_arrays(record)["values"]
-    return found
+    values: Array = where.read_arrays(record)["values"]
+    return values
 
 
 @dataclass(frozen=True)
 class _Work:
-    """The rounds, one after the other."""
+    """Computes the blocks in rounds on the cluster."""
 
     client: Client
     graph: Stage
@@ -155,27 +155,27 @@ class _Work:
     def _products(
         self, left: Sequence[FileRecord], right: Sequence[FileRecord]
     ) -> Floats:
-        """``Y.T @ Z`` over all nodes of the vectors in these files."""
+        """``Y.T @ Z`` over all nodes, for the vectors in these files."""
         client, where = self.client, self.where
         pairs = list(zip(left, right, strict=True))
-        found = [client.submit(_peaks, where, *pair, pure=False) for pair in pairs]
-        own, other = np.max(gather(client, found), axis=0)
+        tasks = [client.submit(_peaks, where, *pair, pure=False) for pair in pairs]
+        peaks, other_peaks = np.max(gather(client, tasks), axis=0)
         sums = [
-            client.submit(_products, where, *pair, own, other, pure=False)
+            client.submit(_products, where, *pair, peaks, other_peaks, pure=False)
             for pair in pairs
         ]
-        return restored(self._added(sums), own, other)
+        return restored(self._added(sums), peaks, other_peaks)
 
     def _added(self, futures: list[Any]) -> NDArray[np.int64]:
-        """The sum, made on the workers: the client holds one."""
+        """The sum of the futures, computed on the workers to save client memory."""
         total = futures[0]
         for future in futures[1:]:
             total = self.client.submit(np.add, total, future, pure=False)
-        found: NDArray[np.int64] = result(self.client, total)
-        return found
+        added: NDArray[np.int64] = result(self.client, total)
+        return added
 
     def features(self) -> dict[int, list[FileRecord]]:
-        """Own features, and their means at each hop."""
+        """Files of the features at hop 0, and of their means at each later hop."""
         client, facts = self.client, self.manifest.facts
         parts = range(len(facts["edges"]))
         raw = _Raw(self.graph, self.manifest, int(facts["n_features"]))
@@ -193,7 +193,7 @@ class _Work:
         return hops
 
     def spectrum(self, width: int, seed: int) -> tuple[list[FileRecord], FileRecord]:
-        """Orthonormal vectors in files, and what turns them into the block."""
+        """Files of orthonormal vectors, and the matrix that maps them to the block."""
         n_nodes = int(self.manifest.facts["n_nodes"])
         start: Any = _SignStart(self.graph, self.manifest, width + SPARE, seed)
         if n_nodes < 2 * (width + SPARE):
@@ -206,7 +206,7 @@ class _Work:
             turned = self._orthogonal(files, turn)
             start = _TurnStart(self.where, tuple(files), turned)
             before = [*files, turned]
-        # Q itself, then one more product: Q' S Q by its values and theirs.
+        # Keep Q and S Q: their product Q' S Q gives the Ritz values.
         both = self._walk(start, 1, "ritz", keep=(0, 1))
         for record in before:
             self.attempt.folder.delete(record.name)
@@ -222,8 +222,8 @@ class _Work:
         return both[0], record
 
     def _walk(self, start: Any, rounds: int, stem: str, keep: Any = None) -> Any:
-        found = self._rounds(start, _WalkStep(), rounds, stem, keep)
-        return found[rounds] if keep is None else found
+        files = self._rounds(start, _WalkStep(), rounds, stem, keep)
+        return files[rounds] if keep is None else files
 
     def _rounds(
         self, start: Any, step: Any, rounds: int, stem: str, keep: Any
@@ -236,11 +236,11 @@ class _Work:
         )
 
     def _orthogonal(self, files: Sequence[FileRecord], turn: int) -> FileRecord:
-        """The matrix that makes the vectors orthonormal, by Cholesky's factor."""
+        """The matrix that makes the vectors orthonormal, from their Gram matrix."""
         gram = self._products(files, files)
         size = np.sqrt(np.maximum(np.diag(gram), TINY))
         scaled = gram / np.outer(size, size)
-        # Rounded sums: vectors that hardly differ must not make it indefinite.
+        # Sums are rounded: keep the matrix definite for almost equal vectors.
         values, vectors = _eigen(scaled)
         root = vectors / np.sqrt(np.maximum(values, 1e-7 * values.max()))
         matrix = (root @ vectors.T) / size[:, None]
@@ -251,7 +251,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class _Raw:
-    """Node features and log degree as they are, a block of rows at a time."""
+    """Unscaled node features and log degree, in blocks of rows."""
 
     graph: Stage
     manifest: Manifest
@@ -259,7 +259,7 @@ class _Raw:
 
     @property
     def sketched(self) -> int:
-        """Columns of the sketch; 0: features are taken as they are."""
+        """Columns of the sketch; 0: features are used directly."""
         return SKETCHED // 2 if self.n_features > SKETCHED else 0
 
     @property
@@ -268,7 +268,7 @@ class _Raw:
         return self.sketched or self.n_features
 
     def blocks(self, number: int) -> Iterator[tuple[int, Floats]]:
-        """First row and values: features, log degree, ones; shape (m, width + 2)."""
+        """Yield first rows and values: features, log degree, ones; (m, width + 2)."""
         graph, manifest = self.graph, self.manifest
         degree = np.log1p(np.diff(load_partition(graph, manifest, number).indptr))
         column = None
@@ -280,22 +280,23 @@ class _Raw:
             random = np.random.Generator(np.random.Philox(SKETCHED))
             signs = random.choice([-1.0, 1.0], (self.n_features, self.sketched))
         for first in range(0, len(degree), ROWS):
-            own = degree[first : first + ROWS]
-            x = np.empty((len(own), 0))
+            degrees = degree[first : first + ROWS]
+            count = len(degrees)
+            x = np.empty((count, 0))
             if column is not None:
-                flat = column.slice(first, len(own)).flatten()
-                x = flat.to_numpy(zero_copy_only=False).reshape(len(own), -1)
+                flat = column.slice(first, count).flatten()
+                x = flat.to_numpy(zero_copy_only=False).reshape(count, -1)
                 x = x.astype(np.float64)
             if signs is not None:
                 x = np.asarray(product(x, signs), np.float64)
             yield (
                 first,
-                np.concatenate([x, own[:, None], np.ones((len(own), 1))], axis=1),
+                np.concatenate([x, degrees[:, None], np.ones((count, 1))], axis=1),
             )
 
 
 def _eigen(matrix: Floats) -> tuple[Floats, Floats]:
-    """Ascending eigenvalues and vectors of what is symmetric but for rounding."""
+    """Ascending eigenvalues and vectors of a matrix, symmetric up to rounding."""
     with one_blas_thread():
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     return values, vectors
@@ -316,21 +317,21 @@ def _raw_products(raw: _Raw, number: int, peaks: Floats) -> NDArray[np.int64]:
 
 
 def _loadings(products: Floats, width: int, n_nodes: int) -> dict[str, NDArray[Any]]:
-    """What makes standardised columns, or components of them, of raw ones.
+    """Arrays that map raw columns to standardised columns or their components.
 
-    From the products of features, log degree and ones, shape (width + 2, width + 2):
-    ``middle`` and ``spread`` of features and log degree, shape (width + 1,), and the
-    ``components`` of the standardised features, shape (width, own).
+    `products` are those of features, log degree and ones, shape (width + 2, width + 2).
+    Returns ``middle`` and ``spread`` of features and log degree, shape (width + 1,),
+    and the ``components`` of the standardised features, shape (width, kept).
     """
     middle = products[:-1, -1] / n_nodes
     covariance = products[:-1, :-1] / n_nodes - np.outer(middle, middle)
     spread = np.sqrt(np.maximum(np.diag(covariance), 0.0))
     flat = spread <= 1e-6 * np.maximum(np.abs(middle), TINY)
-    spread[flat] = np.inf  # a constant column says nothing
+    spread[flat] = np.inf  # a constant column becomes 0
     components = np.eye(width)
     if width > RAW:
-        # Columns of one kind, such as words or a decomposition: what varies most says
-        # most, so they share a scale.
+        # Many columns have a common kind, such as words or a decomposition, in which
+        # variance is relevance: they share a scale.
         spread[:-1] = np.sqrt(np.mean(np.diag(covariance)[:-1])) or np.inf
         inner = covariance[:-1, :-1] / spread[0] ** 2
         _, vectors = _eigen(inner)
@@ -340,14 +341,14 @@ def _loadings(products: Floats, width: int, n_nodes: int) -> dict[str, NDArray[A
 
 @dataclass(frozen=True)
 class _FeatureStart:
-    """Standardised features and log degree, and ones that count weights."""
+    """Standardised features and log degree, and a column of ones to sum up weights."""
 
     raw: _Raw
     where: Stage
     loadings: FileRecord
 
     def __call__(self, number: int) -> Array:
-        """Shape (n_owned, own + 2)."""
+        """The start values, shape (n_owned, features + 2)."""
         arrays = self.where.read_arrays(self.loadings)
         middle, spread = arrays["middle"], arrays["spread"]
         components = arrays["components"]
@@ -366,10 +367,10 @@ class _FeatureStart:
 
 @dataclass(frozen=True)
 class _MeanStep:
-    """Weighted mean of the in-neighbours; without any a node keeps what it has."""
+    """Weighted mean of the in-neighbours; a node without any keeps its values."""
 
     def __call__(self, number: int, turn: int, values: Array, sums: Array) -> Array:
-        """Shape (n_owned, own + 2), the last column ones."""
+        """The means, shape (n_owned, features + 2); the last column is ones."""
         weight = sums[:, -1:]
         mean: Array = np.divide(sums, weight, out=values.copy(), where=weight > 0)
         return mean
@@ -385,7 +386,7 @@ class _SignStart:
     seed: int
 
     def __call__(self, number: int) -> Array:
-        """Shape (n_owned, width + 2), as `_WalkStep` has it."""
+        """The start vectors, shape (n_owned, width + 2), as in `_WalkStep`."""
         nodes = load_nodes(self.graph, self.manifest, number, ["index"])
         index = nodes["index"].to_numpy()
         shifts = np.arange(64, dtype=np.uint64)
@@ -402,14 +403,14 @@ class _SignStart:
 
 @dataclass(frozen=True)
 class _TurnStart:
-    """Vectors of a round before, turned by a small matrix."""
+    """Vectors of an earlier round times a small matrix."""
 
     where: Stage
     files: tuple[FileRecord, ...]
     matrix: FileRecord
 
     def __call__(self, number: int) -> Array:
-        """Shape (n_owned, width + 2)."""
+        """The start vectors, shape (n_owned, width + 2), as in `_WalkStep`."""
         values = self.where.read_arrays(self.files[number])["values"]
         return _with_degree(_turned(self.where, self.matrix, values), values[:, -1])
 
@@ -418,11 +419,11 @@ class _TurnStart:
 class _WalkStep:
     """A step of the random walk: means over neighbours, ones, and the degree.
 
-    On vectors V it is what S = D^-1/2 A D^-1/2 is on Y = D^1/2 V.
+    It maps V as S = D^-1/2 A D^-1/2 maps Y = D^1/2 V.
     """
 
     def __call__(self, number: int, turn: int, values: Array, sums: Array) -> Array:
-        """Shape (n_owned, width + 2)."""
+        """The vectors, ones and degrees, shape (n_owned, width + 2)."""
         degree = sums[:, -2:-1]
         nothing = np.zeros((len(sums), sums.shape[1] - 2), np.float32)
         mean = np.divide(sums[:, :-2], degree, out=nothing, where=degree > 0)
@@ -436,12 +437,12 @@ def _with_degree(vectors: Array, degree: Array) -> Array:
 
 def _turned(where: Stage, matrix: FileRecord, values: Array) -> Array:
     turn = where.read_arrays(matrix)["matrix"]
-    found: Array = product(np.ascontiguousarray(values[:, :-2]), turn)
-    return found
+    vectors: Array = product(np.ascontiguousarray(values[:, :-2]), turn)
+    return vectors
 
 
 def _vectors(where: Stage, record: FileRecord) -> Floats:
-    """The rows of Y in a file of V, shape (n_owned, width)."""
+    """The rows of Y from a file of V, shape (n_owned, width)."""
     values = where.read_arrays(record)["values"].astype(np.float64)
     return np.asarray(values[:, :-2] * np.sqrt(values[:, -1:]), np.float64)
 
@@ -457,8 +458,8 @@ def _products(
     left_peaks: Floats,
     right_peaks: Floats,
 ) -> NDArray[np.int64]:
-    own, other = _vectors(where, left), _vectors(where, right)
-    return integer_products(own, left_peaks, other, right_peaks)
+    values, others = _vectors(where, left), _vectors(where, right)
+    return integer_products(values, left_peaks, others, right_peaks)
 
 
 def _write(
@@ -468,7 +469,7 @@ def _write(
     attempt: Attempt,
     number: int,
 ) -> FileRecord:
-    """Both blocks of one partition."""
+    """Write both blocks of one partition."""
     blocks = [where.read_arrays(record)["values"][:, :-1] for record in hops]
     if spectrum is not None:
         values = where.read_arrays(spectrum[0])["values"]

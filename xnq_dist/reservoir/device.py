@@ -1,9 +1,9 @@
-"""One superstep of one partition on a GPU: what `superstep` does on the host.
+"""One superstep of one partition on a GPU, like `superstep` on the host.
 
-States, drive and weights stay on the device from superstep to superstep. With column
-tiles (`reservoir.tile`) they stay in the host's memory instead and pass through the
-device, a tile of columns for the sums and a block of rows for the product: the same
-bits, for states that do not fit.
+States, drive and weights stay on the device between supersteps. With column tiles
+(`reservoir.tile`) they stay in the host's memory and are copied to the device, a tile
+of columns for the sums and a block of rows for the product. The bits are the same; this
+is for states that do not fit on the device.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from xnq_dist.graph.arrays import Floats32
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import gpu_kernels
 from xnq_dist.reservoir.gpu_kernels import GEMM_ROWS, Topology
-from xnq_dist.reservoir.weights import Recurrent, SideBySide
+from xnq_dist.reservoir.weights import BlockDiagonal, Recurrent
 
 __all__ = [
     "decode",
@@ -34,11 +34,11 @@ __all__ = [
     "update",
 ]
 
-Weights = Recurrent | SideBySide
+Weights = Recurrent | BlockDiagonal
 
 
 def encode(states: Floats32, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """States in what the device keeps them in, on the host; bfloat16 as its bits."""
+    """States on the host in the device's type; bfloat16 as its bits."""
     if dtype != np.uint16:
         return states.astype(dtype, copy=False)
     bits = np.ascontiguousarray(states, np.float32).view(np.uint32)
@@ -47,7 +47,7 @@ def encode(states: Floats32, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 def decode(states: NDArray[Any]) -> Floats32:
-    """States in float32, exactly; float32 is returned as it is."""
+    """States converted to float32, exactly; float32 is returned unchanged."""
     if states.dtype != np.uint16:
         return states.astype(np.float32, copy=False)
     return (states.astype(np.uint32) << np.uint32(16)).view(np.float32)
@@ -66,9 +66,9 @@ def move_partition(backend: Backend, partition: Partition) -> Partition:
 
 def move_weights(backend: Backend, recurrent: Weights) -> Weights:
     """The recurrent weights on the device; a dense W in the states' type."""
-    if isinstance(recurrent, SideBySide):
+    if isinstance(recurrent, BlockDiagonal):
         parts = [move_weights(backend, part) for part in recurrent.parts]
-        return SideBySide(tuple(cast(list[Recurrent], parts)))
+        return BlockDiagonal(tuple(cast(list[Recurrent], parts)))
     if recurrent.columns is None:
         values = backend.to_device(encode(recurrent.values, backend.state_dtype))
         return replace(recurrent, values=values)
@@ -81,43 +81,43 @@ def move_weights(backend: Backend, recurrent: Weights) -> Weights:
 
 def _topology(backend: Backend, partition: Partition) -> Topology:
     weights = partition.weights
-    there = weights is not None and len(weights) > 0
+    weighted = weights is not None and len(weights) > 0
     return Topology(
         backend.to_device(partition.indptr),
-        # A kernel may not be given an empty array, whose address is 0.
-        _some(backend, backend.to_device(partition.indices)),
-        weights if there else backend.empty((1,)),
-        there,
+        # Kernels do not accept an empty array, whose address is 0.
+        _not_empty(backend, backend.to_device(partition.indices)),
+        weights if weighted else backend.empty((1,)),
+        weighted,
     )
 
 
-def _some(backend: Backend, array: Any) -> Any:
-    """The array, or one row that is never read in place of none."""
+def _not_empty(backend: Backend, array: Any) -> Any:
+    """The array, or an array of one row, never read, if it is empty."""
     return array if array.size else backend.empty((1, *array.shape[1:]), array.dtype)
 
 
 def _on_device(backend: Backend, states: Any) -> Any:
-    """States on the device in its type; those of a checkpoint come in float32."""
+    """States on the device in its type; those of a checkpoint are float32."""
     if isinstance(states, np.ndarray) and states.dtype == np.float32:
         states = encode(states, backend.state_dtype)
     return backend.to_device(states)
 
 
 def _parts(recurrent: Weights) -> Iterator[tuple[slice, Recurrent]]:
-    if isinstance(recurrent, SideBySide):
+    if isinstance(recurrent, BlockDiagonal):
         yield from zip(recurrent.columns(), recurrent.parts, strict=True)
     else:
         yield slice(0, recurrent.dim), recurrent
 
 
 def first_states(backend: Backend, drive: Any, resident: bool = True) -> Any:
-    """Superstep 1, tanh(drive), on the device if `resident`, else on the host."""
-    found = cast(GpuBackend, backend)
+    """States after superstep 1, tanh(drive); on the device if `resident`."""
+    gpu = cast(GpuBackend, backend)
     if resident:
-        return _first_block(found, drive)
+        return _first_block(gpu, drive)
     out = np.empty(drive.shape, backend.state_dtype)
     for rows in _row_blocks(len(drive)):
-        out[rows] = backend.to_host(_first_block(found, backend.to_device(drive[rows])))
+        out[rows] = backend.to_host(_first_block(gpu, backend.to_device(drive[rows])))
     return decode(out)
 
 
@@ -140,17 +140,17 @@ def superstep(
     `owned` and `halo`, shapes (n_owned, d') and (n_halo, d'), are on the device in the
     backend's `state_dtype`, or on the host in float32; all else is on the device.
     """
-    found = cast(GpuBackend, backend)
+    gpu = cast(GpuBackend, backend)
     topology = _topology(backend, partition)
     owned = _on_device(backend, owned)
-    halo = _some(backend, _on_device(backend, halo))
+    halo = _not_empty(backend, _on_device(backend, halo))
     out = backend.empty(drive.shape, backend.state_dtype)
     for columns, part in _parts(recurrent):
         view = owned[:, columns], halo[:, columns], drive[:, columns], out[:, columns]
         if part.columns is None:
-            _dense(found, topology, part, *view)
+            _dense(gpu, topology, part, *view)
         else:
-            _sparse(found, topology, part, *view)
+            _sparse(gpu, topology, part, *view)
     return out
 
 
@@ -168,8 +168,8 @@ def _dense(
     drive: Any,
     out: Any,
 ) -> None:
-    """Gather, multiply and add a block of rows at a time, while it is in cache."""
-    # Padded with zeros, once: a product of another shape may differ in the last bit.
+    """Gather, multiply and add one block of rows at a time, which stays in cache."""
+    # Pad with zeros: a product of another shape may differ in the last bit.
     sums = backend.xp.zeros((GEMM_ROWS, part.dim), backend.state_dtype)
     mixed = backend.empty((GEMM_ROWS, part.dim))
     for rows in _row_blocks(out.shape[0]):
@@ -206,18 +206,18 @@ def _sparse(
 def gather(
     backend: Backend, partition: Partition, owned: Any, halo: Any, out: Any
 ) -> None:
-    """Sums of in-neighbours' states in one column tile, into ``out`` on the host.
+    """Write sums of in-neighbours' states in one column tile to `out` on the host.
 
-    `owned` and `halo` are one tile of columns on the host; `out` is float32, (n_owned,
-    w).
+    `owned` and `halo` are one tile of columns on the host; `out` is float32, shape
+    (n_owned, w).
     """
-    found = cast(GpuBackend, backend)
+    gpu = cast(GpuBackend, backend)
     sums = backend.empty(out.shape)
     gpu_kernels.gather_add(
-        found,
+        gpu,
         _topology(backend, partition),
         _on_device(backend, owned),
-        _some(backend, _on_device(backend, halo)),
+        _not_empty(backend, _on_device(backend, halo)),
         0,
         out.shape[0],
         sums,
@@ -227,7 +227,7 @@ def gather(
 
 def update(backend: Backend, gathered: Any, drive: Any, recurrent: Weights) -> Floats32:
     """``tanh(gathered W^T + drive)`` in row blocks; all on the host, float32."""
-    found = cast(GpuBackend, backend)
+    gpu = cast(GpuBackend, backend)
     out = np.empty(gathered.shape, backend.state_dtype)
     for rows in _row_blocks(len(gathered)):
         count = rows.stop - rows.start
@@ -240,13 +240,11 @@ def update(backend: Backend, gathered: Any, drive: Any, recurrent: Weights) -> F
                 padded = np.zeros((GEMM_ROWS, part.dim), backend.state_dtype)
                 padded[:count] = encode(sums, backend.state_dtype)
                 mixed = backend.empty((GEMM_ROWS, part.dim))
-                found.multiply(backend.to_device(padded), part.values, mixed)
-                gpu_kernels.tanh_add(found, mixed[:count], *view)
+                gpu.multiply(backend.to_device(padded), part.values, mixed)
+                gpu_kernels.tanh_add(gpu, mixed[:count], *view)
             else:
                 moved = backend.to_device(sums)
-                gpu_kernels.sparse_update(
-                    found, moved, part.columns, part.values, *view
-                )
+                gpu_kernels.sparse_update(gpu, moved, part.columns, part.values, *view)
         out[rows] = backend.to_host(after)
     return decode(out)
 
@@ -260,7 +258,7 @@ def device_bytes(
     matrix: int,
     itemsize: int,
 ) -> int:
-    """Peak bytes of device memory that one partition's supersteps take.
+    """Peak bytes of device memory for one partition's supersteps.
 
     `owned`, `halo`, `edges`: of the largest partition. `tile` below `dim`: states stay
     on the host. `matrix`: bytes of the recurrent matrix; `itemsize`: of a state's
@@ -269,9 +267,9 @@ def device_bytes(
     topology = 8 * owned + 8 * edges
     block = GEMM_ROWS * dim * (4 + itemsize)
     if tile < dim:
-        # A tile of states, halo and sums; or a block of rows for the product.
+        # A tile of states, halo and sums; later a block of rows for the product.
         streamed = (owned * (itemsize + 4) + halo * itemsize) * tile
         return int(topology + matrix + max(streamed, block + GEMM_ROWS * dim * 12))
-    # States before and after, drive; the halo as blocks received and put together.
+    # States before and after, drive; the halo as received blocks and in local order.
     resident = owned * dim * (2 * itemsize + 4) + 2 * halo * dim * itemsize
     return int(topology + matrix + resident + block)

@@ -1,9 +1,9 @@
-"""The engine ``tasks`` with states on a disk, for graphs beyond the workers' memory.
+"""The engine ``tasks`` with states on a disk, for states larger than all memory.
 
-A superstep of a partition is one pinned task that reads and writes files all workers
-see (`state_files`); nothing crosses between workers but the wish to begin. Files of a
-superstep are removed once all partitions are through the next, so that a task that
-runs twice finds what it read before.
+A superstep of a partition is one pinned task that reads and writes files which all
+workers can access (`state_files`); workers exchange no data directly. Files of a
+superstep are removed once all partitions have finished the next one, so that a task
+that runs twice reads the same files.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ R = TypeVar("R")
 
 
 class DiskExchange(PinnedTasks):
-    """Engine ``tasks``, states in files.
+    """Engine ``tasks`` with states in files.
 
-    A folder for this run of the engine is made in that of `files`, and removed by
-    `close`. Any method raises `WorkersLost` when a worker is gone.
+    Files are in a new subfolder of the folder of `files`, which `close` removes. All
+    methods raise `WorkersLost` when a worker is lost.
     """
 
     stride = 1
-    """All partitions are through a superstep before the next one begins."""
+    """All partitions finish a superstep before the next one starts."""
     bytes_per_superstep = 0
-    """Bytes that cross between workers: rows are read from files."""
+    """Bytes exchanged between workers: none, because rows are read from files."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class DiskExchange(PinnedTasks):
         except OSError as error:
             raise StageError(
                 f"states cannot be written to {files.folder} ({error.strerror}): set "
-                "scratch to a folder with room that all workers see"
+                "scratch to a folder with space that all workers can access"
             ) from error
         self._files = replace(files, folder=str(folder))
         self._held: list[Future[Any]] = []
@@ -78,11 +78,11 @@ class DiskExchange(PinnedTasks):
 
     @property
     def disk_bytes_per_superstep(self) -> int:
-        """Bytes that were read and written in a superstep, the mean so far."""
+        """Mean bytes read and written in a superstep so far."""
         return sum(self._moved) // max(1, len(self._moved))
 
     def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
-        """Load the partitions, and states from a checkpoint (else superstep 1)."""
+        """Load partitions and a checkpoint's states; None: start at superstep 1."""
         self._step = 1
         if checkpoint is not None:
             self._step = int(checkpoint[1].facts["superstep"])
@@ -111,7 +111,7 @@ class DiskExchange(PinnedTasks):
             self._step += 1
 
     def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
-        """A small result of each partition's states, read where it is pinned."""
+        """Results of a function of each partition's states, called on its worker."""
         futures = [
             self._submit(number, _apply, function, held, self._step)
             for number, held in enumerate(self._held)
@@ -119,10 +119,10 @@ class DiskExchange(PinnedTasks):
         return self._results(futures)
 
     def close(self) -> None:
-        """Let go of everything on the workers, and remove the files."""
+        """Release everything on the workers, and remove the files."""
         self._held = []
-        # A task that nobody wants any more may still write: the caller removes what
-        # such a one leaves, with the folder that this one is in.
+        # A released task may still write: the caller removes its files together with
+        # the parent folder.
         shutil.rmtree(self._files.folder, ignore_errors=True)
 
 

@@ -67,7 +67,7 @@ Engine = DiskExchange | SpmdExchange | TasksExchange
 R = TypeVar("R")
 
 MAX_LOSSES = 3
-"""Times that workers may be lost without a checkpoint in between."""
+"""Maximum number of times that workers are lost without a checkpoint in between."""
 
 
 def reservoir_spec(
@@ -77,60 +77,59 @@ def reservoir_spec(
     input_scale: float,
     dim: int | None = None,
 ) -> ReservoirSpec:
-    """The specification of a reservoir; the radius of its matrix is computed here.
+    """The specification of a reservoir, with the computed radius of its matrix.
 
-    `rho` is the spectral radius of the adjacency matrix. Several recurrent scales: that
-    many reservoirs side by side, which share the units. `dim` None: ``reservoir.dim``.
+    `rho` is the spectral radius of the adjacency matrix. Several recurrent scales give
+    as many independent reservoirs that share the units. `dim` None: ``reservoir.dim``.
     """
-    wanted = settings.reservoir
-    if wanted.supersteps == "auto":
+    reservoir = settings.reservoir
+    if reservoir.supersteps == "auto":
         raise StageError(
-            "the number of supersteps has not been settled: internal error, please "
-            "report it"
+            "the number of supersteps is not set: internal error, please report it"
         )
-    units = wanted.dim if dim is None else dim
-    nonzeros = min(wanted.nonzeros, units)
+    units = reservoir.dim if dim is None else dim
+    nonzeros = min(reservoir.nonzeros, units)
     count = len(recurrent_scale) if isinstance(recurrent_scale, tuple) else 1
     radii = []
     for number, size in enumerate(units_of_blocks(units, count)):
         seed = block_seed(settings.seed, number)
-        drawn = draw_recurrent(seed, size, wanted.matrix, min(nonzeros, size))
+        drawn = draw_recurrent(seed, size, reservoir.matrix, min(nonzeros, size))
         radii.append(recurrent_radius(drawn, seed))
     return ReservoirSpec(
         seed=settings.seed,
         dim=units,
-        supersteps=wanted.supersteps,
-        matrix=wanted.matrix,
+        supersteps=reservoir.supersteps,
+        matrix=reservoir.matrix,
         nonzeros=nonzeros,
         recurrent_scale=recurrent_scale,
         input_scale=input_scale,
-        bias_scale=wanted.bias_scale,
+        bias_scale=reservoir.bias_scale,
         rho=rho,
         radius=tuple(radii) if isinstance(recurrent_scale, tuple) else radii[0],
         exchange_dtype=settings.exchange.dtype,
-        tile=wanted.tile,
+        tile=reservoir.tile,
         backend="cpu" if settings.exchange.on_cpus else settings.backend,
-        precision=wanted.precision,
+        precision=reservoir.precision,
     )
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What went where during the supersteps."""
+    """Placement and exchanged bytes of the supersteps."""
 
     engine: str
     placement: tuple[str, ...]
     """Worker of each partition."""
     bytes_per_superstep: int
-    """Bytes that crossed between workers in one superstep."""
+    """Bytes exchanged between workers in one superstep."""
     disk_bytes: int
-    """Bytes of states that were read and written in one superstep; 0: in memory."""
+    """Bytes of states read and written in one superstep; 0: in memory."""
 
 
 def state_files(
     settings: Settings, folder: Folder, client: Client
 ) -> StateFiles | None:
-    """Where the states of a run go when they do not stay in memory.
+    """Files for the states of a run; None: states stay in memory.
 
     Raises
     ------
@@ -145,8 +144,8 @@ def state_files(
         where = Path(folder.path(STATES))
     else:
         raise SettingsError(
-            f"exchange.states = disk, but {folder.uri} is no local folder: set scratch "
-            "to one that all workers see"
+            f"exchange.states = disk needs a local folder, which {folder.uri} is not: "
+            "set scratch to one that all workers can access"
         )
     threads = max(cluster.workers(client).values(), default=1)
     memory = tile_memory(cluster.smallest_memory(client), threads)
@@ -168,34 +167,35 @@ def run_reservoir(
 ) -> tuple[list[R], Traffic]:
     """Run all supersteps and apply `finish` to each partition's final states.
 
-    A lost worker costs the supersteps since the last checkpoint and changes no bit.
+    If a worker is lost, the supersteps since the last checkpoint are done again, with
+    the same bits.
 
     Parameters
     ----------
     finish
-        From partition number and states, shape (n_owned, d'), to something small;
-        it runs where the states are.
+        Maps partition number and states, shape (n_owned, d'), to a small result; called
+        on the worker that has the states.
     checkpoints
-        Where checkpoints go and are resumed from; None: no checkpoints.
+        Writes and resumes checkpoints; None: no checkpoints.
     every
         Supersteps between two checkpoints; None: no checkpoints.
     timeout
-        Seconds without a sign of life after which a worker is lost, and the wait for
-        one ends when all are.
+        Seconds without a sign of life after which a worker is lost; also the maximum
+        wait for a new worker if all are lost.
     engine
-        ``tasks`` or ``spmd``; changes no bit.
+        ``tasks`` or ``spmd``, with the same bits.
     files
-        Where states are, with the engine ``tasks``; None: in memory. Changes no bit.
+        Files of states for the engine ``tasks``, with the same bits; None: in memory.
 
     Returns
     -------
     tuple
-        The results in partition order, and what went where.
+        The results in partition order, and the traffic.
 
     Raises
     ------
     DoesNotFitError
-        When workers are lost again and again without a checkpoint in between.
+        When workers are lost repeatedly without a checkpoint in between.
     ClusterError
         When the scheduler is lost, or no worker gives a sign of life.
     """
@@ -215,29 +215,29 @@ def run_reservoir(
     with nullcontext() if files is None else files.made():
         while True:
             try:
-                while not beats.look():  # until a worker lives, or its timeout
+                while not beats.look():  # until a worker is alive; raises at timeout
                     time.sleep(POLL)
-                with closing(opened(suspects)) as moving:
-                    results = _drive(moving, spec, finish, checkpoints, every, progress)
-                    crossed, disk = moving.bytes_per_superstep, 0
-                    if isinstance(moving, DiskExchange):
-                        disk = moving.disk_bytes_per_superstep
-                    where = tuple(moving.placement)
-                    return results, Traffic(engine, where, crossed, disk)
+                with closing(opened(suspects)) as used:
+                    results = _drive(used, spec, finish, checkpoints, every, progress)
+                    exchanged, disk = used.bytes_per_superstep, 0
+                    if isinstance(used, DiskExchange):
+                        disk = used.disk_bytes_per_superstep
+                    where = tuple(used.placement)
+                    return results, Traffic(engine, where, exchanged, disk)
             except WorkersLost as event:
                 suspects |= event.suspects
-                found = checkpoints.latest() if checkpoints else None
-                step = found[0] if found else 0
+                latest = checkpoints.latest() if checkpoints else None
+                step = latest[0] if latest else 0
                 losses = losses + 1 if step <= reached else 1
                 reached = step
                 if losses > MAX_LOSSES:
                     raise DoesNotFitError(
                         f"workers were lost {losses} times after superstep {step} "
-                        f"({event}): most likely they ran out of memory; use more "
+                        f"({event}), most likely for lack of memory: use more "
                         "partitions on more workers, a larger cluster.memory_limit, "
                         "or a smaller reservoir.dim"
                     ) from event
-                log.warning("%s: beginning again after superstep %d", event, step)
+                log.warning("%s: starting again after superstep %d", event, step)
 
 
 def _settled(client: Client, spec: ReservoirSpec) -> ReservoirSpec:
@@ -259,18 +259,18 @@ def _drive(
     every: int | None,
     progress: Progress,
 ) -> list[R]:
-    found = checkpoints.latest() if checkpoints else None
+    latest = checkpoints.latest() if checkpoints else None
     step = 1
-    if found:
-        step = found[0]
+    if latest:
+        step = latest[0]
         log.info("resuming after superstep %d of %d", step, spec.supersteps)
-    engine.begin(found[1:] if found else None)
+    engine.begin(latest[1:] if latest else None)
     progress("supersteps", step, spec.supersteps)
     while step < spec.supersteps:
         target = spec.supersteps
         if every is not None:
             target = min(target, (step // every + 1) * every)
-        # Not all at once: progress is seen.
+        # A few at a time, so that progress is reported.
         count = min(engine.stride, target - step)
         engine.advance(count)
         step += count
@@ -292,7 +292,7 @@ class _WriteEmbeddings:
     attempt: Attempt
     dtype: str
     descriptors: tuple[FileRecord, ...] = ()
-    """Of xnq+: further columns, one file a partition."""
+    """Files of further columns of xnq+, one for each partition."""
 
     def __call__(self, number: int, states: Floats32) -> FileRecord:
         ids = load_nodes(self.graph, self.manifest, number, ["node_id"])["node_id"]
@@ -304,13 +304,14 @@ class _WriteEmbeddings:
         step = max(1, GROUP // (4 * width))
         stem = f"part-{number:05d}"
         with self.attempt.table_writer(stem, "embeddings") as writer:
-            # Once for a partition without nodes: its file says the columns.
+            # At least once, so that the file of an empty partition has the columns.
             for first in range(0, max(1, len(states)), step):
                 block = slice(first, first + step)
                 part = states[block].astype(self.dtype, copy=False)
                 if self.descriptors:
-                    own = more[block].astype(self.dtype)
-                    part = np.concatenate([part, own], axis=1)
+                    part = np.concatenate(
+                        [part, more[block].astype(self.dtype)], axis=1
+                    )
                 values = pa.FixedSizeListArray.from_arrays(part.reshape(-1), width)
                 rows = ids.slice(first, step)
                 writer.write(pa.table({"node_id": rows, "embedding": values}))
@@ -324,13 +325,13 @@ def embed_rows(
     make: Callable[[Stage, Manifest, int], Floats32],
     progress: Progress = silent,
 ) -> Manifest:
-    """The stage ``embeddings`` by a function of each partition, without supersteps.
+    """Make the stage ``embeddings`` with a function of a partition, without supersteps.
 
     Parameters
     ----------
     make
-        From the stage ``graph``, its manifest and a partition's number to the vectors
-        of the partition's nodes in row order, shape (n, d'); runs on a worker.
+        Maps the stage ``graph``, its manifest and a partition's number to the vectors
+        of the partition's nodes in row order, shape (n, d'); called on a worker.
 
     Raises
     ------
@@ -340,19 +341,21 @@ def embed_rows(
     graph = run.stage("graph")
     manifest = graph.manifest()
     if manifest is None:
-        raise StageError(f"{run.uri} has no whole graph stage: run prepare first")
+        raise StageError(f"{run.uri} has no complete stage 'graph': run prepare first")
     settings = cluster.settle(client, settings)
     inputs = embeddings_inputs(manifest, settings, *set_scales(settings))
-    whole = run.reuse("embeddings", inputs)
-    if whole is not None:
-        return whole
+    current = run.reuse("embeddings", inputs)
+    if current is not None:
+        return current
     began = time.perf_counter()
     stage = run.stage("embeddings")
     attempt = stage.begin()
     write = _WriteEmbeddings(graph, manifest, attempt, settings.embeddings.dtype)
     count = int(manifest.facts["partitions"])
     progress("embeddings", 0, count)
-    tasks = [client.submit(_made, make, write, k, pure=False) for k in range(count)]
+    tasks = [
+        client.submit(_embed_one, make, write, k, pure=False) for k in range(count)
+    ]
     files, widths = zip(*gather(client, tasks), strict=True)
     progress("embeddings", count, count)
     rows = sum(record.rows for record in files)
@@ -361,7 +364,7 @@ def embed_rows(
     return stage.commit(attempt, files, fingerprint(inputs), inputs, facts, seconds)
 
 
-def _made(
+def _embed_one(
     make: Callable[[Stage, Manifest, int], Floats32],
     write: _WriteEmbeddings,
     number: int,
@@ -378,17 +381,17 @@ def embed_scaled(
     input_scale: float,
     progress: Progress = silent,
 ) -> Manifest:
-    """The stage ``embeddings`` for given scales; resumes from a checkpoint."""
+    """Make the stage ``embeddings`` with these scales; resume from a checkpoint."""
     graph = run.stage("graph")
     manifest = graph.manifest()
     if manifest is None:
-        raise StageError(f"{run.uri} has no whole graph stage: run prepare first")
+        raise StageError(f"{run.uri} has no complete stage 'graph': run prepare first")
     facts = manifest.facts
     settings = cluster.settle(client, settings)
     inputs = embeddings_inputs(manifest, settings, recurrent_scale, input_scale)
-    whole = run.reuse("embeddings", inputs)
-    if whole is not None:
-        return whole
+    current = run.reuse("embeddings", inputs)
+    if current is not None:
+        return current
     began = time.perf_counter()
     settings = with_length(settings, facts)
     spec = reservoir_spec(settings, facts["rho"], recurrent_scale, input_scale)
@@ -403,10 +406,10 @@ def embed_scaled(
     )
     stage = run.stage("embeddings")
     attempt = stage.begin()
-    described: list[FileRecord] = []
+    descriptors: list[FileRecord] = []
     blocks = [spec.dim]
     if method_of(settings.method).descriptors:
-        described, more = describe_nodes(
+        descriptors, more = describe_nodes(
             client, graph, manifest, settings.seed, attempt, settings.backend, progress
         )
         blocks += [more.features, more.spectrum]
@@ -416,7 +419,7 @@ def embed_scaled(
         graph,
         manifest,
         spec,
-        _WriteEmbeddings(graph, manifest, attempt, dtype, tuple(described)),
+        _WriteEmbeddings(graph, manifest, attempt, dtype, tuple(descriptors)),
         checkpoints,
         every,
         settings.cluster.timeout,
@@ -426,8 +429,11 @@ def embed_scaled(
     )
     rows = sum(record.rows for record in files)
     if rows != facts["n_nodes"]:
-        raise StageError(f"embeddings have {rows} rows for {facts['n_nodes']} nodes")
-    for record in described:
+        raise StageError(
+            f"embeddings have {rows} rows for {facts['n_nodes']} nodes: internal "
+            "error, please report it"
+        )
+    for record in descriptors:
         attempt.folder.delete(record.name)
     row_bytes = spec.dim * spec.wire_bytes
     committed = stage.commit(

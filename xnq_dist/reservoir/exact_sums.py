@@ -1,8 +1,8 @@
-"""Sums over all nodes that do not depend on how the nodes are cut.
+"""Sums over all nodes that do not depend on the partitioning.
 
-Values are rounded to integers of 18 bits a column and multiplied as such: every product
-and every sum of a block is exact in float64, and blocks add up in int64. So the order
-of the rows, the blocks and the partitions leaves no trace in the bits.
+Values are rounded to 18-bit integers, scaled by column. All products and sums of a
+block are then exact in float64, and blocks are added in int64, so the bits do not
+depend on the order of rows, blocks or partitions.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def integer_products(
 ) -> Ints:
     """``values.T @ others`` of the rounded values, shape (w, v).
 
-    Values have shapes (n, w) and (n, v); None: the values themselves. Peaks are
-    `column_peaks` of all nodes, the same in every call.
+    Shapes are (n, w) and (n, v); `others` is `values` if None. Peaks are `column_peaks`
+    over all nodes, the same in every call.
     """
     width = values.shape[1]
     right = values if others is None else others
@@ -54,7 +54,7 @@ def integer_products(
 
 
 def restored(total: Ints, peaks: Floats, other_peaks: Floats | None = None) -> Floats:
-    """The sum of products that an integer sum stands for."""
+    """Convert an integer sum to the sum of products."""
     right = peaks if other_peaks is None else other_peaks
     return total.astype(np.float64) * np.outer(peaks, right) / float(STEPS) ** 2
 

@@ -1,12 +1,11 @@
-"""Halo exchange between supersteps on Dask: the engine ``tasks``, and what all share.
+"""Halo exchange on Dask: the engine ``tasks``, and the base class of all engines.
 
-The only module of this subpackage that touches Dask, but for `wire`, which has what is
-not public of it. With the engine ``tasks`` every superstep of a partition is one task
-pinned to the worker that holds its state; it publishes one block of its boundary rows,
-and readers pick the rows they need. States never leave their worker, and nothing but
-manifests reaches the client. Tasks are pure, so that Dask may run one again; a lost
-worker ends the engine with `WorkersLost`, and the driver begins again from the last
-checkpoint with the workers that live.
+With the engine ``tasks`` every superstep of a partition is one task pinned to the
+worker that holds its state. It publishes one block of its boundary rows, from which
+readers take the rows they need. States never leave their worker, and only small results
+reach the client. Tasks are pure, so that Dask may run them again. If a worker is lost,
+the engine raises `WorkersLost`, and the driver starts again from the last checkpoint
+with the remaining workers.
 """
 
 from __future__ import annotations
@@ -42,26 +41,26 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 
 
-class WorkersLost(Exception):  # noqa: N818 - an event, not a fault of anybody
-    """A worker that held states is gone, or does not answer."""
+class WorkersLost(Exception):  # noqa: N818 - an event, which the driver handles
+    """A worker that held states was lost, or does not answer."""
 
     def __init__(self, message: str, suspects: Collection[str] = ()) -> None:
         super().__init__(message)
         self.suspects = frozenset(suspects)
-        """Workers to do without, although the scheduler may still list them."""
+        """Workers to avoid, although the scheduler may still list them."""
 
 
 class PinnedTasks:
-    """Partitions on workers, and tasks pinned to them: what the engines share.
+    """Base class of the engines: partitions on workers, and tasks pinned to them.
 
-    Engines differ in how they move states forward, not in the bits. Workers in `avoid`
-    are used only if there are no others. `beats` finds lost workers; None: with the
-    timeout of the client's connection.
+    Engines differ in how they advance states, not in the resulting bits. Workers in
+    `avoid` are used only if there are no others. `beats` detects lost workers; None:
+    with the timeout of the client's connection.
 
     Raises
     ------
     WorkersLost
-        When no worker is left; from `_wait`, when one that holds states is gone.
+        When no worker is left; from `_wait`, when one that holds states was lost.
     """
 
     def __init__(
@@ -102,7 +101,7 @@ class PinnedTasks:
         return self._submit_to(self.placement[number], function, *args)
 
     def _wait(self, futures: Sequence[Future[Any]]) -> None:
-        """Wait for all; one that fails ends it."""
+        """Wait for all futures; raise the first failure."""
         left = list(futures)
         while left:
             done, left = wait_some(left, self._check_workers)
@@ -111,7 +110,7 @@ class PinnedTasks:
         self._check_workers()
 
     def _results(self, futures: Sequence[Future[Any]]) -> list[Any]:
-        """Wait for all, and bring their small results here, in order."""
+        """Wait for all futures and return their (small) results in order."""
         self._wait(futures)
         return list(watched(lambda: self._client.gather(futures), self._check_workers))
 
@@ -137,14 +136,14 @@ class TasksExchange(PinnedTasks):
     """Engine ``tasks``: pinned superstep tasks."""
 
     stride = 4
-    """A few: the scheduler's memory does not grow with L."""
+    """Supersteps submitted at a time; few, to bound the scheduler's memory."""
 
     _contexts: Sequence[Future[Any]] = ()
     _states: Sequence[Future[Any]] = ()
 
     @property
     def bytes_per_superstep(self) -> int:
-        """Bytes that cross between workers in one superstep, by the plan."""
+        """Bytes exchanged between workers in one superstep, by the plan."""
         facts = self._manifest.facts
         row_bytes = self._spec.dim * self._spec.wire_bytes
         return exchanged_bytes(
@@ -152,7 +151,7 @@ class TasksExchange(PinnedTasks):
         )
 
     def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
-        """Load the partitions, and states from a checkpoint (else superstep 1)."""
+        """Load partitions and a checkpoint's states; None: start at superstep 1."""
         parts = range(len(self.placement))
         shared, spec = (self._graph, self._manifest), self._spec
         self._contexts = [
@@ -176,7 +175,7 @@ class TasksExchange(PinnedTasks):
         self._wait(self._states)
 
     def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
-        """A small result of each partition's states, computed where they are."""
+        """Results of a function of each partition's states, called on its worker."""
         futures = [
             self._submit(p, _apply, function, p, self._contexts[p], state)
             for p, state in enumerate(self._states)
@@ -184,9 +183,9 @@ class TasksExchange(PinnedTasks):
         return self._results(futures)
 
     def close(self) -> None:
-        """Let go of everything on the workers."""
-        # Dropped futures release their tasks, waiting ones too. A forced cancel would
-        # trip the scheduler over dependents that nobody holds (distributed 2026.7).
+        """Release everything on the workers."""
+        # Dropping futures releases their tasks, also waiting ones. A forced cancel can
+        # fail in the scheduler for dependents without a future (distributed 2026.7).
         self._states = self._contexts = ()
 
     def _superstep(self) -> list[Future[Any]]:
@@ -196,8 +195,8 @@ class TasksExchange(PinnedTasks):
         pieces: list[list[Future[Any]]] = [[] for _ in parts]
         function = _superstep if len(tiles) == 1 else _gather
         for tile in tiles:
-            # A tile's blocks wait for the tile before to be gathered: at most one
-            # tile of halo rows is alive on a worker.
+            # A tile's blocks wait until the previous tile is gathered: at most one tile
+            # of halo rows is in memory on a worker.
             after = [
                 made[-1:] and self._submit(p, _done, made[-1])
                 for p, made in enumerate(pieces)
@@ -220,7 +219,7 @@ class TasksExchange(PinnedTasks):
 def _first_states(
     context: Context, stage: Stage | None = None, record: FileRecord | None = None
 ) -> Any:
-    """States of a checkpoint; else those of superstep 1, without any exchange."""
+    """States of a checkpoint, else those of superstep 1, which needs no exchange."""
     if stage is not None and record is not None:
         return context.place(np.ascontiguousarray(stage.read_arrays(record)["states"]))
     if context.backend.on_device:

@@ -1,8 +1,8 @@
-"""Superstep kernels for the GPU: how those of ``superstep.cu`` are launched.
+"""Launches the superstep kernels of ``superstep.cu`` on a GPU.
 
-The kernels' bits depend on a row's neighbours alone, and in float32 they are those of
-`xnq_dist.reservoir.kernels`. The dense product is cuBLAS's, in row blocks of one fixed
-shape, so that its bits do not depend on how rows are divided either.
+The bits of a row depend only on its neighbours; in float32 they are those of
+`xnq_dist.reservoir.kernels`. The dense product uses cuBLAS in row blocks of one fixed
+shape, so that its bits do not depend on the partitioning of rows either.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ __all__ = [
 ]
 
 GEMM_ROWS = 8192
-"""Rows of every dense product; the last block's are padded."""
+"""Rows of every dense product; the last block is padded."""
 ROWS_OF_BLOCK = (8, 4, 2, 1)
-"""Rows whose sums a block of `sparse_superstep` may keep, the most that fit."""
+"""Possible rows of a block of `sparse_superstep`; the largest that fits is used."""
 SHARED = 48 * 1024
-"""Bytes of shared memory that every CUDA device gives a block."""
+"""Bytes of shared memory of a block on every CUDA device."""
 WARP, WARPS, COLUMNS, THREADS = 32, 8, 128, 256
 _STATE = {"float32": 32, "tf32": 32, "float16": 16, "bfloat16": 8}
 
@@ -46,13 +46,13 @@ class Topology:
     indices: Any
     """int32 (n_edges,); below n_owned a row of the owned states, else of the halo."""
     weights: Any
-    """float32 (n_edges,), or one value of no meaning: all 1."""
+    """float32 (n_edges,); one unused value if not `weighted`."""
     weighted: bool
 
 
 @cache
 def superstep_source() -> str:
-    """The CUDA source with what a real device and a stand-in call differently."""
+    """The CUDA source, with definitions that differ between a device and a CPU."""
     text = Path(__file__).with_name("superstep.cu").read_text(encoding="utf-8")
     head = (
         "#ifndef XNQ_EMULATED\n"
@@ -61,13 +61,13 @@ def superstep_source() -> str:
     )
     for letter, values in (("P", TANH_NUMERATOR), ("Q", TANH_DENOMINATOR)):
         for power, value in enumerate(values):
-            # Nine digits name a float32 exactly.
+            # Nine significant digits identify a float32 exactly.
             head += f"#define {letter}{power} {float(value):.9e}f\n"
     return head + text
 
 
 def defines(precision: str, rows: int = 1) -> tuple[str, ...]:
-    """What the source is compiled with."""
+    """Compiler options of the source."""
     return (f"-DSTATE={_STATE[precision]}", f"-DROWS={rows}")
 
 
@@ -76,7 +76,7 @@ def _kernel(backend: GpuBackend, name: str, rows: int = 1) -> Kernel:
 
 
 def _stride(array: Any) -> np.int64:
-    """Values from one row to the next; columns must lie side by side."""
+    """Values from one row to the next; columns must be contiguous."""
     return np.int64(array.strides[0] // array.itemsize if array.shape[0] > 1 else 0)
 
 
@@ -111,8 +111,8 @@ def gather_add(
     """Weighted sums of in-neighbours' states for owned rows first:last.
 
     `owned` and `halo`: states in the backend's `state_dtype`, (n_owned, w) and (n_halo,
-    w); columns of wider arrays will do. `out`: C-contiguous, (last - first, w), float32
-    or the dtype of the states, to which the sums are then rounded.
+    w); columns of wider arrays are allowed. `out`: C-contiguous, (last - first, w), in
+    float32 or in the dtype of the states, to which sums are then rounded.
     """
     if last <= first:
         return
@@ -175,8 +175,8 @@ def sparse_superstep(
 ) -> bool:
     """Gather, sparse product, drive and tanh of all owned rows in one pass.
 
-    Arguments as for `gather_add` and `sparse_update`. Returns False, with nothing done,
-    when a row's sums do not fit the shared memory.
+    Arguments are those of `gather_add` and `sparse_update`. If a row's sums do not fit
+    in shared memory, nothing is done and False is returned.
     """
     dim, count = owned.shape[1], owned.shape[0]
     fitting = [rows for rows in ROWS_OF_BLOCK if rows * dim * 4 <= SHARED]

@@ -1,4 +1,4 @@
-"""Superstep kernels for the CPU, in numba: gather-add, sparse product, tanh.
+"""Superstep kernels for the CPU, in Numba: gather-add, sparse product, tanh.
 
 Every sum runs in one fixed order in float32, without fused multiply-add and without
 atomics, so that a row's bits depend on its neighbours' values alone.
@@ -38,9 +38,9 @@ __all__ = [
     "tanh_add",
 ]
 
-# tanh(x) ~ x P(x^2) / Q(x^2) on [-9, 9], fitted to the least largest relative error by
-# iteratively reweighted least squares; largest error in float32 3.4e-7 (tested).
-# numba has no vectorised tanh of its own since it dropped SVML (0.62).
+# tanh(x) ~ x P(x^2) / Q(x^2) on [-9, 9], a minimax fit of the relative error by
+# iteratively reweighted least squares; maximum error in float32 3.4e-7 (tested).
+# Numba has no vectorised tanh since it dropped SVML (0.62).
 TANH_CLIP = np.float32(9.0)
 TANH_NUMERATOR = np.array(
     [
@@ -70,13 +70,13 @@ _ONE, _MINUS_ONE = np.float32(1.0), np.float32(-1.0)
 
 
 AHEAD = 8
-"""Edges whose states are on their way from memory before they are added."""
+"""Prefetch distance in edges."""
 LINES = 4
-"""Lines of a cache that are asked for ahead; the hardware goes on from there."""
+"""Cache lines that are prefetched; the hardware prefetches the following ones."""
 
 
-# Division must not check for zero (error_model), nor min and max for NaN, or the loops
-# that call this do not vectorise (four times slower).
+# Division must not check for zero (error_model) and min and max must not check for NaN:
+# the calling loops would not vectorise (four times slower).
 @njit(cache=True, nogil=True, inline="always", error_model="numpy")
 def _tanh(x: np.float32) -> np.float32:
     x = _HIGH if x > _HIGH else x
@@ -89,8 +89,8 @@ def _tanh(x: np.float32) -> np.float32:
     return _MINUS_ONE if y < _MINUS_ONE else y
 
 
-# numba knows no float16 on the CPU: its bits pass as uint16. Conversions agree with
-# NumPy's on every value that a tanh can take, and NaN stays NaN.
+# Numba does not support float16 on the CPU: its bits are passed as uint16. Conversions
+# agree with NumPy's for all values of tanh, and NaN stays NaN.
 @njit(cache=True, nogil=True)
 def _widen(half: np.uint16) -> np.float32:
     bits = np.uint32(half)
@@ -103,7 +103,7 @@ def _widen(half: np.uint16) -> np.float32:
 
 
 def _value(x: np.float32 | np.uint16) -> np.float32:
-    """A state, kept in float32 or as the bits of a float16."""
+    """A state in float32, from float32 or the bits of a float16."""
     return _widen.py_func(x) if isinstance(x, np.uint16) else x
 
 
@@ -116,14 +116,14 @@ def _value_of_type(x: types.Type) -> Callable[..., np.float32]:
 
 @njit(cache=True, nogil=True)
 def narrow(values: Floats32, out: NDArray[np.uint16]) -> None:
-    """Bits of the float16 nearest to each value of -1..1, to even, row by row."""
+    """Write the bits of values in -1..1 rounded to float16, ties to even, to `out`."""
     for row in range(values.shape[0]):
         for j in range(values.shape[1]):
             bits = np.float32(values[row, j]).view(np.uint32)
             sign = np.uint32((bits >> np.uint32(16)) & np.uint32(0x8000))
             size = np.uint32(bits & np.uint32(0x7FFFFFFF))
             if size < np.uint32(0x38800000):
-                # Below 2^-14: next to 0.5 a float32 is as coarse as these halves.
+                # Below 2^-14: float32 values near 0.5 have the spacing of these halves.
                 moved = np.float32(np.uint32(size).view(np.float32) + np.float32(0.5))
                 half = np.uint32(moved.view(np.uint32) - np.uint32(0x3F000000))
             else:
@@ -137,10 +137,10 @@ def narrow(values: Floats32, out: NDArray[np.uint16]) -> None:
 
 @njit(cache=True, nogil=True)
 def stream(values: Floats32, out: Floats32) -> None:
-    """``out = values`` past the caches, for rows that are not read again soon.
+    """``out = values`` by non-temporal stores, for rows that are not read again soon.
 
-    An ordinary write reads the line that it overwrites first. Shapes (rows, w), rows
-    contiguous; lines that two rows or blocks share are written in the ordinary way.
+    An ordinary store first reads the cache line that it overwrites. Shapes (rows, w),
+    rows contiguous; cache lines shared by two rows or blocks use ordinary stores.
     """
     rows, width = values.shape
     for row in range(rows):
@@ -198,8 +198,7 @@ def gather_add(
                     prefetch(owned, source, j)
                 else:
                     prefetch(halo, source - n_owned, j)
-        # Four rows of states on their way from memory at a time; the order of the
-        # sum is that of one after the other.
+        # Load four rows of states at a time; the sum keeps the order of the edges.
         while edge + 4 <= end:
             s0 = _state(owned, halo, n_owned, indices[edge])
             s1 = _state(owned, halo, n_owned, indices[edge + 1])
@@ -257,8 +256,9 @@ def sparse_update(
 
     `LANES` rows at a time are transposed first, so that each non-zero multiplies a
     vector of nodes: gathers along a row do not vectorise. `gathered` and `drive` have
-    shape (rows, d'), rows contiguous; `columns` and `values`, the non-zeros of W,
-    (d', k); `tile` and `sums` are scratch, (d', LANES) and (WIDTH, LANES), finite.
+    shape (rows, d'), rows contiguous; `columns` and `values`, the non-zeros of W, have
+    shape (d', k); `tile` and `sums` are work arrays of shapes (d', LANES) and (WIDTH,
+    LANES) with finite values.
     """
     rows, dim = gathered.shape
     for start in range(0, rows, LANES):
@@ -292,12 +292,12 @@ def sparse_superstep(
     spare: Floats32,
     out: Floats32,
 ) -> None:
-    """`gather_add`, then `sparse_update`, of `LANES` rows at a time.
+    """`gather_add`, then `sparse_update`, for `LANES` rows at a time.
 
-    Sums are still in the core's own cache when they are updated. Parameters are those
-    of the two; `drive` and `out` have shape (last - first, d'). With `spare` of shape
-    (`LANES`, d') rows are made there and written past the caches; without rows in it
-    they are made in `out`.
+    Sums are still in the core's cache when they are updated. Parameters are those of
+    the two functions; `drive` and `out` have shape (last - first, d'). If `spare` has
+    shape (`LANES`, d'), rows are computed there and written by non-temporal stores; if
+    it has no rows, they are computed in `out`.
     """
     streamed = spare.shape[0] > 0
     for start in range(0, last - first, LANES):
@@ -315,12 +315,12 @@ def sparse_superstep(
 def _to_tile(
     gathered: Floats32, start: int, lanes: int, tile: Floats32, block: int
 ) -> None:
-    """Columns of `lanes` rows, from `block` on, as rows of the tile."""
+    """Copy columns of `lanes` rows, from `block` on, to rows of the tile."""
     above = min(block + WIDTH, gathered.shape[1])
-    whole = lanes - lanes % WIDTH if block + WIDTH <= gathered.shape[1] else 0
-    for lane in range(0, whole, WIDTH):
+    full = lanes - lanes % WIDTH if block + WIDTH <= gathered.shape[1] else 0
+    for lane in range(0, full, WIDTH):
         transpose_block(gathered, start + lane, block, tile, block, lane)
-    for lane in range(whole, lanes):
+    for lane in range(full, lanes):
         for j in range(block, above):
             tile[j, lane] = gathered[start + lane, j]
 
@@ -329,11 +329,11 @@ def _to_tile(
 def _from_sums(
     sums: Floats32, lanes: int, gathered: Floats32, start: int, block: int
 ) -> None:
-    """The sums of units from `block` on, back into the rows' columns."""
+    """Copy the sums of units from `block` on back to the rows' columns."""
     above = min(block + WIDTH, gathered.shape[1])
-    whole = lanes - lanes % WIDTH if block + WIDTH <= gathered.shape[1] else 0
-    for lane in range(0, whole, WIDTH):
+    full = lanes - lanes % WIDTH if block + WIDTH <= gathered.shape[1] else 0
+    for lane in range(0, full, WIDTH):
         transpose_block(sums, 0, lane, gathered, start + lane, block)
-    for lane in range(whole, lanes):
+    for lane in range(full, lanes):
         for j in range(block, above):
             gathered[start + lane, j] = sums[j - block, lane]

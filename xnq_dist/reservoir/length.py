@@ -1,8 +1,7 @@
-"""How many supersteps: as set, or as far as the graph's nodes are apart.
+"""The number of supersteps, from the settings or from the graph's effective diameter.
 
-After L supersteps a state has seen what lies within L steps of its node. Beyond the
-distance within which 90 % of the pairs lie there is nothing new to see; `BEYOND` more
-steps let what has arrived settle.
+After L supersteps a state depends on the nodes within L steps of its node. 90 % of the
+pairs lie within the effective diameter; `EXTRA` more steps let the states settle.
 """
 
 from __future__ import annotations
@@ -12,11 +11,11 @@ from typing import Any
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
-from xnq_dist.graph.distances import MOST_STEPS as MOST
+from xnq_dist.graph.distances import MAX_STEPS
 
-__all__ = ["MOST", "length_of", "with_length"]
+__all__ = ["MAX_STEPS", "length_of", "with_length"]
 
-BEYOND = 2
+EXTRA = 2
 
 
 def length_of(diameter: int) -> int:
@@ -27,7 +26,7 @@ def length_of(diameter: int) -> int:
     >>> [length_of(diameter) for diameter in (1, 9, 400)]
     [3, 11, 30]
     """
-    return min(diameter + BEYOND, MOST)
+    return min(diameter + EXTRA, MAX_STEPS)
 
 
 def with_length(settings: Settings, facts: Mapping[str, Any]) -> Settings:
@@ -37,8 +36,8 @@ def with_length(settings: Settings, facts: Mapping[str, Any]) -> Settings:
     diameter = facts.get("effective_diameter")
     if diameter is None:
         raise StageError(
-            "the graph was read without its distances, which reservoir.supersteps = "
-            "auto needs: run again with --overwrite"
+            "reservoir.supersteps = auto needs the graph's effective diameter, which "
+            "was not computed: run again with --overwrite"
         )
     reservoir = settings.reservoir.model_copy(
         update={"supersteps": length_of(int(diameter))}

@@ -1,4 +1,4 @@
-"""Halo blocks that have arrived at a worker and wait to be read."""
+"""Buffers of halo blocks that a worker has received and not yet read."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from numpy.typing import NDArray
 __all__ = ["AHEAD", "Mailbox"]
 
 AHEAD = 1
-"""Generations that a sender may be ahead of the reader: those two are in memory."""
+"""Generations that a sender may be ahead of the reader; both are in memory."""
 
 Block = NDArray[np.floating]
 
 
 class Mailbox:
-    """Blocks by generation and owner; one side fills, the other waits and reads.
+    """Blocks by generation and owner; senders fill them, the reader waits and reads.
 
     A generation is one column tile of one superstep. The memory of blocks is allocated
-    once and used again every second generation: first touches of fresh memory would
-    take longer than the transfer.
+    once and reused every second generation, because the first access to new memory
+    would take longer than the transfer.
 
     Parameters
     ----------
     arrivals
-        Rows of the block that comes from each owner in every generation.
+        Rows of the block from each owner in every generation.
     widths
         Columns of each tile.
     dtype
-        Of exchanged values.
+        Type of exchanged values.
     """
 
     def __init__(
@@ -45,70 +45,69 @@ class Mailbox:
             }
             for _ in range(1 + AHEAD)
         ]
-        self._whole: set[tuple[int, int]] = set()
-        self._news = threading.Condition()
+        self._complete: set[tuple[int, int]] = set()
+        self._changed = threading.Condition()
         self.generation = 0
-        """That is being read, or was last."""
+        """The generation that is being read, or was read last."""
         self.received = 0
-        """Bytes of all blocks so far."""
+        """Bytes of all received blocks."""
         self.on_reach: Callable[[int], object] = lambda _: None
-        """Called when the reader begins with a generation."""
+        """Called when the reader starts a generation."""
 
     def block(self, generation: int, owner: int) -> Block:
-        """Memory to fill with a block; a `ConnectionError` unless it is due."""
-        with self._news:
-            due = owner in self._arrivals and self.admits(generation)
-            if not due or (generation, owner) in self._whole:
+        """Memory to fill with a block; a `ConnectionError` if it is not expected."""
+        with self._changed:
+            expected = owner in self._arrivals and self.admits(generation)
+            if not expected or (generation, owner) in self._complete:
                 raise ConnectionError(
-                    f"a block of partition {owner}, generation {generation}, came "
-                    f"while generation {self.generation} is read"
+                    f"unexpected block of partition {owner}, generation {generation}: "
+                    f"generation {self.generation} is being read"
                 )
             return self.read(generation, owner)
 
     def put(self, generation: int, owner: int) -> None:
-        """A block is complete."""
-        with self._news:
-            self._whole.add((generation, owner))
+        """Mark a block as complete."""
+        with self._changed:
+            self._complete.add((generation, owner))
             self.received += self.read(generation, owner).nbytes
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def admits(self, generation: int) -> bool:
-        """Whether a sender may go on: it is not too far ahead of the reader."""
+        """Whether a generation may be sent: it is not too far ahead of the reader."""
         return generation <= self.generation + AHEAD
 
     def reach(self, generation: int) -> None:
-        """The reader begins with a generation; earlier ones are forgotten."""
-        with self._news:
+        """Start reading a generation; blocks of earlier ones are discarded."""
+        with self._changed:
             self.generation = generation
-            self._whole = {key for key in self._whole if key[0] >= generation}
+            self._complete = {key for key in self._complete if key[0] >= generation}
         self.on_reach(generation)
 
     def wait(
-        self, generation: int, wanted: Collection[Collection[int]], seconds: float
+        self, generation: int, owner_sets: Collection[Collection[int]], seconds: float
     ) -> int | None:
         """Wait until all blocks of one of several sets of owners are complete.
 
-        Returns the position of the first such set; None when there is none after so
-        long.
+        Returns the position of the first such set; None if there is none in time.
         """
-        with self._news:
+        with self._changed:
 
             def first() -> int | None:
-                for position, owners in enumerate(wanted):
-                    if all((generation, owner) in self._whole for owner in owners):
+                for position, owners in enumerate(owner_sets):
+                    if all((generation, owner) in self._complete for owner in owners):
                         return position
                 return None
 
-            self._news.wait_for(lambda: first() is not None, seconds)
+            self._changed.wait_for(lambda: first() is not None, seconds)
             return first()
 
     def missing(self, generation: int, owners: Collection[int]) -> list[int]:
-        """Owners whose block is not complete."""
-        with self._news:
-            return [o for o in owners if (generation, o) not in self._whole]
+        """The owners whose block is not complete."""
+        with self._changed:
+            return [o for o in owners if (generation, o) not in self._complete]
 
     def read(self, generation: int, owner: int) -> Block:
-        """A block, shape (rows, w), until a later generation is reached."""
+        """A block, shape (rows, w), valid until a later generation is reached."""
         rows = self._arrivals[owner]
         width = self._widths[generation % len(self._widths)]
         memory = self._memory[generation % len(self._memory)][owner]

@@ -1,4 +1,4 @@
-"""What the stage ``embeddings`` needs, and how supersteps share its work."""
+"""Memory, disk and work of the stage ``embeddings``."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from xnq_dist.graph.needs import halo_rows
 from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
 from xnq_dist.reservoir.descriptors import DOUBLE_ROUNDS, HOPS, SPARE, widths
 from xnq_dist.reservoir.device import device_bytes
-from xnq_dist.reservoir.length import MOST, length_of
+from xnq_dist.reservoir.length import MAX_STEPS, length_of
 from xnq_dist.reservoir.propagation import COLUMNS
 from xnq_dist.reservoir.volume import (
     WORKER,
     Volume,
     disk_need,
     disk_traffic,
+    max_volume,
     memory_need,
-    most_volume,
     tile_memory,
     volume,
 )
@@ -42,41 +42,41 @@ __all__ = [
 ]
 
 EMBEDDER = 400 * 2**20
-"""Bytes of a worker before the readout's libraries are loaded, which take it to
-`WORKER` (measured: 306 to 385 MiB with states in memory)."""
+"""Bytes of a worker before it loads the readout's libraries; `WORKER` includes them
+(measured: 306 to 385 MiB with states in memory)."""
 BLOCK_COPIES = 4
-"""Times that a halo row is copied: twice as its block is cut, as it arrives, and as it
-is put in local order."""
+"""Number of copies of a halo row: two to make its block, one on arrival, and one to
+local order."""
 
 
 @dataclass(frozen=True)
 class Supersteps:
-    """What supersteps take of a worker, states in memory and on a disk."""
+    """Needs of supersteps on a worker, with states in memory and on a disk."""
 
     moves: Volume
     need: Mapping[str, int]
     """Bytes with states in ``memory`` and on ``disk``."""
     states: str
-    """The one of these that is chosen."""
+    """The chosen location of states, ``memory`` or ``disk``."""
     budget: int
-    """Bytes of a row tile of states on a disk."""
+    """Bytes of a row tile with states on a disk."""
     matrix: int
     """Bytes of the recurrent matrix."""
     tile: int
     """Columns exchanged at a time."""
     wire: int
-    """Bytes of a value that is exchanged."""
+    """Bytes of an exchanged value."""
     files: int
     """Bytes of files of states and input drives; 0: in memory."""
     traffic: int
-    """Bytes read from and written to them in one superstep, at most."""
+    """Maximum bytes read from and written to them in one superstep."""
     length: int
     """Number of supersteps."""
 
 
 @dataclass(frozen=True)
 class NeighbourSums:
-    """Rounds of sums over neighbours, `width` values a node."""
+    """Rounds of sums over neighbours, with `width` values for each node."""
 
     rounds: int
     width: int
@@ -84,20 +84,21 @@ class NeighbourSums:
 
 def _moves(size: RunSize, settings: Settings) -> Volume:
     engine, workers = settings.exchange.engine, size.workers.count
-    if size.cut is not None:
-        return volume(engine, size.cut, workers)
+    if size.partition_counts is not None:
+        return volume(engine, size.partition_counts, workers)
     counts = size.nodes, size.edges, size.partitions, workers
-    return most_volume(engine, *counts, size.halo)
+    return max_volume(engine, *counts, size.halo)
 
 
 def supersteps_of(size: RunSize, settings: Settings) -> Supersteps:
-    """What supersteps take, and whether their states go to a disk."""
-    wanted, engine, workers = settings.reservoir, settings.exchange.engine, size.workers
-    dim, lanes = wanted.dim, size.lanes
+    """Needs of supersteps, and whether their states are kept on a disk."""
+    reservoir, engine = settings.reservoir, settings.exchange.engine
+    dim, lanes, workers = reservoir.dim, size.lanes, size.workers
     wire = 2 if settings.exchange.dtype == "float16" else 4
     moves = _moves(size, settings)
-    tile = dim if wanted.tile is None else min(dim, wanted.tile)
-    matrix = dim * dim * 8 if wanted.matrix == "dense" else dim * wanted.nonzeros * 12
+    tile = dim if reservoir.tile is None else min(dim, reservoir.tile)
+    dense = reservoir.matrix == "dense"
+    matrix = dim * dim * 8 if dense else dim * reservoir.nonzeros * 12
     both = matrix + lanes * moves.largest * size.features * 8
     budget = tile_memory(workers.memory, lanes)
     kept = _kept_item(wire, size)
@@ -107,50 +108,50 @@ def supersteps_of(size: RunSize, settings: Settings) -> Supersteps:
     }
     states = settings.exchange.states
     if states == "auto":
-        whole_rows = engine == "tasks" and wanted.tile is None and not workers.device
+        possible = engine == "tasks" and reservoir.tile is None and not workers.device
         fits = WORKER + need["memory"] <= workers.memory
-        states = "disk" if whole_rows and not fits else "memory"
+        states = "disk" if possible and not fits else "memory"
     files = traffic = 0
     if states == "disk":
         files = size.nodes * dim * (4 + 2 * wire)
         counts = size.nodes, size.edges, halo_rows(size), size.partitions
         traffic = disk_traffic(*counts, dim, wire, budget)
         moves = replace(moves, moved=0, held=0, exact=True)
-    length: int | str = wanted.supersteps
+    length: int | str = reservoir.supersteps
     if length == "auto":
-        length = MOST if size.diameter is None else length_of(size.diameter)
+        length = MAX_STEPS if size.diameter is None else length_of(size.diameter)
     held = moves, need, states, budget, matrix, tile, wire
     return Supersteps(*held, files, traffic, int(length))
 
 
 def _kept_item(wire: int, size: RunSize) -> int:
-    """Bytes of a value of the states: processors keep them as they are exchanged."""
+    """Bytes of a stored value of the states; CPUs store them as they are exchanged."""
     return 4 if size.workers.device else wire
 
 
 def needs(size: RunSize, settings: Settings) -> Need:
-    """What supersteps, checkpoints and the embedding's other blocks take."""
+    """Needs of supersteps, checkpoints and the embedding's other blocks."""
     steps = supersteps_of(size, settings)
     dim, blocks = settings.reservoir.dim, blocks_of(size, settings)
     columns = sum(blocks)
     table = size.nodes * columns * embedding_item(settings)
     counts = size.nodes, size.edges, dim, _products(settings), steps.length
     every = checkpoint_interval(settings.checkpoint.every, *counts)
-    # The last checkpoints stay until the next one is complete, and while the table is
-    # written.
+    # The last checkpoints are kept until the next one is complete, and while the table
+    # is written.
     number = (steps.length - 1) // every
     checkpoint = size.nodes * dim * _kept_item(steps.wire, size)
     checkpoints = min(KEPT + 1, number) * checkpoint
     last = min(checkpoints, KEPT * checkpoint)
-    # Of the blocks next to the reservoir: what is written with the states, and before
+    # Files of the descriptors: the blocks that are written with the states, and before
     # that the hops of features and three rounds of the spectrum.
-    beside = size.nodes * 4 * (columns - dim)
-    rounds = beside
+    descriptors = size.nodes * 4 * (columns - dim)
+    rounds = descriptors
     if method_of(settings.method).descriptors:
         spectral = 3 * (blocks[2] + SPARE + 2) if len(blocks) > 2 else 0
         rounds += size.nodes * 4 * (blocks[1] + 3 + spectral)
-    # Files of states, in the run directory or in `scratch`, are there while the table
-    # is written, but for those of one superstep.
+    # Files of states, in the run directory or in `scratch`, exist while the table is
+    # written, except those of one superstep.
     files_here = steps.files if settings.scratch is None else 0
     base = EMBEDDER if steps.states == "memory" else WORKER
     device, _ = device_need(size, settings)
@@ -159,7 +160,9 @@ def needs(size: RunSize, settings: Settings) -> Need:
     return Need(
         worker=base + steps.need[steps.states],
         device=device,
-        disk=max(beside + table + last, beside + checkpoints + files_here, rounds),
+        disk=max(
+            descriptors + table + last, descriptors + checkpoints + files_here, rounds
+        ),
         kept=table,
         scratch=steps.files - files_here,
         work={
@@ -177,23 +180,23 @@ def embedding_item(settings: Settings) -> int:
 def device_need(size: RunSize, settings: Settings) -> tuple[int, int]:
     """Bytes of a worker's GPU, and the largest `reservoir.tile` that fits there.
 
-    Zeros where CPUs do the work; the tile is 0 where none fits.
+    Both are 0 if the work runs on CPUs; the tile is 0 if none fits.
     """
-    limit, wanted = size.workers.device, settings.reservoir
+    limit, reservoir = size.workers.device, settings.reservoir
     if not limit:
         return 0, 0
     steps = supersteps_of(size, settings)
-    dim, moves = wanted.dim, steps.moves
+    dim, moves = reservoir.dim, steps.moves
     of_partition = moves.largest, moves.picked, moves.edges / size.per_worker
-    item = 2 if wanted.precision in ("float16", "bfloat16") else 4
-    matrix = steps.matrix // 2 if wanted.matrix == "dense" else steps.matrix
+    item = 2 if reservoir.precision in ("float16", "bfloat16") else 4
+    matrix = steps.matrix // 2 if reservoir.matrix == "dense" else steps.matrix
 
     def streamed(tile: int) -> int:
-        """Peak bytes with so many columns at a time."""
+        """Peak bytes with `tile` columns at a time."""
         resident = size.per_worker if tile == dim else 1
         return resident * device_bytes(*of_partition, dim, tile, matrix, item)
 
-    # Sums over neighbours, a few columns at a time, whatever tile is set.
+    # Sums over neighbours use a few columns at a time, independent of the tile.
     sums = device_bytes(*of_partition, 2 * COLUMNS, COLUMNS, 0, 4)
     tiles = [2**k for k in range(17) if 2**k < dim and streamed(2**k) <= limit]
     return int(max(streamed(steps.tile), sums)), max(tiles, default=0)
@@ -204,37 +207,37 @@ def blocks_of(size: RunSize, settings: Settings) -> tuple[int, ...]:
     dim = settings.reservoir.dim
     if not method_of(settings.method).descriptors:
         return (dim,)
-    beside = widths(size.nodes, size.features, not settings.input.directed)
-    return tuple(width for width in (dim, beside.features, beside.spectrum) if width)
+    more = widths(size.nodes, size.features, not settings.input.directed)
+    return tuple(width for width in (dim, more.features, more.spectrum) if width)
 
 
 def _products(settings: Settings) -> int:
-    """Values of a state that one new value is made from."""
-    wanted = settings.reservoir
-    if wanted.matrix != "dense":
-        return wanted.nonzeros
-    scales = wanted.recurrent_scale
+    """Number of values of a state that one new value is computed from."""
+    reservoir = settings.reservoir
+    if reservoir.matrix != "dense":
+        return reservoir.nonzeros
+    scales = reservoir.recurrent_scale
     if not method_of(settings.method).searches:
         scales, _ = set_scales(settings)
-    beside = len(scales) if isinstance(scales, tuple) else 1
-    return units_of_blocks(wanted.dim, beside)[0]
+    blocks = len(scales) if isinstance(scales, tuple) else 1
+    return units_of_blocks(reservoir.dim, blocks)[0]
 
 
 def busiest(size: RunSize, settings: Settings) -> tuple[int, int]:
-    """Nodes and directed edges of the worker that the others wait for."""
+    """Nodes and directed edges of the worker with the largest load."""
     moves = _moves(size, settings)
     return min(size.nodes, moves.owned), min(size.edges, moves.edges)
 
 
 def load_work(size: RunSize, settings: Settings) -> dict[str, float]:
-    """The partitions' edges read once."""
+    """Work of reading the partitions' edges once."""
     return {"load": busiest(size, settings)[1] * 4.0 / size.lanes}
 
 
 def reservoir_work(size: RunSize, settings: Settings, dim: int) -> dict[str, float]:
-    """Supersteps with so many units, loading the partitions included."""
-    steps, wanted = supersteps_of(size, settings), settings.reservoir
-    share, sparse = dim / wanted.dim, wanted.matrix != "dense"
+    """Work of supersteps with `dim` units, including loading the partitions."""
+    steps, reservoir = supersteps_of(size, settings), settings.reservoir
+    share, sparse = dim / reservoir.dim, reservoir.matrix != "dense"
     products = _products(settings) * (1 if sparse else share)
     nodes, edges = busiest(size, settings)
     values, threads = float(nodes) * dim, size.workers.threads
@@ -245,11 +248,12 @@ def reservoir_work(size: RunSize, settings: Settings, dim: int) -> dict[str, flo
         "value": values,
         "copy": values * 4.0,
     }
-    halo = 0 if steps.states == "disk" else halo_rows(size) * wanted.dim * steps.wire
-    moved = steps.moves.moved * wanted.dim * steps.wire + steps.traffic
+    row = reservoir.dim * steps.wire
+    halo = 0 if steps.states == "disk" else halo_rows(size) * row
+    moved = steps.moves.moved * row + steps.traffic
     exchange = {
         "copy": BLOCK_COPIES * share * halo / size.slots,
-        # Each worker receives its share; what all receive crosses in parallel.
+        # Each worker receives its share, in parallel with the others.
         "wire": share * moved / size.busy,
         "task": 3.0 * size.partitions,
     }
@@ -264,7 +268,7 @@ def reservoir_work(size: RunSize, settings: Settings, dim: int) -> dict[str, flo
 
 
 def block_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
-    """Of xnq+: sums for the blocks of the embedding next to the reservoir."""
+    """Sums over neighbours for the descriptors of xnq+."""
     blocks = blocks_of(size, settings)
     if len(blocks) == 1:
         return ()
@@ -277,7 +281,7 @@ def block_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
 def sums_work(
     size: RunSize, settings: Settings, rounds: tuple[NeighbourSums, ...]
 ) -> dict[str, float]:
-    """Rounds of sums over neighbours, one halo exchange each."""
+    """Work of rounds of sums over neighbours, with one halo exchange each."""
     edges = busiest(size, settings)[1] / size.lanes
     # Each task reads the edges of its partition, for its rows and for its block.
     once = added(*2 * [load_work(size, settings)], {"task": 4.0 * size.partitions})

@@ -1,6 +1,6 @@
-"""Bytes over a connection between workers, and the two ends of a run's connections.
+"""Byte streams between workers, and both ends of a run's connections.
 
-Imports nothing of Dask: connections are given.
+This module does not import Dask: callers pass the connections.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from xnq_dist.reservoir.mailbox import AHEAD, Mailbox
 
 __all__ = ["HEAD", "Inbox", "Messages", "Pipe", "PipeOutbox", "Stream"]
 
-MOST = 64 << 20
-"""Bytes read at a time."""
+MAX_READ = 64 << 20
+"""Maximum bytes read at a time."""
 
 HEAD = struct.Struct("<qq")
 """Generation and owner, before a block's bytes."""
@@ -27,36 +27,36 @@ _REACHED = struct.Struct("<q")
 
 
 class Pipe(Protocol):
-    """Bytes both ways over a connection. All fail with `OSError`."""
+    """Sends and receives bytes over a connection; all methods may raise `OSError`."""
 
     def write(self, data: memoryview) -> Awaitable[None]:
-        """Send, in order; done when the memory may be used again."""
+        """Send, in order; completes when the memory may be reused."""
 
     async def read_into(self, out: memoryview) -> None:
         """Fill with the next bytes."""
 
 
 class Stream:
-    """On the byte stream of TCP or TLS."""
+    """A pipe over the byte stream of TCP or TLS."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
 
     def write(self, data: memoryview) -> Awaitable[None]:
-        """Send, in order; done when the kernel has it."""
+        """Send, in order; completes when the kernel has the bytes."""
         sent: Awaitable[None] = self._stream.write(data)
         return sent
 
     async def read_into(self, out: memoryview) -> None:
         """Fill with the next bytes."""
-        for first in range(0, len(out), MOST):
-            await self._stream.read_into(out[first : first + MOST])
+        for first in range(0, len(out), MAX_READ):
+            await self._stream.read_into(out[first : first + MAX_READ])
 
 
 class Messages:
-    """In messages, for protocols that are no byte streams, such as within a process.
+    """A pipe over messages, for protocols without byte streams, such as in-process.
 
-    `packed` has Dask send an array's memory apart from the message.
+    `packed` wraps an array so that Dask sends its memory apart from the message.
     """
 
     def __init__(self, comm: Any, packed: Callable[[Any], Any]) -> None:
@@ -66,8 +66,8 @@ class Messages:
         self._left = memoryview(b"")
 
     def write(self, data: memoryview) -> Awaitable[None]:
-        """Send, in order; the memory may be used again at once."""
-        # A copy: within a process the other side gets the memory itself.
+        """Send, in order; the memory may be reused at once."""
+        # Copy: within a process the receiver gets the memory itself.
         return asyncio.ensure_future(self._send(np.array(data)))
 
     async def _send(self, part: Bytes) -> None:
@@ -75,7 +75,7 @@ class Messages:
             await self._comm.write({"part": self._packed(part)})
 
     async def read_into(self, out: memoryview) -> None:
-        """Fill with the next bytes, wherever messages end."""
+        """Fill with the next bytes, across messages."""
         at = 0
         while at < len(out):
             if not self._left:
@@ -88,65 +88,66 @@ class Messages:
 
 @dataclass
 class Inbox:
-    """What a worker takes in of one run."""
+    """The receiving end of one run on a worker."""
 
     mailbox: Mailbox
     senders: dict[Any, Pipe] = field(default_factory=dict)
-    """By connection."""
+    """Pipes of the senders by connection."""
     lost: str = ""
     """Why a sender's connection ended."""
 
     def tell(self, generation: int) -> None:
-        """Let senders know what is read."""
+        """Send all senders the generation that is being read."""
         for comm in list(self.senders):
             self.tell_one(comm, generation)
 
     def tell_one(self, comm: Any, generation: int) -> None:
-        """Let one of them know."""
+        """Send one sender the generation that is being read."""
         try:
-            told = self.senders[comm].write(memoryview(_REACHED.pack(generation)))
-        except OSError as error:  # its reader ends too
+            sent = self.senders[comm].write(memoryview(_REACHED.pack(generation)))
+        except OSError as error:  # the coroutine that reads the connection fails too
             self.lost = self.lost or str(error)
         else:
-            asyncio.ensure_future(told).add_done_callback(_seen)
+            asyncio.ensure_future(sent).add_done_callback(_ignore_failure)
 
 
 @dataclass
 class PipeOutbox:
-    """The way to one worker."""
+    """The sending end to one worker."""
 
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """One block at a time, in the order of sending."""
+    """Lets one block at a time through, in the order of sending."""
     news: asyncio.Event = field(default_factory=asyncio.Event)
     pipe: Pipe | None = None
     comm: Any = None
     listening: asyncio.Task[None] | None = None
     reached: int | None = None
-    """Generation that the other side reads."""
+    """Generation that the receiver is reading."""
     broken: str = ""
+    """Why the connection ended."""
 
     async def listen(self) -> None:
-        """Hear what the other side has reached, until the connection ends."""
-        said = memoryview(bytearray(_REACHED.size))
+        """Note the generations that the receiver reads, until the connection ends."""
+        message = memoryview(bytearray(_REACHED.size))
         try:
             while self.pipe is not None:
-                await self.pipe.read_into(said)
-                (self.reached,) = _REACHED.unpack(said)
+                await self.pipe.read_into(message)
+                (self.reached,) = _REACHED.unpack(message)
                 self.news.set()
         except OSError as error:
             self.broken = str(error) or type(error).__name__
             self.news.set()
 
     async def admitted(self, generation: int) -> None:
-        """Wait until the other side has memory for a generation."""
+        """Wait until the receiver has memory for a generation."""
         while self.reached is None or generation > self.reached + AHEAD:
             if self.broken:
-                raise ConnectionError(f"it holds no states any more ({self.broken})")
+                raise ConnectionError(f"it no longer holds states ({self.broken})")
             self.news.clear()
             await self.news.wait()
 
 
-def _seen(told: asyncio.Future[None]) -> None:
-    """A failure to tell shows where the same connection is read."""
-    if not told.cancelled():
-        told.exception()
+def _ignore_failure(sent: asyncio.Future[None]) -> None:
+    """Retrieve the exception; the coroutine that reads the connection reports it."""
+    if not sent.cancelled():
+        sent.exception()

@@ -1,7 +1,7 @@
-"""Rounds of neighbour sums on Dask: one halo exchange each, free to run on any worker.
+"""Rounds of neighbour sums on Dask, one halo exchange each, on any worker.
 
-A few columns are cheap to move, so nothing is pinned, and tasks load partitions from
-their files in every round: Dask recovers from a lost worker by itself.
+A few columns are cheap to transfer, so tasks are not pinned to workers. They load
+partitions from files in every round, so Dask can recover from a lost worker by itself.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ __all__ = ["COLUMNS", "load_values", "only_sums", "propagate"]
 
 
 COLUMNS = 32
-"""Columns that a GPU is given at a time: fewer than a superstep's, so they fit."""
+"""Columns that a GPU processes at a time: fewer than a superstep's, so they fit."""
 
 Start = Callable[[int], Floats32]
-"""From a partition's number to the values of its owned rows, shape (n_owned, w)."""
+"""``start(number)``: the values of a partition's owned rows, shape (n_owned, w)."""
 
 Step = Callable[[int, int, Floats32, Floats32], Floats32]
 """``step(number, round, values, sums)``: a partition's values after the round (1, 2,
-...), from those before and the sums over in-neighbours; one row an owned node."""
+...), from the previous values and the sums over in-neighbours; one row per node."""
 
 Publish = Callable[[Floats32], Floats32]
-"""What neighbours see of values, row by row, shapes (m, w) to (m, any)."""
+"""``publish(values)``: the values to sum over, row by row, (m, w) to (m, any)."""
 
 
 def propagate(
@@ -59,59 +59,57 @@ def propagate(
     backend: str = "cpu",
     progress: Progress = silent,
 ) -> dict[int, list[FileRecord]]:
-    """Rounds of neighbour sums, one halo exchange each, all rows at the same time.
+    """Run rounds of neighbour sums, with one halo exchange each.
 
     ``values = start(p)``; then in round t = 1..rounds ``values = step(p, t, values,
     sums)``, where row v of ``sums`` is the sum over the edges u -> v of their weight
-    times row u of the values before, added up in float32 in the order of the original
-    ids: the same bits for any partitions. Columns do not mix, so independent variants
-    go side by side. Tasks are free to run on any worker, again after a loss.
+    times row u of the previous values, in float32 in the order of the original ids: the
+    same bits for any partitioning. Columns do not mix, so independent variants can be
+    computed together. Tasks run on any worker, and again if a worker is lost.
 
     Parameters
     ----------
     graph, manifest
         The stage ``graph``.
     start
-        From a partition's number to values of its owned rows in local order (the
-        order of `load_nodes`), float32, shape (n_owned, w).
+        Maps a partition's number to the values of its owned rows in local order (that
+        of `load_nodes`), float32, shape (n_owned, w).
     step
-        From partition, round, values and sums, float32 with n_owned rows, to the
-        values after the round, float32, n_owned rows and any width. Row v of the
-        answer must depend on rows v alone, and the arguments must not be changed.
-        `start`, `step` and `publish` are called on workers, once a task and maybe
-        again: small, picklable (frozen dataclasses), pure, loading what they need
-        from files.
+        Maps partition, round, values and sums, float32 with n_owned rows, to the values
+        after the round, float32, with n_owned rows and any width. Row v of the result
+        must depend on rows v alone, and the arguments must not be changed. `start`,
+        `step` and `publish` are called on workers, possibly more than once: they must
+        be small, picklable (frozen dataclasses) and pure, and load data from files.
     rounds
-        How many.
+        Number of rounds.
     attempt, stem
-        Where kept rounds go: one npz file a round and partition,
+        Writes kept rounds: one npz file for each round and partition,
         ``<stem>-<round>-<partition>``, with the array ``values``, rows in local order.
     keep
-        Rounds to write, 0 is the start; the last alone when None.
+        Rounds to write, where 0 is the start; None: the last one.
     publish
-        What neighbours see of values, row by row; the values themselves when None.
+        Maps values to those that neighbours sum, row by row; None: the identity.
     weighted
-        Not: every edge counts 1, so sums are over distinct in-neighbours.
+        False: every edge counts 1, so sums are over distinct in-neighbours.
     backend
-        ``cpu`` or ``gpu``: who adds up; the same bits.
+        ``cpu`` or ``gpu`` for the sums; both give the same bits.
     progress
         Called after each round.
 
     Returns
     -------
     dict
-        Kept round -> its files in partition order; `load_values` reads them.
+        The files of each kept round in partition order; `load_values` reads them.
 
     Raises
     ------
     SettingsError
-        When `rounds` is negative or a round to keep is not one of 0..rounds.
+        When `rounds` is negative or `keep` has a round that is not one of 0..rounds.
     """
     kept = {rounds} if keep is None else set(keep)
     if rounds < 0 or not kept <= set(range(rounds + 1)):
         raise SettingsError(
-            f"rounds {sorted(kept)} cannot be kept of rounds 0 to {rounds}: "
-            "ask for rounds that are there"
+            f"rounds {sorted(kept)} cannot be kept: choose rounds from 0 to {rounds}"
         )
     parts = range(len(manifest.facts["edges"]))
     sizes = manifest.facts["halo_sizes"]
@@ -138,7 +136,7 @@ def propagate(
                 submit(_write, attempt, f"{stem}-{turn:03d}-{p:05d}", values[p])
                 for p in parts
             ]
-        # A round is waited for while the next one, which needs it, is under way.
+        # Wait for a round after submitting the next one, which depends on it.
         wait_all(client, before)
         if turn > 1:
             progress(f"rounds of {stem}", turn - 1, last)
@@ -146,11 +144,11 @@ def propagate(
     wait_all(client, values)
     if last:
         progress(f"rounds of {stem}", last, last)
-    return {turn: gather_results(client, found) for turn, found in files.items()}
+    return {turn: gather_results(client, tasks) for turn, tasks in files.items()}
 
 
 def only_sums(number: int, turn: int, values: Floats32, sums: Floats32) -> Floats32:
-    """A step after which the values are the sums."""
+    """A step that returns the sums."""
     return sums
 
 
@@ -165,7 +163,7 @@ def _boundary(
     values: Floats32,
     publish: Publish | None,
 ) -> Floats32:
-    """What other partitions read, rows ascending."""
+    """The rows that other partitions read, ascending."""
     rows = values[load_partition(graph, manifest, number).boundary_rows]
     return rows if publish is None else publish(rows)
 
@@ -182,8 +180,8 @@ def _next_values(
     weighted: bool,
     backend: str,
 ) -> Floats32:
-    seen = values if publish is None else publish(values)
-    sums = sum_neighbours(graph, manifest, number, seen, blocks, weighted, backend)
+    published = values if publish is None else publish(values)
+    sums = sum_neighbours(graph, manifest, number, published, blocks, weighted, backend)
     return np.ascontiguousarray(step(number, turn, values, sums), dtype=np.float32)
 
 
@@ -202,47 +200,47 @@ def sum_neighbours(
 ) -> Floats32:
     """Weighted sums of in-neighbours' values, in the order of the original ids.
 
-    `values` are those of the owned rows, as neighbours see them, shape (n_owned, w);
-    `blocks` the boundary rows of every owner of halo rows. Not `weighted`: every edge
-    counts 1. `backend` ``cpu`` or ``gpu``: the same bits.
+    `values` are the published values of the owned rows, shape (n_owned, w); `blocks`
+    the boundary rows of every owner of halo rows. If not `weighted`, every edge counts
+    1. `backend` is ``cpu`` or ``gpu``, with the same bits.
     """
     partition = load_partition(graph, manifest, number)
     if not weighted:
         partition = replace(partition, weights=None)
     if len(values) != partition.n_owned:
         raise StageError(
-            f"partition {number} owns {partition.n_owned} nodes and was given "
-            f"{len(values)} rows of values"
+            f"partition {number} has {partition.n_owned} nodes but {len(values)} rows "
+            "of values: internal error, please report it"
         )
     width = values.shape[1]
     halo = pick_halo(halo_picks(graph, manifest, partition), blocks, width)
     sums = np.empty((partition.n_owned, width), dtype=np.float32)
     states = np.ascontiguousarray(values, dtype=np.float32)
-    found = choose(backend)
-    if not found.on_device:
-        gather(found, partition, states, slice(0, width), halo, sums)
+    chosen = choose(backend)
+    if not chosen.on_device:
+        gather(chosen, partition, states, slice(0, width), halo, sums)
         return sums
-    moved = move_partition(found, partition)
+    moved = move_partition(chosen, partition)
     for columns in column_tiles(width, COLUMNS):
-        gather(found, moved, states, columns, halo[:, columns], sums[:, columns])
+        gather(chosen, moved, states, columns, halo[:, columns], sums[:, columns])
     return sums
 
 
 def load_values(
     where: Stage, records: Sequence[FileRecord], graph: Stage, manifest: Manifest
 ) -> Floats32:
-    """One round of `propagate` put together, shape (N, w), in canonical order.
+    """All values of one round of `propagate`, shape (N, w), in canonical order.
 
     `where` is the stage whose folder the attempt wrote to; `records` are the round's
     files, in partition order.
     """
     index = node_index(graph, manifest)
-    found: Floats32 | None = None
+    out: Floats32 | None = None
     for rows, record in zip(index, records, strict=True):
         values = where.read_arrays(record)["values"]
-        if found is None:
-            found = np.empty((sum(map(len, index)), values.shape[1]), np.float32)
-        found[rows] = values
-    if found is None:
+        if out is None:
+            out = np.empty((sum(map(len, index)), values.shape[1]), np.float32)
+        out[rows] = values
+    if out is None:
         raise StageError("the stage graph has no partitions: run again to resume")
-    return found
+    return out

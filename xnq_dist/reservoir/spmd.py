@@ -1,9 +1,9 @@
-"""Halo exchange between supersteps, engine ``spmd``: one task a worker for many.
+"""Halo exchange with the engine ``spmd``: one task per worker for several supersteps.
 
 Each worker keeps its partitions in a `WorkerState` and runs several supersteps in one
-task; blocks go from worker to worker without Dask's scheduler (`wire`). A worker that
-is gone or does not answer ends the engine with `WorkersLost`, and the driver begins
-again from the last checkpoint, as with the engine ``tasks``.
+task; workers send blocks to each other without Dask's scheduler (`wire`). If a worker
+is lost or does not answer, the engine raises `WorkersLost`, and the driver starts again
+from the last checkpoint, as with the engine ``tasks``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = ["SpmdExchange"]
 
 R = TypeVar("R")
 
-MOST, SECONDS = 64, 2.0
-"""Supersteps of one task: at most so many, about as many as take so long."""
+MAX_STRIDE, SECONDS = 64, 2.0
+"""Maximum number of supersteps of one task, and its approximate duration."""
 
 
 class SpmdExchange(PinnedTasks):
@@ -49,40 +49,40 @@ class SpmdExchange(PinnedTasks):
     ) -> None:
         super().__init__(client, graph, manifest, spec, avoid, beats)
         self._timeout = timeout
-        self._kept: dict[str, Future[Any]] = {}
+        self._worker_states: dict[str, Future[Any]] = {}
         self._step = 1
         self._rows = 0
         self.stride = 4
-        """Supersteps that are best run at a time."""
+        """Best number of supersteps for one call of `advance`."""
         self.clocks: list[dict[str, float]] = []
-        """Where each worker's time went since `begin`; see `worker_state.Clock`."""
+        """Times of each worker since `begin`; see `worker_state.Clock`."""
 
     @property
     def bytes_per_superstep(self) -> int:
-        """Bytes that cross between workers in one superstep, by the plan."""
+        """Bytes exchanged between workers in one superstep, by the plan."""
         return (
             self._rows * self._spec.dim * np.dtype(self._spec.exchange_dtype).itemsize
         )
 
     def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
-        """Load the partitions, and states from a checkpoint (else superstep 1)."""
+        """Load partitions and a checkpoint's states; None: start at superstep 1."""
         run = uuid.uuid4().hex
-        kept = None
+        start = None
         self._step = 1
         if checkpoint is not None:
             self._step = int(checkpoint[1].facts["superstep"])
-            kept = (self._step, *checkpoint)
-        self._kept = {
+            start = (self._step, *checkpoint)
+        self._worker_states = {
             worker: self._submit_to(
                 worker,
                 WorkerState,
                 *(run, self._graph, self._manifest, self._spec, self.placement),
-                *(worker, self._threads[worker], self._timeout, kept),
+                *(worker, self._threads[worker], self._timeout, start),
             )
             for worker in sorted(set(self.placement))
         }
-        # Nobody sends before everybody can receive.
-        self._wait(list(self._kept.values()))
+        # All workers must be able to receive before any of them sends.
+        self._wait(list(self._worker_states.values()))
         self._rows = sum(self._everywhere(attrgetter("routes.rows_sent")))
         self.clocks = []
 
@@ -97,30 +97,29 @@ class SpmdExchange(PinnedTasks):
             for name, value in clock.items():
                 total[name] += value
         taken = (time.perf_counter() - began) / count
-        self.stride = min(MOST, max(1, round(SECONDS / max(taken, 1e-6))))
+        self.stride = min(MAX_STRIDE, max(1, round(SECONDS / max(taken, 1e-6))))
 
     def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
-        """A small result of each partition's states, computed where they are."""
+        """Results of a function of each partition's states, called on its worker."""
+        states = self._worker_states
         futures = [
-            self._submit_to(
-                worker, apply_on_worker, function, number, self._kept[worker]
-            )
+            self._submit_to(worker, apply_on_worker, function, number, states[worker])
             for number, worker in enumerate(self.placement)
         ]
         return self._gather(futures)
 
     def close(self) -> None:
-        """Let go of everything on the workers."""
-        # Seats go with their futures; there may still be references in a traceback.
-        for kept in self._kept.values():
-            kept.release()
-        self._kept = {}
+        """Release everything on the workers."""
+        # Release futures explicitly: a traceback may still hold references to them.
+        for state in self._worker_states.values():
+            state.release()
+        self._worker_states = {}
 
     def _everywhere(self, function: Callable[..., R], *args: Any) -> list[R]:
-        """A function of every kept, all at the same time."""
+        """Results of a function of every worker's state, called in parallel."""
         futures = [
-            self._submit_to(worker, function, kept, *args)
-            for worker, kept in self._kept.items()
+            self._submit_to(worker, function, state, *args)
+            for worker, state in self._worker_states.items()
         ]
         return self._gather(futures)
 
@@ -128,6 +127,6 @@ class SpmdExchange(PinnedTasks):
         try:
             return self._results(futures)
         finally:
-            # Tasks that still run see by themselves that nobody wants them any more.
+            # Running tasks detect by themselves that their futures were released.
             for future in futures:
                 future.release()

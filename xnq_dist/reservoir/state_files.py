@@ -1,9 +1,9 @@
-"""States of partitions in files: supersteps that hold a few rows at a time.
+"""States of partitions in files, for supersteps that hold few rows in memory.
 
-A partition's states after a superstep are one raw file, rows in local order; the next
-superstep reads, for one tile of its rows after the other, the rows of states that the
-tile's in-neighbours are, from its own file and from the owners', and writes a new file.
-Files are read and not mapped: mapped pages would count as resident memory.
+A partition's states after a superstep are one raw file, with rows in local order. The
+next superstep processes one tile of rows at a time: it reads the states of the tile's
+in-neighbours, from the partition's file and from those of the owners, and writes a new
+file. Files are not memory-mapped, because mapped pages count as resident memory.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from xnq_dist.graph.halo import Partition
 from xnq_dist.graph.layout import load_partition
 from xnq_dist.reservoir.context import (
     ReservoirSpec,
+    combine_recurrent,
     draw_all,
     feature_matrix,
     input_drive,
-    side_by_side,
 )
 from xnq_dist.reservoir.superstep import first_states, superstep
-from xnq_dist.reservoir.weights import Recurrent, SideBySide
+from xnq_dist.reservoir.weights import BlockDiagonal, Recurrent
 
 __all__ = [
     "PartitionOnDisk",
@@ -48,31 +48,31 @@ __all__ = [
 
 
 GAP = 1 << 14
-"""Bytes between two wanted rows that are read, not skipped: a call costs more."""
+"""Gaps of up to this many bytes between two rows are read: another call costs more."""
 RUN = 1 << 22
-"""Most bytes read at a time where rows in between are not wanted."""
+"""Maximum bytes of one read that includes gaps."""
 
 
 @dataclass(frozen=True)
 class StateFiles:
-    """Where states are, and how many of them a task may hold."""
+    """Folder of the state files, and the memory of a task."""
 
     folder: str
-    """Local path that every worker sees."""
+    """Local path that every worker can access."""
     memory: int
-    """Bytes that one task's rows of states, input drive and new states may take."""
+    """Bytes for the rows of states, input drive and new states of one task."""
 
     def states(self, step: int, number: int) -> Path:
-        """A partition's states after a superstep."""
+        """File of a partition's states after a superstep."""
         return Path(self.folder, f"state-{step:05d}-{number:05d}.raw")
 
     def drive(self, number: int) -> Path:
-        """A partition's input drive."""
+        """File of a partition's input drive."""
         return Path(self.folder, f"drive-{number:05d}.raw")
 
     @contextmanager
     def made(self) -> Iterator[None]:
-        """The folder, removed afterwards; what a killed run has left, before."""
+        """Remove the folder before and after the block; it may be of a killed run."""
         shutil.rmtree(self.folder, ignore_errors=True)
         try:
             yield
@@ -92,7 +92,7 @@ class PartitionOnDisk:
     partition: Partition
     offsets: Ints
     """Global id of each partition's first node, shape (P + 1,)."""
-    recurrent: Recurrent | SideBySide
+    recurrent: Recurrent | BlockDiagonal
     tiles: tuple[int, ...]
     """First row of each row tile, and the number of rows."""
     spec: ReservoirSpec
@@ -100,7 +100,7 @@ class PartitionOnDisk:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of states, as they are kept and exchanged."""
+        """Type of stored and exchanged states."""
         return np.dtype(self.spec.exchange_dtype)
 
 
@@ -113,33 +113,33 @@ def open_partition(
     threads: int,
     checkpoint: tuple[int, Stage, FileRecord] | None = None,
 ) -> PartitionOnDisk:
-    """Read a partition; write its input drive, and its states after superstep 1.
+    """Read a partition; write its input drive and its states after superstep 1.
 
-    With a checkpoint (superstep, and where the states after it are) those are written.
+    With a checkpoint (superstep, stage and file of states) its states are written.
 
     Raises
     ------
     StageError
-        When the folder of the files is not there or cannot be written.
+        When the folder of the files does not exist or cannot be written.
     """
     if not Path(files.folder).is_dir():
         raise StageError(
-            f"a worker does not see {files.folder}: set scratch to a folder that all "
+            f"a worker cannot access {files.folder}: set scratch to a folder that all "
             "workers share, or exchange.states=memory"
         )
     partition = load_partition(graph, manifest, number)
     features = feature_matrix(graph, manifest, number)
     drawn = draw_all(spec, features.shape[1])
-    recurrent = side_by_side(drawn)
+    recurrent = combine_recurrent(drawn)
     item = np.dtype(spec.exchange_dtype).itemsize
     row = spec.dim * 4
-    # Input drive, sums of the first superstep, and what is written of them.
+    # Input drive, sums of the first superstep, and their copy for writing.
     step = max(ROWS, files.memory // (3 * row) // ROWS * ROWS)
     with ExitStack() as stack:
-        drive = stack.enter_context(_whole(files.drive(number)))
+        drive = stack.enter_context(_written_atomically(files.drive(number)))
         out = None
         if checkpoint is None:
-            out = stack.enter_context(_whole(files.states(1, number)))
+            out = stack.enter_context(_written_atomically(files.states(1, number)))
         for first in range(0, partition.n_owned, step):
             part = input_drive(features[first : first + step], drawn, threads)
             _write(drive, part)
@@ -148,7 +148,7 @@ def open_partition(
                 _write(out, states.astype(spec.exchange_dtype, copy=False))
     if checkpoint is not None:
         reached, stage, record = checkpoint
-        with _whole(files.states(reached, number)) as copy:
+        with _written_atomically(files.states(reached, number)) as copy:
             _write(copy, stage.read_arrays(record)["states"])
     n_local = partition.n_owned + partition.n_halo
     begins = row_tiles(
@@ -171,13 +171,13 @@ def row_tiles(
     n_local: int,
     source_bytes: int,
     row_bytes: int,
-    most: int,
+    max_bytes: int,
 ) -> Ints:
-    """First row of each row tile, and the number of rows at the end.
+    """First row of each row tile, followed by the number of rows.
 
-    A tile is whole blocks of `ROWS` rows, as many as take no more than `most` bytes
-    with their distinct in-neighbours; one block where even that takes more. `indices`
-    are local ids below `n_local`; a distinct in-neighbour takes `source_bytes`, a row
+    A tile consists of blocks of `ROWS` rows: as many as fit in `max_bytes` with their
+    distinct in-neighbours, or one block if even that does not fit. `indices` are local
+    ids below `n_local`; a distinct in-neighbour takes `source_bytes`, a row
     `row_bytes`.
     """
     rows = indptr.shape[0] - 1
@@ -193,8 +193,8 @@ def row_tiles(
                 if seen[indices[edge]] != tile:
                     seen[indices[edge]] = tile
                     more += source_bytes
-            if turn == 0 and begins[-1] < first and taken + more > most:
-                # Once more as the first block of the next tile.
+            if turn == 0 and begins[-1] < first and taken + more > max_bytes:
+                # Count the block again, as the first one of the next tile.
                 begins.append(first)
                 taken = 0
                 continue
@@ -205,11 +205,11 @@ def row_tiles(
 
 
 def advance_partition(held: PartitionOnDisk, step: int, threads: int) -> int:
-    """Read the states after a superstep and write those after the next; bytes moved."""
+    """Write the states after the next superstep; return bytes read and written."""
     partition, files = held.partition, held.files
     number, dim = partition.number, held.spec.dim
     moved = 0
-    with _whole(files.states(step + 1, number)) as out:
+    with _written_atomically(files.states(step + 1, number)) as out:
         for first, last in pairwise(held.tiles):
             edges = slice(int(partition.indptr[first]), int(partition.indptr[last]))
             tile, sources = _compact(partition, first, last, edges)
@@ -242,10 +242,10 @@ def read_states(held: PartitionOnDisk, step: int) -> NDArray[np.floating]:
 def _compact(
     partition: Partition, first: int, last: int, edges: slice
 ) -> tuple[Partition, Ints]:
-    """Some rows as a partition of their own, and the local ids that its ids stand for.
+    """Some rows as a separate partition, and the original local ids of its ids.
 
-    All its in-neighbours are owned rows then, in the order of the local ids. The order
-    of a row's neighbours stays, and so does the order of its sum.
+    All its in-neighbours are owned rows, in the order of the local ids. The order of a
+    row's neighbours, and so of its sum, does not change.
     """
     seen = np.zeros(partition.n_owned + partition.n_halo, np.bool_)
     seen[partition.indices[edges]] = True
@@ -273,11 +273,10 @@ def _no_halo(columns: slice) -> Floats32:
 def _read_local(
     held: PartitionOnDisk, step: int, sources: Ints, out: NDArray[np.floating]
 ) -> None:
-    """Rows of owned and halo nodes, local ids ascending, from their owners' files."""
+    """Read owned and halo rows, by ascending local id, from their owners' files."""
     partition = held.partition
     at = int(np.searchsorted(sources, partition.n_owned))
-    own = held.files.states(step, partition.number)
-    read_rows(own, sources[:at], out[:at])
+    read_rows(held.files.states(step, partition.number), sources[:at], out[:at])
     halo = partition.halo[sources[at:] - partition.n_owned]
     bounds = np.searchsorted(halo, held.offsets)
     for owner, (begin, end) in enumerate(pairwise(bounds.tolist())):
@@ -288,7 +287,7 @@ def _read_local(
 
 
 def read_rows(path: Path, rows: Ints, out: NDArray[Any]) -> None:
-    """Rows of a raw file, ascending, each once, into `out`, (n, d'), C-contiguous."""
+    """Read distinct, ascending rows of a raw file to `out`, (n, d'), C-contiguous."""
     if not len(rows):
         return
     width = out.shape[1] * out.itemsize
@@ -303,10 +302,10 @@ def read_rows(path: Path, rows: Ints, out: NDArray[Any]) -> None:
             while begin < end:
                 first = int(rows[begin])
                 stop = begin + int(rows[begin:end].searchsorted(first + step))
-                wanted = rows[begin:stop] - first
-                run = np.empty((int(wanted[-1]) + 1, out.shape[1]), out.dtype)
+                places = rows[begin:stop] - first
+                run = np.empty((int(places[-1]) + 1, out.shape[1]), out.dtype)
                 _fill(file, first * width, run)
-                np.take(run, wanted, axis=0, out=out[begin:stop], mode="clip")
+                np.take(run, places, axis=0, out=out[begin:stop], mode="clip")
                 begin = stop
 
 
@@ -338,8 +337,8 @@ def _fill(file: IO[bytes], at: int, out: NDArray[Any]) -> None:
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[IO[bytes]]:
-    """A file that is there when all of it is: a task may run twice."""
+def _written_atomically(path: Path) -> Iterator[IO[bytes]]:
+    """Write a file atomically, because a task may run twice."""
     name = path.with_suffix(f".{os.getpid()}.tmp")
     try:
         with name.open("wb", buffering=0) as file:
@@ -348,7 +347,7 @@ def _whole(path: Path) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise StageError(
             f"states in {path.parent} cannot be written ({error.strerror}): set "
-            "scratch to a folder with more room that all workers see"
+            "scratch to a folder with more space that all workers can access"
         ) from error
 
 

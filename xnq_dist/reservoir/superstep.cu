@@ -1,13 +1,13 @@
 // Superstep kernels: gather-add, sparse product, tanh. Compiled with NVRTC by
-// xnq_dist/reservoir/gpu_kernels.py, which says what each argument is.
+// xnq_dist/reservoir/gpu_kernels.py, which describes the arguments.
 //
-// Every sum has one thread and one order, that of the CPU kernels (neighbours ascending,
+// Every sum runs in one thread, in the order of the CPU kernels (neighbours ascending,
 // non-zeros ascending), without atomics and without fused multiply-add (--fmad=false):
 // in float32 gather, sparse product and tanh have the bits of xnq_dist/reservoir/kernels.py,
-// whatever the partition, the row block or the launch.
+// for any partition, row block and launch.
 //
 // Defined by the compiler: STATE (32: float32, 16: float16, 8: bfloat16) and ROWS (rows
-// of a block of sparse_superstep). XNQ_EMULATED stands for a CPU that plays the GPU.
+// of a block of sparse_superstep). XNQ_EMULATED: a CPU emulates the GPU.
 
 #define COLUMNS 4  // columns that a thread of a gather keeps in registers
 #define WARP 32
@@ -75,7 +75,7 @@ __device__ __forceinline__ void gather_row(
                                : halo + (source - n_owned) * halo_stride;
     state += column;
     float weight = weighted ? weights[edge] : 1.0f;
-    if (whole) {  // no bounds to look at: all loads of an edge are under way at once
+    if (whole) {  // no bounds to check: all loads of an edge run in parallel
       for (int c = 0; c < COLUMNS; ++c)
         sums[c] = sums[c] + weight * load_state(state[c * WARP]);
     } else {
@@ -85,7 +85,7 @@ __device__ __forceinline__ void gather_row(
   }
 }
 
-// A warp a row and 128 columns; block (32, rows of a block), grid (rows, columns).
+// One warp for a row and 128 columns; block (32, rows of a block), grid (rows, columns).
 extern "C" __global__ void gather_add(
     const long long* indptr, const int* indices, const float* weights, int weighted,
     const state_t* owned, long long owned_stride, const state_t* halo,
@@ -121,7 +121,7 @@ extern "C" __global__ void gather_round(
   }
 }
 
-// out = tanh(product + drive); a thread a value.
+// out = tanh(product + drive); one thread for each value.
 extern "C" __global__ void tanh_add(
     const float* product, const float* drive, long long drive_stride, state_t* out,
     long long out_stride, int width, long long count) {
@@ -133,7 +133,7 @@ extern "C" __global__ void tanh_add(
       store_state(rational_tanh(product[at] + drive[row * drive_stride + j]));
 }
 
-// out = tanh(gathered W^T + drive) for a sparse W; a thread a value.
+// out = tanh(gathered W^T + drive) for a sparse W; one thread for each value.
 extern "C" __global__ void sparse_update(
     const float* gathered, const int* columns, const float* values, int nonzeros,
     const float* drive, long long drive_stride, state_t* out, long long out_stride,

@@ -1,6 +1,6 @@
-"""One superstep of one partition, whatever holds the states and moves the halo.
+"""One superstep of one partition, independent of state storage and halo exchange.
 
-States are kept in float32 or float16; sums and products are in float32 all the same.
+States are stored in float32 or float16; sums and products are always in float32.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from xnq_dist.core.products import multiply, pack
 from xnq_dist.graph.arrays import Floats32, Ints32
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import device
-from xnq_dist.reservoir.weights import Recurrent, SideBySide
+from xnq_dist.reservoir.weights import BlockDiagonal, Recurrent
 
 __all__ = ["column_tiles", "first_states", "gather", "superstep", "update"]
 
 HaloSource = Callable[[slice], Floats32]
-"""Halo rows' states in the given columns, shape (n_halo, w), in local halo order."""
+"""Returns the halo rows' states in the columns, (n_halo, w), in local halo order."""
 
 STREAMED = 2**28
-"""Bytes of states from which on those of a sparse W are written past the caches: they
-would not stay in any (the last cache of large servers has about as many), and what
-fits a cache is gathered from there in the next superstep."""
+"""Bytes of states from which on, with a sparse W, non-temporal stores are used: about
+the last-level cache of large servers. Smaller states are read from the cache in the
+next superstep."""
 
 _NO_WEIGHTS = np.empty(0, dtype=np.float32)
 
@@ -55,7 +55,7 @@ def gather(
     out: Floats32,
     threads: int = 1,
 ) -> None:
-    """Sums of in-neighbours' states in one column tile, into ``out``.
+    """Write sums of in-neighbours' states in one column tile to `out`.
 
     `halo` are the halo rows' states in these columns, shape (n_halo, w); `out` has
     shape (n_owned, w), C-contiguous.
@@ -86,7 +86,7 @@ def update(
     backend: Backend,
     gathered: Floats32,
     drive: Floats32,
-    recurrent: Recurrent | SideBySide,
+    recurrent: Recurrent | BlockDiagonal,
     threads: int = 1,
 ) -> None:
     """``gathered = tanh(gathered W^T + drive)`` in place; shapes (n_owned, d')."""
@@ -114,7 +114,7 @@ def superstep(
     states: Floats32,
     halo: HaloSource,
     drive: Floats32,
-    recurrent: Recurrent | SideBySide,
+    recurrent: Recurrent | BlockDiagonal,
     tiles: Sequence[slice],
     threads: int = 1,
     out: Floats32 | None = None,
@@ -126,23 +126,23 @@ def superstep(
     states
         States before, shape (n_owned, d').
     halo
-        Brings the halo rows of a column tile.
+        Returns the halo rows of a column tile.
     drive
         ``W_in x + b`` of the owned rows, shape (n_owned, d').
     recurrent
-        W.
+        The recurrent matrix W.
     tiles
         Column tiles; buffers for halo rows are one tile wide.
     threads
-        Row blocks worked on at a time.
+        Number of threads; each processes row blocks.
     out
-        Where they go, C-contiguous, of their type, not the states before; None: fresh
-        memory, which costs the system a pass to hand out.
+        Output array, C-contiguous, of the type of the result, not `states`; None: new
+        memory, which the system must clear first.
 
     Returns
     -------
     ndarray
-        Of the type of the states before; float32 with several tiles.
+        The new states, of the type of `states`; float32 with several tiles.
     """
     if backend.on_device:
         return _on_device(  # type: ignore[no-any-return]
@@ -179,7 +179,7 @@ def _on_device(
     states: Floats32,
     halo: HaloSource,
     drive: Floats32,
-    recurrent: Recurrent | SideBySide,
+    recurrent: Recurrent | BlockDiagonal,
     tiles: Sequence[slice],
 ) -> Any:
     if len(tiles) == 1:
@@ -202,11 +202,11 @@ def _fused(
     owned: Floats32,
     halo: Floats32,
     drive: Floats32,
-    recurrent: Recurrent | SideBySide,
+    recurrent: Recurrent | BlockDiagonal,
     threads: int,
     out: Floats32,
 ) -> None:
-    """Gather and update block by block, while a block is in cache."""
+    """Gather and update one block at a time, which stays in cache."""
     half = owned.dtype == np.float16
     owned, halo = _as_kept(owned, halo)
     weights = _NO_WEIGHTS if partition.weights is None else partition.weights
@@ -227,7 +227,7 @@ def _fused(
         if rows.in_place and not half:
             fill(first, last, after, after)
             return
-        # Sums that a product reads stay in cache: they are never written to memory.
+        # Sums go to a borrowed block, so that they stay in cache for the product.
         with blocks.borrow() as spare:
             block = spare[: last - first]
             if not half:
@@ -245,29 +245,29 @@ def _fused(
 
 
 def _as_kept(owned: Floats32, halo: Floats32) -> tuple[Any, Any]:
-    """Owned and halo rows as the kernels take them: float16 as its bits."""
+    """Owned and halo rows as arguments of the kernels: float16 as its bits."""
     if owned.dtype != np.float16:
         return owned, halo
     return owned.view(np.uint16), halo.astype(np.float16, copy=False).view(np.uint16)
 
 
 def first_states(
-    drive: Floats32, recurrent: Recurrent | SideBySide, threads: int = 1
+    drive: Floats32, recurrent: Recurrent | BlockDiagonal, threads: int = 1
 ) -> Floats32:
-    """Superstep 1 on the CPU: all states before are zero."""
+    """States after superstep 1 on the CPU, from states of zero."""
     states = np.zeros(drive.shape, dtype=np.float32)
     update(cpu(), states, drive, recurrent, threads)
     return states
 
 
 def _tile(states: Floats32, columns: slice) -> Floats32:
-    """Some columns, C-contiguous, in memory or on a device."""
+    """Some columns as a C-contiguous array, in memory or on a device."""
     part = states[:, columns]
     return part if part.flags.c_contiguous else part.copy()
 
 
 class _Spare:
-    """Arrays of one shape that threads borrow, instead of fresh memory every block."""
+    """Arrays of one shape that threads borrow instead of allocating for every block."""
 
     def __init__(self, shape: tuple[int, int]) -> None:
         self._shape = shape
@@ -290,18 +290,18 @@ class _RowsUpdate:
     """``out = tanh(gathered W^T + drive)`` for at most `ROWS` rows."""
 
     apply: Callable[[Floats32, Floats32, Floats32], None]
-    """``apply(gathered, drive, out)``; `gathered` is lost."""
+    """``apply(gathered, drive, out)``; `gathered` is overwritten."""
     in_place: bool
-    """Whether `out` must be `gathered`; else it must not be."""
+    """Whether `out` must be `gathered`; if not, it must be another array."""
     step: Callable[[tuple[Any, ...], int, int, Floats32, Floats32], None] | None = None
-    """``step(edges, first, last, drive, out)``: the gather too, where they are one."""
+    """``step(edges, first, last, drive, out)``: gather and update in one kernel."""
 
 
 def _rows_update(
-    kernels: Any, recurrent: Recurrent | SideBySide, streamed: bool = False
+    kernels: Any, recurrent: Recurrent | BlockDiagonal, streamed: bool = False
 ) -> _RowsUpdate:
-    if isinstance(recurrent, SideBySide):
-        return _side_by_side(kernels, recurrent)
+    if isinstance(recurrent, BlockDiagonal):
+        return _block_diagonal(kernels, recurrent)
     if recurrent.columns is not None:
         columns, values = recurrent.columns, recurrent.values
         return _sparse(kernels, recurrent.dim, columns, values, streamed)
@@ -312,7 +312,7 @@ def _sparse(
     kernels: Any, dim: int, columns: Ints32, values: Floats32, streamed: bool
 ) -> _RowsUpdate:
     tiles, sums = _Spare((dim, kernels.LANES)), _Spare((kernels.WIDTH, kernels.LANES))
-    # A few rows stay in a core's own cache until they are written, a block would not.
+    # A few rows stay in a core's cache until they are written; a block would not.
     spares = _Spare((kernels.LANES if streamed else 0, dim))
 
     def apply(gathered: Floats32, drive: Floats32, _out: Floats32) -> None:
@@ -339,8 +339,8 @@ def _dense(kernels: Any, recurrent: Recurrent) -> _RowsUpdate:
     return _RowsUpdate(apply, in_place=False)
 
 
-def _side_by_side(kernels: Any, recurrent: SideBySide) -> _RowsUpdate:
-    """One after the other, on copies: bit for bit what a reservoir does alone."""
+def _block_diagonal(kernels: Any, recurrent: BlockDiagonal) -> _RowsUpdate:
+    """Update the reservoirs in turn, on copies, with the bits of a single reservoir."""
     parts = [
         (columns, _rows_update(kernels, part), _Spare((ROWS, part.dim)))
         for columns, part in zip(recurrent.columns(), recurrent.parts, strict=True)

@@ -1,4 +1,4 @@
-"""Untrained weights, from the seed alone: the same for any partitions and workers."""
+"""Untrained weights, from the seed alone: the same for any partitioning and workers."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from xnq_dist.core.random_bits import Purpose, stream, stream_key
 from xnq_dist.graph.arrays import Floats, Floats32, Ints32
 
 __all__ = [
+    "BlockDiagonal",
     "Recurrent",
-    "SideBySide",
     "Weights",
     "block_seed",
     "draw_recurrent",
@@ -25,7 +25,7 @@ __all__ = [
 _BLOCK = 128
 """Rows of one random stream."""
 EIGEN_UNITS = 1024
-"""Most units of which all eigenvalues are computed: it takes d'^3 operations."""
+"""Maximum units for which all eigenvalues are computed, in d'^3 operations."""
 _SETTLED, _MEASURED = 500, 2000
 """Products before and while growth is measured."""
 
@@ -50,7 +50,7 @@ class Recurrent:
         return int(self.values.shape[0])
 
     def to_dense(self) -> Floats32:
-        """Shape (d', d')."""
+        """The matrix as a dense array, shape (d', d')."""
         if self.columns is None:
             return self.values
         full = np.zeros((self.dim, self.dim), dtype=np.float32)
@@ -59,8 +59,8 @@ class Recurrent:
 
 
 @dataclass(frozen=True)
-class SideBySide:
-    """A block-diagonal W: reservoirs next to each other that do not mix."""
+class BlockDiagonal:
+    """A block-diagonal W of several independent reservoirs."""
 
     parts: tuple[Recurrent, ...]
     """The blocks; each works on its own columns of the state."""
@@ -91,11 +91,11 @@ class Weights:
     radius: float
     """rho(W) before scaling, to six digits."""
     scale: float
-    """What W was multiplied by."""
+    """Factor that W was multiplied by."""
 
 
 def block_seed(seed: int, block: int) -> int:
-    """Seed of one of several reservoirs side by side; the first has the seed itself."""
+    """Seed of one of several independent reservoirs; the first has the seed itself."""
     if not block:
         return seed
     key = stream_key(seed, Purpose.RESERVOIRS_SIDE_BY_SIDE, block)
@@ -103,7 +103,7 @@ def block_seed(seed: int, block: int) -> int:
 
 
 def units_of_blocks(dim: int, count: int) -> list[int]:
-    """Units of each of `count` reservoirs that share `dim`, as even as may be.
+    """Units of each of `count` reservoirs that share `dim`, as equal as possible.
 
     Examples
     --------
@@ -154,10 +154,10 @@ def draw_recurrent(seed: int, dim: int, matrix: str, nonzeros: int) -> Recurrent
 def recurrent_radius(recurrent: Recurrent, seed: int) -> float:
     """Spectral radius of the unscaled recurrent matrix, to six significant digits.
 
-    Up to `EIGEN_UNITS` units by all eigenvalues. Beyond, ARPACK's eigenvalues of
-    largest modulus from a fixed start vector. Where it does not converge, as the
-    largest moduli of a random matrix lie close together, the rate at which the matrix
-    makes that vector grow, right to about 1e-3.
+    Up to `EIGEN_UNITS` units all eigenvalues are computed; for more, ARPACK computes
+    those of largest modulus from a fixed start vector. It may not converge, because the
+    largest moduli of a random matrix are close together. Then the growth rate of that
+    vector under the matrix is used, with a relative error of about 1e-3.
     """
     if recurrent.kind == "ring":
         return 1.0
@@ -183,7 +183,7 @@ def _largest_modulus(recurrent: Recurrent, seed: int) -> float:
         pointers = np.arange(0, (dim + 1) * width, width)
         matrix = csr_array((values, recurrent.columns.ravel(), pointers), (dim, dim))
     try:
-        found: Any = eigs(
+        eigenvalues: Any = eigs(
             aslinearoperator(matrix),
             k=8,
             ncv=96,
@@ -194,17 +194,17 @@ def _largest_modulus(recurrent: Recurrent, seed: int) -> float:
             return_eigenvectors=False,
         )
     except ArpackNoConvergence as stopped:
-        log.info("radius of W by growth, since: %s", stopped)
+        log.info("spectral radius of W from the growth rate, because %s", stopped)
         return _growth(matrix, start)
-    return float(np.abs(found).max())
+    return float(np.abs(eigenvalues).max())
 
 
 def _growth(matrix: Any, vector: Floats) -> float:
     """Mean growth of a vector under a matrix, which tends to its spectral radius.
 
-    The logarithm is off by at most about 1 / `_MEASURED` times that of how uneven the
-    eigenvectors are: complex pairs and moduli that tie, on which a power iteration
-    never settles, do no harm.
+    The error of its logarithm is at most about 1 / `_MEASURED` times the log condition
+    of the eigenvectors. Unlike a power iteration, the mean also converges for complex
+    pairs and equal moduli.
     """
     total = 0.0
     for step in range(_SETTLED + _MEASURED):
@@ -248,10 +248,10 @@ def draw_weights(
     recurrent_scale, input_scale, bias_scale
         rho(W) times `rho` after scaling; ranges of W_in and b.
     rho
-        Spectral radius of the adjacency matrix; at 0 the recurrent scale is used as
-        it is.
+        Spectral radius of the adjacency matrix; if it is 0, the recurrent scale is used
+        unchanged.
     radius
-        rho(W) before scaling when it is known already: it is the costly part.
+        rho(W) before scaling, if it is known; computing it is expensive.
 
     References
     ----------
@@ -263,7 +263,7 @@ def draw_weights(
     if radius is None:
         radius = recurrent_radius(drawn, seed)
     target = recurrent_scale / rho if rho > 0 else recurrent_scale
-    # A nilpotent draw (tiny, sparse) has no radius to scale to: keep it as drawn.
+    # A nilpotent matrix (tiny, sparse) has radius 0: scale by the target alone.
     scale = target / radius if radius > 0 else target
     scaled = Recurrent(
         drawn.kind, (drawn.values * np.float64(scale)).astype(np.float32), drawn.columns

@@ -1,17 +1,16 @@
-"""Blocks from worker to worker by Dask's own connections: all that is not public.
+"""Sends blocks between workers over Dask's connections, with its non-public interface.
 
-What it uses of ``distributed`` besides the public interface: a worker's ``handlers``
-(name -> coroutine for messages of that name), its ``rpc`` (connections to other
-workers), its ``loop`` and its ``state.tasks``; and the byte stream of a connection by
-TCP or TLS, ``stream``, which is tornado's public ``IOStream``. Connections are Dask's
-own, so TLS and any protocol are respected and no port is opened. Nothing of Dask is
-imported outside this module and ``exchange``.
+The non-public parts of ``distributed`` used here: a worker's ``handlers`` (coroutines
+by message name), ``rpc`` (connections to other workers), ``loop`` and ``state.tasks``,
+and the byte stream of a TCP or TLS connection, ``stream``, which is tornado's public
+``IOStream``. Dask opens the connections, so TLS and all protocols are supported and no
+other port is opened.
 
-Each worker has one connection to each worker that it sends to. One way go blocks, a
-head (generation, owner) and the rows' bytes each; the other way the generations that
-the reader has reached, for a sender may be only so far ahead. On a byte stream the
-kernel copies between sockets and memory that is used again: Dask's messages would
-take fresh memory for every one, and its first touch takes longer than the transfer.
+Each worker has one connection to each worker that it sends to. The sender sends blocks,
+each a head (generation, owner) and the rows' bytes; the receiver sends back the
+generations it has reached, which limit how far a sender may be ahead. On a byte stream
+the kernel copies between sockets and reused memory. Dask's messages would allocate new
+memory for each message, whose first access takes longer than the transfer.
 """
 
 from __future__ import annotations
@@ -35,23 +34,23 @@ __all__ = ["Abandoned", "Outgoing", "PeerLost", "Wire", "hold_slot"]
 log = logging.getLogger(__name__)
 
 CHUNK = 1 << 20
-"""Bytes copied and written at a time: they are still in a processor's own cache when
-the kernel copies them."""
-LANES = 4
-"""Blocks on their way at a time, to as many workers."""
+"""Bytes copied and written at a time: they are still in a core's cache when the kernel
+copies them."""
+PARALLEL_BLOCKS = 4
+"""Maximum number of blocks sent at a time, each to another worker."""
 POLL = 0.5
-"""Seconds between two looks at whether peers and the task still live."""
+"""Seconds between two checks whether peers and the task are still alive."""
 
 
 @dataclass(frozen=True)
 class Outgoing:
-    """A block on its way to another worker."""
+    """A block to be sent to another worker."""
 
     worker: str
     generation: int
     owner: int
     rows: Ints
-    """Rows of the owner's states, the block's in order."""
+    """Rows of the owner's states, in the order of the block."""
     copy_rows: Callable[[Ints, NDArray[np.floating]], None]
     """``copy_rows(rows, out)`` writes the values of a few rows to `out`, shape (n, w);
     called later, in the loop's thread."""
@@ -59,8 +58,8 @@ class Outgoing:
     dtype: np.dtype[Any]
 
 
-class PeerLost(Exception):  # noqa: N818 - an event, not a fault of anybody
-    """A worker that was to send or receive does not answer."""
+class PeerLost(Exception):  # noqa: N818 - an event, which the driver handles
+    """A worker that should send or receive does not answer."""
 
     def __init__(self, worker: str, reason: str) -> None:
         super().__init__(worker, reason)
@@ -71,20 +70,20 @@ class PeerLost(Exception):  # noqa: N818 - an event, not a fault of anybody
         return f"worker {self.worker} {self.reason}"
 
 
-class Abandoned(Exception):  # noqa: N818 - an event, not a fault of anybody
-    """Nobody wants the running task's answer any more."""
+class Abandoned(Exception):  # noqa: N818 - an event, which the driver handles
+    """The result of the running task is no longer needed."""
 
 
 _mailboxes: dict[tuple[str, str], Inbox] = {}
-"""(worker, run) -> what it takes in; gone with the run's states."""
+"""Inboxes by (worker, run); removed together with the run's states."""
 
 
 class Wire:
     """Sends blocks of one run from this worker and fills its mailbox.
 
-    Made inside a task; then used by tasks on the same worker, one at a time, and closed
-    when nobody wants its blocks any more. The name `run` is the same on all workers and
-    used once; a worker that does not answer for `timeout` seconds is lost.
+    Made in a task; then used by tasks on the same worker, one at a time, and closed
+    when blocks are no longer needed. The unique name `run` is the same on all workers;
+    a worker that does not answer for `timeout` seconds is lost.
     """
 
     def __init__(self, run: str, mailbox: Mailbox, timeout: float) -> None:
@@ -96,8 +95,8 @@ class Wire:
         self._run = run
         self._timeout = timeout
         self._sending: dict[Future[None], tuple[int, str]] = {}
-        # These three are touched by the loop's thread only.
-        self._lanes = asyncio.Semaphore(LANES)
+        # These three are used by the loop's thread only.
+        self._parallel = asyncio.Semaphore(PARALLEL_BLOCKS)
         self._spare: list[Bytes] = []
         self._outboxes: dict[str, PipeOutbox] = {}
         self._inbox = Inbox(mailbox)
@@ -111,9 +110,9 @@ class Wire:
         self._sending[sent] = (block.generation, block.worker)
 
     def flush(self, generation: int, look: Callable[[Sequence[str]], None]) -> None:
-        """Wait until all blocks up to a generation are on their way; else `PeerLost`.
+        """Wait until all blocks up to a generation are sent, else raise `PeerLost`.
 
-        `look` is called with the workers waited for whenever it takes long.
+        `look` is called twice a second with the worker that is waited for.
         """
         for sent, (number, worker) in list(self._sending.items()):
             while number <= generation and not sent.done():
@@ -130,7 +129,7 @@ class Wire:
                     raise error
 
     def look(self, workers: Sequence[str]) -> None:
-        """Raise `Abandoned`, or `PeerLost` where a worker does not answer."""
+        """Raise `Abandoned` if the task was released, `PeerLost` for a lost worker."""
         self.check()
         for worker in workers:
             asked = asyncio.run_coroutine_threadsafe(self._ask(worker), self._loop)
@@ -138,26 +137,26 @@ class Wire:
                 known = asked.result(self._timeout + POLL)
             except (OSError, TimeoutError) as error:
                 why = f"has not answered for {self._timeout:g} s ({error})"
-                log.warning("worker %s %s: giving the supersteps up", worker, why)
+                log.warning("worker %s %s: these supersteps are stopped", worker, why)
                 raise PeerLost(worker, why) from error
             if not known:
                 raise PeerLost(worker, "no longer holds states of this embedding")
         if self._inbox.lost:
             worker = workers[0] if workers else ""
-            raise PeerLost(worker, f"or another sends no more: {self._inbox.lost}")
+            raise PeerLost(worker, f"or another stopped sending: {self._inbox.lost}")
 
     def check(self) -> None:
-        """Raise `Abandoned` when nobody holds the running task's future any more.
+        """Raise `Abandoned` if the running task's future was released.
 
-        Dask cannot end a thread: a released task runs on until it looks for itself.
+        Dask cannot end a thread: a released task runs until it checks this itself.
         """
         key = self._worker.get_current_task()
         task = self._worker.state.tasks.get(key)
         if task is None or task.state in ("cancelled", "released", "forgotten"):
-            raise Abandoned(f"{key} is not wanted any more")
+            raise Abandoned(f"the future of {key} was released")
 
     def close(self) -> None:
-        """Neither send nor receive any more."""
+        """Stop sending and receiving."""
         _mailboxes.pop((self._worker.address, self._run), None)
         try:
             self._loop.call_soon_threadsafe(self._hang_up)
@@ -189,8 +188,8 @@ class Wire:
         async with outbox.turn:
             pipe = outbox.pipe or await self._open(block.worker, outbox)
             await outbox.admitted(block.generation)
-            # Whoever has a lane is waited for by nobody: the other side reads.
-            async with self._lanes:
+            # The receiver has admitted the block, so this cannot cause a deadlock.
+            async with self._parallel:
                 head = HEAD.pack(block.generation, block.owner)
                 await pipe.write(memoryview(head))
                 await self._pour(pipe, block)
@@ -203,7 +202,7 @@ class Wire:
         return outbox.pipe
 
     async def _pour(self, pipe: Pipe, block: Outgoing) -> None:
-        """Copy some rows while those before go to the kernel."""
+        """Copy a chunk of rows while the kernel takes the previous one."""
         row = block.width * block.dtype.itemsize
         step = max(1, CHUNK // row)
         buffers = [self._buffer(step * row) for _ in range(2)]
@@ -218,7 +217,7 @@ class Wire:
         for last in sent:
             if last is not None:
                 await last
-        # Not after a failure: the connection may still hold them.
+        # Not after a failure: the connection may still use the buffers.
         self._spare += buffers
 
     def _buffer(self, size: int) -> Bytes:
@@ -235,7 +234,7 @@ def _pipe(comm: Any) -> Pipe:
 
 
 def _answer_messages(worker: Any) -> None:
-    """Have a worker take blocks in; senders of unknown runs are refused."""
+    """Install a worker's handlers that receive blocks; unknown runs are refused."""
     address = worker.address
 
     async def xnq_blocks(comm: Any, run: str) -> None:
@@ -267,19 +266,19 @@ def _answer_messages(worker: Any) -> None:
 
 
 def hold_slot(seconds: float) -> Callable[[float], None]:
-    """A function that gives the task's thread back to others once it waited too long.
+    """A function that releases the task's thread once the task has waited too long.
 
-    Two runs on the same workers could otherwise wait for each other for ever: each
-    holds a thread that the other's task needs. Called with the seconds waited.
+    Otherwise two runs on the same workers could wait for each other forever, each with
+    a thread that the other's task needs. It is called with the seconds waited.
     """
     from distributed import secede
 
-    given = False
+    seceded = False
 
     def give_up(waited: float) -> None:
-        nonlocal given
-        if not given and waited >= seconds:
-            given = True
+        nonlocal seceded
+        if not seceded and waited >= seconds:
+            seceded = True
             secede()
 
     return give_up

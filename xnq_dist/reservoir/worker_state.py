@@ -28,12 +28,12 @@ Work = Callable[[int, Callable[[], Floats32]], None]
 GiveUp = Callable[[float], None]
 
 PATIENCE = 2.0
-"""Seconds a task waits for blocks before it lets other tasks have its thread."""
+"""Seconds that a task waits for blocks before it releases its thread to other tasks."""
 
 
 @dataclass
 class Clock:
-    """Where a worker's time went, in seconds, and what came to it, in bytes."""
+    """Seconds that a worker spent on each activity, and bytes that it received."""
 
     computing: float = 0.0
     picking: float = 0.0
@@ -42,11 +42,11 @@ class Clock:
 
 
 class WorkerState:
-    """What a worker keeps between the tasks of one run: partitions, states, routes.
+    """Data on a worker between the tasks of one run: partitions, states, routes.
 
-    It stays on its worker: a task's result that Dask holds and drops with its future.
-    States, shapes (n_owned, d'), are those after superstep `step`: of the checkpoint,
-    else 1.
+    It never leaves its worker: it is a task's result, which Dask deletes with its
+    future. States, shapes (n_owned, d'), are those after superstep `step`, first that
+    of the checkpoint, or 1.
     """
 
     def __init__(
@@ -67,16 +67,16 @@ class WorkerState:
         self.clock = Clock()
         self._placement, self._threads, self._spec = placement, threads, spec
         for number in [p for p, chosen in enumerate(placement) if chosen == worker]:
-            found = load_context(graph, manifest, number, spec, threads, exchange=False)
+            part = load_context(graph, manifest, number, spec, threads, exchange=False)
             if checkpoint is None:
-                states = first_states(found.drive, found.recurrent, threads)
+                states = first_states(part.drive, part.recurrent, threads)
             else:
-                _, stage, kept = checkpoint
-                record = kept.named(f"state-{number:05d}")[0]
+                _, stage, stored = checkpoint
+                record = stored.named(f"state-{number:05d}")[0]
                 states = np.ascontiguousarray(stage.read_arrays(record)["states"])
-            self.contexts[number] = found
-            self.states[number] = found.rounded(states)
-        partitions = {n: found.partition for n, found in self.contexts.items()}
+            self.contexts[number] = part
+            self.states[number] = part.rounded(states)
+        partitions = {n: part.partition for n, part in self.contexts.items()}
         self.routes = find_routes(partitions, manifest.facts["offsets"], placement)
         self._tiles = self._spec.tiles()
         widths = [columns.stop - columns.start for columns in self._tiles]
@@ -87,17 +87,16 @@ class WorkerState:
             for number, picks in self.routes.picks.items()
         }
         self._posted = self.step - 1
-        rows = max(found.n_halo for found in partitions.values())
-        some = next(iter(self.states.values()))
-        self._halo_rows = np.empty(rows * widths[0], some.dtype)
-        # Memory of the states before is that of the next ones, and so on: fresh memory
-        # costs the system a pass to hand out.
+        rows = max(part.n_halo for part in partitions.values())
+        dtype = next(iter(self.states.values())).dtype
+        self._halo_rows = np.empty(rows * widths[0], dtype)
+        # States alternate between two arrays: the system must clear new memory first.
         self._next = {n: np.empty_like(before) for n, before in self.states.items()}
         self._wide: dict[int, Floats32] = {}
         if len(widths) > 1:
-            most = max(map(len, self.states.values()))
-            self._sums = np.empty(most * widths[0], np.float32)
-            if some.dtype != np.float32:
+            max_rows = max(map(len, self.states.values()))
+            self._sums = np.empty(max_rows * widths[0], np.float32)
+            if dtype != np.float32:
                 shapes = {n: before.shape for n, before in self.states.items()}
                 self._wide = {n: np.empty(s, np.float32) for n, s in shapes.items()}
         weakref.finalize(self, self._wire.close).atexit = False
@@ -107,12 +106,12 @@ class WorkerState:
 
     def __sizeof__(self) -> int:
         return sum(
-            2 * self.states[number].nbytes + found.drive.nbytes
-            for number, found in self.contexts.items()
+            2 * self.states[number].nbytes + context.drive.nbytes
+            for number, context in self.contexts.items()
         )
 
     def advance(self, count: int) -> None:
-        """Run so many supersteps together with all other workers."""
+        """Run `count` supersteps together with all other workers."""
         give_up = hold_slot(PATIENCE)
         if self._posted < self.step:
             self.post(self.step, self.states)
@@ -129,15 +128,15 @@ class WorkerState:
         self._posted = step
 
     def collect(self, step: int, tile: int, work: Work, give_up: GiveUp) -> None:
-        """Call ``work(partition, pick)`` once for each, as its blocks are there.
+        """Call ``work(partition, pick)`` for each partition once its blocks arrived.
 
-        ``pick()`` gives halo rows' states in local order, shape (n_halo, w), in memory
-        that the next partition's come into. `give_up` is called with the seconds waited
-        whenever it takes long.
+        ``pick()`` returns the halo rows' states in local order, shape (n_halo, w), in
+        memory that is reused for the next partition. `give_up` is called with the
+        seconds waited, twice a second.
         """
         generation = self._generation(step, tile)
         self._mailbox.reach(generation)
-        # Before the memory of those states is written again.
+        # The states to send must not be overwritten before they are sent.
         self._wire.flush(self._generation(step, 0) - 1, self._wire.look)
         left = list(self.contexts)
         while left:
@@ -153,11 +152,11 @@ class WorkerState:
         self.clock.received = self._mailbox.received
 
     def _superstep(self, give_up: GiveUp) -> None:
-        """The states after one more, into the memory of those before these."""
+        """Compute the next states in the array of the previous ones."""
         step, after = self.step, self._next
         follows = step + 1 < self._spec.supersteps
 
-        def whole(number: int, pick: Callable[[], Floats32]) -> None:
+        def run_partition(number: int, pick: Callable[[], Floats32]) -> None:
             context = self.contexts[number]
             superstep(
                 cpu(),
@@ -174,7 +173,7 @@ class WorkerState:
                 self._post(step + 1, 0, number, after[number])
 
         if len(self._tiles) == 1:
-            self.collect(step, 0, whole, give_up)
+            self.collect(step, 0, run_partition, give_up)
             if follows:
                 self._posted = step + 1
             return
@@ -186,7 +185,7 @@ class WorkerState:
         wide = self._wide or after
         for tile, columns in enumerate(self._tiles):
 
-            def some(
+            def gather_tile(
                 number: int, pick: Callable[[], Floats32], columns: slice = columns
             ) -> None:
                 states, width = self.states[number], columns.stop - columns.start
@@ -195,7 +194,7 @@ class WorkerState:
                 gather(cpu(), part, states, columns, pick(), sums, self._threads)
                 wide[number][:, columns] = sums
 
-            self.collect(self.step, tile, some, give_up)
+            self.collect(self.step, tile, gather_tile, give_up)
         for number, context in self.contexts.items():
             self._wire.check()
             began = time.perf_counter()
@@ -211,7 +210,7 @@ class WorkerState:
         columns, dtype = self._tiles[tile], np.dtype(self._spec.exchange_dtype)
         generation, width = self._generation(step, tile), columns.stop - columns.start
 
-        # Holds the states and not the kept: a block on its way keeps no run alive.
+        # Refers to the states, not to self: a block being sent must not keep the run.
         def copy_rows(rows: Ints, out: NDArray[np.floating]) -> None:
             pick_rows(rows, states, columns, out)
 
@@ -221,12 +220,12 @@ class WorkerState:
             )
 
     def _wait(self, generation: int, left: Sequence[int], give_up: GiveUp) -> int:
-        """Position of a partition whose blocks are there."""
-        wanted = [self._remote[number] for number in left]
+        """Position in `left` of a partition whose blocks have arrived."""
+        remote = [self._remote[number] for number in left]
         began = time.monotonic()
-        while (at := self._mailbox.wait(generation, wanted, POLL)) is None:
+        while (at := self._mailbox.wait(generation, remote, POLL)) is None:
             give_up(time.monotonic() - began)
-            owners = {owner for owners in wanted for owner in owners}
+            owners = {owner for owners in remote for owner in owners}
             missing = self._mailbox.missing(generation, owners)
             self._wire.look(sorted({self._placement[owner] for owner in missing}))
         return at
@@ -251,27 +250,28 @@ class WorkerState:
         return halo
 
 
-def advance_worker(kept: WorkerState, step: int, count: int) -> dict[str, float]:
-    """Supersteps ``step + 1`` to ``step + count`` of a worker; its clock.
+def advance_worker(state: WorkerState, step: int, count: int) -> dict[str, float]:
+    """Run supersteps ``step + 1`` to ``step + count`` of a worker; return its clock.
 
-    `PeerLost` also when the kept is not after superstep `step`: it was made anew.
+    Raises `PeerLost` also if the state is not after superstep `step`, because Dask has
+    made it again.
     """
-    if kept.step != step:
-        raise PeerLost("", f"is after superstep {kept.step}, not {step}")
-    before = replace(kept.clock)
-    kept.advance(count)
+    if state.step != step:
+        raise PeerLost("", f"is after superstep {state.step}, not {step}")
+    before = replace(state.clock)
+    state.advance(count)
     return {
         name: value - getattr(before, name)
-        for name, value in asdict(kept.clock).items()
+        for name, value in asdict(state.clock).items()
     }
 
 
 def apply_on_worker(
-    function: Callable[[int, Floats32], R], number: int, kept: WorkerState
+    function: Callable[[int, Floats32], R], number: int, state: WorkerState
 ) -> R:
-    """A small result of one partition's states."""
-    states = kept.states[number]
-    found: Any = function(number, states)
-    if isinstance(found, np.ndarray) and np.may_share_memory(found, states):
-        found = found.copy()  # later supersteps write there
-    return found  # type: ignore[no-any-return]
+    """The (small) result of a function of one partition's states."""
+    states = state.states[number]
+    result: Any = function(number, states)
+    if isinstance(result, np.ndarray) and np.may_share_memory(result, states):
+        result = result.copy()  # later supersteps overwrite the states
+    return result  # type: ignore[no-any-return]

@@ -32,8 +32,8 @@ from xnq_dist.core.store import (
     Folder,
     RunDirectory,
     entries,
-    mend,
     read_published,
+    set_aside_damage,
     verify,
 )
 from xnq_dist.due import nothing_changed
@@ -330,7 +330,7 @@ def test_reader_sees_complete_results_while_runs_publish_and_are_killed(store, p
                 child.stdin.flush()
                 wait_for_version(store, place, 5)
                 child.kill()
-            mend(run)
+            set_aside_damage(run)
             report(run, settings_of(5))
         finally:
             ended.set()
@@ -447,7 +447,10 @@ def test_a_store_that_refuses_a_key_ends_with_status_2(store, finished, tmp_path
     reader = store.user("reader", "s3:Get*", "s3:List*")
     wrong = Key(reader.name, "WRONGSECRET")
     with store.checking_keys():
-        for key, words in ((wrong, "refuses the key"), (reader, "cannot be written")):
+        for key, words in (
+            (wrong, "refuses the access key"),
+            (reader, "cannot be written"),
+        ):
             out = store.uri(f"{path}-new", key)
             status, said = command(*run_of(local, out))
             assert status == 2, said
@@ -455,7 +458,7 @@ def test_a_store_that_refuses_a_key_ends_with_status_2(store, finished, tmp_path
             assert "WRONGSECRET" not in said
             assert reader.secret not in said
         status, said = command("verify", store.uri(path, wrong))
-        assert (status, "refuses the key" in said) == (2, True), said
+        assert (status, "refuses the access key" in said) == (2, True), said
         assert verify(store.uri(path, reader)) == []
         nodes = store.uri("bucket/tables/nodes.parquet", wrong)
         with pytest.raises(InputError, match=r"node table.*cannot be read"):

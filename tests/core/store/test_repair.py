@@ -21,10 +21,10 @@ from xnq_dist.core.store import (
     RUN,
     RunDirectory,
     entries,
-    mend,
     read_published,
     repaired,
     set_aside,
+    set_aside_damage,
     setting_aside,
     trim,
     verify,
@@ -79,7 +79,7 @@ def test_unreadable_manifest_is_set_aside_with_its_stage(run, content, caplog):
     committed(run, "embeddings")
     run.folder.child("graph").write_bytes(MANIFEST, content)
     with caplog.at_level("WARNING", "xnq_dist"):
-        assert mend(run) == 1
+        assert set_aside_damage(run) == 1
     assert "graph is set aside in quarantine/graph-" in caplog.text
     ((name, entry),) = entries(run)
     assert entry.name == "graph"
@@ -95,7 +95,7 @@ def test_manifest_of_another_format_counts_as_old(run):
     committed(run, "graph")
     folder = run.stage("graph").folder
     folder.write_record(MANIFEST, {**folder.read_record(MANIFEST), "version": 1})
-    assert mend(run) == 0
+    assert set_aside_damage(run) == 0
     assert run.stage("graph").manifest() is None
 
 
@@ -118,7 +118,7 @@ def test_file_that_matches_its_checksum_stays(run, caplog):
     uri = run.stage("graph").folder.uri
     with pytest.raises(DamagedError), setting_aside(run):
         raise DamagedError(uri, "values.npz", "is missing")
-    assert "do all workers see the same run directory?" in caplog.text
+    assert "check that all workers see the same run directory" in caplog.text
     assert run.stage("graph").manifest() is not None
 
 
@@ -176,7 +176,7 @@ def test_damaged_record_of_the_run_is_made_anew(
     attempt = first.stage("graph").manifest().attempt
     (tmp_path / "run" / RUN).write_bytes(content)
     run = again(graph, tmp_path / "run", thread_client)
-    assert "_run.json was missing or damaged and is made anew" in caplog.text
+    assert "_run.json was missing or damaged and is written again" in caplog.text
     assert run.stage("graph").manifest().attempt == attempt
     assert verify(run.uri) == []
     (tmp_path / "run" / RUN).unlink()
@@ -236,7 +236,7 @@ def test_stage_function_sets_aside_for_the_next_run(tmp_path, graph, thread_clie
     (record, *_) = run.stage("posteriors").manifest().files
     flip(Path(run.stage("posteriors").folder.path(record.name)))
     changed = small_settings(*QUICK, "quantifier=pcc")
-    with pytest.raises(DamagedError, match="run again, and what it belongs to"):
+    with pytest.raises(DamagedError, match="run again, which moves the damaged stage"):
         whole_line(out, graph.sources, changed, thread_client)
     assert (
         read_published(out).read("prevalence").drop_columns("run_id").equals(expected)

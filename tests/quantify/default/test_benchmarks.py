@@ -327,10 +327,10 @@ BAD = {
         {"community": [9]},
         "names community '9', which is not among the communities",
     ),
-    "an unknown class": ({"class": ["7"]}, "names class '7' .* the classes are 0, 1"),
+    "an unknown class": ({"class": ["7"]}, "names class '7' .* use one of 0, 1"),
     "shares above one": (
         {"community": [1, 1], "class": [0, 1], "share": [0.7, 0.6]},
-        "the shares of community '1' add up to 1.3 .* add up to 1 at most",
+        "the shares of community '1' add up to 1.3 .* the sum must be at most 1",
     ),
     "shares of all classes below one": (
         {"community": [1, 1], "class": [0, 1], "share": [0.3, 0.6]},

@@ -1,10 +1,10 @@
 """The kinds of Dask clusters: one module each, found by its record.
 
 A kind is one module with ``RECORDS`` (`core.records`) and two functions:
-``size(settings, free)``, the `core.cluster.LocalSize` that is planned with, and
-``start(settings, size, preload)``, a Dask cluster object (``scheduler_address``,
+``size(settings, free)`` returns the `core.cluster.LocalSize` for the plan;
+``start(settings, size, preload)`` returns a Dask cluster object (``scheduler_address``,
 ``security``, ``close``), which `core.cluster.open_cluster` closes. A kind whose
-clusters are ``running`` already has ``connection_to(settings)`` instead of both.
+clusters already run (``running``) has ``connection_to(settings)`` instead.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class ClusterKind(records.PartRecord):
     """One kind of cluster."""
 
     running: bool = False
-    """Whether the cluster runs already, at `cluster.address`."""
+    """Whether the cluster already runs, at `cluster.address`."""
     ahead: bool = False
     """Whether workers may start while this process still reads the tables."""
     gpu: bool = False
-    """Whether each worker has a GPU of its own."""
+    """Whether each worker has its own GPU."""
 
 
 CLUSTERS = records.Registry(

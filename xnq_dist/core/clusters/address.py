@@ -1,4 +1,4 @@
-"""A cluster that runs already."""
+"""A cluster that is already running."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ RECORDS = (
 
 
 def connection_to(settings: ClusterSettings) -> Connection:
-    """How to reach the scheduler that `cluster.address` names; nothing is sent.
+    """The connection to the scheduler at `cluster.address`; nothing is sent.
 
     Raises
     ------
     SettingsError
-        When it needs certificates and there are none, or they cannot be read.
+        When certificates are needed and are missing or cannot be read.
     """
     from distributed import Security
 
     address = settings.address
     if address is None:  # refused by the settings already
-        raise SettingsError("cluster.address is not set")
+        raise SettingsError("cluster.address is not set: set it to tls://host:port")
     if not address.startswith("tls://"):
         return Connection(address)
     files = {
@@ -36,10 +36,10 @@ def connection_to(settings: ClusterSettings) -> Connection:
     }
     for file in files.values():
         _check_readable(file)
-    # Without ours, those of Dask's own configuration.
+    # Without these settings, Dask's configuration names the certificates.
     security = Security(require_encryption=True, **(files if settings.tls_ca else {}))
-    found = security.get_tls_config_for_role("client")
-    if not (found["ca_file"] and found["cert"]):
+    config = security.get_tls_config_for_role("client")
+    if not (config["ca_file"] and config["cert"]):
         raise SettingsError(
             f"{address} needs certificates: set cluster.tls_ca, cluster.tls_cert and "
             "cluster.tls_key to their files"

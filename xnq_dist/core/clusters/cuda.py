@@ -25,14 +25,14 @@ log = logging.getLogger(__name__)
 
 
 def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
-    """A worker of one thread for each GPU, as `local.size` else.
+    """A worker with one thread for each GPU; memory as in `local.size`.
 
     Raises
     ------
     ClusterError
         When a package or device is missing.
     """
-    # With the memory given, a plan can be made on a machine without a GPU.
+    # If the memory is set, a plan can be made on a machine without a GPU.
     facts = gpu_facts() if settings.device_memory != "auto" else need_cuda()
     planned = 1 if settings.workers == "auto" else settings.workers
     devices = facts.devices or planned
@@ -47,23 +47,23 @@ def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
 
 
 def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
-    """A cluster of this machine's GPUs; dask-cuda sets its workers up, not `preload`.
+    """Start a cluster of this machine's GPUs; dask-cuda ignores `preload`.
 
     Raises
     ------
     ClusterError
         When a package or device is missing.
     """
-    given = options(size)
+    arguments = options(size)
     if settings.protocol == "ucx":
         log.warning(
             "cluster.protocol = ucx: UCX has no encryption, and every user who can "
             "reach this machine can run code as you; set it to tcp on shared machines"
         )
-        given |= {"security": None, "protocol": "ucx"}
+        arguments |= {"security": None, "protocol": "ucx"}
     return cuda_cluster(
-        **given,
-        # The plan owns the device's memory: nothing spills, and the pool has an end.
+        **arguments,
+        # The plan manages the device's memory: no spilling, and a bounded pool.
         device_memory_limit=None,
         rmm_pool_size=size.device // 2,
         rmm_maximum_pool_size=size.device,

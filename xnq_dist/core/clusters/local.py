@@ -1,4 +1,4 @@
-"""Processes of this machine."""
+"""A cluster of worker processes on this machine."""
 
 from __future__ import annotations
 
@@ -21,28 +21,27 @@ RECORDS = (
 )
 
 START = 120.0
-"""Seconds that a worker may take to start, on top of `cluster.timeout`: it imports."""
+"""Seconds for a worker's imports at its start, in addition to `cluster.timeout`."""
 
 
 def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
     """Workers, threads and memory of a local cluster.
 
-    Up to four workers share the processors; nine tenths of the free memory are
-    divided among them.
+    Up to four workers share the processors, and nine tenths of the free memory.
 
     Parameters
     ----------
     free
-        Bytes of memory that are free; None: what is free now.
+        Bytes of free memory; None: measured now.
     """
-    # The affinity mask, not the processors there are: batch systems set it.
+    # Use the affinity mask, which batch systems set.
     processors = len(os.sched_getaffinity(0))
     count = min(4, processors) if settings.workers == "auto" else settings.workers
     threads = (
         max(1, processors // count) if settings.threads == "auto" else settings.threads
     )
     if settings.memory_limit == "auto":
-        # Whether that is enough is for the plan to say, in a sentence.
+        # The plan checks whether this is enough.
         memory = int((cluster.free_memory() if free is None else free) * 0.9) // count
     else:
         memory = parse_bytes(settings.memory_limit)
@@ -52,8 +51,8 @@ def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
 def options(size: LocalSize) -> dict[str, Any]:
     """Options of a cluster on this machine.
 
-    Any user of the machine can reach ports on loopback, and who can talk to a
-    scheduler can run code. Credentials made here, and kept in memory, shut others out.
+    Any user of the machine can reach loopback ports, and anyone who can reach a
+    scheduler can run code. Temporary credentials, kept in memory, prevent this.
     """
     from distributed import Security
 
@@ -62,11 +61,11 @@ def options(size: LocalSize) -> dict[str, Any]:
         "threads_per_worker": size.threads,
         "memory_limit": size.memory,
         "host": "127.0.0.1",
-        # No dashboard, and its port on loopback, any that is free.
+        # No dashboard; its port must still be on loopback, and free.
         "scheduler_kwargs": {"dashboard": False, "dashboard_address": "127.0.0.1:0"},
         "worker_dashboard_address": "127.0.0.1:0",
-        # What is lost is noticed and named by `waiting`; tracebacks of workers that
-        # are ended would only hide the sentence.
+        # `waiting` reports lost workers; tracebacks of ended workers would hide its
+        # message.
         "silence_logs": logging.CRITICAL,
         "security": Security.temporary(),
         "protocol": "tls",
@@ -74,13 +73,13 @@ def options(size: LocalSize) -> dict[str, Any]:
 
 
 def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
-    """A cluster of this machine's processors."""
+    """Start a cluster of worker processes on this machine."""
     import dask
     from distributed import LocalCluster
 
     more: dict[str, Any] = {}
     if preload:
-        users = dask.config.get("distributed.worker.preload") or []
-        more["preload"] = [*users, preload]
-    # Without a deadline, a worker that hangs while it starts is waited for without end.
+        configured = dask.config.get("distributed.worker.preload") or []
+        more["preload"] = [*configured, preload]
+    # Without a deadline, Dask would wait forever for a worker that hangs at its start.
     return LocalCluster(**options(size), death_timeout=settings.timeout + START, **more)

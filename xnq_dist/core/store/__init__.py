@@ -1,4 +1,4 @@
-"""The run directory: stages that are whole or nothing, checked, repaired, published."""
+"""The run directory: atomic stages, with checksums, repair and publication."""
 
 from xnq_dist.core.store.checksums import CheckedFile, FileRecord, fingerprint
 from xnq_dist.core.store.files import Attempt, TableWriter
@@ -11,7 +11,13 @@ from xnq_dist.core.store.quarantine import (
     set_aside,
     trim,
 )
-from xnq_dist.core.store.repair import PLAN, clear, mend, repaired, setting_aside
+from xnq_dist.core.store.repair import (
+    PLAN,
+    clear,
+    repaired,
+    set_aside_damage,
+    setting_aside,
+)
 from xnq_dist.core.store.run_directory import FOLLOWS, STAGES, STATES, RunDirectory
 from xnq_dist.core.store.stage_folder import Manifest, Stage, checked
 from xnq_dist.core.store.verify import RUN, Finding, verify
@@ -41,11 +47,11 @@ __all__ = [
     "clear",
     "entries",
     "fingerprint",
-    "mend",
     "read_published",
     "repaired",
     "sealed",
     "set_aside",
+    "set_aside_damage",
     "setting_aside",
     "trim",
     "verify",

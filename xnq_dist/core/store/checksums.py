@@ -1,9 +1,9 @@
-"""Checksums of files, block by block: what is read is compared, and only that.
+"""Checksums of files by block; only the blocks that are read are compared.
 
 A file's record holds the CRC-32 of each MiB. A reader of some columns of a table, or of
-one array of an archive, checks the blocks that it touches, footers and headers
-included, whatever the format. CRC-32 finds every flip, cut and zeroed sector but one in
-four thousand million, at four times the speed of blake2b.
+one array of an archive, checks the blocks that it reads, footers and headers included,
+for any format. CRC-32 misses one in four thousand million damaged blocks, at four times
+the speed of blake2b.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from xnq_dist.core.errors import DamagedError
 __all__ = ["BLOCK", "CheckedFile", "ChecksumWriter", "FileRecord", "fingerprint"]
 
 BLOCK = 1 << 20
-"""Bytes that have a checksum of their own."""
+"""Bytes of a block, each of which has its own checksum."""
 DIGITS = 8
 
 
 def fingerprint(*parts: Any) -> str:
-    """Hash of JSON-able values, the same on every machine.
+    """Hash of JSON values, the same on every machine.
 
     Examples
     --------
@@ -39,17 +39,17 @@ def fingerprint(*parts: Any) -> str:
 
 @dataclass(frozen=True)
 class FileRecord:
-    """One data file as its manifest names it."""
+    """One data file in a manifest."""
 
     name: str
     rows: int
     bytes: int
     checksum: str
-    """CRC-32 of each MiB, hexadecimal, one after the other."""
+    """CRC-32 of each MiB, hexadecimal, concatenated."""
 
 
 class ChecksumWriter(io.RawIOBase):
-    """Counts what passes into an output stream and sums it up."""
+    """Counts the bytes written to a stream and computes their checksum."""
 
     def __init__(self, sink: Any) -> None:
         self._sink = sink
@@ -62,7 +62,7 @@ class ChecksumWriter(io.RawIOBase):
         return True
 
     def write(self, data: Any, /) -> int:
-        """Pass the bytes on."""
+        """Write the bytes to the stream."""
         view = memoryview(data).cast("B")
         self._sink.write(view)
         at = 0
@@ -77,7 +77,7 @@ class ChecksumWriter(io.RawIOBase):
         return len(view)
 
     def checksum(self) -> str:
-        """Of what was written so far, as a record holds it."""
+        """Checksum of the bytes written so far, as in a record."""
         last = [f"{self._sum:0{DIGITS}x}"] if self.count % BLOCK else []
         return "".join([*self._sums, *last])
 
@@ -90,14 +90,14 @@ class CheckedFile(io.RawIOBase):
     source
         The file, opened for reading.
     record
-        What it must be.
+        Expected size and checksum.
     folder
-        Where it is, for messages.
+        Folder of the file, for messages.
 
     Raises
     ------
     DamagedError
-        When what is read differs from the record.
+        When bytes that are read differ from the record.
     """
 
     def __init__(self, source: IO[bytes], record: FileRecord, folder: str) -> None:
@@ -110,7 +110,7 @@ class CheckedFile(io.RawIOBase):
         if size != record.bytes:
             raise self._damaged(f"has {size} bytes, not {record.bytes}")
         if len(record.checksum) != DIGITS * -(-size // BLOCK):
-            raise self._damaged("has a checksum of another length")
+            raise self._damaged("has a recorded checksum of the wrong length")
 
     def _damaged(self, what: str) -> DamagedError:
         return DamagedError(self._folder, self._record.name, what)
@@ -124,11 +124,11 @@ class CheckedFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Where the next read begins."""
+        """Position of the next read."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move to another place."""
+        """Change the position of the next read."""
         before = {
             io.SEEK_SET: 0,
             io.SEEK_CUR: self._at,
@@ -142,11 +142,11 @@ class CheckedFile(io.RawIOBase):
         return self._record.bytes
 
     def readall(self) -> bytes:
-        """What is left."""
+        """The remaining bytes."""
         return self.read(-1)
 
     def readinto(self, buffer: Any, /) -> int:
-        """Bytes into a buffer."""
+        """Read bytes into a buffer; return how many."""
         view = memoryview(buffer).cast("B")
         data = self.read(len(view))
         view[: len(data)] = data
@@ -163,7 +163,7 @@ class CheckedFile(io.RawIOBase):
             first = self._at // BLOCK * BLOCK
             last = -(-(self._at + size) // BLOCK) * BLOCK
             found = self._blocks(first, min(last, self._record.bytes))
-            # Small reads that follow begin in the last block.
+            # Keep the last block, where small sequential reads continue.
             at = (len(found) - 1) // BLOCK * BLOCK
             self._kept = first + at, found[at:]
         begin = self._at - first
@@ -185,8 +185,8 @@ class CheckedFile(io.RawIOBase):
             raise self._damaged(f"ends after {first + len(view)} bytes")
         for at in range(0, len(view), BLOCK):
             digits = (first + at) // BLOCK * DIGITS
-            due = self._record.checksum[digits : digits + DIGITS]
-            if f"{crc32(view[at : at + BLOCK]):0{DIGITS}x}" != due:
+            expected = self._record.checksum[digits : digits + DIGITS]
+            if f"{crc32(view[at : at + BLOCK]):0{DIGITS}x}" != expected:
                 raise self._damaged(
                     f"differs from its checksum between byte {first + at} and "
                     f"{min(first + at + BLOCK, last)}"

@@ -1,4 +1,4 @@
-"""Writers of a stage's data files: tables and arrays, each with its record."""
+"""Writes a stage's data files, tables and arrays, and their records."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ __all__ = ["Attempt", "TableWriter"]
 
 @dataclass(frozen=True)
 class Attempt:
-    """Writes the data files of one try at a stage; picklable, used on workers."""
+    """Writes the data files of one attempt at a stage; picklable, used on workers."""
 
     folder: Folder
     id: str
 
     def file_name(self, stem: str, suffix: str) -> str:
-        """Name of a data file that carries this attempt."""
+        """Name of a data file, with the id of this attempt."""
         return f"{stem}-{self.id}.{suffix}"
 
     def write_table(self, stem: str, table: pa.Table, schema: str) -> FileRecord:
-        """One Parquet file, checked against the registry."""
+        """Write one Parquet file, checked against its schema."""
         with self.table_writer(stem, schema) as writer:
             writer.write(table)
         return writer.record
 
     def table_writer(self, stem: str, schema: str) -> TableWriter:
-        """A Parquet file written table by table, each checked."""
+        """A writer of a Parquet file from several tables, each checked."""
         return TableWriter(self.folder, self.file_name(stem, "parquet"), schema)
 
     def write_arrays(self, stem: str, **arrays: np.ndarray) -> FileRecord:
-        """One npz file; no pickled objects."""
+        """Write one npz file, without pickled objects."""
         name = self.file_name(stem, "npz")
         with self.folder.open_output(name) as sink:
             buffered = io.BufferedWriter(sink, 1 << 20)
@@ -50,7 +50,7 @@ class Attempt:
         return FileRecord(name, rows, sink.count, sink.checksum())
 
     def write_bytes(self, stem: str, suffix: str, data: bytes) -> FileRecord:
-        """One file of any kind."""
+        """Write one file of any kind."""
         name = self.file_name(stem, suffix)
         with self.folder.open_output(name) as sink:
             sink.write(data)
@@ -58,7 +58,7 @@ class Attempt:
 
 
 class _Unseekable:
-    """What `np.savez` needs of a file, without seeking: zip in streaming form."""
+    """The file methods that `np.savez` needs; without seeking, zip is streamed."""
 
     def __init__(self, stream: IO[bytes] | io.BufferedWriter) -> None:
         self._stream = stream
@@ -74,16 +74,16 @@ class _Unseekable:
 
 
 class TableWriter:
-    """Parquet written in pieces; `record` is there once it is closed.
+    """Writes a Parquet file in pieces; `record` is set once it is closed.
 
     Parameters
     ----------
     folder, name
-        Where it goes.
+        Folder and name of the file.
     schema
-        Name of the table in the registry.
+        Name of the table's schema.
     run_id
-        Of the results that it is published with; empty: it is not published.
+        Run id of published results; empty: the table is not published.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class TableWriter:
                 table.schema,
                 compression="zstd",
                 compression_level=1,
-                # Ids and vectors do not repeat: dictionaries would only cost time.
+                # Ids and vectors rarely repeat: dictionary encoding costs time only.
                 use_dictionary=[
                     field.name
                     for field in table.schema

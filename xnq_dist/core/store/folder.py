@@ -1,6 +1,6 @@
 """A folder on a disk or an object store, through `pyarrow.fs`.
 
-Only this module touches the filesystem of a run directory, so that ``s3://`` needs no
+Only this module accesses the filesystem of a run directory, so that ``s3://`` needs no
 other code.
 """
 
@@ -31,7 +31,7 @@ MANIFEST = "_manifest.json"
 CHECKSUM = "checksum"
 """Field of a record that holds the fingerprint of all others."""
 COPIED = 4 << 30
-"""Bytes of the largest file that a store is asked to copy; S3 refuses 5 GiB."""
+"""Maximum size of a file that the store copies by itself; S3 refuses 5 GiB."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,21 +39,21 @@ class Folder:
     """A folder on any `pyarrow.fs` filesystem; small, picklable, opened on use."""
 
     location: str
-    """Absolute local path, or a URI such as ``s3://bucket/prefix``, credentials
-    included: to be opened, never to be shown."""
+    """Absolute local path, or a URI such as ``s3://bucket/prefix``. It may include
+    credentials, so it is never shown."""
     parent: Folder | None = field(default=None, compare=False)
-    """The folder that this one is a child of."""
+    """The folder that contains this one, if made by `child`."""
 
     @property
     def uri(self) -> str:
-        """Where it is, without credentials: for messages, logs and files."""
+        """The location without credentials, for messages, logs and files."""
         return str(redacted(self.location))
 
     def __repr__(self) -> str:
         return f"Folder({self.uri!r})"
 
     def uri_of(self, name: str) -> str:
-        """Where a file in it is, without credentials."""
+        """The location of a file in the folder, without credentials."""
         return joined(self.uri, name)
 
     @classmethod
@@ -72,8 +72,8 @@ class Folder:
                 filesystem, path = pafs.FileSystem.from_uri(self.location)
             except (pa.ArrowInvalid, OSError) as error:
                 raise RunDirectoryError(
-                    f"{self.uri} is not a location that can be opened: "
-                    f"{redacted(str(error))}"
+                    f"{self.uri} cannot be opened ({redacted(str(error))}): check the "
+                    "address"
                 ) from error
             return filesystem, path
         return pafs.LocalFileSystem(), self.location
@@ -104,10 +104,10 @@ class Folder:
         return self._opened[0]
 
     def create(self) -> None:
-        """Make the folder, or say in one sentence that it cannot be made.
+        """Create the folder and its parents; raise `RunDirectoryError` if impossible.
 
-        On a disk a new folder is its owner's alone, and so is what is made inside it.
-        One that is there keeps its mode.
+        On a disk, only the owner can access a new folder and its contents. An existing
+        folder keeps its mode.
         """
         if self.parent is not None:
             self.parent.create()
@@ -124,31 +124,31 @@ class Folder:
             ) from error
 
     def exists(self, name: str = "") -> bool:
-        """Whether a file (or, without a name, the folder) is there."""
+        """Whether a file (without a name: the folder) exists."""
         info = self.filesystem.get_file_info(self.path(name))
         return bool(info.type != pafs.FileType.NotFound)
 
     def is_folder(self, name: str = "") -> bool:
-        """Whether a folder is there."""
+        """Whether a folder of this name (without a name: this one) exists."""
         info = self.filesystem.get_file_info(self.path(name))
         return bool(info.type == pafs.FileType.Directory)
 
     def size(self, name: str) -> int | None:
-        """Bytes of a file, None when it is not there."""
+        """Bytes of a file; None if it does not exist."""
         return self.size_at(self.path(name))
 
     def size_at(self, path: str) -> int | None:
-        """Bytes of the file at a path of the filesystem, None when it is not there."""
+        """Bytes of the file at a path of the filesystem; None if it does not exist."""
         info = self.filesystem.get_file_info(path)
         return int(info.size) if info.type == pafs.FileType.File else None
 
     def age(self, name: str) -> float:
-        """Seconds since a file was written, 0 when it is not there."""
+        """Seconds since a file was written; 0 if it does not exist."""
         written = self.filesystem.get_file_info(self.path(name)).mtime
         return time.time() - written.timestamp() if written else 0.0
 
     def names(self) -> list[str]:
-        """Names of the files and folders inside, sorted; empty when not there."""
+        """Sorted names of the files and folders inside; empty if there is no folder."""
         if self.exists() and not self.is_folder():
             return []
         selector = pafs.FileSelector(self.path(), allow_not_found=True)
@@ -157,7 +157,7 @@ class Folder:
         )
 
     def files(self) -> list[str]:
-        """Names of all files below, ``folder/name`` in folders, sorted."""
+        """Sorted names of all files, ``folder/name`` for those in subfolders."""
         selector = pafs.FileSelector(self.path(), allow_not_found=True, recursive=True)
         root = self.path() + "/"
         return sorted(
@@ -167,21 +167,21 @@ class Folder:
         )
 
     def delete(self, name: str) -> None:
-        """Remove a file if it is there."""
+        """Remove a file if it exists."""
         if self.exists(name):
             self.filesystem.delete_file(self.path(name))
 
     def delete_folder(self) -> None:
-        """Remove the folder and all in it, manifest first, if it is there."""
+        """Remove the folder with its contents, the manifest first, if it exists."""
         if not self.is_folder():
             return
-        if self.is_folder(MANIFEST):  # not ours, and in the way
+        if self.is_folder(MANIFEST):  # a foreign folder in place of the manifest
             self.filesystem.delete_dir(self.path(MANIFEST))
         self.delete(MANIFEST)
         self.filesystem.delete_dir(self.path())
 
     def move(self, name: str, target: str) -> None:
-        """Rename a file or folder; on an object store copy it and remove it."""
+        """Rename a file or folder; on an object store, copy and remove it."""
         if self.is_local:
             self.filesystem.move(self.path(name), self.path(target))
             return
@@ -198,33 +198,33 @@ class Folder:
     def copy(self, name: str, target: str, source: Folder | None = None) -> None:
         """Copy a file of this folder, or of another in the same store.
 
-        An object store does it by itself and shows the copy once it is complete.
+        An object store copies files by itself; the copy is visible once complete.
         """
-        there, here = (source or self).path(name), self.path(target)
-        if (self.size_at(there) or 0) <= COPIED:
-            self.filesystem.copy_file(there, here)
+        old, new = (source or self).path(name), self.path(target)
+        if (self.size_at(old) or 0) <= COPIED:
+            self.filesystem.copy_file(old, new)
             return
         with (
-            self.filesystem.open_input_file(there) as data,
-            self.filesystem.open_output_stream(here) as sink,
+            self.filesystem.open_input_file(old) as data,
+            self.filesystem.open_output_stream(new) as sink,
         ):
             shutil.copyfileobj(data, sink, 1 << 23)
 
     def read_bytes(self, name: str) -> bytes:
-        """A whole file."""
+        """Read a complete file."""
         with self.filesystem.open_input_file(self.path(name)) as stream:
             return bytes(stream.readall())
 
     def write_bytes(self, name: str, data: bytes, sync: bool = False) -> None:
-        """A whole file, seen by readers only when complete.
+        """Write a complete file atomically: readers never see a part of it.
 
         Parameters
         ----------
         sync
-            Wait until it is on the disk.
+            Wait until the file is on the disk.
         """
-        # On an object store, too: a stream that an interrupt closes early leaves an
-        # object that is not complete.
+        # Object stores need this too: a stream that is closed by an interrupt leaves an
+        # incomplete object.
         aside = f"{name}.{uuid.uuid4().hex[:8]}.tmp"
         try:
             with self.filesystem.open_output_stream(self.path(aside)) as stream:
@@ -242,7 +242,7 @@ class Folder:
             ) from error
 
     def sync(self, names: Iterable[str]) -> None:
-        """Wait until files and their names are on the disk; stores need nothing."""
+        """Wait until files and their names are on the disk; no effect on stores."""
         if not self.is_local:
             return
         paths = [self.path(name) for name in names]
@@ -255,16 +255,16 @@ class Folder:
                 os.close(handle)
 
     def read_json(self, name: str) -> Any | None:
-        """A JSON file's content, None when it is not there or not whole."""
+        """A JSON file's content; None if it does not exist or is not valid JSON."""
         if not self.exists(name):
             return None
         try:
             return json.loads(self.read_bytes(name))
-        except (ValueError, FileNotFoundError):  # not whole, or gone since
+        except (ValueError, FileNotFoundError):  # incomplete, or removed meanwhile
             return None
 
     def write_record(self, name: str, values: Mapping[str, Any]) -> None:
-        """A JSON object with a checksum of its content, on the disk when this returns.
+        """Write a JSON object with a checksum, and wait until it is on the disk.
 
         `read_record` reads it back.
         """
@@ -272,22 +272,22 @@ class Folder:
         self.write_bytes(name, text.encode(), sync=True)
 
     def read_record(self, name: str) -> dict[str, Any] | None:
-        """What `write_record` wrote; None when the file is not there.
+        """The values that `write_record` wrote; None if the file does not exist.
 
         Raises
         ------
         DamagedError
-            When it is not what was written, or nothing that `write_record` writes.
+            When the content differs from its checksum, or has none.
         OSError
-            When an object store does not answer: that is no damage.
+            When an object store does not answer, which is no damage.
         """
         data = self._bytes_of_record(name)
         while data is not None:
             try:
                 return self._unsealed(name, data)
             except DamagedError:
-                # Reading an object takes two requests, between which it may be
-                # replaced by one of another size: what is damaged stays the same.
+                # Reading an object takes two requests, between which it may be replaced
+                # by one of another size. A damaged object reads the same again.
                 again = self._bytes_of_record(name)
                 if again == data:
                     raise
@@ -299,12 +299,12 @@ class Folder:
             return None
         try:
             return self.read_bytes(name)
-        except FileNotFoundError:  # gone since
+        except FileNotFoundError:  # removed meanwhile
             return None
         except OSError as error:
             if error.errno is None and not self.is_folder(name):
                 raise
-            # A folder in its place cannot be read, either.
+            # A folder in place of the file is damage, too.
             raise DamagedError(self.uri, name, f"cannot be read ({error})") from error
 
     def _unsealed(self, name: str, data: bytes) -> dict[str, Any]:
@@ -313,7 +313,7 @@ class Folder:
         except ValueError as error:
             raise DamagedError(self.uri, name, f"cannot be read ({error})") from error
         if not isinstance(values, dict):
-            raise DamagedError(self.uri, name, "is not one of ours")
+            raise DamagedError(self.uri, name, "is not a JSON object")
         checksum = values.pop(CHECKSUM, None)
         if checksum != fingerprint(values):
             raise DamagedError(self.uri, name, "differs from its checksum")
@@ -321,7 +321,7 @@ class Folder:
 
     @contextmanager
     def open_output(self, name: str) -> Iterator[ChecksumWriter]:
-        """A stream to a new file; it counts what is written and sums it up."""
+        """A stream to a new file that computes the size and checksum."""
         with self.filesystem.open_output_stream(self.path(name)) as sink:
             yield ChecksumWriter(sink)
 
@@ -333,8 +333,8 @@ class Folder:
 
 
 def sealed(values: Mapping[str, Any]) -> str:
-    """JSON of an object with the checksum of its content in it."""
-    # As it will be read: keys as text, tuples as lists.
+    """JSON text of an object, with the checksum of its content as a field."""
+    # Convert the values to what reading returns: keys as text, tuples as lists.
     plain = json.loads(json.dumps(dict(values)))
     plain.pop(CHECKSUM, None)
     plain[CHECKSUM] = fingerprint(plain)
@@ -342,5 +342,5 @@ def sealed(values: Mapping[str, Any]) -> str:
 
 
 def reason(error: OSError) -> str:
-    """What the system says of an error."""
+    """The system's text of an error."""
     return error.strerror or str(error)

@@ -1,9 +1,9 @@
-"""Published results: a folder a version, one pointer, and the usual paths.
+"""Published results: a folder for each version, a pointer, and fixed paths.
 
-``versions/<run_id>/`` holds one complete set of tables, plots and page.
-``published.json`` names the one that counts and is replaced at one stroke. Each file
-also has its usual path at the top of the run directory, where it is replaced at one
-stroke, too. Nothing is removed before what replaces it is complete.
+``versions/<run_id>/`` holds one complete set of tables, plots and the report page.
+``published.json`` names the current one and is replaced atomically. Each file also has
+a fixed path at the top of the run directory, where it is replaced atomically, too.
+Nothing is removed before its replacement is complete.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TABLES = (
     "partitions.parquet",
     "report.html",
 )
-"""Files that may have a usual path; plots are in a folder of their own."""
+"""Files that may be at a fixed path, in addition to the folder of plots."""
 PLOTS = "plots"
 
 
@@ -51,22 +51,22 @@ class Version:
 
     @property
     def run_id(self) -> str:
-        """What its tables carry."""
+        """The run id in its tables."""
         return self.manifest.attempt
 
     @property
     def previous(self) -> str:
-        """The version that was published before it; empty: none."""
+        """Run id of the version that was published before it; empty: none."""
         return str(self.manifest.facts.get("previous") or "")
 
     @property
     def number(self) -> int:
-        """One more than that of the version before it."""
+        """Number of the version, one more than that of the previous one."""
         return int(self.manifest.facts.get("number") or 0)
 
     @property
     def folder(self) -> Folder:
-        """Where its files are."""
+        """Folder of its files."""
         return self.stage.folder
 
     def tables(self) -> dict[str, FileRecord]:
@@ -89,17 +89,17 @@ class Version:
         return self.folder.uri_of(self._record(table).name)
 
     def read(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """A table, checked as it is read."""
+        """Read a table; its checksum is verified."""
         return self.stage.read_table(self._record(table), table, columns)
 
     def _record(self, table: str) -> FileRecord:
-        found = self.tables()
-        if table not in found:
+        known = self.tables()
+        if table not in known:
             raise RunDirectoryError(
                 f"{self.folder.uri} has no table {table!r}: choose one of "
-                f"{', '.join(sorted(found))}"
+                f"{', '.join(sorted(known))}"
             )
-        return found[table]
+        return known[table]
 
 
 class Published:
@@ -110,37 +110,37 @@ class Published:
         self._top = run.folder
 
     def stage(self, run_id: str) -> Stage:
-        """The folder of a version, there or not."""
+        """The stage folder of a version, which need not exist."""
         name = f"{VERSIONS}/{run_id}"
         return Stage(self._top.child(name), name)
 
     def version(self, run_id: str) -> Version | None:
-        """A complete version, None when there is none of that name."""
+        """The complete version with this run id; None if there is none."""
         if not run_id:
             return None
         stage = self.stage(run_id)
-        found = stage.manifest()
-        return None if found is None else Version(stage, found)
+        manifest = stage.manifest()
+        return None if manifest is None else Version(stage, manifest)
 
     def versions(self) -> list[Version]:
-        """All complete versions, the first published first."""
+        """All complete versions, in order of publication."""
         manifests = [(stage, stage.manifest()) for stage in self.stages()]
         found = [Version(stage, kept) for stage, kept in manifests if kept is not None]
         return sorted(found, key=lambda each: (each.number, each.run_id))
 
     def pointer(self) -> dict[str, Any]:
-        """What `POINTER` says; empty when there is none that can be read."""
+        """The content of `POINTER`; empty if it is missing or damaged."""
         try:
             return self._top.read_record(POINTER) or {}
         except DamagedError:
             return {}
 
     def current(self) -> Version | None:
-        """The version that the pointer names, None when there is none."""
+        """The version that the pointer names; None if there is none."""
         return self.version(str(self.pointer().get("run_id") or ""))
 
     def history(self) -> Iterator[Version]:
-        """Complete versions, each followed by the one published before it."""
+        """Yield complete versions from the current one back to the first."""
         pointer = self.pointer()
         if pointer.get("last"):
             return
@@ -157,13 +157,13 @@ class Published:
             name = after.get(name) or (found.previous if found else "")
 
     def begin(self, run_id: str) -> Attempt:
-        """Where a new version is written; what is left of one is removed."""
+        """Begin a new version; files of an earlier attempt are removed."""
         stage = self.stage(run_id)
         stage.begin()
         return Attempt(stage.folder, run_id)
 
     def point(self, version: Version) -> None:
-        """From now on this version is what is published."""
+        """Make this version the current one."""
         before = next((v for v in self.history() if v.run_id != version.run_id), None)
         values = {
             "run_id": version.run_id,
@@ -178,12 +178,12 @@ class Published:
             self._top.write_record(POINTER, values)
 
     def begin_anew(self) -> None:
-        """Results that come next are not compared with what is published now."""
+        """Do not compare the next results with the ones published now."""
         if pointer := self.pointer():
             self._top.write_record(POINTER, {**pointer, "last": True})
 
     def place(self, version: Version) -> None:
-        """Give every file its usual path; then remove what is of other versions."""
+        """Put every file at its fixed path; then remove files of other versions."""
         named = {record.name for record in version.manifest.files}
         for record in version.manifest.files:
             self._place(version.folder, record)
@@ -199,7 +199,7 @@ class Published:
             return
         if "/" in name:
             top.child(name.rsplit("/", 1)[0]).create()
-        if top.is_folder(name):  # whatever it is, it is in the way
+        if top.is_folder(name):  # a foreign folder at the file's path
             set_aside(self._run, name, "is a folder in place of a published file")
         if not top.is_local:
             top.copy(name, name, source)
@@ -217,7 +217,7 @@ class Published:
         return [self.stage(name) for name in self._top.child(VERSIONS).names()]
 
     def misplaced(self) -> list[DamagedError]:
-        """What is wrong with the pointer and the files at their usual paths."""
+        """Damages of the pointer and of the files at their fixed paths."""
         try:
             pointer = self._top.read_record(POINTER)
         except DamagedError as error:
@@ -247,14 +247,16 @@ class Published:
 
 
 def same(source: Folder, target: Folder, record: FileRecord) -> bool:
-    """Whether a file of a folder is, in another, what the record says."""
+    """Whether a file in the target folder has the recorded content."""
     name = record.name
     if target.size(name) != record.bytes:
         return False
-    if target.is_local and source.exists(name):
-        there, here = Path(source.path(name)), Path(target.path(name))
-        if there.samefile(here):
-            return True
+    if (
+        target.is_local
+        and source.exists(name)
+        and Path(source.path(name)).samefile(target.path(name))
+    ):
+        return True
     try:
         with checked(target, record) as stream:
             check_all(stream)
@@ -266,9 +268,9 @@ def same(source: Folder, target: Folder, record: FileRecord) -> bool:
 def read_published(location: str | Path) -> Version:
     """The published results of a run directory, all tables of one version.
 
-    ``published.json`` is read once: tables read through what this returns are of the
-    same run, also while another run publishes. Every byte of the tables is compared
-    with its checksum.
+    ``published.json`` is read once: all tables read from the returned version are of
+    the same run, even if another run publishes meanwhile. All tables are compared with
+    their checksums.
 
     Parameters
     ----------
@@ -278,7 +280,7 @@ def read_published(location: str | Path) -> Version:
     Raises
     ------
     RunDirectoryError
-        When nothing is published there.
+        When the directory has no published results.
     DamagedError
         When a table is damaged.
 
@@ -292,13 +294,13 @@ def read_published(location: str | Path) -> Version:
     pointer = run.folder.read_record(POINTER)
     if pointer is None:
         raise RunDirectoryError(
-            f"{run.uri} has no published results: run it to its end first"
+            f"{run.uri} has no published results: complete it with xnq-dist run"
         )
     run_id = str(pointer.get("run_id"))
     stage = published.stage(run_id)
     manifest = stage.intact()
     if manifest is None:
-        raise DamagedError(run.uri, POINTER, f"names {run_id}, which is not there")
+        raise DamagedError(run.uri, POINTER, f"names {run_id}, which does not exist")
     version = Version(stage, manifest)
     for record in version.tables().values():
         with stage.open(record) as stream:

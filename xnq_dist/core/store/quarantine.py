@@ -1,4 +1,4 @@
-"""The folder ``quarantine/``: what was damaged, with the reason, for some time."""
+"""The folder ``quarantine/`` of damaged files, each with the reason."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ TIME = "%Y%m%dT%H%M%S%fZ"
 
 @dataclass(frozen=True)
 class SetAside:
-    """Something damaged that was moved to the quarantine."""
+    """A damaged file or folder that was moved to the quarantine."""
 
     name: str
-    """What it was: a path in the run directory."""
+    """Its former path in the run directory."""
     time: str
-    """When, ISO 8601 in UTC."""
+    """Time of the move, ISO 8601 in UTC."""
     reason: str
 
 
 def entries(run: RunDirectory) -> list[tuple[str, SetAside]]:
-    """Folder and description of what is in the quarantine, oldest first."""
+    """Folder and description of each entry of the quarantine, oldest first."""
     folder = run.folder.child(QUARANTINE)
     found = []
     for name in folder.names():
         what, _, stamp = name.rpartition("-")
         try:
             time = datetime.datetime.strptime(stamp, TIME)
-        except ValueError:  # not ours
+        except ValueError:  # a foreign folder
             continue
         when = time.replace(tzinfo=datetime.UTC).isoformat()
         values = folder.child(name).read_json(REASON)
@@ -64,7 +64,7 @@ def set_aside(run: RunDirectory, name: str, why: str) -> None:
 
 
 def trim(run: RunDirectory, days: float) -> None:
-    """Remove from the quarantine what is older; the newest stays."""
+    """Remove entries older than `days` from the quarantine; the newest stays."""
     bound = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
     for name, entry in entries(run)[:-1]:
         if datetime.datetime.fromisoformat(entry.time) < bound:

@@ -1,4 +1,4 @@
-"""Finding damage, setting it aside, and doing again what was lost, no more."""
+"""Finds damage, sets it aside, and does only the lost work again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xnq_dist.core.store.published import POINTER, VERSIONS, Published
 from xnq_dist.core.store.quarantine import set_aside
 from xnq_dist.core.store.run_directory import STATES, RunDirectory
 
-__all__ = ["PLAN", "clear", "mend", "repaired", "setting_aside"]
+__all__ = ["PLAN", "clear", "repaired", "set_aside_damage", "setting_aside"]
 
 log = logging.getLogger(__name__)
 
@@ -22,17 +22,17 @@ T = TypeVar("T")
 PLAN = "plan.json"
 """The plan of the last run."""
 ROUNDS = 4
-"""Times that a run begins before it gives up for damage."""
+"""Maximum number of attempts of a run that finds damage."""
 
 
-def mend(run: RunDirectory, thorough: bool = False) -> int:
-    """Set aside what is damaged in a run directory; how much there was.
+def set_aside_damage(run: RunDirectory, thorough: bool = False) -> int:
+    """Set aside what is damaged in a run directory; return the number of damages.
 
     Parameters
     ----------
     thorough
-        Read every byte; else manifests, the sizes of files, and the results that are
-        published now.
+        Read every byte; else check manifests, sizes of files, and the currently
+        published results.
     """
     published = Published(run)
     current = published.pointer().get("run_id")
@@ -52,26 +52,26 @@ def mend(run: RunDirectory, thorough: bool = False) -> int:
 
 
 def clear(run: RunDirectory) -> None:
-    """Remove what a killed run has left of its states: nothing reads it."""
+    """Remove state files of a killed run, which nothing reads."""
     run.folder.child(STATES).delete_folder()
 
 
 @contextmanager
 def setting_aside(run: RunDirectory) -> Iterator[None]:
-    """Set aside what a block finds damaged in the run directory; raise its error.
+    """Set aside damage in the run directory when a block raises it; then raise it.
 
-    Damage seldom comes alone: everything else is checked then, too. A file that is
-    what was written where this process looks is left alone.
+    Everything else is checked too, because damage is often not limited to one file. A
+    file that this process reads without an error is left in place.
     """
     try:
         yield
     except DamagedError as error:
         if not within(error.folder, run.uri):
-            raise  # another run's
-        if not mend(run, thorough=True):
+            raise  # a file of another run
+        if not set_aside_damage(run, thorough=True):
             log.warning(
-                "%s: %s; read again it is what was written: do all workers see "
-                "the same run directory?",
+                "%s: %s; a second reading found no damage: check that all workers see "
+                "the same run directory",
                 error.path,
                 error.what,
             )
@@ -79,18 +79,18 @@ def setting_aside(run: RunDirectory) -> Iterator[None]:
 
 
 def repaired(work: Callable[[], T]) -> T:
-    """The result of some work, which begins again when it meets damage.
+    """The result of some work, which is called again if it finds damage.
 
     Parameters
     ----------
     work
-        Stages of a run in order; each sets aside what it finds damaged
-        (`setting_aside`) and does not do again what is whole.
+        Does the stages of a run in order; each sets aside the damage it finds
+        (`setting_aside`) and keeps complete stages.
 
     Raises
     ------
     InfrastructureError
-        When there is damage again and again.
+        When every attempt finds damage.
     """
     for _ in range(ROUNDS):
         try:
@@ -98,7 +98,7 @@ def repaired(work: Callable[[], T]) -> T:
         except DamagedError as error:
             last = error
             log.warning(
-                "%s %s: doing again what is not whole",
+                "%s %s: doing incomplete stages again",
                 error.path,
                 error.what,
             )

@@ -1,4 +1,4 @@
-"""The run directory: stage folders, and which of them may be used again."""
+"""The run directory: its stage folders, and which of them can be reused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["FOLLOWS", "STAGES", "STATES", "RunDirectory"]
 log = logging.getLogger(__name__)
 
 STATES = "states"
-"""Folder of states that are in files while supersteps run; never a whole stage."""
+"""Folder of state files while supersteps run; never a complete stage."""
 STAGES = (
     "graph",
     "select",
@@ -39,56 +39,56 @@ FOLLOWS = {
     "posteriors": ("posteriors", "quantify"),
     "quantify": ("quantify",),
 }
-"""What a stage takes with it when it is done again.
+"""Stages to remove when a stage is done again.
 
-Scales chosen anew may be the old ones, so embeddings stay until their own inputs say
-otherwise.
+A new selection may choose the same scales, so embeddings stay until their inputs
+differ.
 """
 EFFECTS = {
     "graph": ": the graph is partitioned and embedded again",
     "embeddings": ": the nodes are embedded again",
 }
-"""What follows of a change, for those who wonder why a run takes longer."""
+"""Consequences of a change, logged to explain why a run takes longer."""
 
 
 class RunDirectory:
-    """A run's folder: stage folders, and beside them what is published."""
+    """A run's folder, with stage folders and published results."""
 
     def __init__(self, location: str | Path) -> None:
         self.folder = Folder.of(location)
 
     @property
     def uri(self) -> str:
-        """Where it is, without credentials."""
+        """The location without credentials."""
         return self.folder.uri
 
     @property
     def location(self) -> str:
-        """Where it is, to open it again."""
+        """The location with credentials, to open it again."""
         return self.folder.location
 
     def stage(self, name: str) -> Stage:
-        """A stage's folder."""
+        """The folder of a stage."""
         return Stage(self.folder.child(name), name)
 
     def stages(self) -> list[Stage]:
-        """Every stage folder there is, each checkpoint as one."""
+        """All existing stage folders; each checkpoint is one."""
         steps = self.folder.child("checkpoints").names()
         names = [*STAGES, *(f"checkpoints/{name}" for name in steps)]
         return [self.stage(name) for name in names if self.folder.is_folder(name)]
 
     def reuse(self, name: str, inputs: Mapping[str, Any]) -> Manifest | None:
-        """The manifest of a whole stage made from exactly these inputs.
+        """The manifest of a complete stage made from exactly these inputs.
 
-        Otherwise None; then this stage and every stage that is made from it are
-        removed, and what differs is logged. What is published stays.
+        Otherwise None: the stage and all stages that depend on it are removed, and the
+        differences are logged. Published results stay.
         """
-        found = self.stage(name).manifest()
-        if found is not None and found.fingerprint == fingerprint(inputs):
-            log.info("stage %s: whole, nothing to do", name)
-            return found
-        if found is not None:
-            changed = "; ".join(differences(found.inputs, inputs))
+        manifest = self.stage(name).manifest()
+        if manifest is not None and manifest.fingerprint == fingerprint(inputs):
+            log.info("stage %s: complete, nothing to do", name)
+            return manifest
+        if manifest is not None:
+            changed = "; ".join(differences(manifest.inputs, inputs))
             effect = EFFECTS.get(name, "")
             log.info("stage %s: done again, changed: %s%s", name, changed, effect)
         for later in FOLLOWS[name]:

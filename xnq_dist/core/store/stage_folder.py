@@ -1,9 +1,9 @@
-"""Stages of a run: a folder of data files and a manifest, whole or nothing.
+"""Stages of a run: a folder of data files and a manifest, committed atomically.
 
-Commit rule, the same everywhere: data files are written first, under names that carry
-the attempt; the manifest is written last and names them. A folder without a manifest
-is nothing. Data and manifest are on the disk before a stage counts as whole, and every
-byte that is read back is compared with the manifest.
+Data files are written first, with the attempt's id in their names; the manifest that
+lists them is written last. A folder without a manifest is no stage. Data and manifest
+are on the disk before a stage counts as complete, and all data read back are compared
+with the checksums in the manifest.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ MANIFEST_VERSION = 2
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a whole stage is: its files and where they came from."""
+    """Files, inputs and facts of a complete stage."""
 
     stage: str
     attempt: str
     fingerprint: str
     inputs: dict[str, Any]
-    """What went into the fingerprint, to say what differs."""
+    """The values behind the fingerprint, to report differences."""
     files: tuple[FileRecord, ...]
     facts: dict[str, Any]
-    """Figures that later stages and reports use."""
+    """Values that later stages and reports use."""
     seconds: float
     created: str
     versions: dict[str, str] = field(default_factory=dict)
     version: int = MANIFEST_VERSION
 
     def named(self, prefix: str) -> list[FileRecord]:
-        """Files whose name begins with the prefix, in name order."""
-        found = [record for record in self.files if record.name.startswith(prefix)]
-        return sorted(found, key=lambda record: record.name)
+        """Files whose name starts with the prefix, in name order."""
+        records = [record for record in self.files if record.name.startswith(prefix)]
+        return sorted(records, key=lambda record: record.name)
 
 
 @contextmanager
 def checked(folder: Folder, record: FileRecord) -> Iterator[CheckedFile]:
-    """A stream of a data file, each byte of which is compared with the record.
+    """A stream of a data file whose bytes are compared with the record.
 
     Raises
     ------
     DamagedError
-        When the file is missing, or what is read differs.
+        When the file is missing, or bytes that are read differ.
     StageError
         When it cannot be read for another reason.
     """
@@ -91,10 +91,9 @@ class Stage:
     name: str
 
     def manifest(self) -> Manifest | None:
-        """The manifest of a whole stage, None when there is none.
+        """The manifest of a complete stage; None if it is missing or damaged.
 
-        A damaged one is as good as none, and so is one that names a file that is
-        missing or of another size: the stage is done again.
+        A manifest with a file that is missing or has another size is damaged, too.
         """
         try:
             return self.intact()
@@ -103,48 +102,48 @@ class Stage:
             return None
 
     def intact(self) -> Manifest | None:
-        """The manifest, its files' sizes compared; None when the stage is not whole.
+        """The manifest, checked with the sizes of its files; None if incomplete.
 
-        A manifest of another version of the program is none.
+        A manifest of another version of this package counts as missing.
 
         Raises
         ------
         DamagedError
-            When the manifest, or a file by its size, is not what was written.
+            When the manifest, or the size of a file, is not what was written.
         """
         values = self.folder.read_record(MANIFEST)
         if values is None or values.get("version") != MANIFEST_VERSION:
             return None
         try:
             files = tuple(FileRecord(**record) for record in values.pop("files"))
-            found = Manifest(files=files, **values)
+            manifest = Manifest(files=files, **values)
         except (TypeError, KeyError) as error:
             raise DamagedError(
-                self.folder.uri, MANIFEST, f"is not one of ours ({error})"
+                self.folder.uri, MANIFEST, f"is not a manifest ({error})"
             ) from error
-        for record in found.files:
+        for record in manifest.files:
             size = self.folder.size(record.name)
             if size != record.bytes:
                 what = "is missing" if size is None else f"has {size} bytes"
                 raise DamagedError(
                     self.folder.uri, record.name, f"{what}, not {record.bytes}"
                 )
-        return found
+        return manifest
 
     def damages(self, thorough: bool = True) -> list[DamagedError]:
-        """What is wrong with a whole stage; none of one that is not whole.
+        """Damages of a complete stage; empty for an incomplete one.
 
         Parameters
         ----------
         thorough
-            Read every byte; else the manifest and the sizes of files.
+            Read every byte; else check the manifest and the sizes of files.
         """
         try:
-            found = self.intact()
+            manifest = self.intact()
         except DamagedError as error:
             return [error]
         faults = []
-        for record in found.files if found and thorough else ():
+        for record in manifest.files if manifest and thorough else ():
             try:
                 with self.open(record) as stream:
                     check_all(stream)
@@ -153,7 +152,7 @@ class Stage:
         return faults
 
     def begin(self) -> Attempt:
-        """A new attempt; what an older one left is removed, its manifest first."""
+        """Begin a new attempt; files of older ones are removed, the manifest first."""
         self.folder.delete_folder()
         self.folder.create()
         return Attempt(self.folder, uuid.uuid4().hex[:8])
@@ -167,7 +166,7 @@ class Stage:
         facts: Mapping[str, Any],
         seconds: float,
     ) -> Manifest:
-        """Write the manifest: from now on the stage is whole, on the disk too."""
+        """Write the manifest to the disk, which makes the stage complete."""
         manifest = Manifest(
             stage=self.name,
             attempt=attempt.id,
@@ -182,17 +181,18 @@ class Stage:
         missing = [r.name for r in files if self.folder.size(r.name) != r.bytes]
         if missing:
             raise StageError(
-                f"stage {self.name}: {missing[0]} is not in {self.folder.uri} as "
-                "written; do all workers see the same run directory?"
+                f"stage {self.name}: {missing[0]} in {self.folder.uri} is missing or "
+                "has another size: check that all workers see the same run directory, "
+                "and run again"
             )
         self.folder.sync([record.name for record in files])
         self.rewrite(manifest)
         return manifest
 
     def release(self, manifest: Manifest) -> None:
-        """Remove a whole stage's data files and keep its manifest, which says so.
+        """Remove a complete stage's data files; its manifest stays, marked as released.
 
-        The manifest is changed first: files that nobody names are nothing.
+        The manifest is changed first, so that it never lists missing files.
         """
         facts = {**manifest.facts, "released": True}
         self.rewrite(replace(manifest, files=(), facts=facts))
@@ -200,19 +200,19 @@ class Stage:
             self.folder.delete(record.name)
 
     def rewrite(self, manifest: Manifest) -> None:
-        """Replace the manifest of a whole stage."""
+        """Replace the manifest of a complete stage."""
         self.folder.write_record(MANIFEST, redacted(asdict(manifest)))
 
     @contextmanager
     def open(self, record: FileRecord) -> Iterator[CheckedFile]:
-        """A stream of a data file; what is read of it is compared with the record."""
+        """A stream of a data file whose bytes are compared with the record."""
         with checked(self.folder, record) as stream:
             yield stream
 
     def read_table(
         self, record: FileRecord, schema: str, columns: Sequence[str] | None = None
     ) -> pa.Table:
-        """A Parquet file of this stage, checked against record and registry."""
+        """Read a Parquet file of this stage, checked against its record and schema."""
         where = self.folder.uri_of(record.name)
         with self.open(record) as stream:
             try:
@@ -220,21 +220,26 @@ class Stage:
                 schemas.check(file.schema_arrow, schema, where, columns)
                 table = file.read(columns=list(columns) if columns else None)
             except pa.ArrowInvalid as error:
-                raise StageError(f"{where} cannot be read: {error}") from error
+                raise StageError(
+                    f"{where} cannot be read ({error}): run again with --overwrite"
+                ) from error
         if table.num_rows != record.rows:
-            raise StageError(f"{where} has {table.num_rows} rows, not {record.rows}")
+            raise StageError(
+                f"{where} has {table.num_rows} rows, not {record.rows}: run again with "
+                "--overwrite"
+            )
         return table
 
     def read_arrays(
         self, record: FileRecord, names: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
-        """Arrays of an npz file of this stage, all or those named, checked."""
+        """Read arrays of an npz file of this stage (None: all), checked."""
         with self.open(record) as stream:
             return read_npz(cast(IO[bytes], stream), names)
 
 
 def versions() -> dict[str, str]:
-    """Versions of what made a result."""
+    """Versions of Python and of the packages that results depend on."""
     packages = ["xnq-dist", "numpy", "scipy", "numba", "scikit-learn", "pyarrow"]
     packages += ["dask", "prefect"]
     found = {"python": platform.python_version()}

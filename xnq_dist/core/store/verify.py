@@ -1,4 +1,4 @@
-"""Every byte of a run directory compared with what was written."""
+"""Compares every byte of a run directory with its checksums."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from xnq_dist.core.store.run_directory import RunDirectory
 __all__ = ["RUN", "Finding", "verify"]
 
 RUN = "_run.json"
-"""What a run directory was made from."""
+"""File with the inputs that a run directory was made from."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One file that is not what was written."""
+    """One damaged file."""
 
     file: str
     """Path or URI."""
@@ -26,15 +26,15 @@ class Finding:
 
 
 def verify(location: str | Path) -> list[Finding]:
-    """What is damaged in a run directory; nothing is changed.
+    """Find damage in a run directory; nothing is changed.
 
     Stages, checkpoints, published versions, the pointer to the current one, the files
-    at their usual paths, the plan and the record of the run are read from begin to end.
+    at their fixed paths, the plan and the record of the run are read completely.
 
     Raises
     ------
     RunDirectoryError
-        When there is no run directory.
+        When the location is not a run directory.
     """
     run = RunDirectory(location)
     stages = run.stages()

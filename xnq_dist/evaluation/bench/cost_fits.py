@@ -212,7 +212,7 @@ def _update_costs(bench: Bench) -> tuple[float, float]:
     """
     from xnq_dist.core.backend import choose
     from xnq_dist.reservoir.superstep import update
-    from xnq_dist.reservoir.weights import SideBySide, draw_recurrent
+    from xnq_dist.reservoir.weights import BlockDiagonal, draw_recurrent
 
     backend, rng = choose("cpu"), np.random.default_rng(0)
     cores = len(os.sched_getaffinity(0))
@@ -220,7 +220,7 @@ def _update_costs(bench: Bench) -> tuple[float, float]:
     few, many, seconds = 128, 512, {}
     for units in few, many:
         drawn = [draw_recurrent(seed, units, "dense", 1) for seed in range(4)]
-        recurrent = SideBySide(tuple(drawn))
+        recurrent = BlockDiagonal(tuple(drawn))
         rows = bench.choose(1_024, 8_192)
         drive = rng.random((cores, rows, 4 * units), dtype=np.float32)
         states = drive.copy()

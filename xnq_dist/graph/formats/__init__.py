@@ -1,11 +1,11 @@
 """The formats of input tables: one module each, found by its record.
 
 A format is one module with ``RECORDS`` (`core.records`) and two functions:
-``schema(filesystem, file)``, a `pyarrow.Schema`, and
-``batches(filesystem, file, columns, rows, schema)``, record batches of about so many
-rows with these columns in their order. With ``footer``, also ``rows(filesystem, file)``
-and ``chunks(filesystem, file)``. Their errors of Arrow and of the system become a
-sentence with the record's `title` and `hint`.
+``schema(filesystem, file)`` returns a `pyarrow.Schema`;
+``batches(filesystem, file, columns, rows, schema)`` yields record batches of about
+`rows` rows with these columns in this order. A format with ``footer`` also has
+``rows(filesystem, file)`` and ``chunks(filesystem, file)``. Errors of Arrow and of the
+system become an `InputError` with the record's `title` and `hint`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Format(records.PartRecord):
     """One format; `title` completes "FILE is not ...". The first is the default."""
 
     endings: tuple[str, ...]
-    """Of its files' names."""
+    """Endings of the file names."""
     hint: str
     """What to do with a file that cannot be read."""
     footer: bool = False
-    """Whether files say their number of rows, and nulls and bytes of their columns."""
+    """Whether files store their number of rows, and nulls and bytes of the columns."""
 
 
 FORMATS = records.Registry("format", Format, {__name__: Path(__file__).parent})

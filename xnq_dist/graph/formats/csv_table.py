@@ -25,7 +25,7 @@ RECORDS = (
 )
 
 BLOCK = 4 << 20
-"""Bytes that a batch is parsed from."""
+"""Bytes of the block that a batch is parsed from."""
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def _opened(
 
 
 def schema(filesystem: Any, file: str) -> pa.Schema:
-    """Names and types of the columns, by the file's first block."""
+    """Names and types of the columns, from the file's first block."""
     with _opened(filesystem, file) as reader:
         return reader.schema
 
@@ -61,7 +61,7 @@ def schema(filesystem: Any, file: str) -> pa.Schema:
 def batches(
     filesystem: Any, file: str, columns: list[str], rows: int, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The columns, a block of the file at a time."""
+    """Yield the columns, one block of the file at a time."""
     types = {
         name: _type_of_late_values(filesystem, file, name)
         for name in columns
@@ -72,7 +72,7 @@ def batches(
 
 
 def _type_of_late_values(filesystem: Any, file: str, column: str) -> pa.DataType:
-    """Type of a column whose first block holds no value, from all of them."""
+    """Type of a column without values in the first block, from all blocks."""
     with _opened(filesystem, file, [column], {column: pa.string()}) as reader:
         for batch in reader:
             try:

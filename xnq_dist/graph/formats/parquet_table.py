@@ -16,7 +16,7 @@ __all__ = ["RECORDS", "batches", "chunks", "rows", "schema"]
 RECORDS = (
     Format(
         name="parquet",
-        title="a whole Parquet file",
+        title="a complete Parquet file",
         rank=1,
         endings=(".parquet", ".pq"),
         hint="copy or write it again",
@@ -25,13 +25,13 @@ RECORDS = (
 )
 
 COMPRESSED_PAGES = 1 << 20
-"""Bytes read ahead per column: one huge row group is never loaded as a whole."""
+"""Bytes read ahead per column: a huge row group is never loaded completely."""
 
 
 @contextmanager
 def _opened(filesystem: Any, file: str) -> Iterator[pq.ParquetFile]:
     with filesystem.open_input_file(file) as stream:
-        # Pre-buffering, Arrow's default, keeps all that was read of the file.
+        # Pre-buffering, Arrow's default, would keep everything read in memory.
         yield pq.ParquetFile(
             stream,
             pre_buffer=False,
@@ -53,7 +53,7 @@ def rows(filesystem: Any, file: str) -> int:
 
 
 def chunks(filesystem: Any, file: str) -> Iterator[Any]:
-    """What the footer says of every chunk of every column."""
+    """Yield the footer's metadata of every chunk of every column."""
     with _opened(filesystem, file) as parquet:
         footer = parquet.metadata
         for group in range(footer.num_row_groups):
@@ -64,6 +64,6 @@ def chunks(filesystem: Any, file: str) -> Iterator[Any]:
 def batches(
     filesystem: Any, file: str, columns: list[str], rows: int, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The columns, at most so many rows at a time."""
+    """Yield the columns, at most `rows` rows at a time."""
     with _opened(filesystem, file) as parquet:
         yield from parquet.iter_batches(batch_size=rows, columns=columns)
