@@ -105,7 +105,7 @@ def test_detection_with_gpus_is_cugraphs(monkeypatch, caplog):
         with pytest.raises(SettingsError, match="cugraph"):
             engine_of(asked)
         assert engine_of(beside) == "igraph"
-        assert "detected on the CPU: cugraph" in caplog.text
+        assert "detected on the CPU by igraph: cugraph" in caplog.text
     pandas = pytest.importorskip("pandas")
     calls = []
 

@@ -207,7 +207,7 @@ def test_a_wrong_weight_is_named_with_its_column_and_row(weighted, wrong):
     values[row] = wrong
     path = write(pa.array(values, pa.float64()), "wrong.parquet")
     sources = dataclasses.replace(graph.sources, nodes=path)
-    message = f"column 'w' holds .* in row {row + 1} of .*finite number above 0"
+    message = f"column 'w' holds .* in row {row + 1} of .*must be finite and above 0"
     with (
         pipeline.open_run(str(folder / "wrong"), sources) as run,
         pytest.raises(InputError, match=message),

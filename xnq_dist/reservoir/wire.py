@@ -121,10 +121,10 @@ class Wire:
             if sent.done():
                 del self._sending[sent]
                 if sent.cancelled():
-                    raise PeerLost(worker, "takes no blocks: sending was cancelled")
+                    raise PeerLost(worker, "accepts no blocks: sending was cancelled")
                 error = sent.exception()
                 if isinstance(error, OSError | TimeoutError):
-                    raise PeerLost(worker, f"takes no blocks: {error}") from error
+                    raise PeerLost(worker, f"accepts no blocks: {error}") from error
                 if error is not None:
                     raise error
 
