@@ -164,8 +164,11 @@ def test_a_run_with_credentials_in_its_addresses_leaves_none(tmp_path, prefect_h
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("--memberships", "s3://AKCANARY:SECRETCANARY@bucket/m.csv?region=eu&scheme=http"
-         "&endpoint_override=127.0.0.1:9"),
+        pytest.param(
+            ("--memberships", "s3://AKCANARY:SECRETCANARY@bucket/m.csv?region=eu"
+             "&scheme=http&endpoint_override=127.0.0.1:9"),
+            marks=pytest.mark.slow,
+        ),
         ("--memberships", "s3://AKCANARY:SECRET/CANARY@bucket/m.csv?token=TOKENCANARY"),
         ("--nodes", "s3://AKCANARY:SECRETCANARY@bucket/n.csv?secret_key=TOKENCANARY"),
         ("--out", "s3://AKCANARY:SECRETCANARY@bucket/run?secret_key=TOKENCANARY"),

@@ -90,6 +90,7 @@ def test_doctor_says_what_works_and_what_does_not(tmp_path, monkeypatch, prefect
     assert found["prefect"].state == "ok"
 
 
+@pytest.mark.slow
 def test_doctor_ends_with_status_1_on_a_fault(tmp_path, capsys):
     from prefect.settings import PREFECT_API_URL, temporary_settings
 

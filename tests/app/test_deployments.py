@@ -46,4 +46,4 @@ def test_the_evaluation_runs_as_a_flow(tmp_path, prefect_api):
     }
     failed = evaluate([str(tmp_path / "none")], str(out), ["wvrn"], return_state=True)
     assert failed.is_failed()
-    assert "nodes.parquet is not there" in failed.message
+    assert "nodes.parquet does not exist" in failed.message

@@ -106,7 +106,7 @@ def test_evaluation_draws_its_own_labels(tmp_path, capsys, prefect_api):
     write_graph(tmp_path / "data", nodes=500, edges=4000, labelled=1.0)
     base = ["evaluate", "--data", folder, "--out", str(tmp_path / "out")]
     assert run(*base, "--communities", "leiden", "--folds", "0") == 2
-    assert "leave --methods, --folds and --splits out" in capsys.readouterr().err
+    assert "remove --methods, --folds and --splits" in capsys.readouterr().err
     assert run(*base, "--communities", "rings") == 2
     assert "unknown kind of communities 'rings'" in capsys.readouterr().err
     assert run(*base, "--communities", "leiden", "--designs", "rare") == 2

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from tests.app.test_bad_input import dask, main_ok, refused, run, tables
 from tests.conftest import published_values
@@ -13,6 +14,7 @@ from tests.conftest import published_values
 __all__ = ["dask", "tables"]
 
 
+@pytest.mark.faults
 def test_the_same_command_repairs_what_verify_finds(tables, capfd, dask):
     out = tables.parent / "run"
     given = ("--memberships", str(tables / "memberships.parquet"), *dask)

@@ -107,6 +107,7 @@ def test_results_are_the_same_with_an_api_that_is_dead_throughout(
     assert same_results(tmp_path / "run", plain)
 
 
+@pytest.mark.faults
 def test_a_silent_api_is_waited_for_at_the_end_alone(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/api"

@@ -302,6 +302,7 @@ SETTINGS = (
 )
 
 
+@pytest.mark.faults
 def test_interrupted_evaluation_goes_on_with_the_next_case(
     client, graph, tmp_path, monkeypatch
 ):
@@ -397,6 +398,7 @@ def test_interrupted_evaluation_goes_on_with_the_next_case(
     assert not list((tmp_path / "out" / "tables").iterdir())
 
 
+@pytest.mark.slow
 def test_every_design_and_kind_is_evaluated_without_nodes_of_unknown_class(
     client, tmp_path
 ):

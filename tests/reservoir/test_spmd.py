@@ -47,7 +47,10 @@ def weighted(tmp_path_factory):
         pytest.param(("reservoir.tile=7",), marks=pytest.mark.slow),
         pytest.param(("exchange.dtype=float16",), marks=pytest.mark.slow),
         ("exchange.dtype=float16", "reservoir.tile=10", "reservoir.dim=25"),
-        ("reservoir.recurrent_scale=[1, 20]", "reservoir.matrix=sparse"),
+        pytest.param(
+            ("reservoir.recurrent_scale=[1, 20]", "reservoir.matrix=sparse"),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["plain", "tiles", "float16", "float16-tiles", "side-by-side"],
 )
@@ -123,6 +126,7 @@ def test_a_stopped_worker_is_replaced_without_a_wait(
     assert "has not answered for 2 s" in caplog.text or "no sign of life" in caplog.text
 
 
+@pytest.mark.slow
 def test_same_bits_over_plain_tcp_by_workers_of_one_thread(tmp_path, weighted, client):
     """As on a cluster of one's own without TLS; that of all other tests has it."""
     expected = embeddings(embed(tmp_path / "a", weighted, client))
@@ -263,6 +267,7 @@ def until(condition, seconds: float = 20.0) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_two_runs_on_the_same_threads_proceed_independently(tmp_path, weighted, client):
     one = engine_of(client, tmp_path / "a", weighted)
     two = engine_of(client, tmp_path / "b", weighted)

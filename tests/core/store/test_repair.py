@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.chaos.damage import QUICK
-from tests.conftest import published_values, small_settings, write_graph
+from tests.conftest import published_values, rest_in, small_settings, write_graph
 from tests.test_pipeline import whole_line
 from xnq_dist import jobs, pipeline
 from xnq_dist.core.errors import DamagedError, InfrastructureError, RunDirectoryError
@@ -168,7 +168,10 @@ def test_damaged_checkpoint_costs_one_checkpoint(run):
     assert stage.read_arrays(manifest.files[0])["states"][0] == 4
 
 
-@pytest.mark.parametrize("content", [b"", b'{"nodes": "/a"', b"{}", b"\0" * 40])
+@pytest.mark.parametrize(
+    "content",
+    rest_in("faults", (b"", b'{"nodes": "/a"', b"{}", b"\0" * 40), b"{}"),
+)
 def test_damaged_record_of_the_run_is_made_anew(
     tmp_path, graph, thread_client, content, caplog
 ):

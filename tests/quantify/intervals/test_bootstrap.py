@@ -361,7 +361,7 @@ def draw_world(seed: int, known: int, sets: int, size: int):
         ("nacc", 0.93),
         ("npacc", 0.93),
         ("dmy", 0.92),
-        ("kdey_ml", 0.93),
+        pytest.param("kdey_ml", 0.93, marks=pytest.mark.slow),
     ],
 )
 def test_samples_by_class_are_covered(name, least):

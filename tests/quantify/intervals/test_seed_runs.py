@@ -148,6 +148,7 @@ def test_runs_with_other_seeds_widen_the_intervals(tmp_path, client):
     assert inside.mean() > 0.9
 
 
+@pytest.mark.slow
 def test_runs_that_differ_in_more_than_the_seed_are_refused(tmp_path, client):
     graph = write_graph(tmp_path / "input", labelled=0.4)
     sources = write_pages(graph, 12)
