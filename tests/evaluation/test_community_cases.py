@@ -247,6 +247,7 @@ def test_prior_is_that_of_the_labels_the_model_was_fitted_to():
     assert case.nodes.unlabelled.tolist() == [False] * 4 + [True] * 2
 
 
+@pytest.mark.slow
 def test_estimators_that_need_edges_are_in_the_comparison():
     case, matrix, block = draw_case()
     sets = block_sets(block)

@@ -172,6 +172,7 @@ def test_unchanged_run_asks_for_the_tags_of_tables_alone(store, finished):
     assert {method for method, _ in asked} == {"HEAD"}
 
 
+@pytest.mark.slow
 def test_same_tables_under_new_keys_keep_every_stage(
     store, finished, copied, tmp_path, thread_client
 ):
