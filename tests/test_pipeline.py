@@ -72,7 +72,7 @@ def posteriors(run: RunDirectory) -> pa.Table:
 
 def test_same_prevalence_for_any_partitions(tmp_path, small_graph, client):
     tables = {"sld": [], "pacc": []}
-    for count in (1, 3, 7):
+    for count in (1, 2, 3, 7):
         for quantifier, found in tables.items():
             chosen = (f"partitions={count}", f"quantifier={quantifier}")
             run = whole_line(
