@@ -61,6 +61,7 @@ from xnq_dist.plan.of_tables import (
     make_plan,
     size_of,
 )
+from xnq_dist.reservoir.needs import EMBEDDER
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -241,6 +242,8 @@ def prepare(
     if run.stage("graph").manifest() is None:
         check_client_fits(planned)
         check_scratch_fits(planned, settings.scratch)
+    if planned.worker_limit < EMBEDDER:
+        check_fits(planned)  # now, because such a worker cannot even start
     if planned.worker_memory > planned.worker_limit and planned.partitions > 1:
         log.warning(
             "a partition needs up to %s of a worker's memory and %s is available: set "

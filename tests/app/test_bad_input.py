@@ -298,11 +298,12 @@ def main_ok(arguments: list[str]) -> None:
     assert ended.value.code in (0, None)
 
 
-def test_plan_that_does_not_fit_ends_with_status_3(tables, capfd):
+@pytest.mark.parametrize("limit", ["10.0 MiB", "200.0 MiB"])
+def test_plan_that_does_not_fit_ends_with_status_3(tables, capfd, limit):
     sentence = refused(
         capfd,
-        run(tables, "--set=cluster.memory_limit=200 MiB", "--set=cluster.workers=1"),
+        run(tables, f"--set=cluster.memory_limit={limit}", "--set=cluster.workers=1"),
         status=3,
     )
-    assert "may use 200.0 MiB" in sentence
+    assert f"may use {limit}" in sentence
     assert "cluster.memory_limit" in sentence

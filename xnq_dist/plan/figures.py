@@ -151,7 +151,7 @@ class Figures:
                 f"{human(self.worker_memory)} of {human(self.worker_limit)}",
             ),
             *gpu,
-            ("memory for reading, partitioning, Leiden", human(self.client_memory)),
+            ("memory of the main process", human(self.client_memory)),
             ("disk, run directory", human(self.run_disk)),
             ("disk, temporary", bound + human(self.scratch_disk)),
             (
