@@ -6,9 +6,11 @@ from prefect import flow
 from prefect.states import Failed
 
 from xnq_dist.app.evaluate import find_data, run_evaluation
+from xnq_dist.app.parameters import warn_of_credentials
 from xnq_dist.app.pipeline_flow import TaskPerStage
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import XnqError
+from xnq_dist.core.failures import stage_errors
 
 __all__ = ["evaluate"]
 
@@ -40,12 +42,14 @@ def evaluate(
     settings
         All settings; None: the defaults.
     """
+    warn_of_credentials(data=data, out=out, settings=settings)
     do = TaskPerStage()
     try:
         sources = [find_data(name, None, None) for name in data]
         chosen = settings or Settings()
-        return run_evaluation(
-            sources, out, methods, chosen, draws, quantifiers, folds, [1.0], do
-        )
+        with stage_errors(out, "evaluate"):
+            return run_evaluation(
+                sources, out, methods, chosen, draws, quantifiers, folds, [1.0], do
+            )
     except XnqError as error:
         return Failed(message=str(error), data=error)

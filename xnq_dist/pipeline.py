@@ -53,6 +53,7 @@ from xnq_dist.plan import (
     check_client_fits,
     check_fits,
     check_scratch_fits,
+    check_workers_start,
 )
 from xnq_dist.plan.of_tables import (
     count_tables,
@@ -61,7 +62,6 @@ from xnq_dist.plan.of_tables import (
     make_plan,
     size_of,
 )
-from xnq_dist.reservoir.needs import EMBEDDER
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -242,8 +242,7 @@ def prepare(
     if run.stage("graph").manifest() is None:
         check_client_fits(planned)
         check_scratch_fits(planned, settings.scratch)
-    if planned.worker_limit < EMBEDDER:
-        check_fits(planned)  # now, because such a worker cannot even start
+    check_workers_start(planned)
     if planned.worker_memory > planned.worker_limit and planned.partitions > 1:
         log.warning(
             "a partition needs up to %s of a worker's memory and %s is available: set "

@@ -266,9 +266,7 @@ def relabel(
     """
     from xnq_dist.graph.labelling import label
 
-    graph, known = run.stage("graph").manifest(), run.stage("labels").manifest()
-    if graph is None:
-        raise StageError(f"{run.uri} has no complete stage 'graph': run it again")
+    graph, known = run.complete("graph"), run.stage("labels").manifest()
     settings = request.settings
     if request.labels is not None:
         table = open_table(request.labels, "table of labels")

@@ -46,7 +46,7 @@ def test_workers_stay_known_while_the_client_refreshes_itself(
         refreshing.join()
 
 
-def test_workers_have_imported_before_they_join_and_are_not_profiled() -> None:
+def test_workers_join_with_their_imports_done_and_the_profiler_off() -> None:
     # A module that the test does not import, in the worker's process.
     settings = small_settings("cluster.workers=1").cluster
     with (

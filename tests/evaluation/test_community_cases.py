@@ -279,7 +279,7 @@ def test_estimators_that_need_edges_are_in_the_comparison():
     assert shown("sis_nacc") == "SIS-NACC"
 
 
-def test_sld_sld_with_prior_by_almost_no_weight_is_sld():
+def test_sld_with_a_prior_of_almost_no_weight_is_sld():
     case, _, block = draw_case()
     sets = block_sets(block)
     exact = Sld(1e-9, 100_000)

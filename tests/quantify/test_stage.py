@@ -380,7 +380,7 @@ def test_missing_memberships_and_stages_are_named(made, client, tmp_path):
             made.run, made.graph.sources, small_settings("communities=given"), client
         )
     empty = RunDirectory(tmp_path / "empty")
-    with pytest.raises(StageError, match="stage graph is not complete"):
+    with pytest.raises(StageError, match="no complete stage 'graph'"):
         quantify(empty, made.graph.sources, small_settings(), client)
     absent = of(made, memberships=str(tmp_path / "absent.parquet"))
     with pytest.raises(InputError, match="does not exist"):

@@ -161,7 +161,7 @@ def open_cluster(settings: ClusterSettings, preload: str = "") -> Iterator[Conne
             if not _check_versions(client):
                 raise InfrastructureError(
                     f"all workers of the scheduler at {connection.address} were lost: "
-                    "start workers with `dask worker` and run again"
+                    "run again; if they are lost again, give each worker more memory"
                 )
         yield connection
 

@@ -9,7 +9,12 @@ from __future__ import annotations
 
 from xnq_dist.core.need import GraphSize, Workers
 from xnq_dist.plan.adding import add_up, choose_partitions
-from xnq_dist.plan.checks import check_client_fits, check_fits, check_scratch_fits
+from xnq_dist.plan.checks import (
+    check_client_fits,
+    check_fits,
+    check_scratch_fits,
+    check_workers_start,
+)
 from xnq_dist.plan.figures import Figures, Plan
 
 __all__ = [
@@ -21,5 +26,6 @@ __all__ = [
     "check_client_fits",
     "check_fits",
     "check_scratch_fits",
+    "check_workers_start",
     "choose_partitions",
 ]

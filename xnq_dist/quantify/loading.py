@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Bools, Floats32, Ints32
 from xnq_dist.core.errors import StageError
-from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, Stage
+from xnq_dist.core.store import FileRecord, RunDirectory, Stage
 from xnq_dist.graph import layout
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.groups.own_groups import Groups
@@ -25,29 +25,12 @@ from xnq_dist.reservoir.propagation import load_values
 __all__ = [
     "NeighbourValues",
     "NodeCache",
-    "complete_stage",
     "load_groups",
     "load_held_posteriors",
     "load_neighbours",
     "load_node_table",
     "vectors",
 ]
-
-
-def complete_stage(run: RunDirectory, name: str) -> Manifest:
-    """Return a stage's manifest.
-
-    Raises
-    ------
-    StageError
-        When the stage is not complete.
-    """
-    manifest = run.stage(name).manifest()
-    if manifest is None:
-        raise StageError(
-            f"{run.uri}: stage {name} is not complete: run again to resume"
-        )
-    return manifest
 
 
 T = TypeVar("T")
@@ -85,9 +68,9 @@ class NeighbourValues:
     def __call__(self, number: int) -> Floats32:
         """Return one partition's values, rows in local order, shape (n_owned, 2 C)."""
         run = RunDirectory(self.run)
-        record = complete_stage(run, "posteriors").named("part-")[number]
+        record = run.complete("posteriors").named("part-")[number]
         table = run.stage("posteriors").read_table(record, "posteriors", ["posterior"])
-        width = len(complete_stage(run, "labels").facts["classes"])
+        width = len(run.complete("labels").facts["classes"])
         posteriors = vectors(table["posterior"], width)
         return np.concatenate([posteriors, votes_of(posteriors)], axis=1)
 
@@ -96,8 +79,8 @@ def load_neighbours(
     run: RunDirectory, stage: Stage, sums: Sequence[FileRecord]
 ) -> NeighbourStatistics:
     """Load the sums of `NeighbourValues` from their files, by canonical index."""
-    graph = complete_stage(run, "graph")
-    width = len(complete_stage(run, "labels").facts["classes"])
+    graph = run.complete("graph")
+    width = len(run.complete("labels").facts["classes"])
     table = load_values(stage, sums, run.stage("graph"), graph).astype(np.float64)
     return NeighbourStatistics(table[:, :width], table[:, width:])
 
@@ -110,9 +93,9 @@ def load_node_table(
     `prior` are the class proportions that the posteriors are calibrated to. Posteriors
     of other nodes, or posteriors that are negative or not finite, are a `StageError`.
     """
-    graph, posteriors = complete_stage(run, "graph"), complete_stage(run, "posteriors")
+    graph, posteriors = run.complete("graph"), run.complete("posteriors")
     from_graph, from_posteriors = run.stage("graph"), run.stage("posteriors")
-    known, from_labels = complete_stage(run, "labels"), run.stage("labels")
+    known, from_labels = run.complete("labels"), run.stage("labels")
     n_nodes, classes = graph.facts["n_nodes"], known.facts["classes"]
     values = np.zeros((n_nodes, len(classes)), np.float32)
     out_of_fold = np.zeros(n_nodes, np.bool_)
@@ -162,7 +145,7 @@ def load_node_table(
 
 def load_groups(run: RunDirectory) -> Groups:
     """Load the groups of the graph's nodes, from the stage ``readout``."""
-    (record,) = complete_stage(run, "readout").named("groups-")
+    (record,) = run.complete("readout").named("groups-")
     arrays = run.stage("readout").read_arrays(record)
     by_links = tuple(arrays[name] for name in ("groups", "fine") if name in arrays)
     return Groups(by_links, arrays["degree"])
@@ -174,7 +157,7 @@ def load_held_posteriors(run: RunDirectory, labels: Ints32) -> Held | None:
     The stage ``readout`` of xnq+ has them as ``held-*``: arrays ``index`` (canonical,
     ascending) and ``posterior``. None for other methods.
     """
-    records = complete_stage(run, "readout").named("held-")
+    records = run.complete("readout").named("held-")
     if not records:
         return None
     arrays = run.stage("readout").read_arrays(records[0])

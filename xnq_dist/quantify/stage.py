@@ -78,7 +78,7 @@ from xnq_dist.quantify.intervals.seed_runs import (
     read_seed_runs,
     widened,
 )
-from xnq_dist.quantify.loading import NeighbourValues, complete_stage, load_node_table
+from xnq_dist.quantify.loading import NeighbourValues, load_node_table
 from xnq_dist.quantify.old_communities import OldCommunities
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.sources import open_memberships
@@ -154,8 +154,7 @@ def quantify(
     """
     began = time.monotonic()
     graph, labels, posteriors, readout = (
-        complete_stage(run, name)
-        for name in ("graph", "labels", "posteriors", "readout")
+        run.complete(name) for name in ("graph", "labels", "posteriors", "readout")
     )
     check_prior(
         settings.labels.prior, tuple(str(name) for name in labels.facts["classes"])
@@ -335,8 +334,8 @@ def estimate_with(
         record_of(quantifier)
     except ValueError as error:
         raise SettingsError(str(error)) from error
-    graph, readout = complete_stage(run, "graph"), complete_stage(run, "readout")
-    known = complete_stage(run, "labels")
+    graph, readout = run.complete("graph"), run.complete("readout")
+    known = run.complete("labels")
     classes = [str(name) for name in known.facts["classes"]]
     if of_class not in classes:
         raise SettingsError(
@@ -400,7 +399,7 @@ def _rake(
     chosen: ChosenBenchmark,
 ) -> BatchJob:
     """Return the job with posteriors raked to the benchmarks."""
-    known, weights = complete_stage(run, "labels"), None
+    known, weights = run.complete("labels"), None
     if job.weights is not None:
         weights = job.stage.read_arrays(job.weights)["weights"]
     labels = layout.load_labels(run.stage("labels"), known)

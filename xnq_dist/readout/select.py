@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.config import Settings
-from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import select_inputs, selects_scales, set_scales
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import (
@@ -128,11 +127,8 @@ def select_scales(
     if not selects_scales(settings):
         run.stage("select").folder.delete_folder()  # of earlier settings, if any
         return set_scales(settings)
-    manifest, known = run.stage("graph").manifest(), run.stage("labels").manifest()
-    if manifest is None or known is None:
-        raise StageError(
-            f"{run.uri} has no complete stages graph and labels: run prepare first"
-        )
+    manifest = run.complete("graph", "run prepare first")
+    known = run.complete("labels", "run prepare first")
     inputs = select_inputs(manifest, known, settings)
     selected = run.reuse("select", inputs)
     if selected is None:

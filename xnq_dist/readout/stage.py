@@ -132,9 +132,9 @@ def fit_readout(
     StageError
         When an earlier stage is missing, or files do not fit each other.
     """
-    graph = _complete(run, "graph", "prepare")
-    labels = _complete(run, "labels", "prepare")
-    embeddings = _complete(run, "embeddings", "embed")
+    graph = run.complete("graph", "run prepare first")
+    labels = run.complete("labels", "run prepare first")
+    embeddings = run.complete("embeddings", "run embed first")
     parts = _parts(run, graph, embeddings, labels)
     inputs = readout_inputs(graph, embeddings, labels, settings)
     method = METHODS.module_of(settings.method)
@@ -177,13 +177,6 @@ def fit_readout(
                 method.write_posteriors,
             )
     return written
-
-
-def _complete(run: RunDirectory, name: str, step: str) -> Manifest:
-    manifest = run.stage(name).manifest()
-    if manifest is None:
-        raise StageError(f"{run.uri} has no complete stage {name!r}: run {step} first")
-    return manifest
 
 
 def _parts(

@@ -338,10 +338,7 @@ def embed_rows(
     StageError
         When the graph stage is missing.
     """
-    graph = run.stage("graph")
-    manifest = graph.manifest()
-    if manifest is None:
-        raise StageError(f"{run.uri} has no complete stage 'graph': run prepare first")
+    graph, manifest = run.stage("graph"), run.complete("graph", "run prepare first")
     settings = cluster.settle(client, settings)
     inputs = embeddings_inputs(manifest, settings, *set_scales(settings))
     current = run.reuse("embeddings", inputs)
@@ -382,10 +379,7 @@ def embed_scaled(
     progress: Progress = silent,
 ) -> Manifest:
     """Make the stage ``embeddings`` with these scales; resume from a checkpoint."""
-    graph = run.stage("graph")
-    manifest = graph.manifest()
-    if manifest is None:
-        raise StageError(f"{run.uri} has no complete stage 'graph': run prepare first")
+    graph, manifest = run.stage("graph"), run.complete("graph", "run prepare first")
     facts = manifest.facts
     settings = cluster.settle(client, settings)
     inputs = embeddings_inputs(manifest, settings, recurrent_scale, input_scale)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from xnq_dist.core.differences import differences
+from xnq_dist.core.errors import StageError
 from xnq_dist.core.store.checksums import fingerprint
 from xnq_dist.core.store.folder import Folder
 from xnq_dist.core.store.stage_folder import Manifest, Stage
@@ -70,6 +71,13 @@ class RunDirectory:
     def stage(self, name: str) -> Stage:
         """The folder of a stage."""
         return Stage(self.folder.child(name), name)
+
+    def complete(self, name: str, advice: str = "run again to resume") -> Manifest:
+        """The manifest of a stage; a `StageError` ending in `advice` if it has none."""
+        manifest = self.stage(name).manifest()
+        if manifest is None:
+            raise StageError(f"{self.uri} has no complete stage {name!r}: {advice}")
+        return manifest
 
     def stages(self) -> list[Stage]:
         """All existing stage folders; each checkpoint is one."""

@@ -30,7 +30,6 @@ from xnq_dist.evaluation.bench.stage_costs import fit_costs, run_costs
 from xnq_dist.pipeline import size_of
 from xnq_dist.plan import Workers, add_up
 from xnq_dist.plan.unit_costs import Costs, load_costs, record_of
-from xnq_dist.quantify.loading import complete_stage
 
 __all__ = ["costs"]
 
@@ -166,8 +165,8 @@ def _fixed_cost(bench: Bench, costs: Costs) -> float:
     result = bench.child(MEASURE, arguments)
     settings = load_settings(overrides=overrides)
     made = RunDirectory(run)
-    labels = complete_stage(made, "labels")
-    size = size_of(complete_stage(made, "graph"), settings, 2, labels=labels)
+    labels = made.complete("labels")
+    size = size_of(made.complete("graph"), settings, 2, labels=labels)
     plan = add_up(size, settings, 2, Workers(2, 1, 2**31), True, costs)
     return max(float(result["cpu"]) - plan.seconds, 0.0)
 

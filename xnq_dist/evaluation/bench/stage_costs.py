@@ -40,7 +40,7 @@ def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
     `busy` measures the CPU seconds of a call while all cores are busy.
     """
     from xnq_dist.graph import layout
-    from xnq_dist.quantify.loading import complete_stage, load_node_table
+    from xnq_dist.quantify.loading import load_node_table
     from xnq_dist.readout.apply import SavedReadout
     from xnq_dist.readout.logistic import decision
     from xnq_dist.readout.rows import LabelFile, Part, write_posteriors
@@ -52,13 +52,13 @@ def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
     arguments = {"graph": graph, "out": out, "overrides": list(SETTINGS)}
     bench.child(MEASURE, arguments)
     run = RunDirectory(out)
-    graph_manifest = complete_stage(run, "graph")
-    embedded = complete_stage(run, "embeddings")
-    fitted = complete_stage(run, "readout")
+    graph_manifest = run.complete("graph")
+    embedded = run.complete("embeddings")
+    fitted = run.complete("readout")
     stage, rows = run.stage("graph"), run.stage("embeddings")
     (record,) = fitted.named("readout-")
     saved = SavedReadout.from_arrays(run.stage("readout").read_arrays(record))
-    known = complete_stage(run, "labels").named("labels-")[0]
+    known = run.complete("labels").named("labels-")[0]
     part = Part(
         stage,
         graph_manifest.named("nodes-")[0],

@@ -26,7 +26,6 @@ from xnq_dist.graph.sort import PairChunk
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.default.raking import Cells, contradiction
 from xnq_dist.quantify.interface import Communities, Labelled
-from xnq_dist.quantify.loading import complete_stage
 from xnq_dist.quantify.sources import open_memberships
 
 __all__ = ["ChosenBenchmark", "Targets", "benchmark_of", "check_benchmark"]
@@ -290,7 +289,7 @@ def check_benchmark(run: RunDirectory, sources: Sources, settings: Settings) -> 
     table = benchmark_of(settings, source)
     if table is None:
         return
-    graph, known = complete_stage(run, "graph"), complete_stage(run, "labels")
+    graph, known = run.complete("graph"), run.complete("labels")
     classes = [str(name) for name in known.facts["classes"]]
     table.check_classes(classes)
     nodes = layout.load_ids(run.stage("graph"), graph)

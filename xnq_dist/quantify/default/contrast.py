@@ -23,7 +23,6 @@ from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.store import Manifest, RunDirectory, Stage
 from xnq_dist.quantify.default.scenarios import Tilt
-from xnq_dist.quantify.loading import complete_stage
 
 __all__ = ["Contrast", "contrast"]
 
@@ -100,14 +99,14 @@ def contrast(location: str, first: str, second: str) -> list[Contrast]:
     different nodes: the interval is then too wide, never too narrow.
     """
     run = RunDirectory(location)
-    stage, manifest = run.stage(QUANTIFY), complete_stage(run, QUANTIFY)
+    stage, manifest = run.stage(QUANTIFY), run.complete(QUANTIFY)
     if not manifest.named("sums-"):
         raise SettingsError(
             f"{run.uri} does not have the sums that contrasts need: run again with "
             "quantifier = auto and memberships.drawn = unknown"
         )
     table = stage.read_table(manifest.named("prevalence-")[0], "prevalence", COLUMNS)
-    classes = [str(name) for name in complete_stage(run, "labels").facts["classes"]]
+    classes = [str(name) for name in run.complete("labels").facts["classes"]]
     names = table["community"].combine_chunks()[:: len(classes)].cast(pa.string())
     learnt = stage.read_arrays(manifest.named("learnt-")[0])
     partitions = int(learnt["partitions"])

@@ -29,7 +29,7 @@ from xnq_dist.quantify.default.benchmarks import ChosenBenchmark
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.raking import Cells
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.quantify.loading import complete_stage, load_groups, load_node_table
+from xnq_dist.quantify.loading import load_groups, load_node_table
 from xnq_dist.quantify.sources import open_memberships
 
 __all__ = ["LabelPlan", "Predicted", "plan_labels", "write_plan"]
@@ -108,10 +108,8 @@ def plan_labels(
     stage = run.stage(QUANTIFY)
     arrays = stage.read_arrays(manifest.named("learnt-")[0])
     learnt = Learnt.from_arrays(load_groups(run).stacked, arrays)
-    nodes, reference = load_node_table(
-        run, complete_stage(run, "readout").facts["prior"]
-    )
-    ids = layout.load_ids(run.stage("graph"), complete_stage(run, "graph"))
+    nodes, reference = load_node_table(run, run.complete("readout").facts["prior"])
+    ids = layout.load_ids(run.stage("graph"), run.complete("graph"))
     table = stage.read_table(manifest.named("prevalence-")[0], "prevalence")
     names = table["community"].combine_chunks()[:: len(nodes.classes)]
     widths = _half_widths(table, len(nodes.classes))
@@ -214,7 +212,7 @@ def _finished(
         raise RunDirectoryError(
             f"{run.uri} is not a run directory: name one made by xnq-dist run"
         )
-    manifest = complete_stage(run, QUANTIFY)
+    manifest = run.complete(QUANTIFY)
     if not manifest.named("learnt-"):
         raise SettingsError(
             f"{run.uri} does not have the variances that a label plan needs: run again "
@@ -302,7 +300,7 @@ def _members(
             members = table["node_id"].filter(pa.array(community == code))
             chosen.members[code] = np.sort(ids.index_of(members))
         return chosen
-    inputs = run, complete_stage(run, "graph"), ids, sources, settings, source
+    inputs = run, run.complete("graph"), ids, sources, settings, source
     with open_memberships(*inputs) as memberships:
         chosen.read(memberships.chunks())
     return chosen

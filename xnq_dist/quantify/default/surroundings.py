@@ -22,7 +22,6 @@ from xnq_dist.quantify.default.scenarios import (
     tilt_of,
 )
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.quantify.loading import complete_stage
 from xnq_dist.readout.plus.label_features import HopStep
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.reservoir.propagation import propagate
@@ -57,7 +56,7 @@ class _Start:
     def __call__(self, number: int) -> Floats32:
         """Return one partition's indicators, shape (n_owned, K + 1)."""
         run = RunDirectory(self.run)
-        record = complete_stage(run, "labels").named("labels-")[number]
+        record = run.complete("labels").named("labels-")[number]
         columns = ["index", "label"]
         rows = run.stage("labels").read_table(record, "node_labels", columns)
         index = rows["index"].to_numpy()
@@ -112,7 +111,7 @@ def read_surroundings(
     """Read the surroundings of the nodes in `rows` (ascending), by partition."""
     folds = settings.readout.folds
     reached = [np.empty((len(rows), folds + 1)) for _ in files]
-    graph = complete_stage(run, "graph")
+    graph = run.complete("graph")
     for number, index in enumerate(layout.node_index(run.stage("graph"), graph)):
         at = np.minimum(np.searchsorted(rows, index), len(rows) - 1)
         used = np.flatnonzero(rows[at] == index)
