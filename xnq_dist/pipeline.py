@@ -242,7 +242,8 @@ def prepare(
     if run.stage("graph").manifest() is None:
         check_client_fits(planned)
         check_scratch_fits(planned, settings.scratch)
-    check_workers_start(planned)
+    if run.stage("quantify").manifest() is None:
+        check_workers_start(planned)
     if planned.worker_memory > planned.worker_limit and planned.partitions > 1:
         log.warning(
             "a partition needs up to %s of a worker's memory and %s is available: set "
