@@ -178,6 +178,7 @@ GROUPS = {
     "server": "long: ask with -m server",
     "standin": "long: ask with -m standin",
     "processors": "long: ask with -m processors",
+    "browser": "long: ask with -m browser; needs Chromium",
     "slow": "long: ask with -m slow",
 }
 """Optional groups of tests, and what they need or how to run them."""
