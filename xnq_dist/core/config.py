@@ -49,8 +49,14 @@ from xnq_dist.core.settings_sections import (
     Section,
     SldSettings,
 )
+from xnq_dist.core.sizes import human
 
 __all__ = ["Settings", "load_settings"]
+
+FILE_SIZE = 1 << 20
+"""Maximum size of a settings file, in bytes."""
+DEPTH = 20
+"""Maximum number of levels in YAML; settings have four."""
 
 
 class Settings(Section):
@@ -237,10 +243,10 @@ def load_settings(
                 "--set seed=1"
             )
         try:
-            value = yaml.safe_load(text)
+            value = _Plain(text).get_single_data()
         except yaml.YAMLError as error:
             raise SettingsError(
-                f"--set {override!r}: the value is not YAML: quote it"
+                f"--set {override[:200]!r}: the value is not YAML: quote it"
             ) from error
         nested: dict[str, Any] = {}
         inner = nested
@@ -260,9 +266,36 @@ def validate_settings(values: Mapping[str, Any]) -> Settings:
         raise SettingsError(explain(error, _known_keys(Settings))) from error
 
 
+class _Plain(yaml.SafeLoader):
+    """YAML of at most `DEPTH` levels; without aliases, which can repeat one another."""
+
+    _depth = 0
+
+    def compose_node(self, *args: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            self._refuse("an alias (*): write the value out")
+        self._depth += 1
+        if self._depth > DEPTH:
+            self._refuse(f"more than {DEPTH} levels")
+        node = super().compose_node(*args)
+        self._depth -= 1
+        return node
+
+    def _refuse(self, what: str) -> None:
+        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+        raise yaml.YAMLError(
+            f"line {mark.line + 1}, column {mark.column + 1} has {what}"
+        )
+
+
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if path.stat().st_size > FILE_SIZE:
+            raise SettingsError(
+                f"settings file {path} has {human(path.stat().st_size)}, and settings "
+                f"take less than {human(FILE_SIZE)}: check --config"
+            )
+        values = _Plain(path.read_text(encoding="utf-8")).get_single_data()
     except OSError as error:
         raise SettingsError(
             f"settings file {path} cannot be read ({error.strerror}): check --config"
