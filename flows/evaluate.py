@@ -47,7 +47,7 @@ def evaluate(
     try:
         sources = [find_data(name, None, None) for name in data]
         chosen = settings or Settings()
-        with stage_errors(out, "evaluate"):
+        with do.reported(), stage_errors(out, "evaluate"):
             return run_evaluation(
                 sources, out, methods, chosen, draws, quantifiers, folds, [1.0], do
             )

@@ -7,7 +7,8 @@ would also skip a scheduled run whose tables have changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import httpx
@@ -16,14 +17,17 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.states import Failed
+from pydantic import NonNegativeFloat, NonNegativeInt
 
+from xnq_dist.app.deployed import check_starts, deployed_settings, repeated
+from xnq_dist.app.events import emit_news
 from xnq_dist.app.parameters import warn_of_credentials
-from xnq_dist.app.reporting import Artifacts, ReportOutbox
+from xnq_dist.app.reporting import Artifacts, LogLines, ReportOutbox
 from xnq_dist.app.stage_progress import StageProgress
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import ConnectionLostError, XnqError
 from xnq_dist.core.progress import Progress
-from xnq_dist.core.store import RunDirectory
+from xnq_dist.core.store import Published, RunDirectory
 from xnq_dist.graph.tables import Sources
 from xnq_dist.jobs import run_all
 
@@ -68,10 +72,28 @@ class TaskPerStage:
         value: T = made(return_state=True).result(raise_on_failure=True)
         return value
 
-    def prevalence(self, run: RunDirectory) -> None:
-        """Report the first rows of the published table as a table artifact."""
-        self._artifacts().prevalence(run)
-        self._outbox.flush()
+    @contextmanager
+    def reported(self, out: str | None = None) -> Iterator[None]:
+        """Send the package's log lines of the block; what it publishes at its end.
+
+        Parameters
+        ----------
+        out
+            Run directory of the first rows shown as an artifact and of the events;
+            None: neither.
+        """
+        try:
+            with LogLines(self._outbox, lambda _client: self._flow_run).attached():
+                if out is None:
+                    yield
+                    return
+                run = RunDirectory(out)
+                before = Published(run).pointer().get("run_id")
+                yield
+                self._artifacts().prevalence(run)
+                emit_news(run, before)
+        finally:
+            self._outbox.flush()
 
     def _artifacts(self, task_run: Any = None) -> Artifacts:
         return Artifacts(self._outbox, lambda _client: self._flow_run, task_run)
@@ -85,6 +107,8 @@ def pipeline(
     memberships: str | None = None,
     settings: Settings | None = None,
     overwrite: bool = False,
+    retries: NonNegativeInt = 2,
+    retry_delay: NonNegativeFloat = 60.0,
 ) -> Any:
     """Estimate the prevalence of every class in every community of a graph.
 
@@ -95,9 +119,12 @@ def pipeline(
     out
         Run directory.
     settings
-        All settings; None: the defaults.
+        Settings; those of the deployment and the defaults hold for what is not given.
     overwrite
         Compute every stage again, also in a run directory made from other tables.
+    retries, retry_delay
+        How often the run starts again when workers or a connection were lost, and
+        seconds to wait before; it resumes at its last checkpoint.
     """
     warn_of_credentials(
         nodes=nodes, edges=edges, memberships=memberships, out=out, settings=settings
@@ -105,8 +132,14 @@ def pipeline(
     do = TaskPerStage()
     sources = Sources(nodes, edges, memberships)
     try:
-        summary = run_all(sources, out, settings or Settings(), overwrite, do)
+        check_starts()
+        chosen = deployed_settings(settings)
+        with do.reported(out):
+            summary = repeated(
+                lambda: run_all(sources, out, chosen, overwrite, do),
+                retries,
+                retry_delay,
+            )
     except XnqError as error:
         return Failed(message=str(error), data=error)
-    do.prevalence(RunDirectory(out))
     return summary

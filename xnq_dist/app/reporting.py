@@ -13,6 +13,7 @@ import contextvars
 import json
 import logging
 import math
+import platform
 import threading
 import time
 from collections import deque
@@ -35,7 +36,14 @@ from xnq_dist.core.progress import Progress
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.store import RunDirectory
 
-__all__ = ["Artifacts", "ReportOutbox", "RunReport", "check_api", "reported"]
+__all__ = [
+    "Artifacts",
+    "LogLines",
+    "ReportOutbox",
+    "RunReport",
+    "check_api",
+    "reported",
+]
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +54,7 @@ GRACE = 5.0
 """Seconds that a finished run waits for an API that does not respond."""
 ROWS_SHOWN = 50
 """Rows of the table artifact; the complete table is in the run directory."""
+HOST = platform.node()
 LOG_LINES = 1000
 """Maximum number of log lines that wait to be sent."""
 
@@ -179,6 +188,55 @@ class Artifacts:
         self._sent[key] = made.json()["id"]
 
 
+class LogLines(logging.Handler):
+    """Sends log records of the package as log lines of a flow run.
+
+    Prefect sends those of its own loggers only. The name of a line is that of the
+    logger and the host.
+    """
+
+    def __init__(
+        self, outbox: ReportOutbox, flow_run: Callable[[SyncPrefectClient], UUID | str]
+    ) -> None:
+        super().__init__(logging.INFO)
+        self._outbox = outbox
+        self._flow_run = flow_run
+        self._waiting: deque[dict[str, Any]] = deque(maxlen=LOG_LINES)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue one record; does not wait for the API."""
+        self._waiting.append(
+            {
+                "name": f"{record.name} on {HOST}",
+                "level": record.levelno,
+                "message": record.getMessage(),
+                "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            }
+        )
+        self._outbox.post("log lines", self._send)
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Send the records of the block."""
+        logger = logging.getLogger("xnq_dist")
+        level = logger.level
+        logger.addHandler(self)
+        if not logger.isEnabledFor(logging.INFO):
+            logger.setLevel(logging.INFO)
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+            logger.setLevel(level)
+
+    def _send(self, client: SyncPrefectClient) -> None:
+        run = str(self._flow_run(client))
+        lines = []
+        while self._waiting:
+            lines.append({**self._waiting.popleft(), "flow_run_id": run})
+        client.request("POST", "/logs/", json=lines)
+
+
 class RunReport:
     """A run of the command line as a flow run.
 
@@ -195,7 +253,7 @@ class RunReport:
         self._parameters = redacted(dict(parameters))
         self._outbox = ReportOutbox()
         self._flow_run: UUID | str | None = None
-        self._lines: deque[dict[str, Any]] = deque(maxlen=LOG_LINES)
+        self.lines = LogLines(self._outbox, self._flow_run_id)
         self.state("RUNNING")
 
     def state(self, kind: str, message: str = "") -> None:
@@ -224,18 +282,6 @@ class RunReport:
         """Report the first rows of the published table as a table artifact."""
         Artifacts(self._outbox, self._flow_run_id).prevalence(run)
 
-    def log_line(self, record: logging.LogRecord) -> None:
-        """Report one log line."""
-        self._lines.append(
-            {
-                "name": record.name,
-                "level": record.levelno,
-                "message": record.getMessage(),
-                "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
-            }
-        )
-        self._outbox.post("log lines", self._send_lines)
-
     def _flow_run_id(self, client: SyncPrefectClient) -> UUID | str:
         """Id of the flow run, which the first report creates."""
         if self._flow_run is None:
@@ -255,22 +301,6 @@ class RunReport:
         client.request(
             "POST", "/flow_runs/{id}/set_state", path_params=where, json=values
         )
-
-    def _send_lines(self, client: SyncPrefectClient) -> None:
-        run = str(self._flow_run_id(client))
-        lines = []
-        while self._lines:
-            lines.append({**self._lines.popleft(), "flow_run_id": run})
-        client.request("POST", "/logs/", json=lines)
-
-
-class _LogLines(logging.Handler):
-    def __init__(self, report: RunReport) -> None:
-        super().__init__(logging.INFO)
-        self._report = report
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._report.log_line(record)
 
 
 class _TaskRun:
@@ -315,17 +345,15 @@ class _TaskRun:
 def reported(flow: str, parameters: Mapping[str, Any]) -> Iterator[RunReport]:
     """Report the block as a flow run."""
     report = RunReport(flow, parameters)
-    handler, lines = _LogLines(report), logging.getLogger("xnq_dist")
-    lines.addHandler(handler)
     try:
-        yield report
+        with report.lines.attached():
+            yield report
     except BaseException as error:
         report.state(*_ended(error))
         raise
     else:
         report.state("COMPLETED")
     finally:
-        lines.removeHandler(handler)
         report.flush()
 
 

@@ -6,11 +6,12 @@ from typing import Any
 
 from prefect import flow
 from prefect.states import Failed
+from pydantic import NonNegativeFloat, NonNegativeInt
 
+from xnq_dist.app.deployed import check_starts, repeated
 from xnq_dist.app.parameters import warn_of_credentials
 from xnq_dist.app.pipeline_flow import TaskPerStage
 from xnq_dist.core.errors import XnqError
-from xnq_dist.core.store import RunDirectory
 from xnq_dist.jobs import Request, requantify_all
 
 __all__ = ["requantify"]
@@ -23,6 +24,8 @@ def requantify(
     memberships: str | None = None,
     labels: str | None = None,
     overrides: list[str] | None = None,
+    retries: NonNegativeInt = 2,
+    retry_delay: NonNegativeFloat = 60.0,
 ) -> Any:
     """Estimate with new labels or memberships; the embeddings of a run are reused.
 
@@ -36,15 +39,20 @@ def requantify(
         New tables; None: those of the run.
     overrides
         Settings ``key=value`` that replace those of the run.
+    retries, retry_delay
+        As for the pipeline.
     """
     warn_of_credentials(
         run=run, out=out, memberships=memberships, labels=labels, overrides=overrides
     )
     do = TaskPerStage()
     try:
+        check_starts()
         request = Request.of(run, out, memberships, labels, overrides or ())
-        summary = requantify_all(request, do)
+        with do.reported(request.out):
+            summary = repeated(
+                lambda: requantify_all(request, do), retries, retry_delay
+            )
     except XnqError as error:
         return Failed(message=str(error), data=error)
-    do.prevalence(RunDirectory(request.out))
     return summary

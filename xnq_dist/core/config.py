@@ -51,7 +51,7 @@ from xnq_dist.core.settings_sections import (
 )
 from xnq_dist.core.sizes import human
 
-__all__ = ["Settings", "load_settings"]
+__all__ = ["Settings", "load_settings", "merged"]
 
 FILE_SIZE = 1 << 20
 """Maximum size of a settings file, in bytes."""
@@ -231,8 +231,7 @@ def load_settings(
     >>> load_settings(overrides=["reservoir.dim=64"]).reservoir.dim
     64
     """
-    values: dict[str, Any] = {}
-    _merge(values, dict(base or {}))
+    values = merged(base or {})
     if file is not None:
         _merge(values, _read_yaml(Path(file)))
     for override in overrides:
@@ -311,12 +310,20 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return values
 
 
+def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings laid over one another, key by key; the last has the last word."""
+    values: dict[str, Any] = {}
+    for layer in layers:
+        _merge(values, layer)
+    return values
+
+
 def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
     for key, value in values.items():
         if isinstance(value, Mapping) and isinstance(into.get(key), dict):
             _merge(into[key], value)
         else:
-            into[key] = dict(value) if isinstance(value, Mapping) else value
+            into[key] = merged(value) if isinstance(value, Mapping) else value
 
 
 def _known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:

@@ -1,0 +1,68 @@
+"""What a flow run has beyond its parameters."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+
+from xnq_dist.app import deployed
+from xnq_dist.core.config import load_settings, merged
+from xnq_dist.core.errors import ConnectionLostError, InfrastructureError, InputError
+
+
+def test_settings_are_merged_key_by_key_and_layers_stay_as_they_are():
+    base = {"seed": 0, "reservoir": {"dim": 64, "rho": 2.0}}
+    over = {"reservoir": {"dim": 32}, "cluster": {"workers": 1}}
+    assert merged(base, over) == {
+        "seed": 0,
+        "reservoir": {"dim": 32, "rho": 2.0},
+        "cluster": {"workers": 1},
+    }
+    assert merged(base, over, {"cluster": {"workers": 2}})["cluster"] == {"workers": 2}
+    assert base == {"seed": 0, "reservoir": {"dim": 64, "rho": 2.0}}
+    assert over == {"reservoir": {"dim": 32}, "cluster": {"workers": 1}}
+
+
+def test_outside_a_deployment_settings_are_those_given():
+    given = load_settings(overrides=["seed=3"])
+    assert deployed.deployed_settings(given) is given
+    assert deployed.deployed_settings(None) == load_settings()
+
+
+@pytest.mark.parametrize("lost", [InfrastructureError, ConnectionLostError])
+def test_a_run_that_lost_its_infrastructure_starts_again(lost, caplog):
+    left = [lost("worker w1 was lost"), lost("worker w2 was lost")]
+
+    def work():
+        if left:
+            raise left.pop(0)
+        return "done"
+
+    assert deployed.repeated(work, retries=2, delay=0) == "done"
+    assert "worker w1 was lost; starting again in 0 s (1 of 2)" in caplog.text
+    left = [lost("a"), lost("b"), lost("c")]
+    with pytest.raises(lost, match="c"):
+        deployed.repeated(work, retries=2, delay=0)
+
+
+def test_bad_input_ends_a_run_at_once():
+    calls = []
+
+    def work():
+        calls.append(1)
+        raise InputError("nodes.parquet has no column 'label'")
+
+    with pytest.raises(InputError):
+        deployed.repeated(work, retries=2, delay=0)
+    assert calls == [1]
+
+
+def test_a_flow_run_is_started_four_times_at_most(monkeypatch):
+    flow_run = SimpleNamespace(run_count=deployed.STARTS)
+    context = SimpleNamespace(get=lambda: SimpleNamespace(flow_run=flow_run))
+    monkeypatch.setattr(deployed, "FlowRunContext", context)
+    deployed.check_starts()
+    flow_run.run_count += 1
+    with pytest.raises(InfrastructureError, match="started 4 times"):
+        deployed.check_starts()

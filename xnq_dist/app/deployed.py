@@ -1,0 +1,105 @@
+"""What a flow run has beyond its parameters: the deployment's settings, more attempts.
+
+Prefect replaces a parameter of a deployment as a whole when a run gives it. Settings
+are laid over the deployment's here, key by key. A run whose infrastructure was lost is
+started again in this process; one whose process was killed is scheduled again by the
+automation in `deploy/automations.yaml`, and refused here after `STARTS` starts.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from prefect.client.orchestration import get_client
+from prefect.context import FlowRunContext
+
+from xnq_dist.core.config import Settings, load_settings, merged
+from xnq_dist.core.errors import InfrastructureError
+
+__all__ = ["check_starts", "deployed_settings", "repeated"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+STARTS = 4
+"""Starts of one flow run; then it fails, because something kills it each time."""
+
+
+def deployed_settings(given: Settings | None) -> Settings:
+    """Settings of the deployment, if there is one, and over them those of this run.
+
+    Parameters
+    ----------
+    given
+        The parameter ``settings`` as validated; used where no deployment is.
+
+    Raises
+    ------
+    SettingsError
+        When the two together are not valid.
+
+    Examples
+    --------
+    A deployment with ``{"seed": 0, "reservoir": {"dim": 64}}`` and a run with
+    ``{"reservoir": {"supersteps": 5}}`` have seed 0, 64 columns and 5 supersteps.
+    """
+    context = FlowRunContext.get()
+    flow_run = context.flow_run if context else None
+    if flow_run is None or flow_run.deployment_id is None:
+        return given or Settings()
+    with get_client(sync_client=True) as client:
+        deployment = client.read_deployment(flow_run.deployment_id)
+    layers = (deployment.parameters, flow_run.parameters)
+    return load_settings(base=merged(*(each.get("settings") or {} for each in layers)))
+
+
+def check_starts() -> None:
+    """Check that this flow run has not been started too often.
+
+    Raises
+    ------
+    InfrastructureError
+        After `STARTS` starts of this flow run.
+    """
+    context = FlowRunContext.get()
+    flow_run = context.flow_run if context else None
+    if flow_run is not None and flow_run.run_count > STARTS:
+        raise InfrastructureError(
+            f"this flow run was started {STARTS} times and ended each time without a "
+            "result, for example because its process was killed: look at the memory "
+            "and the logs of its machine, and start it again"
+        )
+
+
+def repeated(work: Callable[[], T], retries: int, delay: float) -> T:
+    """Call `work`, and again if infrastructure was lost; it resumes where it stopped.
+
+    Parameters
+    ----------
+    retries
+        Calls after the first.
+    delay
+        Seconds before each of them.
+
+    Raises
+    ------
+    XnqError
+        Of the last call; of the first, if it is not an `InfrastructureError`.
+    """
+    for left in range(retries, 0, -1):
+        try:
+            return work()
+        except InfrastructureError as error:
+            log.warning(
+                "%s; starting again in %g s (%d of %d)",
+                error,
+                delay,
+                retries - left + 1,
+                retries,
+            )
+            time.sleep(delay)
+    return work()
