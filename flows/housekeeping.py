@@ -1,0 +1,94 @@
+"""The deployment that removes what is no longer needed."""
+
+import logging
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterEndTime,
+    FlowRunFilterTags,
+)
+from prefect.states import Failed
+
+from xnq_dist.app.pipeline_flow import TaskPerStage
+from xnq_dist.core.errors import InfrastructureError, RunDirectoryError, XnqError
+from xnq_dist.core.leftovers import sweep_run, sweep_scratch
+from xnq_dist.core.lock import RunLock
+from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.store import Published, RunDirectory
+
+log = logging.getLogger("xnq_dist.housekeeping")
+
+__all__ = ["housekeeping"]
+
+TAG = "xnq"
+"""Tag of the deployments in `deploy/prefect.yaml`."""
+BATCH = 200
+
+
+@flow(name="xnq-housekeeping", persist_result=False, validate_parameters=True)
+def housekeeping(
+    runs: list[str],
+    keep_versions: int = 30,
+    keep_flow_runs_days: float = 30.0,
+    scratch: str | None = None,
+) -> Any:
+    """Remove old versions of results, temporary files, and old records of Prefect.
+
+    Parameters
+    ----------
+    runs
+        Run directories whose old versions and temporary files are removed. A directory
+        that a run holds is left for the next time.
+    keep_versions
+        Versions to keep; the current one and the one before it always stay.
+    keep_flow_runs_days
+        Flow runs with the tag ``xnq`` that ended earlier are deleted. Their log lines
+        and artifacts go when the server cleans up orphans: see the guide.
+    scratch
+        Folder for temporary files; None: the system's.
+    """
+    do = TaskPerStage()
+    try:
+        with do.reported():
+            do("directories", lambda _: _clean(runs, keep_versions))
+            sweep_scratch(scratch)
+            deleted = do("flow runs", lambda _: _forget(keep_flow_runs_days))
+    except XnqError as error:
+        return Failed(message=str(error), data=error)
+    return {"flow_runs_deleted": deleted}
+
+
+def _clean(runs: list[str], keep: int) -> None:
+    """Remove old versions and temporary files of run directories."""
+    for directory in map(RunDirectory, runs):
+        if RunRecord.read(directory.folder) is None:
+            raise RunDirectoryError(
+                f"{directory.uri} is not a run directory: correct the parameter runs"
+            )
+        try:
+            with RunLock(directory.folder):
+                sweep_run(directory.folder)
+                Published(directory).trim(keep)
+        except InfrastructureError as error:
+            log.warning("%s is left for the next time: %s", directory.uri, error)
+
+
+def _forget(days: float) -> int:
+    """Delete flow runs that ended more than `days` days ago; return their number."""
+    before = datetime.now(UTC) - timedelta(days=days)
+    old = FlowRunFilter(
+        tags=FlowRunFilterTags(all_=[TAG]),
+        end_time=FlowRunFilterEndTime(before_=before),
+    )
+    deleted = 0
+    with get_client(sync_client=True) as client:
+        while found := client.read_flow_runs(flow_run_filter=old, limit=BATCH):
+            for each in found:
+                client.delete_flow_run(each.id)
+            deleted += len(found)
+    log.info("%d flow runs that ended before %s are deleted", deleted, before.date())
+    return deleted
