@@ -92,54 +92,82 @@ class Nightly:
         self.worker.wait()
 
 
-@pytest.fixture(scope="session")
-def deployed(tmp_path_factory, server_environment) -> Iterator[Nightly]:
-    """The deployment `nightly` on a small graph, scheduled every minute."""
-    tmp_path = tmp_path_factory.mktemp("nightly")
-    write_graph(tmp_path / "input", nodes=200, edges=700)
+def deploy(
+    environment: dict[str, str], folder: Path, schedule: dict[str, object], **settings
+) -> Path:
+    """Deploy `nightly` of `deploy/prefect.yaml` for a small graph; return its run.
+
+    Parameters
+    ----------
+    folder
+        Where the graph, the file and the run directory go.
+    settings
+        Sections of the settings that replace those for a very short run.
+    """
+    if not (folder / "input").exists():
+        write_graph(folder / "input", nodes=200, edges=700)
     description = yaml.safe_load((ROOT / "deploy" / "prefect.yaml").read_text())
     nightly = description["deployments"][0]
-    nightly["schedules"][0]["cron"] = "* * * * *"
-    nightly["parameters"] = {
-        "nodes": str(tmp_path / "input" / "nodes.parquet"),
-        "edges": str(tmp_path / "input" / "edges.parquet"),
-        "out": str(tmp_path / "run"),
-        "settings": {
-            "reservoir": {
-                "dim": 8,
-                "supersteps": 2,
-                "recurrent_scale": 1.0,
-                "input_scale": 0.5,
-            },
-            "readout": {"C": 1.0},
-            "cluster": {"workers": 1, "threads": 1},
+    nightly["schedules"] = [schedule]
+    short = {
+        "reservoir": {
+            "dim": 8,
+            "supersteps": 2,
+            "recurrent_scale": 1.0,
+            "input_scale": 0.5,
         },
+        "readout": {"C": 1.0},
+        "cluster": {"workers": 1, "threads": 1},
     }
-    file = tmp_path / "prefect.yaml"
+    nightly["parameters"] = {
+        "nodes": str(folder / "input" / "nodes.parquet"),
+        "edges": str(folder / "input" / "edges.parquet"),
+        "out": str(folder / "run"),
+        "settings": short | settings,
+    }
+    file = folder / "prefect.yaml"
     file.write_text(yaml.safe_dump(description))
-    environment = server_environment | {"XNQ_ROOT": str(ROOT)}
-    for command in (
-        ["work-pool", "create", "--type", "process", "xnq"],
-        ["--no-prompt", "deploy", "--prefect-file", str(file), "--name", "nightly"],
-    ):
-        done = subprocess.run(
-            [PREFECT, *command],
-            env=environment,
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-    worker = subprocess.Popen(
-        [PREFECT, "worker", "start", "--pool", "xnq", "--limit", "1"],
+    environment = environment | {"XNQ_ROOT": str(ROOT)}
+    prefect(environment, "work-pool", "create", "--type", "process", "xnq")
+    prefect(
+        environment,
+        *("--no-prompt", "deploy", "--prefect-file", str(file), "--name", "nightly"),
+    )
+    return folder / "run"
+
+
+def prefect(environment: dict[str, str], *words: str) -> str:
+    """The output of a command of Prefect, run at the root of the clone."""
+    done = subprocess.run(
+        [PREFECT, *words],
         env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def start_worker(environment: dict[str, str], *options: str) -> subprocess.Popen[bytes]:
+    """A worker of the pool `xnq`."""
+    return subprocess.Popen(
+        [PREFECT, "worker", "start", "--pool", "xnq", *options],
+        env=environment | {"XNQ_ROOT": str(ROOT)},
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    nightly_runs = Nightly(tmp_path / "run", worker)
+
+
+@pytest.fixture(scope="session")
+def deployed(tmp_path_factory, server_environment) -> Iterator[Nightly]:
+    """The deployment `nightly` on a small graph, scheduled every minute."""
+    every_minute = {"cron": "* * * * *", "timezone": "UTC"}
+    run = deploy(server_environment, tmp_path_factory.mktemp("nightly"), every_minute)
+    nightly_runs = Nightly(run, start_worker(server_environment, "--limit", "1"))
     try:
         yield nightly_runs
     finally:

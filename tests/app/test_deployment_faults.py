@@ -1,0 +1,218 @@
+"""The deployment `nightly` while workers, flow runs and their processes are killed.
+
+With `deploy/prefect.yaml`, `deploy/automations.yaml`, a real server on SQLite and on
+PostgreSQL, and real workers.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+import pytest
+import yaml
+
+from tests.app.conftest import ROOT, deploy, prefect, running_server, start_worker
+from tests.conftest import published_values, write_graph
+from xnq_dist.app.running import run_pipeline
+from xnq_dist.core.config import load_settings
+from xnq_dist.graph.tables import Sources
+
+pytestmark = [pytest.mark.server, pytest.mark.faults]
+
+NEVER = {"interval": 10**8, "active": False}
+LONG = {
+    "reservoir": {
+        "dim": 32,
+        "supersteps": 400,
+        "recurrent_scale": 3.0,
+        "input_scale": 0.5,
+    },
+    "method": "xnq",
+    "partitions": 2,
+    "checkpoint": {"every": 5},
+}
+"""Settings of an embedding that lasts some seconds."""
+PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+
+
+@contextmanager
+def postgres(folder: Path) -> Iterator[str]:
+    """URL of a database on a PostgreSQL server of its own."""
+    if not PROGRAMS:
+        pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
+    folder.mkdir()
+    as_user: dict[str, object] = {}
+    if os.getuid() == 0:  # which the server refuses
+        shutil.chown(folder, "postgres")
+        as_user = {"user": "postgres"}
+        for parent in folder.parents:
+            if parent.stat().st_uid == 0 and parent != Path("/"):
+                parent.chmod(parent.stat().st_mode | 0o011)
+    programs = PROGRAMS[-1].parent
+    data = folder / "data"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **as_user}
+    subprocess.run(
+        [programs / "initdb", "-D", data, "-A", "trust", "-U", "postgres"],
+        check=True,
+        timeout=120,
+        cwd=folder,
+        **quiet,
+    )
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    listen = ("-h", "127.0.0.1", "-p", str(port), "-k", str(folder))
+    server = subprocess.Popen(
+        [programs / "postgres", "-D", data, *listen], cwd=folder, **quiet
+    )
+    try:
+        ready = [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
+        wait_until(
+            lambda: not subprocess.run(ready, check=False, **quiet).returncode, 60
+        )
+        yield f"postgresql+asyncpg://postgres@127.0.0.1:{port}/postgres"
+    finally:
+        server.send_signal(signal.SIGINT)
+        server.wait(30)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def server(request, tmp_path, prefect_home) -> Iterator[dict[str, str]]:
+    """The environment of a server with the automations of this project."""
+    environment = {
+        **prefect_home,
+        "PREFECT_HOME": str(tmp_path / "prefect"),
+        "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "5",
+    }
+    with (
+        postgres(tmp_path / "postgres")
+        if request.param == "postgresql"
+        else _sqlite() as database,
+    ):
+        if database:
+            environment["PREFECT_API_DATABASE_CONNECTION_URL"] = database
+        with running_server(environment) as (url, _):
+            yield environment | {"PREFECT_API_URL": url}
+
+
+@contextmanager
+def _sqlite() -> Iterator[None]:
+    yield
+
+
+def automate(environment: dict[str, str], folder: Path, silence: int) -> None:
+    """Create the automations, with another time without a sign of life, in seconds."""
+    text = (ROOT / "deploy" / "automations.yaml").read_text()
+    automations = yaml.safe_load(text)["automations"]
+    automations[0]["trigger"]["within"] = silence
+    file = folder / "automations.yaml"
+    file.write_text(yaml.safe_dump({"automations": automations}))
+    prefect(environment, "automation", "create", "--from-file", str(file))
+
+
+def flow_runs(environment: dict[str, str]) -> list[dict]:
+    """All flow runs that the server knows."""
+    url = environment["PREFECT_API_URL"]
+    answer = httpx.post(f"{url}/flow_runs/filter", json={}, timeout=30)
+    answer.raise_for_status()
+    return answer.json()
+
+
+def states(environment: dict[str, str]) -> Counter[str]:
+    return Counter(run["state_type"] for run in flow_runs(environment))
+
+
+def wait_until(holds: Callable[[], object], seconds: float = 240) -> None:
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"waited {seconds} s in vain"
+        time.sleep(0.2)
+
+
+def checkpointed(run: Path) -> bool:
+    return bool(list(run.glob("checkpoints/step-*/_manifest.json")))
+
+
+def end(worker: subprocess.Popen[bytes]) -> None:
+    """Kill a worker and all processes it started."""
+    if worker.poll() is None:
+        for process in psutil.Process(worker.pid).children(recursive=True):
+            process.kill()
+    worker.kill()
+    worker.wait()
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory) -> Path:
+    """A folder with a graph and the same run, never interrupted."""
+    folder = tmp_path_factory.mktemp("calm")
+    write_graph(folder / "input", nodes=3000, edges=9000)
+    tables = (str(folder / "input" / f"{name}.parquet") for name in ("nodes", "edges"))
+    settings = load_settings(
+        base={
+            "readout": {"C": 1.0},
+            "cluster": {"workers": 1, "threads": 1},
+            **LONG,
+        }
+    )
+    run_pipeline(Sources(*tables), str(folder / "run"), settings)
+    return folder
+
+
+def test_of_thirty_late_runs_one_is_done_and_none_fails(server, tmp_path):
+    run = deploy(server, tmp_path, {"interval": 2, "active": True})
+    wait_until(
+        lambda: sum(r["state_name"] == "Late" for r in flow_runs(server)) >= 30, 300
+    )
+    prefect(server, "deployment", "schedule", "clear", "-y", "xnq-nightly/nightly")
+    late = [r for r in flow_runs(server) if r["state_name"] == "Late"]
+    assert len(late) >= 30
+    worker = start_worker(server)
+    try:
+        wait_until(lambda: (run / "published.json").exists())
+        wait_until(lambda: set(states(server)) <= {"COMPLETED", "CANCELLED"})
+    finally:
+        end(worker)
+    assert states(server)["COMPLETED"] == 1
+    assert states(server)["CANCELLED"] >= 29
+
+
+@pytest.mark.parametrize("killed", ["flow run", "worker and flow run"])
+def test_a_killed_run_is_started_again_with_the_same_bits(
+    server, calm, tmp_path, killed
+):
+    shutil.copytree(calm / "input", tmp_path / "input")
+    run = deploy(server, tmp_path, NEVER, **LONG)
+    automate(server, tmp_path, silence=70)
+    prefect(server, "deployment", "run", "xnq-nightly/nightly")
+    worker = start_worker(server)
+    try:
+        wait_until(lambda: checkpointed(run))
+        if killed == "flow run":
+            for process in psutil.Process(worker.pid).children(recursive=True):
+                process.kill()
+        else:
+            # Everything on the machine at once, as when it loses power.
+            processes = psutil.Process(worker.pid).children(recursive=True)
+            for process in (worker, *processes):
+                process.kill()
+            worker.wait()
+            worker = start_worker(server)
+        assert not (run / "published.json").exists()
+        wait_until(lambda: set(states(server)) == {"COMPLETED"}, 400)
+    finally:
+        end(worker)
+    (only,) = flow_runs(server)
+    assert only["run_count"] == 2
+    assert published_values(run).equals(published_values(calm / "run"))
