@@ -15,7 +15,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -93,7 +95,6 @@ def server(request, tmp_path, prefect_home) -> Iterator[dict[str, str]]:
     environment = {
         **prefect_home,
         "PREFECT_HOME": str(tmp_path / "prefect"),
-        "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "5",
     }
     with (
         postgres(tmp_path / "postgres")
@@ -121,12 +122,30 @@ def automate(environment: dict[str, str], folder: Path, silence: int) -> None:
     prefect(environment, "automation", "create", "--from-file", str(file))
 
 
-def flow_runs(environment: dict[str, str]) -> list[dict]:
+def ask(environment: dict[str, str], method: str, path: str, **values: object) -> Any:
+    """An answer of the server, which asks for patience while its database is busy."""
+    end = time.monotonic() + 60
+    while True:
+        url = environment["PREFECT_API_URL"] + path
+        answer = httpx.request(method, url, json=values, timeout=60)
+        if answer.status_code != 503 or time.monotonic() > end:
+            answer.raise_for_status()
+            return answer.json()
+        time.sleep(0.5)
+
+
+def flow_runs(environment: dict[str, str]) -> list[dict[str, Any]]:
     """All flow runs that the server knows."""
-    url = environment["PREFECT_API_URL"]
-    answer = httpx.post(f"{url}/flow_runs/filter", json={}, timeout=30)
-    answer.raise_for_status()
-    return answer.json()
+    return ask(environment, "POST", "/flow_runs/filter")
+
+
+def schedule_late(environment: dict[str, str], minutes: int) -> None:
+    """Schedule a run of the deployment some minutes ago."""
+    found = ask(environment, "GET", "/deployments/name/xnq-nightly/nightly")
+    due = datetime.now(UTC) - timedelta(minutes=minutes + 1)
+    state = {"type": "SCHEDULED", "state_details": {"scheduled_time": due.isoformat()}}
+    path = f"/deployments/{found['id']}/create_flow_run"
+    ask(environment, "POST", path, state=state)
 
 
 def states(environment: dict[str, str]) -> Counter[str]:
@@ -171,21 +190,17 @@ def calm(tmp_path_factory) -> Path:
 
 
 def test_of_thirty_late_runs_one_is_done_and_none_fails(server, tmp_path):
-    run = deploy(server, tmp_path, {"interval": 2, "active": True})
-    wait_until(
-        lambda: sum(r["state_name"] == "Late" for r in flow_runs(server)) >= 30, 300
-    )
-    prefect(server, "deployment", "schedule", "clear", "-y", "xnq-nightly/nightly")
-    late = [r for r in flow_runs(server) if r["state_name"] == "Late"]
-    assert len(late) >= 30
+    run = deploy(server, tmp_path, NEVER)
+    for minutes in range(30):  # what the scheduler made while no worker was there
+        schedule_late(server, minutes)
+    wait_until(lambda: {r["state_name"] for r in flow_runs(server)} == {"Late"})
     worker = start_worker(server)
     try:
         wait_until(lambda: (run / "published.json").exists())
         wait_until(lambda: set(states(server)) <= {"COMPLETED", "CANCELLED"})
     finally:
         end(worker)
-    assert states(server)["COMPLETED"] == 1
-    assert states(server)["CANCELLED"] >= 29
+    assert states(server) == {"COMPLETED": 1, "CANCELLED": 29}
 
 
 @pytest.mark.parametrize("killed", ["flow run", "worker and flow run"])
