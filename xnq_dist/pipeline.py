@@ -453,9 +453,11 @@ def check_sources(sources: Sources, settings: Settings) -> None:
 
 
 def published_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:
-    """The first rows of the published prevalence table."""
-    table = read_published(run.location).read("prevalence")
-    rows: list[dict[str, Any]] = table.slice(0, count).to_pylist()
+    """The first rows of the published prevalence table, suppressed values left out."""
+    from xnq_dist.quantify.checks.disclosure import without_values
+
+    table = read_published(run.location).read("prevalence").slice(0, count)
+    rows: list[dict[str, Any]] = without_values(table).to_pylist()
     return rows
 
 

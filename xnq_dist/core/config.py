@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from xnq_dist.core.clusters import CLUSTERS
+from xnq_dist.core.disclosure_settings import DisclosureSettings
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.label_settings import LabelSettings
 from xnq_dist.core.method_records import METHODS, method_of
@@ -28,7 +29,7 @@ from xnq_dist.core.reservoir_settings import (
     ReservoirSettings,
     check_units,
 )
-from xnq_dist.core.settings_errors import explain
+from xnq_dist.core.settings_errors import explain, renamed
 from xnq_dist.core.settings_sections import (
     AnomalySettings,
     AutoSettings,
@@ -113,6 +114,7 @@ class Settings(Section):
     labels: LabelSettings = LabelSettings()
     memberships: MembershipSettings = MembershipSettings()
     quality: QualitySettings = QualitySettings()
+    disclosure: DisclosureSettings = DisclosureSettings()
     intervals: IntervalSettings = IntervalSettings()
     fit: FitSettings = FitSettings()
     anomalies: AnomalySettings = AnomalySettings()
@@ -212,7 +214,8 @@ def load_settings(
     overrides
         Texts ``key.key=value``; the value is read as YAML.
     base
-        Values that the file and `overrides` replace, as nested mappings.
+        Values that the file and `overrides` replace, as nested mappings; settings of
+        earlier versions get their present names.
 
     Raises
     ------
@@ -226,7 +229,7 @@ def load_settings(
     64
     """
     values: dict[str, Any] = {}
-    _merge(values, dict(base or {}))
+    _merge(values, renamed(base or {}))
     if file is not None:
         _merge(values, _read_yaml(Path(file)))
     for override in overrides:

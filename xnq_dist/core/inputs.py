@@ -280,7 +280,8 @@ def quantify_inputs(
     else:
         intervals = settings.intervals.model_dump(exclude={"seed_runs"})
         inputs["intervals"] = intervals | {"seed": settings.seed, "form": 2}
-    inputs["quality"] = settings.quality.model_dump()
+    minimum = {"min_size": settings.disclosure.min_size}
+    inputs["quality"] = settings.quality.model_dump() | minimum
     if source == "leiden":
         inputs["leiden"] = settings.leiden.model_dump(exclude={"engine"})
         inputs["leiden"] |= {"seed": settings.seed}

@@ -222,7 +222,7 @@ class MembershipSettings(Section):
 class QualitySettings(Section):
     """When an estimate is publishable (column `quality`).
 
-    Suppressed below `suppressed_below` members; not publishable where the interval is
+    Suppressed where `disclosure` says so; not publishable where the interval is
     wider than `wide`; publishable where it is at most `narrow`, or at most `relative`
     times the estimate; with caution otherwise, and below `caution_below` members. The
     defaults are those of the U.S. National Center for Health Statistics for
@@ -230,9 +230,6 @@ class QualitySettings(Section):
     wide relative intervals.
     """
 
-    suppressed_below: int = Field(
-        10, ge=0, description="number of members below which estimates are suppressed"
-    )
     caution_below: int = Field(
         30, ge=0, description="number of members below which caution is advised"
     )

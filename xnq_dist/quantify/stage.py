@@ -58,6 +58,7 @@ from xnq_dist.quantify.batches import (
     learn_from,
     rake_to,
 )
+from xnq_dist.quantify.checks import disclosure
 from xnq_dist.quantify.communities import Memberships
 from xnq_dist.quantify.community_rows import (
     evidence_rows,
@@ -146,8 +147,9 @@ def quantify(
 
     Notes
     -----
-    Memory of the client: names of the communities, node ids, `input.memory` for the
-    sort of the memberships and one batch; all edges where Leiden detects communities
+    Memory of the client: names of the communities, 16 `disclosure.min_size` bytes per
+    community of that size or larger, node ids, `input.memory` for the sort of the
+    memberships and one batch; all edges where Leiden detects communities
     or groups. Memory of a worker process: 4 C + 18 bytes per node and one batch per
     thread; for nacc and npacc another 16 C bytes per node, for bootstrap intervals
     about 40 C bytes per member of a block of communities.
@@ -243,8 +245,18 @@ def quantify(
     choice = label_facts(studied, graph_arrays, row_info[0])
     if learnt:
         learnt["labels"] = choice
+    batches = (stage.read_arrays(record) for _, record in estimated)
+    whole = graph_arrays["power_sums"]
+    reasons = disclosure.reasons(batches, memberships.hierarchy, whole, settings)
+    hidden = int(np.count_nonzero(reasons))
+    if hidden:
+        log.info(
+            "%d of %d communities have fewer than %d members, or would show a group "
+            "that small, and are not shown (disclosure.min_size)",
+            *(hidden, len(names), settings.disclosure.min_size),
+        )
     written_files, not_converged, sizes = _write_prevalence(
-        stage, attempt, memberships, row_info, estimated
+        stage, attempt, memberships, row_info, estimated, reasons
     )
     totals = total_rows(graph_arrays, *row_info, choice)
     files = [*written_files, attempt.write_table("totals", totals, "totals")]
@@ -271,6 +283,7 @@ def quantify(
         "source": source,
         "quantifier": quantifier.name,
         "not_converged": not_converged,
+        "suppressed": hidden,
         **learnt,
         **({} if table is None else {"benchmarks": len(table.rows)}),
     }
@@ -503,6 +516,7 @@ def _write_prevalence(
     memberships: Memberships,
     row_info: tuple[list[Any], str, Settings],
     estimated: list[tuple[CommunityBatch, FileRecord]],
+    reasons: NDArray[np.uint8],
 ) -> tuple[list[FileRecord], int, Ints]:
     """Write the batches to the tables of the stage.
 
@@ -522,6 +536,7 @@ def _write_prevalence(
                     f"{stage.folder.uri_of(record.name)} does not hold the communities "
                     f"from {done} on: this is an internal error, please report it"
                 )
+            arrays["suppressed"] = reasons[done : done + batch.communities]
             of_batch = names.slice(batch.first, batch.communities)
             above = parents.slice(batch.first, batch.communities)
             writer.write(prevalence_rows(arrays, of_batch, *row_info, above))

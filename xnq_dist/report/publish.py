@@ -32,6 +32,7 @@ from xnq_dist.core.store import (
     trim,
 )
 from xnq_dist.graph.prepare import partitions_table
+from xnq_dist.quantify.checks.disclosure import without_values
 from xnq_dist.report.changed import Changed, changed_rows, compare_with
 from xnq_dist.report.compared import anomaly_rows, compare, seen_in
 from xnq_dist.report.earlier import Earlier, ResultFacts, earlier_results, why_not
@@ -159,10 +160,12 @@ class _Results:
         return fingerprint(self.inputs)
 
     def tables(self, name: str) -> Iterator[pa.Table]:
-        """The parts of a table of the stage ``quantify``."""
+        """The parts of a table of the stage ``quantify``, to be published."""
         stage = self.run.stage("quantify")
+        nulls = name == "prevalence" and self.settings.disclosure.table == "nulls"
         for record in self.manifests["quantify"].named(f"{name}-"):
-            yield stage.read_table(record, name)
+            table = stage.read_table(record, name)
+            yield without_values(table) if nulls else table
 
     def write(
         self,

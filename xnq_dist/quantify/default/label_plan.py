@@ -254,7 +254,7 @@ def _widest(
     """Communities with the widest intervals, of those that are not suppressed."""
     n_classes = len(table) // max(len(widths), 1)
     sizes = table["n_nodes"].to_numpy()[::n_classes]
-    minimum = settings.quality.suppressed_below
+    minimum = settings.disclosure.min_size
     eligible = np.flatnonzero((sizes >= minimum) & (widths > 0))
     if not len(eligible):
         raise SettingsError(
