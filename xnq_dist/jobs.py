@@ -20,6 +20,7 @@ from xnq_dist.core.store import Manifest, RunDirectory, repaired, setting_aside
 from xnq_dist.due import ON_WORKERS, due_after_embeddings, due_stages, summary
 from xnq_dist.graph.tables import Sources
 from xnq_dist.pipeline import (
+    check_inputs,
     check_sources,
     embed,
     fit_readout,
@@ -78,6 +79,7 @@ def run_all(
     began = time.perf_counter()
     check_sources(sources, settings)
     with open_run(out, sources, overwrite) as run:
+        check_inputs(run, sources, settings)
         plan = None
         if needs_workers(run, sources, settings):
             plan = plan_run(run, sources, settings)

@@ -43,7 +43,12 @@ from xnq_dist.core.store import (
     set_aside_damage,
     setting_aside,
 )
-from xnq_dist.graph.contents import read_contents
+from xnq_dist.graph.profile.inputs import (
+    InputProfile,
+    check_findings,
+    profile_inputs,
+    read_contents,
+)
 from xnq_dist.graph.tables import Sources
 from xnq_dist.plan import (
     Figures,
@@ -67,6 +72,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = [
+    "check_inputs",
     "check_sources",
     "embed",
     "estimate",
@@ -427,12 +433,14 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     """
     from xnq_dist.graph.gpu_ingest import uses_cudf
     from xnq_dist.graph.head import table_size
+    from xnq_dist.graph.profile.headers import check_headers
     from xnq_dist.graph.tables import open_table
     from xnq_dist.groups.leiden import engine_of
     from xnq_dist.quantify.default.benchmarks import benchmark_of
     from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
     from xnq_dist.report.earlier import check_named
 
+    check_headers(sources, settings)
     kind = settings.cluster.kind
     if CLUSTERS.record_of(kind).running:
         CLUSTERS.module_of(kind).connection_to(settings.cluster)
@@ -450,6 +458,42 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     if source.startswith("column:"):
         column = settings.communities.removeprefix("column:")
         open_table(sources.nodes, "node table").require({"communities": column})
+
+
+@in_stage("graph")
+def check_inputs(
+    run: RunDirectory, sources: Sources, settings: Settings
+) -> InputProfile:
+    """Profile the tables and refuse what later stages could not use.
+
+    Unchanged tables are not profiled again. Warnings and notes are logged.
+
+    Raises
+    ------
+    InputError, SettingsError
+        The message has all refusals of the profile.
+    """
+    from xnq_dist.graph.contents import has_parents
+    from xnq_dist.graph.tables import open_table
+    from xnq_dist.quantify.communities import read_names
+    from xnq_dist.quantify.default.benchmarks import benchmark_of
+    from xnq_dist.quantify.default.scenarios import check_prior
+    from xnq_dist.report.earlier import check_named
+
+    profile = profile_inputs(sources, settings, run.folder)
+    check_findings(profile)
+    classes = [str(value) for value, _ in profile.classes]
+    check_prior(settings.labels.prior, tuple(classes))
+    check_named(settings, run.uri, classes)
+    source = choose_source(sources.memberships, settings)
+    benchmarks = benchmark_of(settings, source)
+    if benchmarks is not None:
+        benchmarks.check_classes(classes)
+    if source == "given":
+        table = open_table(str(sources.memberships), "memberships table")
+        if settings.memberships.parents or has_parents(table, settings.columns):
+            read_names(table, settings)
+    return profile
 
 
 def published_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:
