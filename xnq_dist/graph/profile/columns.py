@@ -109,10 +109,12 @@ class ColumnCounter:
         self._valid += len(array)
         if not len(array):
             return
-        # Files with several types of a column are refused by the readers of columns.
-        mixed = self._kind not in ("", kind)
-        self._kind, self._levels = kind, self._levels and not mixed
-        if kind not in _KINDS or mixed:
+        if {kind, self._kind} == {"integers", "numbers"}:
+            kind = self._kind = "numbers"
+        if self._kind not in ("", kind):
+            kind, self._levels, self._counted = f"{self._kind} and {kind}", False, []
+        self._kind = kind
+        if kind not in _KINDS:
             return
         array = array.cast(_COMMON.get(kind, array.type))
         if kind != "text":
@@ -165,7 +167,9 @@ class ColumnCounter:
 def _joined(tables: list[pa.Table]) -> pa.Table:
     """Rows of each distinct value."""
     renamed = [table.rename_columns(["value", "rows"]) for table in tables]
-    return pa.concat_tables(renamed).group_by("value").aggregate([("rows", "sum")])
+    # Integers of one file are numbers in another.
+    every = pa.concat_tables(renamed, promote_options="permissive")
+    return every.group_by("value").aggregate([("rows", "sum")])
 
 
 def _plain(value: Any) -> Any:

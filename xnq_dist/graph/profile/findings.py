@@ -218,7 +218,8 @@ def label_ids(seen: Seen) -> Iterator[Finding]:
     if not labelled:
         return
     count = LEVELS if label.distinct is None else len(seen.classes)
-    others = [c.name for c in seen.nodes.columns if c.name not in _in_use(seen)]
+    names = seen.nodes.facts.get("names", ())
+    others = [name for name in names if name not in _in_use(seen)]
     there = f" (there are {', '.join(others[:6])})" if others else ""
     shown = f"more than {LEVELS:,}" if label.distinct is None else f"{count:,}"
     if count > MANY_CLASSES and labelled < LABELS_A_CLASS * count:
@@ -257,6 +258,14 @@ def label_counts(seen: Seen) -> Iterator[Finding]:
     because = ""
     if roles:
         because = f" (labels with a role other than {' and '.join(ROLES)} do not count)"
+    if " and " in seen.label.kind:
+        yield Finding(
+            "label-types",
+            "refusal",
+            "nodes",
+            f"{seen.where} holds {seen.label.kind} in different files: write all as "
+            "the same type",
+        )
     if seen.label.distinct is None and seen.label.nulls < seen.label.rows:
         return
     if len(classes) < 2:
@@ -332,6 +341,25 @@ def quantifiers(seen: Seen) -> Iterator[Finding]:
             f"quantifier={name} is defined for two classes and the labels have "
             f"{len(classes)} ({shown}): set quantifier=auto, or merge classes",
         )
+
+
+def prior(seen: Seen) -> Iterator[Finding]:
+    """Known shares that leave no unlabelled node to a class."""
+    shares, total = seen.settings.labels.prior or {}, seen.nodes.rows
+    names = [str(value) for value, _ in seen.classes]
+    unused = seen.settings.quantifier != "auto" or seen.labelled >= total
+    if unused or set(shares) != set(names):
+        return
+    for name, (_, rows) in zip(names, seen.classes, strict=True):
+        if shares[name] * total <= rows:
+            yield Finding(
+                "label-prior",
+                "refusal",
+                "nodes",
+                f"labels.prior gives class {name!r} {shares[name] * total:,.0f} of "
+                f"{total:,} nodes, but {rows:,} have its label, and each class needs "
+                "unlabelled nodes, too: correct labels.prior or the labels",
+            )
 
 
 def features(seen: Seen) -> Iterator[Finding]:
@@ -453,6 +481,7 @@ def _unmatched(seen: Seen, what: str, table: TableProfile) -> Iterator[Finding]:
     matched = table.facts["matched"]
     nodes = "both nodes" if what == "edges" else "a node"
     column, value, row = table.facts["unknown"]
+    spaces = table.facts["spaces"][0]
     share = matched / table.rows
     counted = (
         f"{matched:,} of {table.rows:,} {what} ({100 * share:.1f} %) have {nodes} in "
@@ -465,7 +494,8 @@ def _unmatched(seen: Seen, what: str, table: TableProfile) -> Iterator[Finding]:
             what,
             f"{table.rows - matched:,} of {table.rows:,} {what} name a node that is "
             f"not in the node table (the first: {value} in column {column!r}, {row}): "
-            "add the nodes, or set input.unknown_nodes=drop",
+            "add the nodes, or set input.unknown_nodes=drop"
+            + (f"; {spaces:,} match without spaces around them" if spaces else ""),
         )
     elif share < MATCHED:
         yield Finding(
@@ -517,6 +547,14 @@ def communities(seen: Seen) -> Iterator[Finding]:
     if given is None:
         given, named = seen.nodes, seen.settings.communities.removeprefix("column:")
     column = given.column(named)
+    if column and column.rows == column.nulls and seen.memberships is None:
+        yield Finding(
+            "community-none",
+            "refusal",
+            "nodes",
+            f"column {named!r} of {given.path} has no value: name another column in "
+            "communities=column:NAME",
+        )
     groups = _variants(column.levels) if column else []
     if groups:
         pair = " and ".join(repr(value) for value, _ in groups[0][:2])
@@ -539,6 +577,7 @@ CHECKS: tuple[Check, ...] = (
     label_counts,
     roles,
     quantifiers,
+    prior,
     features,
     column_case,
     ids,

@@ -56,6 +56,10 @@ def check_headers(sources: Sources, settings: Settings) -> None:
             if value is not None and value != type(named).model_fields[key].default:
                 required[what][key] = value
     faults = []
+    if features == []:
+        faults.append(
+            "columns.features names no column: set it to null to use the graph alone"
+        )
     for what, columns in required.items():
         path = str(getattr(sources, what))
         name = f"{what.removesuffix('s')} table" if what != "memberships" else what

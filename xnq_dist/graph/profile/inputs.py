@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+import pyarrow as pa
+
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, InputError
 from xnq_dist.core.inputs import choose_source
@@ -31,7 +33,6 @@ from xnq_dist.graph.profile.matching import (
     MemberObserver,
     NodeObserver,
     TableObserver,
-    node_ids,
 )
 from xnq_dist.graph.tables import Sources, Table, ids_of, open_table
 
@@ -238,7 +239,7 @@ class _Reader:
             name = self._settings.columns.node_id
             table = open_table(self._sources.nodes, "node table")
             parts = [ids_of(batch, name) for batch in table.batches([name])]
-            self._ids = node_ids(parts, table.path)
+            self._ids = NodeIds.from_column(pa.chunked_array(parts), table.path)[0]
         return self._ids
 
     def _read(

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import InputError
 from xnq_dist.graph.arrays import Floats, Ints
 from xnq_dist.graph.features import exact_numbers
 from xnq_dist.graph.ids import NodeIds
@@ -77,6 +78,12 @@ class NodeObserver(TableObserver):
         """Look at a batch."""
         super().add(batch)
         ids = ids_of(batch, self._id)
+        if self._ids and ids.type != self._ids[0].type:
+            raise InputError(
+                f"column {self._id!r} holds {ids.type} ids in {batch.file} but "
+                f"{self._ids[0].type} ids in an earlier file: write both as the same "
+                "type"
+            )
         self._ids.append(ids)
         for name in sorted(self._same):
             column = batch.column(name)
@@ -111,7 +118,7 @@ class NodeObserver(TableObserver):
 
     def ids(self, path: str) -> NodeIds:
         """The ids of all nodes; an `InputError` if one occurs twice."""
-        return node_ids(self._ids, path)
+        return NodeIds.from_column(pa.chunked_array(self._ids), path)[0]
 
     def _facts(self) -> dict[str, Any]:
         n_classes = len(self._codes)
@@ -125,15 +132,6 @@ class NodeObserver(TableObserver):
             "by_role": [[value, *n] for value, n in self._by_role.items()],
             "other_roles": list(self._other_roles.items()),
         }
-
-
-def node_ids(parts: Sequence[pa.Array], path: str) -> NodeIds:
-    """The ids of all nodes; an `InputError` if one occurs twice."""
-    kinds = {part.type for part in parts}
-    # Files with ids of different types are refused by the stage's reader.
-    first = parts[0].type if parts else pa.int64()
-    chosen = parts if len(kinds) < 2 else [p for p in parts if p.type == first]
-    return NodeIds.from_column(pa.chunked_array(list(chosen), first), path)[0]
 
 
 class CopyFinder:
