@@ -160,7 +160,11 @@ def test_a_second_call_reuses_every_stage(tmp_path, graph, run, client):
         for path, value in contents_of(tmp_path / "b").items()
         if before.get(path) != value
     }
-    assert {Path(path).name for path in changed} <= {"_run.json", "_contents.json"}
+    assert {Path(path).name for path in changed} <= {
+        "_run.json",
+        "_contents.json",
+        "_profile.json",
+    }
     # Without --labels, those of the run are used.
     back = requantify(client, run, tmp_path / "b")
     assert prevalence(back) == prevalence(run)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from xnq_dist.core import cluster
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
-from xnq_dist.core.errors import DamagedError, RunDirectoryError
+from xnq_dist.core.errors import DamagedError, RunDirectoryError, SettingsError
 from xnq_dist.core.failures import OPEN, in_stage, stage_errors
 from xnq_dist.core.inputs import choose_source, posteriors_inputs, readout_inputs
 from xnq_dist.core.leftovers import sweep_run
@@ -46,6 +46,7 @@ from xnq_dist.core.store import (
 from xnq_dist.graph.profile.inputs import (
     InputProfile,
     check_findings,
+    profile_again,
     profile_inputs,
     read_contents,
 )
@@ -71,8 +72,11 @@ from xnq_dist.plan.of_tables import (
 if TYPE_CHECKING:
     from distributed import Client
 
+    from xnq_dist.reuse import Request
+
 __all__ = [
     "check_inputs",
+    "check_request",
     "check_sources",
     "embed",
     "estimate",
@@ -473,15 +477,12 @@ def check_inputs(
     InputError, SettingsError
         The message has all refusals of the profile.
     """
-    from xnq_dist.graph.contents import has_parents
-    from xnq_dist.graph.tables import open_table
-    from xnq_dist.quantify.communities import read_names
     from xnq_dist.quantify.default.benchmarks import benchmark_of
     from xnq_dist.quantify.default.scenarios import check_prior
     from xnq_dist.report.earlier import check_named
 
     profile = profile_inputs(sources, settings, run.folder)
-    check_findings(profile)
+    check_findings(profile.findings)
     classes = [str(value) for value, _ in profile.classes]
     check_prior(settings.labels.prior, tuple(classes))
     check_named(settings, run.uri, classes)
@@ -490,10 +491,57 @@ def check_inputs(
     if benchmarks is not None:
         benchmarks.check_classes(classes)
     if source == "given":
-        table = open_table(str(sources.memberships), "memberships table")
-        if settings.memberships.parents or has_parents(table, settings.columns):
-            read_names(table, settings)
+        _check_parents(str(sources.memberships), settings)
     return profile
+
+
+def _check_parents(path: str, settings: Settings) -> None:
+    from xnq_dist.graph.contents import has_parents
+    from xnq_dist.graph.tables import open_table
+    from xnq_dist.quantify.communities import read_names
+
+    table = open_table(path, "memberships table")
+    if settings.memberships.parents or has_parents(table, settings.columns):
+        read_names(table, settings)
+
+
+@in_stage("labels")
+def check_request(run: RunDirectory, request: Request) -> None:
+    """Refuse new labels, memberships or settings that estimates could not use.
+
+    Raises
+    ------
+    InputError, SettingsError
+        The message has all refusals of the profile.
+    """
+    from xnq_dist.core.quantifiers import record_of
+    from xnq_dist.graph import layout
+    from xnq_dist.quantify.default.scenarios import check_prior
+
+    base, settings = RunDirectory(request.base), request.settings
+    graph, labels = base.stage("graph").manifest(), base.stage("labels").manifest()
+    source = choose_source(request.sources.memberships, settings)
+    members = request.sources.memberships if source == "given" else None
+    if graph is None or labels is None:
+        return  # `take_over` says so
+    found, classes = profile_again(
+        settings,
+        run.folder,
+        (layout.load_ids(base.stage("graph"), graph), graph.inputs["nodes"]),
+        request.labels,
+        members,
+    )
+    check_findings(found)
+    if request.labels is None:
+        classes = labels.facts["classes"]
+    if not record_of(settings.quantifier).defined_for(len(classes)):
+        raise SettingsError(
+            f"quantifier={settings.quantifier} is defined for two classes and the "
+            f"labels have {len(classes)}: set quantifier=auto"
+        )
+    check_prior(settings.labels.prior, tuple(str(value) for value in classes))
+    if members is not None:
+        _check_parents(members, settings)
 
 
 def published_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:

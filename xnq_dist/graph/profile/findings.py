@@ -255,6 +255,8 @@ def _in_use(seen: Seen) -> set[str]:
 def label_counts(seen: Seen) -> Iterator[Finding]:
     """No labels, a single class, or a class with too few."""
     classes, roles = seen.classes, seen.nodes.facts.get("other_roles")
+    if not seen.label.rows:
+        return
     because = ""
     if roles:
         because = f" (labels with a role other than {' and '.join(ROLES)} do not count)"

@@ -22,6 +22,7 @@ from xnq_dist.graph.contents import (
     Contents,
     column_aspect,
     edge_aspect,
+    label_aspects,
     member_aspects,
     node_aspects,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "PROFILE",
     "InputProfile",
     "check_findings",
+    "profile_again",
     "profile_inputs",
     "read_contents",
 ]
@@ -134,13 +136,41 @@ def profile_inputs(
     return profile
 
 
-def check_findings(profile: InputProfile) -> None:
+def profile_again(
+    settings: Settings,
+    folder: Folder,
+    nodes: tuple[NodeIds, dict[str, Any]],
+    labels: str | None,
+    memberships: str | None,
+) -> tuple[tuple[Finding, ...], list[Any]]:
+    """Findings in new labels or memberships of an existing graph, and new classes.
+
+    Parameters
+    ----------
+    nodes
+        The ids of the graph's nodes, and their digest.
+    labels, memberships
+        Locations of the tables; None: there is no new one.
+    """
+    reader = _Reader(Sources("", "", memberships), settings, folder, nodes=nodes)
+    if labels is not None:
+        reader.labels(labels)
+    if memberships is not None:
+        reader.memberships(needed=True)
+    nothing = TableProfile("node table", "", 0, (), {})
+    labelled = reader.tables.pop("labels", nothing)
+    seen = Seen(settings, labelled, **reader.tables)
+    reader.write()
+    return findings(seen), [value for value, _ in seen.classes]
+
+
+def check_findings(found: tuple[Finding, ...]) -> None:
     """Log warnings and notes; raise one `InputError` with all refusals."""
-    for each in profile.findings:
+    for each in found:
         if each.level != "refusal":
             write = log.warning if each.level == "warning" else log.info
             write("%s (%s)", each.text, each.code)
-    if text := refusal(profile.findings):
+    if text := refusal(found):
         raise InputError(text)
 
 
@@ -162,6 +192,7 @@ class _Reader:
         settings: Settings,
         folder: Folder | None,
         every: bool = False,
+        nodes: tuple[NodeIds | None, dict[str, Any]] = (None, {}),
     ) -> None:
         self._sources, self._settings, self._every = sources, settings, every
         self._contents, self._folder = Contents(folder), folder
@@ -169,8 +200,7 @@ class _Reader:
         self._keys: dict[str, str] = self._record.get("keys", {})
         self._changed = False
         self.tables: dict[str, TableProfile] = {}
-        self._node_digests: Digests = {}
-        self._ids: NodeIds | None = None
+        self._ids, self._node_digest = nodes
 
     def nodes(self, needed: bool) -> Digests:
         """Digests of the node table; `needed`: whether its profile is, too."""
@@ -192,10 +222,22 @@ class _Reader:
             if isinstance(made, NodeObserver):
                 self._ids = made.ids(table.path)
 
-        self._node_digests = self._read(
-            "nodes", table, aspects, observer, needed, finish
-        )
-        return {k: v for k, v in self._node_digests.items() if k != "communities"}
+        read = self._read("nodes", table, aspects, observer, needed, finish)
+        self._node_digest = read["nodes"]
+        return {name: read[name] for name in read if name != "communities"}
+
+    def labels(self, path: str) -> None:
+        """Profile a table of labels, in place of the node table."""
+        columns, settings = self._settings.columns, self._settings
+        table = open_table(path, "table of labels")
+        aspects = label_aspects(columns, settings.labels.missing)
+        role = columns.role if table.has(columns.role) else None
+        chosen = self._columns(table, [columns.label, role])
+
+        def observer() -> NodeObserver:
+            return NodeObserver(chosen, settings, (), role)
+
+        self._read("labels", table, aspects, observer, needed=True)
 
     def edges(self, needed: bool) -> Digests:
         """Digests of the edge table; its profile if `needed`."""
@@ -277,7 +319,7 @@ class _Reader:
 
     def _key(self, name: str, digests: Digests) -> str:
         """What the profile of a table depends on."""
-        nodes = {} if name == "nodes" else self._node_digests.get("nodes", {})
+        nodes = {} if name == "nodes" else self._node_digest
         named = self._settings.columns.model_dump()
         missing = self._settings.labels.missing
         return fingerprint(FORMAT, name, digests, nodes, named, missing, self._every)

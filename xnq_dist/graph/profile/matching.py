@@ -173,7 +173,8 @@ class CopyFinder:
             flat = values.flatten()
             if len(lengths) != 1 or not lengths[0].as_py() or flat.null_count:
                 return None
-            return _numbers(flat).reshape(len(values), -1)
+            numbers: Floats = _numbers(flat).reshape(len(values), -1)
+            return numbers
         if pt.is_boolean(kind) or pt.is_integer(kind) or pt.is_floating(kind):
             return _numbers(values)[:, None]
         encoded = values.dictionary_encode()
