@@ -34,7 +34,7 @@ def test_the_profile_names_columns_classes_and_matches(tables, capfd):
     assert re.search(r"age +integers, no nulls, \d+ to \d+, \d+ distinct", out)
     assert "100.0 % match" in out
     assert "labels: bot 16, human 32" in out
-    assert "isolated nodes: 0 of 60" in out
+    assert "; 0 nodes have no edge" in out
 
 
 def test_a_refusal_ends_with_status_2_and_a_warning_with_0(tmp_path, tables, capfd):

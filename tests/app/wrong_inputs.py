@@ -335,6 +335,15 @@ def _files() -> Iterable[Case]:
         arguments=("--nodes=nowhere://x/nodes.parquet",),
         twin_arguments=("--nodes=file://{folder}/nodes.parquet",),
     )
+    nowhere = "s3://a:b@bucket/x.parquet?endpoint_override=nowhere.invalid&region=x"
+    yield Case(
+        "unknown-host",
+        lambda folder: None,
+        ("nowhere.invalid", "correct the address", "run again"),
+        arguments=(f"--nodes={nowhere}",),
+        twin_arguments=("--nodes={folder}/nodes.parquet",),
+        status=4,
+    )
     yield Case(
         "tables-interchanged",
         lambda folder: None,

@@ -25,6 +25,7 @@ Code = Literal[
     "label-null-word",
     "loops",
     "role-other",
+    "some-matches",
 ]
 """Findings of the profile that can be accepted."""
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, Literal
+
+import yaml
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import record_of
@@ -59,11 +62,6 @@ class Seen:
         found = self.nodes.column(self.settings.columns.label)
         return found or ColumnProfile(self.settings.columns.label, "empty", 0, 0)
 
-    @property
-    def where(self) -> str:
-        """The label column in messages."""
-        return f"label column {self.label.name!r} of {self.nodes.path}"
-
     @cached_property
     def missing(self) -> tuple[tuple[Any, int], ...]:
         """Values that mean unlabelled, and their rows."""
@@ -98,7 +96,10 @@ class Seen:
         return self.label.rows - self.label.nulls - sum(n for _, n in self.missing)
 
 
-Check = Callable[[Seen], Iterator[Finding]]
+Found = tuple[str, dict[str, Any]]
+"""Code of a finding and what its sentence names; ``table`` and ``level`` replace those
+of its entry in ``findings.yaml``."""
+Check = Callable[[Seen], Iterator[Found]]
 
 
 def text_of_label(value: Any) -> str:
@@ -113,17 +114,33 @@ def is_null_word(value: Any) -> bool:
     return isinstance(value, str) and value.strip() in NULL_WORDS
 
 
+@cache
+def sentences() -> dict[str, dict[str, Any]]:
+    """The entries of ``findings.yaml`` by code."""
+    text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+    entries: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    return entries
+
+
 def findings(seen: Seen) -> tuple[Finding, ...]:
     """All findings; what ``checks.accept`` names is a note, or left out."""
     accepted = set(seen.settings.checks.accept)
+    named = {
+        "label": f"label column {seen.label.name!r} of {seen.nodes.path}",
+        "role": f"role column {seen.settings.columns.role!r} of {seen.nodes.path}",
+        "nodes": seen.nodes.path,
+        "labelled": seen.labelled,
+    }
     found = []
-    for check in CHECKS:
-        for each in check(seen):
-            if each.code not in accepted:
-                found.append(each)
-            elif each.level == "refusal":
-                text = f"accepted by checks.accept: {each.text.partition(': ')[0]}"
-                found.append(Finding(each.code, "note", each.table, text))
+    for code, values in (each for check in CHECKS for each in check(seen)):
+        entry = sentences()[code]
+        level, table = entry["level"], values.get("table", entry["table"])
+        text = entry["text"].format(**named, **values)
+        if code in accepted and level == "refusal":
+            level, text = "note", f"accepted by checks.accept: {text.split(': ')[0]}"
+        elif code in accepted:
+            continue
+        found.append(Finding(code, level, table, text))
     return tuple(found)
 
 
@@ -138,39 +155,29 @@ def _quoted(value: Any) -> str:
     return repr(value) if isinstance(value, str) else text_of_label(value)
 
 
-def _setting(values: Iterable[Any]) -> str:
-    return f"labels.missing=[{', '.join(text_of_label(value) for value in values)}]"
+def _setting(seen: Seen, more: Iterable[Any]) -> str:
+    """The setting that takes more values as unlabelled."""
+    values = [*(value for value, _ in seen.missing), *more]
+    return f"labels.missing=[{', '.join(map(text_of_label, values))}]"
 
 
-def null_words(seen: Seen) -> Iterator[Finding]:
+def null_words(seen: Seen) -> Iterator[Found]:
     """Words such as NA among the labels."""
     words = [(v, n) for v, n in seen.label.levels if is_null_word(v)]
     if words and seen.settings.labels.missing == "auto":
         total = sum(rows for _, rows in words)
-        yield Finding(
-            "label-null-word",
-            "warning",
-            "nodes",
-            f"{seen.where}: {total:,} values are {listed(words)} and count as "
-            "unlabelled: set labels.missing=[] to keep them as classes",
-        )
+        yield "label-null-word", {"total": total, "words": listed(words)}
 
 
-def minus_one(seen: Seen) -> Iterator[Finding]:
-    """-1 next to other codes."""
+def minus_one(seen: Seen) -> Iterator[Found]:
+    """-1 next to other codes; -1 and 1 alone are two classes."""
     values = {text_of_label(value): rows for value, rows in seen.label.levels}
-    others = [v for v in values if v != "-1" and not is_null_word(v)]
+    others = sorted(v for v in values if v != "-1" and not is_null_word(v))
     codes = all(re.fullmatch(r"\d+", value) for value in others)
     unset = seen.settings.labels.missing == "auto"
-    if unset and "-1" in values and others and codes and set(others) != {"1"}:
-        yield Finding(
-            "label-minus-one",
-            "refusal",
-            "nodes",
-            f"{seen.where} holds -1 ({values['-1']:,} nodes) next to "
-            f"{', '.join(sorted(others)[:SHOWN])}: set labels.missing=[-1] if it means "
-            "unlabelled, or labels.missing=[] if it is a class",
-        )
+    if unset and "-1" in values and codes and others and others != ["1"]:
+        shown = {"rows": values["-1"], "others": ", ".join(others[:SHOWN])}
+        yield "label-minus-one", shown
 
 
 def _variants(values: Iterable[tuple[Any, int]]) -> list[list[tuple[Any, int]]]:
@@ -183,391 +190,211 @@ def _variants(values: Iterable[tuple[Any, int]]) -> list[list[tuple[Any, int]]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def label_case(seen: Seen) -> Iterator[Finding]:
+def label_case(seen: Seen) -> Iterator[Found]:
     """Labels such as bot and Bot."""
     for group in _variants(seen.classes)[:1]:
-        yield Finding(
-            "label-case",
-            "refusal",
-            "nodes",
-            f"{seen.where} holds {listed(group)}, which differ by case or spaces "
-            "alone: write them alike, or set checks.accept=[label-case] to keep them "
-            "apart",
-        )
+        yield "label-case", {"words": listed(group)}
 
 
-def label_mixed(seen: Seen) -> Iterator[Finding]:
+def label_mixed(seen: Seen) -> Iterator[Found]:
     """Numbers and one word."""
     texts = [(v, n) for v, n in seen.classes if isinstance(v, str)]
     words = [(v, n) for v, n in texts if not re.fullmatch(r"\s*[-+.\d]+\s*", v)]
     if len(words) == 1 and len(texts) > 2:
-        (word, rows), missing = words[0], [v for v, _ in seen.missing]
-        yield Finding(
-            "label-mixed",
-            "refusal",
-            "nodes",
-            f"{seen.where} holds numbers and the word {word!r} ({rows:,} nodes): set "
-            f"{_setting([*missing, word])} if it means unlabelled, or "
-            "checks.accept=[label-mixed] if it is a class",
-        )
+        ((word, rows),) = words
+        shown = {"word": word, "rows": rows, "setting": _setting(seen, [word])}
+        yield "label-mixed", shown
 
 
-def label_ids(seen: Seen) -> Iterator[Finding]:
+def label_ids(seen: Seen) -> Iterator[Found]:
     """A name, an id or a measurement as label column."""
-    label, labelled = seen.label, seen.labelled
-    if not labelled:
+    label, many = seen.label, seen.label.distinct is None
+    count = LEVELS if many else len(seen.classes)
+    if not seen.labelled or count <= MANY_CLASSES:
         return
-    count = LEVELS if label.distinct is None else len(seen.classes)
-    names = seen.nodes.facts.get("names", ())
-    others = [name for name in names if name not in _in_use(seen)]
-    there = f" (there are {', '.join(others[:6])})" if others else ""
-    shown = f"more than {LEVELS:,}" if label.distinct is None else f"{count:,}"
-    if count > MANY_CLASSES and labelled < LABELS_A_CLASS * count:
-        yield Finding(
-            "label-ids",
-            "refusal",
-            "nodes",
-            f"{seen.where} has {shown} classes for {labelled:,} labelled nodes, so it "
-            "looks like a name or an id: set columns.label to the column of the "
-            f"classes{there}, or checks.accept=[label-ids]",
-        )
-    elif (
-        count > MANY_CLASSES
-        and label.kind in ("integers", "numbers")
-        and not (label.low in (0, 1) and label.high - label.low + 1 == label.distinct)
-    ):
-        yield Finding(
-            "label-measured",
-            "refusal",
-            "nodes",
-            f"{seen.where} holds {shown} different numbers from {label.low:g} to "
-            f"{label.high:g}, so it looks like a measurement: group it into classes, "
-            "or set checks.accept=[label-measured]",
-        )
+    shown = f"more than {LEVELS:,}" if many else f"{count:,}"
+    steps = label.low in (0, 1) and label.high - label.low + 1 == label.distinct
+    if seen.labelled < LABELS_A_CLASS * count:
+        named = seen.settings.columns
+        used = {named.node_id, named.label, named.role, str(named.features)}
+        others = [n for n in seen.nodes.facts.get("names", ()) if n not in used]
+        there = f" (there are {', '.join(others[:6])})" if others else ""
+        yield "label-ids", {"shown": shown, "there": there}
+    elif label.kind in ("integers", "numbers") and not steps:
+        yield "label-measured", {"shown": shown, "low": label.low, "high": label.high}
 
 
-def _in_use(seen: Seen) -> set[str]:
-    named = seen.settings.columns
-    features = named.features if isinstance(named.features, list) else [named.features]
-    return {named.node_id, named.label, named.role, *map(str, features)}
-
-
-def label_counts(seen: Seen) -> Iterator[Finding]:
+def label_counts(seen: Seen) -> Iterator[Found]:
     """No labels, a single class, or a class with too few."""
-    classes, roles = seen.classes, seen.nodes.facts.get("other_roles")
-    if not seen.label.rows:
+    label, classes = seen.label, seen.classes
+    if not label.rows:
+        return
+    if " and " in label.kind:
+        yield "label-types", {"kinds": label.kind}
+    if label.distinct is None and label.nulls < label.rows:
         return
     because = ""
-    if roles:
+    if seen.nodes.facts.get("other_roles"):
         because = f" (labels with a role other than {' and '.join(ROLES)} do not count)"
-    if " and " in seen.label.kind:
-        yield Finding(
-            "label-types",
-            "refusal",
-            "nodes",
-            f"{seen.where} holds {seen.label.kind} in different files: write all as "
-            "the same type",
-        )
-    if seen.label.distinct is None and seen.label.nulls < seen.label.rows:
-        return
-    if len(classes) < 2:
-        what = (
-            "is null for every node: label some nodes to learn from"
-            if not classes
-            else f"holds a single class, {_quoted(classes[0][0])}: label nodes of at "
-            "least two classes"
-        )
-        yield Finding("label-none", "refusal", "nodes", f"{seen.where}{because} {what}")
-        return
     few = [value for value, rows in classes if rows < FEWEST_LABELS]
-    known = len(few) <= len(classes) / 2 or len(classes) <= MANY_CLASSES
-    if few and known:
-        missing = [value for value, _ in seen.missing]
-        yield Finding(
-            "label-few",
-            "refusal",
-            "nodes",
-            f"class {_quoted(few[0])} of {seen.where} has 1 labelled node{because} and "
-            f"every class needs {FEWEST_LABELS}: label another one, or set "
-            f"{_setting([*missing, *few])} to leave the class out",
-        )
+    if not classes:
+        yield "label-none", {"because": because}
+    elif len(classes) == 1:
+        yield "label-single", {"because": because, "name": _quoted(classes[0][0])}
+    elif few and (2 * len(few) <= len(classes) or len(classes) <= MANY_CLASSES):
+        shown = {"because": because, "setting": _setting(seen, few)}
+        yield "label-few", {"name": _quoted(few[0]), **shown}
 
 
-def roles(seen: Seen) -> Iterator[Finding]:
+def roles(seen: Seen) -> Iterator[Found]:
     """Roles besides train and calibration, and classes that lack one of them."""
     others = [(str(v), n) for v, n in seen.nodes.facts.get("other_roles") or ()]
-    column = f"role column {seen.settings.columns.role!r} of {seen.nodes.path}"
     typos = [(v, n) for v, n in others if v.strip().lower() in ROLES]
     if typos:
-        yield Finding(
-            "role-case",
-            "refusal",
-            "nodes",
-            f"{column} holds {listed(typos)}: write the roles as "
-            f"{' and '.join(map(repr, ROLES))}",
-        )
+        yield "role-case", {"words": listed(typos)}
     elif others:
         total = sum(rows for _, rows in others)
-        yield Finding(
-            "role-other",
-            "note",
-            "nodes",
-            f"{column}: {total:,} nodes have the role {listed(others)} and are taken "
-            "as unlabelled",
-        )
+        yield "role-other", {"total": total, "words": listed(others)}
     counted = seen.nodes.facts.get("by_role") or []
-    used = [sum(of[at] for _, *of in counted) for at in range(len(ROLES))]
     classes = [(value, of) for value, *of in counted if sum(of) > of[2]]
-    for at, role in enumerate(ROLES) if any(used) else ():
+    used = any(of[0] or of[1] for _, of in classes)
+    for at, role in enumerate(ROLES) if used else ():
         lacking = [_quoted(value) for value, of in classes if not of[at]]
         if lacking:
-            yield Finding(
-                "role-class",
-                "refusal",
-                "nodes",
-                f"{column}: no node of class {', '.join(lacking[:SHOWN])} has the role "
-                f"{role!r}; give each class both roles, or leave the column out to "
-                "cross-fit",
-            )
+            names = ", ".join(lacking[:SHOWN])
+            yield "role-class", {"names": names, "lacking": role}
 
 
-def quantifiers(seen: Seen) -> Iterator[Finding]:
+def quantifiers(seen: Seen) -> Iterator[Found]:
     """A quantifier for two classes, and another number of classes."""
     name, classes = seen.settings.quantifier, [str(v) for v, _ in seen.classes]
     if len(classes) > 1 and not record_of(name).defined_for(len(classes)):
         shown = ", ".join(classes[:MANY_CLASSES])
-        yield Finding(
-            "quantifier",
-            "refusal",
-            "nodes",
-            f"quantifier={name} is defined for two classes and the labels have "
-            f"{len(classes)} ({shown}): set quantifier=auto, or merge classes",
-        )
+        yield "quantifier", {"name": name, "count": len(classes), "classes": shown}
 
 
-def prior(seen: Seen) -> Iterator[Finding]:
+def prior(seen: Seen) -> Iterator[Found]:
     """Known shares that leave no unlabelled node to a class."""
     shares, total = seen.settings.labels.prior or {}, seen.nodes.rows
-    names = [str(value) for value, _ in seen.classes]
-    unused = seen.settings.quantifier != "auto" or seen.labelled >= total
-    if unused or set(shares) != set(names):
-        return
-    for name, (_, rows) in zip(names, seen.classes, strict=True):
-        if shares[name] * total <= rows:
-            yield Finding(
-                "label-prior",
-                "refusal",
-                "nodes",
-                f"labels.prior gives class {name!r} {shares[name] * total:,.0f} of "
-                f"{total:,} nodes, but {rows:,} have its label, and each class needs "
-                "unlabelled nodes, too: correct labels.prior or the labels",
-            )
+    used = seen.settings.quantifier == "auto" and seen.labelled < total
+    for value, rows in seen.classes if used else ():
+        expected = shares.get(str(value), 1.0) * total
+        if expected <= rows:
+            shown = {"expected": expected, "total": total, "rows": rows}
+            yield "label-prior", {"name": str(value), **shown}
 
 
-def features(seen: Seen) -> Iterator[Finding]:
+def features(seen: Seen) -> Iterator[Found]:
     """The id, a name or a copy of the label among the features."""
-    facts, named = seen.nodes.facts, seen.settings.columns
+    facts, named = seen.nodes.facts, seen.settings.columns.features
     for name in facts.get("copies", ()):
-        yield Finding(
-            "feature-label",
-            "refusal",
-            "nodes",
-            f"feature column {name!r} of {seen.nodes.path} is a copy of the label (on "
-            f"all {seen.labelled:,} labelled nodes each class has one value of its "
-            "own): leave it out of columns.features, or set "
-            "checks.accept=[feature-label]",
-        )
-    like_ids = {
-        name: "has a different text for each node, so it looks like a name"
-        for name in (named.features if isinstance(named.features, list) else ())
-        if (found := seen.nodes.column(name)) is not None
-        and found.kind == "text"
-        and found.distinct in (None, found.rows)
-        and found.rows > MANY_CLASSES
-    }
-    same = facts.get("same_as_id", ())
-    like_ids |= dict.fromkeys(same, "equals the node id")
-    for name, what in like_ids.items():
-        yield Finding(
-            "feature-id",
-            "refusal",
-            "nodes",
-            f"feature column {name!r} of {seen.nodes.path} {what}: leave it out of "
-            "columns.features, or set checks.accept=[feature-id]",
-        )
-
-
-def column_case(seen: Seen) -> Iterator[Finding]:
-    """A column `Weight` where `weight` is expected."""
-    optional = {"nodes": ("role",), "edges": ("weight",), "memberships": ("parent",)}
-    for what, keys in optional.items():
-        table = getattr(seen, what)
-        names = table.facts.get("names", ()) if table else ()
-        for key in keys:
-            named = getattr(seen.settings.columns, key)
-            if named in names or named != ColumnSettings.model_fields[key].default:
-                continue
-            for name in names:
-                if name.strip().lower() == named:
-                    yield Finding(
-                        "column-case",
-                        "warning",
-                        what,
-                        f"{table.path} has a column {name!r} that is not used: set "
-                        f"columns.{key}={name} to use it, or "
-                        "checks.accept=[column-case] to leave it out",
-                    )
-
-
-def weights(seen: Seen) -> Iterator[Finding]:
-    """Weights that are all zero."""
-    column = seen.edges.column(seen.settings.columns.weight) if seen.edges else None
-    if seen.edges and column and column.rows and column.high == 0:
-        yield Finding(
-            "weight-zero",
-            "refusal",
-            "edges",
-            f"all {column.rows:,} weights in column {column.name!r} of "
-            f"{seen.edges.path} are 0, so no edge has an effect: correct them, or set "
-            "columns.weight=null to use edges without weights",
-        )
-
-
-def ids(seen: Seen) -> Iterator[Finding]:
-    """Ids of another type, with spaces, or of nodes that are not there."""
-    for what in ("edges", "memberships"):
-        table: TableProfile | None = getattr(seen, what)
-        if table is None:
+        yield "feature-label", {"name": name}
+    like_ids = dict.fromkeys(facts.get("same_as_id", ()), "equals the node id")
+    for name in named if isinstance(named, list) else ():
+        column = seen.nodes.column(name)
+        if column is None or column.kind != "text" or column.rows <= MANY_CLASSES:
             continue
-        facts, unknown = table.facts, table.facts.get("unknown")
-        if facts.get("mismatch"):
-            code, text = _mismatch(facts)
-            yield Finding(code, "refusal", what, text)
-            continue
-        count, example = facts.get("spaces") or (0, "")
-        if count:
-            yield Finding(
-                "id-spaces",
-                "warning",
-                what,
-                f"{count:,} ids of {table.path} match a node id only without the "
-                f"spaces around them ({example}): remove the spaces",
+        if column.distinct in (None, column.rows):
+            like_ids[name] = (
+                "has a different text for each node, so it looks like a name"
             )
-        if unknown:
-            yield from _unmatched(seen, what, table)
+    for name, what in like_ids.items():
+        yield "feature-id", {"name": name, "what": what}
 
 
-def _mismatch(facts: dict[str, Any]) -> tuple[str, str]:
-    """Code and sentence for ids of another type than the nodes'."""
-    at = facts["mismatch"]
-    where = f"column {at['column']!r} of {at['file']}"
-    if facts.get("zeros"):
-        return "id-zeros", (
-            f"node ids have leading zeros ({facts['zeros']}) and {where} holds "
-            "integers, which have lost them: write that column as text"
-        )
-    nodes = "integers" if facts["id_type"] == "int64" else "text"
-    if "row" in at:
-        return "ids-types", (
-            f"column {at['column']!r} holds {at['value']} in {at['row']} and the node "
-            "ids are integers: correct the row, or write both as text"
-        )
-    return "ids-types", (
-        f"{where} holds {at['type']} and the node ids are {nodes}: write both as the "
-        "same type"
-    )
+def column_case(seen: Seen) -> Iterator[Found]:
+    """A column `Weight` where `weight` is expected."""
+    optional = {"role": seen.nodes, "weight": seen.edges, "parent": seen.memberships}
+    for key, table in optional.items():
+        names = table.facts.get("names", ()) if table else ()
+        named = getattr(seen.settings.columns, key)
+        if named in names or named != ColumnSettings.model_fields[key].default:
+            continue
+        for name in names:
+            if table and name.strip().lower() == named:
+                shown = {"path": table.path, "name": name, "key": key}
+                yield "column-case", {"table": _what(table), **shown}
 
 
-def _unmatched(seen: Seen, what: str, table: TableProfile) -> Iterator[Finding]:
+def _what(table: TableProfile) -> str:
+    """``nodes``, ``edges`` or ``memberships``."""
+    return table.what.partition(" ")[0].removesuffix("s") + "s"
+
+
+def weights(seen: Seen) -> Iterator[Found]:
+    """Weights that are all zero."""
+    weight = seen.settings.columns.weight
+    column = seen.edges.column(weight) if seen.edges else None
+    if seen.edges and column and column.rows and column.high == 0:
+        shown = {"rows": column.rows, "name": weight, "path": seen.edges.path}
+        yield "weight-zero", shown
+
+
+def ids(seen: Seen) -> Iterator[Found]:
+    """Ids of another type, with spaces, or of nodes that are not there."""
+    for table in filter(None, (seen.edges, seen.memberships)):
+        facts, about = table.facts, {"table": _what(table), "path": table.path}
+        if facts["mismatch"]:
+            code = "id-text" if "row" in facts["mismatch"] else "id-types"
+            nodes = "integers" if facts["id_type"] == "int64" else "text"
+            more = {"zeros": facts["zeros"], "ids": nodes}
+            code = "id-zeros" if facts["zeros"] else code
+            yield code, about | facts["mismatch"] | more
+            continue
+        count, example = facts["spaces"]
+        if count:
+            yield "id-spaces", about | {"count": count, "example": example}
+        if facts["unknown"]:
+            yield from _unmatched(seen, table, about)
+
+
+def _unmatched(
+    seen: Seen, table: TableProfile, about: dict[str, Any]
+) -> Iterator[Found]:
     """Rows of nodes that are not in the node table."""
-    matched = table.facts["matched"]
-    nodes = "both nodes" if what == "edges" else "a node"
-    column, value, row = table.facts["unknown"]
-    spaces = table.facts["spaces"][0]
+    what, matched = about["table"], table.facts["matched"]
+    about |= {"what": what, "rows": table.rows, "matched": matched}
     share = matched / table.rows
-    counted = (
-        f"{matched:,} of {table.rows:,} {what} ({100 * share:.1f} %) have {nodes} in "
-        "the node table"
-    )
-    if seen.settings.input.unknown_nodes == "error":
-        yield Finding(
-            "unknown-nodes",
-            "refusal",
-            what,
-            f"{table.rows - matched:,} of {table.rows:,} {what} name a node that is "
-            f"not in the node table (the first: {value} in column {column!r}, {row}): "
-            "add the nodes, or set input.unknown_nodes=drop"
-            + (f"; {spaces:,} match without spaces around them" if spaces else ""),
-        )
-    elif share < MATCHED:
-        yield Finding(
-            "few-matches",
-            "refusal",
-            what,
-            f"only {counted}, so {table.path} looks like the table of another graph: "
-            "check it, or set checks.accept=[few-matches]",
-        )
-    elif share < MOST_MATCHED:
-        yield Finding(
-            "few-matches",
-            "warning",
-            what,
-            f"{counted}; the others are left out (input.unknown_nodes=drop): check "
-            "that the tables belong together",
-        )
-
-
-def shape(seen: Seen) -> Iterator[Finding]:
-    """Nodes without an edge, and edges that are all loops."""
-    if seen.edges is None or seen.edges.facts.get("mismatch"):
+    if seen.settings.input.unknown_nodes == "drop":
+        about |= {"ends": "both nodes" if what == "edges" else "a node"}
+        code = "few-matches" if share < MATCHED else "some-matches"
+        if share < MOST_MATCHED:
+            yield code, about | {"share": 100 * share}
         return
-    facts, path = seen.edges.facts, seen.edges.path
+    column, value, row = table.facts["unknown"]
+    count = table.facts["spaces"][0]
+    spaces = f"; {count:,} match without spaces around them" if count else ""
+    place = {"column": column, "value": value, "row": row, "spaces": spaces}
+    yield "unknown-nodes", about | place | {"lost": table.rows - matched}
+
+
+def shape(seen: Seen) -> Iterator[Found]:
+    """Nodes without an edge, and edges that are all loops."""
+    facts = seen.edges.facts if seen.edges else {"mismatch": True}
+    if seen.edges is None or facts["mismatch"]:
+        return
     if facts["loops"] and facts["loops"] == facts["matched"]:
-        yield Finding(
-            "loops",
-            "warning",
-            "edges",
-            f"every edge of {path} joins a node to itself: check columns.src and "
-            "columns.dst",
-        )
-    share = facts["isolated"] / max(1, facts["nodes"])
-    if share > ISOLATED:
-        yield Finding(
-            "isolated",
-            "warning",
-            "edges",
-            f"{facts['isolated']:,} of {facts['nodes']:,} nodes ({100 * share:.0f} %) "
-            "have no edge, so their estimates use features alone: check that "
-            f"{path} is complete",
-        )
+        yield "loops", {"path": seen.edges.path}
+    count, total = facts["isolated"], facts["nodes"]
+    if count > ISOLATED * total:
+        shown = {"count": count, "total": total, "share": 100 * count / total}
+        yield "isolated", {"path": seen.edges.path, **shown}
 
 
-def communities(seen: Seen) -> Iterator[Finding]:
-    """Communities that differ by case or spaces alone."""
-    given = seen.memberships
-    named = seen.settings.columns.community
-    if given is None:
-        given, named = seen.nodes, seen.settings.communities.removeprefix("column:")
-    column = given.column(named)
-    if column and column.rows == column.nulls and seen.memberships is None:
-        yield Finding(
-            "community-none",
-            "refusal",
-            "nodes",
-            f"column {named!r} of {given.path} has no value: name another column in "
-            "communities=column:NAME",
-        )
+def communities(seen: Seen) -> Iterator[Found]:
+    """Communities that differ by case or spaces alone, or that are not there."""
+    table, name = seen.memberships, seen.settings.columns.community
+    if table is None:
+        table, name = seen.nodes, seen.settings.communities.removeprefix("column:")
+    column = table.column(name)
+    if column and column.rows == column.nulls:
+        yield "community-none", {"name": name, "path": table.path}
     groups = _variants(column.levels) if column else []
     if groups:
         pair = " and ".join(repr(value) for value, _ in groups[0][:2])
         more = f" (and {len(groups) - 1:,} more groups)" if len(groups) > 1 else ""
-        yield Finding(
-            "community-case",
-            "warning",
-            given.what.partition(" ")[0],
-            f"communities {pair}{more} of {given.path} differ by case or spaces alone "
-            "and are kept apart: write them alike if they are one",
-        )
+        shown = {"pair": pair, "more": more, "path": table.path}
+        yield "community-case", {"table": _what(table), **shown}
 
 
 CHECKS: tuple[Check, ...] = (

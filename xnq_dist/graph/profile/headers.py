@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from xnq_dist.core.config import Settings
-from xnq_dist.core.errors import InputError
+from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.inputs import choose_source
 from xnq_dist.graph.tables import Sources, Table, open_table
 
@@ -22,6 +22,8 @@ ALIASES = {
     "member": ("node", "id", "user", "userid", "member", "account", "vertex"),
 }
 """Usual names of columns, without case, spaces and underscores."""
+UNREACHABLE = "NETWORK_CONNECTION"
+"""What the message of an object store has that cannot be reached."""
 NOT_NAMES = ("auto",)
 """Values of columns.features that name no column."""
 
@@ -68,6 +70,10 @@ def check_headers(sources: Sources, settings: Settings) -> None:
             fault = missing_columns(table, columns)
         except InputError as error:
             fault = str(error)
+            if UNREACHABLE in fault:
+                raise InfrastructureError(
+                    f"{fault}: correct the address, or run again when the store answers"
+                ) from error
         if fault:
             faults.append(fault)
     if faults:

@@ -133,6 +133,9 @@ def profile_inputs(
     )
     classes, shown = asdict(profile)["classes"], asdict(profile)["findings"]
     reader.write(classes=classes, findings=shown)
+    # The plan reads the free memory: return that of the node ids.
+    del reader
+    pa.default_memory_pool().release_unused()
     return profile
 
 

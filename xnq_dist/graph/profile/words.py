@@ -5,39 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from xnq_dist.graph.profile.columns import LEVELS, ColumnProfile, TableProfile
+from xnq_dist.graph.profile.columns import LEVELS, ColumnProfile
 from xnq_dist.graph.profile.inputs import InputProfile
 
 __all__ = ["lines"]
 
+SHOWN = 20
+"""Classes in the line of the labels."""
 FEW = 10
 """Labelled nodes below which the number of a class is not shown."""
 
 
-def lines(profile: InputProfile) -> Iterator[str]:
-    """Yield the lines that ``xnq-dist profile`` prints."""
+def lines(profile: InputProfile, brief: bool = False) -> Iterator[str]:
+    """Yield the lines that ``xnq-dist profile`` prints; `brief`: those of a run."""
     for table in (profile.nodes, profile.edges, profile.memberships):
-        if table is not None:
-            yield from _table(table)
+        if table is None:
+            continue
+        matched = table.facts.get("matched")
+        share = "" if matched is None else f", {100 * matched / table.rows:.1f} % match"
+        yield f"{table.what} {table.path}: {table.rows:,} rows{share}"
+        width = max(len(column.name) for column in table.columns)
+        for column in () if brief else table.columns:
+            yield f"  {column.name:<{width}}  {_column(column)}"
     counts = [
         f"{value} {f'fewer than {FEW}' if rows < FEW else f'{rows:,}'}"
-        for value, rows in profile.classes
+        for value, rows in profile.classes[:SHOWN]
     ]
-    yield f"labels: {', '.join(counts[:20])}{', ...' if len(counts) > 20 else ''}"
-    facts = profile.edges.facts
-    if not facts["mismatch"]:
-        yield f"isolated nodes: {facts['isolated']:,} of {facts['nodes']:,}"
-    for each in profile.findings:
+    more = [f"and {n:,} more"] if (n := len(profile.classes) - SHOWN) > 0 else []
+    isolated = ""
+    if not profile.edges.facts["mismatch"]:
+        isolated = f"; {profile.edges.facts['isolated']:,} nodes have no edge"
+    yield f"labels: {', '.join([*counts, *more])}{isolated}"
+    for each in () if brief else profile.findings:
         yield f"{each.level}: {each.text} ({each.code})"
-
-
-def _table(table: TableProfile) -> Iterator[str]:
-    matched = table.facts.get("matched")
-    share = "" if matched is None else f", {100 * matched / table.rows:.1f} % match"
-    yield f"{table.what} {table.path}: {table.rows:,} rows{share}"
-    width = max(len(column.name) for column in table.columns)
-    for column in table.columns:
-        yield f"  {column.name:<{width}}  {_column(column)}"
 
 
 def _column(column: ColumnProfile) -> str:
