@@ -84,4 +84,5 @@ def test_a_wrong_input_is_named_and_its_right_twin_is_planned(
     arguments = case.arguments if arguments is None else arguments
     status, reported = ended(capfd, right, arguments)
     assert status == 0, reported
-    assert [word for word in case.words if word not in reported] != []
+    if case.status == 0:
+        assert [word for word in case.words if word not in reported] != []
