@@ -100,7 +100,7 @@ def missing_columns(table: Table, columns: Mapping[str, str]) -> str:
         if meant:
             flags = [f"--set columns.{key}={name}" for key, name in meant.items()]
             advice.append(f"try {' '.join(flags)}")
-        if "features" in lost:
+        if "columns.features" in lost:
             advice.append("or columns.features=null to use the graph alone")
         has = ", ".join(there) or "none"
         return f"{file} has no column {names} (it has {has}): {', '.join(advice)}"

@@ -182,7 +182,8 @@ class CopyFinder:
         each = [self._texts.setdefault(text, len(self._texts)) for text in texts]
         if len(self._texts) > MAX_CLASSES:
             return None
-        return np.array([*each, 0.0])[encoded.indices.to_numpy()][:, None]
+        coded: Floats = np.array([*each, 0.0])[encoded.indices.to_numpy()][:, None]
+        return coded
 
     def copies(self, n_classes: int) -> list[str]:
         """Places of the copies within the feature; empty text for a plain column."""
