@@ -189,7 +189,7 @@ class CopyFinder:
         """Places of the copies within the feature; empty text for a plain column."""
         low, high = self._low[:n_classes], self._high[:n_classes]
         few = self._counts[:n_classes].min(initial=FEWEST) < FEWEST
-        if not self._open or n_classes < 2 or few or not low.size:
+        if not (self._open and 1 < n_classes <= MAX_CLASSES and low.size) or few:
             return []
         ordered = np.sort(low, 0)
         found = (low == high).all(0) & (np.diff(ordered, axis=0) > 0).all(0)
