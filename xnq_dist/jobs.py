@@ -20,6 +20,8 @@ from xnq_dist.core.store import Manifest, RunDirectory, repaired, setting_aside
 from xnq_dist.due import ON_WORKERS, due_after_embeddings, due_stages, summary
 from xnq_dist.graph.tables import Sources
 from xnq_dist.pipeline import (
+    check_inputs,
+    check_request,
     check_sources,
     embed,
     fit_readout,
@@ -78,6 +80,7 @@ def run_all(
     began = time.perf_counter()
     check_sources(sources, settings)
     with open_run(out, sources, overwrite) as run:
+        check_inputs(run, sources, settings)
         plan = None
         if needs_workers(run, sources, settings):
             plan = plan_run(run, sources, settings)
@@ -110,6 +113,7 @@ def run_stages(
     XnqError
         Raised by a stage; for damaged files only if repairs fail repeatedly.
     """
+    check_inputs(run, sources, settings)
     do = partial(_plainly, progress=progress)
     repaired(partial(_do_what_is_due, run, sources, settings, _given(client), do))
     return summary(run)
@@ -256,6 +260,7 @@ def _estimate_again(
 ) -> dict[str, Any]:
     sources, settings = request.sources, request.settings
     with setting_aside(run):
+        check_request(run, request)
         take_over(run, request)
         made = do("labels", lambda p: _written(relabel(run, request, p)))
     due = set(due_after_embeddings(run, sources, settings))

@@ -326,9 +326,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     read: list[str] = []
     real = contents._digests
 
-    def spied(table, aspects):
+    def spied(table, aspects, observer=None):
         read.append(Path(table.files[0]).name)
-        return real(table, aspects)
+        return real(table, aspects, observer)
 
     monkeypatch.setattr(contents, "_digests", spied)
     return read

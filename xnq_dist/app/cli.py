@@ -19,6 +19,7 @@ from xnq_dist.app.ending import named_ending
 from xnq_dist.app.environment import prepare_environment
 from xnq_dist.app.label_plan_command import label_plan
 from xnq_dist.app.output import Directory, Json, is_done, print_json, print_summary
+from xnq_dist.app.profile_command import profile
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.failures import OPEN, stage_errors
 from xnq_dist.core.redaction import redacted
@@ -39,6 +40,7 @@ app = typer.Typer(
 app.add_typer(datasets_app)
 app.command()(contrast)
 app.command("label-plan")(label_plan)
+app.command()(profile)
 
 
 class _WithSettings(TyperCommand):

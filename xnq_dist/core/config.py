@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from xnq_dist.core.check_settings import CheckSettings
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.disclosure_settings import DisclosureSettings
 from xnq_dist.core.errors import SettingsError
@@ -112,6 +113,7 @@ class Settings(Section):
     plus: PlusSettings = PlusSettings()
     auto: AutoSettings = AutoSettings()
     labels: LabelSettings = LabelSettings()
+    checks: CheckSettings = CheckSettings()
     memberships: MembershipSettings = MembershipSettings()
     quality: QualitySettings = QualitySettings()
     disclosure: DisclosureSettings = DisclosureSettings()

@@ -273,7 +273,8 @@ def quantify_inputs(
         inputs[section] = getattr(settings, section).model_dump()
     if settings.quantifier == "auto":
         inputs["drawn"] = settings.memberships.drawn
-        inputs["labels_drawn"] = settings.labels.model_dump()
+        # Labels are compared by value, after `missing` was applied.
+        inputs["labels_drawn"] = settings.labels.model_dump(exclude={"missing"})
         inputs["seed"], inputs["folds"] = settings.seed, settings.readout.folds
         left_out = {"resamples", "seed_runs"}
         inputs["intervals"] = settings.intervals.model_dump(exclude=left_out)

@@ -95,6 +95,17 @@ class ColumnSettings(Section):
     )
     member: str = Field("node_id", description="node id in the memberships table")
 
+    @model_validator(mode="after")
+    def _different(self) -> ColumnSettings:
+        pairs = (("src", "dst"), ("member", "community"), ("node_id", "label"))
+        for first, second in pairs:
+            if (name := getattr(self, first)) == getattr(self, second):
+                raise ValueError(
+                    f"columns.{first} and columns.{second} both name {name!r}: give "
+                    "each its own column"
+                )
+        return self
+
 
 class InputSettings(Section):
     """How the tables are read."""

@@ -19,22 +19,26 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, InputError
+from xnq_dist.core.label_settings import Missing
 from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.store import Folder, fingerprint
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.benchmark_table import read_benchmarks
-from xnq_dist.graph.tables import Sources, Table, open_table
+from xnq_dist.graph.tables import Batch, Sources, Table, open_table
 
 __all__ = [
     "Contents",
+    "Observer",
     "answer_digests",
+    "edge_aspect",
     "has_parents",
     "label_aspects",
-    "read_contents",
+    "member_aspects",
+    "node_aspects",
 ]
 
 log = logging.getLogger(__name__)
@@ -83,14 +87,29 @@ class Aspect:
     """The node id first if each row belongs to a node."""
     optional: bool = False
     """Whether the last column may be missing."""
+    missing: Missing | None = None
+    """For labels: `labels.missing`."""
 
     @property
     def key(self) -> str:
         """Key of the digest in the cache entry of a file."""
-        return json.dumps([FORMAT, self.kind, *self.columns])
+        more = [] if self.missing is None else [self.missing]
+        return json.dumps([FORMAT, self.kind, *self.columns, *more])
 
 
-def node_aspects(columns: ColumnSettings) -> dict[str, Aspect]:
+class Observer(Protocol):
+    """Looks at the batches of a table while they are digested."""
+
+    columns: Sequence[str]
+    """Columns that the batches must have, besides those that are digested."""
+
+    def add(self, batch: Batch) -> None:
+        """Look at one batch."""
+
+
+def node_aspects(
+    columns: ColumnSettings, missing: Missing = "auto"
+) -> dict[str, Aspect]:
     """The digested columns of a node table."""
     chosen = columns.features
     if isinstance(chosen, str):
@@ -100,7 +119,7 @@ def node_aspects(columns: ColumnSettings) -> dict[str, Aspect]:
     found = {
         "nodes": Aspect("ids", (columns.node_id,)),
         "features": features,
-        **label_aspects(columns),
+        **label_aspects(columns, missing),
     }
     if columns.node_weight is not None:
         found["node_weights"] = weight_aspect(columns)
@@ -112,18 +131,23 @@ def weight_aspect(columns: ColumnSettings) -> Aspect:
     return Aspect("node_weights", (columns.node_id, str(columns.node_weight)))
 
 
-def label_aspects(columns: ColumnSettings) -> dict[str, Aspect]:
-    """The digested columns of a table of labels."""
+def label_aspects(
+    columns: ColumnSettings, missing: Missing = "auto"
+) -> dict[str, Aspect]:
+    """The digested columns of a table of labels; `missing`: `labels.missing`."""
     by_default = columns.role == ColumnSettings.model_fields["role"].default
     weights = {}
     if columns.label_weight is not None:
         named = columns.node_id, columns.label, columns.label_weight
-        weights = {"label_weights": Aspect("label_weights", named)}
+        weights = {"label_weights": Aspect("label_weights", named, missing=missing)}
     return {
         **weights,
-        "labels": Aspect("labels", (columns.node_id, columns.label)),
+        "labels": Aspect("labels", (columns.node_id, columns.label), missing=missing),
         "roles": Aspect(
-            "roles", (columns.node_id, columns.label, columns.role), by_default
+            "roles",
+            (columns.node_id, columns.label, columns.role),
+            by_default,
+            missing,
         ),
     }
 
@@ -144,25 +168,6 @@ def column_aspect(columns: ColumnSettings, column: str) -> Aspect:
     return Aspect("column", (columns.node_id, column))
 
 
-def read_contents(
-    folder: Folder, sources: Sources, settings: Settings
-) -> dict[str, dict[str, Any]]:
-    """Digests of the node and edge tables, cached in `folder`.
-
-    Raises
-    ------
-    InputError
-        When a table is missing or cannot be read.
-    """
-    contents = Contents(folder)
-    nodes = open_table(sources.nodes, "node table")
-    edges = open_table(sources.edges, "edge table")
-    return {
-        **contents.digests(nodes, node_aspects(settings.columns)),
-        **contents.digests(edges, {"edges": edge_aspect(settings.columns)}),
-    }
-
-
 def community_digest(
     folder: Folder, sources: Sources, settings: Settings, source: str
 ) -> dict[str, Any] | None:
@@ -179,20 +184,29 @@ def community_digest(
         aspect = column_aspect(columns, source.removeprefix("column:"))
         return contents.digests(table, {"memberships": aspect})["memberships"]
     table = open_table(str(sources.memberships), "memberships table")
-    aspects = {"memberships": member_aspect(columns)}
+    aspects = member_aspects(settings)
     named = settings.memberships.parents
-    by_default = columns.parent == ColumnSettings.model_fields["parent"].default
-    optional = named is None and by_default
-    above = Aspect("parents", (columns.community, columns.parent), optional)
     if named is None:
-        found = contents.digests(table, {**aspects, "parents": above})
+        found = contents.digests(table, aspects)
     else:
         parents = open_table(named, "table of parents")
         found = contents.digests(table, aspects)
+        above = Aspect("parents", (columns.community, columns.parent))
         found |= contents.digests(parents, {"parents": above})
     if found["parents"]["rows"]:
         found["memberships"]["parents"] = found["parents"]["digest"]
     return found["memberships"]
+
+
+def member_aspects(settings: Settings) -> dict[str, Aspect]:
+    """The digested columns of a memberships table, with its column of parents."""
+    columns = settings.columns
+    aspects = {"memberships": member_aspect(columns)}
+    if settings.memberships.parents is None:
+        by_default = columns.parent == ColumnSettings.model_fields["parent"].default
+        above = (columns.community, columns.parent)
+        aspects["parents"] = Aspect("parents", above, by_default)
+    return aspects
 
 
 def answer_digests(
@@ -234,16 +248,40 @@ def has_parents(table: Table, columns: ColumnSettings) -> bool:
 class Contents:
     """Digests of tables, with a cache in a run directory."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder | None) -> None:
         self._folder = folder
-        self._cache = _read_cache(folder)
+        self._cache = {} if folder is None else _read_cache(folder)
+
+    def known(
+        self, table: Table, aspects: Mapping[str, Aspect]
+    ) -> dict[str, dict[str, Any]] | None:
+        """The digests from the cache; None if a file has to be read."""
+        totals = dict.fromkeys(aspects, Digest())
+        for file in table.files:
+            digests = self._known(table, file)[1]
+            for name, aspect in aspects.items():
+                if aspect.key not in digests:
+                    return None
+                totals[name] += Digest.of(digests[aspect.key])
+        return {name: digest.facts() for name, digest in totals.items()}
+
+    def _known(self, table: Table, file: str) -> tuple[Any, dict[str, Any]]:
+        """A file's validator, and its digests if the file did not change."""
+        stat = _stat(replace(table, files=(file,)))
+        entry = self._cache.get(fingerprint(table.filesystem.type_name, file))
+        unchanged = entry is not None and stat is not None and entry["stat"] == stat
+        return stat, dict(entry["digests"]) if entry and unchanged else {}
 
     def digests(
-        self, table: Table, aspects: Mapping[str, Aspect]
+        self,
+        table: Table,
+        aspects: Mapping[str, Aspect],
+        observer: Observer | None = None,
     ) -> dict[str, dict[str, Any]]:
         """The digest of each aspect of a table, as `Digest.facts`.
 
-        Only files that changed since they were last read are read.
+        Only files that changed since they were last read are read; all of them with an
+        `observer`, which gets every batch.
 
         Raises
         ------
@@ -255,18 +293,14 @@ class Contents:
         for file in table.files:
             single = replace(table, files=(file,))
             key = fingerprint(table.filesystem.type_name, file)
-            stat = _stat(single)
-            entry = self._cache.get(key)
-            known = {}
-            if entry is not None and stat is not None and entry["stat"] == stat:
-                known = entry["digests"]
+            stat, known = self._known(table, file)
             missing = [a for a in aspects.values() if a.key not in known]
-            if missing:
+            if missing or observer is not None:
                 began = time.time_ns()
                 read = {
                     aspect.key: digest.facts()
                     for aspect, digest in zip(
-                        missing, _digests(single, missing), strict=True
+                        missing, _digests(single, missing, observer), strict=True
                     )
                 }
                 known = {**known, **read}
@@ -277,15 +311,15 @@ class Contents:
                     changed = True
             for name, aspect in aspects.items():
                 totals[name] += Digest.of(known[aspect.key])
-        if changed:
-            self._write_cache()
+        if changed and self._folder is not None:
+            self._write_cache(self._folder)
         return {name: digest.facts() for name, digest in totals.items()}
 
-    def _write_cache(self) -> None:
-        self._folder.create()
+    def _write_cache(self, folder: Folder) -> None:
+        folder.create()
         newest = sorted(self._cache.items(), key=lambda item: -item[1]["used"])
         entries = dict(newest[:CACHED])
-        self._folder.write_record(CONTENTS, {"files": entries})
+        folder.write_record(CONTENTS, {"files": entries})
 
 
 def _read_cache(folder: Folder) -> dict[str, Any]:
@@ -340,7 +374,9 @@ def _racy(stat: Sequence[Any], began: int) -> bool:
     return max(times) > began - RACY
 
 
-def _digests(table: Table, aspects: Sequence[Aspect]) -> list[Digest]:
+def _digests(
+    table: Table, aspects: Sequence[Aspect], observer: Observer | None = None
+) -> list[Digest]:
     """The digests of a table's only file, which is read once."""
     there = table.schemas[table.files[0]]
     present: list[tuple[str, ...] | None] = []
@@ -360,12 +396,16 @@ def _digests(table: Table, aspects: Sequence[Aspect]) -> list[Digest]:
     for aspect in aspects:
         check_types(table, aspect.kind, aspect.columns)
     names = [column for columns in present for column in columns or ()]
+    names += observer.columns if observer is not None else ()
     totals = [Digest() for _ in aspects]
     # Features are wide, so batches have fewer rows.
     for batch in ahead(table.batches(list(dict.fromkeys(names)), 1 << 16)):
         for at, (aspect, used) in enumerate(zip(aspects, present, strict=True)):
             if used is not None:
-                totals[at] += Digest(*batch_total(batch, aspect.kind, used))
+                total = batch_total(batch, aspect.kind, used, aspect.missing or ())
+                totals[at] += Digest(*total)
+        if observer is not None:
+            observer.add(batch)
     return totals
 
 

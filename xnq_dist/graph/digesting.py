@@ -26,6 +26,7 @@ import pyarrow.types as pt
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.core.label_settings import Missing
 from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.graph.arrays import Bools, Bytes, Floats32, Ints, Words
 from xnq_dist.graph.edges import weights_of
@@ -52,9 +53,17 @@ def check_types(table: Table, kind: str, columns: tuple[str, ...]) -> None:
         FeatureColumns(table, list(columns[1:]))
 
 
-def batch_total(batch: Batch, kind: str, columns: tuple[str, ...]) -> tuple[int, int]:
-    """Number of rows of a batch in the digest, and the sum of their hashes."""
-    rows, kept = _KINDS[kind](batch, columns)
+def batch_total(
+    batch: Batch, kind: str, columns: tuple[str, ...], missing: Missing = "auto"
+) -> tuple[int, int]:
+    """Number of rows of a batch in the digest, and the sum of their hashes.
+
+    `missing`: values of labels that mean unlabelled.
+    """
+    if kind in _LABEL_KINDS:
+        rows, kept = _LABEL_KINDS[kind](batch, columns, missing)
+    else:
+        rows, kept = _KINDS[kind](batch, columns)
     if kept is not None:
         rows = np.ascontiguousarray(rows[:, kept])
     return rows.shape[1], total(rows)
@@ -109,23 +118,23 @@ def _fold_beyond(rows: Words, offsets: Ints, beyond: Floats32) -> None:
         rows[:, found] = part
 
 
-def _labels(batch: Batch, columns: tuple[str, ...]) -> Folded:
+def _labels(batch: Batch, columns: tuple[str, ...], missing: Missing) -> Folded:
     rows, _ = _ids(batch, columns[:1])
-    values, _ = plain_labels(batch, columns[1])
+    values, _ = plain_labels(batch, columns[1], missing)
     return _known(rows, values)
 
 
-def _roles(batch: Batch, columns: tuple[str, ...]) -> Folded:
+def _roles(batch: Batch, columns: tuple[str, ...], missing: Missing) -> Folded:
     rows, _ = _ids(batch, columns[:1])
-    labels, _ = plain_labels(batch, columns[1])
+    labels, _ = plain_labels(batch, columns[1], missing)
     codes = role_codes(batch, columns[2])
     fold_words(rows, INTEGER, codes.astype(np.int64).view(np.uint64))
-    return rows, (codes >= 0) & labels.is_valid().to_numpy(zero_copy_only=False)
+    return rows, (codes != -1) & labels.is_valid().to_numpy(zero_copy_only=False)
 
 
-def _label_weights(batch: Batch, columns: tuple[str, ...]) -> Folded:
+def _label_weights(batch: Batch, columns: tuple[str, ...], missing: Missing) -> Folded:
     rows, _ = _ids(batch, columns[:1])
-    labels, _ = plain_labels(batch, columns[1])
+    labels, _ = plain_labels(batch, columns[1], missing)
     weights = label_weights(batch, columns[2], labels)
     fold_words(rows, DOUBLE, weights.view(np.uint64))
     return rows, labels.is_valid().to_numpy(zero_copy_only=False)
@@ -155,14 +164,16 @@ _KINDS: dict[str, Callable[[Batch, tuple[str, ...]], Folded]] = {
     "ids": _ids,
     "vectors": _features,
     "numbers": _features,
-    "labels": _labels,
-    "roles": _roles,
-    "label_weights": _label_weights,
     "edges": _edges,
     "members": _ids,
     "column": _column,
     "parents": _column,
     "node_weights": _node_weights,
+}
+_LABEL_KINDS: dict[str, Callable[[Batch, tuple[str, ...], Missing], Folded]] = {
+    "labels": _labels,
+    "roles": _roles,
+    "label_weights": _label_weights,
 }
 
 

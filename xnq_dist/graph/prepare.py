@@ -20,7 +20,6 @@ from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fin
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import BackgroundCalls, ahead
 from xnq_dist.graph.arrays import Floats32, Ints, Ints32
-from xnq_dist.graph.contents import read_contents
 from xnq_dist.graph.csr import CsrRows, FileCsr
 from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
 from xnq_dist.graph.edges import read_edges
@@ -39,6 +38,7 @@ from xnq_dist.graph.labelling import OldLabels, label, write_labels
 from xnq_dist.graph.labels import read_nodes
 from xnq_dist.graph.layout import SCALING, file_stem, partition_arrays
 from xnq_dist.graph.partition import divide
+from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.scaling import Scaling
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
@@ -95,13 +95,14 @@ def prepare(
     current = run.stage(STAGE).manifest()
     if current is not None and current.fingerprint == fingerprint(inputs):
         log.info("stage %s: complete, nothing to do", STAGE)
-        label(run, current, nodes, contents, settings.columns, progress=progress)
+        label(run, current, nodes, contents, settings, progress=progress)
         return current
     began = time.monotonic()
     with scratch_folder(settings.scratch) as folder:
         mode = settings.features.scale
         features = FeatureColumns(nodes, settings.columns.features, mode != "none")
-        ids, index, labels = read_nodes(nodes, settings.columns, progress)
+        missing = settings.labels.missing
+        ids, index, labels = read_nodes(nodes, settings.columns, progress, missing)
         old = OldLabels(run)
         run.reuse(STAGE, inputs)
         csr, counts = read_edges(

@@ -32,6 +32,7 @@ __all__ = [
     "from_assignment",
     "from_column",
     "from_memberships",
+    "read_names",
 ]
 
 _DISTINCT_SLACK = 1 << 20
@@ -83,6 +84,28 @@ def from_memberships(
     in the node table (unless ``input.unknown_nodes`` is ``drop``) is an `InputError`.
     """
     columns = settings.columns
+    named, hierarchy = read_names(table, settings)
+    with _sorter(named, nodes, settings, scratch) as sorter:
+        total, unknown = _add(
+            sorter,
+            table.batches([columns.community, columns.member]),
+            (columns.community, columns.member),
+            (named, nodes),
+            settings.input.unknown_nodes,
+            hierarchy,
+        )
+        yield Memberships(named.values, total, unknown, 0, sorter, hierarchy)
+
+
+def read_names(table: Table, settings: Settings) -> tuple[NodeIds, Hierarchy | None]:
+    """Names of all communities of a memberships table, and their parents.
+
+    Raises
+    ------
+    InputError
+        As `from_memberships`, members aside; also when parents form a circle.
+    """
+    columns = settings.columns
     table.require(
         {"columns.community": columns.community, "columns.member": columns.member}
     )
@@ -104,16 +127,7 @@ def from_memberships(
         every = pa.chunked_array([named.values, pairs.parent])
         named = NodeIds.from_column(pa.chunked_array([pc.unique(every)]))[0]
         hierarchy = Hierarchy.of(pairs, named)
-    with _sorter(named, nodes, settings, scratch) as sorter:
-        total, unknown = _add(
-            sorter,
-            table.batches([columns.community, columns.member]),
-            (columns.community, columns.member),
-            (named, nodes),
-            settings.input.unknown_nodes,
-            hierarchy,
-        )
-        yield Memberships(named.values, total, unknown, 0, sorter, hierarchy)
+    return named, hierarchy
 
 
 @contextmanager

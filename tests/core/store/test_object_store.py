@@ -38,6 +38,7 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.due import nothing_changed
 from xnq_dist.graph import contents
+from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.tables import Sources
 from xnq_dist.jobs import run_stages
 from xnq_dist.report import report
@@ -214,7 +215,7 @@ def test_digest_is_recalled_while_an_object_keeps_its_etag(
 
     def digests() -> tuple[dict[str, Any], int]:
         before = len(store.requests())
-        found = contents.read_contents(folder, sources, SETTINGS)
+        found = read_contents(folder, sources, SETTINGS)
         asked = store.requests()[before:]
         return found, sum(way == "GET" and name in path for way, path in asked)
 
