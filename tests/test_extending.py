@@ -126,7 +126,7 @@ def start(settings, size, preload):
         threads_per_worker=size.threads,
         memory_limit=size.memory,
         processes=False,
-        dashboard_address=None,
+        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
     )
 '''
 

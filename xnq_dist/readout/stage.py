@@ -241,7 +241,7 @@ def fit_logistic(work: ReadoutWork) -> Fitted:
     seed = work.settings.seed
     plan = client.submit(_plan, rows, classes, readout, seed, pure=False)
     del pieces  # so that the workers can free them
-    threads = max(workers(client).values())
+    threads = max(workers(client).values(), default=1)  # none: the wait says so
     options = len(classes), work.settings.backend, threads
     ready = client.submit(_ready, rows, plan, *options, pure=False)
     count = result(client, client.submit(getattr, plan, "count", pure=False))
