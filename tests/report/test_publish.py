@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.report.fake_run import NASTY, prevalence_table, write_fake_run
-from xnq_dist.core.config import Settings
+from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.core.errors import DamagedError, RunDirectoryError, StageError
 from xnq_dist.core.store import (
     MANIFEST,
@@ -24,6 +24,7 @@ from xnq_dist.core.store import (
     set_aside_damage,
     verify,
 )
+from xnq_dist.pipeline import published_rows
 from xnq_dist.report import report
 
 PLOTS = {"top", "histogram", "size", "reliability", "partitions"}
@@ -84,6 +85,33 @@ def test_anomalies_are_published_and_add_up(tmp_path: Path) -> None:
         assert row["anomalous"] == (row["qvalue"] <= 0.05)
     effects = [abs(r["effect"]) for r in found]
     assert effects == sorted(effects, reverse=True)
+
+
+def test_values_of_suppressed_communities_are_nulls_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xnq_dist.report.publish.plot_files", lambda *_: {})
+    table = prevalence_table(np.arange(9), intervals=True)
+    small = table["community"].to_numpy() == 4
+    ratings = np.where(small, "suppressed", "caution").tolist()
+    at = table.schema.get_field_index("quality")
+    run = write_fake_run(
+        tmp_path / "run", [table.set_column(at, "quality", pa.array(ratings))]
+    )
+    report(run, Settings())
+    everything = read_published(run.uri).read("prevalence").to_pylist()
+    assert all(row["prevalence"] is not None for row in everything)
+    artifact = published_rows(run, 50)
+    assert [row["community"] for row in artifact if row["lower"] is None] == [4, 4]
+    report(run, load_settings(overrides=["disclosure.table=nulls"]))
+    for name, values in (
+        ("prevalence", ("prevalence", "lower", "upper", "n_labelled", "n_estimated")),
+        ("anomalies", ("prevalence", "effect", "lower", "pvalue", "rank_prevalence")),
+    ):
+        rows = read_published(run.uri).read(name).to_pylist()
+        for value in values:
+            missing = {row["community"] for row in rows if row[value] is None}
+            assert missing == {4}, value
 
 
 def test_detected_communities_are_published(tmp_path: Path) -> None:
