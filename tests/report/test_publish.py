@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -103,15 +104,36 @@ def test_values_of_suppressed_communities_are_nulls_on_request(
     assert all(row["prevalence"] is not None for row in everything)
     artifact = published_rows(run, 50)
     assert [row["community"] for row in artifact if row["lower"] is None] == [4, 4]
-    report(run, load_settings(overrides=["disclosure.table=nulls"]))
-    for name, values in (
-        ("prevalence", ("prevalence", "lower", "upper", "n_labelled", "n_estimated")),
-        ("anomalies", ("prevalence", "effect", "lower", "pvalue", "rank_prevalence")),
-    ):
+
+    def missing(name: str, value: str) -> set[int]:
         rows = read_published(run.uri).read(name).to_pylist()
-        for value in values:
-            missing = {row["community"] for row in rows if row[value] is None}
-            assert missing == {4}, value
+        return {row["community"] for row in rows if row[value] is None}
+
+    for value in ("prevalence", "effect", "lower", "pvalue", "rank_prevalence"):
+        assert missing("anomalies", value) == {4}
+    report(run, load_settings(overrides=["disclosure.table=nulls"]))
+    for value in ("prevalence", "lower", "upper", "n_labelled", "n_estimated"):
+        assert missing("prevalence", value) == {4}
+
+
+def test_no_published_result_depends_on_values_of_suppressed_communities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs that differ in one suppressed community: equal but for its rows."""
+    monkeypatch.setattr("xnq_dist.report.publish.plot_files", lambda *_: {})
+    table = prevalence_table(np.arange(9), intervals=True)
+    small = pa.array(table["community"].to_numpy() == 4)
+    rating = pc.if_else(small, "suppressed", "caution")
+    at = table.schema.get_field_index
+    table = table.set_column(at("quality"), "quality", rating)
+    made = []
+    for name, share in (("one", 0.9), ("two", 0.2)):
+        values = pc.if_else(small, share, table["prevalence"])
+        other = table.set_column(at("prevalence"), "prevalence", values)
+        run = write_fake_run(tmp_path / name, [other])
+        report(run, Settings())
+        made.append(read_published(run.uri).read("anomalies").drop_columns("run_id"))
+    assert made[0].equals(made[1])
 
 
 def test_detected_communities_are_published(tmp_path: Path) -> None:
