@@ -48,9 +48,9 @@ def explain(error: ValidationError, keys: Collection[str]) -> str:
         if item["type"] == "extra_forbidden":
             near = difflib.get_close_matches(path, keys, n=1, cutoff=0.6)
             hint = f" (did you mean {near[0]}?)" if near else ""
-            if path in RENAMED:
-                hint = f": it is now {RENAMED[path]}"
             text = f"unknown setting{hint}"
+            if path in RENAMED:
+                text = f"this setting is now {RENAMED[path]}"
         else:
             text = item["msg"].removeprefix("Value error, ")
             text = text[:1].lower() + text[1:]

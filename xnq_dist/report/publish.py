@@ -187,7 +187,8 @@ class _Results:
         itemsize = np.dtype(settings.exchange.dtype).itemsize
         partitions = partitions_table(graph, itemsize, dim or settings.reservoir.dim)
         out.table("partitions", [partitions])
-        prevalence = pa.concat_tables(list(self.tables("prevalence")))
+        # Suppressed values are in no comparison: a mean with them would show them.
+        prevalence = without_values(pa.concat_tables(list(self.tables("prevalence"))))
         labels = self.manifests["labels"].facts if "labels" in self.manifests else {}
         classes = [str(name) for name in labels.get("classes") or ()]
         view = PrevalenceView.of(prevalence, classes)

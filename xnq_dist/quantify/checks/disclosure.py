@@ -190,15 +190,17 @@ def suppressed(
     # Equal communities have equal estimates: all of them are suppressed, or none.
     key = sums[:-1, 1] + (sums[:-1, 2] << 31)
     _, first, same = np.unique(key, return_index=True, return_inverse=True)
-    gone |= _few(sums[-1] - sums[:-1])
+    outside = (sums[-1, 0] - sums[:-1, 0]) % int(MODULUS)
+    gone |= (outside > 0) & (outside < min_size)
     for a, b in _close_pairs(first, n, of.smallest, sums):
         if not gone[b]:
             gone[a] = True
-    before = None
-    while before is None or (before != gone).any():
-        before = gone
+    kept = gone = np.bincount(same, gone)[same] > 0
+    before = ~gone
+    while (before != gone).any():
+        before, gone = gone, gone.copy()
+        _complement(n, above, sums, gone, kept)
         gone = np.bincount(same, gone)[same] > 0
-        _complement(n, above, sums, gone)
     hidden[rows] = gone
     return hidden
 
@@ -246,8 +248,10 @@ def _close_pairs(
     return [(int(a), int(b)) for a, b in found]
 
 
-def _complement(n: Ints, above: Ints, sums: Ints, gone: Bools) -> None:
+def _complement(n: Ints, above: Ints, sums: Ints, gone: Bools, kept: Bools) -> None:
     """Suppress more until no parent shows its suppressed communities; changes `gone`.
+
+    None of the communities `kept` secret may be all that a parent shows.
 
     Where a community is suppressed, the published communities inside it take its place
     in the sum over its parent's communities. The complete graph is the last parent.
@@ -272,10 +276,11 @@ def _complement(n: Ints, above: Ints, sums: Ints, gone: Bools) -> None:
             np.minimum.at(candidate, above[rows], best)
         # Power sums of what each parent has besides its published communities.
         left = (sums - inside) % modulus
-        hidden = np.append(gone, False)
-        revealed = _few(left) | (hidden & ~left.any(axis=1))
-        # A large suppressed community must not be all that is left.
-        large = np.flatnonzero(gone & left[:-1].any(axis=1) & ~_few(left[:-1]))
+        hidden, secret = np.append(gone, False), np.append(kept, False)
+        few, rows = np.zeros(root + 1, np.bool_), np.flatnonzero(inside.any(axis=1))
+        few[rows] = _few(left[rows])
+        revealed = (few & ~hidden) | (secret & (few | ~left.any(axis=1)))
+        large = np.flatnonzero(kept & left[:-1].any(axis=1) & ~few[:-1])
         parents = above[large]
         rest = left[parents] - left[large]
         alone = _few(rest) | ~(rest % modulus).any(axis=1)
