@@ -290,7 +290,7 @@ def test_nodes_of_another_role_and_with_a_missing_value_are_unlabelled(
     tmp_path: Path,
 ) -> None:
     labels = ["a", "b", "a", " NA", "b", "a"]
-    roles = ["train", "train", "calibration", None, "calibration", "test"]
+    roles = ["train", "train", "calibration", "", "calibration", "test"]
     nodes = node_table(6, role=pa.array(roles), label=pa.array(labels))
     run(tmp_path / "auto", nodes, edge_table())
     stage, manifest = labels_of(tmp_path / "auto")

@@ -329,7 +329,7 @@ def _integers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
 
 
 def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
-    """A batch's roles: 0 train, 1 calibration, -1 none, -2 another."""
+    """A batch's roles: 0 train, 1 calibration, -1 none or a null word, -2 another."""
     array = batch.column(column)
     if pt.is_null(array.type):
         return np.full(len(array), -1, np.int8)
@@ -341,7 +341,8 @@ def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
             "'train', 'calibration' or null"
         ) from error
     codes = pc.fill_null(pc.index_in(array, pa.array(ROLES)), -2)
-    codes = pc.if_else(pc.is_valid(array), codes, -1)
+    words = pc.is_in(pc.utf8_trim_whitespace(array), pa.array(NULL_WORDS))
+    codes = pc.if_else(pc.or_(pc.is_null(array), words.fill_null(True)), -1, codes)
     return np.asarray(codes.to_numpy(zero_copy_only=False), np.int8)
 
 
