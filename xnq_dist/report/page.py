@@ -17,7 +17,7 @@ from xnq_dist.report.changed import Changed
 from xnq_dist.report.funnel import Funnel, funnel
 from xnq_dist.report.page_facts import PageFacts, StageFacts, environment
 from xnq_dist.report.sections import SECTIONS
-from xnq_dist.report.view import PrevalenceView
+from xnq_dist.report.view import QUALITIES, PrevalenceView
 from xnq_dist.report.wording import count, difference, share, span
 from xnq_dist.selection.words import sentences
 
@@ -161,9 +161,10 @@ def _headline(facts: PageFacts, totals: pa.Table | None) -> list[tuple[str, str]
             f"{100 * held['width']:.0f} points)"
         )
         numbers.append((what, share(held["covered"])))
-    judged = [quality for quality in view.quality.tolist() if quality is not None]
-    if judged:
-        publishable = f"{judged.count(PUBLISHABLE):,} of {len(judged):,}"
+    judged = view.quality[:, -1:][view.quality[:, -1:] > 0]
+    if len(judged):
+        good = np.count_nonzero(judged == QUALITIES.index(PUBLISHABLE))
+        publishable = f"{good:,} of {len(judged):,}"
         numbers.append(("estimates are publishable (column quality)", publishable))
     return [(what, number) for what, number in numbers if number]
 
