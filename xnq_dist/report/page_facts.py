@@ -59,8 +59,8 @@ class PageFacts:
         return f"class {plain(classes[-1], 60)}" if classes else ""
 
     def render(self, template: str, **values: Any) -> str:
-        """Render a Jinja template's text with these values, `settings` and `last`."""
-        made = environment().from_string(template)
+        """Render the template of this name with these values, `settings` and `last`."""
+        made = environment().get_template(f"{template}.html.j2")
         return made.render(settings=self.settings, last=self.last, **values)
 
 
