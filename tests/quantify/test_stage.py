@@ -140,7 +140,7 @@ def test_rows_are_those_of_each_community_alone(made, client, tmp_path):
     rows = answered(made.run, manifest).to_pylist()
     names = sorted(sets)
     assert [(r["community"], r["class"]) for r in rows] == [
-        (name, c) for name in names for c in ("0", "1")
+        (name, c) for name in names for c in (0, 1)
     ]
     labels = made.graph.labels
     for name, pair in zip(names, zip(rows[::2], rows[1::2], strict=True), strict=True):

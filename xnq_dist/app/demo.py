@@ -91,7 +91,7 @@ def _true_prevalence(paths: dict[str, str]) -> dict[str, float]:
 
 def _published(run: RunDirectory) -> dict[str, float]:
     table = read_published(run.location).read("prevalence")
-    bots = table.filter(pc.equal(table["class"], "1"))
+    bots = table.filter(pc.equal(table["class"], 1))
     names, values = bots["community"].to_pylist(), bots["prevalence"].to_pylist()
     return dict(zip(names, values, strict=True))
 

@@ -46,8 +46,8 @@ FORMATS = {
     "embeddings": 1,
     "readout": 5,
     "posteriors": 1,
-    "quantify": 7,
-    "published": 3,
+    "quantify": 8,
+    "published": 4,
 }
 """Raise a stage's number when it writes different files from the same inputs."""
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.config import Settings
+from xnq_dist.core.schemas import class_column
 from xnq_dist.quantify.checks.fit_check import expected_errors, standard_errors
 from xnq_dist.quantify.checks.quality import qualities
 from xnq_dist.quantify.interface import Prevalence
@@ -133,7 +134,7 @@ def evidence_rows(
     return pa.table(
         {
             "community": first + np.repeat(np.arange(size), n_classes),
-            "class": pa.array([str(name) for name in classes] * size, pa.string()),
+            "class": class_column(classes, size),
             "known": known.reshape(-1),
             "scores": _nullable(scores.reshape(-1)),
             "error": _nullable(error.reshape(-1)),
@@ -247,7 +248,7 @@ def _estimate_columns(
         effective = np.minimum(n_nodes, arrays["n_effective"][repeat])
     quality = qualities(prevalence, lower, upper, effective, settings.quality)
     return {
-        "class": pa.array([str(name) for name in classes] * count, pa.string()),
+        "class": class_column(classes, count),
         "n_nodes": n_nodes,
         "n_labelled": arrays["n_labelled"][repeat],
         "n_estimated": arrays["n_estimated"][repeat],

@@ -171,7 +171,7 @@ def _headline(facts: PageFacts, totals: pa.Table | None) -> list[tuple[str, str]
 
 def _total(totals: pa.Table, name: str, settings: Settings) -> tuple[str, str]:
     """The estimate of a class for all nodes together, with its interval."""
-    row = next(row for row in totals.to_pylist() if row["class"] == name)
+    row = next(row for row in totals.to_pylist() if str(row["class"]) == name)
     nodes = "unlabelled nodes" if settings.labelled == "exclude" else "nodes"
     what = f"of all {nodes} are class {plain(name, 30)} (estimate"
     if row["lower"] is not None:

@@ -41,7 +41,9 @@ class PrevalenceView:
     names: pa.Array
     """Names of the K communities."""
     classes: tuple[str, ...]
-    """Names of the C classes."""
+    """Names of the C classes, as text."""
+    labels: pa.Array
+    """The same classes in the type of the labels."""
     prevalence: Floats
     """Estimates, shape (K, C); NaN if there is none."""
     lower: Floats
@@ -87,6 +89,7 @@ class PrevalenceView:
         order.sort(key=lambda name: name == last)
         place = np.array([order.index(name) for name in texts], np.int64)
         columns = place[columns] if len(texts) else columns
+        labels = class_names.take(pa.array([texts.index(name) for name in order], "i8"))
         shape = (len(names), len(order))
 
         def matrix(name: str) -> Floats:
@@ -119,6 +122,7 @@ class PrevalenceView:
         return cls(
             names=names,
             classes=tuple(order),
+            labels=labels,
             prevalence=matrix("prevalence"),
             lower=matrix("lower"),
             upper=matrix("upper"),
