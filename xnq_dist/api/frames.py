@@ -90,7 +90,7 @@ def tables_of(
     if made.edges is not None:
         edges = made.edges
     elif is_matrix(edges):
-        _check_length(edges.shape[0], ids, "edges", "row")
+        ids = _in_order(edges.shape[0], ids, "edges", "row")
         edges, implied["input"] = _of_matrix(edges, ids, columns), {"directed": True}
     else:
         edges = _table(edges, "edges", EDGES)
@@ -122,20 +122,22 @@ def members_of(
     if isinstance(memberships, str | os.PathLike) or hasattr(memberships, "columns"):
         return None, _table(memberships, "memberships", MEMBERS)
     if is_matrix(memberships):
-        _check_length(memberships.shape[1], ids, "memberships", "column")
+        ids = _in_order(memberships.shape[1], ids, "memberships", "column")
         names, (rows, places, _) = range(memberships.shape[0]), _entries(memberships)
         members = {columns.community: rows, columns.member: ids.take(places)}
         return list(names), pa.table(members)
     if not isinstance(memberships, Iterable):
         raise InputError(f"memberships is {_kind(memberships)}: give {MEMBERS}")
-    named = isinstance(memberships, Mapping)
-    groups = [plain(g) for g in (memberships.values() if named else memberships)]
-    if not named and not any(hasattr(g, "__len__") and np.ndim(g) for g in groups):
-        _check_length(len(groups), ids, "memberships", "community")
+    keys: list[Any] | None = None
+    if isinstance(memberships, Mapping):
+        keys, memberships = list(memberships), memberships.values()
+    groups = [plain(group) for group in plain(memberships)]
+    if keys is None and all(map(_is_value, groups)):
+        ids = _in_order(len(groups), ids, "memberships", "community")
         of_node = _array(groups, "memberships")
         table = pa.table({columns.community: of_node, columns.member: ids})
         return None, table.filter(of_node.is_valid())
-    keys = list(memberships) if named else list(range(len(groups)))
+    keys = list(range(len(groups))) if keys is None else keys
     rows = np.repeat(range(len(keys)), [len(group) for group in groups])
     nodes = [node for group in groups for node in group]
     return keys, pa.table(
@@ -192,12 +194,12 @@ def _of_networkx(graph: Any, columns: ColumnSettings) -> tuple[pa.Table, pa.Tabl
             nodes[str(key)] = _array([data.get(key) for data in known], str(key))
         except InputError as error:
             log.info("this attribute of the nodes is left out: %s", error)
-    ends = np.array(list(graph.edges(data=columns.weight)), object).reshape(-1, 3)
+    ends = list(graph.edges(data=columns.weight))
     edges = {
-        columns.src: pa.array(ends[:, 0].tolist(), ids.type),
-        columns.dst: pa.array(ends[:, 1].tolist(), ids.type),
+        name: pa.array([edge[at] for edge in ends], ids.type)
+        for at, name in enumerate((columns.src, columns.dst))
     }
-    weights = _array(ends[:, 2].tolist(), "the weights of the graph")
+    weights = _array([edge[2] for edge in ends], "the weights of the graph")
     if weights.null_count < len(weights):
         edges[columns.weight] = weights.fill_null(1)
     return pa.table(nodes), pa.table(edges)
@@ -291,24 +293,25 @@ def _table(value: Any, what: str, forms: str) -> pa.Table | str:
 
 def _with(table: Any, name: str, values: pa.Array, what: str) -> pa.Table:
     """The table with a column added or replaced."""
-    _check_length(len(values), None if isinstance(table, str) else table, what, "row")
+    _in_order(len(values), None if isinstance(table, str) else table[0], what, "row")
     if name in table.column_names:
         table = table.drop_columns(name)
     return table.append_column(name, values)
 
 
-def _check_length(count: int, nodes: Any, what: str, one: str) -> None:
-    """Check that there is one entry for each node, in the order of the nodes."""
-    if nodes is None:
+def _in_order(count: int, ids: Any, what: str, one: str) -> pa.Array:
+    """The nodes' ids, if they are known and `count` is their number."""
+    if ids is None:
         raise InputError(
             f"{what} needs the order of the nodes: give nodes as a table in memory, "
             "with the column that columns.node_id names"
         )
-    if count != len(nodes):
+    if count != len(ids):
         raise InputError(
-            f"nodes has {len(nodes):,} rows and {what} {count:,}: give one {one} for "
+            f"nodes has {len(ids):,} rows and {what} {count:,}: give one {one} for "
             "each node"
         )
+    return ids
 
 
 def _labels(labels: Any) -> pa.Array:
@@ -342,6 +345,11 @@ def _array(values: Any, what: str) -> pa.Array:
             f"{what} cannot be read ({error}): give integers or text, all of one type"
         ) from error
     return made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+
+
+def _is_value(value: Any) -> bool:
+    """Whether an entry of memberships is a community's name, not a list of nodes."""
+    return isinstance(value, str) or not hasattr(value, "__len__")
 
 
 def _is_sparse(value: Any) -> bool:

@@ -148,8 +148,8 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
         table = result.prevalence
         known = table["community"].unique() if names is None else pa.array(names)
         rows = pc.index_in(table["community"], known.cast(table["community"].type))
-        classes = pa.array([str(name) for name in result.classes])
-        columns = pc.index_in(table["class"].cast(pa.string()), classes)
+        classes = pa.array(result.classes, table["class"].type)
+        columns = pc.index_in(table["class"], classes)
         shares = np.full((len(known), len(classes)), np.nan)
         shares[rows.to_numpy(), columns.to_numpy()] = table["prevalence"].to_numpy()
         return shares
@@ -187,7 +187,8 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
             raise ValueError("predict_proba names a node that is not in the graph")
         names = table.column_names[1:-1]
         values: Floats = np.column_stack([table[name].to_numpy() for name in names])
-        return values[rows.to_numpy()].astype(np.float64)
+        chosen: Floats = values[rows.to_numpy()].astype(np.float64)
+        return chosen
 
     def _estimate(self, communities: Any) -> tuple[list[Any] | None, PrevalenceResult]:
         """Names of the communities, None for those of a table, and their estimates."""
