@@ -193,9 +193,9 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
     def _estimate(self, communities: Any) -> tuple[list[Any] | None, PrevalenceResult]:
         """Names of the communities, None for those of a table, and their estimates."""
         check_is_fitted(self)
-        names, table = members_of(communities, self._ids, self._columns)
         folder = tempfile.mkdtemp(prefix="xnq-dist-")
         try:
+            names, table = members_of(communities, self._ids, self._columns)
             memberships = written(table, Path(folder, "memberships.parquet"))
             request = Request.of(self.result_.run, f"{folder}/run", memberships)
             requantify_all(request)
@@ -208,7 +208,9 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
 
     def _checked(self, matrix: Any, reset: bool) -> Any:
         """A square adjacency matrix of finite numbers that are not negative."""
-        matrix = validate_data(self, matrix, accept_sparse="csr", reset=reset)
+        matrix = validate_data(
+            self, matrix, accept_sparse="csr", ensure_min_samples=2, reset=reset
+        )
         if matrix.shape[0] != matrix.shape[1]:
             raise ValueError(
                 f"the adjacency matrix has shape {matrix.shape} and must be a square"
