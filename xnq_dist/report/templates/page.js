@@ -110,9 +110,11 @@
     ["stuck", "not converged", 4], ["noted", "with a note", 5],
   ].map(([id, label, group], bit) => ({ id, label, group, bit }));
   const mask = new Uint16Array(D.n);
+  let every = 0;
   let order = new Int32Array(D.n), shown = [];
 
   function classify(one) {
+    every = 0;
     for (let k = 0; k < D.n; k++) {
       const rated = (one.rating[k] >> 12) & 7, gone = suppressed(k);
       let bits = beyond(k, one) ? (one.effect[k] > 0 ? 1 : 2) : 0;
@@ -122,6 +124,7 @@
       if (flags[k] & 1) bits |= 256;
       if (note[k] >= 0) bits |= 512;
       mask[k] = bits;
+      every |= bits;
     }
   }
 
@@ -260,11 +263,8 @@
   }
 
   function facets(counts) {
-    const all = new Uint32Array(FACETS.length);
-    for (let k = 0; k < D.n; k++)
-      for (let bit = 0, bits = mask[k]; bits; bit++, bits >>= 1) all[bit] += bits & 1;
     const active = document.activeElement?.id;
-    $("facets").replaceChildren(...FACETS.filter(({ bit }) => all[bit]).map(({ id, label, bit }) =>
+    $("facets").replaceChildren(...FACETS.filter(({ bit }) => every & (1 << bit)).map(({ id, label, bit }) =>
       el("button", { type: "button", id: `facet-${id}`, "aria-pressed": String(state.on.has(id)),
         onclick: () => {
           if (!state.on.delete(id)) state.on.add(id);
