@@ -9,7 +9,6 @@ import numpy as np
 __all__ = [
     "count",
     "difference",
-    "figure",
     "points",
     "probability",
     "share",
@@ -83,11 +82,6 @@ def probability(value: float) -> str:
     if np.isnan(value):
         return ""
     return f"{value:.2g}" if value >= 1e-4 else "< 0.0001"
-
-
-def figure(value: float) -> str:
-    """Length of a bar in per cent; 0 for NaN."""
-    return "0" if np.isnan(value) else f"{100 * min(max(value, 0.0), 1.0):.1f}"
 
 
 def whole(value: float) -> str:

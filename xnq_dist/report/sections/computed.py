@@ -10,7 +10,7 @@ from xnq_dist.report.page_facts import PageFacts
 
 __all__ = ["RECORDS", "body"]
 
-RECORDS = (PartRecord(name="computed", title="What was computed", rank=10),)
+RECORDS = (PartRecord(name="computed", title="What was computed", rank=70),)
 
 
 def body(facts: PageFacts) -> str:

@@ -7,8 +7,8 @@ from scipy.special import bdtrc
 
 from xnq_dist.core.records import PartRecord
 from xnq_dist.quantify.checks.fit_check import expected_errors
-from xnq_dist.report.compared import SHOWN, ordered
 from xnq_dist.report.page_facts import PageFacts
+from xnq_dist.report.wording import difference
 
 __all__ = ["RECORDS", "body"]
 
@@ -23,28 +23,20 @@ def body(facts: PageFacts) -> str:
     """
     view, settings = facts.view, facts.settings
     error = expected_errors(view.se) if view.classes else np.empty(0)
-    flagged = np.flatnonzero(view.flagged)
-    chosen = flagged[ordered(error[flagged], view.n_nodes[flagged])][:SHOWN]
     pvalue, alpha = view.fit_pvalue, settings.fit.alpha
     checked = int(np.count_nonzero(~np.isnan(pvalue)))
     disagree = int(np.count_nonzero(pvalue < alpha))
     fit = {
         "judged": int(np.count_nonzero(~np.isnan(error))),
-        "flagged": len(flagged),
+        "flagged": int(np.count_nonzero(view.flagged)),
         "threshold": f"{100 * settings.fit.error:g}",
         "checked": checked,
         "disagree": disagree,
         "expected": round(alpha * checked),
         "more": disagree > 0 and bdtrc(disagree - 1, checked, alpha) < 0.01,
-        "rows": [
-            {
-                "name": view.name(k),
-                "n_nodes": int(view.n_nodes[k]),
-                "n_labelled": int(view.n_labelled[k]),
-                "prevalence": float(view.prevalence[k, -1]),
-                "error": f"{100 * error[k]:.1f}",
-            }
-            for k in chosen.tolist()
-        ],
     }
-    return facts.render("fit", fit=fit)
+    held = facts.of("quantify").get("own_coverage")
+    skill = facts.of("readout").get("skill")
+    if skill:
+        skill = {**skill, "ends": difference(skill["lower"], skill["upper"])}
+    return facts.render("fit", fit=fit, held=held, skill=skill, level=facts.level)

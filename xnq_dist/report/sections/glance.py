@@ -1,31 +1,27 @@
-"""Section with the plots."""
+"""Section with the plots, which the page's script draws."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from xnq_dist.core.records import PartRecord
-from xnq_dist.report.funnel import MAX_DOTS
 from xnq_dist.report.page_facts import PageFacts
-from xnq_dist.report.plots import DOTS
 
 __all__ = ["RECORDS", "body"]
 
-RECORDS = (PartRecord(name="glance", title="At a glance", rank=20),)
+RECORDS = (PartRecord(name="glance", title="Plots", rank=20),)
 
 
 def body(facts: PageFacts) -> str:
-    """Every plot with its caption."""
-    if not facts.figures:
+    """A place for every plot, with its caption."""
+    view = facts.view
+    if not view.classes or not len(view.names):
         return ""
-    total = len(facts.view.names)
     return facts.render(
         "glance",
-        figures=facts.figures,
-        hexagons=total > MAX_DOTS,
-        dots=min(DOTS, total),
-        communities=total,
-        intervals=facts.view.has_intervals,
+        reliability=facts.judged_class,
+        level=facts.level,
+        intervals=view.has_intervals,
         anomalies=facts.anomalies is not None,
-        flagged=bool(np.any(facts.view.flagged)),
+        flagged=bool(np.any(view.flagged)),
     )

@@ -11,7 +11,7 @@ from xnq_dist.report.page_facts import PageFacts, StageFacts
 
 __all__ = ["RECORDS", "body"]
 
-RECORDS = (PartRecord(name="run", title="The run", rank=70),)
+RECORDS = (PartRecord(name="run", title="The run", rank=80),)
 
 
 def body(facts: PageFacts) -> str:
