@@ -210,6 +210,7 @@ def test_memberships_may_be_the_community_of_each_node():
         ((pl.LazyFrame({"a": [1]}), EDGE_TABLE), "a LazyFrame: call its collect()"),
         ((NODES, EDGE_TABLE, 7), "memberships is an int: give a DataFrame"),
         ((NODES, EDGE_TABLE, {"p": [1, "a"]}), "memberships cannot be read"),
+        ((NODES, EDGE_TABLE, {"drawn": "random"}), "is written memberships__drawn"),
         (
             (pd.DataFrame({"node_id": [1, "a"]}), EDGE_TABLE),
             "nodes has a column that Arrow cannot hold",

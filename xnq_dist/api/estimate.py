@@ -63,7 +63,9 @@ def estimate_prevalence(
         Called with (what, done, total).
     **settings
         Settings by name. Those of a section follow two underscores or are a mapping:
-        ``columns__label="party"``, ``reservoir={"dim": 256}``.
+        ``columns__label="party"``, ``reservoir={"dim": 256}``. Only underscores reach
+        the sections ``labels``, ``features`` and ``memberships``:
+        ``labels__drawn="random"``.
 
     Returns
     -------

@@ -138,6 +138,12 @@ def members_of(
         table = pa.table({columns.community: of_node, columns.member: ids})
         return None, table.filter(of_node.is_valid())
     keys = list(range(len(groups))) if keys is None else keys
+    for key, group in zip(keys, groups, strict=True):
+        if _is_value(group):
+            raise InputError(
+                f"memberships has {group!r} for community {key!r}: give a list of node "
+                f"ids; a setting of this section is written memberships__{key}"
+            )
     rows = np.repeat(range(len(keys)), [len(group) for group in groups])
     nodes = [node for group in groups for node in group]
     return keys, pa.table(
@@ -319,7 +325,8 @@ def _labels(labels: Any) -> pa.Array:
     if np.ndim(plain(labels)) != 1:
         raise InputError(
             f"labels have shape {np.shape(plain(labels))}: give one label a node, and "
-            "None where there is none"
+            "None where there is none; a setting of this section is written "
+            "labels__NAME"
         )
     return _array(labels, "labels")
 
