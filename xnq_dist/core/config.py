@@ -22,6 +22,7 @@ from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.label_settings import LabelSettings
 from xnq_dist.core.method_records import METHODS, method_of
 from xnq_dist.core.quantifiers import QUANTIFIERS, offer_quantifiers
+from xnq_dist.core.report_settings import ReportSettings
 from xnq_dist.core.reservoir_settings import (
     CheckpointSettings,
     EmbeddingSettings,
@@ -127,6 +128,7 @@ class Settings(Section):
     evaluation: EvaluationSettings = EvaluationSettings()
     cluster: ClusterSettings = ClusterSettings()
     retention: RetentionSettings = RetentionSettings()
+    report: ReportSettings = ReportSettings()
     scratch: str | None = Field(
         None, description="local folder for temporary files; null: that of the system"
     )

@@ -26,7 +26,10 @@ from xnq_dist.report.view import PrevalenceView
 __all__ = ["Changed", "changed_rows", "compare_with"]
 
 Floats = NDArray[np.float64]
-IGNORED = ("seed", "cluster", "scratch", "anomalies", "fit", "partitions", "retention")
+IGNORED = (
+    *("seed", "cluster", "scratch", "anomalies", "fit", "partitions", "retention"),
+    "report",
+)
 """Settings that do not change estimates, or change them only as another seed does."""
 
 
