@@ -101,10 +101,10 @@ def unknown_node(t: Path) -> None:
     change(t / "edges.parquet", "dst", lambda c: [99_999, *c.to_pylist()[1:]])
 
 
-def nan_features(t: Path) -> None:
+def infinite_features(t: Path) -> None:
     def spoil(column):
         values = column.to_pylist()
-        values[3][1] = float("nan")
+        values[3][1] = float("inf")
         return values
 
     change(t / "nodes.parquet", "features", spoil)
@@ -169,7 +169,7 @@ def negative_weight(t: Path) -> None:
         (missing_column, ["edges.parquet", "'src'", "columns.src"]),
         (duplicate_ids, ["nodes.parquet", "7"]),
         (unknown_node, ["edges.parquet", "99999", "input.unknown_nodes"]),
-        (nan_features, ["features", "3"]),
+        (infinite_features, ["features", "3"]),
         (unequal_features, ["features", "3"]),
         (no_labels, ["label"]),
         (one_class, ["label", "1"]),
