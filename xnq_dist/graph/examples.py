@@ -94,8 +94,8 @@ def votes(out: str | Path, seed: int = 0) -> dict[str, str]:
 def infections(out: str | Path, seed: int = 0) -> dict[str, str]:
     """People in households, districts and commuting areas, as Parquet.
 
-    An infection spreads along contacts from three districts until 5 % have it. Of the
-    infected 35 % are tested, of the others 4 %; nobody else's state is known.
+    An infection spreads along contacts from three districts until more than 5 % have
+    it. Of the infected 35 % are tested, of the others 4 %; other states are unknown.
 
     Returns
     -------
