@@ -46,6 +46,7 @@ def income(tmp_path_factory: pytest.TempPathFactory) -> np.ndarray:
     return np.where(rng.random(len(values)) < 0.1, np.nan, values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gaps", [False, True], ids=["complete", "gaps"])
 def test_log_loss_is_the_same_in_any_unit(
     tmp_path: Path, income: np.ndarray, thread_client: object, gaps: bool

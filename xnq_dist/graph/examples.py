@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ from numpy.typing import NDArray
 from xnq_dist.core.random_bits import stream
 from xnq_dist.core.store import Folder
 from xnq_dist.graph.arrays import Bools, Floats, Ints
-from xnq_dist.graph.linking import draw_edges
-from xnq_dist.graph.planted import Arguments, draw_features, draw_network
 
 __all__ = ["infections", "votes"]
 
@@ -30,7 +27,14 @@ _VOTES, _PEOPLE, _CONTACTS, _SPREAD = range(40, 44)
 """Purposes of random streams, apart from those of `planted`."""
 
 PARTIES = ("Union", "Labour", "Greens", "Liberals")
-SCHOOLS = ("none", "primary", "secondary", "vocational", "college", "university")
+_PULL = (
+    (0.5, 0.3, 0.0, -0.2),
+    (0.5, -0.9, 0.1, 0.9),
+    (0.8, 0.2, -1.0, -0.3),
+    (-0.6, -0.4, 1.0, 0.5),
+)
+"""What draws voters to each party: base, income, age and schooling."""
+SCHOOLS = ("no school", "primary", "secondary", "vocational", "college", "university")
 WORK = ("care", "school", "shop", "office", "factory", "farm", "home", "retired")
 DISTRICTS = 32
 
@@ -38,45 +42,41 @@ DISTRICTS = 32
 def votes(out: str | Path, seed: int = 0) -> dict[str, str]:
     """Voters in counties and states, as CSV; an exit poll in every third county.
 
-    Voters talk to voters of their own county and party more than to others
-    (`planted`). The poll asks 15 % of the voters of a polled county at random.
+    A county has its own means of income, age and schooling, which decide a vote with
+    chance and a smaller effect of the county. Voters talk to voters of their county and
+    party more than to others. The poll asks 15 % of a polled county's voters at random.
 
     Returns
     -------
     dict
         Paths of ``nodes``, ``edges``, ``memberships``, ``truth`` and ``meta``.
     """
-    arguments = Arguments(
-        nodes=6000,
-        degree=8,
-        features=4,
-        classes=len(PARTIES),
-        homophily=0.5,
-        communities=1,
-        seed=seed,
-        labelled=0.01,
-        string_ids=True,
-    )
-    network = draw_network(arguments)
-    # People of a county differ less from others than users of a website do.
-    network = replace(network, offsets=network.offsets / np.float32(4))
-    n, rng = arguments.nodes, stream(seed, _VOTES)
-    x = draw_features(network, arguments, 0, n).astype(np.float64)
-    county = network.home.astype(np.int64)
-    party = np.array(PARTIES)[network.label]
+    n, counties, rng = 6000, 40, stream(seed, _VOTES)
+    sizes = rng.dirichlet(np.full(counties, 4.0))
+    county = np.sort(rng.choice(counties, n, p=sizes))
+    x = rng.standard_normal((n, 3)) + 0.6 * rng.standard_normal((counties, 3))[county]
+    wish = np.array(_PULL[0]) + x @ np.array(_PULL[1:]) + rng.gumbel(size=(n, 4))
+    vote = (wish + 0.3 * rng.standard_normal((counties, 4))[county]).argmax(axis=1)
+    party = np.array(PARTIES)[vote]
     polled = (county % 3 == 0) & (rng.random(n) < 0.15)
-    drawn = [np.stack([a, b]) for _, a, b in draw_edges(network, arguments)]
-    edges = np.unique(np.concatenate(drawn, 1), axis=1)
+    # Twelve people met, most of them in the county; some become contacts.
+    src, near = np.repeat(np.arange(n), 12), rng.random(12 * n)
+    bounds = np.searchsorted(county, np.arange(counties + 1))
+    first, size = bounds[county[src]], np.diff(bounds)[county[src]]
+    met = first + (rng.random(12 * n) * size).astype(np.int64)
+    met = np.where(near < 0.75, met, rng.integers(0, n, 12 * n))
+    talks = rng.random(12 * n) < np.where(vote[src] == vote[met], 0.6, 0.2)
+    pairs = np.sort(np.stack([src, met])[:, talks & (src != met)], axis=0)
+    edges = np.unique(pairs, axis=1)
     ids = _ids("voter", n)
-    names = [f"county {k:02d}" for k in range(network.blocks)]
-    school = np.searchsorted(np.quantile(x[:, 2], np.arange(1, 6) / 6), x[:, 2])
+    names = [f"county {k:02d}" for k in range(counties)]
+    school = np.searchsorted(np.arange(-2, 3), x[:, 2])
     tables = {
         "nodes": {
             "node_id": ids,
-            "income": _gaps(np.round(np.exp(10.3 + 0.7 * x[:, 0]), -2), rng, 0.06),
+            "income": _gaps(np.round(np.exp(10.3 + 0.6 * x[:, 0]), -2), rng, 0.06),
             "age": np.clip(np.round(47 + 13 * x[:, 1]), 18, 99).astype(np.int64),
             "school": _gaps(np.array(SCHOOLS)[school], rng, 0.04),
-            "owns_car": x[:, 3] > 0.3,
             "label": pa.array(party, mask=~polled),
         },
         "edges": {"src": ids.take(edges[0]), "dst": ids.take(edges[1])},
