@@ -84,10 +84,10 @@ def refused(capfd, arguments: list[str], status: int = 2) -> str:
     return last
 
 
-def nan_features(t: Path) -> None:
+def infinite_features(t: Path) -> None:
     def spoil(column):
         values = column.to_pylist()
-        values[3][1] = float("nan")
+        values[3][1] = float("inf")
         return values
 
     change(t / "nodes.parquet", "features", spoil)
@@ -105,7 +105,7 @@ def unequal_features(t: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "names"),
     [
-        (nan_features, ["features", "3"]),
+        (infinite_features, ["features", "3"]),
         (unequal_features, ["features", "3"]),
     ],
     ids=lambda value: value.__name__ if callable(value) else None,

@@ -143,7 +143,7 @@ def test_demo_from_end_to_end_without_a_prefect_server(tmp_path, prefect_home):
     # The declared estimator, SLD, is best where only proportions differ, and not where
     # features and links differ too.
     auto, declared = errors["auto (the run's)"], errors["auto, drawn by class"]
-    prior = errors["training prior"]
+    prior = errors["share of the labelled"]
     assert declared["proportions"] < 0.5 * auto["proportions"]
     assert auto["proportions"] < 0.5 * prior["proportions"]
     assert auto["real"] < 0.9 * declared["real"]

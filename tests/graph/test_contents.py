@@ -31,7 +31,7 @@ from xnq_dist.graph.contents import (
 )
 from xnq_dist.graph.tables import open_table
 
-COLUMNS = ColumnSettings()
+COLUMNS = ColumnSettings(features="features")
 ASPECTS: dict[str, Any] = {
     **node_aspects(COLUMNS),
     "edges": edge_aspect(COLUMNS),

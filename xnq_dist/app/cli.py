@@ -163,17 +163,18 @@ def requantify(
 
 @app.command()
 def demo(
+    name: Annotated[str, typer.Argument(help="bots, votes or infections")] = "bots",
     out: Annotated[str, typer.Option(help="Folder for the demo.")] = "xnq-demo",
     seed: Annotated[int, typer.Option(help="Seed of the network and the run.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Run the complete pipeline on a small generated social network with bots."""
+    """Run the complete pipeline on a small generated data set with known truth."""
     prepare_environment()
     from xnq_dist.app.demo import run_demo
     from xnq_dist.app.stage_progress import console_progress
 
     with console_progress():
-        result = run_demo(out, seed)
+        result = run_demo(out, seed, name)
     typer.echo(result.text)
     print_json(result.summary, as_json)
 

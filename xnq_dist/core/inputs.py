@@ -72,11 +72,13 @@ def graph_inputs(
             "duplicates": settings.input.duplicates,
             "unknown_nodes": settings.input.unknown_nodes,
         },
-        "features": settings.features.model_dump(),
+        "features": {"scale": settings.features.scale},
         "partitions": partitions,
         "partitioner": settings.partitioner,
         "reservoir": {"rho": settings.reservoir.rho},
     }
+    if tables["features"].get("encoded"):
+        relevant["features"] = settings.features.model_dump()
     if settings.reservoir.supersteps == "auto":
         relevant["reservoir"]["supersteps"] = "auto"
     if settings.partitioner == "random":

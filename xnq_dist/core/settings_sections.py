@@ -59,9 +59,11 @@ class ColumnSettings(Section):
 
     node_id: str = Field("node_id", description="node id in the node table")
     features: str | list[str] | None = Field(
-        "features",
-        description="features: one fixed-size-list column, a list of numeric "
-        "columns; null: use the graph alone",
+        "auto",
+        description="features: one fixed-size-list column, or a list of columns "
+        "(numbers, booleans, dates, text); auto: the list column `features` if there "
+        "is one, else all columns that no other setting names; null: use the graph "
+        "alone",
     )
     label: str = Field(
         "label",
@@ -160,6 +162,19 @@ class FeatureSettings(Section):
         description="auto: standardise named columns, and the columns of a list whose "
         "values are out of the ordinary range; robust: standardise all columns; none: "
         "use the unchanged values of the table",
+    )
+    levels: int = Field(
+        20,
+        ge=1,
+        le=10_000,
+        description="number of values up to which a text column becomes one column of "
+        "0 and 1 for each value",
+    )
+    hashed: int = Field(
+        32,
+        ge=1,
+        le=10_000,
+        description="number of columns that text with more values is hashed into",
     )
 
 

@@ -44,8 +44,8 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 CONTENTS = "_contents.json"
-FORMAT = 2
-"""Raised when a digest of the same rows changes."""
+FORMAT = 3
+"""Raised when a digest of the same rows changes, or what is stored with it."""
 MODULUS = 1 << 128
 RACY = 2_000_000_000
 """Nanoseconds between a change and the reading within which a digest is not cached."""
@@ -60,19 +60,24 @@ class Digest:
     rows: int = 0
     total: int = 0
     """Sum of the rows' hashes modulo 2^128."""
+    encoded: bool = False
+    """Whether features are more than complete numbers (`graph.encoding`)."""
 
     def __add__(self, other: Digest) -> Digest:
         total = (self.total + other.total) % MODULUS
-        return Digest(self.rows + other.rows, total)
+        encoded = self.encoded or other.encoded
+        return Digest(self.rows + other.rows, total, encoded)
 
     def facts(self) -> dict[str, Any]:
         """The digest as stages record it among their inputs."""
-        return {"rows": self.rows, "digest": f"{self.total:032x}"}
+        facts: dict[str, Any] = {"rows": self.rows, "digest": f"{self.total:032x}"}
+        return facts | ({"encoded": True} if self.encoded else {})
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Digest:
         """The digest from its `facts`."""
-        return cls(int(facts["rows"]), int(facts["digest"], 16))
+        total = int(facts["digest"], 16)
+        return cls(int(facts["rows"]), total, bool(facts.get("encoded")))
 
 
 @dataclass(frozen=True)

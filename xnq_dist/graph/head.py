@@ -8,7 +8,8 @@ import pyarrow.types as pt
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError
-from xnq_dist.graph.tables import open_table
+from xnq_dist.graph.feature_types import chosen_columns, kind_of
+from xnq_dist.graph.tables import Table, open_table
 
 __all__ = ["has_weights", "id_text", "labelled_rows", "node_bytes", "table_size"]
 
@@ -27,7 +28,10 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     InputError
         When the table is missing or unreadable, lacks a column, or has no rows.
     """
+    opened = open_table(path, f"{table.removesuffix('s')} table")
     columns = settings.columns
+    if table == "nodes":
+        columns = chosen_columns(opened, settings)
     features = columns.features
     names = {
         "nodes": ("node_id", "label"),
@@ -42,7 +46,6 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
             required["columns.features"] = features
         elif features is not None:
             required |= {f"columns.features[{i}]": n for i, n in enumerate(features)}
-    opened = open_table(path, f"{table.removesuffix('s')} table")
     opened.require(required)
     rows = opened.n_rows
     if not opened.has_footers:
@@ -59,10 +62,19 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     if features is None:
         return rows, 1
     if not isinstance(features, str):
-        return rows, len(features)
+        return rows, sum(_produced(opened, name, settings) for name in features)
     kind = opened.schemas[opened.files[0]][features]
     # The length of variable-size lists is known only after reading: assume 128.
     return rows, int(getattr(kind, "list_size", 128))
+
+
+def _produced(table: Table, column: str, settings: Settings) -> int:
+    """Maximum number of features that a named column becomes."""
+    kinds = {kind_of(schema[column]) for schema in table.schemas.values()}
+    if "text" in kinds:
+        return 1 + max(settings.features.levels, settings.features.hashed)
+    footers = (chunk.statistics for chunk in table.chunks({column}))
+    return 1 + any(found is not None and found.null_count for found in footers)
 
 
 def has_weights(path: str, settings: Settings) -> bool:
@@ -104,12 +116,12 @@ def id_text(path: str, settings: Settings) -> float:
 
 def node_bytes(path: str, settings: Settings) -> int | None:
     """Compressed bytes of the node table's columns in use; None without footers."""
-    columns = settings.columns
+    opened = open_table(path, "node table")
+    columns = chosen_columns(opened, settings)
     features = columns.features
     named = {columns.node_id, columns.label, columns.role}
     named |= {columns.node_weight} if columns.node_weight else set()
     named |= {features} if isinstance(features, str) else set(features or ())
-    opened = open_table(path, "node table")
     if not opened.has_footers:
         return None
     return sum(int(at.total_compressed_size) for at in opened.chunks(named))

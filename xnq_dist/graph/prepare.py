@@ -23,6 +23,7 @@ from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 from xnq_dist.graph.csr import CsrRows, FileCsr
 from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
 from xnq_dist.graph.edges import read_edges
+from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.features import FeatureBlocks, FeatureColumns, scaling_of
 from xnq_dist.graph.gpu_ingest import edge_engine
 from xnq_dist.graph.halo import (
@@ -36,7 +37,7 @@ from xnq_dist.graph.halo import (
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labelling import OldLabels, label, write_labels
 from xnq_dist.graph.labels import read_nodes
-from xnq_dist.graph.layout import SCALING, file_stem, partition_arrays
+from xnq_dist.graph.layout import ENCODING, SCALING, file_stem, partition_arrays
 from xnq_dist.graph.partition import divide
 from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.scaling import Scaling
@@ -100,7 +101,11 @@ def prepare(
     began = time.monotonic()
     with scratch_folder(settings.scratch) as folder:
         mode = settings.features.scale
-        features = FeatureColumns(nodes, settings.columns.features, mode != "none")
+        chosen = chosen_columns(nodes, settings).features
+        if settings.columns.features == "auto":
+            log.info("columns.features = auto: %s", chosen or "none, the graph alone")
+        encoded = bool(contents["features"].get("encoded"))
+        features = FeatureColumns(nodes, chosen, mode != "none", encoded)
         missing = settings.labels.missing
         ids, index, labels = read_nodes(nodes, settings.columns, progress, missing)
         old = OldLabels(run)
@@ -135,6 +140,7 @@ def prepare(
         book = PartitionBook.of(part, partitions)
         blocks = FeatureBlocks(book.offsets, memory, _new_folder(folder / "features"))
         rows = ids, index
+        features.learn(*rows, settings.features, progress)
         scaling = scaling_of(features, *rows, mode, progress)
         blocks.fill(features, *rows, book.relabelled, scaling, progress)
         stage = run.stage(STAGE)
@@ -169,11 +175,16 @@ def prepare(
             table = scaling.table(features.feature_names(blocks.width))
             files.append(attempt.write_table(SCALING, table, "feature_scaling"))
             _report_scaling(scaling)
+        encoding = features.encoding
+        if encoding is not None:
+            table = encoding.table()
+            files.append(attempt.write_table(ENCODING, table, "feature_encoding"))
         facts = {
             "n_nodes": len(ids),
             "n_edges": int(csr.indptr[-1]),
             "n_features": blocks.width,
             "scaling": None if scaling is None else scaling.facts(),
+            **({} if encoding is None else {"encoded": encoding.facts()}),
             "id_type": ids.type,
             "directed": settings.input.directed,
             "weighted": csr.weighted,

@@ -26,6 +26,7 @@ from xnq_dist.graph.contents import (
     member_aspects,
     node_aspects,
 )
+from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.columns import TableProfile
 from xnq_dist.graph.profile.findings import Finding, Seen, findings
@@ -209,7 +210,8 @@ class _Reader:
         """Digests of the node table; `needed`: whether its profile is, too."""
         columns, settings = self._settings.columns, self._settings
         table = open_table(self._sources.nodes, "node table")
-        aspects = node_aspects(columns, settings.labels.missing)
+        chosen = chosen_columns(table, settings)
+        aspects = node_aspects(chosen, settings.labels.missing)
         place = settings.communities.removeprefix("column:")
         if needed and place != settings.communities:
             aspects["communities"] = column_aspect(columns, place)
