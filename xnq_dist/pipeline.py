@@ -449,7 +449,8 @@ def check_sources(sources: Sources, settings: Settings) -> None:
         engine_of(settings)
     if source.startswith("column:"):
         column = settings.communities.removeprefix("column:")
-        open_table(sources.nodes, "node table").require({"communities": column})
+        nodes = open_table(sources.nodes, "node table", settings.input)
+        nodes.require({"communities": column})
 
 
 def published_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:

@@ -109,7 +109,7 @@ def _with_features(source: DataSource, settings: Settings) -> tuple[Settings, bo
     features = settings.columns.features
     if features is None:
         return settings, False
-    table = open_table(source.nodes, "node table")
+    table = open_table(source.nodes, "node table", settings.input)
     names = [features] if isinstance(features, str) else features
     if any(table.has(name) for name in names) or "features" in (
         settings.columns.model_fields_set

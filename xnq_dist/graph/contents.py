@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,13 +26,14 @@ from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.store import Folder, fingerprint
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.benchmark_table import read_benchmarks
-from xnq_dist.graph.tables import Sources, Table, open_table
+from xnq_dist.graph.tables import Sources, Table, open_table, state_of
 
 __all__ = [
     "Contents",
     "answer_digests",
     "has_parents",
     "label_aspects",
+    "named_alike",
     "read_contents",
 ]
 
@@ -155,12 +155,12 @@ def read_contents(
         When a table is missing or cannot be read.
     """
     contents = Contents(folder)
-    nodes = open_table(sources.nodes, "node table")
-    edges = open_table(sources.edges, "edge table")
-    return {
-        **contents.digests(nodes, node_aspects(settings.columns)),
-        **contents.digests(edges, {"edges": edge_aspect(settings.columns)}),
-    }
+    columns = settings.columns
+    nodes = open_table(sources.nodes, "node table", settings.input)
+    found = contents.digests(nodes, node_aspects(columns))
+    edges = open_table(sources.edges, "edge table", settings.input)
+    edges = edges.ids_as(nodes.id_type(columns.node_id), columns.src, columns.dst)
+    return found | contents.digests(edges, {"edges": edge_aspect(columns)})
 
 
 def community_digest(
@@ -175,19 +175,21 @@ def community_digest(
     if source == "leiden":
         return None
     if source != "given":
-        table = open_table(sources.nodes, "node table")
+        table = open_table(sources.nodes, "node table", settings.input)
         aspect = column_aspect(columns, source.removeprefix("column:"))
         return contents.digests(table, {"memberships": aspect})["memberships"]
-    table = open_table(str(sources.memberships), "memberships table")
+    nodes = open_table(sources.nodes, "node table", settings.input)
+    table = open_table(str(sources.memberships), "memberships table", settings.input)
+    table = table.ids_as(nodes.id_type(columns.node_id), columns.member)
     aspects = {"memberships": member_aspect(columns)}
     named = settings.memberships.parents
     by_default = columns.parent == ColumnSettings.model_fields["parent"].default
     optional = named is None and by_default
     above = Aspect("parents", (columns.community, columns.parent), optional)
+    table, parents = named_alike(table, settings)
     if named is None:
         found = contents.digests(table, {**aspects, "parents": above})
     else:
-        parents = open_table(named, "table of parents")
         found = contents.digests(table, aspects)
         found |= contents.digests(parents, {"parents": above})
     if found["parents"]["rows"]:
@@ -208,13 +210,31 @@ def answer_digests(
     if members is not None:
         found["memberships"] = members
     if settings.columns.node_weight is not None:
-        table = open_table(sources.nodes, "node table")
+        table = open_table(sources.nodes, "node table", settings.input)
         aspects = {"node_weights": weight_aspect(settings.columns)}
         found |= Contents(folder).digests(table, aspects)
     if settings.benchmark is not None:
-        benchmarks = read_benchmarks(settings.benchmark, settings.columns)
+        benchmarks = read_benchmarks(
+            settings.benchmark, settings.columns, settings.input
+        )
         found["benchmark"] = benchmarks.digest()
     return found
+
+
+def named_alike(table: Table, settings: Settings) -> tuple[Table, Table]:
+    """A memberships table and the table that may have parents.
+
+    Names of communities that are text in one column are text in all of them, in files
+    without types.
+    """
+    named, columns = settings.memberships.parents, settings.columns
+    above = table
+    if named is not None:
+        above = open_table(named, "table of parents", settings.input)
+    names = columns.community, columns.parent
+    kinds = {each.id_type(name) for each in (table, above) for name in names}
+    kind = "string" if "string" in kinds else "int64"
+    return table.ids_as(kind, *names), above.ids_as(kind, *names)
 
 
 def has_parents(table: Table, columns: ColumnSettings) -> bool:
@@ -250,11 +270,12 @@ class Contents:
         InputError
             For a missing column, or values that the pipeline cannot read.
         """
+        table = self._settled(table, aspects)
         totals = dict.fromkeys(aspects, Digest())
         changed = False
         for file in table.files:
             single = replace(table, files=(file,))
-            key = fingerprint(table.filesystem.type_name, file)
+            key = fingerprint(table.filesystem.type_name, file, *table.marks(file))
             stat = _stat(single)
             entry = self._cache.get(key)
             known = {}
@@ -273,6 +294,7 @@ class Contents:
                 after = _stat(single)
                 if stat is not None and stat == after and not _racy(stat, began):
                     entry = {"stat": stat, "digests": known, "used": began}
+                    entry["kinds"] = single.kinds(file)
                     self._cache[key] = entry
                     changed = True
             for name, aspect in aspects.items():
@@ -280,6 +302,16 @@ class Contents:
         if changed:
             self._write_cache()
         return {name: digest.facts() for name, digest in totals.items()}
+
+    def _settled(self, table: Table, aspects: Mapping[str, Aspect]) -> Table:
+        """The table with the types of all values; text files may be read for them."""
+        for file in table.files:
+            key = fingerprint(table.filesystem.type_name, file, *table.marks(file))
+            entry = self._cache.get(key, {})
+            single = replace(table, files=(file,))
+            if entry.get("kinds") and entry["stat"] == _stat(single):
+                table.recall(file, entry["kinds"])
+        return table.settle({name for a in aspects.values() for name in a.columns})
 
     def _write_cache(self) -> None:
         self._folder.create()
@@ -305,33 +337,13 @@ def _stat(table: Table) -> list[Any] | None:
     None: the file system provides none.
     """
     (file,) = table.files
-    if table.filesystem.type_name == "local":
-        try:
-            found = os.stat(file)
-        except OSError as error:
-            raise InputError(
-                f"{table.what} {file} cannot be read ({error.strerror}): run again "
-                "when the file exists"
-            ) from error
-        times = [found.st_mtime_ns, found.st_ctime_ns]
-        return [found.st_size, *times, found.st_dev, found.st_ino]
     try:
-        info = table.filesystem.get_file_info(file)
-        with table.filesystem.open_input_stream(file, compression=None) as stream:
-            described = stream.metadata() or {}
+        return state_of(table.filesystem, file)
     except OSError as error:
         raise InputError(
-            f"{table.what} {file} cannot be read ({error}): check that it exists and "
-            "that its store can be reached, and run again"
+            f"{table.what} {file} cannot be read ({error.strerror or error}): check "
+            "that it exists and that its store can be reached, and run again"
         ) from error
-    tags = {str(_text(key)).lower(): _text(value) for key, value in described.items()}
-    if info.mtime_ns is None or "etag" not in tags:
-        return None
-    return [info.size, info.mtime_ns, tags["etag"]]
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _racy(stat: Sequence[Any], began: int) -> bool:

@@ -42,13 +42,15 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
             required["columns.features"] = features
         elif features is not None:
             required |= {f"columns.features[{i}]": n for i, n in enumerate(features)}
-    opened = open_table(path, f"{table.removesuffix('s')} table")
+    what = f"{table.removesuffix('s')} table"
+    opened = open_table(path, what, settings.input)
     opened.require(required)
     rows = opened.n_rows
     if not opened.has_footers:
         size = sum(opened.filesystem.get_file_info(f).size for f in opened.files)
         # Estimate at least one row for small files that have any.
-        with closing(opened.batches([next(iter(required.values()))])) as batches:
+        name = next(iter(required.values()))
+        with closing(opened.batches([name], settled=False)) as batches:
             rows = 0 if next(batches, None) is None else max(1, size // _TEXT_ROW)
     if rows == 0:
         raise InputError(
@@ -67,13 +69,14 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
 
 def has_weights(path: str, settings: Settings) -> bool:
     """Whether edges will have weights: from the table, or numbers of duplicates."""
-    opened = open_table(path, "edge table")
+    opened = open_table(path, "edge table", settings.input)
     return settings.input.duplicates == "sum" or opened.has(settings.columns.weight)
 
 
 def labelled_rows(path: str, settings: Settings) -> int | None:
     """Number of labelled nodes, from null counts in the footers; None without them."""
-    columns = list(open_table(path, "node table").chunks({settings.columns.label}))
+    opened = open_table(path, "node table", settings.input)
+    columns = list(opened.chunks({settings.columns.label}))
     if not columns or any(
         column.statistics is None or not column.statistics.has_null_count
         for column in columns
@@ -88,7 +91,7 @@ def id_text(path: str, settings: Settings) -> float:
 
     For formats without footers `_TEXT_ROW` is assumed.
     """
-    opened = open_table(path, "node table")
+    opened = open_table(path, "node table", settings.input)
     name = settings.columns.node_id
     if not any(
         pt.is_string(s[name]) or pt.is_large_string(s[name])
@@ -109,7 +112,7 @@ def node_bytes(path: str, settings: Settings) -> int | None:
     named = {columns.node_id, columns.label, columns.role}
     named |= {columns.node_weight} if columns.node_weight else set()
     named |= {features} if isinstance(features, str) else set(features or ())
-    opened = open_table(path, "node table")
+    opened = open_table(path, "node table", settings.input)
     if not opened.has_footers:
         return None
     return sum(int(at.total_compressed_size) for at in opened.chunks(named))

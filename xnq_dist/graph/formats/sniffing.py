@@ -1,0 +1,241 @@
+"""How a text table is written: separator, encoding, quotes, header, decimal separator.
+
+Everything is detected from the first bytes of the file, and can be set (`input`).
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from xnq_dist.core.errors import InputError
+from xnq_dist.core.text_settings import Reading
+from xnq_dist.graph.formats.text_types import NULL_WORDS, kind_of
+
+__all__ = ["Dialect", "compression_of", "sniff"]
+
+SEPARATORS = ("\t", ";", "|", ",", " ")
+"""In the order of preference: commas and spaces occur in text and in numbers."""
+QUOTES = ('"', "'", "none")
+NAMES = {"\t": "tab", ";": "semicolon", ",": "comma", " ": "space", "|": "bar"}
+RECORDS = 200
+"""Records that the separator is detected from."""
+
+_MAGIC = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bz2",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x04\x22\x4d\x18": "lz4",
+}
+_MARKS = {
+    codecs.BOM_UTF8: "utf-8",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+(,\d+)?")
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How one file is written."""
+
+    separator: str
+    encoding: str
+    quote: str
+    """``none``: fields have no quotes."""
+    header: bool
+    decimal: str
+    nulls: tuple[str, ...]
+    compression: str
+    names: tuple[str, ...] = field(default=(), repr=False)
+    """The columns' names."""
+    first: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
+    """The first rows."""
+
+    def text(self) -> str:
+        """The dialect in one line."""
+        words = ", ".join(
+            word for word in NULL_WORDS if any(word in row for row in self.first)
+        )
+        quoted = "no quotes" if self.quote == "none" else f"quotes {self.quote}"
+        parts = [
+            f"separator {NAMES.get(self.separator, repr(self.separator))}",
+            self.encoding,
+            quoted,
+            "header" if self.header else "no header (columns column1, column2, ...)",
+            "decimal comma" if self.decimal == "," else "decimal point",
+            f"null words {', '.join(self.nulls)}" if self.nulls else "",
+            f"null in columns of numbers: {words}" if words and not self.nulls else "",
+            "" if self.compression == "none" else self.compression,
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+def compression_of(head: bytes, reading: Reading) -> str:
+    """Compression of a file from its first bytes; ``none`` if there is none."""
+    if reading.compression != "auto":
+        return reading.compression
+    return next((name for magic, name in _MAGIC.items() if head[:4].startswith(magic)),
+                "none")  # fmt: skip
+
+
+def sniff(head: bytes, complete: bool, reading: Reading, file: str = "") -> Dialect:
+    """The dialect of a file.
+
+    Parameters
+    ----------
+    head
+        Its first bytes, decompressed.
+    complete
+        Whether they are all bytes.
+    reading
+        What is set instead of detected.
+    file
+        Name in messages.
+
+    Raises
+    ------
+    InputError
+        When the bytes are not text in the encoding, or fields are separated by another
+        character than the one that is set.
+    """
+    encoding = reading.encoding
+    if encoding == "auto":
+        encoding = _encoding(head, complete)
+    if "\0" in (text := head.decode(encoding, "replace")):
+        raise InputError(
+            f"{file} is not a text table (it has NUL bytes): write it as CSV or "
+            "Parquet, or set input.encoding"
+        )
+    text = text.removeprefix("\ufeff")
+    if not complete:
+        # The last line may be cut.
+        text = text[: max(text.rfind("\n"), text.rfind("\r")) + 1] or text
+    separator, quote = _fields(text, reading)
+    rows = _records(text, separator, quote, 10 * RECORDS)
+    if reading.separator != "auto" and rows and len(rows[0]) == 1:
+        other, _ = _fields(text, replace(reading, separator="auto"))
+        if len(_records(text, other, quote, 1)[0]) > 1:
+            raise InputError(
+                f"{file} has one column, {rows[0][0]!r}, with separator "
+                f"{separator!r}: it looks like a {NAMES[other]}-separated file; leave "
+                f"input.separator=auto or set it to {other!r}"
+            )
+    decimal = reading.decimal
+    columns = list(zip(*(r for r in rows[1:] if len(r) == len(rows[0])), strict=True))
+    if decimal == "auto":
+        decimal = "," if any(map(_has_decimal_comma, columns)) else "."
+    header = reading.header
+    if header == "auto":
+        header = _has_header(rows, columns, decimal)
+    width = len(rows[0]) if rows else 0
+    names = tuple(f"column{at + 1}" for at in range(width))
+    if header and rows:
+        names = tuple(name.strip() for name in rows.pop(0))
+        if rows and all(len(row) == width + 1 for row in rows):
+            names = ("", *names)  # R writes no name over the names of rows.
+    nulls = () if reading.nulls == "auto" else reading.nulls
+    compression = "none" if reading.compression == "auto" else reading.compression
+    return Dialect(
+        separator,
+        encoding,
+        quote,
+        header,
+        decimal,
+        nulls,
+        compression,
+        names,
+        tuple(map(tuple, rows)),
+    )
+
+
+def _encoding(head: bytes, complete: bool) -> str:
+    for mark, name in _MARKS.items():
+        if head.startswith(mark):
+            return name
+    sample = head[:1000]
+    if len(sample) > 3 and sample[1::2].count(0) > len(sample) // 4:
+        return "utf-16-le"
+    if len(sample) > 3 and sample[::2].count(0) > len(sample) // 4:
+        return "utf-16-be"
+    for name in ("utf-8", "cp1252"):
+        try:
+            codecs.getincrementaldecoder(name)().decode(head, complete)
+        except UnicodeDecodeError:
+            continue
+        return name
+    return "latin-1"
+
+
+def _records(text: str, separator: str, quote: str, limit: int) -> list[list[str]]:
+    """The first records without empty lines."""
+    plain = quote == "none"
+    reader = csv.reader(
+        io.StringIO(text, newline=""),
+        delimiter=separator,
+        quotechar=None if plain else quote,
+        quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL,
+    )
+    found: list[list[str]] = []
+    try:
+        for record in reader:
+            found += [record] if record else []
+            if len(found) == limit:
+                break
+    except csv.Error:
+        pass  # A field of more than 128 KiB.
+    return found
+
+
+def _fields(text: str, reading: Reading) -> tuple[str, str]:
+    """The separator and quote under which most records have as many fields."""
+    separators = SEPARATORS if reading.separator == "auto" else (reading.separator,)
+    best: tuple[float, str, str] = (0.0, separators[0], '"')
+    if reading.separator == "auto":
+        best = (0.0, ",", '"')
+    for quote in QUOTES if reading.quote == "auto" else (reading.quote,):
+        if quote == "'" and not re.search(r"(^|[\t;|,])'[^'\n]*'([\t;|,]|$)", text):
+            continue
+        for separator in separators:
+            widths = Counter(map(len, _records(text, separator, quote, RECORDS)))
+            width, count = max(widths.items(), key=lambda item: item[1], default=(0, 0))
+            share = count / widths.total() if width > 1 else 0.0
+            # A quote that every field is read without is not a quote.
+            if share > best[0] or (quote == "'" and share == best[0] > 0):
+                best = share, separator, quote
+    if not best[0] and reading.quote != "auto":
+        return best[1], reading.quote
+    return best[1:]
+
+
+def _has_decimal_comma(column: tuple[str, ...]) -> bool:
+    values = [v.strip() for v in column if v.strip() not in ("", *NULL_WORDS)]
+    with_comma = [v for v in values if "," in v]
+    numbers = sum(_DECIMAL_COMMA.fullmatch(v) is not None for v in values)
+    if not with_comma or numbers < 0.95 * len(values):
+        return False
+    # 1,234 alone may be a thousand: then the column stays text.
+    return any(len(v.split(",")[1]) != 3 or v.lstrip("+-")[0] == "0"
+               for v in with_comma if _DECIMAL_COMMA.fullmatch(v))  # fmt: skip
+
+
+def _has_header(
+    rows: list[list[str]], columns: list[tuple[str, ...]], decimal: str
+) -> bool:
+    """Whether the first row differs in type from the rows below it."""
+    if not rows:
+        return True
+    first = [kind_of(pa.array([name]), decimal) for name in rows[0]]
+    below = [kind_of(pa.array(column), decimal) for column in columns]
+    changes = zip(first, below, strict=False)
+    if any(name == "text" and kind not in ("null", "text") for name, kind in changes):
+        return True
+    return not set(first) - {"null", "text"}
