@@ -297,7 +297,7 @@ class Table:
         if not format_of(file).untyped:
             return ""
         dialect = self._text(file).dialect.text()
-        return f" (read with {dialect}; the settings input.separator and the like)"
+        return f" (read with {dialect}; set by input.separator, input.header, ...)"
 
     def batches(
         self, columns: list[str], rows: int = 1 << 18, settled: bool = True

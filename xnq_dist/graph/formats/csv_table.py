@@ -154,7 +154,7 @@ def _blocks(
 ) -> Generator[pa.RecordBatch, None, None]:
     """Yield the columns as bytes."""
     dialect = text.dialect
-    if not dialect.first:
+    if dialect.empty:
         return
     quoted = dialect.quote != "none"
     wrong: list[pacsv.InvalidRow] = []

@@ -59,6 +59,8 @@ class Dialect:
     """The columns' names."""
     first: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
     """The first rows."""
+    empty: bool = False
+    """Whether there are no rows."""
 
     def text(self) -> str:
         """The dialect in one line."""
@@ -120,10 +122,10 @@ def sniff(head: bytes, complete: bool, reading: Reading, file: str = "") -> Dial
         # The last line may be cut.
         text = text[: max(text.rfind("\n"), text.rfind("\r")) + 1] or text
     separator, quote = _fields(text, reading)
-    rows = _records(text, separator, quote, 10 * RECORDS)
+    rows, _ = _records(text, separator, quote, 10 * RECORDS)
     if reading.separator != "auto" and rows and len(rows[0]) == 1:
         other, _ = _fields(text, replace(reading, separator="auto"))
-        if len(_records(text, other, quote, 1)[0]) > 1:
+        if len(_records(text, other, quote, 1)[0][0]) > 1:
             raise InputError(
                 f"{file} has one column, {rows[0][0]!r}, with separator "
                 f"{separator!r}: it looks like a {NAMES[other]}-separated file; leave "
@@ -154,6 +156,7 @@ def sniff(head: bytes, complete: bool, reading: Reading, file: str = "") -> Dial
         compression,
         names,
         tuple(map(tuple, rows)),
+        complete and not rows,
     )
 
 
@@ -175,14 +178,17 @@ def _encoding(head: bytes, complete: bool) -> str:
     return "latin-1"
 
 
-def _records(text: str, separator: str, quote: str, limit: int) -> list[list[str]]:
-    """The first records without empty lines."""
+def _records(
+    text: str, separator: str, quote: str, limit: int
+) -> tuple[list[list[str]], bool]:
+    """The first records without empty lines, and whether all quotes are closed."""
     plain = quote == "none"
     reader = csv.reader(
         io.StringIO(text, newline=""),
         delimiter=separator,
         quotechar=None if plain else quote,
         quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL,
+        strict=True,
     )
     found: list[list[str]] = []
     try:
@@ -191,27 +197,26 @@ def _records(text: str, separator: str, quote: str, limit: int) -> list[list[str
             if len(found) == limit:
                 break
     except csv.Error:
-        pass  # A field of more than 128 KiB.
-    return found
+        return found, False
+    return found, True
 
 
 def _fields(text: str, reading: Reading) -> tuple[str, str]:
     """The separator and quote under which most records have as many fields."""
     separators = SEPARATORS if reading.separator == "auto" else (reading.separator,)
-    best: tuple[float, str, str] = (0.0, separators[0], '"')
-    if reading.separator == "auto":
-        best = (0.0, ",", '"')
+    best = (0.0, 0.0), "," if reading.separator == "auto" else separators[0], '"'
     for quote in QUOTES if reading.quote == "auto" else (reading.quote,):
         if quote == "'" and not re.search(r"(^|[\t;|,])'[^'\n]*'([\t;|,]|$)", text):
             continue
         for separator in separators:
-            widths = Counter(map(len, _records(text, separator, quote, RECORDS)))
+            records, closed = _records(text, separator, quote, RECORDS)
+            widths = Counter(map(len, records))
             width, count = max(widths.items(), key=lambda item: item[1], default=(0, 0))
             share = count / widths.total() if width > 1 else 0.0
-            # A quote that every field is read without is not a quote.
-            if share > best[0] or (quote == "'" and share == best[0] > 0):
-                best = share, separator, quote
-    if not best[0] and reading.quote != "auto":
+            score = share, (0.5 if quote == "none" else float(closed)) * (share > 0)
+            if score > best[0] or (quote == "'" and score == best[0] and share):
+                best = score, separator, quote
+    if not best[0][0] and reading.quote != "auto":
         return best[1], reading.quote
     return best[1:]
 
@@ -238,4 +243,11 @@ def _has_header(
     changes = zip(first, below, strict=False)
     if any(name == "text" and kind not in ("null", "text") for name, kind in changes):
         return True
-    return not set(first) - {"null", "text"}
+    numbers = [
+        name for name, kind in zip(rows[0], first, strict=True) if kind != "text"
+    ]
+    counted = [str(at) for at in range(len(numbers) + 1)]
+    # Columns of features are often named 0, 1, 2, ...
+    return not any(numbers) or (
+        2 < len(numbers) < len(first) and numbers in (counted[:-1], counted[1:])
+    )
