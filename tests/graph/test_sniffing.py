@@ -76,6 +76,8 @@ def test_a_character_cut_by_the_end_of_the_head_is_utf8() -> None:
         ("1,2\n3,4\n", ("column1", "column2")),
         ("1.5,2020-01-01\n2.5,2020-01-02\n", ("column1", "column2")),
         ("src,dst\nann,bob\n", ("src", "dst")),
+        ("ann,bob\nbob,carl\n", ("column1", "column2")),
+        ("001,002\n002,003\n", ("column1", "column2")),
         ("id,0,1,2\nu1,0.5,0.25,1\nu2,1,1,0\n", ("id", "0", "1", "2")),
         ("src , dst\n1 , 2\n", ("src", "dst")),
         ('"a","b"\n"1","2","x"\n"2","3","y"\n', ("", "a", "b")),

@@ -238,16 +238,21 @@ def _has_header(
     """Whether the first row differs in type from the rows below it."""
     if not rows:
         return True
-    first = [kind_of(pa.array([name]), decimal) for name in rows[0]]
-    below = [kind_of(pa.array(column), decimal) for column in columns]
-    changes = zip(first, below, strict=False)
-    if any(name == "text" and kind not in ("null", "text") for name, kind in changes):
-        return True
-    numbers = [
-        name for name, kind in zip(rows[0], first, strict=True) if kind != "text"
+    first = [name.strip() for name in rows[0]]
+    kinds = [kind_of(pa.array([name]), decimal) for name in first]
+    words = [
+        kind == "text" and any(map(str.isalpha, name))
+        for name, kind in zip(first, kinds, strict=True)
     ]
-    counted = [str(at) for at in range(len(numbers) + 1)]
-    # Columns of features are often named 0, 1, 2, ...
-    return not any(numbers) or (
-        2 < len(numbers) < len(first) and numbers in (counted[:-1], counted[1:])
-    )
+    below = [kind_of(pa.array(column), decimal) for column in columns]
+    if any(word and kind not in ("null", "text")
+           for word, kind in zip(words, below, strict=False)):  # fmt: skip
+        return True
+    others = [
+        name for name, word in zip(first, words, strict=True) if name and not word
+    ]
+    if others:  # Columns of features are often named 0, 1, 2, ...
+        counted = [str(at) for at in range(len(others) + 1)]
+        return 2 < len(others) < len(first) and others in (counted[:-1], counted[1:])
+    seen = {value for row in rows[1:] for value in row}
+    return not any(name and name in seen for name in first)
