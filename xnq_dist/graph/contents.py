@@ -26,7 +26,8 @@ from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.store import Folder, fingerprint
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.benchmark_table import read_benchmarks
-from xnq_dist.graph.tables import Sources, Table, open_table, state_of
+from xnq_dist.graph.locations import state_of
+from xnq_dist.graph.tables import Sources, Table, open_table
 
 __all__ = [
     "Contents",

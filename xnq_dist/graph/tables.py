@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import fnmatch
 import logging
-import os
 import posixpath
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -19,12 +17,13 @@ import pyarrow.fs as pafs
 import pyarrow.types as pt
 
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.redaction import redacted, split_query
+from xnq_dist.core.redaction import redacted
 from xnq_dist.core.text_settings import Reading, ReadSettings
-from xnq_dist.graph.formats import FORMATS, format_of
+from xnq_dist.graph.formats import FORMATS, format_of, has_ending
 from xnq_dist.graph.formats.csv_table import TextFile, open_text
 from xnq_dist.graph.formats.looks import looks_like
 from xnq_dist.graph.formats.text_types import joined
+from xnq_dist.graph.locations import filesystem_of, glob, state_of, visible
 
 __all__ = [
     "Batch",
@@ -33,7 +32,6 @@ __all__ = [
     "ids_of",
     "open_table",
     "show",
-    "state_of",
 ]
 
 log = logging.getLogger(__name__)
@@ -123,7 +121,7 @@ class Table:
                 return None
             if look := looks_like(head, file):
                 return look
-        if not file.endswith(record.endings):
+        if not has_ending(file, record.endings):
             known = ", ".join(each.endings[0] for each in FORMATS.records().values())
             return f"has an unknown ending: rename it to end in one of {known}"
         return None
@@ -369,10 +367,10 @@ def open_table(
     """
     text, shown = str(path), redacted(str(path))
     reading = Reading() if settings is None else settings.reading(what)
-    filesystem, root = _filesystem(text, what)
+    filesystem, root = filesystem_of(text, what)
     try:
         if any(mark in root for mark in "*?["):
-            files = _glob(filesystem, root)
+            files = glob(filesystem, root)
             if not files:
                 raise InputError(f"{what}: no file matches {text}: check the pattern")
             return Table(what, shown, files, filesystem, reading)
@@ -381,7 +379,7 @@ def open_table(
             raise InputError(f"{what} {text} does not exist: check the path")
         if info.type == pafs.FileType.File:
             return Table(what, shown, (root,), filesystem, reading)
-        found = _visible(filesystem, root)
+        found = visible(filesystem, root)
     except OSError as error:
         raise InputError(
             f"{what} {text} cannot be read ({error}): check the path and permissions"
@@ -392,101 +390,22 @@ def open_table(
             f"it first with xnq-dist convert auto {text} graph/"
         )
     known = FORMATS.records().values()
-    groups = [ends for each in known for ends in (each.endings, *each.more_endings)]
-    for at, endings in enumerate(groups):
-        files = tuple(sorted(file for file in found if file.endswith(endings)))
-        if files:
-            others = [f for ends in groups[at + 1 :] for f in found if f.endswith(ends)]
-            if others:
+    every = tuple(ending for each in known for ending in each.endings)
+    for each in known:
+        for endings in zip(each.endings) if each.untyped else (each.endings,):
+            files = tuple(sorted(file for file in found if has_ending(file, endings)))
+            others = {f for f in found if has_ending(f, every)} - set(files)
+            if files and others:
                 log.warning(
                     "%s: only the %s files of %s are read, and not %s",
-                    *(what, endings[0], shown, posixpath.basename(others[0])),
+                    *(what, endings[0], shown, posixpath.basename(min(others))),
                 )
-            return Table(what, shown, files, filesystem, reading)
+            if files:
+                return Table(what, shown, files, filesystem, reading)
     first = ", ".join(each.endings[0] for each in known)
     raise InputError(
         f"{what}: folder {text} holds no file that ends in {first}: check the path"
     )
-
-
-def _filesystem(text: str, what: str) -> tuple[Any, str]:
-    if "://" not in text:
-        return pafs.LocalFileSystem(), str(Path(text).expanduser().absolute())
-    # Wildcards are not allowed in a URI: open the part before them.
-    fixed, query = split_query(text)
-    rest = ""
-    while any(mark in fixed for mark in "*?["):
-        fixed, _, last = fixed.rpartition("/")
-        rest = f"/{last}{rest}"
-    try:
-        filesystem, root = _opened(fixed + query)
-    except (pa.ArrowException, OSError, ImportError, ValueError) as error:
-        raise InputError(
-            f"{what} {text} cannot be opened ({error}): check the address"
-        ) from error
-    return filesystem, root + rest
-
-
-def _opened(uri: str) -> tuple[Any, str]:
-    """A filesystem of `pyarrow.fs`, else of fsspec, and a path in it."""
-    known = "s3", "gs", "gcs", "hdfs", "abfs", "abfss", "file", "viewfs"
-    by_arrow = uri.startswith(("fsspec+", *(f"{scheme}://" for scheme in known)))
-    opened: tuple[Any, str] = pafs.FileSystem.from_uri(
-        uri if by_arrow else f"fsspec+{uri}"
-    )
-    return opened
-
-
-def _glob(filesystem: Any, pattern: str) -> tuple[str, ...]:
-    fixed = pattern
-    while any(mark in fixed for mark in "*?["):
-        fixed = posixpath.dirname(fixed)
-    depth = pattern.count("/")
-    return tuple(
-        sorted(
-            file
-            for file in _visible(filesystem, fixed)
-            if file.count("/") == depth and fnmatch.fnmatchcase(file, pattern)
-        )
-    )
-
-
-def _visible(filesystem: Any, folder: str) -> list[str]:
-    selector = pafs.FileSelector(folder, recursive=True, allow_not_found=True)
-    return [
-        info.path
-        for info in filesystem.get_file_info(selector)
-        if info.type == pafs.FileType.File
-        and not any(
-            part.startswith(("_", "."))
-            for part in info.path[len(folder) :].strip("/").split("/")
-        )
-    ]
-
-
-def state_of(filesystem: Any, file: str) -> list[Any] | None:
-    """Size, times and inode, or ETag, of a file; None: the filesystem has none.
-
-    Raises
-    ------
-    OSError
-        When the file cannot be reached.
-    """
-    if filesystem.type_name == "local":
-        found = os.stat(file)
-        times = [found.st_mtime_ns, found.st_ctime_ns]
-        return [found.st_size, *times, found.st_dev, found.st_ino]
-    info = filesystem.get_file_info(file)
-    with filesystem.open_input_stream(file, compression=None) as stream:
-        described = stream.metadata() or {}
-    tags = {_plain(key).lower(): _plain(value) for key, value in described.items()}
-    if info.mtime_ns is None or "etag" not in tags:
-        return None
-    return [info.size, info.mtime_ns, tags["etag"]]
-
-
-def _plain(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def ids_of(batch: Batch, column: str) -> pa.Array:

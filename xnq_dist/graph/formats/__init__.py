@@ -16,7 +16,7 @@ from pathlib import Path
 
 from xnq_dist.core import records
 
-__all__ = ["FORMATS", "Format", "format_of"]
+__all__ = ["FORMATS", "Format", "format_of", "has_ending"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +25,6 @@ class Format(records.PartRecord):
 
     endings: tuple[str, ...]
     """Endings of the file names."""
-    more_endings: tuple[tuple[str, ...], ...] = ()
-    """Endings that are read too; a folder is read for one of the tuples."""
     hint: str
     """What to do with a file that cannot be read."""
     footer: bool = False
@@ -41,11 +39,11 @@ FORMATS = records.Registry("format", Format, {__name__: Path(__file__).parent})
 def format_of(file: str) -> Format:
     """The format of a file, by the ending of its name."""
     known = list(FORMATS.records().values())
-    return next(
-        (
-            each
-            for each in known
-            if file.endswith((*each.endings, *sum(each.more_endings, ())))
-        ),
-        known[0],
-    )
+    return next((each for each in known if has_ending(file, each.endings)), known[0])
+
+
+def has_ending(file: str, endings: tuple[str, ...]) -> bool:
+    """Whether a file's name, without the ending of a compression, has an ending."""
+    for packed in (".gz", ".bz2", ".zst", ".lz4"):
+        file = file.removesuffix(packed)
+    return file.endswith(endings)

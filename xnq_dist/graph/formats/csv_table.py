@@ -29,12 +29,7 @@ RECORDS = (
         name="csv",
         title="a text table that can be read",
         rank=2,
-        endings=(".csv", ".csv.gz", ".csv.bz2", ".csv.zst", ".csv.lz4"),
-        more_endings=(
-            (".tsv", ".tsv.gz", ".tsv.bz2", ".tsv.zst", ".tsv.lz4"),
-            (".tab", ".tab.gz", ".tab.bz2", ".tab.zst", ".tab.lz4"),
-            (".txt", ".txt.gz", ".txt.bz2", ".txt.zst", ".txt.lz4"),
-        ),
+        endings=(".csv", ".tsv", ".tab", ".txt"),
         hint="check the row, or write Parquet",
         untyped=True,
     ),
@@ -80,8 +75,8 @@ def open_text(filesystem: Any, file: str, reading: Reading) -> TextFile:
             head = stream.read(HEAD)
     if look := looks_like(head, file):
         raise InputError(f"{file} {look}")
+    reading = replace(reading, compression=compression)
     dialect = sniff(head, len(head) < HEAD, reading, file)
-    dialect = replace(dialect, compression=compression)
     rows = [row for row in dialect.first if len(row) == len(dialect.names)]
     kinds = {
         name: kind_of(

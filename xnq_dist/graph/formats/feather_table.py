@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -24,17 +24,6 @@ RECORDS = (
         footer=True,
     ),
 )
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """A column as far as the file's metadata describe it; fields as in Parquet."""
-
-    path_in_schema: str
-    num_values: int
-    total_compressed_size: int
-    total_uncompressed_size: int
-    statistics: None = None
 
 
 @contextmanager
@@ -62,13 +51,19 @@ def rows(filesystem: Any, file: str) -> int:
         return int(reader.count_rows())
 
 
-def chunks(filesystem: Any, file: str) -> Iterator[Chunk]:
-    """Yield an equal share of the file's bytes for every column."""
+def chunks(filesystem: Any, file: str) -> Iterator[Any]:
+    """Yield an equal share of the file's bytes for every column, as in Parquet."""
     size = filesystem.get_file_info(file).size
     with _opened(filesystem, file) as reader:
         names, count = reader.schema.names, int(reader.count_rows())
     for name in names:
-        yield Chunk(name, count, size // len(names), size // len(names))
+        yield SimpleNamespace(
+            path_in_schema=name,
+            num_values=count,
+            total_compressed_size=size // len(names),
+            total_uncompressed_size=size // len(names),
+            statistics=None,
+        )
 
 
 def batches(

@@ -44,17 +44,9 @@ _DECIMAL_COMMA = re.compile(r"[-+]?\d+(,\d+)?")
 
 
 @dataclass(frozen=True)
-class Dialect:
-    """How one file is written."""
+class Dialect(Reading):
+    """How one file is written; nothing is ``auto``."""
 
-    separator: str
-    encoding: str
-    quote: str
-    """``none``: fields have no quotes."""
-    header: bool
-    decimal: str
-    nulls: tuple[str, ...]
-    compression: str
     names: tuple[str, ...] = field(default=(), repr=False)
     """The columns' names."""
     first: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
@@ -144,19 +136,17 @@ def sniff(head: bytes, complete: bool, reading: Reading, file: str = "") -> Dial
         names = tuple(name.strip() for name in rows.pop(0))
         if rows and all(len(row) == width + 1 for row in rows):
             names = ("", *names)  # R writes no name over the names of rows.
-    nulls = () if reading.nulls == "auto" else reading.nulls
-    compression = "none" if reading.compression == "auto" else reading.compression
     return Dialect(
-        separator,
-        encoding,
-        quote,
-        header,
-        decimal,
-        nulls,
-        compression,
-        names,
-        tuple(map(tuple, rows)),
-        complete and not rows,
+        separator=separator,
+        encoding=encoding,
+        quote=quote,
+        nulls=() if reading.nulls == "auto" else reading.nulls,
+        header=header,
+        decimal=decimal,
+        compression=compression_of(b"", reading),
+        names=names,
+        first=tuple(map(tuple, rows)),
+        empty=complete and not rows,
     )
 
 
