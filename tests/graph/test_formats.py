@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import bz2
 import gzip
 import io
@@ -16,6 +17,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
+import xnq_dist
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings_sections import ColumnSettings
@@ -444,3 +446,16 @@ def test_tables_are_compared_without_what_was_learnt(tmp_path: Path) -> None:
     assert one.settle(["a"]).files == other.files
     assert isinstance(one, Table)
     assert one == other
+
+
+def test_every_table_is_opened_with_the_settings_of_text_tables() -> None:
+    package = Path(xnq_dist.__file__).parent
+    without = [
+        f"{file.relative_to(package)}:{call.lineno}"
+        for file in sorted(package.rglob("*.py"))
+        for call in ast.walk(ast.parse(file.read_text()))
+        if isinstance(call, ast.Call)
+        and getattr(call.func, "id", "") == "open_table"
+        and len(call.args) < 3
+    ]
+    assert [place.partition(":")[0] for place in without] == ["evaluation/task.py"]

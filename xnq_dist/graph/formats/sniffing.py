@@ -117,7 +117,7 @@ def sniff(head: bytes, complete: bool, reading: Reading, file: str = "") -> Dial
     rows, _ = _records(text, separator, quote, 10 * RECORDS)
     if reading.separator != "auto" and rows and len(rows[0]) == 1:
         other, _ = _fields(text, replace(reading, separator="auto"))
-        if len(_records(text, other, quote, 1)[0][0]) > 1:
+        if any(len(row) > 1 for row in _records(text, other, quote, 1)[0]):
             raise InputError(
                 f"{file} has one column, {rows[0][0]!r}, with separator "
                 f"{separator!r}: it looks like a {NAMES[other]}-separated file; leave "
