@@ -64,7 +64,8 @@ def check_sources(sources: Sources, settings: Settings) -> None:
         engine_of(settings)
     if source.startswith("column:"):
         column = settings.communities.removeprefix("column:")
-        open_table(sources.nodes, "node table").require({"communities": column})
+        nodes = open_table(sources.nodes, "node table", settings.input)
+        nodes.require({"communities": column})
 
 
 @in_stage("graph")
@@ -106,7 +107,7 @@ def _check_parents(path: str, settings: Settings) -> None:
     from xnq_dist.graph.tables import open_table
     from xnq_dist.quantify.communities import read_names
 
-    table = open_table(path, "memberships table")
+    table = open_table(path, "memberships table", settings.input)
     if settings.memberships.parents or has_parents(table, settings.columns):
         read_names(table, settings)
 

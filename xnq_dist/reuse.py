@@ -269,7 +269,8 @@ def relabel(
     graph, known = run.complete("graph"), run.stage("labels").manifest()
     settings = request.settings
     if request.labels is not None:
-        table = open_table(request.labels, "table of labels")
+        table = open_table(request.labels, "table of labels", settings.input)
+        table = table.ids_as(graph.facts["id_type"], settings.columns.node_id)
         aspects = label_aspects(settings.columns, settings.labels.missing)
         contents = Contents(run.folder).digests(table, aspects)
         expected = fingerprint(labels_inputs(graph, contents))

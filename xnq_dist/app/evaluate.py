@@ -107,7 +107,9 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
 
 def _with_features(source: DataSource, settings: Settings) -> tuple[Settings, bool]:
     """Settings with the features that ``auto`` chooses, and whether there are any."""
-    columns = chosen_columns(open_table(source.nodes, "node table"), settings)
+    columns = chosen_columns(
+        open_table(source.nodes, "node table", settings.input), settings
+    )
     if settings.columns.features is not None and columns.features is None:
         log.info("%s: the node table has no features; only edges are used", source.name)
     settings = settings.model_copy(update={"columns": columns})

@@ -40,7 +40,6 @@ from xnq_dist.core.settings_sections import (
     EvaluationSettings,
     FeatureSettings,
     FitSettings,
-    InputSettings,
     IntervalSettings,
     KdeySettings,
     LeidenSettings,
@@ -52,6 +51,7 @@ from xnq_dist.core.settings_sections import (
     Section,
     SldSettings,
 )
+from xnq_dist.core.text_settings import ReadSettings
 
 __all__ = ["Settings", "load_settings"]
 
@@ -105,7 +105,7 @@ class Settings(Section):
     )
     columns: ColumnSettings = ColumnSettings()
     features: FeatureSettings = FeatureSettings()
-    input: InputSettings = InputSettings()
+    input: ReadSettings = ReadSettings()
     reservoir: ReservoirSettings = ReservoirSettings()
     exchange: ExchangeSettings = ExchangeSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()

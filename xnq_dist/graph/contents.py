@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.store import Folder, fingerprint
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.benchmark_table import read_benchmarks
+from xnq_dist.graph.locations import state_of
 from xnq_dist.graph.tables import Batch, Sources, Table, open_table
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "has_parents",
     "label_aspects",
     "member_aspects",
+    "named_alike",
     "node_aspects",
 ]
 
@@ -185,16 +186,18 @@ def community_digest(
     if source == "leiden":
         return None
     if source != "given":
-        table = open_table(sources.nodes, "node table")
+        table = open_table(sources.nodes, "node table", settings.input)
         aspect = column_aspect(columns, source.removeprefix("column:"))
         return contents.digests(table, {"memberships": aspect})["memberships"]
-    table = open_table(str(sources.memberships), "memberships table")
+    nodes = open_table(sources.nodes, "node table", settings.input)
+    table = open_table(str(sources.memberships), "memberships table", settings.input)
+    table = table.ids_as(nodes.id_type(columns.node_id), columns.member)
     aspects = member_aspects(settings)
     named = settings.memberships.parents
+    table, parents = named_alike(table, settings)
     if named is None:
         found = contents.digests(table, aspects)
     else:
-        parents = open_table(named, "table of parents")
         found = contents.digests(table, aspects)
         above = Aspect("parents", (columns.community, columns.parent))
         found |= contents.digests(parents, {"parents": above})
@@ -227,13 +230,31 @@ def answer_digests(
     if members is not None:
         found["memberships"] = members
     if settings.columns.node_weight is not None:
-        table = open_table(sources.nodes, "node table")
+        table = open_table(sources.nodes, "node table", settings.input)
         aspects = {"node_weights": weight_aspect(settings.columns)}
         found |= Contents(folder).digests(table, aspects)
     if settings.benchmark is not None:
-        benchmarks = read_benchmarks(settings.benchmark, settings.columns)
+        benchmarks = read_benchmarks(
+            settings.benchmark, settings.columns, settings.input
+        )
         found["benchmark"] = benchmarks.digest()
     return found
+
+
+def named_alike(table: Table, settings: Settings) -> tuple[Table, Table]:
+    """A memberships table and the table that may have parents.
+
+    Names of communities that are text in one column are text in all of them, in files
+    without types.
+    """
+    named, columns = settings.memberships.parents, settings.columns
+    above = table
+    if named is not None:
+        above = open_table(named, "table of parents", settings.input)
+    names = columns.community, columns.parent
+    kinds = {each.id_type(name) for each in (table, above) for name in names}
+    kind = "string" if "string" in kinds else "int64"
+    return table.ids_as(kind, *names), above.ids_as(kind, *names)
 
 
 def has_parents(table: Table, columns: ColumnSettings) -> bool:
@@ -261,6 +282,7 @@ class Contents:
         self, table: Table, aspects: Mapping[str, Aspect]
     ) -> dict[str, dict[str, Any]] | None:
         """The digests from the cache; None if a file has to be read."""
+        table = self._settled(table, aspects)
         totals = dict.fromkeys(aspects, Digest())
         for file in table.files:
             digests = self._known(table, file)[1]
@@ -273,7 +295,7 @@ class Contents:
     def _known(self, table: Table, file: str) -> tuple[Any, dict[str, Any]]:
         """A file's validator, and its digests if the file did not change."""
         stat = _stat(replace(table, files=(file,)))
-        entry = self._cache.get(fingerprint(table.filesystem.type_name, file))
+        entry = self._cache.get(_key(table, file))
         unchanged = entry is not None and stat is not None and entry["stat"] == stat
         return stat, dict(entry["digests"]) if entry and unchanged else {}
 
@@ -293,11 +315,11 @@ class Contents:
         InputError
             For a missing column, or values that the pipeline cannot read.
         """
+        table = self._settled(table, aspects, observer)
         totals = dict.fromkeys(aspects, Digest())
         changed = False
         for file in table.files:
             single = replace(table, files=(file,))
-            key = fingerprint(table.filesystem.type_name, file)
             stat, known = self._known(table, file)
             missing = [a for a in aspects.values() if a.key not in known]
             if missing or observer is not None:
@@ -312,13 +334,29 @@ class Contents:
                 after = _stat(single)
                 if stat is not None and stat == after and not _racy(stat, began):
                     entry = {"stat": stat, "digests": known, "used": began}
-                    self._cache[key] = entry
+                    entry["kinds"] = single.kinds(file)
+                    self._cache[_key(table, file)] = entry
                     changed = True
             for name, aspect in aspects.items():
                 totals[name] += Digest.of(known[aspect.key])
         if changed and self._folder is not None:
             self._write_cache(self._folder)
         return {name: digest.facts() for name, digest in totals.items()}
+
+    def _settled(
+        self,
+        table: Table,
+        aspects: Mapping[str, Aspect],
+        observer: Observer | None = None,
+    ) -> Table:
+        """The table with the types of all values; text files may be read for them."""
+        for file in table.files:
+            entry = self._cache.get(_key(table, file), {})
+            single = replace(table, files=(file,))
+            if entry.get("kinds") and entry["stat"] == _stat(single):
+                table.recall(file, entry["kinds"])
+        names = {name for a in aspects.values() for name in a.columns}
+        return table.settle({*names, *(observer.columns if observer else ())})
 
     def _write_cache(self, folder: Folder) -> None:
         folder.create()
@@ -338,39 +376,24 @@ def _read_cache(folder: Folder) -> dict[str, Any]:
     return files
 
 
+def _key(table: Table, file: str) -> str:
+    """Key of a file's entry: how it is read is a part of it."""
+    return fingerprint(table.filesystem.type_name, file, *table.marks(file))
+
+
 def _stat(table: Table) -> list[Any] | None:
     """Cache validator of a table's only file: size, times, inode or ETag.
 
     None: the file system provides none.
     """
     (file,) = table.files
-    if table.filesystem.type_name == "local":
-        try:
-            found = os.stat(file)
-        except OSError as error:
-            raise InputError(
-                f"{table.what} {file} cannot be read ({error.strerror}): run again "
-                "when the file exists"
-            ) from error
-        times = [found.st_mtime_ns, found.st_ctime_ns]
-        return [found.st_size, *times, found.st_dev, found.st_ino]
     try:
-        info = table.filesystem.get_file_info(file)
-        with table.filesystem.open_input_stream(file, compression=None) as stream:
-            described = stream.metadata() or {}
+        return state_of(table.filesystem, file)
     except OSError as error:
         raise InputError(
-            f"{table.what} {file} cannot be read ({error}): check that it exists and "
-            "that its store can be reached, and run again"
+            f"{table.what} {file} cannot be read ({error.strerror or error}): check "
+            "that it exists and that its store can be reached, and run again"
         ) from error
-    tags = {str(_text(key)).lower(): _text(value) for key, value in described.items()}
-    if info.mtime_ns is None or "etag" not in tags:
-        return None
-    return [info.size, info.mtime_ns, tags["etag"]]
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _racy(stat: Sequence[Any], began: int) -> bool:

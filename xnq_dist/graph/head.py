@@ -28,7 +28,7 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     InputError
         When the table is missing or unreadable, lacks a column, or has no rows.
     """
-    opened = open_table(path, f"{table.removesuffix('s')} table")
+    opened = open_table(path, f"{table.removesuffix('s')} table", settings.input)
     columns = settings.columns
     if table == "nodes":
         columns = chosen_columns(opened, settings)
@@ -51,7 +51,8 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     if not opened.has_footers:
         size = sum(opened.filesystem.get_file_info(f).size for f in opened.files)
         # Estimate at least one row for small files that have any.
-        with closing(opened.batches([next(iter(required.values()))])) as batches:
+        name = next(iter(required.values()))
+        with closing(opened.batches([name], settled=False)) as batches:
             rows = 0 if next(batches, None) is None else max(1, size // _TEXT_ROW)
     if rows == 0:
         raise InputError(
@@ -79,13 +80,14 @@ def _produced(table: Table, column: str, settings: Settings) -> int:
 
 def has_weights(path: str, settings: Settings) -> bool:
     """Whether edges will have weights: from the table, or numbers of duplicates."""
-    opened = open_table(path, "edge table")
+    opened = open_table(path, "edge table", settings.input)
     return settings.input.duplicates == "sum" or opened.has(settings.columns.weight)
 
 
 def labelled_rows(path: str, settings: Settings) -> int | None:
     """Number of labelled nodes, from null counts in the footers; None without them."""
-    columns = list(open_table(path, "node table").chunks({settings.columns.label}))
+    opened = open_table(path, "node table", settings.input)
+    columns = list(opened.chunks({settings.columns.label}))
     if not columns or any(
         column.statistics is None or not column.statistics.has_null_count
         for column in columns
@@ -100,7 +102,7 @@ def id_text(path: str, settings: Settings) -> float:
 
     For formats without footers `_TEXT_ROW` is assumed.
     """
-    opened = open_table(path, "node table")
+    opened = open_table(path, "node table", settings.input)
     name = settings.columns.node_id
     if not any(
         pt.is_string(s[name]) or pt.is_large_string(s[name])
@@ -116,7 +118,7 @@ def id_text(path: str, settings: Settings) -> float:
 
 def node_bytes(path: str, settings: Settings) -> int | None:
     """Compressed bytes of the node table's columns in use; None without footers."""
-    opened = open_table(path, "node table")
+    opened = open_table(path, "node table", settings.input)
     columns = chosen_columns(opened, settings)
     features = columns.features
     named = {columns.node_id, columns.label, columns.role}

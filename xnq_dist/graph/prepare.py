@@ -90,8 +90,8 @@ def prepare(
     """
     if contents is None:
         contents = read_contents(run.folder, sources, settings)
-    nodes = open_table(sources.nodes, "node table")
-    edges = open_table(sources.edges, "edge table")
+    nodes = open_table(sources.nodes, "node table", settings.input)
+    edges = open_table(sources.edges, "edge table", settings.input)
     inputs = graph_inputs(contents, settings, partitions)
     current = run.stage(STAGE).manifest()
     if current is not None and current.fingerprint == fingerprint(inputs):

@@ -191,7 +191,7 @@ def quantify(
         )
         sums = rounds[1]
     nodes = layout.load_ids(run.stage("graph"), graph)
-    weights = read_node_weights(sources.nodes, settings.columns, nodes)
+    weights = read_node_weights(sources.nodes, settings.columns, nodes, settings.input)
     weights_file = None
     if weights is not None:
         weights_file = attempt.write_arrays("weights", weights=weights)
@@ -370,7 +370,9 @@ def estimate_with(
                 f"quantifier {quantifier!r} does not use columns.node_weight: choose "
                 "auto, or leave the weights out"
             )
-        weights = read_node_weights(sources.nodes, settings.columns, ids)
+        weights = read_node_weights(
+            sources.nodes, settings.columns, ids, settings.input
+        )
         nodes = replace(nodes, weights=weights)
     values: list[float] = []
     with open_memberships(run, graph, ids, sources, settings, source) as memberships:

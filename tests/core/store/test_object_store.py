@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
@@ -145,6 +147,31 @@ def test_run_on_a_store_answers_as_on_a_disk(store, finished, tmp_path, thread_c
     assert not [name for name in written if name.endswith((".tmp", "_lock.json"))]
     secret = b"TESTSECRET"
     assert not [name for name in written if secret in store.get(f"{path}/{name}")]
+
+
+def test_text_tables_on_a_store_have_the_digests_of_parquet(
+    store, finished, place, tmp_path, monkeypatch
+):
+    _, sources = finished
+    settings = small_settings("columns.features=null")
+    uris = []
+    for given in (sources.nodes, sources.edges):
+        file = Path(given.partition("?")[0]).name
+        table = pq.read_table(io.BytesIO(store.get(f"bucket/tables/{file}")))
+        text = io.BytesIO()
+        plain = table.drop_columns([n for n in table.column_names if n == "features"])
+        pacsv.write_csv(plain, text, pacsv.WriteOptions(delimiter="\t"))
+        name = f"{place}/{len(uris)}.tsv.gz"
+        store.put(name, gzip.compress(text.getvalue()))
+        uris.append(store.uri(name))
+    tables = Sources(*uris)
+    time.sleep(AGED)
+    kept = Folder.of(store.uri(f"{place}/run"))
+    found = contents.read_contents(kept, tables, settings)
+    assert found == contents.read_contents(Folder.of(tmp_path), sources, settings)
+    monkeypatch.setattr("xnq_dist.graph.tables._TEXTS", {})
+    monkeypatch.setattr("xnq_dist.graph.formats.csv_table._blocks", None)
+    assert contents.read_contents(kept, tables, settings) == found
 
 
 def test_addresses_of_results_are_those_of_the_objects(store, finished):

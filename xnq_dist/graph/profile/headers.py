@@ -66,7 +66,8 @@ def check_headers(sources: Sources, settings: Settings) -> None:
         path = str(getattr(sources, what))
         name = f"{what.removesuffix('s')} table" if what != "memberships" else what
         try:
-            table = open_table(path, name.replace("memberships", "memberships table"))
+            what_for = name.replace("memberships", "memberships table")
+            table = open_table(path, what_for, settings.input)
             fault = missing_columns(table, columns)
         except InputError as error:
             fault = str(error)

@@ -24,6 +24,7 @@ from xnq_dist.graph.contents import (
     edge_aspect,
     label_aspects,
     member_aspects,
+    named_alike,
     node_aspects,
 )
 from xnq_dist.graph.feature_types import chosen_columns
@@ -209,7 +210,7 @@ class _Reader:
     def nodes(self, needed: bool) -> Digests:
         """Digests of the node table; `needed`: whether its profile is, too."""
         columns, settings = self._settings.columns, self._settings
-        table = open_table(self._sources.nodes, "node table")
+        table = open_table(self._sources.nodes, "node table", self._settings.input)
         chosen = chosen_columns(table, settings)
         aspects = node_aspects(chosen, settings.labels.missing)
         place = settings.communities.removeprefix("column:")
@@ -234,7 +235,8 @@ class _Reader:
     def labels(self, path: str) -> None:
         """Profile a table of labels, in place of the node table."""
         columns, settings = self._settings.columns, self._settings
-        table = open_table(path, "table of labels")
+        table = open_table(path, "table of labels", settings.input)
+        table = table.ids_as(self._id_type(), columns.node_id)
         aspects = label_aspects(columns, settings.labels.missing)
         role = columns.role if table.has(columns.role) else None
         chosen = self._columns(table, [columns.label, role])
@@ -246,12 +248,14 @@ class _Reader:
 
     def edges(self, needed: bool) -> Digests:
         """Digests of the edge table; its profile if `needed`."""
-        table = open_table(self._sources.edges, "edge table")
-        weight = [self._settings.columns.weight]
+        columns = self._settings.columns
+        table = open_table(self._sources.edges, "edge table", self._settings.input)
+        table = table.ids_as(self._id_type(), columns.src, columns.dst)
+        weight = [columns.weight]
         return self._read(
             "edges",
             table,
-            {"edges": edge_aspect(self._settings.columns)},
+            {"edges": edge_aspect(columns)},
             lambda: EdgeObserver(
                 self._columns(table, weight), self._settings, self._node_ids()
             ),
@@ -260,8 +264,11 @@ class _Reader:
 
     def memberships(self, needed: bool) -> Digests:
         """Digests of the memberships table; its profile if `needed`."""
-        table = open_table(str(self._sources.memberships), "memberships table")
-        columns = self._settings.columns
+        columns, path = self._settings.columns, str(self._sources.memberships)
+        table = open_table(path, "memberships table", self._settings.input)
+        table, _ = named_alike(
+            table.ids_as(self._id_type(), columns.member), self._settings
+        )
         return self._read(
             "memberships",
             table,
@@ -280,11 +287,18 @@ class _Reader:
         shared = [c for c in there if all(c in s for s in table.schemas.values())]
         return [c for c in shared if self._every or c in used]
 
+    def _id_type(self) -> str:
+        """``string`` or ``int64``: the type of the node ids."""
+        if self._ids is not None:
+            return self._ids.type
+        table = open_table(self._sources.nodes, "node table", self._settings.input)
+        return table.id_type(self._settings.columns.node_id)
+
     def _node_ids(self) -> NodeIds:
         """The ids of the nodes, read again if their table was not read here."""
         if self._ids is None:
             name = self._settings.columns.node_id
-            table = open_table(self._sources.nodes, "node table")
+            table = open_table(self._sources.nodes, "node table", self._settings.input)
             parts = [ids_of(batch, name) for batch in table.batches([name])]
             self._ids = NodeIds.from_column(pa.chunked_array(parts), table.path)[0]
         return self._ids

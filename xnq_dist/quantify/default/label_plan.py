@@ -119,7 +119,7 @@ def plan_labels(
         codes = _named(names, communities, run.uri)
     _check_unchanged(run, sources, settings, manifest)
     chosen = _members(run, manifest, ids, sources, settings, codes)
-    weights = read_node_weights(sources.nodes, settings.columns, ids)
+    weights = read_node_weights(sources.nodes, settings.columns, ids, settings.input)
     nodes = replace(nodes, weights=weights)
     labels = names.take(pa.array(codes))
     return _plan(nodes, reference, learnt, chosen, labels, ids, budget, settings, seed)
