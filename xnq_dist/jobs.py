@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
@@ -43,6 +43,9 @@ Connect = Callable[[], AbstractContextManager["Client"]]
 Workers = Callable[[], AbstractContextManager[Connect]]
 """Starts or finds the workers, which stay until the block ends."""
 
+Planned = Callable[[Mapping[str, float], Collection[str]], None]
+"""Takes the expected seconds of each part of a plan, and the stages that are due."""
+
 PRELOAD = "xnq_dist.preload"
 """Module that workers of a local cluster import before they join."""
 
@@ -60,6 +63,7 @@ def run_all(
     settings: Settings,
     overwrite: bool = False,
     do: Do | None = None,
+    planned: Planned = lambda seconds, due: None,
 ) -> dict[str, Any]:
     """Do all stages that are due, in order, in this process.
 
@@ -68,6 +72,9 @@ def run_all(
     do
         Runs each stage, such as in a Prefect task; None: called directly, without
         progress.
+    planned
+        Called with the expected seconds of each part of the plan and the due stages,
+        before the first of them.
 
     Returns
     -------
@@ -79,8 +86,10 @@ def run_all(
     check_sources(sources, settings)
     with open_run(out, sources, overwrite) as run:
         plan = None
-        if needs_workers(run, sources, settings):
+        due = due_stages(run, sources, settings)
+        if not ON_WORKERS.isdisjoint(due):
             plan = plan_run(run, sources, settings)
+            planned(plan.planned.stages, due)
         with cluster_in_background(plan, settings) as opened:
             workers = partial(_connected, opened, settings)
             work = partial(_do_what_is_due, run, sources, settings, workers, do, plan)
@@ -298,8 +307,3 @@ def cluster_in_background(
     with opened_in_background(make) as ahead:
         openers: Iterator[Opener[Connection]] = chain([ahead], repeat(make))
         yield lambda: next(openers)()
-
-
-def needs_workers(run: RunDirectory, sources: Sources, settings: Settings) -> bool:
-    """Whether a stage that needs a cluster is due."""
-    return not ON_WORKERS.isdisjoint(due_stages(run, sources, settings))

@@ -19,7 +19,7 @@ from prefect.states import Failed
 
 from xnq_dist.app.parameters import warn_of_credentials
 from xnq_dist.app.reporting import Artifacts, ReportOutbox
-from xnq_dist.app.stage_progress import StageProgress
+from xnq_dist.app.run_progress import StageProgress
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import ConnectionLostError, XnqError
 from xnq_dist.core.progress import Progress

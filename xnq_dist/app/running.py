@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist.app.environment import prepare_environment
-from xnq_dist.app.stage_progress import on_console
+from xnq_dist.app.run_progress import PLANNED, on_console
 from xnq_dist.core.config import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
@@ -62,7 +62,7 @@ def run_pipeline(
     """
     parameters = {**vars(sources), "out": out, "overwrite": overwrite}
     with reporting(prefect, "xnq-dist", parameters) as (do, report):
-        summary = run_all(sources, out, settings, overwrite, do)
+        summary = run_all(sources, out, settings, overwrite, do, PLANNED.get())
         if report is not None:
             report.prevalence(RunDirectory(out))
     return summary
