@@ -31,6 +31,7 @@ from xnq_dist.pipeline import (
 )
 from xnq_dist.plan import Plan
 from xnq_dist.reuse import Request, relabel, take_over
+from xnq_dist.sinks import check_sinks, deliver, undelivered
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -84,6 +85,7 @@ def run_all(
     do = do or _plainly
     began = time.perf_counter()
     check_sources(sources, settings)
+    check_sinks(settings)
     with open_run(out, sources, overwrite) as run:
         plan = None
         due = due_stages(run, sources, settings)
@@ -136,9 +138,8 @@ def _do_what_is_due(
 
     Returns files, bytes and rows of each stage, by its name.
     """
-    stages: dict[str, Any] = {}
     if not due_stages(run, sources, settings):
-        return stages
+        return _delivered(run, settings, do)
     made = do("graph", lambda p: _written(prepare(run, sources, settings, p, plan)))
     due = set(due_stages(run, sources, settings))
     return {"graph": made, **_do_after_labels(run, sources, settings, due, workers, do)}
@@ -187,7 +188,18 @@ def _do_after_labels(
 
     if due:
         stages["publish"] = do("publish", published)
-    return stages
+    return stages | _delivered(run, settings, do)
+
+
+def _delivered(run: RunDirectory, settings: Settings, do: Do) -> dict[str, Any]:
+    """Deliver published results to the stores that do not have them."""
+    if not undelivered(run, settings):
+        return {}
+
+    def delivered(_progress: Progress) -> dict[str, Any]:
+        return {"stage": "deliver", "sinks": deliver(run, settings)}
+
+    return {"deliver": do("deliver", delivered)}
 
 
 def _given(client: Client) -> Workers:
@@ -250,6 +262,7 @@ def requantify_all(request: Request, do: Do | None = None) -> dict[str, Any]:
     """`requantify` on the workers of the settings; `do` and result as in `run_all`."""
     began = time.perf_counter()
     settings = request.settings
+    check_sinks(settings)
     with open_run(request.out, request.sources, labels=request.labels) as run:
         opened = partial(cluster.open_cluster, settings.cluster)
         workers = partial(_connected, opened, settings)

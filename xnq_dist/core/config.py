@@ -49,6 +49,7 @@ from xnq_dist.core.settings_sections import (
     Section,
     SldSettings,
 )
+from xnq_dist.core.sink_settings import LineageSettings, SinkSettings
 
 __all__ = ["Settings", "load_settings"]
 
@@ -123,6 +124,8 @@ class Settings(Section):
     evaluation: EvaluationSettings = EvaluationSettings()
     cluster: ClusterSettings = ClusterSettings()
     retention: RetentionSettings = RetentionSettings()
+    sinks: SinkSettings = SinkSettings()
+    lineage: LineageSettings = LineageSettings()
     scratch: str | None = Field(
         None, description="local folder for temporary files; null: that of the system"
     )

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.core.config import Settings
+from xnq_dist.core.inputs import ELSEWHERE
 from xnq_dist.quantify.checks.changes import (
     Changes,
     SeedError,
@@ -102,7 +103,7 @@ def _comparable(now: pa.Array, then: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def _only_seed_differs(earlier: Earlier, settings: Settings) -> bool:
     """Whether the settings of the two runs differ in the seed and nothing else."""
-    now: Mapping[str, Any] = settings.model_dump(mode="json")
+    now: Mapping[str, Any] = settings.model_dump(mode="json", exclude=ELSEWHERE)
     then = earlier.settings
     keys = {*now, *then}.difference(IGNORED)
     return then.get("seed") != now["seed"] and all(
