@@ -14,7 +14,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.report.fake_run import prevalence_table, write_fake_run
 from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.store import RunDirectory
+from xnq_dist.report import report
+
+NAMES = ["north", 'it\'s "so"', "ünïcode <b>"]
 
 POSTGRES = Path("/usr/lib/postgresql/15/bin")
 
@@ -43,9 +48,7 @@ def delta_store(folder: Path) -> Store:
     from deltalake import DeltaTable
 
     def read(_name: str) -> list[dict[str, object]]:
-        return _ordered(
-            pa.table(DeltaTable(str(folder)).to_pyarrow_table()).to_pylist()
-        )
+        return _ordered(DeltaTable(str(folder)).to_pyarrow_table().to_pylist())
 
     return Store("delta", str(folder), read)
 
@@ -64,6 +67,15 @@ def sql_store(url: str) -> Store:
             return _ordered([dict(row) for row in rows])
 
     return Store("sql", url, read)
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """A published run without input tables."""
+    folder = tmp_path_factory.mktemp("sinks") / "run"
+    run = write_fake_run(folder, [prevalence_table(NAMES)])
+    report(run, load_settings())
+    return run
 
 
 @pytest.fixture(scope="session")

@@ -5,25 +5,30 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.report.fake_run import prevalence_table, write_fake_run
-from tests.sinks.conftest import Store, delta_store, sql_store
+from tests.report.fake_run import prevalence_table
+from tests.sinks.conftest import NAMES, Store, delta_store, sql_store
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InfrastructureError, SettingsError
+from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.schemas import conform
 from xnq_dist.core.store import RunDirectory, read_published
-from xnq_dist.report import report
+from xnq_dist.due import nothing_changed
+from xnq_dist.graph.tables import Sources
+from xnq_dist.jobs import run_all
 from xnq_dist.sinks import check_sinks, deliver, undelivered
 
-NAMES = ["north", 'it\'s "so"', "ünïcode <b>"]
+T = TypeVar("T")
 
 
 def rows_of(run_id: str, seed: int = 0, names: list[str] = NAMES) -> pa.Table:
@@ -42,14 +47,6 @@ def same(stored: list[dict[str, object]], *tables: pa.Table) -> bool:
     keys = ("run_id", "community", "class")
     rows = [row for table in tables for row in table.to_pylist()]
     return stored == sorted(rows, key=lambda row: [str(row[key]) for key in keys])
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    folder = tmp_path_factory.mktemp("sinks") / "run"
-    run = write_fake_run(folder, [prevalence_table(NAMES)])
-    report(run, load_settings())
-    return run
 
 
 @pytest.fixture
@@ -161,6 +158,29 @@ def test_a_published_run_is_delivered_once(run: RunDirectory, store: Store) -> N
     assert "se/cr" not in run.folder.read_bytes("_sinks.json").decode()
 
 
+def test_a_complete_run_with_a_new_store_only_delivers(
+    run: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = Sources("nodes.parquet", "edges.parquet")
+    settings = sql_store(f"sqlite:///{tmp_path}/results.db").settings()
+    for module in ("due", "jobs"):
+        monkeypatch.setattr(f"xnq_dist.{module}.due_stages", lambda *_: ())
+    monkeypatch.setattr("xnq_dist.jobs.check_sources", lambda *_: None)
+    done = []
+
+    def do(stage: str, work: Callable[[Progress], T]) -> T:
+        done.append(stage)
+        return work(silent)
+
+    for _ in range(2):
+        run_all(sources, run.location, settings, do=do)
+    assert done == ["deliver"]
+    assert nothing_changed(run.location, sources, settings) is not None
+    run.folder.delete("_sinks.json")
+    assert nothing_changed(run.location, sources, settings) is None
+    assert nothing_changed(run.location, sources, load_settings()) is not None
+
+
 KILLED = """
 import os, signal, sys
 import pyarrow.parquet as pq
@@ -181,22 +201,22 @@ sql.write(pq.read_table(sys.argv[1]), "bb22", sys.argv[2], "prevalence")
 
 
 @pytest.mark.parametrize(
-    "place", ["sqlite", pytest.param("postgresql", marks=pytest.mark.server)]
+    "store",
+    ["sqlite", pytest.param("postgresql", marks=pytest.mark.server)],
+    indirect=True,
 )
 def test_a_killed_delivery_leaves_the_database_as_it_was(
-    place: str, request: pytest.FixtureRequest, tmp_path: Path
+    store: Store, tmp_path: Path
 ) -> None:
-    url = f"sqlite:///{tmp_path}/results.db"
-    if place == "postgresql":
-        url = request.getfixturevalue("postgresql")
-    found, first, second = sql_store(url), rows_of("aa11"), rows_of("bb22", seed=1)
-    write(found, first, "aa11")
+    first, second = rows_of("aa11"), rows_of("bb22", seed=1)
+    write(store, first, "aa11")
     pq.write_table(second, tmp_path / "rows.parquet")
-    command = [sys.executable, "-c", KILLED, str(tmp_path / "rows.parquet"), url]
+    file = str(tmp_path / "rows.parquet")
+    command = [sys.executable, "-c", KILLED, file, store.target]
     assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    assert same(found.read("prevalence"), first)
-    write(found, second, "bb22")
-    assert same(found.read("prevalence"), first, second)
+    assert same(store.read("prevalence"), first)
+    write(store, second, "bb22")
+    assert same(store.read("prevalence"), first, second)
 
 
 def test_one_commit_a_run_names_the_run(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from xnq_dist._version import __version__
+from xnq_dist.app.contract_command import contract
 from xnq_dist.app.contrast_command import contrast
 from xnq_dist.app.datasets_command import app as datasets_app
 from xnq_dist.app.ending import named_ending
@@ -47,6 +48,7 @@ app = typer.Typer(
 )
 
 app.add_typer(datasets_app)
+app.command()(contract)
 app.command()(contrast)
 app.command("label-plan")(label_plan)
 app.command("settings")(settings_command)
