@@ -62,14 +62,22 @@ def test_run_help_has_the_common_settings_and_settings_lists_all(capsys):
     assert "reservoir" not in listed
 
 
-def test_version_usage_errors_and_completion(capsys):
+def test_version_and_usage_errors(capsys):
     assert run("--version") == 0
     assert "xnq-dist 0." in capsys.readouterr().out
     assert run("run") == 2
     assert run("nonsense") == 2
-    capsys.readouterr()
-    assert run("--show-completion", "bash") == 0
-    assert "COMPREPLY" in capsys.readouterr().out
+
+
+def test_the_shell_completes_commands(monkeypatch, capsys):
+    monkeypatch.setenv("_XNQ_DIST_COMPLETE", "source_bash")
+    assert run() == 0
+    assert "_XNQ_DIST_COMPLETE=complete_bash" in capsys.readouterr().out
+    monkeypatch.setenv("_XNQ_DIST_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "xnq-dist label")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert run() == 0
+    assert capsys.readouterr().out.split() == ["label-plan"]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import typer
 
 from tests.evaluation.datasets.forms import write_linkx
 from xnq_dist.app.datasets_command import app
+from xnq_dist.app.output import json_alone
 from xnq_dist.core.errors import InfrastructureError, SettingsError
 from xnq_dist.evaluation.datasets import known_graphs as registry
 from xnq_dist.evaluation.datasets.known_graphs import (
@@ -25,7 +26,8 @@ NODES = 100
 
 
 def run(*arguments: str) -> None:
-    typer.main.get_command(app).main(list(arguments), standalone_mode=False)
+    with json_alone("--json" in arguments):
+        typer.main.get_command(app).main(list(arguments), standalone_mode=False)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
@@ -76,7 +77,7 @@ def test_ids_and_classes_keep_their_types(store: Store, kind: str) -> None:
     rows = rows.set_column(0, pa.field("community", pa.int64(), nullable=False), ids)
     write(store, rows, "aa11")
     assert same(store.read("prevalence"), rows)
-    with pytest.raises(SettingsError, match=r"column 'community' .* to another"):
+    with pytest.raises(SettingsError, match=r"column 'community' .* to another one"):
         write(store, rows_of("bb22"), "bb22")
     assert same(store.read("prevalence"), rows)
 
@@ -230,6 +231,27 @@ def test_one_commit_a_run_names_the_run(tmp_path: Path) -> None:
     assert [entry["run_id"] for entry in table.history()] == ["bb22", "aa11"]
     before = DeltaTable(found.target, version=0).to_pyarrow_table()
     assert set(before["run_id"].to_pylist()) == {"aa11"}
+
+
+@pytest.mark.server
+def test_runs_side_by_side_on_s3_are_one_commit_each(tmp_path: Path) -> None:
+    from deltalake import DeltaTable
+
+    from tests.object_store import serving
+    from xnq_dist.sinks.delta import _located
+
+    with serving(tmp_path) as s3:
+        found = Store("delta", s3.uri("bucket/lake/shares"), lambda _: [])
+        check_sinks(found.settings())
+        tables = {f"{n}{n}": rows_of(f"{n}{n}", seed=n) for n in range(3)}
+        with ThreadPoolExecutor(3) as pool:
+            list(pool.map(lambda each: write(found, each[1], each[0]), tables.items()))
+        address, options = _located(found.target)
+        assert address == "s3://bucket/lake/shares"
+        table = DeltaTable(address, storage_options=options)
+        assert table.version() == 2
+        ids = Counter(table.to_pyarrow_table()["run_id"].to_pylist())
+        assert ids == dict.fromkeys(tables, 2 * len(NAMES))
 
 
 def test_a_database_that_does_not_answer_is_a_warning_first_and_then_an_error(

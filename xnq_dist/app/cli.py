@@ -467,7 +467,7 @@ def main(arguments: list[str] | None = None) -> None:
         start_clock()
     with json_alone(as_json), named_ending(words):
         # Returns the status of `typer.Exit`; usage errors end in `named_ending`.
-        sys.exit(app(args=arguments, standalone_mode=not as_json) or 0)
+        sys.exit(app(arguments, "xnq-dist", standalone_mode=not as_json) or 0)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from xnq_dist.app.output import elapsed, seconds_text
 from xnq_dist.app.running import run_pipeline
 from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.core.store import RunDirectory, read_published
@@ -52,6 +53,7 @@ def run_demo(out: str, seed: int = 0) -> DemoResult:
     )
     summary = run_pipeline(sources, str(folder / "run"), settings)
     errors = _errors(RunDirectory(summary["run"]), sources, settings, made.paths)
+    summary["seconds"] = elapsed()
     return DemoResult(_text(summary, errors), {**summary, "errors": errors})
 
 
@@ -103,7 +105,7 @@ def _closest(errors: dict[str, dict[str, float]], kind: str) -> str:
 def _text(summary: dict[str, Any], errors: dict[str, dict[str, float]]) -> str:
     lines = [
         f"Bots among the followers of {summary['communities']} pages, "
-        f"{summary['nodes']:,} users, {summary['seconds']:.0f} s.",
+        f"{summary['nodes']:,} users, {seconds_text(summary['seconds'])}.",
         "",
         "Mean absolute error of a page's share of bots, by what makes pages differ:",
         "",

@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.jobs import Planned
+
+if TYPE_CHECKING:
+    from xnq_dist.jobs import Planned
 
 __all__ = [
     "CONSOLE",

@@ -8,6 +8,7 @@ once or not at all, and again without effect. ``ERRORS`` are the store's own err
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -15,7 +16,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, InfrastructureError, SettingsError
 from xnq_dist.core.store import Published, RunDirectory, fingerprint, read_published
 
-__all__ = ["check_sinks", "deliver", "undelivered"]
+__all__ = ["KEY", "check_sinks", "deliver", "refuse_other", "undelivered"]
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +26,8 @@ TABLE = "prevalence"
 """The published table that is delivered."""
 DELIVERED = "_sinks.json"
 """Record in the run directory: the place and run_id of the last delivery, by store."""
+KEY = ("community", "class", "run_id")
+"""Columns that identify a row in a store."""
 PACKAGES = {"delta": ("deltalake", "delta"), "postgresql": ("psycopg", "postgres")}
 """Package and extra of a store or of a database."""
 
@@ -101,6 +104,26 @@ def deliver(run: RunDirectory, settings: Settings) -> list[str]:
             "again to deliver them"
         )
     return names
+
+
+def refuse_other(stored: Mapping[str, str], new: Mapping[str, str], where: str) -> None:
+    """Refuse a table without the key's columns, or with columns of other types.
+
+    Columns are in the store and new, with their types; `where` is a setting and its
+    value.
+    """
+    for name in KEY:
+        if name not in stored:
+            raise SettingsError(
+                f"the table in {where} has no column {name!r}, so it belongs to "
+                f"something else: set {where.partition(' ')[0]} to another one"
+            )
+    for name, kind in new.items():
+        if stored.get(name, kind) != kind:
+            raise SettingsError(
+                f"column {name!r} of the table in {where} is {stored[name]} and this "
+                f"run's is {kind}: set {where.partition(' ')[0]} to another one"
+            )
 
 
 def _targets(settings: Settings) -> dict[str, str]:

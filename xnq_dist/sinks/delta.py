@@ -9,12 +9,11 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from xnq_dist.core.errors import SettingsError
+from xnq_dist.sinks import KEY, refuse_other
 
 __all__ = ["ERRORS", "check", "write"]
 
 ERRORS = (DeltaError,)
-KEY = ("community", "class", "run_id")
 TRIES = 8
 """Attempts to commit next to other writers."""
 TYPES = {
@@ -38,7 +37,8 @@ def check(target: str, name: str) -> None:
     address, options = _located(target)
     try:
         if DeltaTable.is_deltatable(address, options):
-            _refuse_other(DeltaTable(address, storage_options=options), None, target)
+            table = DeltaTable(address, storage_options=options)
+            refuse_other(_columns(table), {}, f"sinks.delta {target}")
     except (OSError, *ERRORS):
         return  # the delivery at the run's end reports what is wrong
 
@@ -81,7 +81,8 @@ def _commit(rows: pa.Table, run_id: str, target: str) -> None:
         )
         return
     table = DeltaTable(address, storage_options=options)
-    _refuse_other(table, rows.schema, target)
+    kinds = {field.name: TYPES[str(field.type)] for field in rows.schema}
+    refuse_other(_columns(table), kinds, f"sinks.delta {target}")
     if table.transaction_version(writer) is not None:
         return  # committed by a run that ended before it was recorded
     same = " and ".join(f't."{name}" = s."{name}"' for name in KEY)
@@ -101,25 +102,9 @@ def _commit(rows: pa.Table, run_id: str, target: str) -> None:
     )
 
 
-def _refuse_other(table: DeltaTable, schema: pa.Schema | None, target: str) -> None:
-    """Refuse a table without the key's columns or with columns of other types."""
-    known = {
-        field.name: getattr(field.type, "type", "") for field in table.schema().fields
-    }
-    for name in KEY:
-        if name not in known:
-            raise SettingsError(
-                f"the table in sinks.delta {target} has no column {name!r}, so it "
-                "belongs to something else: set sinks.delta to another folder"
-            )
-    for field in schema or ():
-        stored, needed = known.get(field.name), TYPES[str(field.type)]
-        if stored not in (None, needed):
-            raise SettingsError(
-                f"column {field.name!r} of the table in sinks.delta {target} is "
-                f"{stored} and this run's is {needed}: set sinks.delta to another "
-                "folder"
-            )
+def _columns(table: DeltaTable) -> dict[str, str]:
+    fields = table.schema().fields
+    return {field.name: getattr(field.type, "type", "") for field in fields}
 
 
 def _located(target: str) -> tuple[str, dict[str, str]]:

@@ -12,13 +12,13 @@ from sqlalchemy.schema import CreateColumn
 
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.redaction import redacted
+from xnq_dist.sinks import KEY, refuse_other
 
 __all__ = ["ERRORS", "check", "write"]
 
 log = logging.getLogger(__name__)
 
 ERRORS = (SQLAlchemyError,)
-KEY = ("community", "class", "run_id")
 ROWS = 2000
 """Rows that are sent at a time."""
 SECONDS = 10
@@ -46,7 +46,8 @@ def check(target: str, name: str) -> None:
     engine = _engine(target)
     try:
         with engine.connect() as connection:
-            _columns(connection, name)
+            if known := _columns(connection, name):
+                refuse_other(known, {}, f"sinks.table {name}")
     except SQLAlchemyError as error:
         reason = " ".join(str(getattr(error, "orig", None) or error).split())
         log.warning(
@@ -103,21 +104,19 @@ def _engine(target: str) -> sa.Engine:
     )
 
 
-def _columns(
-    connection: sa.Connection, name: str
-) -> dict[str, sa.types.TypeEngine[Any]]:
+def _columns(connection: sa.Connection, name: str) -> dict[str, str]:
     """Columns of the table and their types; empty if there is no such table."""
     inspector = sa.inspect(connection)
     if not inspector.has_table(name):
         return {}
-    known = {column["name"]: column["type"] for column in inspector.get_columns(name)}
-    for key in KEY:
-        if key not in known:
-            raise SettingsError(
-                f"the table {name} in sinks.sql has no column {key!r}, so it belongs "
-                "to something else: set sinks.table to another name"
-            )
-    return known
+    return {each["name"]: _kind(each["type"]) for each in inspector.get_columns(name)}
+
+
+def _kind(of: sa.types.TypeEngine[Any]) -> str:
+    try:
+        return of.python_type.__name__
+    except NotImplementedError:  # a type that we never write
+        return str(of)
 
 
 def _table(connection: sa.Connection, schema: pa.Schema, name: str) -> sa.Table:
@@ -136,15 +135,11 @@ def _table(connection: sa.Connection, schema: pa.Schema, name: str) -> sa.Table:
     if not known:
         table.create(connection)
         return table
+    kinds = {column.name: _kind(column.type) for column in table.columns}
+    refuse_other(known, kinds, f"sinks.table {name}")
     quoted = connection.dialect.identifier_preparer.format_table(table)
     for column in table.columns:
         if column.name not in known:
             text = CreateColumn(column).compile(dialect=connection.dialect)
             connection.execute(sa.text(f"ALTER TABLE {quoted} ADD COLUMN {text}"))
-        elif known[column.name].python_type is not column.type.python_type:
-            raise SettingsError(
-                f"column {column.name!r} of the table {name} in sinks.sql is "
-                f"{known[column.name]} and this run's is {column.type}: set "
-                "sinks.table to another name"
-            )
     return table
