@@ -14,7 +14,8 @@ from importlib.util import find_spec
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, InfrastructureError, SettingsError
-from xnq_dist.core.store import Published, RunDirectory, fingerprint, read_published
+from xnq_dist.core.redaction import redacted
+from xnq_dist.core.store import Published, RunDirectory, read_published
 
 __all__ = ["KEY", "check_sinks", "deliver", "refuse_other", "undelivered"]
 
@@ -44,8 +45,7 @@ def check_sinks(settings: Settings) -> None:
         if "***" in target:
             raise SettingsError(
                 f"sinks.{sink} {target} was recorded without its user and password: "
-                f"give it again with --set sinks.{sink}=..., or leave them out of it "
-                "and set PGUSER and PGPASSWORD"
+                f"give it again with --set sinks.{sink}=..., or null to deliver nothing"
             )
         kind = target.partition(":")[0].partition("+")[0] if sink == "sql" else sink
         package, extra = PACKAGES.get(kind, ("", ""))
@@ -131,9 +131,9 @@ def _targets(settings: Settings) -> dict[str, str]:
     return {sink: target for sink, target in values.items() if target}
 
 
-def _place(sink: str, settings: Settings) -> str:
-    """Fingerprint of a store's address, which may hold a password."""
-    return fingerprint(_targets(settings)[sink], settings.sinks.table)
+def _place(sink: str, settings: Settings) -> list[str]:
+    """Where a store's rows go, without credentials."""
+    return [redacted(_targets(settings)[sink]), settings.sinks.table]
 
 
 def _record(run: RunDirectory) -> dict[str, object]:
