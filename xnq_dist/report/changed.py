@@ -26,7 +26,8 @@ from xnq_dist.report.view import PrevalenceView
 __all__ = ["Changed", "changed_rows", "compare_with"]
 
 Floats = NDArray[np.float64]
-IGNORED = ("seed", "cluster", "scratch", "anomalies", "fit", "partitions", "retention")
+IGNORED = {"seed", "cluster", "scratch", "anomalies", "fit", "partitions", "retention"}
+IGNORED |= ELSEWHERE
 """Settings that do not change estimates, or change them only as another seed does."""
 
 
@@ -103,7 +104,7 @@ def _comparable(now: pa.Array, then: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 def _only_seed_differs(earlier: Earlier, settings: Settings) -> bool:
     """Whether the settings of the two runs differ in the seed and nothing else."""
-    now: Mapping[str, Any] = settings.model_dump(mode="json", exclude=ELSEWHERE)
+    now: Mapping[str, Any] = settings.model_dump(mode="json")
     then = earlier.settings
     keys = {*now, *then}.difference(IGNORED)
     return then.get("seed") != now["seed"] and all(
