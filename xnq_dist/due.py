@@ -39,6 +39,7 @@ from xnq_dist.core.store import (
 from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.tables import Sources
+from xnq_dist.sinks import undelivered
 
 __all__ = [
     "ON_WORKERS",
@@ -81,7 +82,7 @@ def nothing_changed(
             current = Published(run).current()
     except DamagedError:
         return None  # a run repairs it
-    if current is None:
+    if current is None or undelivered(run, settings):
         return None
     created = current.manifest.created
     log.info("nothing changed since %s", created)

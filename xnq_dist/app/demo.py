@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from xnq_dist.app.output import elapsed, seconds_text
 from xnq_dist.app.running import run_pipeline
 from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.core.errors import SettingsError
@@ -100,14 +101,13 @@ def run_demo(out: str, seed: int = 0, name: str = "bots") -> DemoResult:
         raise SettingsError(f"there is no demo {name!r}: choose {', '.join(EXAMPLES)}")
     example, folder = EXAMPLES[name], Path(out)
     paths = example.make(folder / "input", seed)
-    overrides = [*example.settings, f"seed={seed}"]
-    if "report" in Settings.model_fields:
-        overrides.append(f"report.class={example.shown}")
+    overrides = [*example.settings, f"seed={seed}", f"report.class={example.shown}"]
     settings = load_settings(overrides=overrides)
     sources = Sources(paths["nodes"], paths["edges"], paths["memberships"])
     summary = run_pipeline(sources, str(folder / "run"), settings)
     errors = _errors(RunDirectory(summary["run"]), sources, settings, example, paths)
     text = _text(example, summary, errors)
+    summary["seconds"] = elapsed()
     return DemoResult(text, {**summary, "errors": errors})
 
 
@@ -171,7 +171,7 @@ def _text(
     titles = example.kinds.values()
     lines = [
         f"{example.title}: {summary['communities']} communities, "
-        f"{summary['nodes']:,} nodes, {summary['seconds']:.0f} s.",
+        f"{summary['nodes']:,} nodes, {seconds_text(summary['seconds'])}.",
         "",
         f"Mean absolute error of the share of {example.shown!r}, by kind of community:",
         "",

@@ -17,9 +17,10 @@ from prefect.client.schemas import State
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.states import Failed
 
+from xnq_dist.app.lineage import lineage
 from xnq_dist.app.parameters import warn_of_credentials
 from xnq_dist.app.reporting import Artifacts, ReportOutbox
-from xnq_dist.app.stage_progress import StageProgress
+from xnq_dist.app.run_progress import StageProgress
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import ConnectionLostError, XnqError
 from xnq_dist.core.progress import Progress
@@ -104,8 +105,10 @@ def pipeline(
     )
     do = TaskPerStage()
     sources = Sources(nodes, edges, memberships)
+    chosen = settings or Settings()
     try:
-        summary = run_all(sources, out, settings or Settings(), overwrite, do)
+        with lineage(sources, out, chosen):
+            summary = run_all(sources, out, chosen, overwrite, do)
     except XnqError as error:
         return Failed(message=str(error), data=error)
     do.prevalence(RunDirectory(out))

@@ -7,6 +7,7 @@ from typing import Any
 from prefect import flow
 from prefect.states import Failed
 
+from xnq_dist.app.lineage import lineage
 from xnq_dist.app.parameters import warn_of_credentials
 from xnq_dist.app.pipeline_flow import TaskPerStage
 from xnq_dist.core.errors import XnqError
@@ -43,7 +44,8 @@ def requantify(
     do = TaskPerStage()
     try:
         request = Request.of(run, out, memberships, labels, overrides or ())
-        summary = requantify_all(request, do)
+        with lineage(request.sources, request.out, request.settings):
+            summary = requantify_all(request, do)
     except XnqError as error:
         return Failed(message=str(error), data=error)
     do.prevalence(RunDirectory(request.out))

@@ -51,6 +51,7 @@ from xnq_dist.core.settings_sections import (
     Section,
     SldSettings,
 )
+from xnq_dist.core.sink_settings import LineageSettings, SinkSettings
 from xnq_dist.core.text_settings import ReadSettings
 
 __all__ = ["Settings", "load_settings"]
@@ -129,6 +130,8 @@ class Settings(Section):
     cluster: ClusterSettings = ClusterSettings()
     retention: RetentionSettings = RetentionSettings()
     report: ReportSettings = ReportSettings()
+    sinks: SinkSettings = SinkSettings()
+    lineage: LineageSettings = LineageSettings()
     scratch: str | None = Field(
         None, description="local folder for temporary files; null: that of the system"
     )

@@ -50,6 +50,8 @@ FORMATS = {
     "published": 4,
 }
 """Raise a stage's number when it writes different files from the same inputs."""
+ELSEWHERE = {"sinks", "lineage"}
+"""Sections of the settings that no file of a run depends on."""
 
 Digests = Mapping[str, Mapping[str, Any]]
 Scale = float | tuple[float, ...]
@@ -313,5 +315,6 @@ def published_inputs(
         "format": FORMATS["published"],
         "stages": {name: stage.fingerprint for name, stage in stages.items()},
         "written": [record.checksum for record in stages["quantify"].files],
-        "settings": redacted(settings.model_dump(mode="json")),
+        # Where results go as well changes none of their bytes.
+        "settings": redacted(settings.model_dump(mode="json", exclude=ELSEWHERE)),
     }

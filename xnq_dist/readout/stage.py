@@ -17,6 +17,7 @@ import numpy as np
 from xnq_dist.core.backend import choose
 from xnq_dist.core.cluster import workers
 from xnq_dist.core.config import Settings
+from xnq_dist.core.differences import shown
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.inputs import posteriors_inputs, readout_inputs
@@ -330,8 +331,8 @@ def _commit(
     log.info(
         "readout: C = %g, log-loss %s, accuracy %s",
         facts["C"],
-        facts["log_loss"],
-        facts["accuracy"],
+        shown(facts["log_loss"]),
+        shown(facts["accuracy"]),
     )
     skill = facts["skill"]
     if skill is not None and skill["lower"] <= 0:

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.core.config import Settings
+from xnq_dist.core.inputs import ELSEWHERE
 from xnq_dist.core.schemas import class_column
 from xnq_dist.quantify.checks.changes import (
     Changes,
@@ -26,10 +27,8 @@ from xnq_dist.report.view import PrevalenceView
 __all__ = ["Changed", "changed_rows", "compare_with"]
 
 Floats = NDArray[np.float64]
-IGNORED = (
-    *("seed", "cluster", "scratch", "anomalies", "fit", "partitions", "retention"),
-    "report",
-)
+IGNORED = {"seed", "cluster", "scratch", "anomalies", "fit", "partitions", "retention"}
+IGNORED |= {"report", *ELSEWHERE}
 """Settings that do not change estimates, or change them only as another seed does."""
 
 

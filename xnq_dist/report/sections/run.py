@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from xnq_dist.core.inputs import ELSEWHERE
 from xnq_dist.core.pictures import plain
 from xnq_dist.core.records import PartRecord
 from xnq_dist.report.page_facts import PageFacts, StageFacts
@@ -22,7 +23,7 @@ def body(facts: PageFacts) -> str:
         stages=list(stages.values()),
         seconds=sum(stage.seconds for stage in stages.values()),
         facts=[(stage.name, _flat(stage.facts)) for stage in stages.values()],
-        values=_flat(facts.settings.model_dump()),
+        values=_flat(facts.settings.model_dump(exclude=ELSEWHERE)),
         versions=_versions(stages),
     )
 
