@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -28,16 +28,13 @@ from xnq_dist.graph.contents import (
     node_aspects,
 )
 from xnq_dist.graph.feature_types import chosen_columns
-from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.columns import TableProfile
-from xnq_dist.graph.profile.findings import Finding, Seen, findings
-from xnq_dist.graph.profile.matching import (
-    EdgeObserver,
-    MemberObserver,
-    NodeObserver,
-    TableObserver,
-)
 from xnq_dist.graph.tables import Sources, Table, ids_of, open_table
+
+if TYPE_CHECKING:
+    from xnq_dist.graph.ids import NodeIds
+    from xnq_dist.graph.profile.findings import Finding
+    from xnq_dist.graph.profile.matching import TableObserver
 
 __all__ = [
     "PROFILE",
@@ -111,6 +108,9 @@ def profile_inputs(
     InputError
         When tables cannot be read; the message has the first fault of each table.
     """
+    # Imported late: a run in which nothing changed needs no compiled code.
+    from xnq_dist.graph.profile.findings import Finding, Seen, findings
+
     reader = _Reader(sources, settings, folder, every)
     steps = [reader.nodes, reader.edges]
     if choose_source(sources.memberships, settings) == "given":
@@ -157,6 +157,8 @@ def profile_again(
     labels, memberships
         Locations of the tables; None: there is no new one.
     """
+    from xnq_dist.graph.profile.findings import Seen, findings
+
     reader = _Reader(Sources("", "", memberships), settings, folder, nodes=nodes)
     if labels is not None:
         reader.labels(labels)
@@ -220,13 +222,14 @@ class _Reader:
         role = columns.role if table.has(columns.role) else None
         used = [columns.label, role, columns.node_weight, columns.label_weight, place]
 
-        def observer() -> NodeObserver:
+        def observer() -> TableObserver:
+            from xnq_dist.graph.profile.matching import NodeObserver
+
             chosen = self._columns(table, [*used, *features])
             return NodeObserver(chosen, settings, features, role)
 
-        def finish(made: TableObserver) -> None:
-            if isinstance(made, NodeObserver):
-                self._ids = made.ids(table.path)
+        def finish(made: Any) -> None:
+            self._ids = made.ids(table.path)
 
         read = self._read("nodes", table, aspects, observer, needed, finish)
         self._node_digest = read["nodes"]
@@ -241,7 +244,9 @@ class _Reader:
         role = columns.role if table.has(columns.role) else None
         chosen = self._columns(table, [columns.label, role])
 
-        def observer() -> NodeObserver:
+        def observer() -> TableObserver:
+            from xnq_dist.graph.profile.matching import NodeObserver
+
             return NodeObserver(chosen, settings, (), role)
 
         self._read("labels", table, aspects, observer, needed=True)
@@ -251,35 +256,37 @@ class _Reader:
         columns = self._settings.columns
         table = open_table(self._sources.edges, "edge table", self._settings.input)
         table = table.ids_as(self._id_type(), columns.src, columns.dst)
-        weight = [columns.weight]
-        return self._read(
-            "edges",
-            table,
-            {"edges": edge_aspect(columns)},
-            lambda: EdgeObserver(
-                self._columns(table, weight), self._settings, self._node_ids()
-            ),
-            needed,
-        )
+        aspects = {"edges": edge_aspect(columns)}
+        return self._match("edges", table, aspects, [columns.weight], needed)
 
     def memberships(self, needed: bool) -> Digests:
         """Digests of the memberships table; its profile if `needed`."""
         columns, path = self._settings.columns, str(self._sources.memberships)
         table = open_table(path, "memberships table", self._settings.input)
-        table, _ = named_alike(
-            table.ids_as(self._id_type(), columns.member), self._settings
-        )
-        return self._read(
-            "memberships",
-            table,
-            member_aspects(self._settings),
-            lambda: MemberObserver(
-                self._columns(table, [columns.community, columns.parent]),
-                self._settings,
-                self._node_ids(),
-            ),
-            needed,
-        )
+        table = table.ids_as(self._id_type(), columns.member)
+        table, _ = named_alike(table, self._settings)
+        used = [columns.community, columns.parent]
+        aspects = member_aspects(self._settings)
+        return self._match("memberships", table, aspects, used, needed)
+
+    def _match(
+        self,
+        name: str,
+        table: Table,
+        aspects: Mapping[str, Aspect],
+        used: list[Any],
+        needed: bool,
+    ) -> Digests:
+        """Read a table whose ids are matched with the nodes."""
+
+        def observer() -> TableObserver:
+            from xnq_dist.graph.profile import matching
+
+            edges = name == "edges"
+            kind = matching.EdgeObserver if edges else matching.MemberObserver
+            return kind(self._columns(table, used), self._settings, self._node_ids())
+
+        return self._read(name, table, aspects, observer, needed)
 
     def _columns(self, table: Table, used: list[Any]) -> list[str]:
         """The profiled columns: those in use that exist, or all of them."""
@@ -297,6 +304,8 @@ class _Reader:
     def _node_ids(self) -> NodeIds:
         """The ids of the nodes, read again if their table was not read here."""
         if self._ids is None:
+            from xnq_dist.graph.ids import NodeIds
+
             name = self._settings.columns.node_id
             table = open_table(self._sources.nodes, "node table", self._settings.input)
             parts = [ids_of(batch, name) for batch in table.batches([name])]
