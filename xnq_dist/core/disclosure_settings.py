@@ -25,7 +25,7 @@ class DisclosureSettings(Section):
     )
     table: Literal["quality", "nulls"] = Field(
         "quality",
-        description="suppressed communities in the tables. quality: estimates remain, "
-        "and the column quality is suppressed; nulls: estimates and counts of labels "
-        "are null",
+        description="suppressed communities in the table prevalence. quality: "
+        "estimates remain, and the column quality is suppressed; nulls: estimates and "
+        "counts of labels are null",
     )
