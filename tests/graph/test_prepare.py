@@ -456,7 +456,7 @@ def test_an_edge_table_that_cannot_be_used_is_refused(
         ("columns.role=part", "set columns.role"),
         ("columns.weight=w", "set columns.weight"),
         ("columns.features=[x]", "no column 'x'"),
-        ("columns.features=label", "is int64, not a list of numbers: name .*[[]label"),
+        ("columns.features=label", r"is int64, not a list of numbers: name .*=\[label"),
         (
             "columns.features=[label, features]",
             "column 'features' .* cannot be a feature: leave it out of",

@@ -108,6 +108,10 @@ def prepare(
         features = FeatureColumns(nodes, chosen, mode != "none", encoded)
         missing = settings.labels.missing
         ids, index, labels = read_nodes(nodes, settings.columns, progress, missing)
+        rows = ids, index
+        # Refuse values that cannot be used before the edges are sorted.
+        features.learn(*rows, settings.features, progress)
+        scaling = scaling_of(features, *rows, mode, progress)
         old = OldLabels(run)
         run.reuse(STAGE, inputs)
         csr, counts = read_edges(
@@ -139,9 +143,6 @@ def prepare(
         progress("partition", 1, 1)
         book = PartitionBook.of(part, partitions)
         blocks = FeatureBlocks(book.offsets, memory, _new_folder(folder / "features"))
-        rows = ids, index
-        features.learn(*rows, settings.features, progress)
-        scaling = scaling_of(features, *rows, mode, progress)
         blocks.fill(features, *rows, book.relabelled, scaling, progress)
         stage = run.stage(STAGE)
         attempt = stage.begin()
