@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.convert.pickled import CsrArrays, read_pickled
 from xnq_dist.core.errors import InputError
 from xnq_dist.evaluation.datasets.graphs import (
     RawGraph,
@@ -21,7 +22,6 @@ from xnq_dist.evaluation.datasets.graphs import (
     distinct,
     integer_labels,
 )
-from xnq_dist.evaluation.datasets.pickled import CsrArrays, read_pickled
 
 __all__ = [
     "parse",

@@ -1,0 +1,1 @@
+"""Conversion of graphs in other formats to the tables that `run` reads."""
