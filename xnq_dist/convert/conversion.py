@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -83,7 +84,8 @@ def read_graph(source: str | Path, form: str = AUTO) -> Converted:
         record = FORMATS.record_of(name)
     except ValueError as error:
         raise SettingsError(str(error)) from error
-    with reading(path, record.title, record.hint):
+    with reading(path, record.title, record.hint), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy's, of headers that are damaged
         found: Converted = FORMATS.module_of(name).read(path)
     return replace(found, notes=(*found.notes, *open_questions(found)))
 

@@ -12,6 +12,7 @@ import math
 import threading
 import zipfile
 from collections.abc import Iterable
+from tokenize import TokenError
 from typing import IO
 
 import numpy as np
@@ -52,8 +53,11 @@ def _read_array(member: IO[bytes], name: str, size: int) -> np.ndarray:
     version = npy.read_magic(member)
     if version not in _HEADERS:
         raise ValueError(f"array {name} is of npy version {version}, not 1 or 2")
-    with _HEADER:
-        shape, fortran, dtype = _HEADERS[version](member)
+    try:
+        with _HEADER:
+            shape, fortran, dtype = _HEADERS[version](member)
+    except (SyntaxError, TokenError) as error:
+        raise ValueError(f"array {name} has a damaged header ({error})") from error
     if dtype.hasobject:
         raise ValueError(f"array {name} holds Python objects, which are not read")
     # Before the allocation: a damaged header can name any shape.
