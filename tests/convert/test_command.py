@@ -40,3 +40,10 @@ def test_a_refusal_is_one_sentence_with_status_2(tmp_path, capsys):
     assert said.out == ""
     assert said.err.startswith(f"xnq-dist: {path} is not node-link JSON (")
     assert len(said.err.splitlines()) == 1
+
+
+def test_the_help_lists_the_formats_with_what_they_are(capsys):
+    assert run("convert", "--help") == 0
+    said = capsys.readouterr().out
+    assert all(f"\n  {form} " in said for form in WRITERS)
+    assert "GraphML, with attributes of nodes" in said

@@ -277,12 +277,21 @@ WRONG = {
     "bipartite": ("edge-list", "% bip unweighted\n1 1\n", "is bipartite"),
     "a weight of text": ("edge-list", "1 2 x\n", "is not an edge list"),
     "other encoding": ("edge-list", "a b\nc \udcff\n", "0xff in line 2, .* UTF-8"),
-    "short metis": ("metis", "3 1\n2\n", "ends after 1 of 3 nodes"),
-    "no header": ("metis", "a graph\n", "begins with 'a graph'"),
+    "short metis": (
+        "metis",
+        "3 1\n2\n",
+        "1 lines after the first, which names 3 nodes",
+    ),
+    "no header": ("metis", "a graph\n", "is not a METIS graph file .*graphchk"),
     "outside": ("metis", "2 1\n3\n1\n", "names node 3 .* nodes are 1 to 2"),
+    "empty": ("metis", "", "is empty"),
     "one way": ("metis", "2 1\n2\n\n", "1 neighbours and 1 edges"),
     "no weight": ("metis", "2 1 1\n2\n1 4\n", "1 numbers in line 2"),
-    "more nodes": ("metis", "2 1\n2\n1\n1\n", "more than the 2 nodes"),
+    "more nodes": (
+        "metis",
+        "2 1\n2\n1\n1\n",
+        "3 lines after the first, which names 2 nodes",
+    ),
     "cut json": ("node-link", '{"nodes": [', "is not node-link JSON"),
     "a list": ("node-link", "[]", "is not node-link JSON"),
     "deep json": ("node-link", "[" * 200_000, "is not node-link JSON"),
@@ -338,6 +347,12 @@ def test_arrays_that_do_not_match_are_refused(tmp_path, arrays, words):
         read_graph(npz(tmp_path, **arrays))
 
 
+def test_edges_of_an_archive_have_a_direction_if_its_name_says_so(tmp_path):
+    for name, directed in (("a_directed", True), ("a_undirected", False)):
+        write_npz(tmp_path / f"{name}.npz")
+        assert read_graph(tmp_path / f"{name}.npz").directed is directed
+
+
 def test_one_hot_rows_and_missing_labels_are_classes_and_nulls(tmp_path):
     hot = np.eye(3)[np.maximum(CLASSES, 0)]
     found = read_graph(npz(tmp_path, node_labels=hot))
@@ -370,7 +385,12 @@ def test_sizes_are_checked_before_reading(tmp_path, monkeypatch):
 
 
 def test_what_is_no_graph_is_refused_with_the_formats_to_name(tmp_path):
-    for text in ("", "some words of prose\nand one\n", "\0\1\2"):
+    for text in (
+        "",
+        "some words of prose\nand one\n",
+        "\0\1\2",
+        "node_id,label\n1,2\n",
+    ):
         with pytest.raises(InputError, match=r"looks like none .* ogb, npz, pyg"):
             read_graph(text_file(tmp_path, text))
     with pytest.raises(InputError, match="does not exist"):

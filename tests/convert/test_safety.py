@@ -134,8 +134,12 @@ def nested(depth: int) -> bytes:
         b"(X\x02\x00\x00\x00f8tR(K\x03X\x01\x00\x00\x00<tb\x89\x8a\x08"
         + struct.pack("<q", 2**40)
         + b"tb.",
+        b"ctorch_geometric.data.data\nData\n)\x81q\x00h\x00b.",
     ],
-    ids=["deep key", "deep value", "deep name", "shared lists", "deep type", "zeros"],
+    ids=[
+        *("deep key", "deep value", "deep name", "shared lists", "deep type", "zeros"),
+        "a state that is itself",
+    ],
 )
 def test_pickles_that_grow_without_end_are_refused(tmp_path, program):
     with pytest.raises(InputError):

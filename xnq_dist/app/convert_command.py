@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from xnq_dist.app.output import Json, print_json
-from xnq_dist.convert import FORMATS
 
-__all__ = ["convert"]
+__all__ = ["WithFormats", "convert"]
 
-KNOWN = "; ".join(f"{name}: {each.text}" for name, each in FORMATS.records().items())
+
+class WithFormats(TyperCommand):
+    """A command whose help lists every format."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the command's options, then the formats."""
+        super().format_help(ctx, formatter)
+        from xnq_dist.convert import FORMATS
+
+        typer.echo("Formats:")
+        for name, record in FORMATS.records().items():
+            typer.echo(f"  {name:<10} {record.text}")
 
 
 def convert(
     form: Annotated[
         str,
-        typer.Argument(metavar="FORMAT", help=f"auto: recognised. {KNOWN}."),
+        typer.Argument(metavar="FORMAT", help="Name of a format, or auto."),
     ],
     source: Annotated[str, typer.Argument(metavar="IN", help="File or folder.")],
     out: Annotated[str, typer.Argument(metavar="OUT", help="Folder for the tables.")],

@@ -28,6 +28,8 @@ RECORDS = (
 MARKS = "#%"
 WEIGHTS = ("weight", "weights", "w", "value", "count", "multiplicity")
 """Names of a third column of weights."""
+SOURCES = ("source", "src", "from", "fromnodeid", "u", "node1", "node_1", "id1")
+"""Names of a first column of nodes."""
 
 
 def matches(path: Path, head: bytes) -> bool:
@@ -41,8 +43,11 @@ def matches(path: Path, head: bytes) -> bool:
     lines = lines.filter(pc.not_equal(pc.utf8_trim_whitespace(lines), ""))
     if not len(lines):
         return False
-    counts = set(pc.list_value_length(_fields(lines)).to_pylist())
-    return len(counts) == 1 and counts <= {2, 3, 4}
+    fields = _fields(lines)
+    names = _header(fields, [])
+    counts = set(pc.list_value_length(fields).to_pylist())
+    ends = not names or names[0].lower() in SOURCES  # else a table of nodes
+    return ends and len(counts) == 1 and counts <= {2, 3, 4}
 
 
 def read(path: Path) -> Converted:
@@ -101,7 +106,7 @@ def _header(fields: pa.ListArray, comments: list[str]) -> list[str]:
     first = fields[0].as_py()
     if len(fields) > 1 and not _numeric(first) and _numeric(fields[1].as_py()):
         return [str(name) for name in first]
-    if first[0].lower() in ("source", "src", "from", "u", "node1"):
+    if first[0].lower() in SOURCES:
         return [str(name) for name in first]
     last = re.split(r"[\s,;]+", comments[-1].lstrip(MARKS).strip()) if comments else []
     return last if len(last) == len(first) and not _numeric(last) else []

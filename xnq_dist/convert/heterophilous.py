@@ -30,7 +30,11 @@ def matches(path: Path, head: bytes) -> bool:
 
 
 def read(path: Path) -> Converted:
-    """Read the arrays; the file has each undirected edge once."""
+    """Read the arrays.
+
+    An undirected edge is in the file once. As in the authors' code, edges have a
+    direction if the file's name says so (``squirrel_directed.npz``).
+    """
     names = ("node_features", "node_labels", "edges")
     found = read_arrays(path, names, tuple(MASKS.values()))
     return Arrays(
@@ -39,5 +43,5 @@ def read(path: Path) -> Converted:
         found["node_features"],
         found["node_labels"],
         masks={role: found[name] for role, name in MASKS.items() if name in found},
-        directed=False,
+        directed="directed" in path.stem.replace("undirected", ""),
     ).tables()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -36,120 +35,69 @@ def matches(path: Path, head: bytes) -> bool:
     return path.is_file() and stem.endswith(ENDINGS)
 
 
-@dataclass(frozen=True)
-class _Header:
-    """The first line: nodes, edges, and what precedes and follows the neighbours."""
-
-    nodes: int
-    edges: int
-    before: int
-    """Numbers in front of the neighbours: size and weights of the node."""
-    weighted: bool
-    """Whether every neighbour is followed by the weight of the edge."""
-
-    @staticmethod
-    def of(line: str, path: Path) -> _Header:
-        words = line.split()
-        if not 2 <= len(words) <= 4 or not all(word.isdecimal() for word in words):
-            raise InputError(
-                f"{path} begins with {line[:40]!r}, not with the numbers of nodes and "
-                "edges of a METIS graph file: check that it is the right file"
-            )
-        nodes, edges = int(words[0]), int(words[1])
-        size, node, edge = list((words[2] if len(words) > 2 else "0").zfill(3)[-3:])
-        constraints = int(words[3]) if len(words) > 3 else 1
-        before = int(size == "1") + (constraints if node == "1" else 0)
-        return _Header(nodes, edges, before, edge == "1")
-
-
 def read(path: Path) -> Converted:
     """Read the graph; nodes are numbered from 1, as in the file."""
-    header: _Header | None = None
-    found: list[NDArray[np.int64]] = []
-    node = 0
+    numbers, counts, values = _lines(path)
+    if not len(counts) or not 2 <= counts[0] <= 4:
+        raise ValueError("its first line is not the numbers of nodes and edges")
+    header: list[int] = values[: counts[0]].tolist()
+    values = values[counts[0] :]
+    nodes, edges, form, constraints = header + [0, 1][len(header) - 2 :]
+    check_memory(path, 64 * (nodes + edges))
+    numbers, counts = numbers[1:], counts[1:]
+    if len(counts) < nodes or counts[nodes:].any():
+        raise InputError(
+            f"{path} has {len(counts):,} lines after the first, which names "
+            f"{nodes:,} nodes: save or download it again"
+        )
+    size, weights, weighted = (digit == "1" for digit in f"{form:03d}"[-3:])
+    # Size and weights of the node come before its neighbours.
+    before, step = size + constraints * weights, 1 + weighted
+    wrong = (counts > 0) & ((counts < before) | ((counts - before) % step > 0))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise InputError(
+            f"{path} has {counts[at]} numbers in line {numbers[at]:,}, which do not "
+            "fit the format in its first line: correct the line"
+        )
+    source = np.repeat(np.arange(1, len(counts) + 1), counts)
+    place = np.arange(len(values)) - np.repeat(np.cumsum(counts) - counts, counts)
+    source, values = source[place >= before][::step], values[place >= before]
+    target = values[::step]
+    outside = (target < 1) | (target > nodes)
+    if outside.any():
+        at = int(np.argmax(outside))
+        raise InputError(
+            f"{path} names node {target[at]} as a neighbour of node {source[at]}, and "
+            f"its nodes are 1 to {nodes:,}: correct the line"
+        )
+    if len(source) != 2 * edges:
+        raise InputError(
+            f"{path} has {len(source):,} neighbours and {edges:,} edges in its first "
+            "line, and every edge must be in the lines of both nodes: correct the file"
+        )
+    table = {"src": pa.array(source), "dst": pa.array(target)}
+    if weighted:
+        table["weight"] = pa.array(values[1::step])
+    left = ("left out: sizes and weights of the nodes",) if before else ()
+    ids = pa.array(np.arange(1, nodes + 1))
+    return Converted(pa.table({"node_id": ids}), pa.table(table), False, notes=left)
+
+
+def _lines(path: Path) -> tuple[NDArray[np.int64], ...]:
+    """Number and count of numbers of each line, and the numbers of all lines."""
+    parts: list[tuple[NDArray[np.int64], ...]] = []
     for block in blocks_of(path, "%"):
-        lines, numbers = block.lines, block.numbers
-        if header is None and len(lines):
-            header = _Header.of(lines[0].as_py(), path)
-            check_memory(path, 64 * (header.nodes + header.edges))
-            lines, numbers = lines.slice(1), numbers[1:]
-        if header is None:
-            continue
-        fields = pc.utf8_split_whitespace(pc.utf8_trim_whitespace(lines))
-        # Splitting an empty line gives one empty field.
-        empty = pc.equal(pc.utf8_trim_whitespace(lines), "")
-        counts = pc.list_value_length(fields).to_numpy().astype(np.int64)
-        counts[empty.to_numpy(zero_copy_only=False)] = 0
+        lines = pc.utf8_trim_whitespace(block.lines)
+        fields = pc.utf8_split_whitespace(lines)
+        # An empty line splits into one empty field.
+        counts = pc.if_else(pc.equal(lines, ""), 0, pc.list_value_length(fields))
         flat = fields.flatten()
-        values = flat.filter(pc.not_equal(flat, "")).cast(pa.int64()).to_numpy()
-        found.append(_edges(header, node, counts, values, numbers, path))
-        node += len(counts)
-        if node > header.nodes and counts[header.nodes - node :].any():
-            raise InputError(
-                f"{path} has neighbours of more than the {header.nodes:,} nodes of its "
-                "first line: correct the line"
-            )
-    if header is None or node < header.nodes:
-        raise InputError(
-            f"{path} ends after {node:,} of "
-            f"{0 if header is None else header.nodes:,} nodes: save or download it "
-            "again"
+        values = flat.filter(pc.not_equal(flat, "")).cast(pa.int64())
+        parts.append(
+            (block.numbers, counts.cast(pa.int64()).to_numpy(), values.to_numpy())
         )
-    return _converted(header, np.concatenate(found), path)
-
-
-def _edges(
-    header: _Header,
-    node: int,
-    counts: NDArray[np.int64],
-    values: NDArray[np.int64],
-    numbers: NDArray[np.int64],
-    path: Path,
-) -> NDArray[np.int64]:
-    """Rows of source, target and weight of the lines of a block."""
-    step = 1 + header.weighted
-    neighbours = counts - header.before
-    wrong = np.flatnonzero((counts > 0) & ((neighbours < 0) | (neighbours % step > 0)))
-    if len(wrong):
-        raise InputError(
-            f"{path} has {counts[wrong[0]]} numbers in line {numbers[wrong[0]]:,}, "
-            "which do not fit the format in its first line: correct the line"
-        )
-    starts = np.cumsum(counts) - counts
-    place = np.arange(len(values)) - np.repeat(starts, counts)
-    inside = place >= header.before
-    source = np.repeat(np.arange(node + 1, node + 1 + len(counts)), counts)[inside]
-    numbers_of = values[inside]
-    rows = np.ones((len(numbers_of) // step, 3), np.int64)
-    rows[:, 0] = source[::step]
-    rows[:, 1] = numbers_of[::step]
-    if header.weighted:
-        rows[:, 2] = numbers_of[1::step]
-    bad = np.flatnonzero((rows[:, 1] < 1) | (rows[:, 1] > header.nodes))
-    if len(bad):
-        raise InputError(
-            f"{path} names node {rows[bad[0], 1]} as a neighbour of node "
-            f"{rows[bad[0], 0]}, and its nodes are 1 to {header.nodes:,}: correct the "
-            "line"
-        )
-    return rows
-
-
-def _converted(header: _Header, rows: NDArray[np.int64], path: Path) -> Converted:
-    if len(rows) != 2 * header.edges:
-        raise InputError(
-            f"{path} has {len(rows):,} neighbours and {header.edges:,} edges in its "
-            "first line, and every edge must be in the lines of both nodes: correct "
-            "the file"
-        )
-    table = {"src": pa.array(rows[:, 0]), "dst": pa.array(rows[:, 1])}
-    if header.weighted:
-        table["weight"] = pa.array(rows[:, 2])
-    notes = ["left out: sizes and weights of the nodes"] * bool(header.before)
-    nodes = np.arange(1, header.nodes + 1)
-    return Converted(
-        pa.table({"node_id": pa.array(nodes)}),
-        pa.table(table),
-        False,
-        notes=tuple(notes),
-    )
+    if not parts:
+        raise ValueError("it is empty")
+    numbers, every, found = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return numbers, every, found

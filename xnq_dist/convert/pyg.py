@@ -112,20 +112,22 @@ def _attributes(content: Any, path: Path) -> dict[str, Any]:
                     f"{path} has several graphs and xnq-dist takes one: save one of "
                     "them, such as torch.save(dataset[0], 'graph.pt')"
                 )
-    while isinstance(content, Shell):
-        content = content.content
-        if isinstance(content, dict):
-            if "_node_store_dict" in content:
-                raise InputError(
-                    f"{path} has several types of nodes and xnq-dist takes one: save "
-                    "a graph with one type, such as data.to_homogeneous()"
-                )
-            content = content.get("_store", content)
-            if isinstance(content, dict):
-                content = content.get("_mapping", content)
-    if not isinstance(content, dict):
-        raise ValueError(f"it holds a {type(content).__name__}, not Data or a dict")
-    return {str(name): value for name, value in content.items() if value is not None}
+    state = _state(content)
+    if "_node_store_dict" in state:
+        raise InputError(
+            f"{path} has several types of nodes and xnq-dist takes one: save a graph "
+            "with one type, such as data.to_homogeneous()"
+        )
+    store = _state(state.get("_store", state))
+    values = _state(store.get("_mapping", store))
+    return {str(name): value for name, value in values.items() if value is not None}
+
+
+def _state(value: Any) -> dict[Any, Any]:
+    state = value.content if isinstance(value, Shell) else value
+    if not isinstance(state, dict):
+        raise ValueError(f"it holds a {type(state).__name__}, not Data or a dict")
+    return state
 
 
 def read_tensors(path: Path) -> Any:

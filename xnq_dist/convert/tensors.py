@@ -67,7 +67,8 @@ class Arrays:
         if rows is not None:
             flat = pa.array(np.ascontiguousarray(rows).reshape(-1))
             columns["features"] = pa.FixedSizeListArray.from_arrays(flat, rows.shape[1])
-        columns |= {name: self._column(name, nodes) for name in self.columns}
+        for name, values in self.columns.items():
+            columns[name] = self._each(values, nodes, name)
         splits = None
         if self.masks:
             splits = table_of_splits(self._roles(nodes, codes), codes)
@@ -80,7 +81,7 @@ class Arrays:
             directed = not _has_reverses(edges, nodes)
         table = {"src": pa.array(edges[:, 0]), "dst": pa.array(edges[:, 1])}
         if self.weights is not None:
-            table["weight"] = pa.array(self._weights(len(edges)))
+            table["weight"] = self._each(self.weights, len(edges), "weight")
         return Converted(
             pa.table(columns), pa.table(table), directed, splits, tuple(self.notes)
         )
@@ -135,39 +136,27 @@ class Arrays:
             )
         return codes
 
-    def _column(self, name: str, nodes: int) -> pa.Array:
-        values = np.asarray(self.columns[name])
-        if values.size != nodes:
+    def _each(self, values: ArrayLike, count: int, what: str) -> pa.Array:
+        """One number for each node or edge as a column."""
+        array = np.asarray(values)
+        if array.size != count or array.dtype.kind not in "biuf":
             raise InputError(
-                f"{self.path}: {name} has {values.size:,} values for {nodes:,} nodes: "
-                "save it again"
+                f"{self.path}: {what} is {array.size:,} values of type {array.dtype} "
+                f"for {count:,} rows: save one number for each"
             )
-        return pa.array(values.reshape(nodes))
-
-    def _weights(self, edges: int) -> NDArray[Any]:
-        weights = np.asarray(self.weights)
-        if weights.size != edges or weights.dtype.kind not in "biuf":
-            raise InputError(
-                f"{self.path} has {weights.size:,} weights of type {weights.dtype} for "
-                f"{edges:,} edges: save one number for each edge"
-            )
-        return weights.reshape(edges)
+        return pa.array(array.reshape(count))
 
     def _roles(self, nodes: int, codes: NDArray[np.int64]) -> NDArray[np.int8]:
         """Role codes from the masks, -1 none, shape (folds, N)."""
-        found: NDArray[np.int8] | None = None
-        for role, mask in self.masks.items():
-            inside = np.atleast_2d(np.asarray(mask).astype(bool))
-            if found is None:
-                found = np.full((len(inside), nodes), -1, np.int8)
-            if inside.shape != found.shape:
+        masks = [np.atleast_2d(np.asarray(mask)) for mask in self.masks.values()]
+        found = np.full((len(masks[0]), nodes), -1, np.int8)
+        for role, mask in zip(self.masks, masks, strict=True):
+            if mask.shape != found.shape:
                 raise InputError(
-                    f"{self.path}: the mask of the role {role} has shape "
-                    f"{inside.shape}, not {found.shape}: save the masks again"
+                    f"{self.path}: the mask of the role {role} has shape {mask.shape}, "
+                    f"not {found.shape}: save the masks again"
                 )
-            found[inside] = ROLES.index(role)
-        if found is None:
-            return np.empty((0, nodes), np.int8)
+            found[mask.astype(bool)] = ROLES.index(role)
         found[:, codes < 0] = -1
         return found
 
