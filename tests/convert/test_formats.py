@@ -420,6 +420,12 @@ def test_tables_are_replaced_on_request_alone_and_all_at_once(tmp_path):
     assert pq.read_table(out / "nodes.parquet").equals(found.nodes)
 
 
+def test_a_folder_that_cannot_be_created_is_named(tmp_path):
+    write_node_link(tmp_path / "a.json")
+    with pytest.raises(InputError, match=r"a\.json cannot be created .*another folder"):
+        convert(tmp_path / "a.json", tmp_path / "a.json")
+
+
 def test_a_refused_file_leaves_no_table(tmp_path):
     path = text_file(tmp_path, "2 1\n3\n1\n", "a.graph")
     with pytest.raises(InputError):

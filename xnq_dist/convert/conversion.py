@@ -60,7 +60,12 @@ def convert(
             f"{there[0]} exists already: choose another folder, or --overwrite"
         )
     found = read_graph(source, form)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"{out} cannot be created ({error.strerror}): choose another folder"
+        ) from error
     for file in map(Path, there):
         file.unlink()
     for name, file in files.items():

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.convert import Converted, GraphFormat
-from xnq_dist.convert.text_lines import blocks_of, whole_numbers
+from xnq_dist.convert.text_lines import COMPRESSIONS, blocks_of, whole_numbers
 from xnq_dist.core.errors import InputError
 
 __all__ = ["RECORDS", "ids_of", "matches", "read"]
@@ -34,7 +34,8 @@ SOURCES = ("source", "src", "from", "fromnodeid", "u", "node1", "node_1", "id1")
 
 def matches(path: Path, head: bytes) -> bool:
     """Text whose lines have as many fields each, from 2 to 4, or comments in front."""
-    if not path.is_file():
+    binary = b"\0" in head and not head.startswith(tuple(COMPRESSIONS))
+    if binary or not path.is_file():
         return False
     block = next(blocks_of(path, MARKS), None)
     if block is None:

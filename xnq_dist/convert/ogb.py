@@ -41,6 +41,8 @@ def matches(path: Path, head: bytes) -> bool:
 
 def read(path: Path) -> Converted:
     """Read the graph, its labels and its first split."""
+    if not (path / "raw").is_dir():
+        raise ValueError("it has no folder raw")
     several = [*path.glob("raw/triplet-type-list*"), *path.glob("raw/*_dict.npz")]
     if several:
         raise InputError(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from xnq_dist.convert.reading import check_memory
 from xnq_dist.core.errors import InputError
 
-__all__ = ["Block", "blocks_of", "whole_numbers"]
+__all__ = ["COMPRESSIONS", "Block", "blocks_of", "whole_numbers"]
 
 BLOCK = 1 << 24
 """Bytes of a block."""
