@@ -204,6 +204,17 @@ def test_entities_of_xml_are_not_expanded(tmp_path):
     assert "Unknown XML entity found: 'f'" in found.notes[0]
 
 
+def test_control_characters_of_a_file_stay_out_of_messages(tmp_path):
+    path = torch_file(tmp_path / "a.pt", b"cos\nx\x1b[2J\x0by\n.")
+    with pytest.raises(InputError, match=r"names os\.x\?\[2J y, and") as caught:
+        read_graph(path)
+    assert str(caught.value).isprintable()
+    (tmp_path / "a.json").write_text(
+        '{"nodes": [{"id": 1, "\\u001b[2J": {}}], "links": []}'
+    )
+    assert "left out: ?[2J" in read_graph(tmp_path / "a.json").notes
+
+
 def members(data: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from xnq_dist.convert import FORMATS, Converted
-from xnq_dist.convert.reading import reading
+from xnq_dist.convert.reading import printable, reading
 from xnq_dist.core.errors import InputError, SettingsError
 
 __all__ = ["convert", "format_of", "read_graph", "run_command"]
@@ -92,7 +92,8 @@ def read_graph(source: str | Path, form: str = AUTO) -> Converted:
     with reading(path, record.title, record.hint), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # NumPy's, of headers that are damaged
         found: Converted = FORMATS.module_of(name).read(path)
-    return replace(found, notes=(*found.notes, *open_questions(found)))
+    notes = (*found.notes, *open_questions(found))
+    return replace(found, notes=tuple(map(printable, notes)))
 
 
 def open_questions(found: Converted) -> Iterator[str]:

@@ -19,7 +19,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from xnq_dist.convert import Converted, GraphFormat
 from xnq_dist.convert.pickled import Machine, Name, RefusedError, Shell
-from xnq_dist.convert.reading import check_archive
+from xnq_dist.convert.reading import check_archive, printable
 from xnq_dist.convert.tensors import Arrays
 from xnq_dist.core.errors import InputError
 
@@ -151,8 +151,8 @@ def read_tensors(path: Path) -> Any:
             return _TorchMachine(archive).run()
         except RefusedError as refused:
             raise InputError(
-                f"{path}: {refused}, and xnq-dist reads tensors only and ran nothing: "
-                f"{RECORDS[0].hint}"
+                f"{path}: {printable(str(refused))}, and xnq-dist reads tensors only "
+                f"and ran nothing: {RECORDS[0].hint}"
             ) from refused
 
 

@@ -18,7 +18,7 @@ from xnq_dist.core.errors import DoesNotFitError, InputError
 from xnq_dist.core.npz import read_npz
 from xnq_dist.core.sizes import human
 
-__all__ = ["check_archive", "check_memory", "read_arrays", "reading"]
+__all__ = ["check_archive", "check_memory", "printable", "read_arrays", "reading"]
 
 _DAMAGE = (
     ArithmeticError,
@@ -54,8 +54,14 @@ def reading(
         yield
     except _DAMAGE as error:
         words = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        reason = " ".join(words.split())[:300]
+        reason = printable(words)[:300]
         raise InputError(f"{path} is not {what} ({reason}): {hint}") from error
+
+
+def printable(text: str) -> str:
+    """Text of a file for a message: one line without control characters."""
+    spaced = " ".join(text.split())
+    return "".join(letter if letter.isprintable() else "?" for letter in spaced)
 
 
 def check_memory(path: Path, size: int) -> None:
