@@ -13,6 +13,7 @@ import typer
 from xnq_dist._version import __version__
 from xnq_dist.app.contract_command import contract
 from xnq_dist.app.contrast_command import contrast
+from xnq_dist.app.convert_command import WithFormats, convert
 from xnq_dist.app.datasets_command import app as datasets_app
 from xnq_dist.app.ending import named_ending
 from xnq_dist.app.environment import prepare_environment
@@ -51,6 +52,7 @@ app = typer.Typer(
 app.add_typer(datasets_app)
 app.command()(contract)
 app.command()(contrast)
+app.command(cls=WithFormats)(convert)
 app.command("label-plan")(label_plan)
 app.command()(profile)
 app.command("settings")(settings_command)
