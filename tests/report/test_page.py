@@ -212,17 +212,6 @@ def test_suppressed_communities_keep_their_name_and_size_alone() -> None:
     assert f"{share} %" not in text
 
 
-def test_a_share_of_one_among_labelled_members_is_suppressed() -> None:
-    table = prevalence_table(["all labelled", "b"], intervals=True)
-    for name, values in (
-        ("prevalence", pa.array([0.0, 1.0, 0.4, 0.6])),
-        ("n_estimated", pa.array([0, 0, 30, 30])),
-    ):
-        table = table.set_column(table.column_names.index(name), name, values)
-    assert PrevalenceView.of(table).suppressed.tolist() == [True, False]
-    assert "100.0 %" not in made(table).partition("<script type")[0]
-
-
 def with_warnings(table: pa.Table) -> pa.Table:
     """Intervals, and one community in a hundred whose expected error is large."""
     rows = np.arange(table.num_rows) // 2

@@ -202,7 +202,7 @@
       const way = sorted ? (state.falling ? "descending" : "ascending") : null;
       return el("th", { scope: "col", class: kind, "aria-sort": way },
         el("button", { type: "button", id: `sort-${id}`, onclick: () => sortBy(id) }, what,
-          el("span", { "aria-hidden": "true" }, sorted ? (state.falling ? " ▼" : " ▲") : "")));
+          el("span", { "aria-hidden": "true" }, sorted ? (state.falling ? "▼" : "▲") : "")));
     }), raked() ? el("th", { scope: "col", class: "n wide" }, "benchmarked") : null);
   }
 
@@ -471,9 +471,9 @@
     const one = D.classes[state.place];
     const from = state.page * ROWS;
     const part = shown.slice(from, from + ROWS).filter((k) => one.p[k] !== NONE);
-    const left = Math.min(240, Math.max(96, 0.34 * width)), right = width - 16;
+    const left = Math.min(240, Math.max(96, 0.34 * width)), right = width - 24;
     const step = 19, top = 8, bottom = top + step * Math.max(part.length, 1);
-    const x = (share) => left + share * (right - left), letters = Math.floor((left - 8) / 6.7);
+    const x = (share) => left + share * (right - left), letters = Math.floor((left - 8) / 7.4);
     const place = { x: [], y: [] }, parts = [
       across(QUARTERS, x, top, bottom, whole, `share of ${one.label}`, width)];
     if (one.reference !== null) parts.push(svg("line", { class: "reference",
@@ -498,7 +498,7 @@
 
   function funnel(width) {
     const one = D.classes[state.place], sizes = D.sizes;
-    const height = width < 560 ? 330 : 420, left = 44, right = width - 12, top = 24, bottom = height - 42;
+    const height = width < 560 ? 330 : 420, left = 44, right = width - 16, top = 24, bottom = height - 42;
     const low = Math.log(sizes[0]), high = Math.log(sizes[sizes.length - 1]) || 1;
     const x = (size) => left + ((Math.log(size) - low) / (high - low || 1)) * (right - left);
     const y = (share) => bottom - share * (bottom - top);
@@ -583,7 +583,7 @@
   function histogram(width) {
     const one = D.classes[state.place], bins = new Array(40).fill(0);
     for (const k of shown) if (one.p[k] !== NONE) bins[Math.min(39, Math.floor(one.p[k] / 250))]++;
-    const height = 260, left = 52, right = width - 16, top = 24, bottom = height - 42;
+    const height = 260, left = 52, right = width - 24, top = 24, bottom = height - 42;
     const most = Math.max(1, ...bins), x = (share) => left + share * (right - left);
     const y = (number) => bottom - (number / most) * (bottom - top);
     const step = 10 ** Math.floor(Math.log10(most)), unit = most / step > 4 ? 2 * step : most / step > 2 ? step : step / 2;
@@ -605,7 +605,7 @@
 
   function reliability(width) {
     const { predicted, observed, count: sizes, name } = D.reliability;
-    const side = Math.min(width, 430), left = 48, right = side - 14, top = 24, bottom = side - 62;
+    const side = Math.min(width, 430), left = 48, right = side - 24, top = 24, bottom = side - 62;
     const x = (share) => left + share * (right - left), y = (share) => bottom - share * (bottom - top);
     const used = [...sizes.keys()].filter((i) => sizes[i] > 0);
     const parts = [upwards(QUARTERS, y, left, right, whole, `observed share of ${name}`),
