@@ -270,6 +270,17 @@ def test_rows_are_read_in_any_order_and_with_numeric_ids() -> None:
         assert straight.n_nodes[k] == mixed.n_nodes[at]
 
 
+def test_facts_are_printed_as_text_with_short_numbers() -> None:
+    facts = {"answers": [{"bias": -0.07168952612898236, "of": [1.0, None]}]}
+    quantify = StageFacts("quantify", 1.0, facts)
+    settings = load_settings(overrides=["report.community=[county, counties]"])
+    text = read(made(prevalence_table(["a"]), settings, quantify=quantify)).text
+    body = text.partition("The run")[2].partition('{"n":')[0]
+    assert "bias: -0.0716895, of: 1, none" in body
+    assert "county, counties" in body
+    assert not re.search(r"\d\.\d{8,}|\['|\{'", body)
+
+
 def test_small_faults_are_reported() -> None:
     table = prevalence_table(["a", "b", "c", "not there"])
     at = table.schema.get_field_index("note")
