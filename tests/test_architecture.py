@@ -101,6 +101,13 @@ def test_the_package_stays_within_its_lines():
     assert every <= LINES["all"]
 
 
+def test_templates_stay_within_their_lines():
+    """HTML, CSS and JavaScript of the report page."""
+    files = (ROOT / "report" / "templates").iterdir()
+    lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+    assert lines <= 1200
+
+
 def module_graph() -> dict[str, set[str]]:
     """What every module of the package imports of it, inside functions too."""
     files = {

@@ -175,7 +175,16 @@ def test_a_reader_finds_sorts_filters_switches_and_downloads(open_page: Open) ->
     assert names_shown(tab) == ["Ünïted, “ones”"]
     tab.fill("#search", "")
     tab.click("#sort-name")
-    assert names_shown(tab)[0] == "Ünïted, “ones”" or names_shown(tab)[0] < "b"
+    assert names_shown(tab)[0] == "<img src=x onerror=alert(1)>"
+    view = small().view
+    for column, key in (("members", view.n_nodes), ("effect", None)):
+        tab.click(f"#sort-{column}")
+        falling = names_shown(tab)
+        if key is not None:
+            largest = np.lexsort((np.argsort(view.ranked), -key))[:25]
+            assert falling == [view.name(k) for k in largest.tolist()]
+        tab.click(f"#sort-{column}")
+        assert names_shown(tab)[0] not in falling
     tab.click("#sort-lower")
     tab.click("#facet-caution")
     left = int(tab.inner_text("#facet-caution b"))
@@ -388,20 +397,26 @@ def test_forty_thousand_communities_are_answered_at_once(open_page: Open) -> Non
     assert "Hexagons" in tab.inner_text("#hexagons")
 
 
-def blocks(picture: bytes | Path) -> np.ndarray:
-    """Means of blocks of 8 x 8 pixels, from 0 to 1."""
+def blocks(picture: np.ndarray, size: int) -> np.ndarray:
+    """Means of square blocks."""
+    rows, columns = (length // size for length in picture.shape)
+    cut = picture[: size * rows, : size * columns]
+    return cut.reshape(rows, size, columns, size).mean((1, 3))
+
+
+def looks(picture: bytes | Path) -> tuple[np.ndarray, np.ndarray]:
+    """Greys of blocks of 8 x 8 pixels, and the ink in areas of 96 x 96."""
     from PIL import Image
 
     source = io.BytesIO(picture) if isinstance(picture, bytes) else picture
-    grey = np.asarray(Image.open(source).convert("L"), np.float64) / 255
-    rows, columns = (size // 8 for size in grey.shape)
-    return grey[: 8 * rows, : 8 * columns].reshape(rows, 8, columns, 8).mean((1, 3))
+    grey = blocks(np.asarray(Image.open(source).convert("L"), np.float64) / 255, 8)
+    return grey, np.maximum(blocks(np.abs(grey - np.median(grey)), 12), 0.01)
 
 
 LOOKS = {
-    "1400": {"width": 1400, "height": 1900},
+    "1400": {"width": 1400, "height": 2500},
     "390": {"width": 390, "height": 2600},
-    "dark": {"width": 1400, "height": 1900, "color_scheme": "dark"},
+    "dark": {"width": 1400, "height": 2500, "color_scheme": "dark"},
     "print": {"width": 760, "height": 2200},
 }
 
@@ -421,8 +436,9 @@ def test_the_page_looks_as_in_the_stored_picture(open_page: Open, look: str) -> 
         PICTURES.mkdir(exist_ok=True)
         Image.open(io.BytesIO(taken)).quantize(32).save(file, optimize=True)
     assert file.stat().st_size < 150_000
-    now, stored = blocks(taken), blocks(file)
+    (now, ink), (stored, stored_ink) = looks(taken), looks(file)
     assert now.shape == stored.shape
-    # Other fonts move letters; a missing or moved part changes many blocks a lot.
     assert np.mean(np.abs(now - stored)) < 0.02
-    assert np.mean(np.abs(now - stored) > 0.25) < 0.02
+    # Another version of a font moves letters; a plot that is missing takes its ink.
+    change = np.abs(ink - stored_ink) / np.maximum(ink, stored_ink)
+    assert np.count_nonzero(change > 0.6) <= 2

@@ -212,17 +212,6 @@ def test_suppressed_communities_keep_their_name_and_size_alone() -> None:
     assert f"{share} %" not in text
 
 
-def test_a_share_of_one_among_labelled_members_is_suppressed() -> None:
-    table = prevalence_table(["all labelled", "b"], intervals=True)
-    for name, values in (
-        ("prevalence", pa.array([0.0, 1.0, 0.4, 0.6])),
-        ("n_estimated", pa.array([0, 0, 30, 30])),
-    ):
-        table = table.set_column(table.column_names.index(name), name, values)
-    assert PrevalenceView.of(table).suppressed.tolist() == [True, False]
-    assert "100.0 %" not in made(table).partition("<script type")[0]
-
-
 def with_warnings(table: pa.Table) -> pa.Table:
     """Intervals, and one community in a hundred whose expected error is large."""
     rows = np.arange(table.num_rows) // 2
@@ -279,6 +268,17 @@ def test_rows_are_read_in_any_order_and_with_numeric_ids() -> None:
         at = mixed.names.to_pylist().index(name)
         assert np.array_equal(straight.prevalence[k], mixed.prevalence[at])
         assert straight.n_nodes[k] == mixed.n_nodes[at]
+
+
+def test_facts_are_printed_as_text_with_short_numbers() -> None:
+    facts = {"answers": [{"bias": -0.07168952612898236, "of": [1.0, None]}]}
+    quantify = StageFacts("quantify", 1.0, facts)
+    settings = load_settings(overrides=["report.community=[county, counties]"])
+    text = read(made(prevalence_table(["a"]), settings, quantify=quantify)).text
+    body = text.partition("The run")[2].partition('{"n":')[0]
+    assert "bias: -0.0716895, of: 1, none" in body
+    assert "county, counties" in body
+    assert not re.search(r"\d\.\d{8,}|\['|\{'", body)
 
 
 def test_small_faults_are_reported() -> None:

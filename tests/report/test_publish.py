@@ -27,6 +27,7 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.pipeline import published_rows
 from xnq_dist.report import report
+from xnq_dist.report.verdict import Verdict
 
 PLOTS = {"top", "histogram", "size", "reliability", "partitions"}
 
@@ -336,3 +337,22 @@ def test_missing_facts_stop_the_report(tmp_path: Path, stage: str) -> None:
     run = write_fake_run(tmp_path / "run", [prevalence_table(["a"])], leave_out=stage)
     report(run, Settings())
     assert "report.html" in published(run)
+
+
+def test_the_facts_of_published_results_hold_the_verdict(tmp_path: Path) -> None:
+    run = write_fake_run(tmp_path / "run", [prevalence_table(["a", "b"])])
+    report(run, load_settings(overrides=["report.community=page"]))
+    judged = Verdict.of(read_published(run.location).manifest.facts)
+    assert judged is not None
+    assert judged.level == "well"
+    assert judged.lines[0].startswith("The model separates class bot from class person")
+    assert "2 pages" in judged.lines[1]
+
+
+def test_a_class_that_does_not_exist_is_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = write_fake_run(tmp_path / "run", [prevalence_table(["a", "b"])])
+    report(run, load_settings(overrides=["report.class=robot"]))
+    assert "report.class = robot is not a class" in caplog.text
+    assert "choose one of person, bot" in caplog.text

@@ -338,7 +338,7 @@ class AnomalySettings(Section):
     reference: Annotated[float, Field(ge=0, le=1)] | Literal["rest"] = Field(
         "rest",
         description="what each community is compared with: rest is the mean of all "
-        "others but the outliers; a number is a share of the last class",
+        "others but the outliers; a number is a share of the class of report.class",
     )
     last: Annotated[str, Field(min_length=1)] | None = Field(
         "previous",

@@ -138,6 +138,7 @@ def _lead(line: str) -> Markup:
     """A line of the verdict as HTML, its first words or sentence in bold."""
     from markupsafe import Markup
 
-    line = line.replace(" %", "\u00a0%")
+    # Ranges and their unit stay on one line.
+    line = line.replace(" %", "\u00a0%").replace("–", "\u2060–\u2060")
     head = re.split(r"(?<=^How sure:)|(?<=^Next:)|(?<=[.]) |(?= [(])", line, maxsplit=1)
     return Markup("<strong>{}</strong>{}").format(head[0], line[len(head[0]) :])

@@ -158,14 +158,8 @@ class PrevalenceView:
 
     @cached_property
     def suppressed(self) -> NDArray[np.bool_]:
-        """Communities whose values are shown nowhere, shape (K,).
-
-        Besides those that the table rates so, these are communities whose members are
-        all labelled and of one class: a share of 1 would state every member's label.
-        """
-        rated = np.any(self.quality == QUALITIES.index(SUPPRESSED), axis=1)
-        certain = np.any(self.prevalence >= 1.0, axis=1) & (self.n_estimated == 0)
-        return np.asarray(rated | certain)
+        """Communities that the table rates so: their values are shown nowhere, (K,)."""
+        return np.asarray(np.any(self.quality == QUALITIES.index(SUPPRESSED), axis=1))
 
     def without_suppressed(self) -> PrevalenceView:
         """The same communities; suppressed ones keep their name and size alone."""

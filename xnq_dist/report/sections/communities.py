@@ -25,10 +25,12 @@ def body(facts: PageFacts) -> str:
     """The first communities by the lower end of the interval; the script has all."""
     view = facts.view
     data = facts.data
+    labels = facts.of("quantify").get("labels") or {}
     chosen = view.ranked[:ROWS].tolist() if view.classes else []
     return facts.render(
         "communities",
         notes=notes(facts),
+        biased=labels.get("verdict") not in (None, "none"),
         rows=[_row(facts, k) for k in chosen],
         total=_total(facts),
         suppressed=int(view.suppressed.sum()),

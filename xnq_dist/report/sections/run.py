@@ -22,10 +22,18 @@ def body(facts: PageFacts) -> str:
         "run",
         stages=list(stages.values()),
         seconds=sum(stage.seconds for stage in stages.values()),
-        facts=[(stage.name, _flat(stage.facts)) for stage in stages.values()],
+        facts=[(stage.name, _flat(_shown(stage.facts))) for stage in stages.values()],
         values=_flat(facts.settings.model_dump(exclude=ELSEWHERE)),
         versions=_versions(stages),
     )
+
+
+def _shown(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts without the numbers of labels in each class, which can be small.
+
+    The section on the inputs shows those that are not.
+    """
+    return {name: value for name, value in facts.items() if name != "class_counts"}
 
 
 def _versions(stages: Mapping[str, StageFacts]) -> list[tuple[str, str]]:
@@ -63,4 +71,6 @@ def _text(value: Any) -> str:
         shown = ", ".join(_text(item) for item in value[:12])
         more = f", … ({len(value):,} in all)" if len(value) > 12 else ""
         return plain(shown + more, 400)
+    if isinstance(value, Mapping):
+        return plain(", ".join(f"{k}: {_text(v)}" for k, v in value.items()), 400)
     return plain(str(value), 400)
