@@ -200,13 +200,13 @@ def _of_networkx(graph: Any, columns: ColumnSettings) -> tuple[pa.Table, pa.Tabl
             nodes[str(key)] = _array([data.get(key) for data in known], str(key))
         except InputError as error:
             log.info("this attribute of the nodes is left out: %s", error)
-    ends = list(graph.edges(data=columns.weight))
+    ends = list(graph.edges(data=columns.weight or "weight"))
     edges = {
         name: pa.array([edge[at] for edge in ends], ids.type)
         for at, name in enumerate((columns.src, columns.dst))
     }
     weights = _array([edge[2] for edge in ends], "the weights of the graph")
-    if weights.null_count < len(weights):
+    if columns.weight and weights.null_count < len(weights):
         edges[columns.weight] = weights.fill_null(1)
     return pa.table(nodes), pa.table(edges)
 
@@ -233,7 +233,8 @@ def _of_pyg(data: Any, columns: ColumnSettings) -> tuple[pa.Table, pa.Table]:
     edges = {columns.src: pa.array(pairs[0]), columns.dst: pa.array(pairs[1])}
     for name in names[5:]:
         weights = part[name]
-        if weights is not None and weights.size == pairs.shape[1]:
+        fits = weights is not None and weights.size == pairs.shape[1]
+        if columns.weight and fits:
             edges.setdefault(columns.weight, pa.array(weights.ravel()))
     return nodes, pa.table(edges)
 
@@ -262,7 +263,7 @@ def _of_matrix(matrix: Any, ids: pa.Array, columns: ColumnSettings) -> pa.Table:
         )
     src, dst, weights = _entries(matrix)
     table = {columns.src: ids.take(src), columns.dst: ids.take(dst)}
-    if (weights != 1).any():
+    if columns.weight and (weights != 1).any():
         table[columns.weight] = pa.array(weights.astype(np.float64))
     return pa.table(table)
 
