@@ -180,6 +180,7 @@ def batch_of(sets, labels, known=2, **weights):
         "n_nodes": np.array([len(each) for each in sets]),
         "n_estimated": np.array([np.count_nonzero(each < 0) for each in own]),
         "known": np.array([[(each == c).sum() for c in range(known)] for each in own]),
+        "prevalence": np.full((len(sets), 2), 0.5),
         "smallest_hashes": of.smallest,
         "power_sums": of.sums,
         **weights,

@@ -135,23 +135,25 @@ def reasons(
     sums of the complete graph.
     """
     exclude, minimum = settings.labelled == "exclude", settings.disclosure.min_size
-    parts: list[list[NDArray[Any]]] = [[], [], [], []]
+    parts: list[list[NDArray[Any]]] = [[], [], [], [], []]
     for batch in batches:
         size = batch["n_estimated" if exclude else "n_nodes"]
         exposed = batch.get("n_effective", size) < minimum
         if not exclude:
             # All members are labelled and of one class.
             exposed = exposed | (batch["known"] == size[:, None]).any(axis=1)
+        empty = np.isnan(batch["prevalence"]).all(axis=1)
         sketch = batch["smallest_hashes"], batch["power_sums"]
-        for part, values in zip(parts, (size, exposed, *sketch), strict=True):
+        for part, values in zip(parts, (size, exposed, empty, *sketch), strict=True):
             part.append(values)
-    sizes, exposed, smallest, sums = (np.concatenate(part) for part in parts)
+    sizes, exposed, empty, smallest, sums = (np.concatenate(part) for part in parts)
     if minimum == 1:
         return np.zeros(len(sizes), np.uint8)
     parent = np.full(len(sizes), -1) if hierarchy is None else hierarchy.parent
     small, of = sizes < minimum, Sketches(smallest, sums)
     hidden = suppressed(sizes, small | exposed, parent, of, whole)
-    return np.asarray(hidden + small.astype(np.uint8), np.uint8)
+    # Where nothing is estimated, the note tells why.
+    return np.where(empty, 0, hidden + small.astype(np.uint8)).astype(np.uint8)
 
 
 def suppressed(
