@@ -87,12 +87,17 @@ def check_inputs(
     from xnq_dist.report.earlier import check_named
 
     profile = profile_inputs(sources, settings, run.folder)
-    for line in lines(profile, brief=True):
+    for line in lines(profile, settings.disclosure.min_size, brief=True):
         log.info("%s", line)
     check_findings(profile.findings)
     classes = [str(value) for value, _ in profile.classes]
     check_prior(settings.labels.prior, tuple(classes))
     check_named(settings, run.uri, classes)
+    if settings.report.shown_class not in ("auto", *classes):
+        raise SettingsError(
+            f"report.class = {settings.report.shown_class} is not a class of the "
+            f"labels ({', '.join(classes[:12])}): correct the name"
+        )
     source = choose_source(sources.memberships, settings)
     benchmarks = benchmark_of(settings, source)
     if benchmarks is not None:

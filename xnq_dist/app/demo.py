@@ -53,7 +53,11 @@ EXAMPLES = {
         "Bots among the followers of pages",
         "bot",
         {"proportions": "proportions only", "real": "features and links too"},
-        (*SMALL, "partitions=4", "labels.drawn=random"),
+        (
+            *(*SMALL, "partitions=4", "labels.drawn=random"),
+            *("report.community=page", "report.node=user"),
+            "report.class_names={bot: bots, human: humans}",
+        ),
         "Pages of the first kind are random samples within each class. If your\n"
         "communities are such samples, set memberships.drawn=by_class.",
         ("auto, drawn by class",),
@@ -63,7 +67,10 @@ EXAMPLES = {
         "Votes for the Greens by county, from an exit poll in every third county",
         "Greens",
         {"polled": "polled", "not polled": "not polled"},
-        (*SMALL, "partitions=2", "labels.drawn=by_place"),
+        (
+            *(*SMALL, "partitions=2", "labels.drawn=by_place"),
+            *("report.community=[county, counties]", "report.node=voter"),
+        ),
         "Counties without a poll are estimated from the features and contacts of\n"
         "their voters; the intervals show how much less is known about them.",
     ),
@@ -72,7 +79,11 @@ EXAMPLES = {
         "Infections by district, from tests of mainly infected people",
         "infected",
         {"district": "districts", "commuting area": "commuting areas"},
-        (*SMALL, "partitions=2", "labels.drawn=by_class"),
+        (
+            *(*SMALL, "partitions=2", "labels.drawn=by_class"),
+            *("report.community=area", "report.node=[person, people]"),
+            "report.class_names={infected: infected people}",
+        ),
         "Infected people were tested nine times as often as others, so the share\n"
         "among the tested is far too high everywhere.",
     ),

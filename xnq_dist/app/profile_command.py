@@ -42,7 +42,7 @@ def profile(
     sources = Sources(nodes, edges, memberships)
     check_headers(sources, chosen)
     found = profile_inputs(sources, chosen, every=True)
-    for line in lines(found):
+    for line in lines(found, chosen.disclosure.min_size):
         typer.echo(line)
     print_json(found.to_dict(), as_json)
     if any(each.level == "refusal" for each in found.findings):

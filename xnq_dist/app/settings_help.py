@@ -26,8 +26,14 @@ COMMON = {
         "input.directed",
         "input.unknown_nodes",
     ),
-    "Labels and communities": ("labels.drawn", "communities", "labelled"),
+    "Labels and communities": (
+        "labels.missing",
+        "labels.drawn",
+        "communities",
+        "labelled",
+    ),
     "Method": ("method", "quantifier", "reservoir.dim", "reservoir.supersteps", "seed"),
+    "Results": ("report.class", "disclosure.min_size"),
     "Machine": ("cluster.kind", "cluster.workers", "cluster.memory_limit", "backend"),
 }
 """Settings that most users change, by what they are about."""

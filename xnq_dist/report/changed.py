@@ -28,7 +28,7 @@ __all__ = ["Changed", "changed_rows", "compare_with"]
 
 Floats = NDArray[np.float64]
 IGNORED = {"seed", "cluster", "scratch", "anomalies", "fit", "partitions", "retention"}
-IGNORED |= {"report", *ELSEWHERE}
+IGNORED |= {"checks", "disclosure", "report", *ELSEWHERE}
 """Settings that do not change estimates, or change them only as another seed does."""
 
 

@@ -12,12 +12,13 @@ __all__ = ["lines"]
 
 SHOWN = 20
 """Classes in the line of the labels."""
-FEW = 10
-"""Labelled nodes below which the number of a class is not shown."""
 
 
-def lines(profile: InputProfile, brief: bool = False) -> Iterator[str]:
-    """Yield the lines that ``xnq-dist profile`` prints; `brief`: those of a run."""
+def lines(profile: InputProfile, few: int, brief: bool = False) -> Iterator[str]:
+    """Yield the lines that ``xnq-dist profile`` prints; `brief`: those of a run.
+
+    Numbers of labelled nodes below `few` (`disclosure.min_size`) are not shown.
+    """
     for table in (profile.nodes, profile.edges, profile.memberships):
         if table is None:
             continue
@@ -28,7 +29,7 @@ def lines(profile: InputProfile, brief: bool = False) -> Iterator[str]:
         for column in () if brief else table.columns:
             yield f"  {column.name:<{width}}  {_column(column)}"
     counts = [
-        f"{value} {f'fewer than {FEW}' if rows < FEW else f'{rows:,}'}"
+        f"{value} {f'fewer than {few}' if rows < few else f'{rows:,}'}"
         for value, rows in profile.classes[:SHOWN]
     ]
     more = [f"and {n:,} more"] if (n := len(profile.classes) - SHOWN) > 0 else []
