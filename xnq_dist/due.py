@@ -247,7 +247,9 @@ def _readout_to_quantify_due(
         inputs = quantify_inputs(
             as_recorded(settings, quantify),
             source,
-            answer_digests(run.folder, sources, settings, source),
+            answer_digests(
+                run.folder, sources, settings, source, graph.facts["id_type"]
+            ),
             _leiden_engine(settings) if source == "leiden" else "",
             labels,
             posteriors,

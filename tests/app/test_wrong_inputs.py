@@ -76,7 +76,7 @@ def test_a_wrong_input_is_named_and_its_right_twin_is_planned(
     last = reported.strip().splitlines()[-1]
     assert [
         word for word in case.words if word not in (last if status else reported)
-    ] == []
+    ] == [], last
     if status:
         assert last.startswith("xnq-dist: ")
         assert [n for n in COMPLETE if (wrong.parent / "run" / n).exists()] == []

@@ -397,9 +397,9 @@ def _columns() -> Iterable[Case]:
     yield Case(
         "all-columns-have-other-names",
         foreign,
-        (*meant, "columns.features", "nodes.parquet", "edges.parquet"),
+        (*meant, "nodes.parquet", "edges.parquet"),
         twin=foreign,
-        twin_arguments=sets(*meant, "columns.features=x"),
+        twin_arguments=sets(*meant),
     )
     for key, column, what in (
         ("features", "income2", NODES),
@@ -496,7 +496,7 @@ def _ids() -> Iterable[Case]:
     yield Case(
         "dates-as-ids",
         edit(NODES, node_id=lambda c: [date.fromordinal(v + 1) for v in c]),
-        ("'node_id'", "date"),
+        ("'src'", "edges.parquet", "node ids are text", "same type"),
     )
     yield Case(
         "ids-of-two-types-in-two-files",
@@ -946,7 +946,7 @@ def _communities() -> Iterable[Case]:
     yield Case(
         "communities-with-fractions",
         edit(MEMBERS, community=lambda c: [v / 7 for v in range(len(c))]),
-        ("'community'", "double"),
+        ("'community'", "0.142857", "row 2", "integers or text"),
         arguments=GIVEN,
         twin=edit(MEMBERS, community=lambda c: [v % 7 for v in range(len(c))]),
     )
@@ -976,7 +976,7 @@ def _communities() -> Iterable[Case]:
     yield Case(
         "column-of-communities-with-fractions",
         lambda folder: None,
-        ("'income'", "double"),
+        ("'income'", "row 1", "integers or text"),
         arguments=sets("communities=column:income"),
         twin_arguments=sets("communities=column:age"),
     )

@@ -23,9 +23,9 @@ def test_a_converted_graph_passes_the_checks_of_estimate(form, tmp_path, capsys)
     write(tmp_path / name)
     out = tmp_path / "graph"
     assert run("convert", "auto", str(tmp_path / name), str(out), "--json") == 0
-    *text, last = capsys.readouterr().out.splitlines()
-    assert text[0] == f"12 nodes and 30 edges in {out}"
-    words = shlex.split(json.loads(last)["run"])
+    said = capsys.readouterr()
+    assert f"12 nodes and 30 edges in {out}" in said.err.splitlines()
+    words = shlex.split(json.loads(said.out)["run"])
     assert words[:2] == ["xnq-dist", "run"]
     del words[words.index("--out") : words.index("--out") + 2]
     assert run("estimate", *words[2:]) == 0

@@ -27,11 +27,11 @@ from xnq_dist.graph.contents import (
     community_digest,
     edge_aspect,
     node_aspects,
-    read_contents,
 )
 from xnq_dist.graph.formats import csv_table
 from xnq_dist.graph.formats.text_types import kind_of
 from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.tables import Sources, Table, open_table
 
 COLUMNS = ColumnSettings(features=["x", "y"])
@@ -190,6 +190,7 @@ def test_null_words_are_text_among_text_and_null_among_numbers(tmp_path: Path) -
         ("NA", "x", ["NA", "x"]),
         ("NA", "7", [None, 7]),
         ("1", "007", ["1", "007"]),
+        ("true", "", [True, None]),
         ("2020-01-01", "soon", ["2020-01-01", "soon"]),
     ],
 )
@@ -257,7 +258,7 @@ def test_ids_of_text_tables_agree_with_the_node_table(tmp_path: Path) -> None:
         sources = write_text_graph(tmp_path, ending)
         folder = Folder.of(tmp_path / f"kept-{ending}")
         contents = read_contents(folder, sources, settings)
-        members = community_digest(folder, sources, settings, "given")
+        members = community_digest(folder, sources, settings, "given", "string")
         found.append((contents, members))
     assert found[0] == found[1]
 
@@ -458,4 +459,7 @@ def test_every_table_is_opened_with_the_settings_of_text_tables() -> None:
         and getattr(call.func, "id", "") == "open_table"
         and len(call.args) < 3
     ]
-    assert [place.partition(":")[0] for place in without] == ["evaluation/task.py"]
+    assert [place.partition(":")[0] for place in without] == [
+        "app/demo.py",  # its own file
+        "evaluation/task.py",
+    ]

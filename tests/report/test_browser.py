@@ -198,7 +198,7 @@ def test_a_reader_finds_sorts_filters_switches_and_downloads(open_page: Open) ->
     assert [row["page"] for row in rows][: min(left, 25)] == names_shown(tab)
     tab.click("#facet-caution")
     tab.select_option("#class", label="people")
-    assert tab.inner_text("#sort-share") == "people"
+    tab.locator("#sort-share", has_text="people").wait_for(timeout=5000)
     assert violations(tab) == []
 
 

@@ -167,6 +167,7 @@ def test_a_complete_run_with_a_new_store_only_delivers(
     for module in ("due", "jobs"):
         monkeypatch.setattr(f"xnq_dist.{module}.due_stages", lambda *_: ())
     monkeypatch.setattr("xnq_dist.jobs.check_sources", lambda *_: None)
+    monkeypatch.setattr("xnq_dist.jobs.check_inputs", lambda *_: None)
     done = []
 
     def do(stage: str, work: Callable[[Progress], T]) -> T:

@@ -128,7 +128,8 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Estimate the prevalence of every class in every community."""
-    begin(f"reading {', '.join(path for path in (nodes, edges, memberships) if path)}")
+    tables = (str(redacted(path)) for path in (nodes, edges, memberships) if path)
+    begin(f"reading {', '.join(tables)}")
     from xnq_dist.core.config import load_settings
     from xnq_dist.graph.tables import Sources
 

@@ -92,7 +92,9 @@ def evaluate(
     With --communities, compare quantifiers on real communities, with the posteriors of
     the method xnq+.
     """
-    begin(f"reading {', '.join(data)}")
+    from xnq_dist.core.redaction import redacted
+
+    begin(f"reading {', '.join(str(redacted(name)) for name in data)}")
     from xnq_dist.core.config import load_settings
 
     default = "1" if communities is None else "0.6,0.06,0.012"

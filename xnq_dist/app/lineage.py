@@ -29,6 +29,7 @@ from xnq_dist.core.redaction import redacted, split_query
 from xnq_dist.core.schemas import TABLES
 from xnq_dist.core.sink_settings import LineageSettings
 from xnq_dist.core.store import Manifest, RunDirectory, read_published
+from xnq_dist.core.text_settings import TITLES
 from xnq_dist.graph.tables import Sources, open_table
 
 __all__ = ["lineage"]
@@ -157,7 +158,7 @@ def _inputs(
         if path is None:
             continue
         try:
-            table = open_table(path, name)
+            table = open_table(path, TITLES[name], settings.input)
             kinds = dict(chain(*(schema.items() for schema in table.schemas.values())))
         except XnqError:
             kinds = {}  # the run refuses it with a sentence of its own

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from xnq_dist.core.settings_sections import InputSettings
 
-__all__ = ["ReadSettings", "Reading"]
+__all__ = ["TITLES", "ReadSettings", "Reading"]
 
 TABLES = {
     "node table": "nodes",
@@ -22,6 +22,8 @@ TABLES = {
     "benchmark table": "benchmark",
 }
 """Keys of the settings' mappings, by the tables' names in messages."""
+TITLES = {key: title for title, key in TABLES.items()}
+"""The tables' names in messages, by key."""
 
 TableKey = Literal["nodes", "edges", "memberships", "parents", "labels", "benchmark"]
 

@@ -175,23 +175,23 @@ def column_aspect(columns: ColumnSettings, column: str) -> Aspect:
 
 
 def community_digest(
-    folder: Folder, sources: Sources, settings: Settings, source: str
+    folder: Folder, sources: Sources, settings: Settings, source: str, id_type: str
 ) -> dict[str, Any] | None:
     """Digest of the memberships; None if communities are detected.
 
-    `source` is ``given``, ``leiden`` or ``column:NAME``. If communities have parents,
-    the key ``parents`` has their digest.
+    `source` is ``given``, ``leiden`` or ``column:NAME``, `id_type` the type of the node
+    ids, ``int64`` or ``string``. If communities have parents, the key ``parents`` has
+    their digest.
     """
     columns, contents = settings.columns, Contents(folder)
     if source == "leiden":
         return None
     if source != "given":
-        table = open_table(sources.nodes, "node table", settings.input)
+        table = contents.open(sources.nodes, "node table", settings)
         aspect = column_aspect(columns, source.removeprefix("column:"))
         return contents.digests(table, {"memberships": aspect})["memberships"]
-    nodes = open_table(sources.nodes, "node table", settings.input)
-    table = open_table(str(sources.memberships), "memberships table", settings.input)
-    table = table.ids_as(nodes.id_type(columns.node_id), columns.member)
+    table = contents.open(str(sources.memberships), "memberships table", settings)
+    table = table.ids_as(id_type, columns.member)
     aspects = member_aspects(settings)
     named = settings.memberships.parents
     table, parents = named_alike(table, settings)
@@ -218,21 +218,23 @@ def member_aspects(settings: Settings) -> dict[str, Aspect]:
 
 
 def answer_digests(
-    folder: Folder, sources: Sources, settings: Settings, source: str
+    folder: Folder, sources: Sources, settings: Settings, source: str, id_type: str
 ) -> dict[str, dict[str, Any]]:
     """Digests of the tables that estimates depend on but posteriors do not.
 
     The keys are ``memberships`` unless communities are detected, and ``node_weights``
-    and ``benchmark`` if the settings name them; `source` as in `community_digest`.
+    and ``benchmark`` if the settings name them; `source` and `id_type` as in
+    `community_digest`.
     """
     found: dict[str, dict[str, Any]] = {}
-    members = community_digest(folder, sources, settings, source)
+    members = community_digest(folder, sources, settings, source, id_type)
     if members is not None:
         found["memberships"] = members
     if settings.columns.node_weight is not None:
-        table = open_table(sources.nodes, "node table", settings.input)
+        contents = Contents(folder)
+        table = contents.open(sources.nodes, "node table", settings)
         aspects = {"node_weights": weight_aspect(settings.columns)}
-        found |= Contents(folder).digests(table, aspects)
+        found |= contents.digests(table, aspects)
     if settings.benchmark is not None:
         benchmarks = read_benchmarks(
             settings.benchmark, settings.columns, settings.input
@@ -277,6 +279,17 @@ class Contents:
     def __init__(self, folder: Folder | None) -> None:
         self._folder = folder
         self._cache = {} if folder is None else _read_cache(folder)
+
+    def open(self, path: str, what: str, settings: Settings) -> Table:
+        """As `open_table`; files that did not change need not be read for a schema."""
+        table = open_table(path, what, settings.input)
+        for file in table.files:
+            entry = self._cache.get(_key(table, file), {})
+            if entry.get("schema") and entry["stat"] == _stat(
+                replace(table, files=(file,))
+            ):
+                table.recall_schema(file, entry["schema"])
+        return table
 
     def known(
         self, table: Table, aspects: Mapping[str, Aspect]
@@ -335,6 +348,7 @@ class Contents:
                 if stat is not None and stat == after and not _racy(stat, began):
                     entry = {"stat": stat, "digests": known, "used": began}
                     entry["kinds"] = single.kinds(file)
+                    entry["schema"] = single.schema_of(file)
                     self._cache[_key(table, file)] = entry
                     changed = True
             for name, aspect in aspects.items():

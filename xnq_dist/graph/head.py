@@ -8,6 +8,7 @@ import pyarrow.types as pt
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError
+from xnq_dist.core.text_settings import TITLES
 from xnq_dist.graph.feature_types import chosen_columns, kind_of
 from xnq_dist.graph.tables import Table, open_table
 
@@ -28,7 +29,7 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     InputError
         When the table is missing or unreadable, lacks a column, or has no rows.
     """
-    opened = open_table(path, f"{table.removesuffix('s')} table", settings.input)
+    opened = open_table(path, TITLES[table], settings.input)
     columns = settings.columns
     if table == "nodes":
         columns = chosen_columns(opened, settings)

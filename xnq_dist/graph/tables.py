@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import posixpath
 from collections.abc import Generator, Iterable, Iterator, Mapping
@@ -86,6 +87,8 @@ class Table:
     """Columns that stay text in text files."""
     texts: dict[str, TextFile] = field(default_factory=dict, compare=False, repr=False)
     """What is known of text files so far."""
+    known: dict[str, pa.Schema] = field(default_factory=dict, compare=False, repr=False)
+    """Schemas of other files that need not be read again."""
 
     @contextmanager
     def _reading(self, file: str) -> Iterator[tuple[Any, dict[str, Any]]]:
@@ -145,9 +148,23 @@ class Table:
     def _schemas(self) -> dict[str, pa.Schema]:
         found = {}
         for file in self.files:
+            if file in self.known:
+                found[file] = self.known[file]
+                continue
             with self._reading(file) as (reader, text):
                 found[file] = reader.schema(self.filesystem, file, **text)
         return found
+
+    def schema_of(self, file: str) -> str | None:
+        """The schema of a file as text, for `recall_schema`; None for text files."""
+        if format_of(file).untyped:
+            return None
+        schema = self._schemas[file].remove_metadata()
+        return base64.b64encode(schema.serialize()).decode()
+
+    def recall_schema(self, file: str, text: str) -> None:
+        """Take the schema of an unchanged file, from `schema_of`."""
+        self.known[file] = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
     @cached_property
     def schemas(self) -> dict[str, dict[str, pa.DataType]]:

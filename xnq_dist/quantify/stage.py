@@ -164,7 +164,9 @@ def quantify(
     source = choose_source(sources.memberships, settings)
     quantifier = make_quantifier(settings.quantifier, settings)
     prior = [float(value) for value in readout.facts["prior"]]
-    tables = answer_digests(run.folder, sources, settings, source)
+    tables = answer_digests(
+        run.folder, sources, settings, source, graph.facts["id_type"]
+    )
     engine = engine_of(settings) if source == "leiden" else ""
     table = benchmark_of(settings, source)
     if table is not None:

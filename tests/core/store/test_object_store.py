@@ -167,11 +167,11 @@ def test_text_tables_on_a_store_have_the_digests_of_parquet(
     tables = Sources(*uris)
     time.sleep(AGED)
     kept = Folder.of(store.uri(f"{place}/run"))
-    found = contents.read_contents(kept, tables, settings)
-    assert found == contents.read_contents(Folder.of(tmp_path), sources, settings)
+    found = read_contents(kept, tables, settings)
+    assert found == read_contents(Folder.of(tmp_path), sources, settings)
     monkeypatch.setattr("xnq_dist.graph.tables._TEXTS", {})
     monkeypatch.setattr("xnq_dist.graph.formats.csv_table._blocks", None)
-    assert contents.read_contents(kept, tables, settings) == found
+    assert read_contents(kept, tables, settings) == found
 
 
 def test_addresses_of_results_are_those_of_the_objects(store, finished):

@@ -82,7 +82,7 @@ def _cast(values: pa.Array, kind: str, decimal: str) -> pa.Array | None:
     except pa.ArrowInvalid:
         return None
     if kind == "boolean":
-        words = pa.array(["true", "false"])
+        words = pa.array(["true", "false", None])
         exact = pc.all(pc.is_in(pc.utf8_lower(text), words)).as_py()
     elif kind in ("integer", "number"):
         exact = not _loses_digits(text, found, kind)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.inputs import choose_source
+from xnq_dist.core.text_settings import TITLES
 from xnq_dist.graph.tables import Sources, Table, open_table
 
 __all__ = ["check_headers", "missing_columns"]
@@ -64,10 +65,8 @@ def check_headers(sources: Sources, settings: Settings) -> None:
         )
     for what, columns in required.items():
         path = str(getattr(sources, what))
-        name = f"{what.removesuffix('s')} table" if what != "memberships" else what
         try:
-            what_for = name.replace("memberships", "memberships table")
-            table = open_table(path, what_for, settings.input)
+            table = open_table(path, TITLES[what], settings.input)
             fault = missing_columns(table, columns)
         except InputError as error:
             fault = str(error)

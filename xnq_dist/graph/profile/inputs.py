@@ -29,7 +29,7 @@ from xnq_dist.graph.contents import (
 )
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.profile.columns import TableProfile
-from xnq_dist.graph.tables import Sources, Table, ids_of, open_table
+from xnq_dist.graph.tables import Sources, Table, ids_of
 
 if TYPE_CHECKING:
     from xnq_dist.graph.ids import NodeIds
@@ -212,7 +212,7 @@ class _Reader:
     def nodes(self, needed: bool) -> Digests:
         """Digests of the node table; `needed`: whether its profile is, too."""
         columns, settings = self._settings.columns, self._settings
-        table = open_table(self._sources.nodes, "node table", self._settings.input)
+        table = self._contents.open(self._sources.nodes, "node table", self._settings)
         chosen = chosen_columns(table, settings)
         aspects = node_aspects(chosen, settings.labels.missing)
         place = settings.communities.removeprefix("column:")
@@ -238,7 +238,7 @@ class _Reader:
     def labels(self, path: str) -> None:
         """Profile a table of labels, in place of the node table."""
         columns, settings = self._settings.columns, self._settings
-        table = open_table(path, "table of labels", settings.input)
+        table = self._contents.open(path, "table of labels", settings)
         table = table.ids_as(self._id_type(), columns.node_id)
         aspects = label_aspects(columns, settings.labels.missing)
         role = columns.role if table.has(columns.role) else None
@@ -254,7 +254,7 @@ class _Reader:
     def edges(self, needed: bool) -> Digests:
         """Digests of the edge table; its profile if `needed`."""
         columns = self._settings.columns
-        table = open_table(self._sources.edges, "edge table", self._settings.input)
+        table = self._contents.open(self._sources.edges, "edge table", self._settings)
         table = table.ids_as(self._id_type(), columns.src, columns.dst)
         aspects = {"edges": edge_aspect(columns)}
         return self._match("edges", table, aspects, [columns.weight], needed)
@@ -262,7 +262,7 @@ class _Reader:
     def memberships(self, needed: bool) -> Digests:
         """Digests of the memberships table; its profile if `needed`."""
         columns, path = self._settings.columns, str(self._sources.memberships)
-        table = open_table(path, "memberships table", self._settings.input)
+        table = self._contents.open(path, "memberships table", self._settings)
         table = table.ids_as(self._id_type(), columns.member)
         table, _ = named_alike(table, self._settings)
         used = [columns.community, columns.parent]
@@ -298,7 +298,7 @@ class _Reader:
         """``string`` or ``int64``: the type of the node ids."""
         if self._ids is not None:
             return self._ids.type
-        table = open_table(self._sources.nodes, "node table", self._settings.input)
+        table = self._contents.open(self._sources.nodes, "node table", self._settings)
         return table.id_type(self._settings.columns.node_id)
 
     def _node_ids(self) -> NodeIds:
@@ -307,7 +307,8 @@ class _Reader:
             from xnq_dist.graph.ids import NodeIds
 
             name = self._settings.columns.node_id
-            table = open_table(self._sources.nodes, "node table", self._settings.input)
+            path = self._sources.nodes
+            table = self._contents.open(path, "node table", self._settings)
             parts = [ids_of(batch, name) for batch in table.batches([name])]
             self._ids = NodeIds.from_column(pa.chunked_array(parts), table.path)[0]
         return self._ids

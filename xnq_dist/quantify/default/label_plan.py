@@ -230,7 +230,8 @@ def _check_unchanged(
     """Raise an `InputError` if communities or weights changed since the run."""
     source = str(manifest.inputs["communities"])
     settings = settings.model_copy(update={"benchmark": None})
-    now = answer_digests(run.folder, sources, settings, source)
+    id_type = run.complete("graph").facts["id_type"]
+    now = answer_digests(run.folder, sources, settings, source, id_type)
     for name in ("memberships", "node_weights"):
         if dict(now.get(name) or {}) != dict(manifest.inputs.get(name) or {}):
             raise InputError(
