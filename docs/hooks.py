@@ -3,14 +3,17 @@
 A page asks for generated text with a comment: ``<!-- settings -->``,
 ``<!-- exit codes -->``, or ``<!-- tables: NAME NAME -->`` with names of
 `xnq_dist.core.schemas.TABLES`, ``<!-- tables: * -->`` for those not named before it.
+``<!-- notebook: NAME -->`` shows the cells of ``docs/notebooks/NAME.ipynb``.
 """
 
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from collections.abc import Iterable, Iterator
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
@@ -19,7 +22,7 @@ from xnq_dist.app.settings_help import settings_rows
 from xnq_dist.core import errors, schemas
 from xnq_dist.core.config import Settings
 
-MARK = re.compile(r"<!-- (settings|exit codes|tables)(?:: (.*?))? -->")
+MARK = re.compile(r"<!-- (settings|exit codes|tables|notebook)(?:: (.*?))? -->")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -32,6 +35,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
             return "\n".join(_settings())
         if kind == "exit codes":
             return "\n".join(_exit_codes())
+        if kind == "notebook":
+            return "\n".join(_notebook(wanted))
         names = wanted.split()
         if names == ["*"]:
             names = [name for name in schemas.TABLES if name not in named]
@@ -84,6 +89,25 @@ def _tables(names: Iterable[str]) -> Iterator[str]:
                 for column in table.columns
             ),
         )
+
+
+def _notebook(name: str) -> Iterator[str]:
+    file = Path(__file__).parent / "notebooks" / f"{name}.ipynb"
+    for cell in json.loads(file.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            yield f"{source}\n"
+            continue
+        yield f"```python\n{source}\n```\n"
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if "text/html" in data:
+                # Markdown ends a block of HTML at an empty line.
+                html = "".join(data["text/html"])
+                yield "\n".join(filter(str.strip, html.splitlines())) + "\n"
+            else:
+                text = data.get("text/plain") or output.get("text", [])
+                yield f"```text\n{''.join(text)}\n```\n"
 
 
 def _exit_codes() -> Iterator[str]:

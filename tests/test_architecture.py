@@ -82,7 +82,7 @@ def test_modules_stay_small():
     assert long == {}
 
 
-LINES = {"pipeline": 48_700, "all": 60_150}
+LINES = {"pipeline": 53_400, "all": 64_800}
 """Maximum lines of Python: without the evaluation, and with it and the flows.
 
 They only go down; a change that needs more raises them and says for what.
@@ -99,6 +99,13 @@ def test_the_package_stays_within_its_lines():
     every = lines(ROOT) + lines(ROOT.parent / "flows")
     assert lines(ROOT) - lines(ROOT / "evaluation") <= LINES["pipeline"]
     assert every <= LINES["all"]
+
+
+def test_templates_stay_within_their_lines():
+    """HTML, CSS and JavaScript of the report page."""
+    files = (ROOT / "report" / "templates").iterdir()
+    lines = sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
+    assert lines <= 1200
 
 
 def module_graph() -> dict[str, set[str]]:

@@ -92,7 +92,7 @@ def test_what_is_published_adds_up(small_graph, run):
     rows = pq.read_table(run.folder.path("prevalence.parquet")).to_pylist()
     detected = pq.read_table(run.folder.path("communities.parquet"))
     assert detected.num_rows == 600
-    assert sum(row["n_nodes"] for row in rows if row["class"] == "0") == 600
+    assert sum(row["n_nodes"] for row in rows if row["class"] == 0) == 600
     by_community: dict[int, float] = {}
     for row in rows:
         by_community.setdefault(row["community"], 0.0)
@@ -442,7 +442,7 @@ def test_changes_since_the_last_run_are_reported(tmp_path, client):
     pq.write_table(nodes.set_column(at, "label", pa.array(labels)), graph.sources.nodes)
     whole_line(out, write_pages(graph, 11), settings, client)
     rows = pq.read_table(out / "changes.parquet").to_pylist()
-    of = {row["community"]: row for row in rows if row["class"] == "1"}
+    of = {row["community"]: row for row in rows if row["class"] == 1}
     assert len(of) == 11
     assert summary(RunDirectory(out))["changes"] == f"{out}/changes.parquet"
     assert of["page 10"]["status"] == "new"

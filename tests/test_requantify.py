@@ -24,6 +24,7 @@ from tests.test_due import (
     vars_of,
 )
 from xnq_dist import jobs, pipeline
+from xnq_dist.core import cluster
 from xnq_dist.core.errors import (
     InputError,
     RunDirectoryError,
@@ -149,6 +150,38 @@ def test_files_that_cannot_be_linked_are_copied(
     assert one.read_bytes() == other.read_bytes()
 
 
+def test_what_new_tables_show_is_refused_before_workers_start(
+    tmp_path, graph, run, monkeypatch
+):
+    def start(*_: Any, **__: Any) -> None:
+        raise AssertionError("workers started")
+
+    monkeypatch.setattr(cluster, "open_cluster", start)
+    foreign = tmp_path / "foreign.parquet"
+    pq.write_table(pa.table({"community": ["a"], "node_id": [5000]}), foreign)
+    classes = np.where(np.arange(150) % 3, graph.labels, 2)
+    minus = tmp_path / "minus.parquet"
+    nodes = np.flatnonzero(graph.labels >= 0)
+    codes = pa.table({"node_id": nodes, "label": graph.labels[nodes] - 1})
+    pq.write_table(codes, minus)
+    for what, words in (
+        ({"memberships": str(foreign)}, "5000"),
+        ({"labels": str(minus)}, r"-1 .* next to 0"),
+        (
+            {
+                "labels": label_table(tmp_path, classes),
+                "overrides": ["quantifier=hdy"],
+            },
+            "quantifier=hdy is defined for two classes",
+        ),
+        ({"overrides": ["labels.prior={a: .5, b: .5}"]}, "labels.prior"),
+    ):
+        request = Request.of(run.uri, str(tmp_path / "new"), **what)
+        with pytest.raises((InputError, SettingsError), match=words):
+            jobs.requantify_all(request)
+    assert not (tmp_path / "new" / "quantify").exists()
+
+
 def test_a_second_call_reuses_every_stage(tmp_path, graph, run, client):
     labels = label_table(tmp_path, other_labels(graph))
     made = requantify(client, run, tmp_path / "b", labels=labels)
@@ -160,7 +193,11 @@ def test_a_second_call_reuses_every_stage(tmp_path, graph, run, client):
         for path, value in contents_of(tmp_path / "b").items()
         if before.get(path) != value
     }
-    assert {Path(path).name for path in changed} <= {"_run.json", "_contents.json"}
+    assert {Path(path).name for path in changed} <= {
+        "_run.json",
+        "_contents.json",
+        "_profile.json",
+    }
     # Without --labels, those of the run are used.
     back = requantify(client, run, tmp_path / "b")
     assert prevalence(back) == prevalence(run)

@@ -1,5 +1,8 @@
 """Class prevalence of every community of a very large graph, on Dask.
 
+`estimate_prevalence` takes data frames, arrays and graph objects; `NetworkQuantifier`
+is an estimator in scikit-learn's manner. For tables that do not fit in memory:
+
 Each stage is a function on a run directory: `prepare`, `embed`, `fit_readout`,
 `quantify_communities`, `publish` (the names `quantify` and `report` belong to
 subpackages). `run_stages` does the stages that are due and repairs damaged files;
@@ -16,6 +19,9 @@ from typing import TYPE_CHECKING, Any
 from xnq_dist._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from xnq_dist.api.estimate import estimate_prevalence
+    from xnq_dist.api.quantifier import NetworkQuantifier
+    from xnq_dist.api.result import PrevalenceResult
     from xnq_dist.core.cluster import connect, open_cluster
     from xnq_dist.core.config import Settings, load_settings
     from xnq_dist.core.store import RunDirectory, read_published
@@ -31,11 +37,14 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "NetworkQuantifier",
+    "PrevalenceResult",
     "RunDirectory",
     "Settings",
     "Sources",
     "connect",
     "embed",
+    "estimate_prevalence",
     "fit_readout",
     "load_settings",
     "open_cluster",
@@ -49,10 +58,13 @@ __all__ = [
 ]
 
 _ELSEWHERE = {
+    "NetworkQuantifier": "xnq_dist.api.quantifier",
+    "PrevalenceResult": "xnq_dist.api.result",
     "RunDirectory": "xnq_dist.core.store",
     "Settings": "xnq_dist.core.config",
     "Sources": "xnq_dist.graph.tables",
     "connect": "xnq_dist.core.cluster",
+    "estimate_prevalence": "xnq_dist.api.estimate",
     "load_settings": "xnq_dist.core.config",
     "open_cluster": "xnq_dist.core.cluster",
     "read_published": "xnq_dist.core.store",

@@ -36,8 +36,10 @@ from xnq_dist.core.store import (
     entries,
     fingerprint,
 )
-from xnq_dist.graph.contents import answer_digests, read_contents
+from xnq_dist.graph.contents import answer_digests
+from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.tables import Sources
+from xnq_dist.sinks import undelivered
 
 __all__ = [
     "ON_WORKERS",
@@ -80,7 +82,7 @@ def nothing_changed(
             current = Published(run).current()
     except DamagedError:
         return None  # a run repairs it
-    if current is None:
+    if current is None or undelivered(run, settings):
         return None
     created = current.manifest.created
     log.info("nothing changed since %s", created)
@@ -245,7 +247,9 @@ def _readout_to_quantify_due(
         inputs = quantify_inputs(
             as_recorded(settings, quantify),
             source,
-            answer_digests(run.folder, sources, settings, source),
+            answer_digests(
+                run.folder, sources, settings, source, graph.facts["id_type"]
+            ),
             _leiden_engine(settings) if source == "leiden" else "",
             labels,
             posteriors,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
@@ -20,6 +20,8 @@ from xnq_dist.core.store import Manifest, RunDirectory, repaired, setting_aside
 from xnq_dist.due import ON_WORKERS, due_after_embeddings, due_stages, summary
 from xnq_dist.graph.tables import Sources
 from xnq_dist.pipeline import (
+    check_inputs,
+    check_request,
     check_sources,
     embed,
     fit_readout,
@@ -31,6 +33,7 @@ from xnq_dist.pipeline import (
 )
 from xnq_dist.plan import Plan
 from xnq_dist.reuse import Request, relabel, take_over
+from xnq_dist.sinks import check_sinks, deliver, undelivered
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -42,6 +45,9 @@ Connect = Callable[[], AbstractContextManager["Client"]]
 """Opens a client of the workers."""
 Workers = Callable[[], AbstractContextManager[Connect]]
 """Starts or finds the workers, which stay until the block ends."""
+
+Planned = Callable[[Mapping[str, float], Collection[str]], None]
+"""Takes the expected seconds of each part of a plan, and the stages that are due."""
 
 PRELOAD = "xnq_dist.preload"
 """Module that workers of a local cluster import before they join."""
@@ -60,6 +66,7 @@ def run_all(
     settings: Settings,
     overwrite: bool = False,
     do: Do | None = None,
+    planned: Planned = lambda seconds, due: None,
 ) -> dict[str, Any]:
     """Do all stages that are due, in order, in this process.
 
@@ -68,6 +75,9 @@ def run_all(
     do
         Runs each stage, such as in a Prefect task; None: called directly, without
         progress.
+    planned
+        Called with the expected seconds of each part of the plan and the due stages,
+        before the first of them.
 
     Returns
     -------
@@ -77,10 +87,14 @@ def run_all(
     do = do or _plainly
     began = time.perf_counter()
     check_sources(sources, settings)
+    check_sinks(settings)
     with open_run(out, sources, overwrite) as run:
+        check_inputs(run, sources, settings)
         plan = None
-        if needs_workers(run, sources, settings):
+        due = due_stages(run, sources, settings)
+        if not ON_WORKERS.isdisjoint(due):
             plan = plan_run(run, sources, settings)
+            planned(plan.planned.stages, due)
         with cluster_in_background(plan, settings) as opened:
             workers = partial(_connected, opened, settings)
             work = partial(_do_what_is_due, run, sources, settings, workers, do, plan)
@@ -110,6 +124,7 @@ def run_stages(
     XnqError
         Raised by a stage; for damaged files only if repairs fail repeatedly.
     """
+    check_inputs(run, sources, settings)
     do = partial(_plainly, progress=progress)
     repaired(partial(_do_what_is_due, run, sources, settings, _given(client), do))
     return summary(run)
@@ -127,9 +142,8 @@ def _do_what_is_due(
 
     Returns files, bytes and rows of each stage, by its name.
     """
-    stages: dict[str, Any] = {}
     if not due_stages(run, sources, settings):
-        return stages
+        return _delivered(run, settings, do)
     made = do("graph", lambda p: _written(prepare(run, sources, settings, p, plan)))
     due = set(due_stages(run, sources, settings))
     return {"graph": made, **_do_after_labels(run, sources, settings, due, workers, do)}
@@ -178,7 +192,18 @@ def _do_after_labels(
 
     if due:
         stages["publish"] = do("publish", published)
-    return stages
+    return stages | _delivered(run, settings, do)
+
+
+def _delivered(run: RunDirectory, settings: Settings, do: Do) -> dict[str, Any]:
+    """Deliver published results to the stores that do not have them."""
+    if not undelivered(run, settings):
+        return {}
+
+    def delivered(_progress: Progress) -> dict[str, Any]:
+        return {"stage": "deliver", "sinks": deliver(run, settings)}
+
+    return {"deliver": do("deliver", delivered)}
 
 
 def _given(client: Client) -> Workers:
@@ -241,6 +266,7 @@ def requantify_all(request: Request, do: Do | None = None) -> dict[str, Any]:
     """`requantify` on the workers of the settings; `do` and result as in `run_all`."""
     began = time.perf_counter()
     settings = request.settings
+    check_sinks(settings)
     with open_run(request.out, request.sources, labels=request.labels) as run:
         opened = partial(cluster.open_cluster, settings.cluster)
         workers = partial(_connected, opened, settings)
@@ -256,6 +282,7 @@ def _estimate_again(
 ) -> dict[str, Any]:
     sources, settings = request.sources, request.settings
     with setting_aside(run):
+        check_request(run, request)
         take_over(run, request)
         made = do("labels", lambda p: _written(relabel(run, request, p)))
     due = set(due_after_embeddings(run, sources, settings))
@@ -298,8 +325,3 @@ def cluster_in_background(
     with opened_in_background(make) as ahead:
         openers: Iterator[Opener[Connection]] = chain([ahead], repeat(make))
         yield lambda: next(openers)()
-
-
-def needs_workers(run: RunDirectory, sources: Sources, settings: Settings) -> bool:
-    """Whether a stage that needs a cluster is due."""
-    return not ON_WORKERS.isdisjoint(due_stages(run, sources, settings))

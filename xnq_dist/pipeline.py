@@ -17,11 +17,10 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from xnq_dist.core import cluster
-from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, RunDirectoryError
 from xnq_dist.core.failures import OPEN, in_stage, stage_errors
-from xnq_dist.core.inputs import choose_source, posteriors_inputs, readout_inputs
+from xnq_dist.core.inputs import posteriors_inputs, readout_inputs
 from xnq_dist.core.leftovers import sweep_run
 from xnq_dist.core.lock import LOCK, RunLock
 from xnq_dist.core.method_records import METHODS
@@ -43,8 +42,9 @@ from xnq_dist.core.store import (
     set_aside_damage,
     setting_aside,
 )
-from xnq_dist.graph.contents import read_contents
+from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.tables import Sources
+from xnq_dist.input_checks import check_inputs, check_request, check_sources
 from xnq_dist.plan import (
     Figures,
     Plan,
@@ -56,7 +56,6 @@ from xnq_dist.plan import (
     check_workers_start,
 )
 from xnq_dist.plan.of_tables import (
-    count_tables,
     estimate,
     estimate_counts,
     make_plan,
@@ -67,6 +66,8 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = [
+    "check_inputs",
+    "check_request",
     "check_sources",
     "embed",
     "estimate",
@@ -415,47 +416,12 @@ def publish(run: RunDirectory, settings: Settings) -> None:
     stage.report(run, settings)
 
 
-def check_sources(sources: Sources, settings: Settings) -> None:
-    """Check the tables' headers: files, columns and rows must exist.
-
-    Earlier results named for comparison, and runs with other seeds, are checked too.
-
-    Raises
-    ------
-    InputError, SettingsError
-        The message names the table and what to do.
-    """
-    from xnq_dist.graph.gpu_ingest import uses_cudf
-    from xnq_dist.graph.head import table_size
-    from xnq_dist.graph.tables import open_table
-    from xnq_dist.groups.leiden import engine_of
-    from xnq_dist.quantify.default.benchmarks import benchmark_of
-    from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
-    from xnq_dist.report.earlier import check_named
-
-    kind = settings.cluster.kind
-    if CLUSTERS.record_of(kind).running:
-        CLUSTERS.module_of(kind).connection_to(settings.cluster)
-    check_named(settings)
-    check_seed_runs(settings.intervals.seed_runs)
-    count_tables(sources, settings)
-    if settings.input.engine == "cudf":
-        uses_cudf(settings)
-    if sources.memberships is not None:
-        table_size(sources.memberships, settings, "memberships")
-    source = choose_source(sources.memberships, settings)
-    benchmark_of(settings, source)
-    if source == "leiden":
-        engine_of(settings)
-    if source.startswith("column:"):
-        column = settings.communities.removeprefix("column:")
-        open_table(sources.nodes, "node table").require({"communities": column})
-
-
 def published_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:
-    """The first rows of the published prevalence table."""
-    table = read_published(run.location).read("prevalence")
-    rows: list[dict[str, Any]] = table.slice(0, count).to_pylist()
+    """The first rows of the published prevalence table, suppressed values left out."""
+    from xnq_dist.quantify.checks.disclosure import without_values
+
+    table = read_published(run.location).read("prevalence").slice(0, count)
+    rows: list[dict[str, Any]] = without_values(table).to_pylist()
     return rows
 
 

@@ -269,14 +269,15 @@ def relabel(
     graph, known = run.complete("graph"), run.stage("labels").manifest()
     settings = request.settings
     if request.labels is not None:
-        table = open_table(request.labels, "table of labels")
-        aspects = label_aspects(settings.columns)
+        table = open_table(request.labels, "table of labels", settings.input)
+        table = table.ids_as(graph.facts["id_type"], settings.columns.node_id)
+        aspects = label_aspects(settings.columns, settings.labels.missing)
         contents = Contents(run.folder).digests(table, aspects)
         expected = fingerprint(labels_inputs(graph, contents))
         if known is None or known.fingerprint != expected:
             require_embeddings(run)
         unknown = settings.input.unknown_nodes
-        known = label(run, graph, table, contents, settings.columns, unknown, progress)
+        known = label(run, graph, table, contents, settings, unknown, progress)
     if known is None:
         raise StageError(f"{run.uri} has no complete stage 'labels': add --labels")
     weighted = settings.columns.label_weight is not None

@@ -1,4 +1,7 @@
-"""Bad input on the command line: one sentence, an exit status, no partial results."""
+"""Bad input that later parts of a run find: one sentence, an exit status, no results.
+
+What is found before the plan is in `wrong_inputs`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -82,29 +84,10 @@ def refused(capfd, arguments: list[str], status: int = 2) -> str:
     return last
 
 
-def missing_file(t: Path) -> None:
-    (t / "edges.parquet").unlink()
-
-
-def missing_column(t: Path) -> None:
-    pq.write_table(
-        pq.read_table(t / "edges.parquet").rename_columns(["from", "dst"]),
-        t / "edges.parquet",
-    )
-
-
-def duplicate_ids(t: Path) -> None:
-    change(t / "nodes.parquet", "node_id", lambda c: [7, *c.to_pylist()[1:]])
-
-
-def unknown_node(t: Path) -> None:
-    change(t / "edges.parquet", "dst", lambda c: [99_999, *c.to_pylist()[1:]])
-
-
-def nan_features(t: Path) -> None:
+def infinite_features(t: Path) -> None:
     def spoil(column):
         values = column.to_pylist()
-        values[3][1] = float("nan")
+        values[3][1] = float("inf")
         return values
 
     change(t / "nodes.parquet", "features", spoil)
@@ -119,65 +102,11 @@ def unequal_features(t: Path) -> None:
     change(t / "nodes.parquet", "features", spoil)
 
 
-def no_labels(t: Path) -> None:
-    change(t / "nodes.parquet", "label", lambda c: [None] * len(c))
-
-
-def one_class(t: Path) -> None:
-    change(
-        t / "nodes.parquet",
-        "label",
-        lambda c: [None if v is None else 1 for v in c.to_pylist()],
-    )
-
-
-def class_absent_from_calibration(t: Path) -> None:
-    table = pq.read_table(t / "nodes.parquet")
-    labels = table["label"].to_pylist()
-    roles = [
-        None if v is None else ("calibration" if v == 1 and i % 2 else "train")
-        for i, v in enumerate(labels)
-    ]
-    pq.write_table(table.append_column("role", pa.array(roles)), t / "nodes.parquet")
-
-
-def empty_nodes(t: Path) -> None:
-    pq.write_table(pq.read_table(t / "nodes.parquet").slice(0, 0), t / "nodes.parquet")
-
-
-def empty_edges(t: Path) -> None:
-    pq.write_table(pq.read_table(t / "edges.parquet").slice(0, 0), t / "edges.parquet")
-
-
-def truncated(t: Path) -> None:
-    file = t / "nodes.parquet"
-    file.write_bytes(file.read_bytes()[:-200])
-
-
-def negative_weight(t: Path) -> None:
-    table = pq.read_table(t / "edges.parquet")
-    weights = np.ones(len(table), np.float32)
-    weights[5] = -1
-    table = table.append_column("weight", pa.array(weights))
-    pq.write_table(table, t / "edges.parquet")
-
-
 @pytest.mark.parametrize(
     ("spoil", "names"),
     [
-        (missing_file, ["edges.parquet"]),
-        (missing_column, ["edges.parquet", "'src'", "columns.src"]),
-        (duplicate_ids, ["nodes.parquet", "7"]),
-        (unknown_node, ["edges.parquet", "99999", "input.unknown_nodes"]),
-        (nan_features, ["features", "3"]),
+        (infinite_features, ["features", "3"]),
         (unequal_features, ["features", "3"]),
-        (no_labels, ["label"]),
-        (one_class, ["label", "1"]),
-        (class_absent_from_calibration, ["calibration", "0"]),
-        (empty_nodes, ["nodes.parquet", "no rows"]),
-        (empty_edges, ["edges.parquet", "no rows"]),
-        (truncated, ["nodes.parquet", "not a complete Parquet file"]),
-        (negative_weight, ["weight"]),
     ],
     ids=lambda value: value.__name__ if callable(value) else None,
 )
@@ -190,40 +119,6 @@ def test_bad_tables_are_refused_in_one_sentence(tables, capfd, dask, spoil, name
     assert not (out / "prevalence.parquet").exists()
     assert not (out / "graph" / "_manifest.json").exists()
     assert not (out / LOCK).exists()
-
-
-@pytest.mark.parametrize(
-    ("argument", "name"),
-    [
-        ("--set=reservoir.dims=3", "reservoir.dims"),
-        ("--set=reservoir.dim=-1", "reservoir.dim = -1"),
-        ("--set=seed", "key=value"),
-        ("--config=/nowhere.yaml", "/nowhere.yaml"),
-    ],
-)
-def test_bad_settings_are_refused_in_one_sentence(tables, capfd, argument, name):
-    assert name in refused(capfd, run(tables, argument))
-    assert not (tables.parent / "run").exists()
-
-
-def test_unwritable_output_is_refused_in_one_sentence(tables, capfd):
-    (tables / "file").write_text("x")
-    sentence = refused(capfd, run(tables, out=tables / "file"))
-    assert "is a file" in sentence
-    sentence = refused(capfd, run(tables, out=tables / "file" / "run"))
-    assert "--out" in sentence
-
-
-def test_folders_of_others_stay_unchanged(tables, capfd):
-    sentence = refused(capfd, run(tables, "--overwrite", out=tables))
-    assert "lies in the run directory" in sentence
-    assert (tables / "nodes.parquet").exists()
-    foreign = tables.parent / "thesis"
-    foreign.mkdir()
-    (foreign / "prevalence.parquet").write_text("mine")
-    sentence = refused(capfd, run(tables, "--overwrite", out=foreign))
-    assert "is not a run directory" in sentence
-    assert [file.name for file in foreign.iterdir()] == ["prevalence.parquet"]
 
 
 def test_unreachable_dask_address(tables, capfd):

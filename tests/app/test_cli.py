@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,8 @@ import pytest
 from tests.conftest import write_graph
 from xnq_dist.app.cli import main
 from xnq_dist.app.doctor import examine
+from xnq_dist.app.run_progress import TimeLeft
+from xnq_dist.app.settings_help import COMMON, settings_rows
 
 
 def run(*arguments: str) -> int:
@@ -40,11 +43,23 @@ def test_help_imports_light_modules_alone():
     assert "estimate" in done.stdout
 
 
-def test_run_help_explains_each_setting(capsys):
+def test_run_help_has_the_common_settings_and_settings_lists_all(capsys):
     assert run("run", "--help") == 0
     text = capsys.readouterr().out
-    for key in ("reservoir.dim = 256", "readout.calibration = bcts", "cluster.kind"):
-        assert key in text
+    assert len(text.splitlines()) < 80
+    for name in (name for names in COMMON.values() for name in names):
+        assert f"    {name} = " in text
+    for panel in ("Tables", "Result", "Settings", "Other"):
+        assert f"─ {panel} ─" in text
+    assert text.strip().endswith("xnq-dist settings")
+    assert run("settings") == 0
+    text = capsys.readouterr().out
+    for name, _, default, _ in settings_rows():
+        assert f"  {name} = {default}  [" in text
+    assert run("settings", "readout") == 0
+    listed = capsys.readouterr().out
+    assert "readout.calibration = bcts" in listed
+    assert "reservoir" not in listed
 
 
 def test_version_and_usage_errors(capsys):
@@ -54,19 +69,124 @@ def test_version_and_usage_errors(capsys):
     assert run("nonsense") == 2
 
 
+def test_the_shell_completes_commands(monkeypatch, capsys):
+    monkeypatch.setenv("_XNQ_DIST_COMPLETE", "source_bash")
+    assert run() == 0
+    assert "_XNQ_DIST_COMPLETE=complete_bash" in capsys.readouterr().out
+    monkeypatch.setenv("_XNQ_DIST_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", "xnq-dist label")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    assert run() == 0
+    assert capsys.readouterr().out.split() == ["label-plan"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "key"),
+    [
+        (["settings", "readout"], 0, "readout.C"),
+        (["settings", "nonsense"], 2, "error"),
+        (["run"], 2, "error"),
+        (["run", "--nodes", "n.csv", "--edges", "e.csv", "--out", "o"], 2, "error"),
+        (["nonsense"], 2, "error"),
+        (["generate", "--out", "o", "--nodes", "many"], 2, "error"),
+        (["generate", "--out", "o", "--homophily", "2"], 2, "error"),
+        (["estimate", "--nodes", "1e5", "--edges", "1e6"], 0, "partitions"),
+        (["datasets", "list"], 0, "genius"),
+        (["datasets", "fetch", "nonsense", "--out", "o"], 2, "error"),
+        (["requantify", "--run", "nowhere"], 2, "error"),
+        (["verify", "nowhere"], 2, "error"),
+        (["erase", "nowhere", "--node", "5"], 2, "error"),
+        (["contrast", "nowhere", "a", "b"], 1, "error"),
+        (["label-plan", "nowhere", "--budget", "5"], 2, "error"),
+        (["evaluate", "--data", "nowhere", "--out", "o"], 2, "error"),
+        (["bench", "nonsense"], 2, "error"),
+    ],
+    ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
+)
+def test_stdout_is_one_json_object(
+    arguments, status, key, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("XNQ_DATA_DIR", raising=False)
+    assert run(*arguments, "--json") == status
+    shown = capsys.readouterr()
+    values = json.loads(shown.out)
+    assert key in values
+    assert shown.err
+    if status:
+        assert values == {"error": values["error"], "exit_code": status}
+        assert values["error"] in shown.err
+
+
+def test_a_plan_that_does_not_fit_is_one_object_with_its_error(capsys):
+    counts = ("--nodes", "1e6", "--edges", "1e7", "--json")
+    assert run("estimate", *counts, "--set", "cluster.memory_limit=1MiB") == 3
+    values = json.loads(capsys.readouterr().out)
+    assert values["nodes"] == 1_000_000
+    assert values["exit_code"] == 3
+    assert "cluster.memory_limit" in values["error"]
+
+
+def test_time_left_follows_the_plan_and_is_corrected_by_finished_stages():
+    now = [0.0]
+    left = TimeLeft(clock=lambda: now[0])
+    assert left.left() is None
+    assert left.text() == ""
+    plan = {"ingest": 100, "supersteps": 400, "readout": 60, "quantify": 40}
+    left.plan({**plan, "fixed": 0.0, "write": 0.0}, ("graph", "embeddings", "quantify"))
+    left.step("graph: read edges", 0, 10)
+    assert left.left() == 540  # the readout is complete
+    assert left.text() == "about 9 min left"
+    now[0] = 50.0
+    assert left.share() == pytest.approx(50 / 540)
+    now[0] = 200.0  # twice as long as planned
+    left.step("embed: supersteps", 0, 4)
+    assert left.left() == pytest.approx(205 / 105 * 440)
+    shown = left.share()
+    now[0] = 1400.0
+    left.step("embed: supersteps", 1, 4)
+    # Each of the other three takes as long as the first; then the communities.
+    assert left.left() == pytest.approx(3600 + 1405 / 505 * 40)
+    assert left.text() == "about 62 min left"
+    assert left.share() >= shown
+
+
+@pytest.mark.slow
+def test_the_first_line_comes_within_a_second_and_the_time_is_the_wall_clock(tmp_path):
+    write_graph(tmp_path / "input", nodes=300, edges=900)
+    tables = [
+        f"--{name}={tmp_path}/input/{name}.parquet" for name in ("nodes", "edges")
+    ]
+    command = [sys.executable, "-m", "xnq_dist.app.cli", "run", *tables, "--json"]
+    began = time.time()
+    with subprocess.Popen(
+        [*command, f"--out={tmp_path}/run", "--set=reservoir.dim=8"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stderr.read(1)
+        first = time.time() - began
+        process.stderr.read()
+        summary = json.loads(process.stdout.read())
+    wall = time.time() - began
+    assert process.returncode == 0
+    assert first < 1
+    assert summary["seconds"] == pytest.approx(wall, rel=0.05)
+
+
 def test_generate_then_estimate(tmp_path, capsys):
     made = ("generate", "--out", str(tmp_path), "--nodes", "500", "--degree", "6")
     assert run(*made, "--communities", "8", "--json") == 0
-    counts = json.loads(capsys.readouterr().out.strip().splitlines()[-1])["counts"]
+    counts = json.loads(capsys.readouterr().out)["counts"]
     assert pq.read_table(tmp_path / "edges.parquet").num_rows == counts["edges"]
     tables = ("--nodes", f"{tmp_path}/nodes.parquet", "--edges")
     tables += (f"{tmp_path}/edges.parquet", "--set", "partitions=3")
     assert run("estimate", *tables, "--json") == 0
-    text = capsys.readouterr().out
-    plan = json.loads(text.strip().splitlines()[-1])
+    shown = capsys.readouterr()
+    plan = json.loads(shown.out)
     assert plan["nodes"] == 500
     assert plan["partitions"] == 3
-    assert "memory of a worker" in text
+    assert "memory of a worker" in shown.err
     assert run("estimate", *tables, "--set", "cluster.memory_limit=100MiB") == 3
     assert "cluster.memory_limit" in capsys.readouterr().err
     counts = ("--nodes", "1e6", "--edges", "1e7")
@@ -98,7 +218,7 @@ def test_doctor_ends_with_status_1_on_a_fault(tmp_path, capsys):
     dead = ("--address", "tcp://127.0.0.1:9", "--out", str(tmp_path / "file" / "x"))
     with temporary_settings(restore_defaults={PREFECT_API_URL}):
         assert run("doctor", *dead, "--json") == 1
-    lines = capsys.readouterr().out.splitlines()
+    lines = capsys.readouterr().err.splitlines()
     faults = [line for line in lines if line.strip().startswith("fault")]
     assert len(faults) == 2
     assert "start one with `dask scheduler`" in "".join(faults)
@@ -138,12 +258,13 @@ def test_demo_from_end_to_end_without_a_prefect_server(tmp_path, prefect_home):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout.strip().splitlines()[-1])
+    summary = json.loads(done.stdout)
+    assert not re.search(r"\d\.\d{9,}|object at 0x|\['|\('", done.stderr), done.stderr
     errors = summary["errors"]
     # The declared estimator, SLD, is best where only proportions differ, and not where
     # features and links differ too.
     auto, declared = errors["auto (the run's)"], errors["auto, drawn by class"]
-    prior = errors["training prior"]
+    prior = errors["share of the labelled"]
     assert declared["proportions"] < 0.5 * auto["proportions"]
     assert auto["proportions"] < 0.5 * prior["proportions"]
     assert auto["real"] < 0.9 * declared["real"]
@@ -156,5 +277,4 @@ def test_demo_from_end_to_end_without_a_prefect_server(tmp_path, prefect_home):
     assert run("label-plan", str(out / "run"), "--budget", "25", "--out", plan) == 0
     assert len(Path(plan).read_text(encoding="utf-8").splitlines()) == 26
     page = (out / "run" / "report.html").read_text(encoding="utf-8")
-    assert "R&amp;B &lt;b&gt;" in page
     assert "<b>&#34;live" not in page

@@ -12,6 +12,7 @@ import typer
 
 from tests.evaluation.datasets.forms import write_linkx
 from xnq_dist.app.datasets_command import app
+from xnq_dist.app.output import json_alone
 from xnq_dist.core.errors import InfrastructureError, SettingsError
 from xnq_dist.evaluation.datasets import known_graphs as registry
 from xnq_dist.evaluation.datasets.known_graphs import (
@@ -25,7 +26,8 @@ NODES = 100
 
 
 def run(*arguments: str) -> None:
-    typer.main.get_command(app).main(list(arguments), standalone_mode=False)
+    with json_alone("--json" in arguments):
+        typer.main.get_command(app).main(list(arguments), standalone_mode=False)
 
 
 @pytest.fixture
@@ -55,13 +57,14 @@ def test_list_names_every_task_with_size_licence_and_place(
     monkeypatch.setenv("XNQ_DATA_DIR", str(tmp_path))
     capsys.readouterr()
     run("list", "--json")
-    *lines, last = capsys.readouterr().out.splitlines()
+    shown = capsys.readouterr()
+    lines = shown.err.splitlines()
     assert lines[0].split() == [
         *("name", "nodes", "edges", "features", "classes", "download"),
         *("licence", "found"),
     ]
     assert [line.split()[0] for line in lines[1:]] == list(registry.known_tasks())
-    rows = json.loads(last)
+    rows = json.loads(shown.out)
     assert rows["cora-2"]["classes"] == 2
     assert rows["cora-multi"]["classes"] == 7
     assert rows["questions"]["download"] == "47.4 MB"
@@ -72,12 +75,12 @@ def test_list_names_every_task_with_size_licence_and_place(
 def test_fetch_reports_a_hash_that_is_not_recorded(raw, tmp_path, capsys):
     out = ("--out", str(tmp_path / "data"))
     run("fetch", "genius", *out, "--from", str(raw), "--json")
-    *lines, last = capsys.readouterr().out.splitlines()
-    summary = json.loads(last)
+    shown = capsys.readouterr()
+    summary = json.loads(shown.out)
     digest = summary["files"][0]["sha256"]
-    assert "100 nodes, 99 directed edges, 2 features" in lines[0]
-    assert "no hash is recorded for genius.mat" in "\n".join(lines)
-    assert f"--sha256 genius.mat={digest}" in "\n".join(lines)
+    assert "100 nodes, 99 directed edges, 2 features" in shown.err
+    assert "no hash is recorded for genius.mat" in shown.err
+    assert f"--sha256 genius.mat={digest}" in shown.err
     again = ("--from", str(raw), "--overwrite", "--sha256", digest)
     run("fetch", "genius", *out, *again)
     assert "no hash is recorded" not in capsys.readouterr().out

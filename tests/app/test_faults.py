@@ -141,7 +141,7 @@ class Finalised:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(1)  # the handler raises in here, where nobody can catch it
 
-def work(args):
+def work(args, *name, **options):
     Finalised()
     time.sleep(20)
 

@@ -21,9 +21,9 @@ def test_the_same_command_repairs_what_verify_finds(tables, capfd, dask):
     main_ok(run(tables, *given))
     expected = published_values(out)
     main_ok(["verify", str(out), "--json"])
-    shown = capfd.readouterr().out.strip().splitlines()
-    assert shown[-2] == f"{out}: all files are intact"
-    assert json.loads(shown[-1]) == {"damaged": []}
+    shown = capfd.readouterr()
+    assert f"{out}: all files are intact" in shown.err
+    assert json.loads(shown.out) == {"damaged": []}
     (file, *_) = out.glob("embeddings/*.parquet")
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 16

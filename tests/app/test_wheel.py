@@ -84,7 +84,11 @@ def test_the_wheel_holds_one_package_with_its_types(wheel):
     top = {name.split("/")[0] for name in names}
     assert {name for name in top if not name.endswith(".dist-info")} == {"xnq_dist"}
     assert "xnq_dist/py.typed" in names
-    for wanted in ("plan/costs.json", "report/templates/report.html.j2"):
+    templates = ("report.html.j2", "page.js", "page.css")
+    for wanted in (
+        "plan/costs.json",
+        *(f"report/templates/{name}" for name in templates),
+    ):
         assert f"xnq_dist/{wanted}" in names
 
 

@@ -29,6 +29,10 @@ from xnq_dist.selection.scored_rows import model_bytes
 @pytest.mark.parametrize(
     ("override", "message"),
     [
+        (
+            "quality.suppressed_below=3",
+            "this setting is now disclosure.min_size",
+        ),
         ("reservoir.dims=3", "reservoir.dims: unknown setting (did you mean reser"),
         ("reservoir.dim=0", "reservoir.dim = 0: "),
         ("reservoir.dim=many", "reservoir.dim = 'many'"),
@@ -56,6 +60,15 @@ def test_bad_setting_is_named(override, message):
         load_settings(overrides=[override])
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_recorded_settings_of_earlier_versions_get_their_present_names():
+    recorded = {"quality": {"suppressed_below": 25, "wide": 0.2}}
+    found = load_settings(base=recorded)
+    assert (found.disclosure.min_size, found.quality.wide) == (25, 0.2)
+    assert load_settings(None, ["disclosure.min_size=5"], recorded) == load_settings(
+        overrides=["disclosure.min_size=5", "quality.wide=0.2"]
+    )
 
 
 def test_all_wrong_settings_are_named_in_one_message():

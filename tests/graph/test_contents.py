@@ -31,7 +31,7 @@ from xnq_dist.graph.contents import (
 )
 from xnq_dist.graph.tables import open_table
 
-COLUMNS = ColumnSettings()
+COLUMNS = ColumnSettings(features="features")
 ASPECTS: dict[str, Any] = {
     **node_aspects(COLUMNS),
     "edges": edge_aspect(COLUMNS),
@@ -326,9 +326,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     read: list[str] = []
     real = contents._digests
 
-    def spied(table, aspects):
+    def spied(table, aspects, observer=None):
         read.append(Path(table.files[0]).name)
-        return real(table, aspects)
+        return real(table, aspects, observer)
 
     monkeypatch.setattr(contents, "_digests", spied)
     return read

@@ -266,7 +266,9 @@ def test_progress_reaches_its_end(tmp_path: Path) -> None:
 def test_demo_is_heterophilic_and_has_odd_names(tmp_path: Path) -> None:
     graph = demo_network(tmp_path, 1)
     assert graph.counts["nodes"] == 4000
-    labels = np.array(table(graph, "truth")["label"].to_pylist())
+    truth = table(graph, "truth")["label"]
+    assert set(truth.to_pylist()) == {"human", "bot"}
+    labels = truth.to_numpy() == "bot"
     blind = (np.bincount(labels) / len(labels)) @ (np.bincount(labels) / len(labels))
     # Clearly fewer edges within a class than with links independent of classes.
     share = graph.counts["same_class_edges"] / graph.counts["edges"]

@@ -19,12 +19,9 @@ def test_a_small_csv_has_its_rows(tmp_path: Path) -> None:
     assert table_size(str(path), load_settings(), "edges") == (1, 0)
     path.write_text("src,dst\n" + "1,2\n" * 100)
     assert table_size(str(path), load_settings(), "edges")[0] > 1
-    for text, said in (
-        ("src,dst\n", "edge table .* has no rows: check that it is the right file"),
-        ("src,dst", "is not a CSV file that can be read"),
-    ):
+    for text in ("src,dst\n", "src,dst"):
         path.write_text(text)
-        with pytest.raises(InputError, match=said):
+        with pytest.raises(InputError, match=r"edge table .* has no rows: check that"):
             table_size(str(path), load_settings(), "edges")
 
 

@@ -105,7 +105,7 @@ def test_empty_tables_are_refused(tmp_path):
 
 
 def test_types_that_disagree_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"'node_id' of .* is string and the ids of"):
+    with pytest.raises(InputError, match=r"'node_id' of .* holds string ids but the"):
         read(tmp_path, pa.array([1]), pa.array(["10"]))
     read(tmp_path, pa.array([1]), pa.array([10]))
     with pytest.raises(InputError, match=r"'community' is int64 in .* and string in"):

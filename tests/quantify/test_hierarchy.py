@@ -45,7 +45,7 @@ def check_levels(rows: dict) -> None:
     names = sorted({name for name, _ in rows})
     assert names == ["land", "north", "south", *(f"town {k}" for k in range(7))]
     for name in ("land", "north", "south"):
-        for code in ("0", "1"):
+        for code in (0, 1):
             own = rows[name, code]
             below = [
                 r for (_, c), r in rows.items() if r["parent"] == name and c == code
@@ -54,9 +54,9 @@ def check_levels(rows: dict) -> None:
             summed = sum(r["n_nodes"] * r["prevalence"] for r in below)
             assert summed / own["n_nodes"] == pytest.approx(own["prevalence"], abs=1e-9)
             assert own["se"] <= max(r["se"] for r in below)
-    assert rows["land", "0"]["n_nodes"] == 300
-    assert rows["land", "0"]["parent"] is None
-    assert rows["town 3", "1"]["parent"] == "south"
+    assert rows["land", 0]["n_nodes"] == 300
+    assert rows["land", 0]["parent"] is None
+    assert rows["town 3", 1]["parent"] == "south"
 
 
 def test_levels_add_up_from_a_table_of_parents(client, tmp_path):
@@ -113,7 +113,7 @@ def test_parents_with_other_members_are_named(client, tmp_path, caplog):
     sources = of(made, memberships=path)
     manifest = quantify(made.run, sources, small_settings(AUTO), client)
     rows = rows_of(answered(made.run, manifest))
-    assert rows["both", "0"]["n_nodes"] == 2
+    assert rows["both", 0]["n_nodes"] == 2
     assert manifest.facts["parents_that_do_not_add_up"] == 0
     columns["community"][1] = "a"
     columns["node_id"][1] = 3

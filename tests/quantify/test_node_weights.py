@@ -219,7 +219,7 @@ def test_levels_of_a_hierarchy_add_up_in_weights(client, tmp_path, labelled):
             summed = sum(row[own] * row["prevalence"] for row in below)
             assert summed / above[own] == pytest.approx(above["prevalence"], abs=1e-9)
     points = estimate_with(made.run, sources, settings, "auto", "1")
-    ours = {row["community"]: row["prevalence"] for row in rows if row["class"] == "1"}
+    ours = {row["community"]: row["prevalence"] for row in rows if row["class"] == 1}
     assert points == ours
     with pytest.raises(SettingsError, match=r"does not use columns\.node_weight"):
         estimate_with(made.run, sources, settings, "pcc", "1")

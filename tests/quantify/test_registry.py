@@ -114,7 +114,8 @@ def test_a_new_module_is_evaluated_and_reported(halfway):
 @pytest.fixture
 def threads():
     """A client of threads of this process, where the new module is known."""
-    with Client(processes=False, n_workers=1, dashboard_address=None) as found:
+    quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    with Client(processes=False, n_workers=1, scheduler_kwargs=quiet) as found:
         yield found
 
 

@@ -140,7 +140,7 @@ def test_rows_are_those_of_each_community_alone(made, client, tmp_path):
     rows = answered(made.run, manifest).to_pylist()
     names = sorted(sets)
     assert [(r["community"], r["class"]) for r in rows] == [
-        (name, c) for name in names for c in ("0", "1")
+        (name, c) for name in names for c in (0, 1)
     ]
     labels = made.graph.labels
     for name, pair in zip(names, zip(rows[::2], rows[1::2], strict=True), strict=True):
@@ -320,7 +320,7 @@ def test_excluded_labels_and_dropped_members_leave_a_row(made, client, tmp_path)
     assert "no member is in the graph" in rows["gone"]["note"]
     assert (rows["known"]["n_nodes"], rows["known"]["n_estimated"]) == (1, 0)
     assert rows["known"]["prevalence"] is None
-    assert rows["both"]["note"] is None
+    assert rows["both"]["note"] == "suppressed: fewer than 10 members"
     assert rows["both"]["prevalence"] is not None
     assert manifest.facts["unknown_dropped"] == 1
     values = estimate_with(made.run, sources, settings, "pcc", "0")

@@ -179,8 +179,10 @@ def test_class_order_is_in_every_file_and_the_summary_is_readable(
     manifest = fit_readout(run, SETTINGS, threads_client)
     for record in manifest.files:
         with run.stage("posteriors").folder.open_input(record.name) as stream:
-            metadata = pq.read_schema(stream).metadata
-        assert json.loads(metadata[b"classes"]) == ["cat", "dog", "eel"]
+            schema = pq.read_schema(stream)
+        metadata = schema.metadata
+        for named in (metadata, schema.field("posterior").metadata):
+            assert json.loads(named[b"classes"]) == ["cat", "dog", "eel"]
         assert metadata[b"xnq_dist.table"] == b"posteriors"
     readout = run.stage("readout")
     (record,) = readout.manifest().named("summary-")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from xnq_dist.core.config import Settings
+from xnq_dist.core.schemas import class_column
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.compared import compare, seen_in
@@ -31,7 +33,7 @@ RAKED = ("benchmarked", "benchmarked_lower", "benchmarked_upper")
 
 def prevalence_table(
     names: Sequence[str] | np.ndarray,
-    classes: Sequence[str] = ("person", "bot"),
+    classes: Sequence[Any] = ("person", "bot"),
     intervals: bool = False,
     seed: int = 0,
 ) -> pa.Table:
@@ -50,7 +52,7 @@ def prevalence_table(
                 pa.array(np.repeat(np.arange(count), width))
             ),
             "parent": pa.nulls(rows, pa.array(names).type),
-            "class": pa.array(list(classes) * count, pa.string()),
+            "class": class_column(classes, count),
             "n_nodes": np.repeat(size, width),
             "n_labelled": np.repeat(labelled, width),
             "n_estimated": np.repeat(size - labelled, width),
@@ -140,7 +142,7 @@ def totals_table(classes: Sequence[str] = ("person", "bot")) -> pa.Table:
 def write_fake_run(
     folder: Path,
     tables: Sequence[pa.Table],
-    classes: Sequence[str] = ("person", "bot"),
+    classes: Sequence[Any] = ("person", "bot"),
     detected: pa.Table | None = None,
     leave_out: str = "",
     source: str = "given",

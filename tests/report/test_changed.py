@@ -93,6 +93,21 @@ def test_classes_in_another_order_are_matched():
     assert before == pytest.approx({"x": 0.2, "y": 0.7, "z": 0.1})
 
 
+@pytest.mark.parametrize(
+    ("labels", "kind"), [([0, 1], pa.int64()), ([False, True], pa.bool_())]
+)
+def test_class_keeps_the_type_of_the_labels_and_is_compared_as_text(labels, kind):
+    texts = [str(label) for label in labels]
+    then = view_of({"a": 0.5, "gone": 0.3}, texts)
+    now = view_of({"a": 0.9, "new": 0.2}, labels)
+    assert now.classes == tuple(texts)
+    found, rows = rows_of(now, then)
+    assert changed_rows(now, found, Settings())["class"].type == kind
+    before = {(row["community"], row["class"]): row["before"] for row in rows}
+    assert before["a", labels[1]] == pytest.approx(0.5)
+    assert before["gone", labels[0]] == pytest.approx(0.7)
+
+
 def test_numbers_and_text_are_the_same_names():
     _, rows = rows_of(view_of({"7": 0.5, "8": 0.2}), view_of({7: 0.5, 9: 0.1}))
     status = {row["community"]: row["status"] for row in rows}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 
 from tests.report.fake_run import compared, prevalence_table
 from xnq_dist.core.config import Settings
+from xnq_dist.core.schemas import conform
 from xnq_dist.report.compared import anomaly_rows, ranks
 
 
@@ -50,6 +52,15 @@ def test_ranks_are_those_of_the_values():
             assert [r[rank] for r in ranked] == list(range(1, len(ranked) + 1))
             sizes = [size(r) for r in ranked]
             assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize("labels", [(0, 1), (False, True), ("no", "yes")])
+def test_class_keeps_the_type_of_the_labels(labels):
+    view, found = compared(prevalence_table(list("abc"), labels, True), Settings())
+    assert found is not None
+    rows = conform(anomaly_rows(view, found, Settings()), "anomalies", "here")
+    assert rows["class"].type == pa.array(labels).type
+    assert set(rows["class"].to_pylist()) == set(labels)
 
 
 def test_equal_values_are_ranked_by_size_and_place():

@@ -1,7 +1,9 @@
-"""The report page: escaped names, self-contained, small for any input."""
+"""The report page: escaped names, self-contained, sections for what there is."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -17,7 +19,8 @@ from tests.selection.test_words import labels
 from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.report.changed import compare_with
 from xnq_dist.report.earlier import Earlier, ResultFacts
-from xnq_dist.report.page import StageFacts, page, plot_files
+from xnq_dist.report.page import page, plot_files
+from xnq_dist.report.page_facts import PageFacts, StageFacts
 from xnq_dist.report.view import PrevalenceView
 
 NO_PARTITIONS = pa.table(
@@ -45,7 +48,7 @@ class Reader(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
         self.attributes += attrs
-        if tag not in ("meta", "link", "br", "img"):
+        if tag not in ("meta", "link", "br", "img", "input"):
             self.open_tags.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -71,8 +74,11 @@ def made(table: pa.Table, settings: Settings | None = None, **stages: StageFacts
     chosen = settings or Settings()
     view, found = compared(table, chosen)
     known = {"graph": GRAPH, **stages}
-    figures = plot_files(view, known, NO_PARTITIONS)
-    return page(view, known, chosen, figures, found)
+    return page(PageFacts(view, known, chosen, found))
+
+
+def made_of(facts: PageFacts) -> str:
+    return " ".join(read(page(facts)).text.split())
 
 
 def test_how_labels_were_chosen_comes_first() -> None:
@@ -82,8 +88,7 @@ def test_how_labels_were_chosen_comes_first() -> None:
     text = read(html).text
     said = text.index("The labelled nodes were chosen by class")
     assert text.index("How the labels were chosen") < said
-    assert said < text.index("What was computed")
-    assert html.index("How the labels were chosen") < html.index("What was computed")
+    assert said < text.index("An untrained graph reservoir")
     other = load_settings(overrides=["quantifier=sld"])
     html = made(prevalence_table(["a", "b"]), other, quantify=quantify)
     assert "How the labels were chosen" not in html
@@ -92,11 +97,11 @@ def test_how_labels_were_chosen_comes_first() -> None:
 def test_names_are_escaped() -> None:
     html = made(prevalence_table(NASTY, classes=("<i>person</i>", '"bot" & $co_2$')))
     reader = read(html)
-    assert not {"script", "i"} & {*reader.tags}
-    assert reader.tags.count("b") == html.count("<li><b>")
+    # The data and the page's own script.
+    assert reader.tags.count("script") == 2
+    assert "i" not in reader.tags
     for name in ("<script>alert(1)</script>", "$x_1$ and $\\frac{1}{2}$", "_hidden"):
-        # Once in the table and once in the plot.
-        assert reader.text.count(name) >= 2
+        assert name in reader.text
     assert '"bot" & $co_2$' in reader.text
     assert "line break and \ufffdbell" in reader.text
     assert "日本語 ページ 🙂" in reader.text
@@ -105,50 +110,77 @@ def test_names_are_escaped() -> None:
 def test_page_is_self_contained() -> None:
     html = made(prevalence_table(["a", "b"]))
     reader = read(html)
-    assert not {"script", "link", "img", "iframe", "image"} & {*reader.tags}
+    assert not {"link", "img", "iframe", "image"} & {*reader.tags}
     for name, value in reader.attributes:
         if name in ("href", "xlink:href", "src"):
             assert value is not None
             assert value.startswith("#")
+        assert name != "style"
+        assert not name.startswith("on")
     assert "@import" not in html
-    assert not re.search(r"url\((?!#)", html)
+    assert "url(" not in html
+
+
+def test_only_the_script_and_style_of_the_package_are_allowed() -> None:
+    html = made(prevalence_table(["a"]))
+    policy = re.search('Content-Security-Policy" content="(.+?)">', html)
+    assert policy is not None
+    allowed = policy[1].replace("&#39;", "'")
+    assert allowed.startswith("default-src 'none';")
+    assert "unsafe" not in allowed
+    for tag in ("script", "style"):
+        (text,) = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in allowed
 
 
 def test_ids_on_the_page_are_unique() -> None:
     reader = read(made(prevalence_table(["a", "b"])))
     ids = [value for name, value in reader.attributes if name == "id"]
     assert len(ids) == len(set(ids)) > 10
-    pointed = [v for n, v in reader.attributes if n in ("href", "xlink:href") and v]
-    assert {target[1:] for target in pointed} <= set(ids)
+    pointed = [
+        target
+        for name, value in reader.attributes
+        if name in ("href", "aria-labelledby", "aria-describedby") and value
+        for target in value.removeprefix("#").split()
+    ]
+    assert set(pointed) <= set(ids)
 
 
-def test_headers_and_plots_have_names_for_screen_readers() -> None:
-    html = made(prevalence_table(["a", "b"]))
+def test_headers_have_a_scope() -> None:
+    html = made(prevalence_table(["a", "b"])).partition('<script type="app')[0]
     assert not re.search(r"<th(?![^>]*scope=)[^a-z]", html)
-    assert html.count('role="img"') == html.count("<svg") == 3
-    assert html.count("-title</title>") == 0
 
 
-@pytest.mark.parametrize("classes", [2, 10])
-def test_page_of_many_communities_stays_small(classes: int) -> None:
-    names = tuple("abcdefghij"[:classes])
-    table = prevalence_table(np.arange(100_000), names)
-    html = made(table)
-    assert len(html.encode()) < 5_000_000
-    reader = read(html)
-    assert "prevalence.parquet" in reader.text
-    assert "99,880 communities between" in reader.text
-    assert "each hexagon counts" in reader.text
-    few = read(made(prevalence_table(np.arange(10_000), names)))
-    assert reader.tags.count("tr") < few.tags.count("tr") + 10
-    assert "<image" not in html
-    hidden = "2 more classes" in reader.text
-    assert hidden == (classes == 10)
+@pytest.mark.parametrize("intervals", [True, False])
+@pytest.mark.parametrize("classes", [("person", "bot"), tuple("abcde")])
+def test_the_first_screen_has_fewer_than_eighty_words(
+    classes: tuple[str, ...], intervals: bool
+) -> None:
+    table = prevalence_table([f"a page, number {k}" for k in range(40)], classes)
+    if intervals:
+        table = with_warnings(table)
+    skill = {"skill": {"value": 0.4, "lower": -0.1, "upper": 0.5}}
+    for lower in (-0.1, 0.3):
+        skill["skill"]["lower"] = lower
+        readout = StageFacts("readout", 1.0, skill)
+        html = made(table, None, readout=readout)
+        first = read(html.partition("<body>")[2].partition("<nav")[0]).text
+        assert 20 < len(first.split()) < 80
 
 
-def test_page_of_everything_stays_small() -> None:
+def test_a_page_of_many_communities_shows_the_first_ones_without_scripts() -> None:
+    table = prevalence_table(np.arange(3000), tuple("abcdefghij"))
+    reader = read(made(table))
+    text = " ".join(reader.text.split())
+    assert "This table shows the first 25 of 3,000 communities" in text
+    assert "prevalence.parquet" in text
+    assert reader.tags.count("tr") < 200
+
+
+def test_everything_is_on_one_page() -> None:
     """A page with intervals, anomalies, warnings and changes."""
-    count = 100_000
+    count = 2000
     settings = Settings()
     (then, _), (now, anomalies) = (
         compared(
@@ -159,14 +191,25 @@ def test_page_of_everything_stays_small() -> None:
     facts = ResultFacts("given", "", "")
     earlier = Earlier("before", "then", settings.model_dump(), facts, then)
     changed = compare_with(earlier, now, settings, facts)
-    figures = plot_files(now, {"graph": GRAPH}, NO_PARTITIONS, settings, anomalies)
-    html = page(now, {"graph": GRAPH}, settings, figures, anomalies, changed)
-    assert len(html.encode()) < 2_000_000
-    text = " ".join(read(html).text.split())
-    assert "99,500 communities are in both, 500 are new, 500 are gone" in text
-    assert "in 1,000 of 100,000 communities" in text
-    assert "The 120 communities whose class bot differs most" in text
-    assert read(html).tags.count("tr") < 600
+    made = PageFacts(now, {"graph": GRAPH}, settings, anomalies, changed)
+    text = made_of(made)
+    assert "1,500 communities are in both, 500 are new, 500 are gone" in text
+    assert "in 20 of 2,000 communities" in text
+    assert "differ in class bot from the others together" in text
+
+
+def test_suppressed_communities_keep_their_name_and_size_alone() -> None:
+    table = with_warnings(prevalence_table(["small", "large", "third"]))
+    quality = pa.array([*["suppressed"] * 2, *["caution"] * 4])
+    note = pa.array([*["a secret"] * 2, *[None] * 4], pa.string())
+    for name, values in (("quality", quality), ("note", note)):
+        table = table.set_column(table.column_names.index(name), name, values)
+    text = " ".join(read(made(table)).text.split())
+    assert "1 is suppressed" in text
+    assert "smallsuppressed" in text
+    assert "a secret" not in text
+    share = f"{100 * table['prevalence'][1].as_py():.1f}"
+    assert f"{share} %" not in text
 
 
 def with_warnings(table: pa.Table) -> pa.Table:
@@ -189,13 +232,29 @@ def with_warnings(table: pa.Table) -> pa.Table:
     return table
 
 
-def test_ranking_is_by_the_last_class() -> None:
-    table = prevalence_table(["low", "high", "none", "mid"])
-    share = pa.array([0.9, 0.1, 0.1, 0.9, None, None, 0.5, 0.5])
-    at = table.schema.get_field_index("prevalence")
-    view = PrevalenceView.of(table.set_column(at, "prevalence", share))
-    assert [view.name(k) for k in view.ranked] == ["high", "mid", "low", "none"]
-    assert view.prevalence[0].tolist() == [0.9, 0.1]
+def test_singletons_do_not_lead_without_intervals() -> None:
+    table = prevalence_table(["single", "large", "none", "low"])
+    for name, values in (
+        ("prevalence", [0.0, 1.0, 0.2, 0.8, None, None, 0.9, 0.1]),
+        ("n_nodes", [1, 1, 400, 400, 5, 5, 400, 400]),
+    ):
+        at = table.column_names.index(name)
+        table = table.set_column(at, name, pa.array(values))
+    view = PrevalenceView.of(table)
+    order = [view.name(k) for k in view.ranked]
+    assert order == ["large", "single", "low", "none"]
+
+
+def test_the_order_is_by_the_lower_end_of_the_interval() -> None:
+    table = prevalence_table(["wide", "narrow", "none"], intervals=True)
+    for name, values in (
+        ("prevalence", [0.1, 0.9, 0.3, 0.7, 0.0, 1.0]),
+        ("lower", [0.0, 0.2, 0.2, 0.6, None, None]),
+    ):
+        at = table.column_names.index(name)
+        table = table.set_column(at, name, pa.array(values))
+    view = PrevalenceView.of(table)
+    assert [view.name(k) for k in view.ranked] == ["narrow", "wide", "none"]
 
 
 def test_rows_are_read_in_any_order_and_with_numeric_ids() -> None:
@@ -209,6 +268,17 @@ def test_rows_are_read_in_any_order_and_with_numeric_ids() -> None:
         at = mixed.names.to_pylist().index(name)
         assert np.array_equal(straight.prevalence[k], mixed.prevalence[at])
         assert straight.n_nodes[k] == mixed.n_nodes[at]
+
+
+def test_facts_are_printed_as_text_with_short_numbers() -> None:
+    facts = {"answers": [{"bias": -0.07168952612898236, "of": [1.0, None]}]}
+    quantify = StageFacts("quantify", 1.0, facts)
+    settings = load_settings(overrides=["report.community=[county, counties]"])
+    text = read(made(prevalence_table(["a"]), settings, quantify=quantify)).text
+    body = text.partition("The run")[2].partition('{"n":')[0]
+    assert "bias: -0.0716895, of: 1, none" in body
+    assert "county, counties" in body
+    assert not re.search(r"\d\.\d{8,}|\['|\{'", body)
 
 
 def test_small_faults_are_reported() -> None:
@@ -274,7 +344,7 @@ def raked(table: pa.Table, by: float) -> pa.Table:
 def test_benchmarked_shares_are_shown_beside_the_others() -> None:
     table = raked(prevalence_table(["a", "b"], intervals=True), 0.4321)
     view = PrevalenceView.of(table)
-    text = read(page(view, {"graph": GRAPH}, Settings(), {})).text
+    text = made_of(PageFacts(view, {"graph": GRAPH}, Settings()))
     assert "43.2 % 40.1 – 46.4 %" in text
     assert "raked to the known shares" in text
     assert view.benchmarked[0].tolist() == pytest.approx([0.4321, 0.401, 0.4643])
@@ -283,7 +353,7 @@ def test_benchmarked_shares_are_shown_beside_the_others() -> None:
 
 def test_a_page_without_benchmarks_has_no_column_for_them() -> None:
     text = read(made(prevalence_table(["a", "b"], intervals=True))).text
-    assert "benchmarked" not in text.lower()
+    assert "benchmarked" not in text.partition("{")[0].lower()
 
 
 def test_the_whole_graph_is_shown_as_benchmarked() -> None:
@@ -291,7 +361,7 @@ def test_the_whole_graph_is_shown_as_benchmarked() -> None:
     place = totals.column_names.index("benchmarked")
     totals = totals.set_column(place, "benchmarked", pa.array([0.75, 0.25]))
     view = PrevalenceView.of(prevalence_table(["a"]))
-    text = read(page(view, {"graph": GRAPH}, Settings(), {}, totals=totals)).text
+    text = made_of(PageFacts(view, {"graph": GRAPH}, Settings(), totals=totals))
     assert "raked to the benchmarks 25.0 %" in text
 
 
@@ -309,7 +379,7 @@ def test_empty_and_unknown_prevalences_have_a_page() -> None:
     table = prevalence_table(["a"])
     at = table.schema.get_field_index("prevalence")
     nothing = made(table.set_column(at, "prevalence", pa.nulls(2, pa.float64())))
-    assert "1 communities have no prevalence" in nothing
+    assert "1 community without prevalence" in nothing
 
 
 def test_plots_are_well_formed_xml() -> None:
@@ -377,37 +447,6 @@ def test_communities_beyond_chance_are_named() -> None:
     assert "Beyond chance" not in read(made(prevalence_table(["a", "b"]))).text
 
 
-def test_largest_differences_are_ranked_first() -> None:
-    """A large negative difference comes before a small positive one."""
-    table = prevalence_table(np.arange(40), intervals=True)
-    share = np.full(40, 0.5)
-    share[[3, 7]] = 0.05, 0.8
-    both = np.stack([1 - share, share], axis=1).ravel()
-    for name, values in (
-        ("n_nodes", np.full(80, 200)),
-        ("prevalence", both),
-        ("lower", both - 0.02),
-        ("upper", both + 0.02),
-    ):
-        at = table.schema.get_field_index(name)
-        table = table.set_column(at, name, pa.array(values))
-    html = made(table)
-    by_prevalence, by_difference = html.split('class="scroll of-difference"')
-    _, by_prevalence = by_prevalence.split('class="scroll of-prevalence"')
-
-    def names(part: str) -> list[str]:
-        return re.findall(r'<th scope="row">(\d+)</th>', part)
-
-    assert names(by_prevalence)[0] == "7"
-    assert names(by_prevalence)[-1] == "3"
-    assert names(by_difference)[:2] == ["3", "7"]
-    # The reference is the mean without communities that differ strongly.
-    assert "<strong>-45.0 *</strong>" in by_difference
-    # Both tables have both ranks; of two classes, only the last has a column.
-    assert "class person" not in by_prevalence
-    assert len(names(by_prevalence)) == len(names(by_difference)) == 40
-
-
 def fit_text(disagree: int = 0, flagged: int = 0, count: int = 40) -> str:
     """Text of a page with p-values and standard errors."""
     table = with_warnings(prevalence_table(np.arange(count)))
@@ -430,7 +469,7 @@ def test_skill_of_the_posteriors_is_reported(lower: float) -> None:
     text = " ".join(read(made(table, None, readout=readout)).text.split())
     ends = f"{100 * lower:+.1f} to +12.0 %"
     assert f"compared with the class shares alone ({ends})" in text
-    warned = "The posteriors are not measurably better than the class shares" in text
+    warned = "The model is no better than the class shares of the labels" in text
     assert warned == (lower < 0)
 
 
@@ -439,7 +478,6 @@ def test_large_expected_errors_come_with_what_to_do() -> None:
     assert "The expected error of a share is above 4" in text
     assert "in 3 of 40 communities" in text
     assert "To improve them, label twenty to fifty of their members" in text
-    assert "8.0" in text
     none = fit_text()
     assert "The expected error of a share is above 4" in none
     assert "in none of 40 communities" in none
@@ -471,14 +509,14 @@ def test_changes_and_seeds_are_explained() -> None:
     values = Settings().model_dump(mode="json")
     earlier = Earlier("runs/<b>", "2026-01-01", values, facts, then)
     changed = compare_with(earlier, now, settings, facts)
-    html = page(now, {"graph": GRAPH}, settings, {}, None, changed)
-    text = " ".join(read(html).text.split())
+    known = {"graph": GRAPH}
+    text = made_of(PageFacts(now, known, settings, None, changed))
     assert "Compared with runs/<b>, made 2026-01-01: 40 communities are in both" in text
     assert "changed in 2 of 40 compared communities (2 up, 0 down)" in text
     assert "Effect of the seed." in text
     assert "the other run’s estimate is outside" in text
     same_seed = compare_with(earlier, now, Settings(), facts)
-    html = page(now, {"graph": GRAPH}, Settings(), {}, None, same_seed)
-    assert "Effect of the seed" not in html
-    html = page(now, {"graph": GRAPH}, Settings(), {}, None, "<i>why</i> not")
-    assert "Not compared: <i>why</i> not." in " ".join(read(html).text.split())
+    text = made_of(PageFacts(now, known, Settings(), None, same_seed))
+    assert "Effect of the seed" not in text
+    text = made_of(PageFacts(now, known, Settings(), None, "<i>why</i> not"))
+    assert "Not compared: <i>why</i> not." in text

@@ -7,11 +7,12 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from tests.report.fake_run import NASTY, prevalence_table, write_fake_run
-from xnq_dist.core.config import Settings
+from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.core.errors import DamagedError, RunDirectoryError, StageError
 from xnq_dist.core.store import (
     MANIFEST,
@@ -24,7 +25,9 @@ from xnq_dist.core.store import (
     set_aside_damage,
     verify,
 )
+from xnq_dist.pipeline import published_rows
 from xnq_dist.report import report
+from xnq_dist.report.verdict import Verdict
 
 PLOTS = {"top", "histogram", "size", "reliability", "partitions"}
 
@@ -84,6 +87,54 @@ def test_anomalies_are_published_and_add_up(tmp_path: Path) -> None:
         assert row["anomalous"] == (row["qvalue"] <= 0.05)
     effects = [abs(r["effect"]) for r in found]
     assert effects == sorted(effects, reverse=True)
+
+
+def test_values_of_suppressed_communities_are_nulls_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xnq_dist.report.publish.plot_files", lambda *_: {})
+    table = prevalence_table(np.arange(9), intervals=True)
+    small = table["community"].to_numpy() == 4
+    ratings = np.where(small, "suppressed", "caution").tolist()
+    at = table.schema.get_field_index("quality")
+    run = write_fake_run(
+        tmp_path / "run", [table.set_column(at, "quality", pa.array(ratings))]
+    )
+    report(run, Settings())
+    everything = read_published(run.uri).read("prevalence").to_pylist()
+    assert all(row["prevalence"] is not None for row in everything)
+    artifact = published_rows(run, 50)
+    assert [row["community"] for row in artifact if row["lower"] is None] == [4, 4]
+
+    def missing(name: str, value: str) -> set[int]:
+        rows = read_published(run.uri).read(name).to_pylist()
+        return {row["community"] for row in rows if row[value] is None}
+
+    for value in ("prevalence", "effect", "lower", "pvalue", "rank_prevalence"):
+        assert missing("anomalies", value) == {4}
+    report(run, load_settings(overrides=["disclosure.table=nulls"]))
+    for value in ("prevalence", "lower", "upper", "n_labelled", "n_estimated"):
+        assert missing("prevalence", value) == {4}
+
+
+def test_no_published_result_depends_on_values_of_suppressed_communities(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs that differ in one suppressed community: equal but for its rows."""
+    monkeypatch.setattr("xnq_dist.report.publish.plot_files", lambda *_: {})
+    table = prevalence_table(np.arange(9), intervals=True)
+    small = pa.array(table["community"].to_numpy() == 4)
+    rating = pc.if_else(small, "suppressed", "caution")
+    at = table.schema.get_field_index
+    table = table.set_column(at("quality"), "quality", rating)
+    made = []
+    for name, share in (("one", 0.9), ("two", 0.2)):
+        values = pc.if_else(small, share, table["prevalence"])
+        other = table.set_column(at("prevalence"), "prevalence", values)
+        run = write_fake_run(tmp_path / name, [other])
+        report(run, Settings())
+        made.append(read_published(run.uri).read("anomalies").drop_columns("run_id"))
+    assert made[0].equals(made[1])
 
 
 def test_detected_communities_are_published(tmp_path: Path) -> None:
@@ -286,3 +337,22 @@ def test_missing_facts_stop_the_report(tmp_path: Path, stage: str) -> None:
     run = write_fake_run(tmp_path / "run", [prevalence_table(["a"])], leave_out=stage)
     report(run, Settings())
     assert "report.html" in published(run)
+
+
+def test_the_facts_of_published_results_hold_the_verdict(tmp_path: Path) -> None:
+    run = write_fake_run(tmp_path / "run", [prevalence_table(["a", "b"])])
+    report(run, load_settings(overrides=["report.community=page"]))
+    judged = Verdict.of(read_published(run.location).manifest.facts)
+    assert judged is not None
+    assert judged.level == "well"
+    assert judged.lines[0].startswith("The model separates class bot from class person")
+    assert "2 pages" in judged.lines[1]
+
+
+def test_a_class_that_does_not_exist_is_named_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = write_fake_run(tmp_path / "run", [prevalence_table(["a", "b"])])
+    report(run, load_settings(overrides=["report.class=robot"]))
+    assert "report.class = robot is not a class" in caplog.text
+    assert "choose one of person, bot" in caplog.text

@@ -5,20 +5,34 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from xnq_dist._version import __version__
+from xnq_dist.app.contract_command import contract
 from xnq_dist.app.contrast_command import contrast
+from xnq_dist.app.convert_command import WithFormats, convert
 from xnq_dist.app.datasets_command import app as datasets_app
 from xnq_dist.app.ending import named_ending
 from xnq_dist.app.environment import prepare_environment
+from xnq_dist.app.evaluate_command import evaluate
 from xnq_dist.app.label_plan_command import label_plan
-from xnq_dist.app.output import Directory, Json, is_done, print_json, print_summary
+from xnq_dist.app.output import (
+    Config,
+    Directory,
+    Json,
+    Set,
+    begin,
+    is_done,
+    json_alone,
+    print_json,
+    print_summary,
+    start_clock,
+)
+from xnq_dist.app.profile_command import profile
+from xnq_dist.app.settings_command import WithSettings, settings_command
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.failures import OPEN, stage_errors
 from xnq_dist.core.redaction import redacted
@@ -32,42 +46,37 @@ app = typer.Typer(
     name="xnq-dist",
     help="Class prevalence of every community of a very large graph.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 app.add_typer(datasets_app)
+app.command()(contract)
 app.command()(contrast)
+app.command(cls=WithFormats)(convert)
 app.command("label-plan")(label_plan)
+app.command()(profile)
+app.command("settings")(settings_command)
+app.command(cls=WithSettings)(evaluate)
 
-
-class _WithSettings(TyperCommand):
-    """A command whose help lists every setting."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the command's options, then the settings."""
-        super().format_help(ctx, formatter)
-        from xnq_dist.app.settings_help import settings_help
-
-        typer.echo(settings_help())
-
+TABLES, OTHER = "Tables", "Other"
+"""Groups of options in the help."""
 
 Nodes = Annotated[
-    str, typer.Option(help="Node table: file, folder, glob or URI; Parquet or CSV.")
+    str,
+    typer.Option(
+        help="Node table: file, folder, glob or URI; Parquet or CSV.",
+        rich_help_panel=TABLES,
+    ),
 ]
-Edges = Annotated[str, typer.Option(help="Edge table, in the same forms.")]
+Edges = Annotated[
+    str, typer.Option(help="Edge table, in the same forms.", rich_help_panel=TABLES)
+]
 Memberships = Annotated[
     str | None,
     typer.Option(
-        help="Community memberships; if left out, Leiden detects communities."
+        help="Community memberships; if left out, Leiden detects communities.",
+        rich_help_panel=TABLES,
     ),
-]
-Config = Annotated[
-    Path | None, typer.Option(help="YAML file with settings.", show_default=False)
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
 ]
 
 Prefect = Annotated[
@@ -76,6 +85,7 @@ Prefect = Annotated[
         "--prefect",
         help="Report to the Prefect API of the active profile. If PREFECT_API_URL is "
         "set, the run reports to that API even without this option.",
+        rich_help_panel=OTHER,
     ),
 ]
 
@@ -95,21 +105,31 @@ def _main(
     pass
 
 
-@app.command(cls=_WithSettings)
+@app.command(cls=WithSettings)
 def run(
     nodes: Nodes,
     edges: Edges,
-    out: Annotated[str, typer.Option(help="Run directory; resumed if it exists.")],
+    out: Annotated[
+        str,
+        typer.Option(
+            help="Run directory; resumed if it exists.", rich_help_panel="Result"
+        ),
+    ],
     memberships: Memberships = None,
     config: Config = None,
     settings: Set = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Compute every stage again.")
+        bool,
+        typer.Option(
+            "--overwrite", help="Compute every stage again.", rich_help_panel="Result"
+        ),
     ] = False,
     prefect: Prefect = False,
     as_json: Json = False,
 ) -> None:
     """Estimate the prevalence of every class in every community."""
+    tables = (str(redacted(path)) for path in (nodes, edges, memberships) if path)
+    begin(f"reading {', '.join(tables)}")
     from xnq_dist.core.config import load_settings
     from xnq_dist.graph.tables import Sources
 
@@ -118,15 +138,15 @@ def run(
     if not overwrite and is_done(out, sources, chosen, as_json):
         return
     prepare_environment()
+    from xnq_dist.app.run_progress import console_progress
     from xnq_dist.app.running import run_pipeline
-    from xnq_dist.app.stage_progress import console_progress
 
     with console_progress():
         summary = run_pipeline(sources, out, chosen, overwrite, prefect)
     print_summary(summary, as_json)
 
 
-@app.command(cls=_WithSettings)
+@app.command(cls=WithSettings)
 def requantify(
     run: Annotated[str, typer.Option(help="Run directory with embeddings.")],
     memberships: Annotated[
@@ -147,12 +167,13 @@ def requantify(
     as_json: Json = False,
 ) -> None:
     """Estimate again with new labels or memberships; the embeddings are reused."""
+    begin(f"estimating again from {redacted(run)}")
     from xnq_dist.reuse import Request
 
     request = Request.of(run, out, memberships, labels, settings or [])
     prepare_environment()
+    from xnq_dist.app.run_progress import console_progress
     from xnq_dist.app.running import run_requantify
-    from xnq_dist.app.stage_progress import console_progress
 
     with console_progress():
         summary = run_requantify(request, prefect)
@@ -161,17 +182,19 @@ def requantify(
 
 @app.command()
 def demo(
+    name: Annotated[str, typer.Argument(help="bots, votes or infections")] = "bots",
     out: Annotated[str, typer.Option(help="Folder for the demo.")] = "xnq-demo",
     seed: Annotated[int, typer.Option(help="Seed of the network and the run.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Run the complete pipeline on a small generated social network with bots."""
+    """Run the complete pipeline on a small generated data set with known truth."""
+    begin(f"generating a small data set in {out}")
     prepare_environment()
     from xnq_dist.app.demo import run_demo
-    from xnq_dist.app.stage_progress import console_progress
+    from xnq_dist.app.run_progress import console_progress
 
     with console_progress():
-        result = run_demo(out, seed)
+        result = run_demo(out, seed, name)
     typer.echo(result.text)
     print_json(result.summary, as_json)
 
@@ -211,7 +234,7 @@ def generate(
     print_json({"paths": made.paths, "counts": made.counts}, as_json)
 
 
-@app.command(cls=_WithSettings)
+@app.command(cls=WithSettings)
 def estimate(
     nodes: Annotated[
         str, typer.Option(help="Node table as for run, or the number of nodes (111e6).")
@@ -247,6 +270,7 @@ def estimate(
     With numbers instead of tables, plan for a graph of that size. The workers need not
     exist: set cluster.workers, cluster.threads and cluster.memory_limit.
     """
+    begin("planning")
     from xnq_dist import pipeline
     from xnq_dist.core.config import load_settings
     from xnq_dist.graph.tables import Sources
@@ -297,153 +321,6 @@ def _count(text: str) -> int | None:
     return int(number)
 
 
-@app.command(cls=_WithSettings)
-def evaluate(
-    data: Annotated[
-        list[str],
-        typer.Option(
-            help="Folder with nodes.parquet, edges.parquet and optionally "
-            "splits.parquet (folds); or the folder's name in XNQ_DATA_DIR; or a name "
-            "that `xnq-dist datasets list` shows. May be repeated."
-        ),
-    ],
-    out: Annotated[str, typer.Option(help="Output folder; resumed if it exists.")],
-    methods: Annotated[
-        str, typer.Option(help="Names of methods, comma-separated.")
-    ] = "xnq",
-    positive: Annotated[
-        str | None, typer.Option(help="Evaluate this class against all others.")
-    ] = None,
-    splits: Annotated[
-        str | None,
-        typer.Option(help="Table of folds; default: splits.parquet in the folder."),
-    ] = None,
-    folds: Annotated[
-        str | None, typer.Option(help="Folds to use, comma-separated; default: all.")
-    ] = None,
-    draws: Annotated[
-        int, typer.Option(help="Number of random hyperparameter settings to try.")
-    ] = 100,
-    quantifiers: Annotated[
-        str | None,
-        typer.Option(help="Names of quantifiers, comma-separated; default: all."),
-    ] = None,
-    label_shares: Annotated[
-        str | None,
-        typer.Option(
-            help="Shares of the labels to keep, comma-separated; default: 1, with "
-            "--communities 0.6,0.06,0.012."
-        ),
-    ] = None,
-    communities: Annotated[
-        str | None,
-        typer.Option(
-            help="Real communities instead of the paper's samples, comma-separated: "
-            "leiden, bfs, walk, followers, random, whole, unions, attribute, given; "
-            "app, app+labels for samples."
-        ),
-    ] = None,
-    designs: Annotated[
-        str,
-        typer.Option(
-            help="With --communities, which nodes have labels, comma-separated: "
-            "random, half, balanced, positives, high_degree, region, fresh."
-        ),
-    ] = "random,half",
-    undeclared: Annotated[
-        bool,
-        typer.Option(
-            "--undeclared",
-            help="With --communities, set labels.drawn = unknown for every design, "
-            "instead of the value that describes the design.",
-        ),
-    ] = False,
-    config: Config = None,
-    settings: Set = None,
-    as_json: Json = False,
-) -> None:
-    """Compare methods and quantifiers on labelled graphs by the paper's protocol.
-
-    With --communities, compare quantifiers on real communities, with the posteriors of
-    the method xnq+.
-    """
-    from xnq_dist.core.config import load_settings
-
-    default = "1" if communities is None else "0.6,0.06,0.012"
-    arguments: dict[str, Any] = {
-        "out": out,
-        "settings": load_settings(config, settings or ()),
-        "quantifiers": quantifiers and _names(quantifiers, "--quantifiers"),
-        "label_shares": _numbers(label_shares or default, "--label-shares", float),
-    }
-    if communities is None:
-        arguments |= {
-            "methods": _names(methods, "--methods"),
-            "draws": draws,
-            "folds": folds and _numbers(folds, "--folds", int),
-        }
-    elif methods not in ("xnq", "xnq+") or folds or splits:
-        raise SettingsError(
-            "--communities draws the labels itself and uses the method xnq+: remove "
-            "--methods, --folds and --splits"
-        )
-    else:
-        arguments |= {
-            "kinds": _names(communities, "--communities"),
-            "designs": _names(designs, "--designs"),
-            "undeclared": undeclared,
-        }
-    prepare_environment()
-    from xnq_dist.app.evaluate import run_communities_evaluation, run_evaluation
-
-    run = run_evaluation if communities is None else run_communities_evaluation
-    _evaluated(run, list(dict.fromkeys(data)), splits, positive, arguments, as_json)
-
-
-def _evaluated(
-    evaluation: Callable[..., dict[str, Any]],
-    data: list[str],
-    splits: str | None,
-    positive: str | None,
-    arguments: dict[str, Any],
-    as_json: bool,
-) -> None:
-    """Run an evaluation and print its summary."""
-    from xnq_dist.app.evaluate import find_data
-    from xnq_dist.app.running import reporting
-    from xnq_dist.app.stage_progress import console_progress
-
-    sources = [find_data(name, splits, positive) for name in data]
-    shown = {"data": data, "out": arguments["out"]}
-    with (
-        console_progress(),
-        reporting(False, "xnq-evaluate", shown) as (do, _),
-        stage_errors(arguments["out"], "evaluate"),
-    ):
-        summary = evaluation(sources=sources, do=do, **arguments)
-    typer.echo(
-        f"{summary['text']}\ndone in {summary['seconds']:.0f} s\n"
-        f"  table   {summary['results']}\n  page    {summary['page']}"
-    )
-    print_json(summary, as_json)
-
-
-def _names(text: str, option: str) -> list[str]:
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    if not names:
-        raise SettingsError(f"{option} is empty: give at least one name")
-    return list(dict.fromkeys(names))
-
-
-def _numbers(text: str, option: str, kind: type[Any]) -> list[Any]:
-    try:
-        return [kind(number) for number in _names(text, option)]
-    except ValueError as error:
-        raise SettingsError(
-            f"{option} {text!r} is not a list of numbers: separate them with commas"
-        ) from error
-
-
 @app.command()
 def bench(
     names: Annotated[
@@ -465,6 +342,7 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Measure speed and memory, and compare them with other libraries."""
+    begin("measuring")
     prepare_environment()
     from xnq_dist.app.command_cost import BENCHMARKS
     from xnq_dist.evaluation.bench.runner import compare, read_record, run_benchmarks
@@ -541,6 +419,7 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Check this machine: package versions, GPUs, Dask, Prefect, disk."""
+    begin("checking this machine")
     prepare_environment()
     from xnq_dist.app.doctor import examine
 
@@ -588,9 +467,13 @@ def main(arguments: list[str] | None = None) -> None:
     or disk, 4 interrupted or infrastructure lost (run it again).
     """
     _set_up_logging()
-    with named_ending(sys.argv[1:] if arguments is None else arguments):
-        # Usage errors exit with status 2, `typer.Exit` with the status that it holds.
-        app(args=arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    as_json = "--json" in words
+    if arguments is not None:
+        start_clock()
+    with json_alone(as_json), named_ending(words):
+        # Returns the status of `typer.Exit`; usage errors end in `named_ending`.
+        sys.exit(app(arguments, "xnq-dist", standalone_mode=not as_json) or 0)
 
 
 if __name__ == "__main__":

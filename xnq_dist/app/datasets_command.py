@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from xnq_dist.app.output import Json
+from xnq_dist.app.output import Json, print_json
 
 __all__ = ["app"]
 
@@ -18,7 +17,6 @@ app = typer.Typer(
     name="datasets",
     help="List and download the graphs of the paper.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 
@@ -32,8 +30,7 @@ def list_datasets(as_json: Json = False) -> None:
     rows = [_row(name) for name in known_tasks()]
     lines = [tuple(rows[0]), *(tuple(map(str, row.values())) for row in rows)]
     typer.echo("\n".join(aligned(lines, "l" * len(rows[0]))))
-    if as_json:
-        typer.echo(json.dumps({row["name"]: row for row in rows}))
+    print_json({row["name"]: row for row in rows}, as_json)
 
 
 def _row(task: str) -> dict[str, Any]:
@@ -88,7 +85,7 @@ def fetch_dataset(
     as_json: Json = False,
 ) -> None:
     """Download one graph, check it and convert it to the tables that `run` reads."""
-    from xnq_dist.app.stage_progress import CONSOLE, console_progress
+    from xnq_dist.app.run_progress import CONSOLE, console_progress
     from xnq_dist.core.errors import SettingsError
     from xnq_dist.evaluation.datasets.fetch import fetch
     from xnq_dist.evaluation.datasets.known_graphs import (
@@ -131,8 +128,7 @@ def fetch_dataset(
             "require the same file the next time, add\n"
             f"    --sha256 {file.name}={file.sha256}"
         )
-    if as_json:
-        typer.echo(json.dumps(asdict(done), default=str))
+    print_json(asdict(done), as_json)
 
 
 def _hashes(texts: list[str], names: list[str]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 import typer
 
+from xnq_dist.app.output import print_json
 from xnq_dist.core.errors import InfrastructureError, XnqError
 from xnq_dist.core.failures import causes, explained, place_of
 
@@ -22,6 +22,8 @@ __all__ = ["named_ending"]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that interrupt a command."""
 INTERRUPTED = InfrastructureError.exit_code
+USAGE_ERROR: Any = typer.BadParameter.__mro__[2]
+"""Base of wrong options and arguments: `ClickException`, of click or Typer's own."""
 
 
 @contextmanager
@@ -29,7 +31,7 @@ def named_ending(words: Sequence[str]) -> Iterator[None]:
     """Run a block and turn errors and signals into `SystemExit`.
 
     The error is written to stderr in one sentence; with ``--json`` among the words of
-    the command also to stdout, as ``{"error": ..., "exit_code": ...}``. If
+    the command also to its JSON, as ``{"error": ..., "exit_code": ...}``. If
     ``XNQ_DEBUG`` is set, errors are raised with their traceback.
     """
     as_json = "--json" in words
@@ -44,6 +46,8 @@ def named_ending(words: Sequence[str]) -> Iterator[None]:
             INTERRUPTED,
             as_json,
         )
+    except USAGE_ERROR as error:
+        _end(error.format_message(), error.exit_code, as_json)
     except Exception as error:  # also internal errors, which the sentence names
         if os.environ.get("XNQ_DEBUG"):
             raise
@@ -135,6 +139,5 @@ def _end(sentence: str, status: int, as_json: bool) -> None:
     with suppress(OSError):
         sentence = " ".join(sentence.split())
         typer.echo(f"xnq-dist: {sentence}", err=True)
-        if as_json:
-            typer.echo(json.dumps({"error": sentence, "exit_code": status}))
+        print_json({"error": sentence, "exit_code": status}, as_json)
     sys.exit(status)

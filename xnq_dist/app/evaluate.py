@@ -22,6 +22,7 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.core.lock import RunLock
 from xnq_dist.core.progress import Progress
 from xnq_dist.core.store import Folder, RunDirectory, setting_aside
+from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.jobs import Do
 
@@ -105,19 +106,14 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
 
 
 def _with_features(source: DataSource, settings: Settings) -> tuple[Settings, bool]:
-    """Settings without features if the node table has none, and whether it has them."""
-    features = settings.columns.features
-    if features is None:
-        return settings, False
-    table = open_table(source.nodes, "node table")
-    names = [features] if isinstance(features, str) else features
-    if any(table.has(name) for name in names) or "features" in (
-        settings.columns.model_fields_set
-    ):
-        return settings, True
-    log.info("%s: the node table has no features; only edges are used", source.name)
-    columns = settings.columns.model_copy(update={"features": None})
-    return settings.model_copy(update={"columns": columns}), False
+    """Settings with the features that ``auto`` chooses, and whether there are any."""
+    columns = chosen_columns(
+        open_table(source.nodes, "node table", settings.input), settings
+    )
+    if settings.columns.features is not None and columns.features is None:
+        log.info("%s: the node table has no features; only edges are used", source.name)
+    settings = settings.model_copy(update={"columns": columns})
+    return settings, columns.features is not None
 
 
 def _prepare_task(

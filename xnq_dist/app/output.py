@@ -1,48 +1,139 @@
-"""Arguments that several commands share, and the summary that they print."""
+"""Arguments that several commands share, and what commands print."""
 
 from __future__ import annotations
 
 import json
+import logging
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
+from contextvars import ContextVar
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-__all__ = ["Directory", "Json", "is_done", "print_json", "print_summary"]
+from xnq_dist._version import __version__
+
+__all__ = [
+    "Config",
+    "Directory",
+    "Json",
+    "Set",
+    "begin",
+    "elapsed",
+    "is_done",
+    "json_alone",
+    "print_json",
+    "print_summary",
+    "seconds_text",
+    "start_clock",
+]
+
+log = logging.getLogger("xnq_dist")
 
 Directory = Annotated[
     str, typer.Argument(metavar="DIR", help="Run directory: --out of run.")
 ]
 Json = Annotated[
-    bool, typer.Option("--json", help="Print a machine-readable summary last.")
+    bool,
+    typer.Option(
+        "--json",
+        help="Print one JSON object on stdout, errors too; all text goes to stderr.",
+        rich_help_panel="Other",
+    ),
 ]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        help="YAML file with settings.", show_default=False, rich_help_panel="Settings"
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="One setting; may be repeated.",
+        rich_help_panel="Settings",
+    ),
+]
+
+_RESULT: ContextVar[dict[str, Any] | None] = ContextVar("_RESULT", default=None)
+"""What a command with ``--json`` prints at its end."""
+_BEGAN: ContextVar[float | None] = ContextVar("_BEGAN", default=None)
+"""When the command began, in seconds since the epoch; None: with its process."""
+
+
+def start_clock() -> None:
+    """Let a command begin now, which a program calls that does other things too."""
+    _BEGAN.set(time.time())
+
+
+def elapsed() -> float:
+    """Seconds since the command began: from the start of its process, not of Python."""
+    began = _BEGAN.get()
+    if began is None:
+        import psutil
+
+        began = psutil.Process().create_time()
+    return round(time.time() - began, 2)
+
+
+def seconds_text(seconds: float) -> str:
+    """A time with its unit; short times with decimals."""
+    return f"{seconds:,.{2 if seconds < 10 else 1 if seconds < 100 else 0}f} s"
+
+
+@contextmanager
+def json_alone(requested: bool) -> Iterator[None]:
+    """Print the JSON of the block as one object; all other text goes to stderr."""
+    if not requested:
+        yield
+        return
+    stdout, values = sys.stdout, dict[str, Any]()
+    token = _RESULT.set(values)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _RESULT.reset(token)
+        with suppress(OSError):  # after SIGHUP the terminal cannot be written to
+            stdout.write(f"{json.dumps(values, default=str)}\n")
+            stdout.flush()
+
+
+def print_json(values: dict[str, Any], as_json: bool) -> None:
+    """Add values to the JSON that the command prints at its end, if requested."""
+    result = _RESULT.get()
+    if as_json and result is not None:
+        result.update(values)
+
+
+def begin(text: str) -> None:
+    """Log what a command does first, before slow imports."""
+    log.info("xnq-dist %s: %s", __version__, text)
 
 
 def is_done(out: str, sources: Any, settings: Any, as_json: bool) -> bool:
     """Whether nothing changed since the last results; if so, print their summary."""
     from xnq_dist.due import nothing_changed
 
-    began = time.perf_counter()
     summary = nothing_changed(out, sources, settings)
     if summary is None:
         return False
-    summary["seconds"] = round(time.perf_counter() - began, 1)
     typer.echo(f"nothing changed since {summary['since']}: nothing to do")
     print_summary(summary, as_json)
     return True
 
 
 def print_summary(summary: dict[str, Any], as_json: bool) -> None:
-    """Print the size of a run and the paths of its results."""
+    """Print the size of a run, its time and the paths of its results."""
+    summary["seconds"] = elapsed()
     typer.echo(
         f"{summary['communities']:,} communities of {summary['nodes']:,} nodes in "
-        f"{summary['seconds']:.0f} s\n  table   {summary['prevalence']}\n"
+        f"{seconds_text(summary['seconds'])}\n  table   {summary['prevalence']}\n"
         f"  report  {summary['report']}"
     )
     print_json(summary, as_json)
-
-
-def print_json(values: Any, as_json: bool) -> None:
-    """Print values as one line of JSON if the user requested it."""
-    if as_json:
-        typer.echo(json.dumps(values, default=str))

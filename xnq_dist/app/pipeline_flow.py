@@ -21,9 +21,10 @@ from pydantic import NonNegativeFloat, NonNegativeInt
 
 from xnq_dist.app.deployed import check_starts, deployed_settings, repeated
 from xnq_dist.app.events import emit_news
+from xnq_dist.app.lineage import lineage
 from xnq_dist.app.parameters import warn_of_credentials
 from xnq_dist.app.reporting import Artifacts, LogLines, ReportOutbox
-from xnq_dist.app.stage_progress import StageProgress
+from xnq_dist.app.run_progress import StageProgress
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import ConnectionLostError, XnqError
 from xnq_dist.core.progress import Progress
@@ -134,7 +135,7 @@ def pipeline(
     try:
         check_starts()
         chosen = deployed_settings(settings)
-        with do.reported(out):
+        with do.reported(out), lineage(sources, out, chosen):
             summary = repeated(
                 lambda: run_all(sources, out, chosen, overwrite, do),
                 retries,

@@ -30,7 +30,7 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.exceptions import PrefectException
 
 from xnq_dist import pipeline
-from xnq_dist.app.stage_progress import StageProgress
+from xnq_dist.app.run_progress import StageProgress
 from xnq_dist.core.errors import SettingsError, XnqError
 from xnq_dist.core.progress import Progress
 from xnq_dist.core.redaction import redacted

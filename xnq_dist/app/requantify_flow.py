@@ -9,6 +9,7 @@ from prefect.states import Failed
 from pydantic import NonNegativeFloat, NonNegativeInt
 
 from xnq_dist.app.deployed import check_starts, repeated
+from xnq_dist.app.lineage import lineage
 from xnq_dist.app.parameters import warn_of_credentials
 from xnq_dist.app.pipeline_flow import TaskPerStage
 from xnq_dist.core.errors import XnqError
@@ -49,7 +50,8 @@ def requantify(
     try:
         check_starts()
         request = Request.of(run, out, memberships, labels, overrides or ())
-        with do.reported(request.out):
+        tables = request.sources, request.out, request.settings
+        with do.reported(request.out), lineage(*tables):
             summary = repeated(
                 lambda: requantify_all(request, do), retries, retry_delay
             )

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist.app.environment import prepare_environment
-from xnq_dist.app.stage_progress import on_console
+from xnq_dist.app.lineage import lineage
+from xnq_dist.app.run_progress import PLANNED, on_console
 from xnq_dist.core.config import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
@@ -61,8 +62,11 @@ def run_pipeline(
         Summary of the run.
     """
     parameters = {**vars(sources), "out": out, "overwrite": overwrite}
-    with reporting(prefect, "xnq-dist", parameters) as (do, report):
-        summary = run_all(sources, out, settings, overwrite, do)
+    with (
+        lineage(sources, out, settings),
+        reporting(prefect, "xnq-dist", parameters) as (do, report),
+    ):
+        summary = run_all(sources, out, settings, overwrite, do, PLANNED.get())
         if report is not None:
             report.prevalence(RunDirectory(out))
     return summary
@@ -72,7 +76,10 @@ def run_requantify(request: Request, prefect: bool = False) -> dict[str, Any]:
     """Estimate with new labels or memberships; errors of stages are raised."""
     shown = {"run": request.base, "out": request.out, "labels": request.labels}
     shown["memberships"] = request.sources.memberships
-    with reporting(prefect, "xnq-requantify", shown) as (do, report):
+    with (
+        lineage(request.sources, request.out, request.settings),
+        reporting(prefect, "xnq-requantify", shown) as (do, report),
+    ):
         summary = requantify_all(request, do)
         if report is not None:
             report.prevalence(RunDirectory(request.out))

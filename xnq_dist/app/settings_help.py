@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import textwrap
 import typing
+from collections.abc import Collection
 from typing import Any
 
 import yaml
@@ -10,10 +12,31 @@ from pydantic import BaseModel
 
 from xnq_dist.core.config import Settings
 
-__all__ = ["settings_help", "settings_rows", "typed"]
+__all__ = ["COMMON", "common_settings", "settings_help", "settings_rows", "typed"]
 
 WORDS = {"str": "text", "bool": "true, false", "int": "integer", "float": "number"}
 """Names of types in the help text."""
+
+COMMON = {
+    "Tables": (
+        "columns.node_id",
+        "columns.label",
+        "columns.features",
+        "columns.weight",
+        "input.directed",
+        "input.unknown_nodes",
+    ),
+    "Labels and communities": (
+        "labels.missing",
+        "labels.drawn",
+        "communities",
+        "labelled",
+    ),
+    "Method": ("method", "quantifier", "reservoir.dim", "reservoir.supersteps", "seed"),
+    "Results": ("report.class", "disclosure.min_size"),
+    "Machine": ("cluster.kind", "cluster.workers", "cluster.memory_limit", "backend"),
+}
+"""Settings that most users change, by what they are about."""
 
 
 def settings_rows(
@@ -65,10 +88,28 @@ def _values(kind: Any) -> str:
     return WORDS.get(name, name)
 
 
-def settings_help() -> str:
-    """Help text of all settings, two lines per setting."""
-    lines = ["", "Settings (--set KEY=VALUE, or the same names in a YAML file):", ""]
+def settings_help(names: Collection[str] | None = None) -> str:
+    """Help text of these settings, two lines per setting; None: of all."""
+    lines = ["Settings (--set KEY=VALUE, or the same names in a YAML file):", ""]
     for name, values, default, meaning in settings_rows():
-        lines.append(f"  {name} = {default}  [{values}]")
-        lines.append(f"      {meaning}")
+        if names is None or name in names:
+            lines.append(f"  {name} = {default}  [{values}]")
+            lines.append(f"      {meaning}")
+    return "\n".join(lines)
+
+
+def common_settings() -> str:
+    """The settings that most users change, by what they are about."""
+    rows = {name: (default, meaning) for name, _, default, meaning in settings_rows()}
+    lines = ["Common settings (--set KEY=VALUE, or the same names in a YAML file):"]
+    for title, names in COMMON.items():
+        lines.append(f"\n  {title}")
+        for name in names:
+            default, meaning = rows[name]
+            key = f"{name} = {default}"
+            short = textwrap.shorten(
+                meaning, 94 - max(34, len(key)), placeholder=" ..."
+            )
+            lines.append(f"    {key:<34} {short}")
+    lines.append(f"\nAll {len(rows)} settings: xnq-dist settings")
     return "\n".join(lines)

@@ -15,11 +15,14 @@ from pydantic import (
     model_validator,
 )
 
+from xnq_dist.core.check_settings import CheckSettings
 from xnq_dist.core.clusters import CLUSTERS
+from xnq_dist.core.disclosure_settings import DisclosureSettings
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.label_settings import LabelSettings
 from xnq_dist.core.method_records import METHODS, method_of
 from xnq_dist.core.quantifiers import QUANTIFIERS, offer_quantifiers
+from xnq_dist.core.report_settings import ReportSettings
 from xnq_dist.core.reservoir_settings import (
     CheckpointSettings,
     EmbeddingSettings,
@@ -28,7 +31,7 @@ from xnq_dist.core.reservoir_settings import (
     ReservoirSettings,
     check_units,
 )
-from xnq_dist.core.settings_errors import explain
+from xnq_dist.core.settings_errors import explain, renamed
 from xnq_dist.core.settings_sections import (
     AnomalySettings,
     AutoSettings,
@@ -37,7 +40,6 @@ from xnq_dist.core.settings_sections import (
     EvaluationSettings,
     FeatureSettings,
     FitSettings,
-    InputSettings,
     IntervalSettings,
     KdeySettings,
     LeidenSettings,
@@ -49,7 +51,9 @@ from xnq_dist.core.settings_sections import (
     Section,
     SldSettings,
 )
+from xnq_dist.core.sink_settings import LineageSettings, SinkSettings
 from xnq_dist.core.sizes import human
+from xnq_dist.core.text_settings import ReadSettings
 
 __all__ = ["Settings", "load_settings", "merged"]
 
@@ -108,7 +112,7 @@ class Settings(Section):
     )
     columns: ColumnSettings = ColumnSettings()
     features: FeatureSettings = FeatureSettings()
-    input: InputSettings = InputSettings()
+    input: ReadSettings = ReadSettings()
     reservoir: ReservoirSettings = ReservoirSettings()
     exchange: ExchangeSettings = ExchangeSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
@@ -117,8 +121,10 @@ class Settings(Section):
     plus: PlusSettings = PlusSettings()
     auto: AutoSettings = AutoSettings()
     labels: LabelSettings = LabelSettings()
+    checks: CheckSettings = CheckSettings()
     memberships: MembershipSettings = MembershipSettings()
     quality: QualitySettings = QualitySettings()
+    disclosure: DisclosureSettings = DisclosureSettings()
     intervals: IntervalSettings = IntervalSettings()
     fit: FitSettings = FitSettings()
     anomalies: AnomalySettings = AnomalySettings()
@@ -129,6 +135,9 @@ class Settings(Section):
     evaluation: EvaluationSettings = EvaluationSettings()
     cluster: ClusterSettings = ClusterSettings()
     retention: RetentionSettings = RetentionSettings()
+    report: ReportSettings = ReportSettings()
+    sinks: SinkSettings = SinkSettings()
+    lineage: LineageSettings = LineageSettings()
     scratch: str | None = Field(
         None, description="local folder for temporary files; null: that of the system"
     )
@@ -218,7 +227,8 @@ def load_settings(
     overrides
         Texts ``key.key=value``; the value is read as YAML.
     base
-        Values that the file and `overrides` replace, as nested mappings.
+        Values that the file and `overrides` replace, as nested mappings; settings of
+        earlier versions get their present names.
 
     Raises
     ------
@@ -231,7 +241,7 @@ def load_settings(
     >>> load_settings(overrides=["reservoir.dim=64"]).reservoir.dim
     64
     """
-    values = merged(base or {})
+    values = merged(renamed(base or {}))
     if file is not None:
         _merge(values, _read_yaml(Path(file)))
     for override in overrides:

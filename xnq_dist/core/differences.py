@@ -8,7 +8,7 @@ from typing import Any
 
 from xnq_dist.core.redaction import redacted
 
-__all__ = ["differences", "is_table"]
+__all__ = ["differences", "is_table", "shown"]
 
 ROWS = {
     "nodes": "nodes",
@@ -71,6 +71,21 @@ def _table(key: str, before: Any, after: Any) -> str:
     return f"{what}: {now} instead of {before['rows']:,}"
 
 
+def shown(value: Any) -> str:
+    """A value as text for the log: floats with six significant digits.
+
+    Examples
+    --------
+    >>> shown((0.30000000000000004, 2))
+    '[0.3, 2]'
+    """
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(shown, value))}]"
+    return json.dumps(redacted(value), default=str)
+
+
 def _short(value: Any) -> str:
-    text = json.dumps(redacted(value), default=str)
+    text = shown(value)
     return text if len(text) <= 60 else text[:57] + "..."

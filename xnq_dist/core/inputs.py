@@ -46,10 +46,12 @@ FORMATS = {
     "embeddings": 1,
     "readout": 5,
     "posteriors": 1,
-    "quantify": 7,
-    "published": 3,
+    "quantify": 8,
+    "published": 4,
 }
 """Raise a stage's number when it writes different files from the same inputs."""
+ELSEWHERE = {"sinks", "lineage"}
+"""Sections of the settings that no file of a run depends on."""
 
 Digests = Mapping[str, Mapping[str, Any]]
 Scale = float | tuple[float, ...]
@@ -72,11 +74,13 @@ def graph_inputs(
             "duplicates": settings.input.duplicates,
             "unknown_nodes": settings.input.unknown_nodes,
         },
-        "features": settings.features.model_dump(),
+        "features": {"scale": settings.features.scale},
         "partitions": partitions,
         "partitioner": settings.partitioner,
         "reservoir": {"rho": settings.reservoir.rho},
     }
+    if tables["features"].get("encoded"):
+        relevant["features"] = settings.features.model_dump()
     if settings.reservoir.supersteps == "auto":
         relevant["reservoir"]["supersteps"] = "auto"
     if settings.partitioner == "random":
@@ -273,14 +277,16 @@ def quantify_inputs(
         inputs[section] = getattr(settings, section).model_dump()
     if settings.quantifier == "auto":
         inputs["drawn"] = settings.memberships.drawn
-        inputs["labels_drawn"] = settings.labels.model_dump()
+        # Labels are compared by value, after `missing` was applied.
+        inputs["labels_drawn"] = settings.labels.model_dump(exclude={"missing"})
         inputs["seed"], inputs["folds"] = settings.seed, settings.readout.folds
         left_out = {"resamples", "seed_runs"}
         inputs["intervals"] = settings.intervals.model_dump(exclude=left_out)
     else:
         intervals = settings.intervals.model_dump(exclude={"seed_runs"})
         inputs["intervals"] = intervals | {"seed": settings.seed, "form": 2}
-    inputs["quality"] = settings.quality.model_dump()
+    minimum = {"min_size": settings.disclosure.min_size}
+    inputs["quality"] = settings.quality.model_dump() | minimum
     if source == "leiden":
         inputs["leiden"] = settings.leiden.model_dump(exclude={"engine"})
         inputs["leiden"] |= {"seed": settings.seed}
@@ -309,5 +315,6 @@ def published_inputs(
         "format": FORMATS["published"],
         "stages": {name: stage.fingerprint for name, stage in stages.items()},
         "written": [record.checksum for record in stages["quantify"].files],
-        "settings": redacted(settings.model_dump(mode="json")),
+        # Where results go as well changes none of their bytes.
+        "settings": redacted(settings.model_dump(mode="json", exclude=ELSEWHERE)),
     }

@@ -8,7 +8,10 @@ from pydantic import Field, field_validator, model_validator
 
 from xnq_dist.core.settings_sections import Section
 
-__all__ = ["LabelSettings"]
+__all__ = ["LabelSettings", "Missing"]
+
+Missing = Literal["auto"] | tuple[str, ...]
+"""Values of labels that mean unlabelled; auto: the words of `graph.labels`."""
 
 PRIOR_TOLERANCE = 1e-6
 """Allowed distance of the sum of labels.prior from 1."""
@@ -25,12 +28,29 @@ class LabelSettings(Section):
         "known probabilities, whose inverses are in columns.label_weight; unknown: "
         "tested, and intervals allow for a choice by class",
     )
+    missing: Missing = Field(
+        "auto",
+        description="label values that mean unlabelled, such as [-1] or [unknown, NA]; "
+        "auto: empty text, NA, N/A, NaN, null, None and ?; []: every value is a class",
+    )
     prior: dict[str, float] | None = Field(
         None,
         description="share of each class in the complete graph where it is known, such "
         "as {human: 0.85, bot: 0.15} (labels.drawn = unknown or by_class); null: it is "
         "estimated",
     )
+
+    @field_validator("missing", mode="before")
+    @classmethod
+    def _as_text(cls, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            return value
+        plain = {None: "null", True: "true", False: "false"}
+        # A dictionary takes 1 for True.
+        return tuple(
+            plain[each] if each is None or isinstance(each, bool) else str(each)
+            for each in value
+        )
 
     @field_validator("prior", mode="before")
     @classmethod

@@ -8,9 +8,11 @@ are read in parallel.
 
 from __future__ import annotations
 
+import math
 import threading
 import zipfile
 from collections.abc import Iterable
+from tokenize import TokenError
 from typing import IO
 
 import numpy as np
@@ -41,19 +43,26 @@ def read_npz(
             names = [name.removesuffix(".npy") for name in archive.namelist()]
         found = {}
         for name in names:
+            size = archive.getinfo(f"{name}.npy").file_size
             with archive.open(f"{name}.npy") as member:
-                found[name] = _read_array(member, name)
+                found[name] = _read_array(member, name, size)
         return found
 
 
-def _read_array(member: IO[bytes], name: str) -> np.ndarray:
+def _read_array(member: IO[bytes], name: str, size: int) -> np.ndarray:
     version = npy.read_magic(member)
     if version not in _HEADERS:
         raise ValueError(f"array {name} is of npy version {version}, not 1 or 2")
-    with _HEADER:
-        shape, fortran, dtype = _HEADERS[version](member)
+    try:
+        with _HEADER:
+            shape, fortran, dtype = _HEADERS[version](member)
+    except (SyntaxError, TokenError) as error:
+        raise ValueError(f"array {name} has a damaged header ({error})") from error
     if dtype.hasobject:
         raise ValueError(f"array {name} holds Python objects, which are not read")
+    # Before the allocation: a damaged header can name any shape.
+    if size - member.tell() < math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"array {name} ends after {size - member.tell()} bytes")
     values = np.empty(shape, dtype=dtype, order="F" if fortran else "C")
     # An empty array, and one without axes, have no bytes to view.
     flat = values.reshape(-1, order="F" if fortran else "C")

@@ -6,11 +6,12 @@ reading (`check`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -18,7 +19,15 @@ import yaml
 
 from xnq_dist.core.errors import StageError
 
-__all__ = ["RUN_ID", "TABLES", "Column", "TableSchema", "check", "conform"]
+__all__ = [
+    "RUN_ID",
+    "TABLES",
+    "Column",
+    "TableSchema",
+    "check",
+    "class_column",
+    "conform",
+]
 
 
 @dataclass(frozen=True)
@@ -27,8 +36,9 @@ class Column:
 
     name: str
     kind: str
-    """``id`` (int64 or string, as in the user's tables), the name of an Arrow type, or
-    ``vector<float32>``, ``vector<float>`` for a fixed-size list."""
+    """``id`` (int64 or string, as in the user's tables), ``label`` (int64, bool or
+    string, as in the label column), the name of an Arrow type, or ``vector<float32>``,
+    ``vector<float>`` for a fixed-size list."""
     meaning: str
     nullable: bool = False
 
@@ -36,6 +46,8 @@ class Column:
         """Whether a column of this Arrow type matches."""
         if self.kind == "id":
             return kind in (pa.int64(), pa.string())
+        if self.kind == "label":
+            return kind in (pa.int64(), pa.bool_(), pa.string())
         if self.kind.startswith("vector<"):
             if not pt.is_fixed_size_list(kind):
                 return False
@@ -85,6 +97,14 @@ TABLES = _read(Path(__file__).with_name("tables.yaml").read_text(encoding="utf-8
 """The schemas of all tables by name."""
 
 RUN_ID = Column("run_id", "string", "run that made the row; in published tables only")
+
+
+def class_column(classes: Sequence[Any] | pa.Array, times: int) -> pa.Array:
+    """All classes in turn, `times` over, in the type of the labels.
+
+    Readers that compare classes with those of other results compare them as text.
+    """
+    return pa.array(classes).take(pa.array(np.tile(np.arange(len(classes)), times)))
 
 
 def check(

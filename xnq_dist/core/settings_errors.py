@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from pydantic import ValidationError
 
-__all__ = ["explain"]
+__all__ = ["explain", "renamed"]
+
+RENAMED = {"quality.suppressed_below": "disclosure.min_size"}
+"""Settings of earlier versions, and their present names."""
+
+
+def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Recorded settings with their present names, as nested mappings."""
+    new: dict[str, Any] = {**values}
+    for old, present in RENAMED.items():
+        (section, name), (to, key) = old.split("."), present.split(".")
+        if name in (new.get(section) or {}):
+            new[section] = dict(new[section])
+            new[to] = {key: max(new[section].pop(name), 1), **(new.get(to) or {})}
+    return new
 
 
 def explain(error: ValidationError, keys: Collection[str]) -> str:
@@ -35,6 +49,8 @@ def explain(error: ValidationError, keys: Collection[str]) -> str:
             near = difflib.get_close_matches(path, keys, n=1, cutoff=0.6)
             hint = f" (did you mean {near[0]}?)" if near else ""
             text = f"unknown setting{hint}"
+            if path in RENAMED:
+                text = f"this setting is now {RENAMED[path]}"
         else:
             text = item["msg"].removeprefix("Value error, ")
             text = text[:1].lower() + text[1:]

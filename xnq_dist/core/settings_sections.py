@@ -59,9 +59,11 @@ class ColumnSettings(Section):
 
     node_id: str = Field("node_id", description="node id in the node table")
     features: str | list[str] | None = Field(
-        "features",
-        description="features: one fixed-size-list column, a list of numeric "
-        "columns; null: use the graph alone",
+        "auto",
+        description="features: one fixed-size-list column, or a list of columns "
+        "(numbers, booleans, dates, text); auto: the list column `features` if there "
+        "is one, else all columns that no other setting names; null: use the graph "
+        "alone",
     )
     label: str = Field(
         "label",
@@ -94,6 +96,17 @@ class ColumnSettings(Section):
         description="optional: parent of the community in the memberships table",
     )
     member: str = Field("node_id", description="node id in the memberships table")
+
+    @model_validator(mode="after")
+    def _different(self) -> ColumnSettings:
+        pairs = (("src", "dst"), ("member", "community"), ("node_id", "label"))
+        for first, second in pairs:
+            if (name := getattr(self, first)) == getattr(self, second):
+                raise ValueError(
+                    f"columns.{first} and columns.{second} both name {name!r}: give "
+                    "each its own column"
+                )
+        return self
 
 
 class InputSettings(Section):
@@ -149,6 +162,19 @@ class FeatureSettings(Section):
         description="auto: standardise named columns, and the columns of a list whose "
         "values are out of the ordinary range; robust: standardise all columns; none: "
         "use the unchanged values of the table",
+    )
+    levels: int = Field(
+        20,
+        ge=1,
+        le=10_000,
+        description="number of values up to which a text column becomes one column of "
+        "0 and 1 for each value",
+    )
+    hashed: int = Field(
+        32,
+        ge=1,
+        le=10_000,
+        description="number of columns that text with more values is hashed into",
     )
 
 
@@ -222,7 +248,7 @@ class MembershipSettings(Section):
 class QualitySettings(Section):
     """When an estimate is publishable (column `quality`).
 
-    Suppressed below `suppressed_below` members; not publishable where the interval is
+    Suppressed where `disclosure` says so; not publishable where the interval is
     wider than `wide`; publishable where it is at most `narrow`, or at most `relative`
     times the estimate; with caution otherwise, and below `caution_below` members. The
     defaults are those of the U.S. National Center for Health Statistics for
@@ -230,9 +256,6 @@ class QualitySettings(Section):
     wide relative intervals.
     """
 
-    suppressed_below: int = Field(
-        10, ge=0, description="number of members below which estimates are suppressed"
-    )
     caution_below: int = Field(
         30, ge=0, description="number of members below which caution is advised"
     )
@@ -315,7 +338,7 @@ class AnomalySettings(Section):
     reference: Annotated[float, Field(ge=0, le=1)] | Literal["rest"] = Field(
         "rest",
         description="what each community is compared with: rest is the mean of all "
-        "others but the outliers; a number is a share of the last class",
+        "others but the outliers; a number is a share of the class of report.class",
     )
     last: Annotated[str, Field(min_length=1)] | None = Field(
         "previous",

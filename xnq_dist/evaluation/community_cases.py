@@ -299,7 +299,7 @@ def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:
 
     stage, manifest = work.graph()
     ids = layout.load_ids(stage, manifest)
-    table = open_table(path, "memberships table")
+    table = open_table(path, "memberships table", work.settings.input)
     with (
         scratch_folder(work.settings.scratch) as scratch,
         from_memberships(table, ids, work.settings, Path(scratch)) as communities,

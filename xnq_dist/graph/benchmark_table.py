@@ -15,6 +15,7 @@ from typing import Any
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.store import fingerprint
+from xnq_dist.core.text_settings import ReadSettings
 from xnq_dist.graph.tables import Batch, open_table
 
 __all__ = ["BenchmarkTable", "group_name", "read_benchmarks"]
@@ -87,8 +88,10 @@ def group_name(community: str | None) -> str:
     return "the whole graph" if community is None else f"community {community!r}"
 
 
-def read_benchmarks(path: str, columns: ColumnSettings) -> BenchmarkTable:
-    """The rows of a table of benchmarks, Parquet or CSV; `columns.community` is used.
+def read_benchmarks(
+    path: str, columns: ColumnSettings, settings: ReadSettings | None = None
+) -> BenchmarkTable:
+    """The rows of a table of benchmarks; `columns.community` is used.
 
     Raises
     ------
@@ -96,7 +99,7 @@ def read_benchmarks(path: str, columns: ColumnSettings) -> BenchmarkTable:
         When a column is missing, a value is null, out of range or not a number, a row
         occurs twice, or shares of a group add up to more than 1.
     """
-    table = open_table(path, "benchmark table")
+    table = open_table(path, "benchmark table", settings)
     table.require({"column `class` of the benchmark table": CLASS})
     with_shares, with_counts = table.has(SHARE), table.has(COUNT)
     if with_shares == with_counts:

@@ -15,33 +15,38 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, InputError
+from xnq_dist.core.label_settings import Missing
 from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.store import Folder, fingerprint
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.benchmark_table import read_benchmarks
-from xnq_dist.graph.tables import Sources, Table, open_table
+from xnq_dist.graph.locations import state_of
+from xnq_dist.graph.tables import Batch, Sources, Table, open_table
 
 __all__ = [
     "Contents",
+    "Observer",
     "answer_digests",
+    "edge_aspect",
     "has_parents",
     "label_aspects",
-    "read_contents",
+    "member_aspects",
+    "named_alike",
+    "node_aspects",
 ]
 
 log = logging.getLogger(__name__)
 
 CONTENTS = "_contents.json"
-FORMAT = 2
-"""Raised when a digest of the same rows changes."""
+FORMAT = 3
+"""Raised when a digest of the same rows changes, or what is stored with it."""
 MODULUS = 1 << 128
 RACY = 2_000_000_000
 """Nanoseconds between a change and the reading within which a digest is not cached."""
@@ -56,19 +61,24 @@ class Digest:
     rows: int = 0
     total: int = 0
     """Sum of the rows' hashes modulo 2^128."""
+    encoded: bool = False
+    """Whether features are more than complete numbers (`graph.encoding`)."""
 
     def __add__(self, other: Digest) -> Digest:
         total = (self.total + other.total) % MODULUS
-        return Digest(self.rows + other.rows, total)
+        encoded = self.encoded or other.encoded
+        return Digest(self.rows + other.rows, total, encoded)
 
     def facts(self) -> dict[str, Any]:
         """The digest as stages record it among their inputs."""
-        return {"rows": self.rows, "digest": f"{self.total:032x}"}
+        facts: dict[str, Any] = {"rows": self.rows, "digest": f"{self.total:032x}"}
+        return facts | ({"encoded": True} if self.encoded else {})
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Digest:
         """The digest from its `facts`."""
-        return cls(int(facts["rows"]), int(facts["digest"], 16))
+        total = int(facts["digest"], 16)
+        return cls(int(facts["rows"]), total, bool(facts.get("encoded")))
 
 
 @dataclass(frozen=True)
@@ -83,14 +93,29 @@ class Aspect:
     """The node id first if each row belongs to a node."""
     optional: bool = False
     """Whether the last column may be missing."""
+    missing: Missing | None = None
+    """For labels: `labels.missing`."""
 
     @property
     def key(self) -> str:
         """Key of the digest in the cache entry of a file."""
-        return json.dumps([FORMAT, self.kind, *self.columns])
+        more = [] if self.missing is None else [self.missing]
+        return json.dumps([FORMAT, self.kind, *self.columns, *more])
 
 
-def node_aspects(columns: ColumnSettings) -> dict[str, Aspect]:
+class Observer(Protocol):
+    """Looks at the batches of a table while they are digested."""
+
+    columns: Sequence[str]
+    """Columns that the batches must have, besides those that are digested."""
+
+    def add(self, batch: Batch) -> None:
+        """Look at one batch."""
+
+
+def node_aspects(
+    columns: ColumnSettings, missing: Missing = "auto"
+) -> dict[str, Aspect]:
     """The digested columns of a node table."""
     chosen = columns.features
     if isinstance(chosen, str):
@@ -100,7 +125,7 @@ def node_aspects(columns: ColumnSettings) -> dict[str, Aspect]:
     found = {
         "nodes": Aspect("ids", (columns.node_id,)),
         "features": features,
-        **label_aspects(columns),
+        **label_aspects(columns, missing),
     }
     if columns.node_weight is not None:
         found["node_weights"] = weight_aspect(columns)
@@ -112,18 +137,23 @@ def weight_aspect(columns: ColumnSettings) -> Aspect:
     return Aspect("node_weights", (columns.node_id, str(columns.node_weight)))
 
 
-def label_aspects(columns: ColumnSettings) -> dict[str, Aspect]:
-    """The digested columns of a table of labels."""
+def label_aspects(
+    columns: ColumnSettings, missing: Missing = "auto"
+) -> dict[str, Aspect]:
+    """The digested columns of a table of labels; `missing`: `labels.missing`."""
     by_default = columns.role == ColumnSettings.model_fields["role"].default
     weights = {}
     if columns.label_weight is not None:
         named = columns.node_id, columns.label, columns.label_weight
-        weights = {"label_weights": Aspect("label_weights", named)}
+        weights = {"label_weights": Aspect("label_weights", named, missing=missing)}
     return {
         **weights,
-        "labels": Aspect("labels", (columns.node_id, columns.label)),
+        "labels": Aspect("labels", (columns.node_id, columns.label), missing=missing),
         "roles": Aspect(
-            "roles", (columns.node_id, columns.label, columns.role), by_default
+            "roles",
+            (columns.node_id, columns.label, columns.role),
+            by_default,
+            missing,
         ),
     }
 
@@ -144,77 +174,89 @@ def column_aspect(columns: ColumnSettings, column: str) -> Aspect:
     return Aspect("column", (columns.node_id, column))
 
 
-def read_contents(
-    folder: Folder, sources: Sources, settings: Settings
-) -> dict[str, dict[str, Any]]:
-    """Digests of the node and edge tables, cached in `folder`.
-
-    Raises
-    ------
-    InputError
-        When a table is missing or cannot be read.
-    """
-    contents = Contents(folder)
-    nodes = open_table(sources.nodes, "node table")
-    edges = open_table(sources.edges, "edge table")
-    return {
-        **contents.digests(nodes, node_aspects(settings.columns)),
-        **contents.digests(edges, {"edges": edge_aspect(settings.columns)}),
-    }
-
-
 def community_digest(
-    folder: Folder, sources: Sources, settings: Settings, source: str
+    folder: Folder, sources: Sources, settings: Settings, source: str, id_type: str
 ) -> dict[str, Any] | None:
     """Digest of the memberships; None if communities are detected.
 
-    `source` is ``given``, ``leiden`` or ``column:NAME``. If communities have parents,
-    the key ``parents`` has their digest.
+    `source` is ``given``, ``leiden`` or ``column:NAME``, `id_type` the type of the node
+    ids, ``int64`` or ``string``. If communities have parents, the key ``parents`` has
+    their digest.
     """
     columns, contents = settings.columns, Contents(folder)
     if source == "leiden":
         return None
     if source != "given":
-        table = open_table(sources.nodes, "node table")
+        table = contents.open(sources.nodes, "node table", settings)
         aspect = column_aspect(columns, source.removeprefix("column:"))
         return contents.digests(table, {"memberships": aspect})["memberships"]
-    table = open_table(str(sources.memberships), "memberships table")
-    aspects = {"memberships": member_aspect(columns)}
+    table = contents.open(str(sources.memberships), "memberships table", settings)
+    table = table.ids_as(id_type, columns.member)
+    aspects = member_aspects(settings)
     named = settings.memberships.parents
-    by_default = columns.parent == ColumnSettings.model_fields["parent"].default
-    optional = named is None and by_default
-    above = Aspect("parents", (columns.community, columns.parent), optional)
+    table, parents = named_alike(table, settings)
     if named is None:
-        found = contents.digests(table, {**aspects, "parents": above})
-    else:
-        parents = open_table(named, "table of parents")
         found = contents.digests(table, aspects)
+    else:
+        found = contents.digests(table, aspects)
+        above = Aspect("parents", (columns.community, columns.parent))
         found |= contents.digests(parents, {"parents": above})
     if found["parents"]["rows"]:
         found["memberships"]["parents"] = found["parents"]["digest"]
     return found["memberships"]
 
 
+def member_aspects(settings: Settings) -> dict[str, Aspect]:
+    """The digested columns of a memberships table, with its column of parents."""
+    columns = settings.columns
+    aspects = {"memberships": member_aspect(columns)}
+    if settings.memberships.parents is None:
+        by_default = columns.parent == ColumnSettings.model_fields["parent"].default
+        above = (columns.community, columns.parent)
+        aspects["parents"] = Aspect("parents", above, by_default)
+    return aspects
+
+
 def answer_digests(
-    folder: Folder, sources: Sources, settings: Settings, source: str
+    folder: Folder, sources: Sources, settings: Settings, source: str, id_type: str
 ) -> dict[str, dict[str, Any]]:
     """Digests of the tables that estimates depend on but posteriors do not.
 
     The keys are ``memberships`` unless communities are detected, and ``node_weights``
-    and ``benchmark`` if the settings name them; `source` as in `community_digest`.
+    and ``benchmark`` if the settings name them; `source` and `id_type` as in
+    `community_digest`.
     """
     found: dict[str, dict[str, Any]] = {}
-    members = community_digest(folder, sources, settings, source)
+    members = community_digest(folder, sources, settings, source, id_type)
     if members is not None:
         found["memberships"] = members
     if settings.columns.node_weight is not None:
-        table = open_table(sources.nodes, "node table")
+        contents = Contents(folder)
+        table = contents.open(sources.nodes, "node table", settings)
         aspects = {"node_weights": weight_aspect(settings.columns)}
-        found |= Contents(folder).digests(table, aspects)
+        found |= contents.digests(table, aspects)
     if settings.benchmark is not None:
-        benchmarks = read_benchmarks(settings.benchmark, settings.columns)
+        benchmarks = read_benchmarks(
+            settings.benchmark, settings.columns, settings.input
+        )
         found["benchmark"] = benchmarks.digest()
     return found
+
+
+def named_alike(table: Table, settings: Settings) -> tuple[Table, Table]:
+    """A memberships table and the table that may have parents.
+
+    Names of communities that are text in one column are text in all of them, in files
+    without types.
+    """
+    named, columns = settings.memberships.parents, settings.columns
+    above = table
+    if named is not None:
+        above = open_table(named, "table of parents", settings.input)
+    names = columns.community, columns.parent
+    kinds = {each.id_type(name) for each in (table, above) for name in names}
+    kind = "string" if "string" in kinds else "int64"
+    return table.ids_as(kind, *names), above.ids_as(kind, *names)
 
 
 def has_parents(table: Table, columns: ColumnSettings) -> bool:
@@ -234,58 +276,107 @@ def has_parents(table: Table, columns: ColumnSettings) -> bool:
 class Contents:
     """Digests of tables, with a cache in a run directory."""
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, folder: Folder | None) -> None:
         self._folder = folder
-        self._cache = _read_cache(folder)
+        self._cache = {} if folder is None else _read_cache(folder)
+
+    def open(self, path: str, what: str, settings: Settings) -> Table:
+        """As `open_table`; files that did not change need not be read for a schema."""
+        table = open_table(path, what, settings.input)
+        for file in table.files:
+            entry = self._cache.get(_key(table, file), {})
+            if entry.get("schema") and entry["stat"] == _stat(
+                replace(table, files=(file,))
+            ):
+                table.recall_schema(file, entry["schema"])
+        return table
+
+    def known(
+        self, table: Table, aspects: Mapping[str, Aspect]
+    ) -> dict[str, dict[str, Any]] | None:
+        """The digests from the cache; None if a file has to be read."""
+        table = self._settled(table, aspects)
+        totals = dict.fromkeys(aspects, Digest())
+        for file in table.files:
+            digests = self._known(table, file)[1]
+            for name, aspect in aspects.items():
+                if aspect.key not in digests:
+                    return None
+                totals[name] += Digest.of(digests[aspect.key])
+        return {name: digest.facts() for name, digest in totals.items()}
+
+    def _known(self, table: Table, file: str) -> tuple[Any, dict[str, Any]]:
+        """A file's validator, and its digests if the file did not change."""
+        stat = _stat(replace(table, files=(file,)))
+        entry = self._cache.get(_key(table, file))
+        unchanged = entry is not None and stat is not None and entry["stat"] == stat
+        return stat, dict(entry["digests"]) if entry and unchanged else {}
 
     def digests(
-        self, table: Table, aspects: Mapping[str, Aspect]
+        self,
+        table: Table,
+        aspects: Mapping[str, Aspect],
+        observer: Observer | None = None,
     ) -> dict[str, dict[str, Any]]:
         """The digest of each aspect of a table, as `Digest.facts`.
 
-        Only files that changed since they were last read are read.
+        Only files that changed since they were last read are read; all of them with an
+        `observer`, which gets every batch.
 
         Raises
         ------
         InputError
             For a missing column, or values that the pipeline cannot read.
         """
+        table = self._settled(table, aspects, observer)
         totals = dict.fromkeys(aspects, Digest())
         changed = False
         for file in table.files:
             single = replace(table, files=(file,))
-            key = fingerprint(table.filesystem.type_name, file)
-            stat = _stat(single)
-            entry = self._cache.get(key)
-            known = {}
-            if entry is not None and stat is not None and entry["stat"] == stat:
-                known = entry["digests"]
+            stat, known = self._known(table, file)
             missing = [a for a in aspects.values() if a.key not in known]
-            if missing:
+            if missing or observer is not None:
                 began = time.time_ns()
                 read = {
                     aspect.key: digest.facts()
                     for aspect, digest in zip(
-                        missing, _digests(single, missing), strict=True
+                        missing, _digests(single, missing, observer), strict=True
                     )
                 }
                 known = {**known, **read}
                 after = _stat(single)
                 if stat is not None and stat == after and not _racy(stat, began):
                     entry = {"stat": stat, "digests": known, "used": began}
-                    self._cache[key] = entry
+                    entry["kinds"] = single.kinds(file)
+                    entry["schema"] = single.schema_of(file)
+                    self._cache[_key(table, file)] = entry
                     changed = True
             for name, aspect in aspects.items():
                 totals[name] += Digest.of(known[aspect.key])
-        if changed:
-            self._write_cache()
+        if changed and self._folder is not None:
+            self._write_cache(self._folder)
         return {name: digest.facts() for name, digest in totals.items()}
 
-    def _write_cache(self) -> None:
-        self._folder.create()
+    def _settled(
+        self,
+        table: Table,
+        aspects: Mapping[str, Aspect],
+        observer: Observer | None = None,
+    ) -> Table:
+        """The table with the types of all values; text files may be read for them."""
+        for file in table.files:
+            entry = self._cache.get(_key(table, file), {})
+            single = replace(table, files=(file,))
+            if entry.get("kinds") and entry["stat"] == _stat(single):
+                table.recall(file, entry["kinds"])
+        names = {name for a in aspects.values() for name in a.columns}
+        return table.settle({*names, *(observer.columns if observer else ())})
+
+    def _write_cache(self, folder: Folder) -> None:
+        folder.create()
         newest = sorted(self._cache.items(), key=lambda item: -item[1]["used"])
         entries = dict(newest[:CACHED])
-        self._folder.write_record(CONTENTS, {"files": entries})
+        folder.write_record(CONTENTS, {"files": entries})
 
 
 def _read_cache(folder: Folder) -> dict[str, Any]:
@@ -299,39 +390,24 @@ def _read_cache(folder: Folder) -> dict[str, Any]:
     return files
 
 
+def _key(table: Table, file: str) -> str:
+    """Key of a file's entry: how it is read is a part of it."""
+    return fingerprint(table.filesystem.type_name, file, *table.marks(file))
+
+
 def _stat(table: Table) -> list[Any] | None:
     """Cache validator of a table's only file: size, times, inode or ETag.
 
     None: the file system provides none.
     """
     (file,) = table.files
-    if table.filesystem.type_name == "local":
-        try:
-            found = os.stat(file)
-        except OSError as error:
-            raise InputError(
-                f"{table.what} {file} cannot be read ({error.strerror}): run again "
-                "when the file exists"
-            ) from error
-        times = [found.st_mtime_ns, found.st_ctime_ns]
-        return [found.st_size, *times, found.st_dev, found.st_ino]
     try:
-        info = table.filesystem.get_file_info(file)
-        with table.filesystem.open_input_stream(file, compression=None) as stream:
-            described = stream.metadata() or {}
+        return state_of(table.filesystem, file)
     except OSError as error:
         raise InputError(
-            f"{table.what} {file} cannot be read ({error}): check that it exists and "
-            "that its store can be reached, and run again"
+            f"{table.what} {file} cannot be read ({error.strerror or error}): check "
+            "that it exists and that its store can be reached, and run again"
         ) from error
-    tags = {str(_text(key)).lower(): _text(value) for key, value in described.items()}
-    if info.mtime_ns is None or "etag" not in tags:
-        return None
-    return [info.size, info.mtime_ns, tags["etag"]]
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
 
 
 def _racy(stat: Sequence[Any], began: int) -> bool:
@@ -340,7 +416,9 @@ def _racy(stat: Sequence[Any], began: int) -> bool:
     return max(times) > began - RACY
 
 
-def _digests(table: Table, aspects: Sequence[Aspect]) -> list[Digest]:
+def _digests(
+    table: Table, aspects: Sequence[Aspect], observer: Observer | None = None
+) -> list[Digest]:
     """The digests of a table's only file, which is read once."""
     there = table.schemas[table.files[0]]
     present: list[tuple[str, ...] | None] = []
@@ -360,12 +438,16 @@ def _digests(table: Table, aspects: Sequence[Aspect]) -> list[Digest]:
     for aspect in aspects:
         check_types(table, aspect.kind, aspect.columns)
     names = [column for columns in present for column in columns or ()]
+    names += observer.columns if observer is not None else ()
     totals = [Digest() for _ in aspects]
     # Features are wide, so batches have fewer rows.
     for batch in ahead(table.batches(list(dict.fromkeys(names)), 1 << 16)):
         for at, (aspect, used) in enumerate(zip(aspects, present, strict=True)):
             if used is not None:
-                totals[at] += Digest(*batch_total(batch, aspect.kind, used))
+                total = batch_total(batch, aspect.kind, used, aspect.missing or ())
+                totals[at] += Digest(*total)
+        if observer is not None:
+            observer.add(batch)
     return totals
 
 

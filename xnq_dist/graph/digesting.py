@@ -10,9 +10,10 @@ An integer is one word (two's complement), a boolean 0 or 1, a float64 its bits.
 is the number of its UTF-8 bytes, then the bytes as little-endian words of eight, the
 last one padded with zeros. A vector of float32 is its length, then the bits of each
 value; if float64 values differ from their float32 ones, a vector of the differences
-follows. At the end each word is mixed by the splitmix64 finaliser, and ``b << 64 | a``
-of all rows are added up modulo 2^128. The sum does not depend on the order of rows or
-on batches; it does depend on how often a row occurs.
+follows. Each feature column of text follows its row's vector of numbers: whether there
+is a value, then the text. At the end each word is mixed by the splitmix64 finaliser,
+and ``b << 64 | a`` of all rows are added up modulo 2^128. The sum does not depend on
+the order of rows or on batches; it does depend on how often a row occurs.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ import pyarrow.types as pt
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.core.label_settings import Missing
 from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.graph.arrays import Bools, Bytes, Floats32, Ints, Words
 from xnq_dist.graph.edges import weights_of
-from xnq_dist.graph.features import FeatureColumns, exact_numbers, side_by_side
+from xnq_dist.graph.encoding import exact_numbers, needs_encoding
+from xnq_dist.graph.feature_types import kind_of
+from xnq_dist.graph.features import FeatureColumns, side_by_side
 from xnq_dist.graph.ids import mix, text_of
 from xnq_dist.graph.labels import label_weights, plain_labels, role_codes
 from xnq_dist.graph.node_weights import node_weights_of
@@ -52,12 +56,23 @@ def check_types(table: Table, kind: str, columns: tuple[str, ...]) -> None:
         FeatureColumns(table, list(columns[1:]))
 
 
-def batch_total(batch: Batch, kind: str, columns: tuple[str, ...]) -> tuple[int, int]:
-    """Number of rows of a batch in the digest, and the sum of their hashes."""
-    rows, kept = _KINDS[kind](batch, columns)
+def batch_total(
+    batch: Batch, kind: str, columns: tuple[str, ...], missing: Missing = "auto"
+) -> tuple[int, int, bool]:
+    """Rows of a batch in the digest, the sum of their hashes, and `Digest.encoded`.
+
+    `missing`: values of labels that mean unlabelled.
+    """
+    if kind in _LABEL_KINDS:
+        rows, kept = _LABEL_KINDS[kind](batch, columns, missing)
+    else:
+        rows, kept = _KINDS[kind](batch, columns)
     if kept is not None:
         rows = np.ascontiguousarray(rows[:, kept])
-    return rows.shape[1], total(rows)
+    encoded = kind in ("vectors", "numbers") and any(
+        needs_encoding(batch.column(name)) for name in columns[1:]
+    )
+    return rows.shape[1], total(rows), encoded
 
 
 Folded = tuple[Words, Bools | None]
@@ -74,6 +89,8 @@ def _ids(batch: Batch, columns: tuple[str, ...]) -> Folded:
 def _features(batch: Batch, columns: tuple[str, ...]) -> Folded:
     rows, _ = _ids(batch, columns[:1])
     values = [batch.column(name) for name in columns[1:]]
+    texts = [value for value in values if kind_of(value.type) == "text"]
+    values = [value for value in values if kind_of(value.type) != "text"]
     flat: Matrix
     if len(values) == 1 and pt.is_nested(values[0].type):
         column = values[0]
@@ -88,11 +105,17 @@ def _features(batch: Batch, columns: tuple[str, ...]) -> Folded:
         each = [exact_numbers(column) for column in values]
         flat = side_by_side(each).reshape(-1) if each else np.empty(0, np.float32)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    gaps = np.isnan(flat)
+    if gaps.any():
+        flat = np.where(gaps, flat.dtype.type(np.nan), flat)  # one NaN for all
     with np.errstate(over="ignore", invalid="ignore"):
         values32 = flat.astype(np.float32)
         beyond = (flat - values32).astype(np.float32)
     fold_vectors(rows, VECTOR, offsets, values32.view(np.uint32))
-    _fold_beyond(rows, offsets, beyond)
+    _fold_beyond(rows, offsets, np.where(gaps, np.float32(0), beyond))
+    for text in texts:
+        _fold(rows, text.is_valid())
+        _fold(rows, text.cast(pa.string()).fill_null(""))
     return rows, None
 
 
@@ -109,23 +132,23 @@ def _fold_beyond(rows: Words, offsets: Ints, beyond: Floats32) -> None:
         rows[:, found] = part
 
 
-def _labels(batch: Batch, columns: tuple[str, ...]) -> Folded:
+def _labels(batch: Batch, columns: tuple[str, ...], missing: Missing) -> Folded:
     rows, _ = _ids(batch, columns[:1])
-    values, _ = plain_labels(batch, columns[1])
+    values, _ = plain_labels(batch, columns[1], missing)
     return _known(rows, values)
 
 
-def _roles(batch: Batch, columns: tuple[str, ...]) -> Folded:
+def _roles(batch: Batch, columns: tuple[str, ...], missing: Missing) -> Folded:
     rows, _ = _ids(batch, columns[:1])
-    labels, _ = plain_labels(batch, columns[1])
+    labels, _ = plain_labels(batch, columns[1], missing)
     codes = role_codes(batch, columns[2])
     fold_words(rows, INTEGER, codes.astype(np.int64).view(np.uint64))
-    return rows, (codes >= 0) & labels.is_valid().to_numpy(zero_copy_only=False)
+    return rows, (codes != -1) & labels.is_valid().to_numpy(zero_copy_only=False)
 
 
-def _label_weights(batch: Batch, columns: tuple[str, ...]) -> Folded:
+def _label_weights(batch: Batch, columns: tuple[str, ...], missing: Missing) -> Folded:
     rows, _ = _ids(batch, columns[:1])
-    labels, _ = plain_labels(batch, columns[1])
+    labels, _ = plain_labels(batch, columns[1], missing)
     weights = label_weights(batch, columns[2], labels)
     fold_words(rows, DOUBLE, weights.view(np.uint64))
     return rows, labels.is_valid().to_numpy(zero_copy_only=False)
@@ -155,14 +178,16 @@ _KINDS: dict[str, Callable[[Batch, tuple[str, ...]], Folded]] = {
     "ids": _ids,
     "vectors": _features,
     "numbers": _features,
-    "labels": _labels,
-    "roles": _roles,
-    "label_weights": _label_weights,
     "edges": _edges,
     "members": _ids,
     "column": _column,
     "parents": _column,
     "node_weights": _node_weights,
+}
+_LABEL_KINDS: dict[str, Callable[[Batch, tuple[str, ...], Missing], Folded]] = {
+    "labels": _labels,
+    "roles": _roles,
+    "label_weights": _label_weights,
 }
 
 

@@ -151,6 +151,7 @@ def read_edges(
     StageError
         When the number of edges after the sort is not the expected one.
     """
+    table = table.ids_as(ids.type, columns.src, columns.dst)
     table.require({"columns.src": columns.src, "columns.dst": columns.dst})
     has_weights = table.has(columns.weight)
     default = ColumnSettings.model_fields["weight"].default
@@ -218,19 +219,13 @@ def read_edges(
 
 
 def _indices(batch: Batch, column: str, ids: NodeIds, settings: InputSettings) -> Ints:
-    batch_ids = ids_of(batch, column)
-    if pt.is_integer(batch_ids.type) != (ids.type == "int64"):
-        raise InputError(
-            f"column {column!r} of {batch.file} holds {batch_ids.type} ids but the "
-            f"node table has {ids.type} ids: write both as the same type"
-        )
-    index = ids.index_of(batch_ids)
+    batch_ids, index = ids.find(batch, column)
     if settings.unknown_nodes == "error" and len(index) and index.min() < 0:
         at = int(np.argmax(index < 0))
         raise InputError(
             f"column {column!r} names node {show(batch_ids, at)} in {batch.row(at)}, "
-            "which is not in the node table: add the node, or set input.unknown_nodes "
-            "to drop"
+            f"which is not in the node table (its ids are {ids.type}): add the node, "
+            "or set input.unknown_nodes to drop"
         )
     return index
 

@@ -1,14 +1,15 @@
 """Features of the nodes, streamed: never in memory for all nodes.
 
-The node table is streamed in its order, and its rows are appended to files of blocks
-of relabelled rows. Then each block is read, sorted and passed on.
+Columns that are not complete numbers are encoded (`encoding`). The node table is
+streamed in its order, and its rows are appended to files of blocks of relabelled rows.
+Then each block is read, sorted and passed on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +22,17 @@ from xnq_dist.core.errors import (
     StageError,
 )
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.settings_sections import FeatureSettings
 from xnq_dist.graph import scratch
 from xnq_dist.graph.arrays import Floats32, Ints, Ints32
+from xnq_dist.graph.encoding import (
+    Encoding,
+    Values,
+    exact_numbers,
+    learn_encoding,
+    numbers_of,
+)
+from xnq_dist.graph.feature_types import kind_of
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.scaling import Matrix, Scaling, learn_scaling
 from xnq_dist.graph.tables import Batch, Table
@@ -30,7 +40,6 @@ from xnq_dist.graph.tables import Batch, Table
 __all__ = [
     "FeatureBlocks",
     "FeatureColumns",
-    "exact_numbers",
     "scaling_of",
     "side_by_side",
 ]
@@ -39,6 +48,8 @@ _BATCH_BYTES = 1 << 25
 _LARGEST_BLOCK = 1 << 28
 _SETTING = "columns.features"
 
+T = TypeVar("T")
+
 
 class FeatureColumns:
     """How rows of the node table become feature vectors.
@@ -46,11 +57,13 @@ class FeatureColumns:
     Parameters
     ----------
     columns
-        `columns.features`: one list column, numeric columns, or None for the constant
-        feature 1.
+        `columns.features` after `chosen_columns`: one list column, named columns, or
+        None for the constant feature 1.
     exact
         Whether columns that float32 cannot represent (wide integers, float64) are read
         as float64, so that a large offset does not cost digits before it is subtracted.
+    encoded
+        Whether there are gaps, dates or text; `learn` must then be called first.
 
     Raises
     ------
@@ -59,7 +72,11 @@ class FeatureColumns:
     """
 
     def __init__(
-        self, table: Table, columns: str | list[str] | None, exact: bool = False
+        self,
+        table: Table,
+        columns: str | list[str] | None,
+        exact: bool = False,
+        encoded: bool = False,
     ) -> None:
         if columns is not None and not columns:
             raise SettingsError(
@@ -69,32 +86,47 @@ class FeatureColumns:
         self.names = [columns] if isinstance(columns, str) else list(columns or [])
         self.as_list = isinstance(columns, str)
         """Whether the features are one list column."""
-        self._exact = exact
+        self.encoded = encoded
+        self.encoding: Encoding | None = None
+        self._exact = exact or encoded
         self.width = len(self.names) or 1
         """Features of a node, F; 0 for variable-size lists until the first row."""
         if self.as_list:
             self.width = 0
         table.require(dict.fromkeys([_SETTING], self.names[0]) if self.names else {})
+        self._kinds = dict.fromkeys(self.names, "list" if self.as_list else "")
         for name in self.names:
             table.require({_SETTING: name})
             for file, there in table.schemas.items():
                 self._check_type(name, there[name], file)
 
     def _check_type(self, name: str, kind: pa.DataType, file: str) -> None:
-        value, expected = kind, "a number: name numeric columns"
         if self.as_list:
-            expected = (
-                "a list of numbers: name a fixed-size-list column, or numeric columns "
-                f"in a list ({_SETTING}=[{name}])"
-            )
-            is_list = pt.is_list(kind) or pt.is_large_list(kind)
-            if not is_list and not pt.is_fixed_size_list(kind):
-                raise InputError(f"column {name!r} of {file} is {kind}, not {expected}")
-            value = kind.value_type
+            numbers = pt.is_nested(kind) and kind_of(getattr(kind, "value_type", kind))
+            if numbers not in ("number", "boolean"):
+                raise InputError(
+                    f"column {name!r} of {file} is {kind}, not a list of numbers: name "
+                    "a fixed-size-list column, or other columns in a list "
+                    f"({_SETTING}=[{name}])"
+                )
             if pt.is_fixed_size_list(kind):
                 self._set_width(kind.list_size, file)
-        if not (pt.is_integer(value) or pt.is_floating(value) or pt.is_boolean(value)):
-            raise InputError(f"column {name!r} of {file} is {kind}, not {expected}")
+            return
+        found, known = kind_of(kind), self._kinds[name]
+        if found is None:
+            raise InputError(
+                f"feature column {name!r} of {file} is {kind}, which cannot be a "
+                f"feature: leave it out of {_SETTING} (numbers, booleans, dates, text "
+                "and one list column can)"
+            )
+        if pt.is_null(kind):
+            return
+        if known and (known == "text") != (found == "text"):
+            raise InputError(
+                f"feature column {name!r} is {kind} in {file} but not in an earlier "
+                "file: write both as the same type"
+            )
+        self._kinds[name] = known or found
 
     def _set_width(self, width: int, file: str) -> None:
         if not width:
@@ -109,6 +141,21 @@ class FeatureColumns:
             )
         self.width = width
 
+    def learn(
+        self,
+        ids: NodeIds,
+        index: Ints,
+        settings: FeatureSettings,
+        progress: Progress = silent,
+    ) -> None:
+        """Learn the encoding in one pass over the table, if the columns need one."""
+        if self.encoded:
+            kinds = [(name, kind or "number") for name, kind in self._kinds.items()]
+            found = _counted(
+                self._values(ids, index), "encode features", len(index), progress
+            )
+            self.encoding = learn_encoding(found, kinds, len(index), settings)
+
     def batches(self, ids: NodeIds, index: Ints) -> Iterator[tuple[Ints, Matrix]]:
         """Canonical indices and raw features, shape (rows, F), in the table's order.
 
@@ -118,33 +165,45 @@ class FeatureColumns:
         Raises
         ------
         InputError
-            For a null, a value that is not finite in float32, or lists of unequal
-            length; the column and a node id are named.
+            For a value that is not finite in float32, or lists of unequal length; the
+            column and a node id are named.
         InfrastructureError
-            When the number of rows changed after the ids were read.
+            When the table changed after the ids were read.
         """
         if not self.names:
             yield index, np.ones((len(index), 1), np.float32)
             return
+        for at, values in self._values(ids, index):
+            if self.encoding is not None:
+                yield at, self.encoding.matrix(values)
+            else:
+                yield at, values[0] if self.as_list else side_by_side(values)
+
+    def _values(self, ids: NodeIds, index: Ints) -> Iterator[tuple[Ints, list[Any]]]:
+        """Canonical indices, and the values of each source."""
         # The width of variable-size lists is known after the first one.
-        rows = 4096
-        if self.width:
-            rows = max(1, min(_BATCH_BYTES // (8 * self.width), 1 << 18))
-        done = 0
+        rows, done = 4096, 0
+        width = len(self.encoding.names) if self.encoding else self.width
+        if width:
+            rows = max(1, min(_BATCH_BYTES // (8 * width), 1 << 18))
         for batch in self.table.batches(self.names, rows):
             at = index[done : done + batch.rows.num_rows]
             done += batch.rows.num_rows
             if len(at) < batch.rows.num_rows:
                 break
-            yield at, self._matrix(batch, ids, at)
+            yield at, [self._checked(name, batch, ids, at) for name in self.names]
         if done != len(index):
-            raise InfrastructureError(
-                f"{self.table.what} {self.table.path} changed while it was read: run "
-                "again"
-            )
+            raise self._changed()
+
+    def _changed(self) -> InfrastructureError:
+        return InfrastructureError(
+            f"{self.table.what} {self.table.path} changed while it was read: run again"
+        )
 
     def feature_names(self, width: int) -> list[str]:
         """Names of the `width` features."""
+        if self.encoding is not None:
+            return self.encoding.names
         if self.as_list:
             return [f"{self.names[0]}[{at}]" for at in range(width)]
         return self.names
@@ -152,63 +211,52 @@ class FeatureColumns:
     def _numbers(self, array: pa.Array) -> Matrix:
         return exact_numbers(array) if self._exact else numbers_of(array)
 
-    def _matrix(self, batch: Batch, ids: NodeIds, at: Ints) -> Matrix:
-        columns = [batch.column(name) for name in self.names]
-        for name, column in zip(self.names, columns, strict=True):
-            if column.null_count:
-                row = int(np.argmax(column.is_null().to_numpy(False)))
-                raise InputError(
-                    f"column {name!r} is null for node {ids.name(int(at[row]))} "
-                    f"({batch.row(row)}): fill in the features, every node needs them"
-                )
+    def _checked(self, name: str, batch: Batch, ids: NodeIds, at: Ints) -> Values:
+        """One source's values; numbers are finite, or NaN in columns to be encoded."""
+        column = batch.column(name)
+        if self._kinds[name] == "text":
+            return column.cast(pa.string())
         if self.as_list:
-            matrix = self._from_lists(columns[0], batch, ids, at)
+            matrix = self._from_lists(column, batch, ids, at)
         else:
-            matrix = side_by_side([self._numbers(column) for column in columns])
+            matrix = self._numbers(column)
         usable = np.abs(matrix) <= np.finfo(np.float32).max
         if not usable.all():
-            row, column = np.argwhere(~usable)[0]
-            name = self.names[0] if self.as_list else self.names[column]
-            place = f" (feature {column})" if self.as_list else ""
-            raise InputError(
-                f"column {name!r}{place} is null, not finite or too large for float32 "
-                f"for node {ids.name(int(at[row]))} ({batch.row(int(row))}): fill in "
-                "such values or leave the column out"
-            )
-        return matrix
+            gaps = np.isnan(matrix)
+            if not self.encoded and gaps.any():
+                raise self._changed()
+            if not (usable | gaps).all():
+                row, *place = np.argwhere(~(usable | gaps))[0].tolist()
+                where = f" (feature {place[0]})" if place else ""
+                raise InputError(
+                    f"feature column {name!r}{where} is infinite or too large for "
+                    f"float32 for node {ids.name(int(at[row]))} ({batch.row(row)}): "
+                    "correct the value or leave it empty"
+                )
+        return matrix[:, None] if self.encoded and not self.as_list else matrix
 
     def _from_lists(
         self, column: pa.Array, batch: Batch, ids: NodeIds, at: Ints
     ) -> Matrix:
-        if not pt.is_fixed_size_list(column.type):
-            lengths = column.value_lengths().to_numpy()
+        present = column.is_valid().to_numpy(zero_copy_only=False)
+        if not pt.is_fixed_size_list(column.type) and present.any():
+            lengths = column.value_lengths().to_numpy(zero_copy_only=False)
             if not self.width:
-                self._set_width(int(lengths[0]), batch.file)
-            odd = lengths != self.width
+                self._set_width(int(lengths[present][0]), batch.file)
+            odd = present & (lengths != self.width)
             if odd.any():
                 row = int(np.argmax(odd))
                 raise InputError(
-                    f"column {self.names[0]!r} holds {lengths[row]} features for node "
-                    f"{ids.name(int(at[row]))} ({batch.row(row)}) but {self.width} for "
-                    "earlier nodes: all nodes need the same number"
+                    f"column {self.names[0]!r} holds {int(lengths[row])} features for "
+                    f"node {ids.name(int(at[row]))} ({batch.row(row)}) but "
+                    f"{self.width} for earlier nodes: all nodes need the same number"
                 )
-        return self._numbers(column.flatten()).reshape(len(column), self.width)
-
-
-def numbers_of(array: pa.Array) -> Floats32:
-    """float32 values; null becomes NaN, values out of range become infinite."""
-    if pt.is_boolean(array.type):
-        array = array.cast(pa.int8())
-    with np.errstate(over="ignore"):
-        return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.float32)
-
-
-def exact_numbers(array: pa.Array) -> Matrix:
-    """float32 values if the type is exact in float32, else float64; null is NaN."""
-    kind = array.type
-    if pt.is_float32(kind) or pt.is_float16(kind) or kind.bit_width <= 16:
-        return numbers_of(array)
-    return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.float64)
+        matrix = self._numbers(column.flatten()).reshape(-1, self.width)
+        if present.all():
+            return matrix
+        filled = np.full((len(column), self.width), np.nan, matrix.dtype)
+        filled[present] = matrix
+        return cast(Matrix, filled)
 
 
 def side_by_side(columns: list[Matrix]) -> Matrix:
@@ -227,15 +275,21 @@ def scaling_of(
     """The scaling of the columns, from one pass over the table; None: no scaling."""
     if mode == "none" or not columns.names:
         return None
+    rows = _counted(
+        columns.batches(ids, index), "measure features", len(index), progress
+    )
+    return learn_scaling(rows, len(index), mode == "auto" and columns.as_list)
 
-    def read() -> Iterator[tuple[Ints, Matrix]]:
-        done = 0
-        for at, matrix in columns.batches(ids, index):
-            yield at, matrix
-            done += len(at)
-            progress("measure features", done, len(index))
 
-    return learn_scaling(read(), len(index), mode == "auto" and columns.as_list)
+def _counted(
+    batches: Iterator[tuple[Ints, T]], what: str, rows: int, progress: Progress
+) -> Iterator[tuple[Ints, T]]:
+    """The batches, with progress."""
+    done = 0
+    for at, values in batches:
+        yield at, values
+        done += len(at)
+        progress(what, done, rows)
 
 
 class FeatureBlocks:

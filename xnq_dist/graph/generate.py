@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -99,7 +100,7 @@ def generate(
 def demo_network(out: str | Path, seed: int = 0) -> GeneratedGraph:
     """The network of the demo: bots among the followers of overlapping pages.
 
-    There are two classes (0: person, 1: bot). The network is heterophilic: bots link to
+    The classes are ``human`` and ``bot``. The network is heterophilic: bots link to
     people (H = 0.5; links independent of class give 0.68; with much lower values, links
     alone identify bots). Page names contain characters that HTML and plots must escape.
     """
@@ -125,7 +126,7 @@ def demo_network(out: str | Path, seed: int = 0) -> GeneratedGraph:
     names = [
         f"page-{k:02d} {topics[k % len(topics)]}" for k in range(arguments.communities)
     ]
-    return _write(out, arguments, names, silent)
+    return _write(out, arguments, names, silent, ("human", "bot"))
 
 
 def _write(
@@ -133,6 +134,7 @@ def _write(
     arguments: Arguments,
     names: Sequence[str] | None,
     progress: Progress,
+    classes: Sequence[str] = (),
 ) -> GeneratedGraph:
     arguments.check()
     folder = Folder.of(out)
@@ -157,19 +159,23 @@ def _write(
         text = pc.utf8_lpad(pc.cast(ids, pa.string()), len(str(total - 1)), "0")
         return pc.binary_join_element_wise("user-", text, "")
 
+    def labels_of(first: int, last: int, hidden: Any = None) -> pa.Array:
+        codes = network.label[first:last].astype(np.int64)
+        labels = pa.array(codes, mask=hidden)
+        return pa.array(classes).take(labels) if classes else labels
+
     def node_tables() -> Iterator[pa.Table]:
         for first in range(0, total, NODE_BLOCK):
             last = min(first + NODE_BLOCK, total)
             values = draw_features(network, arguments, first, last)
             hidden = ~network.labelled[first:last]
-            labels = network.label[first:last].astype(np.int64)
             yield pa.table(
                 {
                     "node_id": node_ids(np.arange(first, last)),
                     "features": pa.FixedSizeListArray.from_arrays(
                         pa.array(values.ravel()), arguments.features
                     ),
-                    "label": pa.array(labels, mask=hidden),
+                    "label": labels_of(first, last, hidden),
                 }
             )
             progress("write nodes", last, total)
@@ -177,9 +183,8 @@ def _write(
     def truth_tables() -> Iterator[pa.Table]:
         for first in range(0, total, ROWS_AT_ONCE):
             last = min(first + ROWS_AT_ONCE, total)
-            labels = pa.array(network.label[first:last].astype(np.int64))
             ids = node_ids(np.arange(first, last))
-            yield pa.table({"node_id": ids, "label": labels})
+            yield pa.table({"node_id": ids, "label": labels_of(first, last)})
 
     def edge_tables() -> Iterator[pa.Table]:
         for last, src, dst in draw_edges(network, arguments):

@@ -8,7 +8,9 @@ import pyarrow.types as pt
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError
-from xnq_dist.graph.tables import open_table
+from xnq_dist.core.text_settings import TITLES
+from xnq_dist.graph.feature_types import chosen_columns, kind_of
+from xnq_dist.graph.tables import Table, open_table
 
 __all__ = ["has_weights", "id_text", "labelled_rows", "node_bytes", "table_size"]
 
@@ -27,7 +29,10 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     InputError
         When the table is missing or unreadable, lacks a column, or has no rows.
     """
+    opened = open_table(path, TITLES[table], settings.input)
     columns = settings.columns
+    if table == "nodes":
+        columns = chosen_columns(opened, settings)
     features = columns.features
     names = {
         "nodes": ("node_id", "label"),
@@ -42,13 +47,13 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
             required["columns.features"] = features
         elif features is not None:
             required |= {f"columns.features[{i}]": n for i, n in enumerate(features)}
-    opened = open_table(path, f"{table.removesuffix('s')} table")
     opened.require(required)
     rows = opened.n_rows
     if not opened.has_footers:
         size = sum(opened.filesystem.get_file_info(f).size for f in opened.files)
         # Estimate at least one row for small files that have any.
-        with closing(opened.batches([next(iter(required.values()))])) as batches:
+        name = next(iter(required.values()))
+        with closing(opened.batches([name], settled=False)) as batches:
             rows = 0 if next(batches, None) is None else max(1, size // _TEXT_ROW)
     if rows == 0:
         raise InputError(
@@ -59,21 +64,31 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     if features is None:
         return rows, 1
     if not isinstance(features, str):
-        return rows, len(features)
+        return rows, sum(_produced(opened, name, settings) for name in features)
     kind = opened.schemas[opened.files[0]][features]
     # The length of variable-size lists is known only after reading: assume 128.
     return rows, int(getattr(kind, "list_size", 128))
 
 
+def _produced(table: Table, column: str, settings: Settings) -> int:
+    """Maximum number of features that a named column becomes."""
+    kinds = {kind_of(schema[column]) for schema in table.schemas.values()}
+    if "text" in kinds:
+        return 1 + max(settings.features.levels, settings.features.hashed)
+    footers = (chunk.statistics for chunk in table.chunks({column}))
+    return 1 + any(found is not None and found.null_count for found in footers)
+
+
 def has_weights(path: str, settings: Settings) -> bool:
     """Whether edges will have weights: from the table, or numbers of duplicates."""
-    opened = open_table(path, "edge table")
+    opened = open_table(path, "edge table", settings.input)
     return settings.input.duplicates == "sum" or opened.has(settings.columns.weight)
 
 
 def labelled_rows(path: str, settings: Settings) -> int | None:
     """Number of labelled nodes, from null counts in the footers; None without them."""
-    columns = list(open_table(path, "node table").chunks({settings.columns.label}))
+    opened = open_table(path, "node table", settings.input)
+    columns = list(opened.chunks({settings.columns.label}))
     if not columns or any(
         column.statistics is None or not column.statistics.has_null_count
         for column in columns
@@ -88,7 +103,7 @@ def id_text(path: str, settings: Settings) -> float:
 
     For formats without footers `_TEXT_ROW` is assumed.
     """
-    opened = open_table(path, "node table")
+    opened = open_table(path, "node table", settings.input)
     name = settings.columns.node_id
     if not any(
         pt.is_string(s[name]) or pt.is_large_string(s[name])
@@ -104,12 +119,12 @@ def id_text(path: str, settings: Settings) -> float:
 
 def node_bytes(path: str, settings: Settings) -> int | None:
     """Compressed bytes of the node table's columns in use; None without footers."""
-    columns = settings.columns
+    opened = open_table(path, "node table", settings.input)
+    columns = chosen_columns(opened, settings)
     features = columns.features
     named = {columns.node_id, columns.label, columns.role}
     named |= {columns.node_weight} if columns.node_weight else set()
     named |= {features} if isinstance(features, str) else set(features or ())
-    opened = open_table(path, "node table")
     if not opened.has_footers:
         return None
     return sum(int(at.total_compressed_size) for at in opened.chunks(named))

@@ -17,7 +17,8 @@ from numba import njit
 
 from xnq_dist.core.errors import DoesNotFitError, InputError
 from xnq_dist.graph.arrays import Bytes, Ints, Ints32
-from xnq_dist.graph.tables import show
+from xnq_dist.graph.formats import format_of
+from xnq_dist.graph.tables import Batch, ids_of, show
 
 __all__ = ["NodeIds", "text_of"]
 
@@ -112,6 +113,28 @@ class NodeIds:
     def name(self, index: int) -> str:
         """Name, in messages, of the node with this canonical index."""
         return show(self.values, index)
+
+    def find(self, batch: Batch, column: str) -> tuple[pa.Array, Ints]:
+        """The ids in a column and their canonical indices, -1 if unknown.
+
+        Raises
+        ------
+        InputError
+            As `ids_of`, and for ids of another type, except text in a file without
+            types: of it, only the text of integers can be known.
+        """
+        ids = ids_of(batch, column)
+        if pt.is_integer(ids.type) == (self.type == "int64"):
+            return ids, self.index_of(ids)
+        if not (pt.is_string(ids.type) and format_of(batch.file).untyped):
+            raise InputError(
+                f"column {column!r} of {batch.file} holds {ids.type} ids but the node "
+                f"table has {self.type} ids: write both as the same type"
+            )
+        plain = pc.match_substring_regex(ids, r"^(0|-?[1-9]\d{0,17})$")
+        numbers = pc.if_else(plain, ids, None).cast(pa.int64())
+        index = self.index_of(numbers.fill_null(0))
+        return ids, np.where(numbers.is_valid().to_numpy(False), index, -1)
 
     def index_of(self, ids: pa.Array | pa.ChunkedArray) -> Ints:
         """Canonical index of each id, -1 if unknown; raises for ids of another type."""

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import labels_inputs
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.graph.arrays import Ints32
 from xnq_dist.graph.labels import ROLES, Labels, read_labels
@@ -95,7 +95,7 @@ def label(
     graph: Manifest,
     table: Table,
     tables: Mapping[str, Mapping[str, Any]],
-    columns: ColumnSettings,
+    settings: Settings,
     unknown: Any = "error",
     progress: Progress = silent,
 ) -> Manifest:
@@ -115,7 +115,8 @@ def label(
         return current
     began = time.monotonic()
     nodes = load_ids(run.stage("graph"), graph)
-    known = read_labels(table, columns, nodes, unknown, progress)
+    missing = settings.labels.missing
+    known = read_labels(table, settings.columns, nodes, unknown, progress, missing)
     del nodes
     return write_labels(run, graph, known, tables, OldLabels(run), began)
 

@@ -3,7 +3,7 @@
 A label's class code is its rank among the classes: integers by value, booleans false
 before true, strings by their UTF-8 bytes. If there is a role column, a labelled node
 without a role counts in its communities but is not used for training; a role without a
-label is ignored.
+label is ignored, and a node with a role other than `ROLES` is taken as unlabelled.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow.types as pt
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import InputError
+from xnq_dist.core.label_settings import Missing
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.graph.arrays import Bools, Floats, Ints, Ints32
@@ -25,6 +26,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import Batch, Table, ids_of, show
 
 __all__ = [
+    "NULL_WORDS",
     "ROLES",
     "Labels",
     "label_weights",
@@ -35,7 +37,10 @@ __all__ = [
 ]
 
 ROLES = ("train", "calibration")
-"""Roles in the order of their codes; -1 is none."""
+"""Roles in the order of their codes; -1 is none, -2 is another role."""
+
+NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?")
+"""Texts that mean unlabelled with ``labels.missing = auto``, spaces aside."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,10 @@ class Labels:
 
 
 def read_nodes(
-    table: Table, columns: ColumnSettings, progress: Progress = silent
+    table: Table,
+    columns: ColumnSettings,
+    progress: Progress = silent,
+    missing: Missing = "auto",
 ) -> tuple[NodeIds, Ints, Labels]:
     """The node ids, the canonical index of each row of the node table, and the labels.
 
@@ -83,7 +91,7 @@ def read_nodes(
         of an unusable type, no label or a single class, an unknown role, or a class
         without nodes of both roles.
     """
-    ids, rows = _read(table, columns, progress)
+    ids, rows = _read(table, columns, progress, missing)
     if not len(ids):
         raise InputError(
             f"{table.what} {table.path} has no rows: check that it is the right file"
@@ -101,6 +109,7 @@ def read_labels(
     nodes: NodeIds,
     unknown: Literal["error", "drop"] = "error",
     progress: Progress = silent,
+    missing: Missing = "auto",
 ) -> Labels:
     """Labels and roles of the nodes of an existing graph.
 
@@ -112,7 +121,7 @@ def read_labels(
     InputError
         As `read_nodes`, and for a node that is not in the graph.
     """
-    ids, rows = _read(table, columns, progress)
+    ids, rows = _read(table, columns, progress, missing)
     kind = "int64" if pt.is_integer(ids.type) else "string"
     if len(ids) and kind != nodes.type:
         raise InputError(
@@ -120,14 +129,14 @@ def read_labels(
             f"ids but the graph has {nodes.type} ids: write both as the same type"
         )
     index = nodes.index_of(ids)
-    missing = index < 0
-    if missing.any() and unknown == "error":
+    foreign = index < 0
+    if foreign.any() and unknown == "error":
         raise InputError(
             f"the {table.what} {table.path} names node "
-            f"{show(ids, int(np.argmax(missing)))}, which is not in the graph: remove "
+            f"{show(ids, int(np.argmax(foreign)))}, which is not in the graph: remove "
             "the row, or set input.unknown_nodes = drop"
         )
-    counts = np.bincount(index[~missing], minlength=1)
+    counts = np.bincount(index[~foreign], minlength=1)
     if counts.max() > 1:
         raise InputError(
             f"node id {nodes.name(int(np.argmax(counts > 1)))} occurs more than once "
@@ -137,7 +146,7 @@ def read_labels(
 
 
 def _read(
-    table: Table, columns: ColumnSettings, progress: Progress
+    table: Table, columns: ColumnSettings, progress: Progress, missing: Missing
 ) -> tuple[pa.ChunkedArray, _Rows]:
     """Ids, labels and roles in the order of the table."""
     table.require({"columns.node_id": columns.node_id, "columns.label": columns.label})
@@ -151,7 +160,7 @@ def _read(
         table.require({"columns.label_weight": columns.label_weight})
         names.append(columns.label_weight)
     ids: list[pa.Array] = []
-    rows = _Rows(columns, with_roles)
+    rows = _Rows(columns, with_roles, missing)
     done = 0
     for batch in table.batches(list(dict.fromkeys(names))):
         found = _valid_text(ids_of(batch, columns.node_id), batch, columns.node_id)
@@ -174,8 +183,11 @@ class _Rows:
     Class codes are provisional, in order of first occurrence, until `finish`.
     """
 
-    def __init__(self, columns: ColumnSettings, with_roles: bool) -> None:
+    def __init__(
+        self, columns: ColumnSettings, with_roles: bool, missing: Missing
+    ) -> None:
         self._columns = columns
+        self._missing = missing
         self._seen: dict[Any, int] = {}
         self._kind = ""
         self._codes: list[Ints32] = []
@@ -183,7 +195,12 @@ class _Rows:
         self._weights: list[Floats] = []
 
     def add(self, batch: Batch) -> None:
-        labels, kind = plain_labels(batch, self._columns.label)
+        labels, kind = plain_labels(batch, self._columns.label, self._missing)
+        if self._roles is not None:
+            roles = role_codes(batch, self._columns.role)
+            self._roles.append(np.maximum(roles, -1))
+            used = pa.array(roles > -2)
+            labels = pc.if_else(used, labels, pa.scalar(None, labels.type))
         if labels.null_count < len(labels):
             if self._kind and self._kind != kind:
                 raise InputError(
@@ -197,8 +214,6 @@ class _Rows:
         values = encoded.dictionary.to_pylist()
         provisional = [seen.setdefault(value, len(seen)) for value in values]
         self._codes.append(np.array([*provisional, -1], np.int32)[codes])
-        if self._roles is not None:
-            self._roles.append(role_codes(batch, self._columns.role))
         column = self._columns.label_weight
         if column is not None:
             self._weights.append(label_weights(batch, column, labels))
@@ -255,8 +270,27 @@ def _valid_text(array: pa.Array, batch: Batch, column: str) -> pa.Array:
     return array
 
 
-def plain_labels(batch: Batch, column: str) -> tuple[pa.Array, str]:
-    """A batch's labels as int64, bool or string, and the type's name in messages."""
+def plain_labels(
+    batch: Batch, column: str, missing: Missing = "auto"
+) -> tuple[pa.Array, str]:
+    """A batch's labels as int64, bool or string, and the type's name in messages.
+
+    Values that mean unlabelled are null.
+    """
+    array, kind = _typed_labels(batch, column)
+    if missing == "auto":
+        if kind != "strings":
+            return array, kind
+        unlabelled = pc.is_in(pc.utf8_trim_whitespace(array), pa.array(NULL_WORDS))
+    elif not missing:
+        return array, kind
+    else:
+        text = array.cast(pa.string())
+        unlabelled = pc.is_in(text, pa.array(missing, pa.string()))
+    return pc.if_else(unlabelled, pa.scalar(None, array.type), array), kind
+
+
+def _typed_labels(batch: Batch, column: str) -> tuple[pa.Array, str]:
     array = batch.column(column)
     kind = array.type
     if pt.is_null(kind):
@@ -295,26 +329,21 @@ def _integers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
 
 
 def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
-    """A batch's roles: 0 train, 1 calibration, -1 none; an `InputError` for others."""
+    """A batch's roles: 0 train, 1 calibration, -1 none or a null word, -2 another."""
     array = batch.column(column)
     if pt.is_null(array.type):
         return np.full(len(array), -1, np.int8)
-    expected = "a role must be 'train', 'calibration' or null"
     try:
         array = array.cast(pa.string())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise InputError(
-            f"role column {column!r} of {batch.file} is {array.type}: {expected}"
+            f"role column {column!r} of {batch.file} is {array.type}: a role must be "
+            "'train', 'calibration' or null"
         ) from error
-    codes = pc.index_in(array, pa.array(ROLES)).fill_null(-1).to_numpy()
-    odd = (codes < 0) & pc.is_valid(array).to_numpy(False)
-    if odd.any():
-        at = int(np.argmax(odd))
-        raise InputError(
-            f"role column {column!r} holds {array[at].as_py()!r} in {batch.row(at)}: "
-            f"{expected}"
-        )
-    return np.asarray(codes, np.int8)
+    codes = pc.fill_null(pc.index_in(array, pa.array(ROLES)), -2)
+    words = pc.is_in(pc.utf8_trim_whitespace(array), pa.array(NULL_WORDS))
+    codes = pc.if_else(pc.or_(pc.is_null(array), words.fill_null(True)), -1, codes)
+    return np.asarray(codes.to_numpy(zero_copy_only=False), np.int8)
 
 
 def label_weights(batch: Batch, column: str, labels: pa.Array) -> Floats:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from xnq_dist.graph.ids import NodeIds
 
 __all__ = [
+    "ENCODING",
     "SCALING",
     "file_stem",
     "load_ids",
@@ -35,6 +36,8 @@ __all__ = [
 ]
 
 
+ENCODING = "feature-encoding"
+"""Name of the table of encoded feature columns, without the attempt."""
 SCALING = "feature-scaling"
 """Name of the table of feature scalings, without the attempt."""
 

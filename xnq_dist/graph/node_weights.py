@@ -8,6 +8,7 @@ import pyarrow.types as pt
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.text_settings import ReadSettings
 from xnq_dist.graph.arrays import Floats
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import Batch, ids_of, open_table, show
@@ -43,7 +44,10 @@ def node_weights_of(batch: Batch, node_id: str, column: str) -> Floats:
 
 
 def read_node_weights(
-    path: str, columns: ColumnSettings, nodes: NodeIds
+    path: str,
+    columns: ColumnSettings,
+    nodes: NodeIds,
+    settings: ReadSettings | None = None,
 ) -> Floats | None:
     """Weight of every node by canonical index, shape (N,); None without the setting.
 
@@ -55,8 +59,8 @@ def read_node_weights(
     """
     if columns.node_weight is None:
         return None
-    table = open_table(path, "node table")
     node_id, column = columns.node_id, columns.node_weight
+    table = open_table(path, "node table", settings).ids_as(nodes.type, node_id)
     table.require({"columns.node_id": node_id, "columns.node_weight": column})
     weights = np.full(len(nodes), np.nan)
     for batch in table.batches(list(dict.fromkeys([node_id, column]))):

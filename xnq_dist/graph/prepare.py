@@ -20,10 +20,10 @@ from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fin
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import BackgroundCalls, ahead
 from xnq_dist.graph.arrays import Floats32, Ints, Ints32
-from xnq_dist.graph.contents import read_contents
 from xnq_dist.graph.csr import CsrRows, FileCsr
 from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
 from xnq_dist.graph.edges import read_edges
+from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.features import FeatureBlocks, FeatureColumns, scaling_of
 from xnq_dist.graph.gpu_ingest import edge_engine
 from xnq_dist.graph.halo import (
@@ -37,8 +37,9 @@ from xnq_dist.graph.halo import (
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labelling import OldLabels, label, write_labels
 from xnq_dist.graph.labels import read_nodes
-from xnq_dist.graph.layout import SCALING, file_stem, partition_arrays
+from xnq_dist.graph.layout import ENCODING, SCALING, file_stem, partition_arrays
 from xnq_dist.graph.partition import divide
+from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.scaling import Scaling
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
@@ -89,19 +90,28 @@ def prepare(
     """
     if contents is None:
         contents = read_contents(run.folder, sources, settings)
-    nodes = open_table(sources.nodes, "node table")
-    edges = open_table(sources.edges, "edge table")
+    nodes = open_table(sources.nodes, "node table", settings.input)
+    edges = open_table(sources.edges, "edge table", settings.input)
     inputs = graph_inputs(contents, settings, partitions)
     current = run.stage(STAGE).manifest()
     if current is not None and current.fingerprint == fingerprint(inputs):
         log.info("stage %s: complete, nothing to do", STAGE)
-        label(run, current, nodes, contents, settings.columns, progress=progress)
+        label(run, current, nodes, contents, settings, progress=progress)
         return current
     began = time.monotonic()
     with scratch_folder(settings.scratch) as folder:
         mode = settings.features.scale
-        features = FeatureColumns(nodes, settings.columns.features, mode != "none")
-        ids, index, labels = read_nodes(nodes, settings.columns, progress)
+        chosen = chosen_columns(nodes, settings).features
+        if settings.columns.features == "auto":
+            log.info("columns.features = auto: %s", chosen or "none, the graph alone")
+        encoded = bool(contents["features"].get("encoded"))
+        features = FeatureColumns(nodes, chosen, mode != "none", encoded)
+        missing = settings.labels.missing
+        ids, index, labels = read_nodes(nodes, settings.columns, progress, missing)
+        rows = ids, index
+        # Refuse values that cannot be used before the edges are sorted.
+        features.learn(*rows, settings.features, progress)
+        scaling = scaling_of(features, *rows, mode, progress)
         old = OldLabels(run)
         run.reuse(STAGE, inputs)
         csr, counts = read_edges(
@@ -133,8 +143,6 @@ def prepare(
         progress("partition", 1, 1)
         book = PartitionBook.of(part, partitions)
         blocks = FeatureBlocks(book.offsets, memory, _new_folder(folder / "features"))
-        rows = ids, index
-        scaling = scaling_of(features, *rows, mode, progress)
         blocks.fill(features, *rows, book.relabelled, scaling, progress)
         stage = run.stage(STAGE)
         attempt = stage.begin()
@@ -168,11 +176,16 @@ def prepare(
             table = scaling.table(features.feature_names(blocks.width))
             files.append(attempt.write_table(SCALING, table, "feature_scaling"))
             _report_scaling(scaling)
+        encoding = features.encoding
+        if encoding is not None:
+            table = encoding.table()
+            files.append(attempt.write_table(ENCODING, table, "feature_encoding"))
         facts = {
             "n_nodes": len(ids),
             "n_edges": int(csr.indptr[-1]),
             "n_features": blocks.width,
             "scaling": None if scaling is None else scaling.facts(),
+            **({} if encoding is None else {"encoded": encoding.facts()}),
             "id_type": ids.type,
             "directed": settings.input.directed,
             "weighted": csr.weighted,

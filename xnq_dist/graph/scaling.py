@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from xnq_dist.graph.arrays import Bools, Floats, Floats32, Ints, Words
 from xnq_dist.graph.ids import mix
 
-__all__ = ["Scaling", "learn_scaling"]
+__all__ = ["Scaling", "largest_hash", "learn_scaling", "node_hashes"]
 
 Matrix = Floats32 | Floats
 
@@ -74,6 +74,13 @@ def node_hashes(index: Ints) -> Words:
     return hashes
 
 
+def largest_hash(nodes: int, width: int) -> np.uint64:
+    """The largest hash of a node in the sample of `width` columns."""
+    minimum, maximum = SAMPLE_ROWS
+    rows = max(minimum, min(maximum, SAMPLE_BYTES // (8 * width)))
+    return np.uint64(min(int(min(1.0, rows / nodes) * 2**64), 2**64 - 1))
+
+
 @dataclass(frozen=True)
 class Measures:
     """Statistics of the columns over all rows; shape (F,) each, except the sample."""
@@ -100,10 +107,7 @@ class ColumnStatistics:
     """Measures `width` columns of `nodes` rows, which are added in any order."""
 
     def __init__(self, nodes: int, width: int) -> None:
-        minimum, maximum = SAMPLE_ROWS
-        rows = max(minimum, min(maximum, SAMPLE_BYTES // (8 * width)))
-        share = min(1.0, rows / nodes)
-        self._largest = np.uint64(min(int(share * 2**64), 2**64 - 1))
+        self._largest = largest_hash(nodes, width)
         self._rows = 0
         self._low = np.full(width, np.inf)
         self._high = np.full(width, -np.inf)

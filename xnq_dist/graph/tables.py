@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import fnmatch
+import base64
+import logging
 import posixpath
-from collections.abc import Generator, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import astuple, dataclass, field, replace
+from functools import cache, cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,13 @@ import pyarrow.fs as pafs
 import pyarrow.types as pt
 
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.redaction import redacted, split_query
-from xnq_dist.graph.formats import FORMATS, format_of
+from xnq_dist.core.redaction import redacted
+from xnq_dist.core.text_settings import Reading, ReadSettings
+from xnq_dist.graph.formats import FORMATS, format_of, has_ending
+from xnq_dist.graph.formats.csv_table import TextFile, open_text
+from xnq_dist.graph.formats.looks import looks_like
+from xnq_dist.graph.formats.text_types import joined
+from xnq_dist.graph.locations import filesystem_of, glob, state_of, visible
 
 __all__ = [
     "Batch",
@@ -28,6 +34,8 @@ __all__ = [
     "open_table",
     "show",
 ]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -62,22 +70,6 @@ class Batch:
         return f"row {self.first + at + 1} of {self.file}"
 
 
-@contextmanager
-def _reading(file: str) -> Iterator[Any]:
-    """The module of a file's format; reading errors in the block become `InputError`.
-
-    The block must include the iteration, where Arrow raises errors too.
-    """
-    record = format_of(file)
-    try:
-        yield FORMATS.module_of(record.name)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(
-            f"{file} is not {record.title} ({reason}): {record.hint}"
-        ) from error
-
-
 @dataclass(frozen=True)
 class Table:
     """A table in one or more files, read in batches of bounded size."""
@@ -89,17 +81,171 @@ class Table:
     files: tuple[str, ...]
     """Paths within the filesystem, sorted."""
     filesystem: Any
+    reading: Reading = field(default_factory=Reading)
+    """How text files are written."""
+    as_text: frozenset[str] = frozenset()
+    """Columns that stay text in text files."""
+    texts: dict[str, TextFile] = field(default_factory=dict, compare=False, repr=False)
+    """What is known of text files so far."""
+    known: dict[str, pa.Schema] = field(default_factory=dict, compare=False, repr=False)
+    """Schemas of other files that need not be read again."""
 
-    def schema(self, file: str) -> dict[str, pa.DataType]:
-        """Names and types of one file's columns."""
-        with _reading(file) as reader:
-            schema = reader.schema(self.filesystem, file)
-            return dict(zip(schema.names, schema.types, strict=True))
+    @contextmanager
+    def _reading(self, file: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """The module of a file's format, and its arguments for text files.
+
+        Reading errors in the block become `InputError`. The block must include the
+        iteration, where Arrow raises errors too.
+        """
+        record = format_of(file)
+        try:
+            text = {"text": self._text(file)} if record.untyped else {}
+            yield FORMATS.module_of(record.name), text
+        except (pa.ArrowException, OSError, UnicodeError) as error:
+            if look := self._look(file):
+                raise InputError(f"{file} {look}") from error
+            reason = " ".join(str(error).split())
+            raise InputError(
+                f"{file} is not {record.title} ({reason}): {record.hint}"
+            ) from error
+
+    def _look(self, file: str) -> str | None:
+        """What a file of another format looks like; None: a damaged file."""
+        record = format_of(file)
+        magic = MAGIC.get(record.name)
+        if magic is None:
+            return None
+        with (
+            suppress(OSError),
+            self.filesystem.open_input_stream(file, compression=None) as stream,
+        ):
+            head = stream.read(1 << 16)
+            if head.startswith(magic):
+                return None
+            if look := looks_like(head, file):
+                return look
+        if not has_ending(file, record.endings):
+            known = ", ".join(each.endings[0] for each in FORMATS.records().values())
+            return f"has an unknown ending: rename it to end in one of {known}"
+        return None
+
+    def _text(self, file: str) -> TextFile:
+        if file not in self.texts:
+            state = state_of(self.filesystem, file)
+            key = (self.filesystem.type_name, file, self.reading, str(state))
+            found = _TEXTS.get(key) if state else None
+            if found is None:
+                found = open_text(self.filesystem, file, self.reading)
+                _announce(self.what, self.path, found.dialect.text())
+            if state:
+                _TEXTS[key] = found
+                while len(_TEXTS) > MAX_TEXTS:
+                    _TEXTS.pop(next(iter(_TEXTS)))
+            self.texts[file] = found
+        return self.texts[file]
+
+    @cached_property
+    def _schemas(self) -> dict[str, pa.Schema]:
+        found = {}
+        for file in self.files:
+            if file in self.known:
+                found[file] = self.known[file]
+                continue
+            with self._reading(file) as (reader, text):
+                found[file] = reader.schema(self.filesystem, file, **text)
+        return found
+
+    def schema_of(self, file: str) -> str | None:
+        """The schema of a file as text, for `recall_schema`; None for text files."""
+        if format_of(file).untyped:
+            return None
+        schema = self._schemas[file].remove_metadata()
+        return base64.b64encode(schema.serialize()).decode()
+
+    def recall_schema(self, file: str, text: str) -> None:
+        """Take the schema of an unchanged file, from `schema_of`."""
+        self.known[file] = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
     @cached_property
     def schemas(self) -> dict[str, dict[str, pa.DataType]]:
-        """The columns of every file."""
-        return {file: self.schema(file) for file in self.files}
+        """The columns of every file; those of text are known after `settle`."""
+        return {
+            file: {
+                name: pa.string() if self._stays_text(file, name) else kind
+                for name, kind in zip(schema.names, schema.types, strict=True)
+            }
+            for file, schema in self._schemas.items()
+        }
+
+    def _stays_text(self, file: str, column: str) -> bool:
+        return column in self.as_text and format_of(file).untyped
+
+    def _once(self, file: str, column: str) -> None:
+        """Raise if a file has two columns of one name."""
+        names = self._schemas[file].names
+        if names.count(column) > 1:
+            at = [str(i + 1) for i, name in enumerate(names) if name == column]
+            raise InputError(
+                f"{file} has {len(at)} columns named {column!r} ({', '.join(at)}): "
+                "rename all but one"
+            )
+
+    def settle(self, columns: Iterable[str]) -> Table:
+        """The table with the types of all values of some columns of text files.
+
+        The files are read for this, unless it has been done. A column that is text in
+        one text file is text in all of them.
+        """
+        names = set(columns) - self.as_text
+        kinds: dict[str, set[str]] = {name: set() for name in names}
+        for file in filter(lambda name: format_of(name).untyped, self.files):
+            with self._reading(file) as (_, arguments):
+                known = arguments["text"]
+                known.settle(self.filesystem, file, names)
+                for name in names & known.kinds.keys():
+                    kinds[name].add(known.kinds[name])
+        mixed = {name for name, found in kinds.items() if len(found) > 1}
+        text = {name for name in mixed if reduce(joined, kinds[name]) == "text"}
+        # A new table: the types in `schemas` may have changed.
+        table = replace(self, as_text=self.as_text | text)
+        return table if any(kinds.values()) else self
+
+    def recall(self, file: str, kinds: Mapping[str, str]) -> None:
+        """Take the types of all values of columns of a text file, known from before."""
+        text = self._text(file)
+        text.kinds |= kinds
+        text.settled |= set(kinds)
+
+    def kinds(self, file: str) -> dict[str, str]:
+        """The types of all values of columns, as far as known; none unless text."""
+        if not format_of(file).untyped:
+            return {}
+        text = self._text(file)
+        return {name: text.kinds[name] for name in sorted(text.settled)}
+
+    def marks(self, file: str) -> list[Any]:
+        """What the values depend on but the file; empty for other than text files."""
+        if not format_of(file).untyped:
+            return []
+        return [TEXT, astuple(self.reading), sorted(self.as_text)]
+
+    def ids_as(self, kind: str, *columns: str) -> Table:
+        """The table with ids of text files as text if other tables' ids are text.
+
+        Parameters
+        ----------
+        kind
+            ``string`` or ``int64``.
+        """
+        more = columns if kind == "string" else ()
+        return replace(self, as_text=self.as_text | frozenset(more))
+
+    def id_type(self, column: str) -> str:
+        """``string`` or ``int64``: the type of the column's ids in the first file."""
+        kind = self.settle([column]).schemas[self.files[0]].get(column, pa.int64())
+        if pt.is_dictionary(kind):
+            kind = kind.value_type
+        return "int64" if pt.is_integer(kind) or pt.is_floating(kind) else "string"
 
     @cached_property
     def has_footers(self) -> bool:
@@ -113,14 +259,14 @@ class Table:
             return 0
         total = 0
         for file in self.files:
-            with _reading(file) as reader:
+            with self._reading(file) as (reader, _):
                 total += reader.rows(self.filesystem, file)
         return total
 
     def chunks(self, columns: set[str]) -> Iterator[Any]:
         """Yield the footers' metadata of the columns' chunks; none without footers."""
         for file in self.files if self.has_footers else ():
-            with _reading(file) as reader:
+            with self._reading(file) as (reader, _):
                 for chunk in reader.chunks(self.filesystem, file):
                     if chunk.path_in_schema.split(".")[0] in columns:
                         yield chunk
@@ -157,11 +303,19 @@ class Table:
                     raise InputError(
                         f"{file} has no column {column!r} (it has "
                         f"{', '.join(there) or 'none'}): set {setting} to the name of "
-                        "one of them"
+                        f"one of them{self._reads(file)}"
                     )
+                self._once(file, column)
+
+    def _reads(self, file: str) -> str:
+        """How a text file is read, for messages about its columns."""
+        if not format_of(file).untyped:
+            return ""
+        dialect = self._text(file).dialect.text()
+        return f" (read with {dialect}; set by input.separator, input.header, ...)"
 
     def batches(
-        self, columns: list[str], rows: int = 1 << 18
+        self, columns: list[str], rows: int = 1 << 18, settled: bool = True
     ) -> Generator[Batch, None, None]:
         """Yield the columns of all files, in order, in batches of bounded size.
 
@@ -170,31 +324,58 @@ class Table:
         columns
             Columns to read; each file must have them.
         rows
-            Maximum rows of a batch; CSV files are read in blocks of bytes instead.
+            Maximum rows of a batch; text files are read in blocks of bytes instead.
+        settled
+            Whether columns of text files have the types of all their values (`settle`);
+            False: of the first rows.
         """
-        for file in self.files:
-            first = 0
-            with _reading(file) as reader:
-                schema = pa.schema(self.schemas[file])
-                for batch in reader.batches(
-                    self.filesystem, file, columns, rows, schema
-                ):
-                    if batch.num_rows:
-                        yield Batch(batch, file, first)
-                    first += batch.num_rows
+        table = self.settle(columns) if settled else self
+        for file in table.files:
+            yield from table._batches_of(file, columns, rows)
+
+    def _batches_of(self, file: str, columns: list[str], rows: int) -> Iterator[Batch]:
+        first = 0
+        for name in columns:
+            self._once(file, name)
+        with self._reading(file) as (reader, text):
+            if text:
+                text["as_text"] = self.as_text
+            for batch in reader.batches(
+                self.filesystem, file, columns, rows, self._schemas[file], **text
+            ):
+                if batch.num_rows:
+                    yield Batch(batch, file, first)
+                first += batch.num_rows
 
 
-def open_table(path: str | Path, what: str) -> Table:
+_TEXTS: dict[tuple[Any, ...], TextFile] = {}
+"""What is known of text files, by their state."""
+MAX_TEXTS = 1000
+TEXT = 1
+"""Raised when text is read with another result."""
+MAGIC = {"parquet": b"PAR1", "feather": b"ARROW1"}
+
+
+@cache
+def _announce(what: str, path: str, dialect: str) -> None:
+    log.info("%s %s: %s", what, path, dialect)
+
+
+def open_table(
+    path: str | Path, what: str, settings: ReadSettings | None = None
+) -> Table:
     """Find and sort the files of a user's table; nothing is read yet.
 
     Parameters
     ----------
     path
         A file, a directory (all its Parquet files, else its CSV files, and so on;
-        names that begin with ``_`` or ``.`` are left out), a glob, or a `pyarrow.fs`
-        URI of any of these.
+        names that begin with ``_`` or ``.`` are left out), a glob, or a URI of any of
+        these that `pyarrow.fs` or fsspec opens.
     what
         Name of the table in messages, such as ``node table``.
+    settings
+        How text tables are written; None: all of it is detected.
 
     Raises
     ------
@@ -202,75 +383,46 @@ def open_table(path: str | Path, what: str) -> Table:
         When the path does not exist, no file matches or the URI cannot be opened.
     """
     text, shown = str(path), redacted(str(path))
-    filesystem, root = _filesystem(text, what)
+    reading = Reading() if settings is None else settings.reading(what)
+    filesystem, root = filesystem_of(text, what)
     try:
         if any(mark in root for mark in "*?["):
-            files = _glob(filesystem, root)
+            files = glob(filesystem, root)
             if not files:
                 raise InputError(f"{what}: no file matches {text}: check the pattern")
-            return Table(what, shown, files, filesystem)
+            return Table(what, shown, files, filesystem, reading)
         info = filesystem.get_file_info(root)
         if info.type == pafs.FileType.NotFound:
             raise InputError(f"{what} {text} does not exist: check the path")
         if info.type == pafs.FileType.File:
-            return Table(what, shown, (root,), filesystem)
-        found = _visible(filesystem, root)
+            return Table(what, shown, (root,), filesystem, reading)
+        found = visible(filesystem, root)
     except OSError as error:
         raise InputError(
             f"{what} {text} cannot be read ({error}): check the path and permissions"
         ) from error
-    known = FORMATS.records().values()
-    for each in known:
-        files = tuple(sorted(file for file in found if file.endswith(each.endings)))
-        if files:
-            return Table(what, shown, files, filesystem)
-    endings = " and no ".join(each.endings[0] for each in known)
-    raise InputError(f"{what}: folder {text} holds no {endings} file: check the path")
-
-
-def _filesystem(text: str, what: str) -> tuple[Any, str]:
-    if "://" not in text:
-        return pafs.LocalFileSystem(), str(Path(text).expanduser().absolute())
-    # Wildcards are not allowed in a URI: open the part before them.
-    fixed, query = split_query(text)
-    rest = ""
-    while any(mark in fixed for mark in "*?["):
-        fixed, _, last = fixed.rpartition("/")
-        rest = f"/{last}{rest}"
-    try:
-        filesystem, root = pafs.FileSystem.from_uri(fixed + query)
-    except (pa.ArrowException, OSError) as error:
+    if any(file.endswith("raw/edge.csv.gz") for file in found):
         raise InputError(
-            f"{what} {text} cannot be opened ({error}): check the address"
-        ) from error
-    return filesystem, root + rest
-
-
-def _glob(filesystem: Any, pattern: str) -> tuple[str, ...]:
-    fixed = pattern
-    while any(mark in fixed for mark in "*?["):
-        fixed = posixpath.dirname(fixed)
-    depth = pattern.count("/")
-    return tuple(
-        sorted(
-            file
-            for file in _visible(filesystem, fixed)
-            if file.count("/") == depth and fnmatch.fnmatchcase(file, pattern)
+            f"{what} {text} looks like an OGB folder, which run does not read: convert "
+            f"it first with xnq-dist convert auto {text} graph/"
         )
+    known = FORMATS.records().values()
+    every = tuple(ending for each in known for ending in each.endings)
+    for each in known:
+        for endings in zip(each.endings) if each.untyped else (each.endings,):
+            files = tuple(sorted(file for file in found if has_ending(file, endings)))
+            others = {f for f in found if has_ending(f, every)} - set(files)
+            if files and others:
+                log.warning(
+                    "%s: only the %s files of %s are read, and not %s",
+                    *(what, endings[0], shown, posixpath.basename(min(others))),
+                )
+            if files:
+                return Table(what, shown, files, filesystem, reading)
+    first = ", ".join(each.endings[0] for each in known)
+    raise InputError(
+        f"{what}: folder {text} holds no file that ends in {first}: check the path"
     )
-
-
-def _visible(filesystem: Any, folder: str) -> list[str]:
-    selector = pafs.FileSelector(folder, recursive=True, allow_not_found=True)
-    return [
-        info.path
-        for info in filesystem.get_file_info(selector)
-        if info.type == pafs.FileType.File
-        and not any(
-            part.startswith(("_", "."))
-            for part in info.path[len(folder) :].strip("/").split("/")
-        )
-    ]
 
 
 def ids_of(batch: Batch, column: str) -> pa.Array:
@@ -281,7 +433,8 @@ def ids_of(batch: Batch, column: str) -> pa.Array:
     batch
         Rows with the column.
     column
-        Integers, strings, or dictionaries of those.
+        Integers, floats that are integers, strings, dates (as text), or dictionaries of
+        those.
 
     Raises
     ------
@@ -290,12 +443,16 @@ def ids_of(batch: Batch, column: str) -> pa.Array:
         int64.
     """
     array = batch.column(column)
+    if pt.is_floating(array.type):
+        array = _whole_numbers(array, batch, column)
     if array.null_count:
         at = pc.index(pc.is_null(array), pa.scalar(True)).as_py()
         raise InputError(
             f"column {column!r} is null in {batch.row(at)}: fill in the id, every row "
             "needs one"
         )
+    if pt.is_date32(array.type):
+        return array.cast(pa.string())
     if pt.is_integer(array.type):
         try:
             return array.cast(pa.int64())
@@ -314,6 +471,20 @@ def ids_of(batch: Batch, column: str) -> pa.Array:
         f"column {column!r} of {batch.file} is {array.type}, not an integer or a "
         "string: cast the ids to one of them"
     )
+
+
+def _whole_numbers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
+    """Integers that another tool wrote as floats; NaN becomes null."""
+    wide = array.cast(pa.float64())
+    wide = pc.if_else(pc.is_nan(wide), None, wide)
+    exact = pc.and_(pc.equal(pc.floor(wide), wide), pc.less(pc.abs(wide), 2.0**53))
+    if pc.all(exact).as_py() is False:
+        at = pc.index(exact, pa.scalar(False)).as_py()
+        raise InputError(
+            f"column {column!r} is {wide[at].as_py()} in {batch.row(at)}, and ids are "
+            "integers or text: write the column as one of them"
+        )
+    return wide.cast(pa.int64())
 
 
 def show(ids: pa.Array | pa.ChunkedArray, at: int) -> str:

@@ -16,6 +16,7 @@ from xnq_dist.core.arrays import Ints
 from xnq_dist.core.config import Settings
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory, Stage
+from xnq_dist.quantify.checks.disclosure import power_sums, sketches
 from xnq_dist.quantify.checks.evidence import EvidenceMoments, gather_evidence
 from xnq_dist.quantify.checks.fit_check import fit_pvalues
 from xnq_dist.quantify.checks.own_coverage import own_coverage
@@ -208,11 +209,24 @@ def estimate_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
     return job.attempt.write_arrays(
         f"batch-{batch.number:05d}",
         **arrays,
+        **_sketch_arrays(inputs[0], loaded.nodes, job.settings),
         fit_pvalue=fit_pvalues(evidence),
         scores=evidence.scores,
         scores_error=evidence.error,
         scores_skew=evidence.skew,
     )
+
+
+def _sketch_arrays(
+    batch: Communities, nodes: NodeTable, settings: Settings
+) -> dict[str, NDArray[Any]]:
+    """Return sketches of the nodes that the estimates are about."""
+    if settings.labelled == "exclude":
+        counted = nodes.unlabelled[batch.members]
+        before = np.concatenate([[0], np.cumsum(counted)])
+        batch = Communities(before[batch.offsets], batch.members[counted])
+    of = sketches(batch, settings.disclosure.min_size)
+    return {"smallest_hashes": of.smallest, "power_sums": of.sums}
 
 
 def _benchmark_arrays(
@@ -254,11 +268,16 @@ def estimate_graph(job: BatchJob) -> FileRecord:
             np.array([n_nodes]), counts, estimates, job.settings.labelled, weighted
         )
 
+    counted = np.ones(n_nodes, np.bool_)
+    if job.settings.labelled == "exclude":
+        counted = nodes.unlabelled
+    arrays = {"power_sums": power_sums(counted, job.settings.disclosure.min_size)}
     if not isinstance(quantifier, Auto):
         all_nodes = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
         prevalence = combined(quantifier.estimate(all_nodes, nodes, reference))
-        return job.attempt.write_arrays("whole", **prevalence_arrays(prevalence))
-    arrays = prevalence_arrays(combined(quantifier.estimate_all(nodes, reference)))
+        arrays |= prevalence_arrays(prevalence)
+        return job.attempt.write_arrays("whole", **arrays)
+    arrays |= prevalence_arrays(combined(quantifier.estimate_all(nodes, reference)))
     for name, scenario in quantifier.scenarios(nodes, reference).items():
         in_scenario = prevalence_arrays(combined(scenario))
         arrays |= {f"{name}_{end}": in_scenario[end] for end in ENDS}

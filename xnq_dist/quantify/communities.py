@@ -15,11 +15,11 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.types as pt
 
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError
+from xnq_dist.graph.contents import named_alike
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairChunk, PairSorter
 from xnq_dist.graph.tables import Batch, Table, ids_of, show
@@ -32,6 +32,7 @@ __all__ = [
     "from_assignment",
     "from_column",
     "from_memberships",
+    "read_names",
 ]
 
 _DISTINCT_SLACK = 1 << 20
@@ -83,6 +84,30 @@ def from_memberships(
     in the node table (unless ``input.unknown_nodes`` is ``drop``) is an `InputError`.
     """
     columns = settings.columns
+    table, _ = named_alike(table.ids_as(nodes.type, columns.member), settings)
+    named, hierarchy = read_names(table, settings)
+    with _sorter(named, nodes, settings, scratch) as sorter:
+        total, unknown = _add(
+            sorter,
+            table.batches([columns.community, columns.member]),
+            (columns.community, columns.member),
+            (named, nodes),
+            settings.input.unknown_nodes,
+            hierarchy,
+        )
+        yield Memberships(named.values, total, unknown, 0, sorter, hierarchy)
+
+
+def read_names(table: Table, settings: Settings) -> tuple[NodeIds, Hierarchy | None]:
+    """Names of all communities of a memberships table, and their parents.
+
+    Raises
+    ------
+    InputError
+        As `from_memberships`, members aside; also when parents form a circle.
+    """
+    columns = settings.columns
+    table, above = named_alike(table, settings)
     table.require(
         {"columns.community": columns.community, "columns.member": columns.member}
     )
@@ -92,7 +117,7 @@ def from_memberships(
             f"{table.what} {table.path} has no rows: name at least one member, or set "
             "communities = leiden"
         )
-    pairs = read_parents(table, columns, settings.memberships.parents)
+    pairs = read_parents(above, columns, settings.memberships.parents is not None)
     hierarchy = None
     if pairs is not None:
         if pairs.child.type != named.values.type:
@@ -104,16 +129,7 @@ def from_memberships(
         every = pa.chunked_array([named.values, pairs.parent])
         named = NodeIds.from_column(pa.chunked_array([pc.unique(every)]))[0]
         hierarchy = Hierarchy.of(pairs, named)
-    with _sorter(named, nodes, settings, scratch) as sorter:
-        total, unknown = _add(
-            sorter,
-            table.batches([columns.community, columns.member]),
-            (columns.community, columns.member),
-            (named, nodes),
-            settings.input.unknown_nodes,
-            hierarchy,
-        )
-        yield Memberships(named.values, total, unknown, 0, sorter, hierarchy)
+    return named, hierarchy
 
 
 @contextmanager
@@ -216,13 +232,7 @@ def _add(
     named, nodes = known
     for batch in batches:
         communities = ids_of(batch, columns[0])
-        members = ids_of(batch, columns[1])
-        if pt.is_integer(members.type) != (nodes.type == "int64"):
-            raise InputError(
-                f"column {columns[1]!r} of {batch.file} is {members.type} and the ids "
-                f"of the node table are {nodes.type}: write both as the same type"
-            )
-        index = nodes.index_of(members)
+        members, index = nodes.find(batch, columns[1])
         code = named.index_of(communities)
         missing = index < 0
         if missing.any():

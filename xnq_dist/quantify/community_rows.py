@@ -9,8 +9,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats
+from xnq_dist.core.arrays import Bools, Floats
 from xnq_dist.core.config import Settings
+from xnq_dist.core.schemas import class_column
+from xnq_dist.quantify.checks import disclosure
 from xnq_dist.quantify.checks.fit_check import expected_errors, standard_errors
 from xnq_dist.quantify.checks.quality import qualities
 from xnq_dist.quantify.interface import Prevalence
@@ -58,19 +60,22 @@ def prevalence_rows(
 ) -> pa.Table:
     """One row per community and class (schema ``prevalence``).
 
-    `arrays` are those of `prevalence_arrays`, and ``fit_pvalue`` (NaN: no check).
+    `arrays` are those of `prevalence_arrays`, ``fit_pvalue`` (NaN: no check) and
+    ``suppressed`` (place of the reason in `disclosure.notes`).
     """
     repeat = np.repeat(np.arange(len(names)), len(classes))
     if parents is None:
         parents = pa.nulls(len(names), names.type)
     pvalue = arrays["fit_pvalue"][repeat]
     error = expected_errors(_standard_errors(arrays, settings))[repeat]
-    notes = arrays["notes"][repeat]
+    suppressed, notes = arrays["suppressed"][repeat], arrays["notes"][repeat]
+    reasons = disclosure.notes(settings.disclosure.min_size)[suppressed]
+    notes = np.where(suppressed == 0, notes, reasons)
     return pa.table(
         {
             "community": _ids(names.take(pa.array(repeat))),
             "parent": _ids(parents.take(pa.array(repeat))),
-            **_estimate_columns(arrays, classes, settings),
+            **_estimate_columns(arrays, classes, settings, suppressed > 0),
             "method": pa.array([method] * len(repeat), pa.string()),
             "iterations": arrays["iterations"][repeat],
             "converged": arrays["converged"][repeat],
@@ -133,7 +138,7 @@ def evidence_rows(
     return pa.table(
         {
             "community": first + np.repeat(np.arange(size), n_classes),
-            "class": pa.array([str(name) for name in classes] * size, pa.string()),
+            "class": class_column(classes, size),
             "known": known.reshape(-1),
             "scores": _nullable(scores.reshape(-1)),
             "error": _nullable(error.reshape(-1)),
@@ -218,7 +223,10 @@ def group_rows(
 
 
 def _estimate_columns(
-    arrays: dict[str, NDArray[Any]], classes: list[Any], settings: Settings
+    arrays: dict[str, NDArray[Any]],
+    classes: list[Any],
+    settings: Settings,
+    suppressed: Bools | None = None,
 ) -> dict[str, Any]:
     """Columns of sizes, estimates, intervals and quality, by community and class."""
     count = len(arrays["n_nodes"])
@@ -245,9 +253,10 @@ def _estimate_columns(
     effective = n_nodes
     if "n_effective" in arrays:
         effective = np.minimum(n_nodes, arrays["n_effective"][repeat])
-    quality = qualities(prevalence, lower, upper, effective, settings.quality)
+    rules = settings.quality
+    quality = qualities(prevalence, lower, upper, effective, rules, suppressed)
     return {
-        "class": pa.array([str(name) for name in classes] * count, pa.string()),
+        "class": class_column(classes, count),
         "n_nodes": n_nodes,
         "n_labelled": arrays["n_labelled"][repeat],
         "n_estimated": arrays["n_estimated"][repeat],

@@ -17,7 +17,7 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.graph.contents import has_parents
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.tables import Batch, Table, ids_of, open_table
+from xnq_dist.graph.tables import Batch, Table, ids_of
 
 __all__ = ["Hierarchy", "ParentPairs", "read_parents"]
 
@@ -103,15 +103,14 @@ class Hierarchy:
 
 
 def read_parents(
-    table: Table, columns: ColumnSettings, parents: str | None
+    table: Table, columns: ColumnSettings, named: bool
 ) -> ParentPairs | None:
     """Read pairs of a community and its parent; None where no parent is named.
 
-    `parents` is the path of a table of communities and parents; None: the column of the
-    memberships table is used.
+    `named` says whether `table` is a table of parents, whose columns must exist; else
+    it is the memberships table.
     """
-    if parents is not None:
-        table = open_table(parents, "table of parents")
+    if named:
         table.require(
             {"columns.community": columns.community, "columns.parent": columns.parent}
         )

@@ -34,7 +34,9 @@ def open_memberships(
     with ExitStack() as opened:
         scratch = opened.enter_context(scratch_folder(settings.scratch))
         if source == "given":
-            table = open_table(str(sources.memberships), "memberships table")
+            table = open_table(
+                str(sources.memberships), "memberships table", settings.input
+            )
             context = from_memberships(table, nodes, settings, scratch)
         elif source == "leiden":
             from xnq_dist.groups.leiden import detect
@@ -44,7 +46,8 @@ def open_memberships(
             del adjacency
             context = from_assignment(communities, settings, scratch)
         else:
-            table = open_table(sources.nodes, "node table")
+            table = open_table(sources.nodes, "node table", settings.input)
+            table = table.ids_as(nodes.type, settings.columns.node_id)
             column = source.removeprefix("column:")
             context = from_column(table, column, nodes, settings, scratch)
         yield opened.enter_context(context)

@@ -58,6 +58,7 @@ from xnq_dist.quantify.batches import (
     learn_from,
     rake_to,
 )
+from xnq_dist.quantify.checks import disclosure
 from xnq_dist.quantify.communities import Memberships
 from xnq_dist.quantify.community_rows import (
     evidence_rows,
@@ -146,8 +147,9 @@ def quantify(
 
     Notes
     -----
-    Memory of the client: names of the communities, node ids, `input.memory` for the
-    sort of the memberships and one batch; all edges where Leiden detects communities
+    Memory of the client: names of the communities, 16 `disclosure.min_size` bytes per
+    community of that size or larger, node ids, `input.memory` for the sort of the
+    memberships and one batch; all edges where Leiden detects communities
     or groups. Memory of a worker process: 4 C + 18 bytes per node and one batch per
     thread; for nacc and npacc another 16 C bytes per node, for bootstrap intervals
     about 40 C bytes per member of a block of communities.
@@ -162,7 +164,9 @@ def quantify(
     source = choose_source(sources.memberships, settings)
     quantifier = make_quantifier(settings.quantifier, settings)
     prior = [float(value) for value in readout.facts["prior"]]
-    tables = answer_digests(run.folder, sources, settings, source)
+    tables = answer_digests(
+        run.folder, sources, settings, source, graph.facts["id_type"]
+    )
     engine = engine_of(settings) if source == "leiden" else ""
     table = benchmark_of(settings, source)
     if table is not None:
@@ -189,7 +193,7 @@ def quantify(
         )
         sums = rounds[1]
     nodes = layout.load_ids(run.stage("graph"), graph)
-    weights = read_node_weights(sources.nodes, settings.columns, nodes)
+    weights = read_node_weights(sources.nodes, settings.columns, nodes, settings.input)
     weights_file = None
     if weights is not None:
         weights_file = attempt.write_arrays("weights", weights=weights)
@@ -243,8 +247,18 @@ def quantify(
     choice = label_facts(studied, graph_arrays, row_info[0])
     if learnt:
         learnt["labels"] = choice
+    batches = (stage.read_arrays(record) for _, record in estimated)
+    whole = graph_arrays["power_sums"]
+    reasons = disclosure.reasons(batches, memberships.hierarchy, whole, settings)
+    hidden = int(np.count_nonzero(reasons))
+    if hidden:
+        log.info(
+            "%d of %d communities have fewer than %d members, or would show a group "
+            "that small, and are not shown (disclosure.min_size)",
+            *(hidden, len(names), settings.disclosure.min_size),
+        )
     written_files, not_converged, sizes = _write_prevalence(
-        stage, attempt, memberships, row_info, estimated
+        stage, attempt, memberships, row_info, estimated, reasons
     )
     totals = total_rows(graph_arrays, *row_info, choice)
     files = [*written_files, attempt.write_table("totals", totals, "totals")]
@@ -271,6 +285,7 @@ def quantify(
         "source": source,
         "quantifier": quantifier.name,
         "not_converged": not_converged,
+        "suppressed": hidden,
         **learnt,
         **({} if table is None else {"benchmarks": len(table.rows)}),
     }
@@ -357,7 +372,9 @@ def estimate_with(
                 f"quantifier {quantifier!r} does not use columns.node_weight: choose "
                 "auto, or leave the weights out"
             )
-        weights = read_node_weights(sources.nodes, settings.columns, ids)
+        weights = read_node_weights(
+            sources.nodes, settings.columns, ids, settings.input
+        )
         nodes = replace(nodes, weights=weights)
     values: list[float] = []
     with open_memberships(run, graph, ids, sources, settings, source) as memberships:
@@ -503,6 +520,7 @@ def _write_prevalence(
     memberships: Memberships,
     row_info: tuple[list[Any], str, Settings],
     estimated: list[tuple[CommunityBatch, FileRecord]],
+    reasons: NDArray[np.uint8],
 ) -> tuple[list[FileRecord], int, Ints]:
     """Write the batches to the tables of the stage.
 
@@ -522,6 +540,7 @@ def _write_prevalence(
                     f"{stage.folder.uri_of(record.name)} does not hold the communities "
                     f"from {done} on: this is an internal error, please report it"
                 )
+            arrays["suppressed"] = reasons[done : done + batch.communities]
             of_batch = names.slice(batch.first, batch.communities)
             above = parents.slice(batch.first, batch.communities)
             writer.write(prevalence_rows(arrays, of_batch, *row_info, above))

@@ -243,22 +243,20 @@ def write_scored(
     ids, index = nodes["node_id"], nodes["index"].to_numpy()
     # Labelled nodes without a role, which the readout does not use.
     unused = nodes["label"].is_valid().to_numpy() & ~part.used(nodes)
+    # Both the table and the column name the classes: readers keep one or the other.
     metadata = {b"classes": json.dumps(classes).encode()}
+    kind = pa.list_(pa.float32(), len(classes))
+    posteriors = pa.field("posterior", kind, metadata=metadata)
+    fields = [("node_id", ids.type), posteriors, ("out_of_fold", pa.bool_())]
+    schema = pa.schema(fields, metadata)
     with attempt.table_writer(f"part-{number:05d}", "posteriors") as writer:
 
         def write(rows: slice, posterior: Any, out_of_fold: Any) -> None:
             values = pa.FixedSizeListArray.from_arrays(
                 pa.array(posterior.ravel()), len(classes)
             )
-            table = pa.table(
-                {
-                    "node_id": ids[rows],
-                    "posterior": values,
-                    "out_of_fold": pa.array(out_of_fold),
-                },
-                metadata=metadata,
-            )
-            writer.write(table)
+            columns = [ids[rows], values, pa.array(out_of_fold)]
+            writer.write(pa.table(columns, schema=schema))
 
         for first, x in part.states(ids):
             rows = slice(first, first + len(x))

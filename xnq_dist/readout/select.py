@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.config import Settings
+from xnq_dist.core.differences import shown
 from xnq_dist.core.inputs import select_inputs, selects_scales, set_scales
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import (
@@ -197,7 +198,8 @@ def _search(
         for record in files:
             stage.folder.delete(record.name)
         scores.append(Score(recurrent_scale, input_scale, loss, error))
-        log.info("scales %s, %g: log-loss %.4f", recurrent_scale, input_scale, loss)
+        scale = shown(recurrent_scale)
+        log.info("scales %s, %g: log-loss %.4f", scale, input_scale, loss)
         return scores[-1]
 
     for scale in recurrent:

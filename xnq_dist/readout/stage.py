@@ -17,6 +17,7 @@ import numpy as np
 from xnq_dist.core.backend import choose
 from xnq_dist.core.cluster import workers
 from xnq_dist.core.config import Settings
+from xnq_dist.core.differences import shown
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.inputs import posteriors_inputs, readout_inputs
@@ -241,7 +242,7 @@ def fit_logistic(work: ReadoutWork) -> Fitted:
     seed = work.settings.seed
     plan = client.submit(_plan, rows, classes, readout, seed, pure=False)
     del pieces  # so that the workers can free them
-    threads = max(workers(client).values())
+    threads = max(workers(client).values(), default=1)  # none: the wait says so
     options = len(classes), work.settings.backend, threads
     ready = client.submit(_ready, rows, plan, *options, pure=False)
     count = result(client, client.submit(getattr, plan, "count", pure=False))
@@ -330,8 +331,8 @@ def _commit(
     log.info(
         "readout: C = %g, log-loss %s, accuracy %s",
         facts["C"],
-        facts["log_loss"],
-        facts["accuracy"],
+        shown(facts["log_loss"]),
+        shown(facts["accuracy"]),
     )
     skill = facts["skill"]
     if skill is not None and skill["lower"] <= 0:

@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.core.config import Settings
+from xnq_dist.core.inputs import ELSEWHERE
+from xnq_dist.core.schemas import class_column
 from xnq_dist.quantify.checks.changes import (
     Changes,
     SeedError,
@@ -25,7 +27,8 @@ from xnq_dist.report.view import PrevalenceView
 __all__ = ["Changed", "changed_rows", "compare_with"]
 
 Floats = NDArray[np.float64]
-IGNORED = ("seed", "cluster", "scratch", "anomalies", "fit", "partitions", "retention")
+IGNORED = {"seed", "cluster", "scratch", "anomalies", "fit", "partitions", "retention"}
+IGNORED |= {"checks", "disclosure", "report", *ELSEWHERE}
 """Settings that do not change estimates, or change them only as another seed does."""
 
 
@@ -144,7 +147,7 @@ def _rows_now(view: PrevalenceView, changed: Changed, settings: Settings) -> pa.
     return pa.table(
         {
             "community": view.texts(at[0]),
-            "class": pa.array([view.classes[k] for k in at[1].tolist()], pa.string()),
+            "class": view.labels.take(pa.array(at[1])),
             "status": pa.array(np.where(new, "new", "both").tolist(), pa.string()),
             "n_nodes": view.n_nodes[at[0]],
             "n_nodes_before": pa.array(then, mask=new),
@@ -167,7 +170,7 @@ def _rows_gone(view: PrevalenceView, changed: Changed, schema: pa.Schema) -> pa.
     columns = [earlier.classes.index(name) for name in view.classes]
     known: dict[str, Any] = {
         "community": earlier.texts(places),
-        "class": pa.array(list(view.classes) * len(gone), pa.string()),
+        "class": class_column(view.labels, len(gone)),
         "status": pa.array(["gone"] * len(places), pa.string()),
         "n_nodes_before": earlier.n_nodes[places],
         "before": _column(earlier.prevalence[gone][:, columns].ravel()),

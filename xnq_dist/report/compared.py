@@ -32,7 +32,7 @@ def seen_in(view: PrevalenceView, evidence: pa.Table) -> Observations:
     shape = len(view.names), len(view.classes)
     rows = evidence["community"].to_numpy()
     names = evidence["class"].combine_chunks()
-    columns = pc.index_in(names, pa.array(view.classes, pa.string())).to_numpy()
+    columns = pc.index_in(names, view.labels).to_numpy()
     known, values = np.zeros(shape, np.int64), np.full((3, *shape), np.nan)
     known[rows, columns] = evidence["known"].to_numpy()
     for place, name in enumerate(("scores", "error", "skew")):
@@ -109,7 +109,7 @@ def anomaly_rows(
     return pa.table(
         {
             "community": view.texts(at[0]),
-            "class": pa.array([view.classes[k] for k in at[1].tolist()], pa.string()),
+            "class": view.labels.take(pa.array(at[1])),
             "n_nodes": view.n_nodes[at[0]],
             "prevalence": column(view.prevalence[at]),
             "reference": column(reference),

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xnq_dist.core.config import Settings
-from xnq_dist.core.errors import SettingsError, XnqError
+from xnq_dist.core.errors import SettingsError, StageError, XnqError
 from xnq_dist.core.inputs import PREVIOUS
 from xnq_dist.core.store import Folder, Published, RunDirectory, Version
+from xnq_dist.quantify.checks.disclosure import without_values
 from xnq_dist.report.view import PrevalenceView
 
 __all__ = ["Earlier", "ResultFacts", "check_named", "earlier_results", "why_not"]
@@ -222,7 +223,11 @@ def _named(directory: str) -> Earlier:
 
 def _read(version: Version, where: str) -> Earlier:
     manifest = version.manifest
-    rows = version.read("prevalence", COLUMNS)
+    try:
+        rows = without_values(version.read("prevalence", [*COLUMNS, "quality"]))
+    except StageError:
+        # Tables of version 2 and earlier have no qualities.
+        rows = version.read("prevalence", COLUMNS)
     return Earlier(
         where=where,
         created=str(manifest.facts.get("created") or manifest.created),

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["MAX_DOTS", "Funnel", "funnel", "typical_error"]
+__all__ = ["MAX_DOTS", "Funnel", "control_limits", "funnel", "typical_error"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -65,24 +65,29 @@ class Funnel:
 
     @classmethod
     def of(
-        cls, view: PrevalenceView, anomalies: Anomalies | None, settings: Settings
+        cls,
+        view: PrevalenceView,
+        anomalies: Anomalies | None,
+        settings: Settings,
+        place: int = -1,
     ) -> Funnel:
-        """Plot data of the last class of a prevalence table."""
-        p = view.prevalence[:, -1]
+        """Plot data of the class in one column of a view."""
+        p = view.prevalence[:, place]
         sizes = view.n_nodes.astype(np.float64)
-        half = (view.upper[:, -1] - view.lower[:, -1]) / 2
+        half = (view.upper[:, place] - view.lower[:, place]) / 2
         known = ~np.isnan(p) & (sizes > 0)
         reference = np.nan
-        if settings.anomalies.reference != "rest":
-            reference = float(settings.anomalies.reference)
-        elif anomalies is not None:
-            reference = float(anomalies.centre[-1])
+        if anomalies is not None:
+            reference = float(anomalies.centre[place])
+        elif settings.anomalies.reference != "rest":
+            if place in (-1, len(view.classes) - 1):
+                reference = float(settings.anomalies.reference)
         elif known.any():
             reference = float((sizes[known] * p[known]).sum() / sizes[known].sum())
         beyond, effect = np.zeros(len(p), np.bool_), np.zeros(len(p))
         if anomalies is not None:
-            beyond = anomalies.qvalue[:, -1] <= settings.anomalies.rate
-            effect = anomalies.effect[:, -1]
+            beyond = anomalies.qvalue[:, place] <= settings.anomalies.rate
+            effect = anomalies.effect[:, place]
         return cls(
             sizes=sizes,
             prevalence=p,
@@ -178,17 +183,25 @@ def funnel(shown: Funnel, name: str) -> bytes:
     return svg("funnel", title, draw, width=7.6, height=4.4)
 
 
+def control_limits(shown: Funnel, at: Floats) -> list[Floats]:
+    """Half-widths of the inner and outer control limits at some sizes; see `funnel`."""
+    r = shown.reference
+    if np.isnan(r):
+        return []
+    error = typical_error(shown.sizes, shown.error, at)
+    spread = np.sqrt(r * (1 - r) / at + error**2)
+    return [float(ndtri((1 + one) / 2)) * spread for one in LIMITS]
+
+
 def _limits(axes: Axes, shown: Funnel, at: Floats) -> None:
     r = shown.reference
     if np.isnan(r):
         return
-    error = typical_error(shown.sizes, shown.error, at)
-    spread = np.sqrt(r * (1 - r) / at + error**2)
-    inner, outer = (float(ndtri((1 + one) / 2)) for one in LIMITS)
-    low, high = (np.clip(r + sign * inner * spread, 0, 1) for sign in (-1, 1))
+    inner, outer = control_limits(shown, at)
+    low, high = (np.clip(r + sign * inner, 0, 1) for sign in (-1, 1))
     axes.fill_between(at, low, high, color=INK, alpha=0.07, lw=0)
     for sign in (-1, 1):
-        curve = np.clip(r + sign * outer * spread, 0, 1)
+        curve = np.clip(r + sign * outer, 0, 1)
         axes.plot(at, curve, "--", color=INK, lw=0.8)
     axes.axhline(r, color=INK, lw=1)
 

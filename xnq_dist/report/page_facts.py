@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from xnq_dist.core.config import Settings
-from xnq_dist.core.pictures import plain
+from xnq_dist.core.store import SetAside
 from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.changed import Changed
+from xnq_dist.report.naming import Naming
+from xnq_dist.report.page_data import PageData
+from xnq_dist.report.suppression import without_suppressed
 from xnq_dist.report.view import PrevalenceView
-from xnq_dist.report.wording import count, figure, share
+from xnq_dist.report.wording import count, share
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import Environment, Template
     from markupsafe import Markup
 
 __all__ = ["PageFacts", "StageFacts", "environment"]
@@ -41,27 +47,75 @@ class PageFacts:
     stages: Mapping[str, StageFacts]
     """Stages of the run by name, in the order they ran."""
     settings: Settings
-    figures: Mapping[str, Markup]
-    """SVG by plot name, as `plot_files` returns them."""
-    anomalies: Anomalies | None
+    anomalies: Anomalies | None = None
     """Anomalies of the communities, in the order of `view`; None: not computed."""
-    earlier: Changed | str | None
+    earlier: Changed | str | None = None
     """Comparison with earlier results, or why there is none; None: none exist."""
+    totals: pa.Table | None = None
+    """Estimates for all nodes together (schema ``totals``); None: not on the page."""
+    profile: Mapping[str, Any] | None = None
+    """Profile of the input tables; None: there is none."""
+    aside: Sequence[SetAside] = ()
+    """Damaged files that were moved to quarantine since the last version."""
+    run_id: str = ""
+    """Id of the results."""
+    data: PageData | None = None
+    """Encoded data for the page's script."""
+    judged_class: str = ""
+    """Class of the calibration plot, as it is printed; empty: no plot."""
+
+    @property
+    def created(self) -> str:
+        """When the last stage was completed."""
+        last = max((stage.created for stage in self.stages.values()), default="")
+        return last[:16].replace("T", " ") + (" UTC" if last.endswith("+00:00") else "")
+
+    @property
+    def level(self) -> str:
+        """Confidence level of the intervals."""
+        return f"{100 * self.settings.intervals.level:g} %"
+
+    def without_suppressed(self) -> PageFacts:
+        """The same facts; suppressed communities keep their name and size alone."""
+        view, anomalies, earlier = without_suppressed(
+            self.view, self.anomalies, self.earlier
+        )
+        return replace(self, view=view, anomalies=anomalies, earlier=earlier)
+
+    def encoded(self, data: PageData, judged_class: str) -> PageFacts:
+        """The same facts with data for the script."""
+        return replace(self, data=data, judged_class=judged_class)
 
     def of(self, stage: str) -> Mapping[str, Any]:
         """The facts of one stage; empty if it did not run."""
         return self.stages[stage].facts if stage in self.stages else {}
 
     @cached_property
+    def naming(self) -> Naming:
+        """Names of classes, communities and nodes."""
+        return Naming(self.settings.report)
+
+    @cached_property
     def last(self) -> str:
-        """The last class, as "class NAME", which the page's sentences are about."""
+        """The last class as it is printed, which the page's sentences are about."""
         classes = self.view.classes
-        return f"class {plain(classes[-1], 60)}" if classes else ""
+        return self.naming.of_class(classes[-1]) if classes else ""
 
     def render(self, template: str, **values: Any) -> str:
-        """Render a Jinja template's text with these values, `settings` and `last`."""
-        made = environment().from_string(template)
-        return made.render(settings=self.settings, last=self.last, **values)
+        """Fill in the template of this name, a file of the folder `templates`.
+
+        It also gets `settings`, `last` and `naming`.
+        """
+        return self._filled(environment().get_template(f"{template}.html.j2"), values)
+
+    def render_text(self, text: str, **values: Any) -> str:
+        """Like `render`, with the text of a template."""
+        return self._filled(environment().from_string(text), values)
+
+    def _filled(self, template: Template, values: Mapping[str, Any]) -> str:
+        return template.render(
+            settings=self.settings, last=self.last, naming=self.naming, **values
+        )
 
 
 @cache
@@ -76,5 +130,15 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"count": count, "share": share, "figure": figure}
+    made.filters |= {"count": count, "share": share, "lead": _lead}
     return made
+
+
+def _lead(line: str) -> Markup:
+    """A line of the verdict as HTML, its first words or sentence in bold."""
+    from markupsafe import Markup
+
+    # Ranges and their unit stay on one line.
+    line = line.replace(" %", "\u00a0%").replace("–", "\u2060–\u2060")
+    head = re.split(r"(?<=^How sure:)|(?<=^Next:)|(?<=[.]) |(?= [(])", line, maxsplit=1)
+    return Markup("<strong>{}</strong>{}").format(head[0], line[len(head[0]) :])

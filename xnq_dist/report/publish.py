@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.differences import is_table
-from xnq_dist.core.errors import SettingsError, StageError
+from xnq_dist.core.errors import DamagedError, SettingsError, StageError
 from xnq_dist.core.inputs import PREVIOUS, published_inputs
 from xnq_dist.core.store import (
     STAGES,
@@ -32,15 +32,21 @@ from xnq_dist.core.store import (
     trim,
 )
 from xnq_dist.graph.prepare import partitions_table
+from xnq_dist.quantify.checks.disclosure import without_values
 from xnq_dist.report.changed import Changed, changed_rows, compare_with
 from xnq_dist.report.compared import anomaly_rows, compare, seen_in
 from xnq_dist.report.earlier import Earlier, ResultFacts, earlier_results, why_not
-from xnq_dist.report.page import StageFacts, page, plot_files
+from xnq_dist.report.naming import shown_class
+from xnq_dist.report.page import page, page_verdict, plot_files
+from xnq_dist.report.page_facts import PageFacts, StageFacts
 from xnq_dist.report.view import PrevalenceView
 
 __all__ = ["report"]
 
 log = logging.getLogger(__name__)
+
+PROFILE = "_profile.json"
+"""Profile of the input tables in the run directory, if there is one."""
 
 
 def report(run: RunDirectory, settings: Settings) -> None:
@@ -159,10 +165,12 @@ class _Results:
         return fingerprint(self.inputs)
 
     def tables(self, name: str) -> Iterator[pa.Table]:
-        """The parts of a table of the stage ``quantify``."""
+        """The parts of a table of the stage ``quantify``, to be published."""
         stage = self.run.stage("quantify")
+        nulls = name == "prevalence" and self.settings.disclosure.table == "nulls"
         for record in self.manifests["quantify"].named(f"{name}-"):
-            yield stage.read_table(record, name)
+            table = stage.read_table(record, name)
+            yield without_values(table) if nulls else table
 
     def write(
         self,
@@ -184,10 +192,19 @@ class _Results:
         itemsize = np.dtype(settings.exchange.dtype).itemsize
         partitions = partitions_table(graph, itemsize, dim or settings.reservoir.dim)
         out.table("partitions", [partitions])
-        prevalence = pa.concat_tables(list(self.tables("prevalence")))
+        # Suppressed values are in no comparison: a mean with them would show them.
+        prevalence = without_values(pa.concat_tables(list(self.tables("prevalence"))))
         labels = self.manifests["labels"].facts if "labels" in self.manifests else {}
         classes = [str(name) for name in labels.get("classes") or ()]
-        view = PrevalenceView.of(prevalence, classes)
+        counts = list(labels.get("class_counts") or ())
+        last = shown_class(classes, counts, settings.report)
+        if settings.report.shown_class not in ("auto", last):
+            log.warning(
+                "report.class = %s is not a class, so the page is about %s: choose one "
+                "of %s",
+                *(settings.report.shown_class, last, ", ".join(classes[:12])),
+            )
+        view = PrevalenceView.of(prevalence, classes, last)
         evidence = pa.concat_tables(list(self.tables("evidence")))
         anomalies = compare(view, settings, seen_in(view, evidence))
         if anomalies is not None:
@@ -203,19 +220,31 @@ class _Results:
         figures = plot_files(view, stages, partitions, settings, anomalies)
         for name, svg in figures.items():
             out.bytes(f"plots/{name}.svg", svg)
-        entries = list(aside.values())
-        totals = pa.concat_tables(list(self.tables("totals")))
-        html = page(
-            view, stages, settings, figures, anomalies, changed, entries, totals
+        page_facts = PageFacts(
+            view=view,
+            stages=stages,
+            settings=settings,
+            anomalies=anomalies,
+            earlier=changed,
+            totals=pa.concat_tables(list(self.tables("totals"))),
+            profile=_profile(self.run),
+            aside=list(aside.values()),
+            run_id=attempt.id,
         )
-        out.bytes("report.html", html.encode())
-        last = self.manifests["quantify"]
+        out.bytes("report.html", page(page_facts).encode())
+        judged = page_verdict(page_facts.without_suppressed())
+        quantify = self.manifests["quantify"]
         manifest = stage.commit(
             attempt,
             out.files,
             self.content,
             self.inputs,
-            {**dataclasses.asdict(result_facts), "created": last.created, **facts},
+            {
+                **dataclasses.asdict(result_facts),
+                "verdict": dataclasses.asdict(judged),
+                "created": quantify.created,
+                **facts,
+            },
             sum(m.seconds for m in self.manifests.values()),
         )
         return Version(stage, manifest)
@@ -265,6 +294,15 @@ def _compared(
         log.info("not compared with earlier results: %s", reason)
         return reason
     return compare_with(earlier, view, settings, facts)
+
+
+def _profile(run: RunDirectory) -> dict[str, Any] | None:
+    """The profile of the input tables; None if there is none that can be read."""
+    try:
+        return run.folder.read_record(PROFILE)
+    except DamagedError as error:
+        log.warning("%s", error)
+        return None
 
 
 def _result_facts(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -13,12 +13,25 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.core.pictures import plain
+from xnq_dist.quantify.checks.quality import (
+    CAUTION,
+    NOT_PUBLISHABLE,
+    PUBLISHABLE,
+    SUPPRESSED,
+)
 
-__all__ = ["PrevalenceView"]
+__all__ = ["NOT_RATED_HIGHER", "QUALITIES", "PrevalenceView"]
 
 Floats = NDArray[np.float64]
 
 NAME_LIMIT = 120
+QUALITIES = ("", PUBLISHABLE, CAUTION, NOT_PUBLISHABLE, SUPPRESSED)
+"""Qualities by code; 0: not rated."""
+NOT_RATED_HIGHER = QUALITIES.index(NOT_PUBLISHABLE)
+"""Estimates with this code or a higher one are not publishable."""
+SHRINKAGE = 30
+"""Members of average prevalence that are added to a community without an interval, so
+that very small ones do not lead the order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,7 +41,9 @@ class PrevalenceView:
     names: pa.Array
     """Names of the K communities."""
     classes: tuple[str, ...]
-    """Names of the C classes."""
+    """Names of the C classes, as text."""
+    labels: pa.Array
+    """The same classes in the type of the labels."""
     prevalence: Floats
     """Estimates, shape (K, C); NaN if there is none."""
     lower: Floats
@@ -43,14 +58,18 @@ class PrevalenceView:
     fit_pvalue: Floats
     """p-value of labels' agreement with posteriors, shape (K,); NaN if not tested."""
     notes: pa.Array
-    quality: NDArray[np.object_]
-    """Quality of the last class's estimate, shape (K,); None if it is not rated."""
+    quality: NDArray[np.uint8]
+    """Places in `QUALITIES`, shape (K, C)."""
+    parents: pa.Array
+    """Name of each community's parent, shape (K,); null if it has none."""
     benchmarked: Floats
     """Share of the last class raked to benchmarks and the ends of its interval, shape
     (K, 3); NaN if there is none."""
 
     @classmethod
-    def of(cls, table: pa.Table, classes: Sequence[str] = ()) -> PrevalenceView:
+    def of(
+        cls, table: pa.Table, classes: Sequence[str] = (), last: str = ""
+    ) -> PrevalenceView:
         """Arrange a ``prevalence`` table (one row per community and class).
 
         Parameters
@@ -59,14 +78,18 @@ class PrevalenceView:
             Rows in any order; a missing (community, class) pair becomes NaN.
         classes
             Order of the classes; others follow in order of first appearance.
+        last
+            Class to put last, which the page is about; empty: keep the order.
         """
         names, rows = _encode(table["community"])
         class_names, columns = _encode(table["class"])
         texts = [str(name) for name in class_names.to_pylist()]
         order = [name for name in classes if name in texts]
         order += [name for name in texts if name not in order]
+        order.sort(key=lambda name: name == last)
         place = np.array([order.index(name) for name in texts], np.int64)
         columns = place[columns] if len(texts) else columns
+        labels = class_names.take(pa.array([texts.index(name) for name in order], "i8"))
         shape = (len(names), len(order))
 
         def matrix(name: str) -> Floats:
@@ -84,11 +107,14 @@ class PrevalenceView:
 
         first = np.zeros(shape[0], np.int64)
         first[rows[::-1]] = np.arange(len(rows))[::-1]
-        quality = np.full(shape[0], None, np.object_)
+        quality = np.zeros(shape, np.uint8)
         if "quality" in table.column_names:
-            of_last = np.flatnonzero(columns == len(order) - 1)
-            ratings = table["quality"].to_numpy(zero_copy_only=False)
-            quality[rows[of_last]] = ratings[of_last]
+            ratings = pc.index_in(table["quality"], pa.array(QUALITIES))
+            quality[rows, columns] = pc.fill_null(ratings, 0).to_numpy()
+        at_first = pa.array(first)
+        parents = pa.nulls(shape[0], pa.string())
+        if "parent" in table.column_names:
+            parents = table["parent"].combine_chunks().take(at_first)
         raked = [
             matrix(name)[:, -1:]
             for name in ("benchmarked", "benchmarked_lower", "benchmarked_upper")
@@ -96,6 +122,7 @@ class PrevalenceView:
         return cls(
             names=names,
             classes=tuple(order),
+            labels=labels,
             prevalence=matrix("prevalence"),
             lower=matrix("lower"),
             upper=matrix("upper"),
@@ -106,23 +133,60 @@ class PrevalenceView:
             converged=of_community("converged", np.bool_, True),
             flagged=of_community("flagged", np.bool_, False),
             fit_pvalue=of_community("fit_pvalue", np.float64, np.nan),
-            notes=table["note"].combine_chunks().take(pa.array(first)),
+            notes=table["note"].combine_chunks().take(at_first),
             quality=quality,
+            parents=parents.cast(pa.string()),
             benchmarked=np.concatenate(raked, axis=1),
         )
 
     @cached_property
     def ranked(self) -> NDArray[np.int64]:
-        """Communities by falling prevalence of the last class.
+        """Communities by falling lower end of the last class's interval.
 
-        Of equal prevalences the larger community comes first; communities without a
-        prevalence come last.
+        Without intervals the order is by prevalence, shrunk towards the mean over all
+        members. Of equals the larger community comes first; communities without an
+        interval come later, and those without a prevalence last.
         """
         if not len(self.names) or not self.classes:
             return np.arange(len(self.names))
-        last = self.prevalence[:, -1]
-        key = np.where(np.isnan(last), -1.0, last)
-        return np.lexsort((np.arange(len(key)), -self.n_nodes, -key))
+        p, n = self.prevalence[:, -1], self.n_nodes
+        known = ~np.isnan(p) & (n > 0)
+        mean = float(np.average(p[known], weights=n[known])) if known.any() else 0.0
+        shrunk = np.nan_to_num((n * p + SHRINKAGE * mean) / (n + SHRINKAGE), nan=-1.0)
+        lower = np.nan_to_num(self.lower[:, -1], nan=-1.0)
+        return np.lexsort((np.arange(len(p)), -n, -shrunk, -lower))
+
+    @cached_property
+    def suppressed(self) -> NDArray[np.bool_]:
+        """Communities that the table rates so: their values are shown nowhere, (K,)."""
+        return np.asarray(np.any(self.quality == QUALITIES.index(SUPPRESSED), axis=1))
+
+    def without_suppressed(self) -> PrevalenceView:
+        """The same communities; suppressed ones keep their name and size alone."""
+        gone = self.suppressed
+        if not gone.any():
+            return self
+
+        def blank(values: NDArray[Any], empty: Any) -> NDArray[Any]:
+            shape = (-1,) + (1,) * (values.ndim - 1)
+            return np.where(gone.reshape(shape), empty, values).astype(values.dtype)
+
+        hidden = pa.array(gone)
+        return replace(
+            self,
+            prevalence=blank(self.prevalence, np.nan),
+            lower=blank(self.lower, np.nan),
+            upper=blank(self.upper, np.nan),
+            se=blank(self.se, np.nan),
+            n_labelled=blank(self.n_labelled, 0),
+            n_estimated=blank(self.n_estimated, 0),
+            converged=blank(self.converged, True),
+            flagged=blank(self.flagged, False),
+            fit_pvalue=blank(self.fit_pvalue, np.nan),
+            notes=pc.if_else(hidden, pa.scalar(None, self.notes.type), self.notes),
+            quality=blank(self.quality, QUALITIES.index(SUPPRESSED)),
+            benchmarked=blank(self.benchmarked, np.nan),
+        )
 
     @property
     def has_intervals(self) -> bool:
@@ -146,9 +210,9 @@ class PrevalenceView:
         kind = pa.int64() if pa.types.is_integer(names.type) else pa.string()
         return names.cast(kind)
 
-    def name(self, community: int) -> str:
+    def name(self, community: int, limit: int = NAME_LIMIT) -> str:
         """A community's name on one line, without control characters."""
-        return plain(str(self.names[community].as_py()), NAME_LIMIT)
+        return plain(str(self.names[community].as_py()), limit)
 
 
 def _encode(column: pa.ChunkedArray) -> tuple[pa.Array, NDArray[np.int64]]:

@@ -6,7 +6,16 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["count", "difference", "figure", "points", "probability", "share", "span"]
+__all__ = [
+    "count",
+    "difference",
+    "points",
+    "probability",
+    "share",
+    "span",
+    "whole",
+    "whole_span",
+]
 
 
 def count(number: Any) -> str:
@@ -75,6 +84,31 @@ def probability(value: float) -> str:
     return f"{value:.2g}" if value >= 1e-4 else "< 0.0001"
 
 
-def figure(value: float) -> str:
-    """Length of a bar in per cent; 0 for NaN."""
-    return "0" if np.isnan(value) else f"{100 * min(max(value, 0.0), 1.0):.1f}"
+def whole(value: float) -> str:
+    """A proportion in whole per cent; a digit more where it would be 0 or 100.
+
+    Examples
+    --------
+    >>> whole(0.123), whole(0.004), whole(0.9999)
+    ('12 %', '0.4 %', '99.99 %')
+    """
+    return f"{_whole(value)} %"
+
+
+def whole_span(lower: float, upper: float) -> str:
+    """An interval of proportions in whole per cent.
+
+    Examples
+    --------
+    >>> whole_span(0.1, 0.254)
+    '10–25 %'
+    """
+    return f"{_whole(lower)}–{_whole(upper)} %"
+
+
+def _whole(value: float) -> str:
+    for digits in range(3):
+        text = f"{100 * value:.{digits}f}"
+        if 0 < float(text) < 100:
+            return text
+    return f"{100 * value:.0f}"

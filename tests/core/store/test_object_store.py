@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
@@ -38,6 +40,7 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.due import nothing_changed
 from xnq_dist.graph import contents
+from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.tables import Sources
 from xnq_dist.jobs import run_stages
 from xnq_dist.report import report
@@ -146,6 +149,31 @@ def test_run_on_a_store_answers_as_on_a_disk(store, finished, tmp_path, thread_c
     assert not [name for name in written if secret in store.get(f"{path}/{name}")]
 
 
+def test_text_tables_on_a_store_have_the_digests_of_parquet(
+    store, finished, place, tmp_path, monkeypatch
+):
+    _, sources = finished
+    settings = small_settings("columns.features=null")
+    uris = []
+    for given in (sources.nodes, sources.edges):
+        file = Path(given.partition("?")[0]).name
+        table = pq.read_table(io.BytesIO(store.get(f"bucket/tables/{file}")))
+        text = io.BytesIO()
+        plain = table.drop_columns([n for n in table.column_names if n == "features"])
+        pacsv.write_csv(plain, text, pacsv.WriteOptions(delimiter="\t"))
+        name = f"{place}/{len(uris)}.tsv.gz"
+        store.put(name, gzip.compress(text.getvalue()))
+        uris.append(store.uri(name))
+    tables = Sources(*uris)
+    time.sleep(AGED)
+    kept = Folder.of(store.uri(f"{place}/run"))
+    found = read_contents(kept, tables, settings)
+    assert found == read_contents(Folder.of(tmp_path), sources, settings)
+    monkeypatch.setattr("xnq_dist.graph.tables._TEXTS", {})
+    monkeypatch.setattr("xnq_dist.graph.formats.csv_table._blocks", None)
+    assert read_contents(kept, tables, settings) == found
+
+
 def test_addresses_of_results_are_those_of_the_objects(store, finished):
     path, sources = finished
     summary = nothing_changed(store.uri(path), sources, SETTINGS)
@@ -214,7 +242,7 @@ def test_digest_is_recalled_while_an_object_keeps_its_etag(
 
     def digests() -> tuple[dict[str, Any], int]:
         before = len(store.requests())
-        found = contents.read_contents(folder, sources, SETTINGS)
+        found = read_contents(folder, sources, SETTINGS)
         asked = store.requests()[before:]
         return found, sum(way == "GET" and name in path for way, path in asked)
 

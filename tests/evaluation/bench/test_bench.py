@@ -118,9 +118,9 @@ def test_worse_ratios_are_reported(tmp_path):
 def test_command_line_prints_the_table_and_worse_ratios(tmp_path, capsys):
     out = str(tmp_path / "out")
     assert command("bench", "sld", "--repeat", "1", "--out", out, "--json") == 0
-    text = capsys.readouterr().out
-    assert "2,000 communities of about 100" in text
-    record = json.loads(text.strip().splitlines()[-1])
+    shown = capsys.readouterr()
+    assert "2,000 communities of about 100" in shown.err
+    record = json.loads(shown.out)
     names = {ratio["name"] for ratio in record["ratios"]}
     assert "one giant community over one sum of it" in names
     table = pq.read_table(tmp_path / "out" / "benchmarks.parquet")
@@ -251,9 +251,9 @@ def test_estimate_takes_counts_of_an_absent_graph(capsys):
     where = ("cluster.workers=8", "cluster.memory_limit=400GiB", "reservoir.dim=64")
     sets = [part for key in where for part in ("--set", key)]
     assert command(*many, *sets, "--device", "gpu") == 0
-    text = capsys.readouterr().out
-    assert "s, extrapolated, never measured" in text
-    plan = json.loads(text.strip().splitlines()[-1])
+    shown = capsys.readouterr()
+    assert "s, extrapolated, never measured" in shown.err
+    plan = json.loads(shown.out)
     assert plan["nodes"] == 111_000_000
     assert plan["workers"] == 8
     assert plan["extrapolated"] is True

@@ -178,7 +178,7 @@ def test_counts_are_of_node_weights_where_nodes_have_them(client, tmp_path):
             ),
         )
     rows = answered(made.run, quantify(made.run, sources, settings, client)).to_pylist()
-    ones = {row["community"]: row for row in rows if row["class"] == "1"}
+    ones = {row["community"]: row for row in rows if row["class"] == 1}
     assert ones[10]["benchmarked"] == pytest.approx(0.6, abs=1e-9)
     assert ones[2]["benchmarked"] == pytest.approx(0.5, abs=1e-9)
     for above, below in ((10, (0, 1)), (11, (2, 3))):

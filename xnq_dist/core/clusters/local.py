@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
+from pathlib import Path
 from typing import Any
 
 from xnq_dist.core import cluster
 from xnq_dist.core.cluster import LocalSize
 from xnq_dist.core.clusters import ClusterKind
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.settings_sections import ClusterSettings
 from xnq_dist.core.sizes import parse_bytes
 
-__all__ = ["RECORDS", "options", "size", "start"]
+__all__ = ["RECORDS", "check_program", "options", "size", "start"]
 
 RECORDS = (
     ClusterKind(
@@ -72,11 +75,41 @@ def options(size: LocalSize) -> dict[str, Any]:
     }
 
 
+def check_program() -> None:
+    """Check that worker processes can import the running program, as they have to.
+
+    Raises
+    ------
+    SettingsError
+        When it was read from standard input, or would start workers in each worker.
+    """
+    program = sys.modules["__main__"]
+    file = getattr(program, "__file__", None)
+    advice = 'or set cluster.kind=single (in Python: cluster={"kind": "single"})'
+    if file is None or program.__spec__ is not None:
+        return  # a notebook, `python -c` or `python -m`
+    if file == "<stdin>":
+        raise SettingsError(
+            "worker processes cannot import a program that is read from standard "
+            f"input: save it as a file, {advice}"
+        )
+    try:
+        guarded = "__name__" in Path(file).read_text(encoding="utf-8", errors="ignore")
+    except OSError:
+        return
+    if not guarded:
+        raise SettingsError(
+            f"worker processes import {file}, which would start workers again: put its "
+            f'statements under if __name__ == "__main__":, {advice}'
+        )
+
+
 def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
     """Start a cluster of worker processes on this machine."""
     import dask
     from distributed import LocalCluster
 
+    check_program()
     more: dict[str, Any] = {}
     if preload:
         configured = dask.config.get("distributed.worker.preload") or []

@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from xnq_dist.convert.tensors import table_of_splits
 from xnq_dist.evaluation.datasets.graphs import RawGraph
 
 __all__ = ["write_edges", "write_nodes", "write_splits"]
-
-_ROLES = ("train", "calibration", "validation", "test")
 
 
 def write_nodes(graph: RawGraph, path: Path) -> None:
@@ -41,13 +40,4 @@ def write_splits(roles: NDArray[np.int8], path: Path) -> None:
 
     `roles` has the role codes of `make_folds`, -1 for none, shape (folds, N).
     """
-    folds, nodes = np.nonzero(roles >= 0)
-    codes = pa.array(roles[folds, nodes], pa.int8())
-    table = pa.table(
-        {
-            "node_id": pa.array(nodes.astype(np.int64)),
-            "fold": pa.array(folds.astype(np.int64)),
-            "role": pa.DictionaryArray.from_arrays(codes, pa.array(_ROLES)),
-        }
-    )
-    pq.write_table(table, path, compression="zstd")
+    pq.write_table(table_of_splits(roles), path, compression="zstd")

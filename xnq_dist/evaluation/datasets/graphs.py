@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from xnq_dist.core.errors import InputError
 
-__all__ = ["RawGraph", "both_ways", "checked_edges", "distinct", "integer_labels"]
+__all__ = ["RawGraph", "both_ways", "distinct", "integer_labels"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,30 +53,6 @@ def integer_labels(values: ArrayLike, nodes: int, file: Path) -> NDArray[np.int6
     if not np.array_equal(labels, array):
         raise InputError(f"{file}: labels are not integers: download it again")
     return np.maximum(labels, 0)
-
-
-def checked_edges(pairs: ArrayLike, nodes: int, file: Path) -> NDArray[np.int64]:
-    """Pairs of node ids as an array of shape (M, 2).
-
-    Raises
-    ------
-    InputError
-        When the shape is another, or an id is not from 0 to N - 1.
-    """
-    array = np.asarray(pairs)
-    if array.ndim != 2 or array.shape[1] != 2 or array.dtype.kind not in "iu":
-        raise InputError(
-            f"{file}: edges have shape {array.shape} and type {array.dtype}, not two "
-            "integers per row: download it again"
-        )
-    edges = array.astype(np.int64)
-    bad = np.flatnonzero(((edges < 0) | (edges >= nodes)).any(axis=1))
-    if len(bad):
-        raise InputError(
-            f"{file}: edge {tuple(edges[bad[0]].tolist())} (row {bad[0] + 1}) has a "
-            f"node outside 0 to {nodes - 1}: download it again"
-        )
-    return edges
 
 
 def distinct(

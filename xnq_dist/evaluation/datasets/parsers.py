@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-import zipfile
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.convert.pickled import CsrArrays, read_pickled
+from xnq_dist.convert.reading import read_arrays, reading
+from xnq_dist.convert.tensors import checked_edges, float_rows
 from xnq_dist.core.errors import InputError
 from xnq_dist.evaluation.datasets.graphs import (
     RawGraph,
     both_ways,
-    checked_edges,
     distinct,
     integer_labels,
 )
-from xnq_dist.evaluation.datasets.pickled import CsrArrays, read_pickled
 
 __all__ = [
     "parse",
@@ -129,47 +127,6 @@ def _matrix(path: Path) -> NDArray[np.float32]:
     return matrix.astype(np.float32)
 
 
-@contextmanager
-def _reading(path: Path, what: str) -> Iterator[None]:
-    """Turn errors of NumPy, SciPy and zipfile on a damaged file into `InputError`."""
-    try:
-        yield
-    except (
-        OSError,
-        EOFError,
-        ValueError,
-        TypeError,
-        KeyError,
-        NotImplementedError,
-        zipfile.BadZipFile,
-        zlib.error,
-    ) as error:
-        reason = " ".join(str(error).split())
-        raise InputError(
-            f"{path} is not {what} with the expected arrays ({reason}): download it "
-            "again"
-        ) from error
-
-
-def _npz(path: Path, names: Sequence[str]) -> list[np.ndarray]:
-    with (
-        _reading(path, "a NumPy archive"),
-        path.open("rb") as stream,  # NumPy would not close a damaged file
-        np.load(stream, allow_pickle=False) as arrays,
-    ):
-        return [arrays[name] for name in names]
-
-
-def _float_rows(values: Any, path: Path) -> NDArray[np.float32]:
-    features = np.asarray(values)
-    if features.ndim != 2 or features.dtype.kind not in "biuf":
-        raise InputError(
-            f"{path}: features have shape {features.shape} and type {features.dtype}, "
-            "not a row of numbers per node: download it again"
-        )
-    return features.astype(np.float32)
-
-
 def read_heterophilous(path: Path) -> RawGraph:
     """Read Platonov et al.'s archives, which have each undirected edge once.
 
@@ -181,8 +138,8 @@ def read_heterophilous(path: Path) -> RawGraph:
         When arrays are missing or do not match each other.
     """
     names = ("node_features", "node_labels", "edges")
-    features, labels, edges = _npz(path, names)
-    rows = _float_rows(features, path)
+    features, labels, edges = read_arrays(path, names).values()
+    rows = float_rows(features, path)
     nodes = len(rows)
     facts = {
         "edge_convention": "the file's undirected edges in both directions, each "
@@ -207,13 +164,13 @@ def read_linkx(path: Path) -> RawGraph:
     from scipy.io.matlab import MatReadError
 
     names = ["edge_index", "node_feat", "label"]
-    with _reading(path, "a MATLAB file"):
+    with reading(path, "a MATLAB file with the expected arrays"):
         try:
             content = loadmat(path, variable_names=names)
         except MatReadError as error:  # a direct subclass of Exception
             raise ValueError(str(error)) from error
         edges, features, labels = (content[name] for name in names)
-    rows = _float_rows(features, path)
+    rows = float_rows(features, path)
     nodes = len(rows)
     rows = rows - rows.min()
     rows /= np.maximum(rows.sum(axis=1, keepdims=True), np.float32(1))
@@ -241,8 +198,9 @@ def read_ptg(path: Path) -> RawGraph:
     InputError
         When arrays are missing or do not match each other.
     """
-    features, labels, edges = _npz(path, ("features", "target", "edges"))
-    rows = _float_rows(features, path)
+    names = ("features", "target", "edges")
+    features, labels, edges = read_arrays(path, names).values()
+    rows = float_rows(features, path)
     nodes = len(rows)
     pairs = checked_edges(edges, nodes, path)
     facts = {
@@ -266,15 +224,16 @@ def read_graphsaint(folder: Path) -> RawGraph:
     at = {
         name: folder / name for name in ("adj_full.npz", "feats.npy", "class_map.json")
     }
-    indices, indptr, shape = _npz(at["adj_full.npz"], ("indices", "indptr", "shape"))
+    names = ("indices", "indptr", "shape")
+    indices, indptr, shape = read_arrays(at["adj_full.npz"], names).values()
     nodes = int(shape[0])
-    with _reading(at["adj_full.npz"], "a square CSR matrix"):
+    with reading(at["adj_full.npz"], "a square CSR matrix"):
         sources = np.repeat(np.arange(nodes), np.diff(indptr))
         pairs = np.stack([sources, indices], axis=1)
-    with _reading(at["feats.npy"], "a NumPy array"):
+    with reading(at["feats.npy"], "a NumPy array"):
         # Memory-mapped: the file has float64, twice the size of the result.
         features = np.load(at["feats.npy"], mmap_mode="r", allow_pickle=False)
-    rows = _float_rows(features, at["feats.npy"])
+    rows = float_rows(features, at["feats.npy"])
     if len(rows) != nodes:
         raise InputError(
             f"{at['feats.npy']} has {len(rows)} rows for the {nodes} nodes of "
@@ -290,7 +249,7 @@ def read_graphsaint(folder: Path) -> RawGraph:
 
 
 def _class_map(path: Path, nodes: int) -> NDArray[np.int64]:
-    with _reading(path, "a JSON object"):
+    with reading(path, "a JSON object"):
         classes = json.loads(path.read_text("utf-8"))
         places = np.array([int(key) for key in classes], dtype=np.int64)
         values = np.array(list(classes.values()))

@@ -4,8 +4,9 @@ A format is one module with ``RECORDS`` (`core.records`) and two functions:
 ``schema(filesystem, file)`` returns a `pyarrow.Schema`;
 ``batches(filesystem, file, columns, rows, schema)`` yields record batches of about
 `rows` rows with these columns in this order. A format with ``footer`` also has
-``rows(filesystem, file)`` and ``chunks(filesystem, file)``. Errors of Arrow and of the
-system become an `InputError` with the record's `title` and `hint`.
+``rows(filesystem, file)`` and ``chunks(filesystem, file)``. Functions of a format that
+is ``untyped`` take what is known of the file (`csv_table.TextFile`). Errors of Arrow
+and of the system become an `InputError` with the record's `title` and `hint`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from xnq_dist.core import records
 
-__all__ = ["FORMATS", "Format", "format_of"]
+__all__ = ["FORMATS", "Format", "format_of", "has_ending"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,8 @@ class Format(records.PartRecord):
     """What to do with a file that cannot be read."""
     footer: bool = False
     """Whether files store their number of rows, and nulls and bytes of the columns."""
+    untyped: bool = False
+    """Whether files are text, so that their values decide the types."""
 
 
 FORMATS = records.Registry("format", Format, {__name__: Path(__file__).parent})
@@ -36,4 +39,11 @@ FORMATS = records.Registry("format", Format, {__name__: Path(__file__).parent})
 def format_of(file: str) -> Format:
     """The format of a file, by the ending of its name."""
     known = list(FORMATS.records().values())
-    return next((each for each in known if file.endswith(each.endings)), known[0])
+    return next((each for each in known if has_ending(file, each.endings)), known[0])
+
+
+def has_ending(file: str, endings: tuple[str, ...]) -> bool:
+    """Whether a file's name, without the ending of a compression, has an ending."""
+    for packed in (".gz", ".bz2", ".zst", ".lz4"):
+        file = file.removesuffix(packed)
+    return file.endswith(endings)

@@ -1,82 +1,229 @@
-"""CSV, also compressed with gzip."""
+"""Text tables: CSV, TSV and the like, also compressed.
+
+Columns have the types of all their values (`text_types`). The first rows suggest them;
+the first complete pass corrects them, and later passes use the result.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as pacsv
-import pyarrow.types as pt
 
+from xnq_dist.core.errors import InfrastructureError, InputError
+from xnq_dist.core.text_settings import Reading
 from xnq_dist.graph.formats import Format
+from xnq_dist.graph.formats.looks import looks_like
+from xnq_dist.graph.formats.sniffing import Dialect, compression_of, sniff
+from xnq_dist.graph.formats.text_types import joined, kind_of, type_of, typed
 
-__all__ = ["RECORDS", "batches", "schema"]
+__all__ = ["RECORDS", "TextFile", "batches", "open_text", "schema"]
 
 RECORDS = (
     Format(
         name="csv",
-        title="a CSV file that can be read",
+        title="a text table that can be read",
         rank=2,
-        endings=(".csv", ".csv.gz"),
-        hint="check the row, or write Parquet (types are taken from the file's start)",
+        endings=(".csv", ".tsv", ".tab", ".txt"),
+        hint="check the row, or write Parquet",
+        untyped=True,
     ),
 )
 
 BLOCK = 4 << 20
 """Bytes of the block that a batch is parsed from."""
+HEAD = 1 << 18
+"""Bytes that the dialect is detected from."""
 
 
-@contextmanager
-def _opened(
-    filesystem: Any,
-    file: str,
-    columns: list[str] | None = None,
-    types: dict[str, pa.DataType] | None = None,
-) -> Iterator[pacsv.CSVStreamingReader]:
-    options = pacsv.ConvertOptions(
-        include_columns=columns or [],
-        column_types=types or {},
-        null_values=[""],
-        strings_can_be_null=True,
-    )
-    with (
-        filesystem.open_input_stream(file, compression="detect") as stream,
-        pacsv.open_csv(
-            stream,
-            read_options=pacsv.ReadOptions(block_size=BLOCK),
-            convert_options=options,
-        ) as reader,
-    ):
-        yield reader
+@dataclass
+class TextFile:
+    """What is known of one file."""
+
+    dialect: Dialect
+    kinds: dict[str, str]
+    """Kinds of the columns (`text_types`)."""
+    settled: set[str] = field(default_factory=set)
+    """Columns whose kind is that of all values."""
+
+    def settle(self, filesystem: Any, file: str, columns: Collection[str]) -> None:
+        """Read the columns, unless it has been done, for the kinds of all values."""
+        due = sorted(set(columns) & self.kinds.keys() - self.settled)
+        if not due:
+            return
+        for name, values in _columns(filesystem, file, due, self):
+            kind = self.kinds[name]
+            if typed(values, kind, self.dialect.decimal) is None:
+                found = kind_of(values, self.dialect.decimal)
+                self.kinds[name] = joined(kind, found)
+        self.settled |= set(due)
 
 
-def schema(filesystem: Any, file: str) -> pa.Schema:
-    """Names and types of the columns, from the file's first block."""
-    with _opened(filesystem, file) as reader:
-        return reader.schema
+def open_text(filesystem: Any, file: str, reading: Reading) -> TextFile:
+    """Detect how a file is written, from its first bytes."""
+    with filesystem.open_input_stream(file, compression=None) as stream:
+        head = stream.read(HEAD)
+    compression = compression_of(head, reading)
+    unpacked = _stream(filesystem, file, compression)
+    if compression != "none":
+        with unpacked as stream:
+            head = stream.read(HEAD)
+    if look := looks_like(head, file):
+        raise InputError(f"{file} {look}")
+    reading = replace(reading, compression=compression)
+    dialect = sniff(head, len(head) < HEAD, reading, file)
+    rows = [row for row in dialect.first if len(row) == len(dialect.names)]
+    kinds = {
+        name: kind_of(
+            _nulled(pa.array([row[at] for row in rows], pa.string()), dialect),
+            dialect.decimal,
+        )
+        for at, name in enumerate(dialect.names)
+    }
+    return TextFile(dialect, kinds)
+
+
+def _nulled(values: pa.Array, dialect: Dialect) -> pa.Array:
+    absent = pc.is_in(values, pa.array(["", *dialect.nulls]))
+    return pc.if_else(absent, None, values)
+
+
+def _stream(filesystem: Any, file: str, compression: str) -> Any:
+    codec = None if compression == "none" else compression
+    return filesystem.open_input_stream(file, compression=codec)
+
+
+def schema(filesystem: Any, file: str, text: TextFile) -> pa.Schema:
+    """Names and types of the columns, as far as they are known."""
+    names = text.dialect.names
+    return pa.schema([(name, type_of(text.kinds[name])) for name in names])
 
 
 def batches(
-    filesystem: Any, file: str, columns: list[str], rows: int, schema: pa.Schema
+    filesystem: Any,
+    file: str,
+    columns: list[str],
+    rows: int,
+    schema: pa.Schema,
+    text: TextFile,
+    as_text: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the columns, one block of the file at a time."""
-    types = {
-        name: _type_of_late_values(filesystem, file, name)
-        for name in columns
-        if pt.is_null(schema.field(name).type)
-    }
-    with _opened(filesystem, file, columns, types) as reader:
+    """Yield the columns, one block of the file at a time.
+
+    Parameters
+    ----------
+    as_text
+        Columns whose values stay text.
+    """
+    arrays = []
+    for name, values in _columns(filesystem, file, columns, text):
+        kind = "text" if name in as_text else text.kinds[name]
+        array = typed(values, kind, text.dialect.decimal)
+        if array is None and name in text.settled:
+            raise InfrastructureError(f"{file} changed while it was read: run again")
+        arrays.append(values if array is None else array)
+        if len(arrays) == len(columns):
+            yield pa.record_batch(arrays, names=columns)
+            arrays = []
+
+
+def _columns(
+    filesystem: Any, file: str, columns: list[str], text: TextFile
+) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the columns' text, column after column of each block."""
+    first = 0
+    with closing(_blocks(filesystem, file, columns, text)) as blocks:
+        for block in blocks:
+            for name, raw in zip(columns, block.columns, strict=True):
+                yield name, _valid(raw, name, file, first, text.dialect)
+            first += block.num_rows
+
+
+def _blocks(
+    filesystem: Any, file: str, columns: list[str], text: TextFile
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the columns as bytes."""
+    dialect = text.dialect
+    if dialect.empty:
+        return
+    quoted = dialect.quote != "none"
+    wrong: list[pacsv.InvalidRow] = []
+
+    def note(row: pacsv.InvalidRow) -> str:
+        wrong.append(row)
+        return "error"
+
+    with _unequal_rows(file, dialect, wrong), _stream(
+        filesystem, file, dialect.compression
+    ) as stream, pacsv.open_csv(
+        stream,
+        read_options=pacsv.ReadOptions(
+            block_size=BLOCK,
+            column_names=dialect.names,
+            skip_rows_after_names=int(dialect.header),
+            encoding=dialect.encoding,
+        ),
+        parse_options=pacsv.ParseOptions(
+            delimiter=dialect.separator,
+            quote_char=dialect.quote if quoted else False,
+            newlines_in_values=quoted,
+            invalid_row_handler=note,
+        ),
+        convert_options=pacsv.ConvertOptions(
+            include_columns=columns,
+            column_types=dict.fromkeys(columns, pa.binary()),
+            null_values=["", *dialect.nulls],
+            strings_can_be_null=True,
+        ),
+    ) as reader:  # fmt: skip
         yield from reader
 
 
-def _type_of_late_values(filesystem: Any, file: str, column: str) -> pa.DataType:
-    """Type of a column without values in the first block, from all blocks."""
-    with _opened(filesystem, file, [column], {column: pa.string()}) as reader:
-        for batch in reader:
+@contextmanager
+def _unequal_rows(
+    file: str, dialect: Dialect, wrong: list[pacsv.InvalidRow]
+) -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        if wrong:
+            row = wrong[0]
+            at = f"row {row.number - dialect.header:,}" if row.number else "a row"
+            raise InputError(
+                f"{at} of {file} has {row.actual_columns} fields and "
+                f"{'the header' if dialect.header else 'the first row'} has "
+                f"{row.expected_columns}: check quotes and separators there "
+                f"(read with {dialect.text()}), or write Parquet"
+            ) from error
+        if "straddling" in str(error):
+            raise InputError(
+                f"{file} has a row of more than {BLOCK >> 20} MiB, so a quote may not "
+                f"be closed: set input.quote (read with {dialect.text()})"
+            ) from error
+        raise
+
+
+def _valid(
+    raw: pa.Array, name: str, file: str, first: int, dialect: Dialect
+) -> pa.Array:
+    """Bytes as text; an `InputError` names the first row that is not UTF-8."""
+    values = raw.view(pa.string())
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid as error:
+        for at, value in enumerate(raw.to_pylist()):
             try:
-                batch.column(0).cast(pa.int64())
-            except pa.ArrowInvalid:
-                return pa.string()
-    return pa.int64()
+                (value or b"").decode()
+            except UnicodeDecodeError as wrong:
+                raise InputError(
+                    f"byte 0x{wrong.object[wrong.start]:02x} in column {name!r}, row "
+                    f"{first + at + 1:,} of {file}, is not {dialect.encoding.upper()}: "
+                    "set input.encoding=cp1252, or write the table as UTF-8"
+                ) from error
+        raise
+    return values

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Ints
+from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.core.settings_sections import QualitySettings
 
 __all__ = ["CAUTION", "NOT_PUBLISHABLE", "PUBLISHABLE", "SUPPRESSED", "qualities"]
@@ -27,11 +27,13 @@ def qualities(
     upper: Floats,
     n_nodes: Ints | Floats,
     rules: QualitySettings,
+    suppressed: Bools | None = None,
 ) -> NDArray[np.object_]:
     """Quality of each estimate; None where there is no interval.
 
     All arrays have the same shape, with NaN where there is no estimate or interval;
-    `n_nodes` is the effective number of members where they have weights.
+    `n_nodes` is the effective number of members where they have weights. None is
+    suppressed by default.
 
     Examples
     --------
@@ -41,6 +43,7 @@ def qualities(
     ...     np.array([0.55, 0.20, 0.7, 0.5]),
     ...     np.array([900, 900, 900, 9]),
     ...     QualitySettings(),
+    ...     np.array([False, False, False, True]),
     ... )
     >>> quality.tolist()
     ['publishable', 'caution', 'not publishable', 'suppressed']
@@ -52,6 +55,7 @@ def qualities(
         clear &= n_nodes >= rules.caution_below
         quality = np.where(clear, PUBLISHABLE, CAUTION).astype(np.object_)
         quality[width > rules.wide] = NOT_PUBLISHABLE
-    quality[n_nodes < rules.suppressed_below] = SUPPRESSED
     quality[np.isnan(width)] = None
+    if suppressed is not None:
+        quality[suppressed] = SUPPRESSED
     return quality

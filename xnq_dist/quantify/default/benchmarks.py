@@ -262,7 +262,7 @@ def benchmark_of(settings: Settings, source: str) -> BenchmarkTable | None:
     """
     if settings.benchmark is None:
         return None
-    table = read_benchmarks(settings.benchmark, settings.columns)
+    table = read_benchmarks(settings.benchmark, settings.columns, settings.input)
     if source == "leiden" and table.groups != [None]:
         raise SettingsError(
             f"benchmark table {table.path} names {group_name(table.groups[-1])}, but "
@@ -299,6 +299,6 @@ def check_benchmark(run: RunDirectory, sources: Sources, settings: Settings) -> 
         with open_memberships(*inputs) as memberships:
             chosen = ChosenBenchmark.of(table, memberships.names)
             chosen.read(memberships.chunks())
-    weights = read_node_weights(sources.nodes, settings.columns, nodes)
+    weights = read_node_weights(sources.nodes, settings.columns, nodes, settings.input)
     labels = layout.load_labels(run.stage("labels"), known)
     Targets.of(table, classes, chosen, labels, weights, settings.labelled)

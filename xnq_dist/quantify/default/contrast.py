@@ -22,12 +22,16 @@ from scipy.special import erfc, ndtri
 from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.store import Manifest, RunDirectory, Stage
+from xnq_dist.quantify.checks.quality import SUPPRESSED
 from xnq_dist.quantify.default.scenarios import Tilt
 
 __all__ = ["Contrast", "contrast"]
 
 SIZES = ["n_nodes", "n_estimated", "weight", "weight_estimated"]
-COLUMNS = ["community", "parent", "class", *SIZES, "prevalence", "se"]
+COLUMNS = [
+    *("community", "parent", "class", *SIZES, "prevalence", "se"),
+    *("quality", "note"),
+]
 QUANTIFY = "quantify"
 
 
@@ -163,6 +167,12 @@ def _read(
         )
     n_classes = len(table) // len(names)
     rows = table.slice(place * n_classes, n_classes)
+    if rows["quality"][0].as_py() == SUPPRESSED:
+        reason = rows["note"][0].as_py().removeprefix("suppressed: ")
+        raise SettingsError(
+            f"community {name!r} of {run.uri} is suppressed ({reason}): set "
+            "disclosure.min_size lower and run again, or choose another community"
+        )
     if rows["prevalence"].null_count:
         raise SettingsError(
             f"community {name!r} of {run.uri} has no estimate to compare: "

@@ -119,7 +119,7 @@ def plan_labels(
         codes = _named(names, communities, run.uri)
     _check_unchanged(run, sources, settings, manifest)
     chosen = _members(run, manifest, ids, sources, settings, codes)
-    weights = read_node_weights(sources.nodes, settings.columns, ids)
+    weights = read_node_weights(sources.nodes, settings.columns, ids, settings.input)
     nodes = replace(nodes, weights=weights)
     labels = names.take(pa.array(codes))
     return _plan(nodes, reference, learnt, chosen, labels, ids, budget, settings, seed)
@@ -230,7 +230,8 @@ def _check_unchanged(
     """Raise an `InputError` if communities or weights changed since the run."""
     source = str(manifest.inputs["communities"])
     settings = settings.model_copy(update={"benchmark": None})
-    now = answer_digests(run.folder, sources, settings, source)
+    id_type = run.complete("graph").facts["id_type"]
+    now = answer_digests(run.folder, sources, settings, source, id_type)
     for name in ("memberships", "node_weights"):
         if dict(now.get(name) or {}) != dict(manifest.inputs.get(name) or {}):
             raise InputError(
@@ -254,7 +255,7 @@ def _widest(
     """Communities with the widest intervals, of those that are not suppressed."""
     n_classes = len(table) // max(len(widths), 1)
     sizes = table["n_nodes"].to_numpy()[::n_classes]
-    minimum = settings.quality.suppressed_below
+    minimum = settings.disclosure.min_size
     eligible = np.flatnonzero((sizes >= minimum) & (widths > 0))
     if not len(eligible):
         raise SettingsError(

@@ -188,9 +188,10 @@ def read_seed_runs(
         same = table is not None and rows == run.size
         if same and table is not None:
             theirs = table["community"].combine_chunks()
-            their_classes = table["class"].to_pylist()[: len(expected)]
+            their_classes = table["class"].slice(0, len(expected)).to_pylist()
             ours = names.cast(theirs.type)
-            same = their_classes == expected and theirs[:: len(expected)].equals(ours)
+            same = [str(name) for name in their_classes] == expected
+            same = same and theirs[:: len(expected)].equals(ours)
             values = table["prevalence"].to_numpy()
         if not same:
             raise SettingsError(

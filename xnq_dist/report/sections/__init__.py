@@ -2,7 +2,8 @@
 
 A section's module has ``RECORDS`` (`core.records`; `title` is its heading, `rank` its
 place) and a function ``body(facts)``, which returns the HTML below the heading, or an
-empty text if the section does not apply. `PageFacts.render` escapes texts from the data.
+empty text if the section does not apply. `PageFacts.render` fills in a template of the
+folder `templates` and escapes texts from the data.
 """
 
 from __future__ import annotations

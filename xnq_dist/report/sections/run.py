@@ -5,26 +5,35 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from xnq_dist.core.inputs import ELSEWHERE
 from xnq_dist.core.pictures import plain
 from xnq_dist.core.records import PartRecord
 from xnq_dist.report.page_facts import PageFacts, StageFacts
 
 __all__ = ["RECORDS", "body"]
 
-RECORDS = (PartRecord(name="run", title="The run", rank=70),)
+RECORDS = (PartRecord(name="run", title="The run", rank=80),)
 
 
 def body(facts: PageFacts) -> str:
     """Stages with their times; settings, facts and versions are folded."""
     stages = facts.stages
     return facts.render(
-        TEMPLATE,
+        "run",
         stages=list(stages.values()),
         seconds=sum(stage.seconds for stage in stages.values()),
-        facts=[(stage.name, _flat(stage.facts)) for stage in stages.values()],
-        values=_flat(facts.settings.model_dump()),
+        facts=[(stage.name, _flat(_shown(stage.facts))) for stage in stages.values()],
+        values=_flat(facts.settings.model_dump(exclude=ELSEWHERE)),
         versions=_versions(stages),
     )
+
+
+def _shown(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Facts without the numbers of labels in each class, which can be small.
+
+    The section on the inputs shows those that are not.
+    """
+    return {name: value for name, value in facts.items() if name != "class_counts"}
 
 
 def _versions(stages: Mapping[str, StageFacts]) -> list[tuple[str, str]]:
@@ -62,36 +71,6 @@ def _text(value: Any) -> str:
         shown = ", ".join(_text(item) for item in value[:12])
         more = f", … ({len(value):,} in all)" if len(value) > 12 else ""
         return plain(shown + more, 400)
+    if isinstance(value, Mapping):
+        return plain(", ".join(f"{k}: {_text(v)}" for k, v in value.items()), 400)
     return plain(str(value), 400)
-
-
-TEMPLATE = """\
-<div class="scroll">
-<table>
-<caption>Time by stage; {{ "%.1f" | format(seconds) }} s in total.</caption>
-<thead><tr><th scope="col">stage</th><th scope="col" class="n">seconds</th><th scope="col">finished</th></tr></thead>
-<tbody>
-{% for stage in stages %}
-<tr><th scope="row">{{ stage.name }}</th><td class="n">{{ "%.1f" | format(stage.seconds) }}</td><td>{{ stage.created }}</td></tr>
-{% endfor %}
-</tbody>
-</table>
-</div>
-{% macro pairs(heading, items) %}
-{% if items %}
-<details>
-<summary>{{ heading }}</summary>
-<table><tbody>
-{% for key, value in items %}
-<tr><th scope="row"><code>{{ key }}</code></th><td>{{ value }}</td></tr>
-{% endfor %}
-</tbody></table>
-</details>
-{% endif %}
-{% endmacro %}
-{{ pairs("Settings (seed " ~ settings.seed ~ ")", values) }}
-{% for name, items in facts %}
-{{ pairs("Facts of stage " ~ name, items) }}
-{% endfor %}
-{{ pairs("Versions", versions) }}
-"""

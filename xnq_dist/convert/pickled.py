@@ -1,24 +1,26 @@
 """Reads numbers from a pickle without executing it.
 
-The planetoid files are pickles of Python 2. Their opcodes are read with `pickletools`
-and interpreted here. Supported are lists, dicts, numbers, texts, NumPy arrays of
-numbers and SciPy CSR matrices. No name in the file is imported or called, so that a
+The opcodes are read with `pickletools` and interpreted here. Supported are lists,
+dicts, numbers, texts, NumPy arrays of numbers, SciPy CSR matrices, and what a
+`Machine` gets in addition. No name in the file is imported or called, so that a
 malicious file cannot execute code.
 """
 
 from __future__ import annotations
 
 import pickletools
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 import numpy as np
 
 from xnq_dist.core.errors import InputError
 
-__all__ = ["CsrArrays", "read_pickled"]
+__all__ = ["CsrArrays", "Machine", "Name", "RefusedError", "Shell", "read_pickled"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class CsrArrays:
     data: np.ndarray
 
 
-class _RefusedError(Exception):
+class RefusedError(Exception):
     """The pickle has unsupported content; the text is the reason."""
 
 
@@ -39,8 +41,8 @@ class _Mark:
     """Marks the beginning of a sequence of items on the stack."""
 
 
-@dataclass
-class _Shell:
+@dataclass(eq=False)
+class Shell:
     """An object in the pickle whose content follows later."""
 
     kind: str
@@ -99,12 +101,15 @@ def read_pickled(path: Path) -> Any:
         When the file is not a pickle or has other content.
     """
     try:
-        return _plain(_Machine().run(path.read_bytes()))
-    except _RefusedError as refused:
+        return _plain(Machine().run(path.read_bytes()))
+    except RefusedError as refused:
         reason = str(refused)
     except OSError as error:
         reason = error.strerror or str(error)
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+    except (
+        *(ArithmeticError, AttributeError, LookupError),
+        *(RecursionError, TypeError, ValueError),
+    ) as error:
         # raised by pickletools and by wrong operands if the file is damaged
         reason = f"it is damaged: {error}"
     raise InputError(
@@ -112,142 +117,165 @@ def read_pickled(path: Path) -> Any:
     )
 
 
-class _Machine:
+class Machine:
     """A stack, a memo and the supported opcodes."""
+
+    def kind_of(self, module: str, name: str) -> str:
+        """The kind of a name in the file; raises a `RefusedError` if unsupported."""
+        kind = _NAMES.get((str(module), str(name)))
+        if kind is None:
+            raise RefusedError(f"it names {module}.{name}"[:100])
+        return kind
+
+    def call(self, kind: str | None, arguments: Any) -> Any:
+        """The result of a call in the file; nothing is actually called."""
+        return _call(kind, arguments)
+
+    def load(self, key: Any) -> Any:
+        """The object outside the pickle that a persistent id names."""
+        raise RefusedError("it refers to an object outside the file")
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self.memo: dict[int, Any] = {}
         self.steps: dict[str, Callable[[Any], object]] = {
-            "TUPLE": lambda _: self.push(tuple(self.pop_to_mark())),
-            "TUPLE1": lambda _: self.push(tuple(self.take(1))),
-            "TUPLE2": lambda _: self.push(tuple(self.take(2))),
-            "TUPLE3": lambda _: self.push(tuple(self.take(3))),
-            "LIST": lambda _: self.push(self.pop_to_mark()),
-            "DICT": lambda _: self.push(_pairs(self.pop_to_mark())),
-            "POP": lambda _: self.take(1),
-            "APPEND": lambda _: self.extend(self.take(1)),
-            "APPENDS": lambda _: self.extend(self.pop_to_mark()),
-            "SETITEM": lambda _: self.update(self.take(2)),
-            "SETITEMS": lambda _: self.update(self.pop_to_mark()),
-            "GLOBAL": lambda argument: self.push(_name(*argument.split(" ", 1))),
-            "STACK_GLOBAL": lambda _: self.push(_name(*self.take(2))),
-            "REDUCE": lambda _: self.push(_call(*self.take(2))),
-            "NEWOBJ": lambda _: self.push(_call(*self.take(2))),
-            "BUILD": lambda _: self.build(),
-            "MEMOIZE": lambda _: self.remember(len(self.memo)),
+            "TUPLE": lambda _: self._push(tuple(self._pop_to_mark())),
+            "TUPLE1": lambda _: self._push(tuple(self._take(1))),
+            "TUPLE2": lambda _: self._push(tuple(self._take(2))),
+            "TUPLE3": lambda _: self._push(tuple(self._take(3))),
+            "LIST": lambda _: self._push(self._pop_to_mark()),
+            "DICT": lambda _: self._push(_pairs(self._pop_to_mark())),
+            "POP": lambda _: self._take(1),
+            "APPEND": lambda _: self._extend(self._take(1)),
+            "APPENDS": lambda _: self._extend(self._pop_to_mark()),
+            "SETITEM": lambda _: self._update(self._take(2)),
+            "SETITEMS": lambda _: self._update(self._pop_to_mark()),
+            "GLOBAL": lambda argument: self._name(*argument.split(" ", 1)),
+            "STACK_GLOBAL": lambda _: self._name(*self._take(2)),
+            "REDUCE": lambda _: self._reduce(*self._take(2)),
+            "NEWOBJ": lambda _: self._reduce(*self._take(2)),
+            "BINPERSID": lambda _: self._push(self.load(*self._take(1))),
+            "BUILD": lambda _: self._build(),
+            "MEMOIZE": lambda _: self._remember(len(self.memo)),
         }
         for prefix in ("", "BIN", "LONG_BIN"):
-            self.steps[f"{prefix}PUT"] = self.remember
-            self.steps[f"{prefix}GET"] = lambda slot: self.push(self.memo[slot])
+            self.steps[f"{prefix}PUT"] = self._remember
+            self.steps[f"{prefix}GET"] = lambda slot: self._push(self.memo[slot])
 
     def run(self, data: bytes) -> Any:
         """Interpret the opcodes and return the result."""
         for opcode, argument, _position in pickletools.genops(data):
             name = opcode.name
             if name in _VALUES:
-                self.push(argument)
+                self._push(argument)
             elif name in _CONSTANTS:
-                self.push(_CONSTANTS[name]())
+                self._push(_CONSTANTS[name]())
             elif name == "STOP":
-                return self.take(1)[0]
+                return self._take(1)[0]
             elif name in self.steps:
                 self.steps[name](argument)
             elif name not in _IGNORED:
-                raise _RefusedError(f"it has the opcode {name}")
-        raise _RefusedError("it has no end")
+                raise RefusedError(f"it has the opcode {name}")
+        raise RefusedError("it has no end")
 
-    def push(self, value: Any) -> None:
+    def _push(self, value: Any) -> None:
         self.stack.append(value)
 
-    def take(self, count: int) -> list[Any]:
+    def _name(self, module: str, name: str) -> None:
+        self._push(Name(self.kind_of(module, name)))
+
+    def _reduce(self, callee: Any, arguments: Any) -> None:
+        kind = callee.kind if isinstance(callee, Name) else None
+        self._push(self.call(kind, arguments))
+
+    def _take(self, count: int) -> list[Any]:
         if len(self.stack) < count:
-            raise _RefusedError("its stack is empty too early")
+            raise RefusedError("its stack is empty too early")
         taken = self.stack[-count:]
         del self.stack[-count:]
         return taken
 
-    def pop_to_mark(self) -> list[Any]:
+    def _pop_to_mark(self) -> list[Any]:
         """Remove the last mark and return the items pushed since."""
         for at in range(len(self.stack) - 1, -1, -1):
             if isinstance(self.stack[at], _Mark):
                 items = self.stack[at + 1 :]
                 del self.stack[at:]
                 return items
-        raise _RefusedError("it has a sequence without a beginning")
+        raise RefusedError("it has a sequence without a beginning")
 
-    def remember(self, slot: Any) -> None:
+    def _remember(self, slot: Any) -> None:
         self.memo[int(slot)] = self.stack[-1]
 
-    def extend(self, items: list[Any]) -> None:
+    def _extend(self, items: list[Any]) -> None:
         if not isinstance(self.stack[-1], list):
-            raise _RefusedError("it appends to an object that is not a list")
+            raise RefusedError("it appends to an object that is not a list")
         self.stack[-1].extend(items)
 
-    def update(self, items: list[Any]) -> None:
+    def _update(self, items: list[Any]) -> None:
         if not isinstance(self.stack[-1], dict):
-            raise _RefusedError("it sets keys of an object that is not a dict")
+            raise RefusedError("it sets keys of an object that is not a dict")
         self.stack[-1].update(_pairs(items))
 
-    def build(self) -> None:
-        (content,) = self.take(1)
-        if not isinstance(self.stack[-1], _Shell):
-            raise _RefusedError("it sets the content of an unknown object")
+    def _build(self) -> None:
+        (content,) = self._take(1)
+        if not isinstance(self.stack[-1], Shell):
+            raise RefusedError("it sets the content of an unknown object")
         self.stack[-1].content = _filled(self.stack[-1], content)
 
 
 def _pairs(items: list[Any]) -> dict[Any, Any]:
+    for key in items[::2]:
+        # The hash of a deeply nested tuple can exhaust the C stack.
+        for part in key if isinstance(key, tuple) else (key,):
+            if not isinstance(part, (str, bytes, int, float, NoneType)):
+                raise RefusedError(f"it has a key that is a {type(part).__name__}")
     return dict(zip(items[::2], items[1::2], strict=True))
 
 
 @dataclass(frozen=True)
-class _Name:
+class Name:
     """A supported name in the file, which is never imported."""
 
     kind: str
 
 
-def _name(module: str, name: str) -> _Name:
-    try:
-        return _Name(_NAMES[module, name])
-    except KeyError:
-        raise _RefusedError(f"it names {module}.{name}") from None
-
-
-def _call(callee: Any, arguments: Any) -> Any:
-    """The result of a call in the pickle; nothing is actually called."""
-    kind = callee.kind if isinstance(callee, _Name) else None
-    if kind == "reconstruct" and arguments[0] == _Name("ndarray"):
-        return _Shell("array")
+def _call(kind: str | None, arguments: Any) -> Any:
+    if kind == "reconstruct" and arguments[0] == Name("ndarray"):
+        return Shell("array")
     if kind == "dtype":
-        return _Shell("dtype", _number_type(arguments[0]))
+        return Shell("dtype", _number_type(arguments[0]))
     if kind == "csr" and not arguments:
-        return _Shell("csr")
-    if kind == "reconstructor" and arguments[0] == _Name("csr"):
-        return _Shell("csr")
-    if kind == "defaultdict" and arguments == (_Name("list"),):
+        return Shell("csr")
+    if kind == "reconstructor" and arguments[0] == Name("csr"):
+        return Shell("csr")
+    if kind == "defaultdict" and arguments == (Name("list"),):
         return {}
     if kind == "encode" and arguments[1] in ("latin1", "latin-1"):
         return arguments[0].encode("latin-1")
-    raise _RefusedError(f"it calls {kind or 'an object'} in an unsupported way")
+    raise RefusedError(f"it calls {kind or 'an object'} in an unsupported way")
 
 
-def _number_type(text: str) -> np.dtype[Any]:
-    kind = np.dtype(str(text))
+def _number_type(text: Any) -> np.dtype[Any]:
+    # NumPy parses longer texts as lists of fields.
+    kind = np.dtype(text if re.fullmatch(r"[<>=|]?[a-zA-Z]\d*", text) else object)
     if kind.kind not in "biuf":
-        raise _RefusedError(f"it has an array of {kind}")
+        raise RefusedError(f"it has an array of {kind}")
     return kind
 
 
-def _filled(shell: _Shell, content: Any) -> Any:
+def _filled(shell: Shell, content: Any) -> Any:
     """The value of a shell from its state in the pickle."""
+    if shell.kind == "opaque":
+        return content
     if shell.kind == "dtype":
         order = str(content[1])
         return shell.content if order == "|" else shell.content.newbyteorder(order)
     if shell.kind == "csr":
         return _csr(content)
     _version, shape, kind, by_column, raw = content
-    data = raw.encode("latin-1") if isinstance(raw, str) else bytes(raw)
+    # Of a number, bytes() would make as many zeros.
+    data = raw.encode("latin-1") if isinstance(raw, str) else memoryview(raw)
     flat = np.frombuffer(data, kind.content)
     return flat.reshape(shape, order="F" if by_column else "C")
 
@@ -264,16 +292,16 @@ def _csr(state: dict[str, Any]) -> CsrArrays:
         and not np.any((indices < 0) | (indices >= columns))
     )
     if not consistent:
-        raise _RefusedError("it has a sparse matrix with inconsistent arrays")
+        raise RefusedError("it has a sparse matrix with inconsistent arrays")
     return CsrArrays((rows, columns), indptr, indices, data)
 
 
 def _plain(value: Any) -> Any:
     """The value, without the shell if it has one."""
-    if isinstance(value, _Shell):
+    if isinstance(value, Shell):
         if value.content is None or value.kind == "dtype":
-            raise _RefusedError(f"it has an empty {value.kind}")
+            raise RefusedError(f"it has an empty {value.kind}")
         return value.content
     if not isinstance(value, (list, dict)):
-        raise _RefusedError(f"it is a {type(value).__name__}")
+        raise RefusedError(f"it is a {type(value).__name__}")
     return value

@@ -1,0 +1,226 @@
+"""One graph in many forms gives one result, in one process and without Prefect."""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import polars as pl
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy import sparse
+
+from tests.conftest import write_graph
+from xnq_dist import PrevalenceResult, estimate_prevalence
+from xnq_dist.api.estimate import SINGLE, on_enough_processes, settings_of
+from xnq_dist.core import cluster
+from xnq_dist.core.clusters import local
+from xnq_dist.core.errors import InputError, SettingsError
+
+FAST: dict[str, Any] = {
+    "method": "xnq",
+    "backend": "cpu",
+    "reservoir": {
+        "dim": 16,
+        "supersteps": 3,
+        "recurrent_scale": 2.0,
+        "input_scale": 0.5,
+    },
+    "readout__C": 1.0,
+    "partitions": 1,
+}
+MEMBERS = {"<b>p</b>": list(range(40)), "q": list(range(30, 120)), "tiny": [1, 2, 3]}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    folder = tmp_path_factory.mktemp("graph")
+    made = write_graph(folder, nodes=120, edges=500)
+    nodes, edges = (pq.read_table(folder / f"{n}.parquet") for n in ("nodes", "edges"))
+    words = pa.array(["human", "bot"]).take(nodes["label"].combine_chunks())
+    nodes = nodes.set_column(1, "label", words)
+    pq.write_table(nodes, folder / "nodes.parquet")
+    return SimpleNamespace(
+        nodes=nodes, edges=edges, sources=made.sources, x=made.features
+    )
+
+
+@pytest.fixture(scope="module")
+def result(graph: SimpleNamespace) -> PrevalenceResult:
+    return estimate_prevalence(
+        graph.nodes.to_pandas(), pl.from_arrow(graph.edges), MEMBERS, **FAST
+    )
+
+
+def values(result: PrevalenceResult) -> pa.Table:
+    return result.prevalence.drop_columns("run_id")
+
+
+def test_paths_and_frames_give_the_same_bits(graph, result, tmp_path):
+    members = [(name, node) for name, nodes in MEMBERS.items() for node in nodes]
+    columns = [pa.array(column) for column in zip(*members, strict=True)]
+    table = pa.table(columns, ["community", "node_id"])
+    pq.write_table(table, tmp_path / "members.parquet")
+    said: list[tuple[str, int, int]] = []
+    again = estimate_prevalence(
+        graph.sources.nodes,
+        graph.sources.edges,
+        tmp_path / "members.parquet",
+        out=tmp_path / "out",
+        progress=lambda *step: said.append(step),
+        **FAST,
+    )
+    assert values(again).equals(values(result))
+    assert Path(again.report) == tmp_path / "out" / "report.html"
+    assert {text.partition(":")[0] for text, _, _ in said} >= {"graph", "readout"}
+
+
+def test_a_matrix_with_arrays_gives_the_same_bits(graph, result):
+    ends = (graph.edges["src"].to_numpy(), graph.edges["dst"].to_numpy())
+    matrix = sparse.csr_array((np.ones(len(ends[0])), ends), shape=(120, 120))
+    symmetric = ((matrix + matrix.T) > 0).astype(int)
+    labels = graph.nodes["label"].to_pandas()
+    again = estimate_prevalence(
+        symmetric, memberships=MEMBERS, labels=labels, features=graph.x, **FAST
+    )
+    assert values(again).equals(values(result))
+
+
+def test_the_result_has_its_tables_for_arrow_pandas_and_polars(result):
+    assert result.classes == ["bot", "human"]
+    assert result.prevalence["community"].unique().to_pylist() == list(MEMBERS)
+    assert result.posteriors.column_names == ["node_id", *result.classes, "out_of_fold"]
+    assert result.posteriors["node_id"].to_pylist() == list(range(120))
+    sums = np.add(*(result.posteriors[name].to_numpy() for name in result.classes))
+    np.testing.assert_allclose(sums, 1, atol=1e-6)
+    assert len(result.to_pandas()) == 6
+    assert result.to_polars("totals").height == 2
+    assert result.anomalies is not None
+    assert result.plan is not None
+    assert (result.plan.nodes, result.plan.workers) == (120, 1)
+    with pytest.raises(InputError, match="no table 'posterior': choose one of preval"):
+        result.to_pandas("posterior")
+
+
+def test_a_notebook_shows_escaped_names_and_no_suppressed_community(result):
+    html = result._repr_html_()
+    assert "&lt;b&gt;p&lt;/b&gt;" in html
+    assert "<b>" not in html
+    assert "<script" not in html
+    assert "<td>q</td>" in html
+    assert "tiny" not in html
+    assert "report.html" in html
+    assert len(html) < 8192
+    assert repr(result).startswith("PrevalenceResult: 3 communities, 2 classes")
+
+
+def test_a_pickled_result_needs_no_run_directory(result, tmp_path):
+    result.save(tmp_path / "run")
+    copied = PrevalenceResult(tmp_path / "run")
+    text = pickle.dumps(copied)
+    (tmp_path / "run").rename(tmp_path / "gone")
+    read = pickle.loads(text)  # noqa: S301 - made above
+    assert read.posteriors.equals(result.posteriors)
+    assert read.plan == result.plan
+    assert read._repr_html_().count("<tr>") == result._repr_html_().count("<tr>")
+
+
+def test_temporary_folders_go_with_their_result(graph, result):
+    folder = Path(result.run).parent
+    assert folder.is_dir()
+    before = set(folder.parent.glob("xnq-dist-*"))
+    with pytest.raises(InputError) as error:
+        estimate_prevalence(graph.nodes, graph.edges, MEMBERS, columns__src="from")
+    assert str(error.value).startswith("edges.parquet has no column 'from'")
+    gc.collect()
+    assert set(folder.parent.glob("xnq-dist-*")) <= before
+
+
+def test_settings_are_named_as_on_the_command_line():
+    made = settings_of(
+        {"seed": 3, "readout__folds": 4, "readout": {"C": 2.0}},
+        {"columns": {"features": None}, "readout": {"folds": 7}},
+    )
+    assert (made.seed, made.readout.folds, made.readout.C) == (3, 4, 2.0)
+    assert made.columns.features is None
+    with pytest.raises(SettingsError, match=r"readout.fold: unknown .*readout.folds"):
+        settings_of({"readout__fold": 4})
+
+
+def test_one_process_does_what_fits_and_workers_do_the_rest(
+    graph, monkeypatch: pytest.MonkeyPatch
+):
+    kinds = []
+    for nodes, worker in ((10, 0), (SINGLE, 0), (10, 2)):
+        plan = SimpleNamespace(
+            nodes=nodes, edges=nodes, worker_memory=worker, worker_limit=1
+        )
+        monkeypatch.setattr("xnq_dist.api.estimate.estimate", lambda *_, p=plan: p)
+        chosen = on_enough_processes(graph.sources, settings_of({}))
+        kinds.append(chosen.cluster.kind)
+    assert kinds == ["single", "local", "local"]
+    asked = settings_of({"cluster": {"kind": "local"}})
+    assert on_enough_processes(graph.sources, asked).cluster.kind == "local"
+
+
+def test_a_single_process_takes_work_on_no_port():
+    settings = settings_of({"cluster__kind": "single", "cluster__threads": 1})
+    before = {each.laddr for each in psutil.Process().net_connections()}
+    with cluster.open_cluster(settings.cluster) as connection:
+        assert connection.address.startswith("inproc://")
+        opened = {each.laddr for each in psutil.Process().net_connections()} - before
+        # The HTTP servers of Dask, without any page.
+        assert {address.ip for address in opened} <= {"127.0.0.1"}
+
+
+PROGRAM = """
+import sys
+import numpy as np
+from xnq_dist import estimate_prevalence
+from xnq_dist.core.errors import SettingsError
+ends = np.arange(40)
+matrix = np.zeros((40, 40))
+matrix[ends, (ends + 2) % 40] = 1
+labels = (ends % 2).astype(float)
+try:
+    estimate_prevalence(matrix, labels=labels, cluster={"kind": "local"})
+except SettingsError as error:
+    assert "program that is read from standard input: save it as a file" in str(error)
+else:
+    raise AssertionError("workers have started")
+estimate_prevalence(matrix, memberships=[[0, 1]], labels=labels, **{settings})
+assert "prefect" not in sys.modules
+"""
+
+
+def test_a_program_on_standard_input_runs_in_one_process_and_without_prefect():
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input=PROGRAM.replace("{settings}", repr({**FAST, "quantifier": "cc"})),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_program_whose_statements_workers_would_repeat_is_refused(
+    tmp_path, monkeypatch: pytest.MonkeyPatch
+):
+    script = tmp_path / "script.py"
+    main = SimpleNamespace(__file__=str(script), __spec__=None)
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    script.write_text('if __name__ == "__main__":\n    run()\n')
+    local.check_program()
+    script.write_text("run()\n")
+    with pytest.raises(SettingsError, match="put its statements under if __name__ =="):
+        local.check_program()
+    monkeypatch.delattr(main, "__file__")
+    local.check_program()

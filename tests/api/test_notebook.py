@@ -1,0 +1,33 @@
+"""The notebook of the documentation runs, and is shown with its results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+from docs import hooks
+
+DOCS = Path(__file__).parents[2] / "docs"
+NOTEBOOK = DOCS / "notebooks" / "dataframes.ipynb"
+
+
+def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path):
+    notebook = nbformat.read(NOTEBOOK, 4)
+    stored = [cell.get("outputs") for cell in notebook.cells]
+    where = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(notebook, timeout=900, resources=where).execute()
+    made = [cell.get("outputs") for cell in notebook.cells]
+    assert [bool(each) for each in made] == [bool(each) for each in stored]
+
+
+def test_the_documentation_shows_cells_and_results():
+    page = (DOCS / "how-to" / "dataframes.md").read_text(encoding="utf-8")
+    shown = hooks.on_page_markdown(page)
+    for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]:
+        assert "".join(cell["source"]) in shown
+    assert "PrevalenceResult" not in shown  # as a table, not as text
+    assert "<td>page 6</td>" in shown
+    assert "file://" not in shown  # a link to the machine that made it

@@ -1,0 +1,54 @@
+"""The command `profile`: what it prints, its JSON and its exit status."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.app.wrong_inputs import edit, first, write_tables
+from xnq_dist.app.cli import main
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> list[str]:
+    write_tables(tmp_path / "t")
+    names = ("nodes", "edges", "memberships")
+    return [f"--{name}={tmp_path / 't' / name}.parquet" for name in names]
+
+
+def ended(arguments: list[str]) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["profile", *arguments])
+    return int(end.value.code or 0)
+
+
+def test_the_profile_names_columns_classes_and_matches(tables, capfd):
+    assert ended(tables) == 0
+    out = capfd.readouterr().out
+    assert "nodes.parquet: 60 rows" in out
+    assert "text, 12 nulls, 2 distinct" in out
+    # Columns that a run would not use are shown, too.
+    assert re.search(r"age +integers, no nulls, \d+ to \d+, \d+ distinct", out)
+    assert "100.0 % match" in out
+    assert "labels: bot 16, human 32" in out
+    assert "; 0 nodes have no edge" in out
+
+
+def test_a_refusal_ends_with_status_2_and_a_warning_with_0(tmp_path, tables, capfd):
+    edit("nodes", label=first(5, "NA"))(tmp_path / "t")
+    assert ended(tables) == 0
+    assert "warning: label column 'label'" in capfd.readouterr().out
+    edit("nodes", label=first(15, "Bot"))(tmp_path / "t")
+    assert ended([*tables, "--json"]) == 2
+    values = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert [found["code"] for found in values["findings"]] == ["label-case"]
+    assert values["edges"]["facts"]["matched"] == values["edges"]["rows"]
+
+
+def test_few_labels_of_a_class_are_not_counted_in_public(tmp_path, tables, capfd):
+    edit("nodes", label=first(3, "rare"))(tmp_path / "t")
+    assert ended(tables) == 0
+    assert "rare fewer than 10" in capfd.readouterr().out

@@ -1,0 +1,175 @@
+"""The profile of a run's tables: made in one pass, and again only after a change."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+from tests.app.wrong_inputs import edit, write_tables
+from xnq_dist.core import check_settings
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.store import Folder
+from xnq_dist.graph import contents
+from xnq_dist.graph.profile import findings
+from xnq_dist.graph.profile.inputs import PROFILE, profile_inputs, read_contents
+from xnq_dist.graph.tables import Sources, Table
+
+SETTINGS = load_settings(overrides=["columns.features=[age,income]"])
+
+
+@pytest.fixture
+def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sources:
+    """Tables that count as unchanged for some time."""
+    write_tables(tmp_path / "t")
+    monkeypatch.setattr(contents, "RACY", 0)
+    time.sleep(0.05)
+    names = ("nodes", "edges", "memberships")
+    return Sources(*(str(tmp_path / "t" / f"{name}.parquet") for name in names))
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The tables that are read, in order."""
+    read: list[str] = []
+    real = Table.batches
+
+    def spied(self: Table, *arguments: Any) -> Any:
+        read.append(self.what)
+        return real(self, *arguments)
+
+    monkeypatch.setattr(Table, "batches", spied)
+    return read
+
+
+def test_each_table_is_read_once_for_profile_and_digests(tmp_path, sources, reads):
+    folder = Folder.of(tmp_path / "run")
+    profile_inputs(sources, SETTINGS, folder)
+    read_contents(folder, sources, SETTINGS)
+    assert reads == ["node table", "edge table", "memberships table"]
+
+
+def test_unchanged_tables_are_profiled_once(tmp_path, sources, reads):
+    folder = Folder.of(tmp_path / "run")
+    first = profile_inputs(sources, SETTINGS, folder)
+    reads.clear()
+    again = profile_inputs(sources, SETTINGS, folder)
+    assert reads == []
+    same = [json.loads(json.dumps(each.to_dict())) for each in (first, again)]
+    assert same[0] == same[1]
+    quantified = load_settings(
+        overrides=["columns.features=[age,income]", "quantifier=sld"]
+    )
+    profile_inputs(sources, quantified, folder)
+    assert reads == []
+
+
+def test_a_changed_table_is_profiled_with_its_new_digest(tmp_path, sources, reads):
+    folder = Folder.of(tmp_path / "run")
+    profile_inputs(sources, SETTINGS, folder)
+    edit("edges", src=lambda values: values[::-1])(tmp_path / "t")
+    time.sleep(0.05)
+    reads.clear()
+    read_contents(folder, sources, SETTINGS)
+    # Ids of the nodes are read again to match the edges.
+    assert reads == ["node table", "edge table"]
+    reads.clear()
+    profile_inputs(sources, SETTINGS, folder)
+    assert reads == []
+
+
+def test_a_damaged_profile_is_made_again(tmp_path, sources, caplog):
+    folder = Folder.of(tmp_path / "run")
+    first = profile_inputs(sources, SETTINGS, folder)
+    (tmp_path / "run" / PROFILE).write_text("{}")
+    assert profile_inputs(sources, SETTINGS, folder) == first
+    assert "profiled again" in caplog.text
+
+
+def test_files_order_and_format_make_no_difference(tmp_path, sources):
+    first = profile_inputs(sources, SETTINGS)
+    (tmp_path / "u").mkdir()
+    for name in ("nodes", "edges", "memberships"):
+        table = pq.read_table(tmp_path / "t" / f"{name}.parquet")
+        if name == "nodes":
+            table = table.drop_columns(["features"])
+        table = table.take(np.random.default_rng(1).permutation(len(table)))
+        (tmp_path / "u" / name).mkdir()
+        for at, part in enumerate((table[:20], table[20:])):
+            pacsv.write_csv(part, tmp_path / "u" / name / f"{at}.csv")
+    names = ("nodes", "edges", "memberships")
+    again = profile_inputs(
+        Sources(*(str(tmp_path / "u" / name) for name in names)), SETTINGS
+    )
+    assert again.classes == first.classes == (("bot", 16), ("human", 32))
+    assert again.edges.columns == first.edges.columns
+    assert again.edges.facts == first.edges.facts
+    assert again.memberships is not None
+    assert again.memberships.columns == first.memberships.columns
+    assert {c.name: c for c in again.nodes.columns} == {
+        c.name: c for c in first.nodes.columns
+    }
+
+
+def test_nodes_without_an_edge_are_counted(tmp_path, sources):
+    found = profile_inputs(sources, SETTINGS)
+    edges = pq.read_table(sources.edges).to_pydict()
+    there = {*edges["src"], *edges["dst"]}
+    assert found.edges.facts["isolated"] == 60 - len(there)
+    assert found.edges.facts["loops"] == sum(
+        a == b for a, b in zip(edges["src"], edges["dst"], strict=True)
+    )
+
+
+def test_text_features_with_a_value_for_each_node_look_like_names():
+    table = findings.TableProfile(
+        "node table",
+        "nodes.csv",
+        40,
+        (
+            findings.ColumnProfile(
+                "label", "text", 40, 0, distinct=2, levels=(("a", 20), ("b", 20))
+            ),
+            findings.ColumnProfile("name", "text", 40, 0, distinct=40),
+            findings.ColumnProfile("town", "text", 40, 0, distinct=12),
+        ),
+        {},
+    )
+    chosen = load_settings(overrides=["columns.features=[name,town]"])
+    (found,) = findings.findings(findings.Seen(chosen, table))
+    assert found.code == "feature-id"
+    assert "'name'" in found.text
+
+
+def test_codes_that_can_be_accepted_are_those_of_findings():
+    entries = findings.sentences()
+    acceptable = {code for code, entry in entries.items() if entry.get("accept")}
+    assert acceptable == set(get_args(check_settings.Code))
+    assert {entry["level"] for entry in entries.values()} == {
+        "refusal",
+        "warning",
+        "note",
+    }
+
+
+@pytest.mark.slow
+def test_ten_million_rows_are_profiled_in_ten_seconds(tmp_path, record_property):
+    rng, n, rows = np.random.default_rng(0), 1_000_000, 9_000_000
+    nodes = {"node_id": np.arange(n), "label": rng.integers(0, 3, n)}
+    edges = {"src": rng.integers(0, n, rows), "dst": rng.integers(0, n, rows)}
+    for name, columns in (("nodes", nodes), ("edges", edges)):
+        pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")
+    sources = Sources(*(str(tmp_path / f"{n}.parquet") for n in ("nodes", "edges")))
+    chosen = load_settings(overrides=["columns.features=null"])
+    began = time.process_time()
+    profile_inputs(sources, chosen)
+    seconds = time.process_time() - began
+    record_property("seconds", seconds)
+    assert seconds < 10

@@ -1,0 +1,306 @@
+"""Feature columns of any type become numbers, whatever their unit."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+import pytest
+
+from tests.graph.graphs import edge_table, node_table, run
+from xnq_dist.core import schemas
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import InputError
+from xnq_dist.core.store import RunDirectory
+from xnq_dist.graph import layout
+from xnq_dist.graph.head import table_size
+from xnq_dist.graph.prepare import prepare
+from xnq_dist.graph.tables import Sources
+
+N = 60
+UNSCALED = "features.scale=none"
+
+
+def people(n: int = N, **changed: Any) -> pa.Table:
+    """Nodes with columns of every type, all with gaps."""
+    rng = np.random.default_rng(5)
+    gaps = rng.random((4, n)) < 0.2
+    days = [
+        dt.date(1990, 1, 1) + dt.timedelta(int(d)) for d in rng.integers(0, 9000, n)
+    ]
+    towns = np.array(["Bonn", "Ulm", "Jena"])[rng.integers(0, 3, n)]
+    columns = {
+        "income": pa.array(np.exp(rng.normal(10, 1, n)), mask=gaps[0]),
+        "member": pa.array(rng.random(n) < 0.3, mask=gaps[1]),
+        "born": pa.array(days, pa.date32(), mask=gaps[2]),
+        "town": pa.array(towns, mask=gaps[3]),
+    }
+    return node_table(n, **columns | changed).drop_columns("features")
+
+
+def read(
+    folder: Path, nodes: pa.Table, *extra: str, partitions: int = 2
+) -> tuple[dict[str, np.ndarray], list[dict[str, Any]], Any]:
+    """Each feature by name in order of the ids, the encoding, and the manifest."""
+    folder.mkdir(exist_ok=True)
+    stage, manifest = run(folder, nodes, edge_table(), *extra, partitions=partitions)
+    parts = [layout.load_nodes(stage, manifest, p) for p in range(partitions)]
+    rows = pa.concat_tables(parts).sort_by("index")["features"].to_pylist()
+    (record,) = manifest.named(layout.ENCODING + "-")
+    encoding = stage.read_table(record, "feature_encoding").to_pylist()
+    names = [row["feature"] for row in encoding]
+    return dict(zip(names, np.array(rows).T, strict=True)), encoding, manifest
+
+
+def test_columns_of_every_type_become_numbers(tmp_path: Path) -> None:
+    nodes = people()
+    found, encoding, manifest = read(tmp_path, nodes, UNSCALED)
+    kinds = {row["feature"]: row["kind"] for row in encoding}
+    towns = nodes["town"].to_pylist()
+    ranked = sorted({t for t in towns if t}, key=lambda t: (-towns.count(t), t))
+    assert kinds == {
+        "income": "number",
+        "income is missing": "missing",
+        "member": "boolean",
+        "member is missing": "missing",
+        "born": "date",
+        "born is missing": "missing",
+        **{f"town = {town}": "category" for town in ranked},
+        "town is missing": "missing",
+    }
+    assert list(found) == list(kinds)
+    for name in ("income", "member", "born", "town"):
+        absent = nodes[name].is_null().to_numpy()
+        assert np.array_equal(found[f"{name} is missing"], absent)
+    fill = next(row["fill"] for row in encoding if row["feature"] == "income")
+    assert fill == np.median(nodes["income"].drop_null().to_numpy())
+    due = nodes["income"].fill_null(fill).to_numpy().astype(np.float32)
+    assert np.array_equal(found["income"], due)
+    days = nodes["born"].cast(pa.int32()).to_pylist()
+    known = [at for at, day in enumerate(days) if day is not None]
+    assert found["born"][known].tolist() == [days[at] for at in known]
+    for town in ranked:
+        assert found[f"town = {town}"].tolist() == [each == town for each in towns]
+    assert manifest.facts["encoded"] == {
+        "number": 1,
+        "missing": 4,
+        "boolean": 1,
+        "date": 1,
+        "category": 3,
+    }
+
+
+def test_a_time_of_day_is_the_fraction_of_a_day(tmp_path: Path) -> None:
+    noon = dt.datetime(1970, 1, 3, 12, tzinfo=dt.UTC)
+    kinds = pa.timestamp("ns"), pa.timestamp("s", "UTC"), pa.date64()
+    seen = {str(at): pa.array([noon] * N, kind) for at, kind in enumerate(kinds)}
+    found, *_ = read(
+        tmp_path, people(**seen), UNSCALED, "columns.features=['0','1','2']"
+    )
+    assert [set(found[name]) for name in seen] == [{2.5}, {2.5}, {2.0}]
+
+
+def test_a_change_of_unit_of_a_column_with_gaps_keeps_the_bits(tmp_path: Path) -> None:
+    nodes = people()
+    due, *_ = read(tmp_path / "euros", nodes)
+    income = nodes["income"].to_numpy()
+    for factor, offset in ((100, 0), (-0.001, 1e4)):
+        values = pa.array(income * factor + offset, from_pandas=True)
+        other, *_ = read(tmp_path / f"{factor}", people(income=values))
+        for name, column in due.items():
+            assert np.array_equal(other[name], column), name
+
+
+def test_levels_beyond_the_limit_are_hashed(tmp_path: Path) -> None:
+    streets = [f"street {at % 21}" for at in range(N * 2)]
+    few = streets[:20] * 6
+    one_hot, *_ = read(tmp_path / "a", people(2 * N, town=pa.array(few)))
+    assert sum(name.startswith("town = ") for name in one_hot) == 20
+    hashed, encoding, _ = read(
+        tmp_path / "b", people(2 * N, town=pa.array(streets)), "features.hashed=8"
+    )
+    names = [f"town hashed [{at}]" for at in range(8)]
+    assert [row["feature"] for row in encoding if row["kind"] == "hashed"] == names
+    rows = np.stack([hashed[name] for name in names], 1)
+    assert len(np.unique(rows[:21], axis=0)) > 8
+    assert np.array_equal(rows[:21], rows[21:42])
+
+
+def test_text_with_a_value_for_each_node_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    names = pa.array([f"name {at}" for at in range(N)])
+    found, encoding, _ = read(tmp_path, people(town=names))
+    assert not any(row["source"] == "town" for row in encoding)
+    assert "town" not in " ".join(found)
+    assert "'town' has a different value for almost every node" in caplog.text
+
+
+@pytest.mark.parametrize("form", ["dictionary", "large", "csv", "files", "partitions"])
+def test_the_form_of_the_table_changes_no_bit(tmp_path: Path, form: str) -> None:
+    nodes = people()
+    due, encoding, _ = read(tmp_path / "a", nodes)
+    at = nodes.schema.get_field_index("town")
+    if form == "dictionary":
+        nodes = nodes.set_column(at, "town", nodes["town"].dictionary_encode())
+    if form == "large":
+        nodes = nodes.set_column(at, "town", nodes["town"].cast(pa.large_string()))
+    place = tmp_path / "nodes"
+    place.mkdir()
+    order = np.random.default_rng(2).permutation(N)
+    if form == "files":
+        for number, rows in enumerate(np.array_split(order, 3)):
+            pq.write_table(nodes.take(rows), place / f"{number}.parquet")
+    elif form == "csv":
+        pacsv.write_csv(nodes, place / "nodes.csv")
+    else:
+        pq.write_table(nodes, place / "nodes.parquet")
+    pq.write_table(edge_table(), tmp_path / "edges.parquet")
+    directory = RunDirectory(tmp_path / "out")
+    sources = Sources(str(place), str(tmp_path / "edges.parquet"))
+    partitions = 3 if form == "partitions" else 1
+    manifest = prepare(directory, sources, load_settings(), partitions)
+    stage = directory.stage("graph")
+    parts = [layout.load_nodes(stage, manifest, p) for p in range(partitions)]
+    rows = pa.concat_tables(parts).sort_by("index")["features"].to_pylist()
+    assert np.array_equal(np.array(rows).T, np.stack(list(due.values())))
+    (record,) = manifest.named(layout.ENCODING + "-")
+    assert stage.read_table(record, "feature_encoding").to_pylist() == encoding
+
+
+def test_gaps_in_a_list_are_filled_and_marked_once(tmp_path: Path) -> None:
+    for width in (2, -1):
+        kind = pa.list_(pa.float64(), width)
+        lists = pa.array([[1, 5], None, [2, float("nan")], [4, 9]], kind)
+        found, *_ = read(tmp_path / str(width), node_table(4, features=lists), UNSCALED)
+        assert {name: values.tolist() for name, values in found.items()} == {
+            "features[0]": [1, 2, 2, 4],
+            "features[1]": [5, 7, 7, 9],
+            "features is missing": [0, 1, 1, 0],
+        }
+
+
+def test_complete_numbers_are_not_encoded(tmp_path: Path) -> None:
+    nodes = node_table(N, age=pa.array(range(N)), ok=pa.array([True, False] * (N // 2)))
+    _, manifest = run(tmp_path, nodes, edge_table(), "columns.features=[age, ok]")
+    assert not manifest.named(layout.ENCODING + "-")
+    assert "encoded" not in manifest.facts
+    assert manifest.inputs["settings"]["features"] == {"scale": "auto"}
+    assert set(manifest.inputs["features"]) == {"rows", "digest"}
+    _, again = run(
+        tmp_path, nodes, edge_table(), "columns.features=[age, ok]", "features.levels=3"
+    )
+    assert again.attempt == manifest.attempt
+
+
+def test_another_limit_of_levels_makes_an_encoded_stage_anew(tmp_path: Path) -> None:
+    first = read(tmp_path, people())[2]
+    assert read(tmp_path, people())[2].attempt == first.attempt
+    assert read(tmp_path, people(), "features.levels=2")[2].attempt != first.attempt
+
+
+def test_a_gap_changes_the_digest_of_the_features(tmp_path: Path) -> None:
+    nodes = people()
+    first = read(tmp_path, nodes)[2].inputs["features"]
+    towns = nodes["town"].to_pylist()
+    towns[towns.index("Ulm")] = None
+    second = read(tmp_path, people(town=pa.array(towns)))[2].inputs["features"]
+    assert first["encoded"]
+    assert first != second
+
+
+def test_auto_takes_all_columns_without_another_use(tmp_path: Path) -> None:
+    nodes = people(role=pa.nulls(N, pa.string()), group=["a"] * N, tags=[["x"]] * N)
+    _, encoding, _ = read(tmp_path, nodes, "communities=column:group")
+    sources = dict.fromkeys(row["source"] for row in encoding)
+    assert list(sources) == ["income", "member", "born", "town"]
+
+
+def test_a_table_without_feature_columns_uses_the_graph_alone(tmp_path: Path) -> None:
+    nodes = node_table(4).drop_columns("features")
+    _, manifest = run(tmp_path, nodes, edge_table())
+    assert manifest.facts["n_features"] == 1
+    assert manifest.facts["scaling"] is None
+
+
+def test_the_plan_counts_the_features_of_text_and_gaps(tmp_path: Path) -> None:
+    path = tmp_path / "nodes.parquet"
+    pq.write_table(people(), path)
+    assert table_size(str(path), load_settings(), "nodes") == (N, 2 + 2 + 2 + 33)
+    chosen = load_settings(overrides=["features.levels=50"])
+    assert table_size(str(path), chosen, "nodes") == (N, 2 + 2 + 2 + 51)
+
+
+@pytest.mark.parametrize(
+    ("column", "right", "words"),
+    [
+        (
+            pa.array([1.0, float("inf"), *[2.0] * (N - 2)]),
+            pa.array([1.0, None, *[2.0] * (N - 2)]),
+            r"'odd' is infinite .* for node 1 \(row 2 of .*: correct the value",
+        ),
+        (
+            pa.array([[("a", 1)]] * N, pa.map_(pa.string(), pa.int64())),
+            pa.array(["a", "b"] * (N // 2)),
+            "'odd' of .* is map<.*>, which cannot be a feature: leave it out of",
+        ),
+    ],
+    ids=["infinite", "map"],
+)
+def test_a_column_that_cannot_be_a_feature_is_refused(
+    tmp_path: Path, column: pa.Array, right: pa.Array, words: str
+) -> None:
+    named = "columns.features=[income, odd]"
+    with pytest.raises(InputError, match=words):
+        read(tmp_path, people(odd=column), named)
+    assert read(tmp_path, people(odd=right), named)
+
+
+def test_a_column_of_text_in_one_file_alone_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "nodes"
+    place.mkdir()
+    nodes = people().select(["node_id", "label", "income"])
+    pq.write_table(nodes.slice(0, 30), place / "a.parquet")
+    other = nodes.slice(30).set_column(2, "income", pa.array(["high"] * 30))
+    pq.write_table(other, place / "b.parquet")
+    pq.write_table(edge_table(), tmp_path / "e.parquet")
+    sources = Sources(str(place), str(tmp_path / "e.parquet"))
+    with pytest.raises(InputError, match=r"is string in .*b.parquet but not in an ear"):
+        prepare(RunDirectory(tmp_path / "out"), sources, load_settings(), 1)
+
+
+def test_the_table_of_the_encoding_is_registered() -> None:
+    names = [column.name for column in schemas.TABLES["feature_encoding"].columns]
+    assert names == ["feature", "source", "kind", "level", "fill"]
+
+
+def test_what_is_learnt_from_a_large_table_is_independent_of_its_order() -> None:
+    from xnq_dist.core.settings_sections import FeatureSettings
+    from xnq_dist.graph.encoding import learn_encoding
+
+    n = 200_000
+    rng = np.random.default_rng(1)
+    numbers = np.where(rng.random(n) < 0.3, np.nan, rng.normal(5, 2, n))
+    zips = pa.array([f"{code:05d}" for code in rng.integers(0, 40_000, n)])
+    unique = pa.array([f"id {at}" for at in range(n)])
+    named = [("x", "number"), ("zip", "text"), ("name", "text")]
+    found = []
+    for order in (np.arange(n), rng.permutation(n)):
+        batches = [
+            (
+                at,
+                [numbers[at][:, None], *(pa.array(t).take(at) for t in (zips, unique))],
+            )
+            for at in np.array_split(order, 7)
+        ]
+        found.append(learn_encoding(batches, named, n, FeatureSettings()))
+    x, zip_code, name = found[0].sources
+    assert x.fills is not None
+    assert abs(x.fills[0] - 5) < 0.1
+    assert (zip_code.hashed, name.kind) == (32, "left out")
+    assert found[0].table().equals(found[1].table())

@@ -1,0 +1,465 @@
+"""The same rows in every format: types, ids, null words, and words for other files."""
+
+from __future__ import annotations
+
+import ast
+import bz2
+import gzip
+import io
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+import xnq_dist
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import InputError
+from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.store import Folder
+from xnq_dist.graph.contents import (
+    Contents,
+    community_digest,
+    edge_aspect,
+    node_aspects,
+)
+from xnq_dist.graph.formats import csv_table
+from xnq_dist.graph.formats.text_types import kind_of
+from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.profile.inputs import read_contents
+from xnq_dist.graph.tables import Sources, Table, open_table
+
+COLUMNS = ColumnSettings(features=["x", "y"])
+NODES = pa.table(
+    {
+        "node_id": ["u1", "ü2", "u3"],
+        "label": pa.array([1, None, 0]),
+        "x": [1.5, 2.25, -3.0],
+        "y": [1, 20, 300],
+    }
+)
+
+
+def text_of(table: pa.Table, separator: str = ",", decimal: str = ".") -> str:
+    rows = [table.column_names, *(row.values() for row in table.to_pylist())]
+    fields = ([("" if f is None else str(f)) for f in row] for row in rows)
+    return "".join(separator.join(f) + "\n" for f in fields).replace(".", decimal)
+
+
+def digests(path: Path, *overrides: str) -> dict[str, Any]:
+    table = open_table(path, "node table", load_settings(overrides=overrides).input)
+    return Contents(Folder.of(path.parent / "kept")).digests(
+        table, node_aspects(COLUMNS)
+    )
+
+
+def read(path: Path, *overrides: str) -> dict[str, list[Any]]:
+    """All columns of a table."""
+    table = open_table(path, "table", load_settings(overrides=overrides).input)
+    columns = list(table.schemas[table.files[0]])
+    rows = [r for b in table.batches(columns) for r in b.rows.to_pylist()]
+    return {name: [row[name] for row in rows] for name in columns}
+
+
+def zstd(data: bytes) -> bytes:
+    return bytes(pa.compress(data, codec="zstd", asbytes=True))
+
+
+def lz4(data: bytes) -> bytes:
+    return bytes(pa.compress(data, codec="lz4", asbytes=True))
+
+
+@pytest.mark.parametrize(
+    ("name", "packed"),
+    [
+        ("t.csv", bytes),
+        ("t.csv.gz", gzip.compress),
+        ("t.csv.bz2", bz2.compress),
+        ("t.csv.zst", zstd),
+        ("t.csv.lz4", lz4),
+        ("t.tab", gzip.compress),
+        ("t.txt", bytes),
+        ("t.tsv.gz", bytes),
+    ],
+)
+@pytest.mark.parametrize(
+    ("separator", "decimal", "encoding"),
+    [(",", ".", "utf-8"), (";", ",", "cp1252"), ("\t", ".", "utf-16")],
+    ids=["comma", "semicolon", "tab"],
+)
+def test_text_tables_have_the_digests_of_parquet(
+    tmp_path: Path,
+    name: str,
+    packed: Callable[[bytes], bytes],
+    separator: str,
+    decimal: str,
+    encoding: str,
+) -> None:
+    pq.write_table(NODES, tmp_path / "t.parquet")
+    text = text_of(NODES, separator, decimal)
+    (tmp_path / name).write_bytes(packed(text.encode(encoding)))
+    assert digests(tmp_path / name) == digests(tmp_path / "t.parquet")
+
+
+@pytest.mark.parametrize("name", ["t.feather", "t.arrow", "t.ipc"])
+@pytest.mark.parametrize("compression", ["lz4", "zstd", "uncompressed"])
+def test_feather_has_the_digests_of_parquet(
+    tmp_path: Path, name: str, compression: str
+) -> None:
+    pq.write_table(NODES, tmp_path / "t.parquet")
+    feather.write_feather(NODES, tmp_path / name, compression=compression, chunksize=2)
+    assert digests(tmp_path / name) == digests(tmp_path / "t.parquet")
+    table = open_table(tmp_path / name, "table")
+    assert table.n_rows == 3
+    assert [b.rows.num_rows for b in table.batches(["y"], rows=1)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("path", ["e.csv", "many", "many/*.gz", "e.parquet", "e.arrow"])
+def test_any_fsspec_filesystem_is_read(tmp_path: Path, path: str) -> None:
+    edges = pa.table({"src": [1, 2], "dst": [2, 3]})
+    memory = fsspec.filesystem("memory")
+    where = f"/{tmp_path.name}"
+    body = text_of(edges).encode()
+    for name, data in (("e.csv", body), ("many/e.tsv.gz", gzip.compress(body))):
+        memory.pipe(f"{where}/{name}", data)
+    with memory.open(f"{where}/e.parquet", "wb") as file:
+        pq.write_table(edges, file)
+    with memory.open(f"{where}/e.arrow", "wb") as file:
+        feather.write_feather(edges, file)
+    table = open_table(f"memory:/{where}/{path}", "edge table")
+    rows = [row for b in table.batches(["src", "dst"]) for row in b.rows.to_pylist()]
+    assert rows == edges.to_pylist()
+
+
+def test_a_filesystem_whose_package_is_missing_is_named() -> None:
+    with pytest.raises(InputError, match=r"cannot be opened .*adlfs"):
+        open_table("az://container/x.csv", "node table")
+
+
+# Types
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "-20", ""], "integer"),
+        (["1", "NA", "?"], "integer"),
+        ([" 1", "2 "], "integer"),
+        (["00123", "1"], "text"),
+        (["0x10"], "text"),
+        (["+1"], "text"),
+        (["12345678901234567890"], "text"),
+        (["1", "2.5", "1e5", "-.5"], "number"),
+        (["1.5", "007"], "text"),
+        (["0.5", "0"], "number"),
+        (["true", "False"], "boolean"),
+        (["true", "1"], "text"),
+        (["2020-01-31", "2020-02-01"], "date"),
+        (["2020-01-31", "2020-02-01 10:00"], "time"),
+        (["2020-01-31T10:00:00Z"], "instant"),
+        (["NA", ""], "null"),
+        (["NA", "Nauru"], "text"),
+        (["Bonn", "1"], "text"),
+    ],
+)
+def test_a_column_has_the_narrowest_type_without_loss(
+    values: list[str], kind: str
+) -> None:
+    assert kind_of(pa.array([v or None for v in values]), ".") == kind
+
+
+def test_null_words_are_text_among_text_and_null_among_numbers(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\nNA,NA\nx,1\n")
+    assert read(tmp_path / "t.csv") == {"a": ["NA", "x"], "b": [None, 1]}
+    found = read(tmp_path / "t.csv", "input.nulls=[x, NA]")
+    assert found == {"a": [None, None], "b": [None, 1]}
+    found = read(tmp_path / "t.csv", "input.nulls=[]")
+    assert found["a"] == ["NA", "x"]
+
+
+@pytest.mark.parametrize(
+    ("early", "late", "expected"),
+    [
+        ("1", "x", ["1", "x"]),
+        ("1", "2.5", [1.0, 2.5]),
+        ("NA", "x", ["NA", "x"]),
+        ("NA", "7", [None, 7]),
+        ("1", "007", ["1", "007"]),
+        ("true", "", [True, None]),
+        ("2020-01-01", "soon", ["2020-01-01", "soon"]),
+    ],
+)
+def test_types_are_those_of_all_values(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    early: str,
+    late: str,
+    expected: list[Any],
+) -> None:
+    monkeypatch.setattr(csv_table, "BLOCK", 64)
+    monkeypatch.setattr(csv_table, "HEAD", 64)
+    rows = [early] * 100 + [late]
+    text = "a,b\n" + "".join(f"{at},{value}\n" for at, value in enumerate(rows))
+    (tmp_path / "t.csv").write_text(text)
+    found = read(tmp_path / "t.csv")["b"]
+    assert [found[0], found[-1]] == expected
+    assert len(found) == 101
+
+
+def test_a_column_that_is_text_in_one_file_is_text_in_all(tmp_path: Path) -> None:
+    (tmp_path / "many").mkdir()
+    (tmp_path / "many" / "a.csv").write_text("src,dst\n1,2\n")
+    (tmp_path / "many" / "b.csv").write_text("src,dst\nx,3\n")
+    table = open_table(tmp_path / "many", "edge table")
+    assert [
+        row for b in table.batches(["src", "dst"]) for row in b.rows.to_pylist()
+    ] == [{"src": "1", "dst": 2}, {"src": "x", "dst": 3}]
+    edges = pa.table({"src": ["1", "x"], "dst": [2, 3]})
+    pq.write_table(edges, tmp_path / "e.parquet")
+    aspects = {"edges": edge_aspect(ColumnSettings())}
+    found = [
+        Contents(Folder.of(tmp_path / "kept")).digests(
+            open_table(tmp_path / name, "edge table"), aspects
+        )
+        for name in ("many", "e.parquet")
+    ]
+    assert found[0] == found[1]
+
+
+def write_text_graph(folder: Path, ending: str) -> Sources:
+    """Nodes whose ids are text, and tables that name only those that look like ints."""
+    tables = {
+        "nodes": {"node_id": ["1", "2", "x"], "label": [0, 1, None]},
+        "edges": {"src": ["1", "2"], "dst": ["2", "1"]},
+        "members": {
+            "community": ["1", "2"],
+            "node_id": ["1", "2"],
+            "parent": ["n"] * 2,
+        },
+    }
+    for name, columns in tables.items():
+        table = pa.table(columns)
+        if ending == "parquet":
+            pq.write_table(table, folder / f"{name}.parquet")
+        else:
+            (folder / f"{name}.csv").write_text(text_of(table))
+    return Sources(*(str(folder / f"{name}.{ending}") for name in tables))
+
+
+def test_ids_of_text_tables_agree_with_the_node_table(tmp_path: Path) -> None:
+    settings = load_settings(overrides=["columns.features=null"])
+    found = []
+    for ending in ("parquet", "csv"):
+        sources = write_text_graph(tmp_path, ending)
+        folder = Folder.of(tmp_path / f"kept-{ending}")
+        contents = read_contents(folder, sources, settings)
+        members = community_digest(folder, sources, settings, "given", "string")
+        found.append((contents, members))
+    assert found[0] == found[1]
+
+
+def test_text_ids_among_integers_are_unknown_nodes(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text("src\n1\nA12\n002\n")
+    nodes = NodeIds.from_column(pa.chunked_array([[1, 2]]))[0]
+    (batch,) = open_table(tmp_path / "e.csv", "edge table").batches(["src"])
+    ids, index = nodes.find(batch, "src")
+    assert (ids.to_pylist(), index.tolist()) == (["1", "A12", "002"], [0, -1, -1])
+    pq.write_table(pa.table({"src": ["1"]}), tmp_path / "e.parquet")
+    (batch,) = open_table(tmp_path / "e.parquet", "edge table").batches(["src"])
+    with pytest.raises(InputError, match="write both as the same type"):
+        nodes.find(batch, "src")
+
+
+def test_detected_types_are_recalled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xnq_dist.graph.contents.RACY", 0)
+    (tmp_path / "t.csv").write_text(text_of(NODES))
+    first = digests(tmp_path / "t.csv")
+    monkeypatch.setattr("xnq_dist.graph.tables._TEXTS", {})
+    scans: list[str] = []
+    monkeypatch.setattr(
+        csv_table, "_blocks", lambda _, file, *__: scans.append(file) or iter(())
+    )
+    assert digests(tmp_path / "t.csv") == first
+    assert not scans
+
+
+# Rows and names
+
+
+def test_a_row_with_another_number_of_fields_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n" + "1,2\n" * 9 + "1,2,3\n")
+    with pytest.raises(
+        InputError,
+        match=r"row 10 of .*t.csv has 3 fields and the header has 2: check quotes and "
+        r"separators there \(read with separator comma",
+    ):
+        read(tmp_path / "t.csv")
+
+
+def test_bytes_that_are_not_utf8_are_named(tmp_path: Path) -> None:
+    head = b"a,b\n" + b"1,x\n" * 100_000
+    (tmp_path / "t.csv").write_bytes(head + b"2,\x96\n")
+    with pytest.raises(
+        InputError, match=r"byte 0x96 in column 'b', row 100,001 of .*t.csv, is not UTF"
+    ):
+        read(tmp_path / "t.csv")
+    found = read(tmp_path / "t.csv", "input.encoding=cp1252")
+    assert found["b"][-1] == "–"
+
+
+def test_a_quote_that_is_not_closed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text('a,b\n1,"x\n' + f"2,{'y' * 60}\n" * 200_000)
+    with pytest.raises(InputError, match=r"a quote may not be closed: set input.quote"):
+        read(tmp_path / "t.csv", "input.quote='\"'")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "feather"])
+def test_two_columns_of_one_name_are_refused_where_they_are_used(
+    tmp_path: Path, ending: str
+) -> None:
+    path = tmp_path / f"t.{ending}"
+    table = pa.table([[1], [2], [3]], names=["src", "dst", "src"])
+    if ending == "csv":
+        path.write_text("src,dst,src\n1,2,3\n")
+    elif ending == "parquet":
+        pq.write_table(table, path)
+    else:
+        feather.write_feather(table, path)
+    opened = open_table(path, "edge table")
+    with pytest.raises(InputError, match=r"has 2 columns named 'src' \(1, 3\): rename"):
+        opened.require({"columns.src": "src"})
+    with pytest.raises(InputError, match="2 columns named 'src'"):
+        list(opened.batches(["src", "dst"]))
+    (batch,) = opened.batches(["dst"])
+    assert batch.rows.to_pydict() == {"dst": [2]}
+
+
+def test_a_folder_is_read_for_one_kind_of_ending(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "a.csv").write_text("a\n1\n")
+    (tmp_path / "README.txt").write_text("About these files.")
+    assert len(open_table(tmp_path, "table").files) == 1
+    assert "only the .csv files" in caplog.text
+    assert "README.txt" in caplog.text
+
+
+# Files of other formats
+
+
+def zipped(name: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr(name, b"x")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "is empty: write it again, with at least one row"),
+        (b'<?xml version="1.0"?>\n<graphml xmlns="x">', "GraphML.*xnq-dist convert"),
+        (b'<?xml version="1.0"?><gexf>', "GEXF"),
+        (b"<?xml version='1.0'?><rows/>", "XML"),
+        (b"<!DOCTYPE html><html>", "a web page"),
+        (b'{"directed": false, "nodes": []}', "node-link JSON.*xnq-dist convert"),
+        (b'{"a": 1}\n{"a": 2}\n', "JSON lines"),
+        (b'[{"a": 1}]', "JSON: save"),
+        (b"graph [\n  node [ id 1 ] ]", "GML"),
+        (b"digraph g {\n a -> b }", "Graphviz"),
+        (b"*Vertices 3\n1 a\n", "Pajek"),
+        (b"%%MatrixMarket matrix", "Matrix Market"),
+        (zipped("[Content_Types].xml"), "an Excel workbook: save its sheet as CSV"),
+        (zipped("m/data.pkl"), "PyTorch data.*xnq-dist convert"),
+        (zipped("x.npy"), r"npz\).*xnq-dist convert"),
+        (zipped("a.csv"), "a zip archive: unpack it first"),
+        (b"\x80\x04\x95abc", "a Python pickle, which is never opened"),
+        (b"\x93NUMPY\x01", "a NumPy array"),
+        (b"SQLite format 3\0", "a SQLite database"),
+        (b"\x89HDF\r\n\x1a\n", "HDF5"),
+        (b"\xd0\xcf\x11\xe0\xa1", "an old Excel workbook"),
+        (b"%PDF-1.5", "PDF"),
+        (b"a" * 257 + b"ustar", "a tar archive"),
+        (b"version https://git-lfs.github.com/spec/v1", "Git LFS pointer"),
+    ],
+    ids=range(24),
+)
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.feather", "t.dat"])
+def test_files_of_other_formats_are_named(
+    tmp_path: Path, data: bytes, words: str, name: str
+) -> None:
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(InputError, match=words):
+        read(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("t.csv", "looks like Parquet: rename it to end in .parquet"),
+        ("t.feather", "looks like Parquet: rename it to end in .parquet"),
+        ("t.parquet", "is not a complete Parquet file"),
+    ],
+)
+def test_a_damaged_file_is_not_taken_for_another_format(
+    tmp_path: Path, name: str, words: str
+) -> None:
+    pq.write_table(NODES, tmp_path / "whole.parquet")
+    (tmp_path / name).write_bytes((tmp_path / "whole.parquet").read_bytes()[:-30])
+    with pytest.raises(InputError, match=words):
+        read(tmp_path / name)
+
+
+def test_an_unknown_ending_is_named(tmp_path: Path) -> None:
+    (tmp_path / "edges.dat").write_text("1 2\n2 3\n")
+    with pytest.raises(InputError, match=r"an unknown ending: rename it to end in one"):
+        read(tmp_path / "edges.dat")
+
+
+def test_an_ogb_folder_is_named(tmp_path: Path) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "edge.csv.gz").write_bytes(gzip.compress(b"1,2\n"))
+    with pytest.raises(InputError, match=r"looks like an OGB folder.*convert auto"):
+        open_table(tmp_path, "edge table")
+
+
+@pytest.mark.parametrize("packed", [gzip.compress, bz2.compress, zstd, lz4])
+def test_compressed_data_cut_short_is_refused(
+    tmp_path: Path, packed: Callable[[bytes], bytes]
+) -> None:
+    text = "a,b\n" + "".join(f"{at},{at * 7919 % 1009}\n" for at in range(200_000))
+    data = packed(text.encode())
+    (tmp_path / "t.csv").write_bytes(data[: len(data) // 2])
+    with pytest.raises(InputError, match=r"t.csv is not a text table that can be read"):
+        read(tmp_path / "t.csv")
+
+
+def test_tables_are_compared_without_what_was_learnt(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a\n1\n")
+    one, other = (open_table(tmp_path / "t.csv", "table") for _ in range(2))
+    assert one.settle(["a"]).files == other.files
+    assert isinstance(one, Table)
+    assert one == other
+
+
+def test_every_table_is_opened_with_the_settings_of_text_tables() -> None:
+    package = Path(xnq_dist.__file__).parent
+    without = [
+        f"{file.relative_to(package)}:{call.lineno}"
+        for file in sorted(package.rglob("*.py"))
+        for call in ast.walk(ast.parse(file.read_text()))
+        if isinstance(call, ast.Call)
+        and getattr(call.func, "id", "") == "open_table"
+        and len(call.args) < 3
+    ]
+    assert [place.partition(":")[0] for place in without] == [
+        "app/demo.py",  # its own file
+        "evaluation/task.py",
+    ]

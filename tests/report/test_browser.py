@@ -1,0 +1,444 @@
+"""The page in a headless Chromium: what a reader does, sees, hears and prints."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.report.fake_run import compared, prevalence_table, totals_table
+from xnq_dist.core.config import load_settings
+from xnq_dist.quantify.checks.anomalies import Anomalies
+from xnq_dist.report.page import page
+from xnq_dist.report.page_facts import PageFacts, StageFacts
+from xnq_dist.report.view import PrevalenceView
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+PICTURES = Path(__file__).with_name("pictures")
+FIVE = ("arts", "games", "health", "politics", "travel")
+WORDS = ["report.community=page", "report.node=user"]
+RATED = np.array(["publishable", "caution", "not publishable"], np.object_)
+
+
+def table_of(names: list[str], classes: tuple[str, ...], seed: int = 0) -> pa.Table:
+    """Prevalences with intervals, in which those below 12 members are suppressed."""
+    table = prevalence_table(names, classes, True, seed)
+    rows, size = np.arange(table.num_rows), table["n_nodes"].to_numpy()
+    quality = RATED[rows % 7 % 3]
+    quality[size < 23] = "suppressed"
+    parents = np.where(rows // len(classes) % 3 == 0, "north", "south")
+    for name, values in (
+        ("quality", pa.array(quality)),
+        ("parent", pa.array(parents.tolist())),
+        ("flagged", pa.array(rows // len(classes) % 11 == 5)),
+    ):
+        table = table.set_column(table.column_names.index(name), name, values)
+    return table
+
+
+def facts_of(
+    names: list[str], classes: tuple[str, ...], overrides: list[str], seed: int = 0
+) -> PageFacts:
+    settings = load_settings(overrides=[*WORDS, *overrides])
+    table = table_of(names, classes, seed)
+    bins = np.linspace(0.05, 0.95, 10)
+    skill = {"value": 0.42, "lower": 0.36, "upper": 0.48}
+    curve = {"predicted": bins, "observed": bins**1.2, "count": np.full(10, 60)}
+    stages = {
+        "graph": StageFacts(
+            "graph",
+            2.0,
+            {"n_nodes": 4000, "n_edges": 39938, "counts": {"edges_read": 19969}},
+            {"numpy": "2"},
+            "2026-01-02T03:04:05+00:00",
+        ),
+        "labels": StageFacts("labels", 1.0, {"n_labelled": 630}),
+        "readout": StageFacts(
+            "readout",
+            1.0,
+            {
+                "skill": skill,
+                "reliability": {name: one.tolist() for name, one in curve.items()},
+            },
+        ),
+    }
+    if len(names) > 1000:
+        view = PrevalenceView.of(table, classes)
+        q = np.random.default_rng(1).random(view.prevalence.shape)
+        effect = view.prevalence - 1 / len(classes)
+        centre = np.full(len(classes), 1 / len(classes))
+        anomalies = Anomalies(effect, centre, effect, q, q)
+    else:
+        view, anomalies = compared(table, settings)
+    totals = totals_table(classes)
+    return PageFacts(view, stages, settings, anomalies, None, totals)
+
+
+SMALL_NAMES = [f"page {k:02d} of bakers" for k in range(57)]
+SMALL_NAMES += ["<img src=x onerror=alert(1)>", "=1+1", "Ünïted, “ones”"]
+
+
+def small() -> PageFacts:
+    """Sixty communities, two classes."""
+    names = ["report.class_names={person: people, bot: bots}"]
+    return facts_of(SMALL_NAMES, ("person", "bot"), names)
+
+
+def large() -> PageFacts:
+    """As many communities and classes as the page must answer for at once."""
+    return facts_of([f"group {k} of {k % 37}" for k in range(40_000)], FIVE, [])
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    api = pytest.importorskip("playwright.sync_api")
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium")
+    with api.sync_playwright() as running:
+        # Without its sandbox Chromium also starts as root, and it opens our file only.
+        opened = running.chromium.launch(
+            executable_path=CHROMIUM, args=["--no-sandbox"]
+        )
+        yield opened
+        opened.close()
+
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], str]:
+    """Pages as files, each made once."""
+    folder, known = tmp_path_factory.mktemp("pages"), {}
+
+    def file(make: Callable[[], PageFacts]) -> str:
+        if make not in known:
+            known[make] = folder / f"{make.__name__}.html"
+            known[make].write_text(page(make()), encoding="utf-8")
+        return known[make].as_uri()
+
+    return file
+
+
+@pytest.fixture
+def open_page(browser: Any, files: Callable[[Any], str]) -> Iterator[Open]:
+    """Opens a page; at the end the browser's console must be empty."""
+    contexts, messages = [], []
+
+    def opened(
+        make: Callable[[], PageFacts] = small,
+        width: int = 1400,
+        height: int = 900,
+        anchor: str = "",
+        **options: Any,
+    ) -> Any:
+        size = {"width": width, "height": height}
+        context = browser.new_context(viewport=size, **options)
+        contexts.append(context)
+        tab = context.new_page()
+        tab.set_default_timeout(60_000)
+        tab.on("console", lambda message: messages.append(message.text))
+        tab.on("pageerror", lambda error: messages.append(str(error)))
+        tab.goto(files(make) + anchor)
+        tab.wait_for_selector("html[data-ready]")
+        return tab
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert messages == []
+
+
+def names_shown(tab: Any) -> list[str]:
+    return tab.locator("#rows th a").all_inner_texts()
+
+
+def violations(tab: Any) -> list[str]:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    found = axe.Axe().run(tab).response["violations"]
+    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found]
+
+
+def test_a_reader_finds_sorts_filters_switches_and_downloads(open_page: Open) -> None:
+    tab = open_page()
+    assert len(names_shown(tab)) == 25
+    assert "Share of bots in 60 pages" in tab.inner_text("h1")
+    tab.fill("#search", "united")
+    assert names_shown(tab) == ["Ünïted, “ones”"]
+    tab.fill("#search", "")
+    tab.click("#sort-name")
+    assert names_shown(tab)[0] == "<img src=x onerror=alert(1)>"
+    view = small().view
+    for column, key in (("members", view.n_nodes), ("effect", None)):
+        tab.click(f"#sort-{column}")
+        falling = names_shown(tab)
+        if key is not None:
+            largest = np.lexsort((np.argsort(view.ranked), -key))[:25]
+            assert falling == [view.name(k) for k in largest.tolist()]
+        tab.click(f"#sort-{column}")
+        assert names_shown(tab)[0] not in falling
+    tab.click("#sort-lower")
+    tab.click("#facet-caution")
+    left = int(tab.inner_text("#facet-caution b"))
+    assert tab.inner_text("#status").startswith(f"{left} pages of 60")
+    with tab.expect_download() as started:
+        tab.click("#download")
+    text = Path(started.value.path()).read_text(encoding="utf-8-sig")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert len(rows) == left
+    assert {row["quality"] for row in rows} == {"caution"}
+    assert [row["page"] for row in rows][: min(left, 25)] == names_shown(tab)
+    tab.click("#facet-caution")
+    tab.select_option("#class", label="people")
+    tab.locator("#sort-share", has_text="people").wait_for(timeout=5000)
+    assert violations(tab) == []
+
+
+browser_tests = pytest.mark.browser
+
+
+@browser_tests
+def test_a_formula_is_text_in_the_download(open_page: Open) -> None:
+    tab = open_page()
+    tab.fill("#search", "=1+1")
+    with tab.expect_download() as started:
+        tab.click("#download")
+    assert "'=1+1," in Path(started.value.path()).read_text(encoding="utf-8-sig")
+
+
+@browser_tests
+def test_an_anchor_opens_a_community(open_page: Open) -> None:
+    facts = small().without_suppressed()
+    name = "page 07 of bakers"
+    tab = open_page(anchor=f"#community={name.replace(' ', '%20')}")
+    assert tab.inner_text("#detail-name") == name
+    k = facts.view.names.to_pylist().index(name)
+    share = facts.view.prevalence[k, -1]
+    body = tab.inner_text("#detail-body")
+    assert (f"{100 * share:.1f} %" in body) == (not np.isnan(share))
+    assert tab.inner_text("#rows .marked th a") == name
+    assert tab.evaluate("document.activeElement.id") == "detail"
+    tab.evaluate(
+        "location.hash = '#community=%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E'"
+    )
+    tab.wait_for_function("document.querySelector('#detail-name').innerText[0] === '<'")
+    tab.evaluate("location.hash = '#community=nobody'")
+    tab.wait_for_function(
+        "document.querySelector('#detail-body').innerText.startsWith('There is no')"
+    )
+    tab.click("#close")
+    assert tab.locator("#detail").is_hidden()
+
+
+@browser_tests
+def test_suppressed_communities_have_no_values(open_page: Open) -> None:
+    tab = open_page()
+    tab.click("#facet-suppressed")
+    cells = tab.locator("#rows tr").all_inner_texts()
+    assert cells
+    for text in cells:
+        assert "suppressed" in text
+        assert "%" not in text
+    with tab.expect_download() as started:
+        tab.click("#download")
+    text = Path(started.value.path()).read_text(encoding="utf-8-sig")
+    for row in csv.DictReader(io.StringIO(text)):
+        assert {row[name] for name in ("prevalence", "lower", "labelled")} == {""}
+
+
+@browser_tests
+@pytest.mark.parametrize("name", ["funnel", "intervals", "histogram", "reliability"])
+def test_pointer_and_keyboard_name_the_marks(open_page: Open, name: str) -> None:
+    tab = open_page()
+    plot = tab.locator(f"#{name}")
+    plot.focus()
+    tab.keyboard.press("ArrowRight")
+    said = tab.inner_text("#live")
+    assert "%" in said
+    assert tab.inner_text(f"#{name} .tip") == said
+    tab.keyboard.press("ArrowRight")
+    assert tab.inner_text("#live") != said
+    tab.keyboard.press("Home")
+    assert tab.inner_text("#live") == said
+    ring = tab.locator(f"#{name} .ring")
+    x, y = (float(ring.get_attribute(axis) or 0) for axis in ("cx", "cy"))
+    tab.keyboard.press("Escape")
+    assert tab.locator(f"#{name} .tip").is_hidden()
+    plot.hover(position={"x": x + 2, "y": y + 1})
+    assert tab.locator(f"#{name} .tip").is_visible()
+
+
+@browser_tests
+def test_enter_on_a_dot_opens_its_community(open_page: Open) -> None:
+    tab = open_page()
+    tab.locator("#funnel").focus()
+    tab.keyboard.press("End")
+    name = tab.inner_text("#live").partition(":")[0]
+    tab.keyboard.press("Enter")
+    tab.wait_for_selector("#detail:not([hidden])")
+    assert tab.inner_text("#detail-name") == name
+
+
+@browser_tests
+def test_everything_is_reached_by_keyboard(open_page: Open) -> None:
+    tab = open_page()
+    reached = set()
+    for _ in range(90):
+        tab.keyboard.press("Tab")
+        reached.add(tab.evaluate("document.activeElement.id || 'other'"))
+    assert {"theme", "search", "class", "sort-share", "facet-caution", "later"} <= (
+        reached
+    )
+    assert {"download", "funnel", "histogram"} <= reached
+
+
+@browser_tests
+def test_every_plot_has_a_table_of_its_data(open_page: Open) -> None:
+    tab = open_page()
+    for name in ("funnel", "intervals", "histogram", "reliability"):
+        tab.click(f"#{name}-data summary")
+        assert tab.locator(f"#{name}-data tbody tr").count() >= 4
+    assert violations(tab) == []
+
+
+@browser_tests
+def test_a_script_in_a_name_or_added_later_is_blocked(
+    browser: Any, files: Callable[[Any], str]
+) -> None:
+    tab = browser.new_page()
+    tab.goto(files(small))
+    tab.wait_for_selector("html[data-ready]")
+    tab.evaluate(
+        """() => {
+            const script = document.createElement("script");
+            script.textContent = "window.ran = true";
+            document.body.append(script);
+        }"""
+    )
+    assert tab.evaluate("window.ran === undefined")
+    assert tab.locator("img").count() == 0
+    tab.close()
+
+
+@browser_tests
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 390])
+def test_no_rule_of_accessibility_is_broken(
+    open_page: Open, width: int, scheme: str
+) -> None:
+    tab = open_page(width=width, color_scheme=scheme)
+    tab.evaluate("document.querySelectorAll('details').forEach((d) => d.open = true)")
+    assert violations(tab) == []
+
+
+@browser_tests
+def test_a_narrow_screen_scrolls_down_only_and_plots_stay_legible(
+    open_page: Open,
+) -> None:
+    tab = open_page(width=390)
+    assert tab.evaluate("document.documentElement.scrollWidth") == 390
+    sizes = tab.evaluate(
+        """() => [...document.querySelectorAll(".plot svg")].map((svg) =>
+            12 * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width)"""
+    )
+    assert len(sizes) == 4
+    assert min(sizes) >= 11
+
+
+@browser_tests
+def test_the_button_switches_between_dark_and_light(open_page: Open) -> None:
+    tab = open_page(color_scheme="dark")
+    colour = "getComputedStyle(document.body).backgroundColor"
+    dark = tab.evaluate(colour)
+    tab.click("#theme")
+    assert tab.evaluate(colour) == "rgb(255, 255, 255)" != dark
+    tab.click("#theme")
+    assert tab.evaluate(colour) == dark
+
+
+@browser_tests
+@pytest.mark.parametrize("make", [small, large])
+def test_print_has_at_most_four_pages(
+    open_page: Open, make: Callable[[], PageFacts]
+) -> None:
+    pdf = open_page(make).pdf(format="A4", print_background=True)
+    pages = pdf.count(b"/Type /Page") - pdf.count(b"/Type /Pages")
+    assert 1 <= pages <= 4
+
+
+@browser_tests
+def test_forty_thousand_communities_are_answered_at_once(open_page: Open) -> None:
+    tab = open_page(large)
+
+    def answer(act: Callable[[], Any]) -> float:
+        act()
+        return float(tab.evaluate("document.documentElement.dataset.answer"))
+
+    # The shortest of several, because other processes may use the processor.
+    for word in ("7 of 3", "zzz", "group"):
+        times = [
+            answer(lambda w=word, n=n: tab.fill("#search", w[:n])) for n in (1, 2, 3)
+        ]
+        assert min(times) < 100
+    tab.fill("#search", "")
+    for column in ("share", "members", "name"):
+        times = [answer(lambda c=column: tab.click(f"#sort-{c}")) for _ in range(4)]
+        assert min(times) < 100
+    times = [answer(lambda: tab.click("#facet-caution")) for _ in range(4)]
+    assert min(times) < 100
+    assert "Hexagons" in tab.inner_text("#hexagons")
+
+
+def blocks(picture: np.ndarray, size: int) -> np.ndarray:
+    """Means of square blocks."""
+    rows, columns = (length // size for length in picture.shape)
+    cut = picture[: size * rows, : size * columns]
+    return cut.reshape(rows, size, columns, size).mean((1, 3))
+
+
+def looks(picture: bytes | Path) -> tuple[np.ndarray, np.ndarray]:
+    """Greys of blocks of 8 x 8 pixels, and the ink in areas of 96 x 96."""
+    from PIL import Image
+
+    source = io.BytesIO(picture) if isinstance(picture, bytes) else picture
+    grey = blocks(np.asarray(Image.open(source).convert("L"), np.float64) / 255, 8)
+    return grey, np.maximum(blocks(np.abs(grey - np.median(grey)), 12), 0.01)
+
+
+LOOKS = {
+    "1400": {"width": 1400, "height": 2500},
+    "390": {"width": 390, "height": 2600},
+    "dark": {"width": 1400, "height": 2500, "color_scheme": "dark"},
+    "print": {"width": 760, "height": 2200},
+}
+
+
+@browser_tests
+@pytest.mark.parametrize("look", LOOKS)
+def test_the_page_looks_as_in_the_stored_picture(open_page: Open, look: str) -> None:
+    """XNQ_PICTURES=write stores new pictures, for a person to look at."""
+    tab = open_page(**LOOKS[look])
+    if look == "print":
+        tab.emulate_media(media="print")
+    taken = tab.screenshot()
+    file = PICTURES / f"{look}.png"
+    if os.environ.get("XNQ_PICTURES") == "write":
+        from PIL import Image
+
+        PICTURES.mkdir(exist_ok=True)
+        Image.open(io.BytesIO(taken)).quantize(32).save(file, optimize=True)
+    assert file.stat().st_size < 150_000
+    (now, ink), (stored, stored_ink) = looks(taken), looks(file)
+    assert now.shape == stored.shape
+    assert np.mean(np.abs(now - stored)) < 0.02
+    # Another version of a font moves letters; a plot that is missing takes its ink.
+    change = np.abs(ink - stored_ink) / np.maximum(ink, stored_ink)
+    assert np.count_nonzero(change > 0.6) <= 2

@@ -1,0 +1,158 @@
+"""The page's data: what the script decodes is the view, and sizes stay bounded."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from typing import Any
+
+import hypothesis
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.report.fake_run import NASTY, compared, prevalence_table
+from tests.report.test_page import GRAPH, with_warnings
+from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.quantify.checks.anomalies import Anomalies
+from xnq_dist.report.page import page
+from xnq_dist.report.page_data import PageData, page_data
+from xnq_dist.report.page_facts import PageFacts
+from xnq_dist.report.suppression import without_suppressed
+from xnq_dist.report.view import QUALITIES, PrevalenceView
+
+BASE = (("n", "<u4"), ("labelled", "<u4"), ("parent", "<i4"), ("note", "<i4"))
+CLASS = (("p", "<u2"), ("lower", "<u2"), ("upper", "<u2"), ("effect", "<i2"))
+
+
+def unpacked(text: str) -> bytes:
+    return gzip.decompress(base64.b64decode(text))
+
+
+def columns(data: bytes, kinds: Any, count: int) -> dict[str, np.ndarray]:
+    found, at = {}, 0
+    for name, kind in kinds:
+        found[name] = np.frombuffer(data, kind, count, at)
+        at += found[name].nbytes
+    assert at == len(data)
+    return found
+
+
+def decoded(made: PageData) -> dict[str, Any]:
+    """The page's data as its script reads them."""
+    whole = json.loads(made.text)
+    count = whole["n"]
+    whole |= json.loads(unpacked(whole["texts"]))
+    whole |= columns(unpacked(whole["base"]), [*BASE, ("flags", "u1")], count)
+    for one in whole["classes"]:
+        one |= columns(unpacked(one["data"]), [*CLASS, ("rating", "<u2")], count)
+    return whole
+
+
+def hidden(table: pa.Table, settings: Settings) -> Any:
+    view, anomalies = compared(table, settings)
+    return without_suppressed(view, anomalies, None)[:2]
+
+
+@hypothesis.settings(max_examples=30)
+@given(
+    seed=st.integers(0, 1000),
+    count=st.integers(1, 40),
+    width=st.integers(1, 4),
+    intervals=st.booleans(),
+)
+def test_decoded_data_are_the_view(
+    seed: int, count: int, width: int, intervals: bool
+) -> None:
+    names = [NASTY[k % len(NASTY)] + str(k) for k in range(count)]
+    table = prevalence_table(names, tuple("abcd"[:width]), intervals, seed)
+    settings = Settings()
+    view, anomalies = hidden(table, settings)
+    data = decoded(page_data(view, anomalies, settings))
+    order = view.ranked
+    assert data["names"] == [view.name(k) for k in order.tolist()]
+    assert np.array_equal(data["n"], view.n_nodes[order])
+    assert np.array_equal(data["labelled"], view.n_labelled[order])
+    assert {one["name"] for one in data["classes"]} == set(view.classes)
+    assert data["classes"][0]["name"] == view.classes[-1]
+    for one in data["classes"]:
+        c = view.classes.index(one["name"])
+        for name, values in zip(("p", "lower", "upper"), view.estimates(), strict=True):
+            known = one[name] != 65535
+            expected = values[order, c]
+            assert np.array_equal(known, ~np.isnan(expected))
+            assert np.allclose(one[name][known] / 1e4, expected[known], atol=6e-5)
+        ratings = one["rating"] >> 12 & 7
+        assert np.array_equal(ratings, view.quality[order, c])
+        if anomalies is not None:
+            q = anomalies.qvalue[order, c]
+            assert np.array_equal(one["rating"] >> 15 == 1, q <= 0.05)
+            code = (one["rating"] & 4095).astype(float)
+            known = ~np.isnan(q)
+            shown = np.maximum(q[known], 1e-4)
+            assert np.allclose(10 ** (-code[known] / 1000), shown, rtol=2e-3)
+
+
+def test_texts_cannot_end_the_script_element() -> None:
+    table = prevalence_table(["</script><script>alert(1)</script>"], ("<!--", "b"))
+    view, anomalies = hidden(table, Settings())
+    assert "<" not in page_data(view, anomalies, Settings()).text
+
+
+def test_suppressed_values_are_not_in_the_data() -> None:
+    table = with_warnings(prevalence_table(["secret", "b", "c"]))
+    quality = pa.array([*["suppressed"] * 2, *["caution"] * 4])
+    at = table.column_names.index("quality")
+    view, anomalies = hidden(table.set_column(at, "quality", quality), Settings())
+    data = decoded(page_data(view, anomalies, Settings()))
+    k = data["names"].index("secret")
+    assert data["flags"][k] == 4
+    assert data["labelled"][k] == 0
+    assert data["note"][k] == -1
+    for one in data["classes"]:
+        assert [int(one[name][k]) for name, _ in CLASS] == [*[65535] * 3, -32768]
+        assert one["rating"][k] == QUALITIES.index("suppressed") << 12 | 4095
+
+
+@pytest.mark.parametrize(
+    ("count", "width", "limit"),
+    [(40_000, 5, 5_000_000), (100_000, 10, 12_000_000)],
+)
+def test_a_page_of_all_communities_stays_within_its_limit(
+    count: int, width: int, limit: int
+) -> None:
+    classes = tuple("abcdefghij"[:width])
+    names = [f"a community with the number {k}" for k in range(count)]
+    table = prevalence_table(names, classes, intervals=True)
+    settings = Settings()
+    view = PrevalenceView.of(table)
+    random = np.random.default_rng(1).random(view.prevalence.shape)
+    centre, effect = np.full(width, 1 / width), view.prevalence - 1 / width
+    anomalies = Anomalies(effect, centre, effect, random, random)
+    html = page(PageFacts(view, {"graph": GRAPH}, settings, anomalies))
+    assert len(html.encode()) < limit
+    left_out = "are in <code>prevalence.parquet</code> only" in html
+    assert left_out == (width == 10)
+
+
+def test_classes_that_do_not_fit_are_named() -> None:
+    table = prevalence_table([f"c{k}" for k in range(50)], tuple("abcdef"))
+    settings = load_settings(overrides=["report.class=f"])
+    view, anomalies = hidden(table, settings)
+    one = page_data(view, anomalies, settings, limit=1)
+    assert [c["name"] for c in json.loads(one.text)["classes"]] == ["f"]
+    assert sorted(one.classes_left_out) == list("abcde")
+    assert page_data(view, anomalies, settings).classes_left_out == ()
+
+
+def test_the_communities_with_the_lowest_shares_are_left_out_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("xnq_dist.report.page_data.MAX_COMMUNITIES", 10)
+    view, _ = hidden(prevalence_table(np.arange(30)), Settings())
+    made = page_data(view, None, Settings())
+    assert made.communities_left_out == 20
+    assert decoded(made)["names"] == [view.name(k) for k in view.ranked[:10]]

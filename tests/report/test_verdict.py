@@ -1,0 +1,141 @@
+"""The verdict: one short text on skill, result, certainty and the next step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.report.fake_run import compared, prevalence_table, totals_table
+from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.errors import SettingsError
+from xnq_dist.report.naming import Naming, shown_class
+from xnq_dist.report.verdict import Verdict, verdict
+from xnq_dist.report.view import PrevalenceView
+
+SKILL = {"value": 0.42, "lower": 0.36, "upper": 0.48}
+WORDS = [
+    "report.class_names={person: humans, bot: bots}",
+    "report.community=page",
+    "report.node=user",
+]
+
+
+def judged(
+    table: pa.Table, overrides: list[str] | None = None, skill: dict | None = SKILL
+) -> Verdict:
+    settings = load_settings(overrides=overrides or [])
+    view, anomalies = compared(table, settings)
+    view = view.without_suppressed()
+    totals = totals_table(view.classes or ("bot",))
+    return verdict(view, settings, skill, 630, totals, anomalies)
+
+
+def words(made: Verdict) -> int:
+    return len(" ".join(made.lines).split())
+
+
+def test_the_model_comes_first_and_the_next_step_last() -> None:
+    made = judged(prevalence_table(list("abcdefgh"), intervals=True), WORDS)
+    assert made.level == "well"
+    first, result, sure, step = made.lines
+    assert first == (
+        "The model separates bots from humans well (630 labelled users; log-loss 42 % "
+        "below guessing)."
+    )
+    assert "of 8 pages" in result
+    assert "share of bots" in result
+    assert result.endswith("All users: 50 % (48–52 %).")
+    assert sure.startswith("How sure: ")
+    assert "narrower than 30 points" in sure
+    assert "label-plan RUN --budget 50" in step
+
+
+@pytest.mark.parametrize(
+    ("value", "lower", "level"),
+    [
+        (0.4, 0.3, "well"),
+        (0.2, 0.1, "fairly"),
+        (0.05, 0.01, "weakly"),
+        (0.05, -0.01, "warning"),
+        (-0.2, -0.3, "warning"),
+    ],
+)
+def test_skill_is_named(value: float, lower: float, level: str) -> None:
+    skill = {"value": value, "lower": lower, "upper": 0.5}
+    made = judged(prevalence_table(["a", "b"], intervals=True), WORDS, skill)
+    assert made.level == level
+    warned = made.lines[0].startswith("The model is no better than the class shares")
+    assert warned == (level == "warning")
+
+
+@pytest.mark.parametrize("intervals", [True, False])
+@pytest.mark.parametrize("classes", [("person", "bot"), tuple("abcde"), ("0",)])
+def test_it_stays_under_eighty_words(classes: tuple[str, ...], intervals: bool) -> None:
+    names = [f"a community with a very long name, number {k}" for k in range(40)]
+    for skill in (SKILL, {**SKILL, "lower": -0.1}, None):
+        made = judged(prevalence_table(names, classes, intervals), WORDS, skill)
+        assert words(made) < 80
+        assert made.lines
+
+
+def test_an_empty_table_has_a_verdict() -> None:
+    made = judged(prevalence_table(["a"]).slice(0, 0))
+    assert "There are no communities." in made.lines
+
+
+def test_it_is_read_back_from_the_facts_of_results() -> None:
+    made = judged(prevalence_table(["a", "b"]))
+    facts = {"verdict": {"level": made.level, "lines": list(made.lines)}}
+    assert Verdict.of(facts) == made
+    assert Verdict.of({}) is None
+
+
+def test_a_suppressed_community_is_never_the_highest() -> None:
+    table = prevalence_table(["tiny", "b", "c"], intervals=True)
+    share = np.array([0.0, 1.0, 0.5, 0.5, 0.6, 0.4])
+    columns = {
+        "prevalence": pa.array(share),
+        "lower": pa.array(share * 0.9),
+        "quality": pa.array([*["suppressed"] * 2, *["caution"] * 4]),
+    }
+    for name, values in columns.items():
+        table = table.set_column(table.column_names.index(name), name, values)
+    text = " ".join(judged(table).lines)
+    assert "Highest: b, 50 %" in text
+    assert "tiny" not in text
+
+
+def test_the_class_with_the_fewest_labels_is_shown_unless_classes_are_numbers() -> None:
+    report = Settings().report
+    assert shown_class(["bot", "human"], [30, 500], report) == "bot"
+    assert shown_class(["bot", "human"], [500, 500], report) == "human"
+    assert shown_class(["0", "1"], [30, 500], report) == "1"
+    assert shown_class(["false", "true"], [3, 500], report) == "true"
+    assert shown_class([], [], report) == ""
+    chosen = load_settings(overrides=["report.class=0"]).report
+    assert shown_class(["0", "1"], [30, 500], chosen) == "0"
+
+
+def test_the_shown_class_is_put_last() -> None:
+    table = prevalence_table(["a", "b"], ("x", "y", "z"))
+    view = PrevalenceView.of(table, ["x", "y", "z"], "x")
+    assert view.classes == ("y", "z", "x")
+    straight = PrevalenceView.of(table)
+    assert np.array_equal(view.prevalence[:, 2], straight.prevalence[:, 0])
+
+
+def test_words_have_a_plural() -> None:
+    settings = load_settings(
+        overrides=["report.community=county", "report.node=[person, people]"]
+    )
+    naming = Naming(settings.report)
+    assert naming.some_communities(1200) == "1,200 counties"
+    assert (naming.nodes(1), naming.nodes()) == ("person", "people")
+
+
+def test_unusable_words_are_refused() -> None:
+    with pytest.raises(SettingsError, match=r"report\.community"):
+        load_settings(overrides=["report.community=''"])
+    with pytest.raises(SettingsError, match=r"report\.width"):
+        load_settings(overrides=["report.width=0"])

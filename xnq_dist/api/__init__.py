@@ -1,0 +1,1 @@
+"""The pipeline for people with data frames, arrays and graph objects."""

@@ -1,0 +1,186 @@
+"""Estimates prevalence from tables, arrays or a graph in memory."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from xnq_dist.api.frames import Tables, tables_of
+from xnq_dist.api.result import PrevalenceResult
+from xnq_dist.core.clusters import CLUSTERS
+from xnq_dist.core.config import Settings, validate_settings
+from xnq_dist.core.errors import SettingsError, XnqError
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.graph.tables import Sources
+from xnq_dist.jobs import run_all
+from xnq_dist.pipeline import estimate
+
+__all__ = ["SINGLE", "estimate_prevalence", "run_tables", "settings_of"]
+
+SINGLE = 2_000_000
+"""Nodes and directed edges up to which one process does the work."""
+
+
+def estimate_prevalence(
+    nodes: Any,
+    edges: Any = None,
+    memberships: Any = None,
+    *,
+    labels: Any = None,
+    features: Any = None,
+    out: str | Path | None = None,
+    progress: Progress = silent,
+    **settings: Any,
+) -> PrevalenceResult:
+    """Estimate the share of each class in every community of a graph.
+
+    Parameters
+    ----------
+    nodes
+        The node table: a pandas or Polars DataFrame, an Arrow table, any object with
+        Arrow's C stream interface, or a path. Or the complete graph: a networkx graph,
+        a PyTorch Geometric ``Data``, or a square adjacency matrix (SciPy sparse or
+        NumPy), whose nodes are numbered from 0.
+    edges
+        The edge table, in the same forms as the node table, or an adjacency matrix in
+        the order of its rows. None when `nodes` is the complete graph.
+    memberships
+        A table; a mapping of communities to their node ids; a list of lists of node
+        ids; an indicator matrix, shape (communities, nodes); or an array with the
+        community of each node. None: communities are detected, unless `communities` is
+        set otherwise.
+    labels
+        One label a node, None or NaN where it is unlabelled; replaces the label column.
+    features
+        Feature vectors, shape (nodes, features); replaces the column ``features``.
+    out
+        Run directory that stays. A later call with the same `out` repeats only what
+        changed. None: a temporary one, which is deleted together with the result.
+    progress
+        Called with (what, done, total).
+    **settings
+        Settings by name. Those of a section follow two underscores or are a mapping:
+        ``columns__label="party"``, ``reservoir={"dim": 256}``. Only underscores reach
+        the sections ``labels``, ``features`` and ``memberships``:
+        ``labels__drawn="random"``.
+
+    Returns
+    -------
+    PrevalenceResult
+        Estimates, anomalies and posteriors as tables.
+
+    Raises
+    ------
+    InputError
+        When a table or an object cannot be used; the message says what to change.
+    SettingsError
+        When a setting is unknown or cannot be used.
+    DoesNotFitError
+        When memory or disk are not enough.
+
+    Notes
+    -----
+    Up to `SINGLE` nodes and directed edges the work is done in this process. Larger
+    graphs get worker processes, which import the calling program again: put the call
+    under ``if __name__ == "__main__":``. ``cluster={"kind": ...}`` decides otherwise.
+
+    Examples
+    --------
+    >>> result = estimate_prevalence(nodes, edges, followers)  # doctest: +SKIP
+    >>> result.to_pandas()  # doctest: +SKIP
+    """
+    columns = settings_of(settings).columns
+    tables = tables_of(nodes, edges, memberships, labels, features, columns)
+    return run_tables(tables, settings, out, progress)
+
+
+def run_tables(
+    tables: Tables,
+    settings: Mapping[str, Any],
+    out: str | Path | None = None,
+    progress: Progress = silent,
+) -> PrevalenceResult:
+    """The results for tables; arguments and errors as for `estimate_prevalence`."""
+    used = settings_of(settings, tables.implied)
+    folder = tempfile.mkdtemp(prefix="xnq-dist-")
+    try:
+        sources = tables.write(Path(folder, "tables"))
+        run = str(out) if out is not None else str(Path(folder, "run"))
+        run_all(sources, run, on_enough_processes(sources, used), do=_shown(progress))
+        return PrevalenceResult(run, folder)
+    except BaseException as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, XnqError) and error.args:
+            # The folder's name means nothing to the user.
+            error.args = (str(error).replace(f"{folder}/tables/", ""),)
+        raise
+
+
+def settings_of(
+    values: Mapping[str, Any], implied: Mapping[str, Mapping[str, Any]] | None = None
+) -> Settings:
+    """Settings from keyword arguments.
+
+    Parameters
+    ----------
+    values
+        Settings by name; ``section__name`` stands for a name in a section.
+    implied
+        Values by section and name that `values` replace.
+
+    Raises
+    ------
+    SettingsError
+        For unknown settings and values out of range, all in one message.
+    """
+    nested: dict[str, Any] = {
+        name: dict(inner) for name, inner in (implied or {}).items()
+    }
+    for key, value in values.items():
+        section, _, name = key.partition("__")
+        if not name and not isinstance(value, Mapping):
+            nested[key] = value
+            continue
+        inner = nested.setdefault(section, {})
+        if not isinstance(inner, dict):
+            raise SettingsError(f"settings: {section} and {key} contradict each other")
+        inner.update({name: value} if name else value)
+    return validate_settings(nested)
+
+
+def on_enough_processes(sources: Sources, settings: Settings) -> Settings:
+    """The settings with the kind of cluster that the graph's size needs.
+
+    A kind that the user has set stays.
+
+    Raises
+    ------
+    InputError
+        When a table cannot be used.
+    SettingsError
+        When worker processes could not import the calling program.
+    """
+    chosen = settings.cluster
+    if "kind" not in chosen.model_fields_set:
+        alone = settings.model_copy(
+            update={"cluster": chosen.model_copy(update={"kind": "single"})}
+        )
+        plan = estimate(sources, alone)
+        fits = plan.worker_memory <= plan.worker_limit
+        if fits and plan.nodes + plan.edges <= SINGLE:
+            return alone
+    if chosen.kind == "local":
+        CLUSTERS.module_of("local").check_program()
+    return settings
+
+
+def _shown(progress: Progress) -> Any:
+    """Run each stage with a progress that names it."""
+
+    def do(stage: str, work: Callable[[Progress], Any]) -> Any:
+        return work(lambda what, done, total: progress(f"{stage}: {what}", done, total))
+
+    return do

@@ -1,0 +1,251 @@
+"""An estimator in the manner of scikit-learn and QuaPy."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from xnq_dist.api.estimate import run_tables, settings_of
+from xnq_dist.api.frames import is_matrix, members_of, plain, tables_of, written
+from xnq_dist.api.result import PrevalenceResult
+from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.jobs import Request, requantify_all
+
+__all__ = ["NetworkQuantifier"]
+
+Floats = NDArray[np.float64]
+
+
+class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
+    """Class prevalence of communities of one graph.
+
+    The estimator is transductive: `fit` learns from a graph and the labels of some of
+    its nodes, and `quantify` takes communities of these nodes.
+
+    Parameters
+    ----------
+    method, quantifier, labels_drawn, dim, supersteps
+        Settings ``method``, ``quantifier``, ``labels.drawn``, ``reservoir.dim`` and
+        ``reservoir.supersteps``.
+    unlabelled
+        Value of `y` that marks an unlabelled node, such as -1. None and NaN always do.
+    settings
+        Further settings, with the names of `estimate_prevalence`.
+    random_state
+        Seed of every random stream.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (C,)
+        The classes.
+    n_features_in_ : int
+        Columns of the adjacency matrix, that is nodes; only for matrices.
+    result_ : PrevalenceResult
+        Result of `fit`, for all nodes as one community.
+
+    Examples
+    --------
+    >>> quantifier = NetworkQuantifier(dim=128).fit(adjacency, y)  # doctest: +SKIP
+    >>> quantifier.quantify([[0, 1, 2], [7, 8]])  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        *,
+        method: str = "xnq+",
+        quantifier: str = "auto",
+        labels_drawn: str = "unknown",
+        dim: int = 256,
+        supersteps: int | str = "auto",
+        unlabelled: Any = None,
+        settings: Mapping[str, Any] | None = None,
+        random_state: int = 0,
+    ) -> None:
+        self.method = method
+        self.quantifier = quantifier
+        self.labels_drawn = labels_drawn
+        self.dim = dim
+        self.supersteps = supersteps
+        self.unlabelled = unlabelled
+        self.settings = settings
+        self.random_state = random_state
+
+    def fit(self, graph: Any, y: Any = None) -> NetworkQuantifier:
+        """Learn from a graph and labels.
+
+        Parameters
+        ----------
+        graph
+            An adjacency matrix, shape (N, N), dense or sparse; a pair (features,
+            adjacency matrix); or a networkx or PyTorch Geometric graph.
+        y
+            One label a node, in the order of the nodes. None: the graph's own.
+
+        Raises
+        ------
+        ValueError
+            When graph, labels or settings cannot be used.
+        """
+        features, matrix = graph if isinstance(graph, tuple) else (None, graph)
+        if is_matrix(matrix):
+            if y is None:
+                raise ValueError(
+                    "NetworkQuantifier requires y to be passed, but the target y is "
+                    "None"
+                )
+            matrix = self._checked(matrix, reset=True)
+            self._digest = _digest(matrix)
+        labels = None if y is None else _known(plain(y), self.unlabelled)
+        values = {
+            "method": self.method,
+            "quantifier": self.quantifier,
+            "labels__drawn": self.labels_drawn,
+            "reservoir__dim": self.dim,
+            "reservoir__supersteps": self.supersteps,
+            "seed": self.random_state,
+            **(self.settings or {}),
+        }
+        try:
+            columns = settings_of(values).columns
+            tables = tables_of(matrix, None, None, labels, features, columns)
+            ids = tables.nodes[columns.node_id]
+            everybody = {columns.community: pa.repeat(0, len(ids)), columns.member: ids}
+            tables = replace(tables, memberships=pa.table(everybody))
+            self.result_ = run_tables(tables, values)
+        except (InputError, SettingsError) as error:
+            raise ValueError(str(error)) from error
+        self._ids, self._columns = ids.combine_chunks(), columns
+        self.classes_ = np.array(self.result_.classes)
+        return self
+
+    def quantify(self, communities: Any) -> Floats:
+        """Estimate the share of each class in communities.
+
+        Parameters
+        ----------
+        communities
+            As `memberships` of `estimate_prevalence`.
+
+        Returns
+        -------
+        ndarray of shape (S, C)
+            A row for each community, in their order; NaN where there is no estimate.
+        """
+        names, result = self._estimate(communities)
+        table = result.prevalence
+        known = table["community"].unique() if names is None else pa.array(names)
+        rows = pc.index_in(table["community"], known.cast(table["community"].type))
+        classes = pa.array(result.classes, table["class"].type)
+        columns = pc.index_in(table["class"], classes)
+        shares = np.full((len(known), len(classes)), np.nan)
+        shares[rows.to_numpy(), columns.to_numpy()] = table["prevalence"].to_numpy()
+        return shares
+
+    def estimate(self, communities: Any) -> PrevalenceResult:
+        """As `quantify`, with intervals, anomalies and a report page."""
+        return self._estimate(communities)[1]
+
+    def predict_proba(self, graph: Any = None) -> Floats:
+        """Class probabilities of the nodes of `fit`.
+
+        Parameters
+        ----------
+        graph
+            None or the adjacency matrix of `fit`: all nodes, in their order. Else the
+            ids of some nodes.
+
+        Returns
+        -------
+        ndarray of shape (N, C)
+        """
+        check_is_fitted(self)
+        table = self.result_.posteriors
+        wanted = self._ids
+        if graph is not None and is_matrix(graph):
+            if _digest(self._checked(graph, reset=False)) != self._digest:
+                raise ValueError(
+                    "predict_proba is for the nodes of the graph of fit: leave the "
+                    "graph out, or fit again with this one"
+                )
+        elif graph is not None:
+            wanted = pa.array(np.asarray(plain(graph)))
+        rows = pc.index_in(wanted.cast(table["node_id"].type), table["node_id"])
+        if rows.null_count:
+            raise ValueError("predict_proba names a node that is not in the graph")
+        names = table.column_names[1:-1]
+        values: Floats = np.column_stack([table[name].to_numpy() for name in names])
+        chosen: Floats = values[rows.to_numpy()].astype(np.float64)
+        return chosen
+
+    def _estimate(self, communities: Any) -> tuple[list[Any] | None, PrevalenceResult]:
+        """Names of the communities, None for those of a table, and their estimates."""
+        check_is_fitted(self)
+        folder = tempfile.mkdtemp(prefix="xnq-dist-")
+        try:
+            names, table = members_of(communities, self._ids, self._columns)
+            memberships = written(table, Path(folder, "memberships.parquet"))
+            request = Request.of(self.result_.run, f"{folder}/run", memberships)
+            requantify_all(request)
+            return names, PrevalenceResult(request.out, folder)
+        except BaseException as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            if isinstance(error, InputError | SettingsError):
+                raise ValueError(str(error).replace(f"{folder}/", "")) from error
+            raise
+
+    def _checked(self, matrix: Any, reset: bool) -> Any:
+        """A square adjacency matrix of finite numbers that are not negative."""
+        matrix = validate_data(
+            self, matrix, accept_sparse="csr", ensure_min_samples=2, reset=reset
+        )
+        if matrix.shape[0] != matrix.shape[1]:
+            raise ValueError(
+                f"the adjacency matrix has shape {matrix.shape} and must be a square"
+            )
+        if matrix.min() < 0:
+            raise ValueError(
+                "Negative values in data passed to NetworkQuantifier: weights of edges "
+                "must be 0 or more"
+            )
+        return matrix
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = True
+        tags.input_tags.sparse = True
+        tags.input_tags.positive_only = True
+        tags.target_tags.required = True
+        return tags
+
+
+def _known(labels: Any, unlabelled: Any) -> Any:
+    """The labels with None for the value that marks unlabelled nodes."""
+    if unlabelled is None:
+        return labels
+    return [
+        None if label == unlabelled else label for label in np.asarray(labels).tolist()
+    ]
+
+
+def _digest(matrix: Any) -> str:
+    """Fingerprint of the entries of a matrix, dense or sparse."""
+    entries = sparse.csr_array(matrix, dtype=np.float64)
+    entries.sum_duplicates()
+    parts = (entries.indptr.astype(np.int64), entries.indices, entries.data)
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part.tobytes())
+    return digest.hexdigest()

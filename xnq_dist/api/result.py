@@ -1,0 +1,196 @@
+"""Results of a run as tables in memory."""
+
+from __future__ import annotations
+
+import shutil
+import weakref
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from xnq_dist.core.config import Settings, validate_settings
+from xnq_dist.core.errors import InputError
+from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.store import RunDirectory, read_published
+from xnq_dist.plan import Figures, Plan
+from xnq_dist.report.naming import Naming, shown_class
+from xnq_dist.report.verdict import Verdict
+from xnq_dist.report.view import QUALITIES, PrevalenceView
+from xnq_dist.report.wording import share, span
+
+__all__ = ["PrevalenceResult"]
+
+_TABLES = ("prevalence", "totals", "anomalies", "posteriors")
+ROWS = 10
+"""Communities in the table of a notebook."""
+
+
+class PrevalenceResult:
+    """Estimates of a complete run; tables are read when they are first used.
+
+    Parameters
+    ----------
+    run
+        A run directory with published results, also one made by ``xnq-dist run``.
+    folder
+        Temporary folder to delete together with this object; None: nothing is deleted.
+    """
+
+    def __init__(self, run: str | Path, folder: str | None = None) -> None:
+        self.run = str(run)
+        """The run directory; ``xnq-dist`` commands take it."""
+        self._version = read_published(run)
+        if folder is not None:
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+
+    @cached_property
+    def prevalence(self) -> pa.Table:
+        """One row for each community and class."""
+        return self._version.read("prevalence")
+
+    @cached_property
+    def totals(self) -> pa.Table:
+        """One row for each class, for all nodes together."""
+        return self._version.read("totals")
+
+    @cached_property
+    def anomalies(self) -> pa.Table | None:
+        """One row for each community and class, compared with the rest; or None."""
+        known = "anomalies" in self._version.tables()
+        return self._version.read("anomalies") if known else None
+
+    @cached_property
+    def posteriors(self) -> pa.Table:
+        """One row for each node, by node id: a column for each class, ``out_of_fold``.
+
+        A class whose name is that of another column has the prefix ``class``.
+        """
+        run = RunDirectory(self.run)
+        stage, manifest = run.stage("posteriors"), run.complete("posteriors")
+        parts = [
+            stage.read_table(record, "posteriors") for record in manifest.named("part-")
+        ]
+        table = pa.concat_tables(parts).sort_by("node_id").combine_chunks()
+        flat = table["posterior"].combine_chunks().flatten().to_numpy()
+        values = flat.reshape(len(table), len(self.classes))
+        columns = {"node_id": table["node_id"]}
+        for place, name in enumerate(map(str, self.classes)):
+            taken = name in ("node_id", "out_of_fold")
+            key = f"class {name}" if taken else name
+            columns[key] = pa.array(np.ascontiguousarray(values[:, place]))
+        return pa.table({**columns, "out_of_fold": table["out_of_fold"]})
+
+    @cached_property
+    def classes(self) -> list[Any]:
+        """The classes, with the type of the labels, in the order of their values."""
+        classes = RunDirectory(self.run).complete("labels").facts["classes"]
+        return list(classes)
+
+    @property
+    def plan(self) -> Figures | None:
+        """Expected memory, disk and time, as planned before the run."""
+        return Figures(**self._planned) if self._planned else None
+
+    @property
+    def report(self) -> str:
+        """Path of the report page."""
+        return str(Path(self.run, "report.html"))
+
+    def to_pandas(self, table: str = "prevalence") -> Any:
+        """A table as a pandas DataFrame.
+
+        Parameters
+        ----------
+        table
+            ``prevalence``, ``totals``, ``anomalies`` or ``posteriors``.
+        """
+        return self._table(table).to_pandas()
+
+    def to_polars(self, table: str = "prevalence") -> Any:
+        """A table as a Polars DataFrame; arguments as for `to_pandas`."""
+        import polars
+
+        return polars.from_arrow(self._table(table))
+
+    def save(self, out: str | Path) -> None:
+        """Copy the run directory, which holds the report page and all tables."""
+        shutil.copytree(self.run, out)
+
+    def _table(self, name: str) -> pa.Table:
+        table = getattr(self, name) if name in _TABLES else None
+        if table is None:
+            known = ", ".join(
+                each for each in _TABLES if getattr(self, each) is not None
+            )
+            raise InputError(f"the result has no table {name!r}: choose one of {known}")
+        return table
+
+    @cached_property
+    def _planned(self) -> dict[str, Any]:
+        plan = Plan.read(RunDirectory(self.run).folder)
+        return plan.planned.to_dict() if plan else {}
+
+    @cached_property
+    def _settings(self) -> Settings:
+        record = RunRecord.read(RunDirectory(self.run).folder)
+        return validate_settings(dict(record.settings or {}) if record else {})
+
+    @cached_property
+    def _view(self) -> PrevalenceView:
+        """Estimates without suppressed communities, the class of the page last."""
+        labels = RunDirectory(self.run).complete("labels").facts
+        names = [str(name) for name in labels["classes"]]
+        last = shown_class(names, labels["class_counts"], self._settings.report)
+        return PrevalenceView.of(self.prevalence, names, last).without_suppressed()
+
+    @property
+    def verdict(self) -> list[str]:
+        """Sentences on the result: what it shows, how sure it is, what to do next."""
+        found = Verdict.of(self._version.manifest.facts)
+        return list(found.lines) if found else []
+
+    def __repr__(self) -> str:
+        number, named = len(self._view.names), Naming(self._settings.report)
+        first = f"PrevalenceResult: {named.some_communities(number)}, "
+        first += f"{len(self.classes)} classes ({self.run})"
+        return "\n".join([first, *self.verdict])
+
+    def _repr_html_(self) -> str:
+        """The verdict, the first communities and a link to the page, for notebooks."""
+        view, named = self._view, Naming(self._settings.report)
+        shown = [at for at in view.ranked.tolist() if not view.suppressed[at]][:ROWS]
+        rows = [
+            (
+                view.name(at),
+                f"{view.n_nodes[at]:,}",
+                share(view.prevalence[at, -1]),
+                span(view.lower[at, -1], view.upper[at, -1]),
+                QUALITIES[view.quality[at, -1]],
+            )
+            for at in shown
+        ]
+        level = f"{100 * self._settings.intervals.level:g} % interval"
+        of_class = f"share of {named.of_class(view.classes[-1])}"
+        head = (named.communities(1), "members", of_class, level, "quality")
+        body = "".join(_row("td", row) for row in rows)
+        lines = "".join(f"<p>{escape(line)}</p>" for line in self.verdict)
+        total = named.some_communities(len(view.names))
+        link = f'<a href="{escape(Path(self.report).absolute().as_uri())}">report</a>'
+        return (
+            f"<div>{lines}<table><thead>{_row('th', head)}</thead><tbody>{body}</tbody>"
+            f"</table><p>{len(rows)} of {escape(total)}; {link}</p></div>"
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The run directory may be gone where the result is read: take everything along.
+        for name in (*_TABLES, "classes", "_planned", "_settings", "_view"):
+            getattr(self, name)
+        return self.__dict__
+
+
+def _row(tag: str, cells: tuple[str, ...]) -> str:
+    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

@@ -1,0 +1,173 @@
+"""The command ``xnq-dist evaluate``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from xnq_dist.app.environment import prepare_environment
+from xnq_dist.app.output import (
+    Config,
+    Json,
+    Set,
+    begin,
+    elapsed,
+    print_json,
+    seconds_text,
+)
+from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.failures import stage_errors
+
+__all__ = ["evaluate"]
+
+
+def evaluate(
+    data: Annotated[
+        list[str],
+        typer.Option(
+            help="Folder with nodes.parquet, edges.parquet and optionally "
+            "splits.parquet (folds); or the folder's name in XNQ_DATA_DIR; or a name "
+            "that `xnq-dist datasets list` shows. May be repeated."
+        ),
+    ],
+    out: Annotated[str, typer.Option(help="Output folder; resumed if it exists.")],
+    methods: Annotated[
+        str, typer.Option(help="Names of methods, comma-separated.")
+    ] = "xnq",
+    positive: Annotated[
+        str | None, typer.Option(help="Evaluate this class against all others.")
+    ] = None,
+    splits: Annotated[
+        str | None,
+        typer.Option(help="Table of folds; default: splits.parquet in the folder."),
+    ] = None,
+    folds: Annotated[
+        str | None, typer.Option(help="Folds to use, comma-separated; default: all.")
+    ] = None,
+    draws: Annotated[
+        int, typer.Option(help="Number of random hyperparameter settings to try.")
+    ] = 100,
+    quantifiers: Annotated[
+        str | None,
+        typer.Option(help="Names of quantifiers, comma-separated; default: all."),
+    ] = None,
+    label_shares: Annotated[
+        str | None,
+        typer.Option(
+            help="Shares of the labels to keep, comma-separated; default: 1, with "
+            "--communities 0.6,0.06,0.012."
+        ),
+    ] = None,
+    communities: Annotated[
+        str | None,
+        typer.Option(
+            help="Real communities instead of the paper's samples, comma-separated: "
+            "leiden, bfs, walk, followers, random, whole, unions, attribute, given; "
+            "app, app+labels for samples."
+        ),
+    ] = None,
+    designs: Annotated[
+        str,
+        typer.Option(
+            help="With --communities, which nodes have labels, comma-separated: "
+            "random, half, balanced, positives, high_degree, region, fresh."
+        ),
+    ] = "random,half",
+    undeclared: Annotated[
+        bool,
+        typer.Option(
+            "--undeclared",
+            help="With --communities, set labels.drawn = unknown for every design, "
+            "instead of the value that describes the design.",
+        ),
+    ] = False,
+    config: Config = None,
+    settings: Set = None,
+    as_json: Json = False,
+) -> None:
+    """Compare methods and quantifiers on labelled graphs by the paper's protocol.
+
+    With --communities, compare quantifiers on real communities, with the posteriors of
+    the method xnq+.
+    """
+    from xnq_dist.core.redaction import redacted
+
+    begin(f"reading {', '.join(str(redacted(name)) for name in data)}")
+    from xnq_dist.core.config import load_settings
+
+    default = "1" if communities is None else "0.6,0.06,0.012"
+    arguments: dict[str, Any] = {
+        "out": out,
+        "settings": load_settings(config, settings or ()),
+        "quantifiers": quantifiers and _names(quantifiers, "--quantifiers"),
+        "label_shares": _numbers(label_shares or default, "--label-shares", float),
+    }
+    if communities is None:
+        arguments |= {
+            "methods": _names(methods, "--methods"),
+            "draws": draws,
+            "folds": folds and _numbers(folds, "--folds", int),
+        }
+    elif methods not in ("xnq", "xnq+") or folds or splits:
+        raise SettingsError(
+            "--communities draws the labels itself and uses the method xnq+: remove "
+            "--methods, --folds and --splits"
+        )
+    else:
+        arguments |= {
+            "kinds": _names(communities, "--communities"),
+            "designs": _names(designs, "--designs"),
+            "undeclared": undeclared,
+        }
+    prepare_environment()
+    from xnq_dist.app.evaluate import run_communities_evaluation, run_evaluation
+
+    run = run_evaluation if communities is None else run_communities_evaluation
+    _evaluated(run, list(dict.fromkeys(data)), splits, positive, arguments, as_json)
+
+
+def _evaluated(
+    evaluation: Callable[..., dict[str, Any]],
+    data: list[str],
+    splits: str | None,
+    positive: str | None,
+    arguments: dict[str, Any],
+    as_json: bool,
+) -> None:
+    """Run an evaluation and print its summary."""
+    from xnq_dist.app.evaluate import find_data
+    from xnq_dist.app.run_progress import console_progress
+    from xnq_dist.app.running import reporting
+
+    sources = [find_data(name, splits, positive) for name in data]
+    shown = {"data": data, "out": arguments["out"]}
+    with (
+        console_progress(),
+        reporting(False, "xnq-evaluate", shown) as (do, _),
+        stage_errors(arguments["out"], "evaluate"),
+    ):
+        summary = evaluation(sources=sources, do=do, **arguments)
+    summary["seconds"] = elapsed()
+    typer.echo(
+        f"{summary['text']}\ndone in {seconds_text(summary['seconds'])}\n"
+        f"  table   {summary['results']}\n  page    {summary['page']}"
+    )
+    print_json(summary, as_json)
+
+
+def _names(text: str, option: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise SettingsError(f"{option} is empty: give at least one name")
+    return list(dict.fromkeys(names))
+
+
+def _numbers(text: str, option: str, kind: type[Any]) -> list[Any]:
+    try:
+        return [kind(number) for number in _names(text, option)]
+    except ValueError as error:
+        raise SettingsError(
+            f"{option} {text!r} is not a list of numbers: separate them with commas"
+        ) from error

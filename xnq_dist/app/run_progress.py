@@ -1,0 +1,219 @@
+"""Progress of a run, shown on the terminal or log and as Prefect artifacts."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from xnq_dist.core.progress import Progress, silent
+
+if TYPE_CHECKING:
+    from xnq_dist.jobs import Planned
+
+__all__ = [
+    "CONSOLE",
+    "PLANNED",
+    "StageProgress",
+    "TimeLeft",
+    "console_progress",
+    "on_console",
+]
+
+log = logging.getLogger("xnq_dist.core.progress")
+
+T = TypeVar("T")
+
+CONSOLE: ContextVar[Progress] = ContextVar("CONSOLE", default=silent)
+"""Where a flow started from the command line shows its progress."""
+PLANNED: ContextVar[Planned] = ContextVar("PLANNED", default=lambda seconds, due: None)
+"""Where a run started from the command line tells the times of its plan."""
+
+LOG_EVERY = 5.0
+"""Seconds between two log lines of one stage."""
+SEND_EVERY = 2.0
+"""Seconds between two updates of an artifact."""
+
+Send = Callable[[str, str, float], None]
+"""Sends stage, text and percent as an artifact; must not block."""
+
+PARTS: dict[str, tuple[str, float, tuple[str, ...]]] = {
+    "graph": ("graph", 0.3, ("ingest",)),
+    "embed": ("embeddings", 0.3, ("supersteps", "write")),
+    "readout": ("readout", 0.2, ("readout",)),
+    "quantify": ("quantify", 0.1, ("quantify",)),
+    "publish": ("published", 0.1, ()),
+}
+"""By the name under which work is done: the stage, its share of the plan's fixed time,
+and the parts of the plan that it takes."""
+
+
+class StageProgress:
+    """Progress of one stage.
+
+    Parameters
+    ----------
+    send
+        Also sends it to Prefect; None: show it on the terminal or log only.
+    """
+
+    def __init__(self, stage: str, send: Send | None = None) -> None:
+        self._stage = stage
+        self._send = send
+        self._sent = 0.0
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        """Report that `done` of `total` steps are done."""
+        text = f"{self._stage}: {what}"
+        CONSOLE.get()(text, done, total)
+        now = time.monotonic()
+        if self._send is None or (now - self._sent < SEND_EVERY and done < total):
+            return
+        self._sent = now
+        self._send(self._stage, text, 100.0 * done / max(1, total))
+
+
+def on_console(stage: str, work: Callable[[Progress], T]) -> T:
+    """Run a stage; its progress is shown on the terminal or in the log."""
+    CONSOLE.get()(f"{stage}: start", 0, 1)
+    return work(StageProgress(stage))
+
+
+class TimeLeft:
+    """Remaining seconds of a run: those planned, corrected by those that stages took.
+
+    Without a plan nothing is known.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._began = self._entered = self._step_began = clock()
+        self._planned: dict[str, float] = {}
+        self._stage = self._step = ""
+        self._step_left = 0.0
+        self._done = self._done_planned = self._shown = 0.0
+
+    def plan(self, seconds: Mapping[str, float], due: Collection[str]) -> None:
+        """Take the expected seconds of each part of a plan, and the due stages."""
+        fixed = seconds.get("fixed", 0.0)
+        self._planned = {
+            name: share * fixed + sum(seconds.get(part, 0.0) for part in parts)
+            for name, (stage, share, parts) in PARTS.items()
+            if stage in due or name == "publish"
+        }
+
+    def step(self, text: str, done: int, total: int) -> None:
+        """Note that `done` of `total` parts of ``stage: step`` are done."""
+        stage, now = text.partition(": ")[0], self._clock()
+        if stage != self._stage:
+            if self._stage in self._planned:
+                self._done += now - self._entered
+                self._done_planned += self._planned.pop(self._stage)
+            self._stage, self._entered = stage, now
+        if text != self._step:
+            self._step, self._step_began = text, now
+        spent = now - self._step_began
+        self._step_left = spent * (total - done) / done if done else 0.0
+
+    def left(self) -> float | None:
+        """Expected seconds to the end; None if nothing is known."""
+        if not self._planned:
+            return None
+        spent = self._clock() - self._entered
+        current = self._planned.get(self._stage, 0.0)
+        done, planned = self._done + 5.0, self._done_planned + 5.0
+        if spent > current:  # a stage that is late corrects the others
+            done, planned = done + spent, planned + current
+        ratio = max(0.2, done / planned)
+        later = sum(s for name, s in self._planned.items() if name != self._stage)
+        here = max(ratio * current - spent, self._step_left, 0.0)
+        return here + ratio * later
+
+    def share(self) -> float:
+        """Share of the time that has passed; it never decreases."""
+        spent, left = self._clock() - self._began, self.left()
+        if left is not None:
+            self._shown = max(self._shown, spent / max(spent + left, 1e-9))
+        return self._shown
+
+    def text(self) -> str:
+        """The time left in words; empty if nothing is known."""
+        left = self.left()
+        if left is None:
+            return ""
+        if left < 100:
+            return f"about {max(1, round(left))} s left"
+        minutes = round(left / 60)
+        if minutes < 100:
+            return f"about {minutes} min left"
+        return f"about {left / 3600:.1f} h left"
+
+
+@contextmanager
+def console_progress() -> Iterator[None]:
+    """Show progress while the block runs: a bar on a terminal, otherwise log lines."""
+    left = TimeLeft()
+    shown = _bar(left) if sys.stderr.isatty() else _log_lines(left)
+    with shown as show:
+        tokens = CONSOLE.set(show), PLANNED.set(left.plan)
+        try:
+            yield
+        finally:
+            CONSOLE.reset(tokens[0])
+            PLANNED.reset(tokens[1])
+
+
+@contextmanager
+def _bar(left: TimeLeft) -> Iterator[Progress]:
+    """One bar for the complete run, with the current step and the time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+    from rich.text import Text
+
+    class Left(TextColumn):
+        def render(self, task: Any) -> Text:
+            if left.left() is not None:
+                bars.update(task.id, completed=left.share(), total=1.0)
+            return Text(left.text())
+
+    with Bars(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        Left(""),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bars:
+        row = bars.add_task("starting", total=None)
+
+        def show(text: str, done: int, total: int) -> None:
+            left.step(text, done, total)
+            steps = f" {done:,}/{total:,}" if total > 1 else ""
+            bars.update(row, description=text.removesuffix(": start") + steps)
+            if left.left() is None:
+                bars.update(row, completed=done, total=total)
+
+        yield show
+
+
+@contextmanager
+def _log_lines(left: TimeLeft) -> Iterator[Progress]:
+    last: dict[str, float] = {}
+
+    def show(text: str, done: int, total: int) -> None:
+        left.step(text, done, total)
+        now = time.monotonic()
+        begins = text.endswith(": start")
+        if begins or (done < total and now - last.get(text, 0.0) < LOG_EVERY):
+            return
+        last[text] = now
+        more = left.text()
+        log.info("%s %d/%d%s", text, done, total, more and f", {more}")
+
+    yield show

@@ -1,0 +1,52 @@
+"""The command ``xnq-dist settings``, and help that names the common settings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from xnq_dist.app.output import Json, print_json
+from xnq_dist.core.errors import SettingsError
+
+__all__ = ["WithSettings", "settings_command"]
+
+
+class WithSettings(TyperCommand):
+    """A command whose help ends with the common settings."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the command's options, then the common settings."""
+        super().format_help(ctx, formatter)
+        from xnq_dist.app.settings_help import common_settings
+
+        typer.echo(common_settings())
+
+
+def settings_command(
+    section: Annotated[
+        str | None,
+        typer.Argument(help="Section, such as readout; default: all settings."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List all settings: default, allowed values, meaning."""
+    from xnq_dist.app.settings_help import settings_help, settings_rows
+
+    rows = {
+        name: (values, default, meaning)
+        for name, values, default, meaning in settings_rows()
+        if section is None or section in (name, name.partition(".")[0])
+    }
+    if not rows:
+        sections = {
+            row[0].partition(".")[0] for row in settings_rows() if "." in row[0]
+        }
+        raise SettingsError(
+            f"there is no section {section!r}: choose one of "
+            f"{', '.join(sorted(sections))}"
+        )
+    typer.echo(settings_help(rows))
+    keys = ("values", "default", "meaning")
+    print_json({k: dict(zip(keys, v, strict=True)) for k, v in rows.items()}, as_json)

@@ -1,0 +1,309 @@
+"""How feature columns of any type become numbers, learnt from all nodes.
+
+- Numbers and booleans without a value are filled with the median of the values that are
+  present; a column ``NAME is missing`` of 0 and 1 marks the filled rows.
+- Dates and timestamps become days since 1970-01-01.
+- Text becomes one column of 0 and 1 for each of its values (levels), and one for no
+  value. Text with more than `features.levels` values is hashed into `features.hashed`
+  columns. Text with a different value for almost every node has no column.
+
+What is learnt does not depend on the order of rows, on files or on partitions. Labels
+are not used.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+from numba import njit
+
+from xnq_dist.core.settings_sections import FeatureSettings
+from xnq_dist.graph.arrays import Bools, Bytes, Floats, Floats32, Ints, Words
+from xnq_dist.graph.feature_types import kind_of
+from xnq_dist.graph.ids import hash_text, text_of
+from xnq_dist.graph.scaling import Matrix, largest_hash, node_hashes
+
+__all__ = [
+    "Encoding",
+    "exact_numbers",
+    "learn_encoding",
+    "needs_encoding",
+    "numbers_of",
+]
+
+log = logging.getLogger(__name__)
+
+DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+VALUES_SEEN = 4096
+"""Expected number of rows whose text is counted to find columns of distinct values."""
+ROWS_A_VALUE = 2
+"""Text with fewer rows a value than this is a name or an id, not a category."""
+
+Values: TypeAlias = Any
+"""A source's rows: numbers, shape (n, F), with NaN for no value; or text."""
+
+
+def needs_encoding(array: pa.Array) -> bool:
+    """Whether a column (or a list's values) is more than complete numbers."""
+    if pt.is_nested(array.type):
+        return bool(array.null_count) or needs_encoding(array.flatten())
+    if array.null_count or kind_of(array.type) in ("date", "text"):
+        return True
+    return pt.is_floating(array.type) and bool(pc.any(pc.is_nan(array)).as_py())
+
+
+def numbers_of(array: pa.Array) -> Floats32:
+    """float32 values; null becomes NaN, values out of range become infinite."""
+    if pt.is_boolean(array.type):
+        array = array.cast(pa.int8())
+    with np.errstate(over="ignore"):
+        return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.float32)
+
+
+def exact_numbers(array: pa.Array) -> Matrix:
+    """float32 values if the type is exact in float32, else float64; null is NaN."""
+    kind = array.type
+    if pt.is_null(kind):
+        return np.full(len(array), np.nan, np.float32)
+    if pt.is_decimal(kind):
+        array = array.cast(pa.float64())
+    elif pt.is_date32(kind):
+        array = array.cast(pa.int32())
+    elif pt.is_date64(kind) or pt.is_timestamp(kind):
+        ticks = DAY["ms" if pt.is_date64(kind) else kind.unit]
+        days = array.cast(pa.int64()).to_numpy(zero_copy_only=False) / ticks
+        return np.asarray(days, np.float64)
+    elif pt.is_float32(kind) or pt.is_float16(kind) or kind.bit_width <= 16:
+        return numbers_of(array)
+    return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.float64)
+
+
+@njit(cache=True, nogil=True)
+def _text_hashes(offsets: Ints, data: Bytes) -> Words:
+    hashes = np.empty(offsets.shape[0] - 1, np.uint64)
+    for i in range(hashes.shape[0]):
+        hashes[i] = hash_text(data, offsets[i], offsets[i + 1])
+    return hashes
+
+
+@dataclass(frozen=True)
+class Source:
+    """One feature column of the table, and the columns that it becomes."""
+
+    name: str
+    kind: str
+    fills: Floats | None = None
+    """Values for gaps in numbers, shape (F,); NaN where a column has none."""
+    levels: tuple[bytes, ...] = ()
+    hashed: int = 0
+    """Number of columns that text is hashed into; 0: one for each level."""
+    missing: int = 0
+    """Rows without a value (of a list: without one of its values)."""
+
+    def matrix(self, values: Values) -> Floats32 | Matrix:
+        """The source's produced columns, without NaN."""
+        if self.fills is not None:
+            gaps = np.isnan(values)
+            filled = np.where(gaps, self.fills.astype(values.dtype), values)
+            return _joined([filled, *self._marks(gaps.any(axis=1))], len(filled))
+        text = values.cast(pa.binary())
+        empty = text.is_null().to_numpy(zero_copy_only=False)
+        if self.hashed:
+            hashes = _text_hashes(*text_of(values.fill_null("")))
+            codes = (hashes % np.uint64(self.hashed)).astype(np.int64)
+            signs = np.where(hashes >> np.uint64(63), -1, 1)
+            codes[empty] = -1
+            found = (codes[:, None] == np.arange(self.hashed)) * signs[:, None]
+        else:
+            known = pa.array(self.levels, pa.binary())
+            codes = pc.index_in(text, known).fill_null(-1).to_numpy()
+            found = codes[:, None] == np.arange(len(self.levels))
+        return _joined([found.astype(np.float32), *self._marks(empty)], len(found))
+
+    def _marks(self, empty: Bools) -> list[Floats32]:
+        return [empty[:, None].astype(np.float32)] if self.missing else []
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The produced columns in order, as rows of the table ``feature_encoding``."""
+        rows: list[tuple[str, str, str | None, float | None]] = []
+        if self.fills is not None:
+            for at, value in enumerate(self.fills.tolist()):
+                fill = None if np.isnan(value) else value
+                if self.kind == "list":
+                    rows.append((f"{self.name}[{at}]", "number", None, fill))
+                else:
+                    rows.append((self.name, self.kind, None, fill))
+        for at in range(self.hashed):
+            rows.append((f"{self.name} hashed [{at}]", "hashed", None, None))
+        for level in self.levels:
+            text = level.decode(errors="replace")
+            rows.append((f"{self.name} = {text}", "category", text, None))
+        if self.missing:
+            rows.append((f"{self.name} is missing", "missing", None, None))
+        names = "feature", "kind", "level", "fill"
+        return [
+            {"source": self.name} | dict(zip(names, row, strict=True)) for row in rows
+        ]
+
+
+def _joined(parts: Sequence[Matrix], rows: int) -> Matrix:
+    if not parts:
+        return np.empty((rows, 0), np.float32)
+    return cast(Matrix, np.concatenate(parts, axis=1))
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The map from the table's feature columns to columns of complete numbers."""
+
+    sources: tuple[Source, ...]
+
+    def matrix(self, values: Sequence[Values]) -> Matrix:
+        """Numbers of some rows, shape (n, F), without NaN."""
+        pairs = zip(self.sources, values, strict=True)
+        found = _joined([source.matrix(each) for source, each in pairs], len(values[0]))
+        # Without any column, the graph alone is used.
+        return found if found.shape[1] else np.ones((len(found), 1), np.float32)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the produced columns."""
+        return [row["feature"] for row in self._rows()] or ["constant"]
+
+    def _rows(self) -> list[dict[str, Any]]:
+        return [row for source in self.sources for row in source.rows()]
+
+    def table(self) -> pa.Table:
+        """Schema ``feature_encoding``: one row per produced column."""
+        names = "feature", "source", "kind", "level", "fill"
+        kinds = [pa.string()] * 4 + [pa.float64()]
+        schema = pa.schema(list(zip(names, kinds, strict=True)))
+        return pa.Table.from_pylist(self._rows(), schema)
+
+    def facts(self) -> dict[str, int]:
+        """Number of produced columns of each kind, as JSON values."""
+        kinds = [row["kind"] for row in self._rows()]
+        return {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+
+    def words(self) -> str:
+        """The encoding in one line, for the log."""
+        parts, gaps = [], []
+        for each in self.sources:
+            how = {"date": "days since 1970", "text": f"{len(each.levels)} levels"}
+            kind = how.get(each.kind, each.kind)
+            kind = f"hashed into {each.hashed} columns" if each.hashed else kind
+            parts.append(f"{each.name} ({kind})")
+            if each.missing:
+                filled = "" if each.fills is None else ", filled with the median"
+                gaps.append(f"{each.missing:,} gaps in {each.name}{filled}")
+        return "; ".join([", ".join(parts), *gaps])
+
+
+class _Numbers:
+    """Learns the fills of a numeric source from nodes chosen by their hash."""
+
+    def __init__(self, name: str, kind: str) -> None:
+        self._name, self._kind = name, kind
+        self._low: Any = np.nan
+        self._gaps: Any = False
+        self._missing = 0
+        self._sample: list[Matrix] = []
+
+    def add(self, values: Matrix, chosen: Bools) -> None:
+        gaps = np.isnan(values)
+        self._gaps = self._gaps | gaps.any(axis=0)
+        self._missing += int(np.count_nonzero(gaps.any(axis=1)))
+        self._low = np.fmin(self._low, np.fmin.reduce(values, axis=0))
+        self._sample.append(values[chosen])
+
+    def finish(self) -> Source:
+        sample = np.concatenate(self._sample).astype(np.float64)
+        fills = np.full(sample.shape[1], np.nan)
+        for at in np.flatnonzero(self._gaps).tolist():
+            present = sample[~np.isnan(sample[:, at]), at]
+            # Values that are too rare for the sample: the smallest one; none at all: 0.
+            rare = np.nan_to_num(self._low[at])
+            fills[at] = np.median(present) if len(present) else rare
+        return Source(self._name, self._kind, fills, missing=self._missing)
+
+
+class _Text:
+    """Learns the levels of a text source, or that it has too many."""
+
+    def __init__(self, name: str, nodes: int, settings: FeatureSettings) -> None:
+        self._name, self._settings = name, settings
+        self._largest = np.uint64(min(int(VALUES_SEEN / nodes * 2**64), 2**64 - 1))
+        self._counts: dict[bytes, int] = {}
+        self._rows = self._missing = 0
+        self._seen: dict[int, int] = {}
+
+    def add(self, values: pa.Array, _chosen: Bools) -> None:
+        self._missing += values.null_count
+        present = values.drop_null()
+        self._rows += len(present)
+        hashes = _text_hashes(*text_of(present))
+        found = np.unique(hashes[hashes <= self._largest], return_counts=True)
+        for value, times in zip(*(each.tolist() for each in found), strict=True):
+            self._seen[value] = self._seen.get(value, 0) + times
+        if len(self._counts) > self._settings.levels:
+            return
+        for each in pc.value_counts(present.cast(pa.binary())):
+            value = each["values"].as_py()
+            self._counts[value] = self._counts.get(value, 0) + each["counts"].as_py()
+            if len(self._counts) > self._settings.levels:
+                break
+
+    def finish(self) -> Source:
+        counts, settings = self._counts, self._settings
+        made = Source(self._name, "text", missing=self._missing)
+        if len(counts) <= settings.levels:
+            ranked = sorted(counts, key=lambda value: (-counts[value], value))
+            return replace(made, levels=tuple(ranked))
+        if sum(self._seen.values()) < ROWS_A_VALUE * len(self._seen):
+            return Source(self._name, "left out")
+        return replace(made, hashed=settings.hashed)
+
+
+def learn_encoding(
+    batches: Iterable[tuple[Ints, Sequence[Values]]],
+    named: Sequence[tuple[str, str]],
+    nodes: int,
+    settings: FeatureSettings,
+) -> Encoding:
+    """Learn the encoding of the sources from all rows.
+
+    Parameters
+    ----------
+    batches
+        Canonical indices, and the values of each source.
+    named
+        Name and kind of each source: a kind of `kind_of`, or ``list``.
+    """
+    learners: list[_Text | _Numbers] = [
+        _Text(name, nodes, settings) if kind == "text" else _Numbers(name, kind)
+        for name, kind in named
+    ]
+    width = len(learners)
+    for index, values in batches:
+        if named[0][1] == "list":
+            width = values[0].shape[1]
+        chosen = node_hashes(index) <= largest_hash(nodes, width)
+        for learner, each in zip(learners, values, strict=True):
+            learner.add(each, chosen)
+    encoding = Encoding(tuple(learner.finish() for learner in learners))
+    log.info("features: %s", encoding.words())
+    for source in encoding.sources:
+        if source.kind == "left out":
+            log.warning(
+                "feature column %r has a different value for almost every node and is "
+                "left out: leave it out of columns.features",
+                source.name,
+            )
+    return encoding

@@ -1,0 +1,48 @@
+"""Which columns of a node table can be features, by their types alone."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from xnq_dist.core.config import Settings
+from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.graph.tables import Table
+
+__all__ = ["chosen_columns", "kind_of"]
+
+
+def kind_of(kind: pa.DataType) -> str | None:
+    """``number``, ``boolean``, ``date`` or ``text``; None: cannot be a feature."""
+    if pt.is_dictionary(kind):
+        kind = kind.value_type
+    kinds = {
+        "number": (pt.is_integer, pt.is_floating, pt.is_decimal, pt.is_null),
+        "boolean": (pt.is_boolean,),
+        "date": (pt.is_date, pt.is_timestamp),
+        "text": (pt.is_string, pt.is_large_string, pt.is_string_view),
+    }
+    return next((k for k, tests in kinds.items() if any(t(kind) for t in tests)), None)
+
+
+def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
+    """The column settings with `columns.features` = ``auto`` replaced by names.
+
+    A list column ``features`` is used if there is one, else all columns that can be
+    features, except those that other settings name; None: there are none.
+    """
+    columns = settings.columns
+    if columns.features != "auto":
+        return columns
+    first, *others = table.schemas.values()
+    chosen: str | list[str] | None = "features"
+    if not pt.is_nested(first.get("features", pa.null())):
+        edges = {"features", "src", "dst", "weight", "community", "parent", "member"}
+        taken = {*columns.model_dump(exclude=edges).values()}
+        taken.add(settings.communities.removeprefix("column:"))
+        chosen = [
+            name
+            for name, kind in first.items()
+            if name not in taken and kind_of(kind) and all(name in o for o in others)
+        ]
+    return columns.model_copy(update={"features": chosen or None})

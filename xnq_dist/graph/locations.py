@@ -1,0 +1,106 @@
+"""Finds the files of the user's tables: on disk, in a store, by pattern."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import posixpath
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from xnq_dist.core.errors import InputError
+from xnq_dist.core.redaction import split_query
+
+__all__ = ["filesystem_of", "glob", "state_of", "visible"]
+
+
+def filesystem_of(text: str, what: str) -> tuple[Any, str]:
+    """The filesystem of a path or URI, and the path in it.
+
+    Raises
+    ------
+    InputError
+        When there is no such filesystem; `what` names the table.
+    """
+    if "://" not in text:
+        return pafs.LocalFileSystem(), str(Path(text).expanduser().absolute())
+    # Wildcards are not allowed in a URI: open the part before them.
+    fixed, query = split_query(text)
+    rest = ""
+    while any(mark in fixed for mark in "*?["):
+        fixed, _, last = fixed.rpartition("/")
+        rest = f"/{last}{rest}"
+    try:
+        filesystem, root = _opened(fixed + query)
+    except (pa.ArrowException, OSError, ImportError, ValueError) as error:
+        raise InputError(
+            f"{what} {text} cannot be opened ({error}): check the address"
+        ) from error
+    return filesystem, root + rest
+
+
+def _opened(uri: str) -> tuple[Any, str]:
+    """A filesystem of `pyarrow.fs`, else of fsspec, and a path in it."""
+    known = "s3", "gs", "gcs", "hdfs", "abfs", "abfss", "file", "viewfs"
+    by_arrow = uri.startswith(("fsspec+", *(f"{scheme}://" for scheme in known)))
+    opened: tuple[Any, str] = pafs.FileSystem.from_uri(
+        uri if by_arrow else f"fsspec+{uri}"
+    )
+    return opened
+
+
+def glob(filesystem: Any, pattern: str) -> tuple[str, ...]:
+    """The files that match a pattern, sorted."""
+    fixed = pattern
+    while any(mark in fixed for mark in "*?["):
+        fixed = posixpath.dirname(fixed)
+    depth = pattern.count("/")
+    return tuple(
+        sorted(
+            file
+            for file in visible(filesystem, fixed)
+            if file.count("/") == depth and fnmatch.fnmatchcase(file, pattern)
+        )
+    )
+
+
+def visible(filesystem: Any, folder: str) -> list[str]:
+    """All files in a folder, except names that begin with ``_`` or ``.``."""
+    selector = pafs.FileSelector(folder, recursive=True, allow_not_found=True)
+    return [
+        info.path
+        for info in filesystem.get_file_info(selector)
+        if info.type == pafs.FileType.File
+        and not any(
+            part.startswith(("_", "."))
+            for part in info.path[len(folder) :].strip("/").split("/")
+        )
+    ]
+
+
+def state_of(filesystem: Any, file: str) -> list[Any] | None:
+    """Size, times and inode, or ETag, of a file; None: the filesystem has none.
+
+    Raises
+    ------
+    OSError
+        When the file cannot be reached.
+    """
+    if filesystem.type_name == "local":
+        found = os.stat(file)
+        times = [found.st_mtime_ns, found.st_ctime_ns]
+        return [found.st_size, *times, found.st_dev, found.st_ino]
+    info = filesystem.get_file_info(file)
+    with filesystem.open_input_stream(file, compression=None) as stream:
+        described = stream.metadata() or {}
+    tags = {_plain(key).lower(): _plain(value) for key, value in described.items()}
+    if info.mtime_ns is None or "etag" not in tags:
+        return None
+    return [info.size, info.mtime_ns, tags["etag"]]
+
+
+def _plain(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)

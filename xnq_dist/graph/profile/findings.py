@@ -1,0 +1,416 @@
+"""What looks wrong in the profiled tables: one function for each suspicion.
+
+A suspicion is a warning where the meaning is plain, and a refusal where two meanings
+are possible; ``checks.accept`` accepts those of `core.check_settings.Code`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from xnq_dist.core.config import Settings
+from xnq_dist.core.quantifiers import record_of
+from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.graph.labels import NULL_WORDS, ROLES
+from xnq_dist.graph.profile.columns import LEVELS, ColumnProfile, TableProfile
+
+__all__ = ["Finding", "Seen", "findings"]
+
+MANY_CLASSES = 20
+"""Classes above which labels are compared with names, ids and measurements."""
+LABELS_A_CLASS = 3
+"""Mean number of labels below which that many classes look like names."""
+FEWEST_LABELS = 2
+"""Labels that every class needs."""
+MATCHED, MOST_MATCHED = 0.5, 0.95
+"""Shares of matching rows below which they are refused, or worth a warning."""
+ISOLATED = 0.5
+SHOWN = 4
+"""Examples in a message."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that looks wrong."""
+
+    code: str
+    level: Literal["refusal", "warning", "note"]
+    table: str
+    text: str
+    """The sentence for the user, with the setting or the correction."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The profiled tables with the settings that they are read with."""
+
+    settings: Settings
+    nodes: TableProfile
+    edges: TableProfile | None = None
+    memberships: TableProfile | None = None
+
+    @property
+    def label(self) -> ColumnProfile:
+        """The column of the labels."""
+        found = self.nodes.column(self.settings.columns.label)
+        return found or ColumnProfile(self.settings.columns.label, "empty", 0, 0)
+
+    @cached_property
+    def missing(self) -> tuple[tuple[Any, int], ...]:
+        """Values that mean unlabelled, and their rows."""
+        named = self.settings.labels.missing
+        return tuple(
+            (value, rows)
+            for value, rows in self.label.levels
+            if (
+                is_null_word(value)
+                if named == "auto"
+                else text_of_label(value) in named
+            )
+        )
+
+    @cached_property
+    def classes(self) -> tuple[tuple[Any, int], ...]:
+        """The classes and their labelled nodes, in the order of the classes."""
+        roles = self.nodes.facts.get("by_role")
+        if roles:
+            counted = {value: sum(of) - of[2] for value, *of in roles}
+        else:
+            values = {value for value, _ in self.missing}
+            counted = {v: n for v, n in self.label.levels if v not in values}
+        whole = self.label.kind == "numbers"
+        # Other tools write integers with nulls as floats.
+        pairs = [(int(v) if whole else v, n) for v, n in counted.items() if n]
+        return tuple(sorted(pairs, key=lambda pair: (str(type(pair[0])), pair[0])))
+
+    @property
+    def labelled(self) -> int:
+        """Number of labelled nodes."""
+        return self.label.rows - self.label.nulls - sum(n for _, n in self.missing)
+
+
+Found = tuple[str, dict[str, Any]]
+"""Code of a finding and what its sentence names; ``table`` and ``level`` replace those
+of its entry in ``findings.yaml``."""
+Check = Callable[[Seen], Iterator[Found]]
+
+
+def text_of_label(value: Any) -> str:
+    """A label as `labels.missing` names it."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def is_null_word(value: Any) -> bool:
+    """Whether a text means that there is no label."""
+    return isinstance(value, str) and value.strip() in NULL_WORDS
+
+
+@cache
+def sentences() -> dict[str, dict[str, Any]]:
+    """The entries of ``findings.yaml`` by code."""
+    text = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+    entries: dict[str, dict[str, Any]] = yaml.safe_load(text)
+    return entries
+
+
+def findings(seen: Seen) -> tuple[Finding, ...]:
+    """All findings; what ``checks.accept`` names is a note, or left out."""
+    accepted = set(seen.settings.checks.accept)
+    named = {
+        "label": f"label column {seen.label.name!r} of {seen.nodes.path}",
+        "role": f"role column {seen.settings.columns.role!r} of {seen.nodes.path}",
+        "nodes": seen.nodes.path,
+        "labelled": seen.labelled,
+    }
+    found = []
+    for code, values in (each for check in CHECKS for each in check(seen)):
+        entry = sentences()[code]
+        level, table = entry["level"], values.get("table", entry["table"])
+        text = entry["text"].format(**named, **values)
+        if code in accepted and level == "refusal":
+            level, text = "note", f"accepted by checks.accept: {text.split(': ')[0]}"
+        elif code in accepted:
+            continue
+        found.append(Finding(code, level, table, text))
+    return tuple(found)
+
+
+def listed(pairs: Sequence[tuple[Any, int]]) -> str:
+    """Values with their numbers of nodes."""
+    shown = [f"{_quoted(value)} ({rows:,})" for value, rows in pairs[:SHOWN]]
+    more = [f"and {len(pairs) - SHOWN} more"] if len(pairs) > SHOWN else []
+    return ", ".join([*shown, *more])
+
+
+def _quoted(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else text_of_label(value)
+
+
+def _setting(seen: Seen, more: Iterable[Any]) -> str:
+    """The setting that takes more values as unlabelled."""
+    values = [*(value for value, _ in seen.missing), *more]
+    return f"labels.missing=[{', '.join(map(text_of_label, values))}]"
+
+
+def null_words(seen: Seen) -> Iterator[Found]:
+    """Words such as NA among the labels."""
+    words = [(v, n) for v, n in seen.label.levels if is_null_word(v)]
+    if words and seen.settings.labels.missing == "auto":
+        total = sum(rows for _, rows in words)
+        yield "label-null-word", {"total": total, "words": listed(words)}
+
+
+def minus_one(seen: Seen) -> Iterator[Found]:
+    """-1 next to other codes; -1 and 1 alone are two classes."""
+    values = {text_of_label(value): rows for value, rows in seen.label.levels}
+    others = sorted(v for v in values if v != "-1" and not is_null_word(v))
+    codes = all(re.fullmatch(r"\d+", value) for value in others)
+    unset = seen.settings.labels.missing == "auto"
+    if unset and "-1" in values and codes and others and others != ["1"]:
+        shown = {"rows": values["-1"], "others": ", ".join(others[:SHOWN])}
+        yield "label-minus-one", shown
+
+
+def _variants(values: Iterable[tuple[Any, int]]) -> list[list[tuple[Any, int]]]:
+    """Texts that differ by case or spaces alone."""
+    groups: dict[str, list[tuple[Any, int]]] = {}
+    for value, rows in values:
+        if isinstance(value, str):
+            folded = " ".join(value.split()).casefold()
+            groups.setdefault(folded, []).append((value, rows))
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def label_case(seen: Seen) -> Iterator[Found]:
+    """Labels such as bot and Bot."""
+    for group in _variants(seen.classes)[:1]:
+        yield "label-case", {"words": listed(group)}
+
+
+def label_mixed(seen: Seen) -> Iterator[Found]:
+    """Numbers and one word."""
+    texts = [(v, n) for v, n in seen.classes if isinstance(v, str)]
+    words = [(v, n) for v, n in texts if not re.fullmatch(r"\s*[-+.\d]+\s*", v)]
+    if len(words) == 1 and len(texts) > 2:
+        ((word, rows),) = words
+        shown = {"word": word, "rows": rows, "setting": _setting(seen, [word])}
+        yield "label-mixed", shown
+
+
+def label_ids(seen: Seen) -> Iterator[Found]:
+    """A name, an id or a measurement as label column."""
+    label, many = seen.label, seen.label.distinct is None
+    count = LEVELS if many else len(seen.classes)
+    if not seen.labelled or count <= MANY_CLASSES:
+        return
+    shown = f"more than {LEVELS:,}" if many else f"{count:,}"
+    steps = label.low in (0, 1) and label.high - label.low + 1 == label.distinct
+    if seen.labelled < LABELS_A_CLASS * count:
+        named = seen.settings.columns
+        used = {named.node_id, named.label, named.role, str(named.features)}
+        others = [n for n in seen.nodes.facts.get("names", ()) if n not in used]
+        there = f" (there are {', '.join(others[:6])})" if others else ""
+        yield "label-ids", {"shown": shown, "there": there}
+    elif label.kind in ("integers", "numbers") and not steps:
+        yield "label-measured", {"shown": shown, "low": label.low, "high": label.high}
+
+
+def label_counts(seen: Seen) -> Iterator[Found]:
+    """No labels, a single class, or a class with too few."""
+    label, classes = seen.label, seen.classes
+    if not label.rows:
+        return
+    if " and " in label.kind:
+        yield "label-types", {"kinds": label.kind}
+    if label.distinct is None and label.nulls < label.rows:
+        return
+    because = ""
+    if seen.nodes.facts.get("other_roles"):
+        because = f" (labels with a role other than {' and '.join(ROLES)} do not count)"
+    few = [value for value, rows in classes if rows < FEWEST_LABELS]
+    if not classes:
+        yield "label-none", {"because": because}
+    elif len(classes) == 1:
+        yield "label-single", {"because": because, "name": _quoted(classes[0][0])}
+    elif few and (2 * len(few) <= len(classes) or len(classes) <= MANY_CLASSES):
+        shown = {"because": because, "setting": _setting(seen, few)}
+        yield "label-few", {"name": _quoted(few[0]), **shown}
+
+
+def roles(seen: Seen) -> Iterator[Found]:
+    """Roles besides train and calibration, and classes that lack one of them."""
+    others = [(str(v), n) for v, n in seen.nodes.facts.get("other_roles") or ()]
+    typos = [(v, n) for v, n in others if v.strip().lower() in ROLES]
+    if typos:
+        yield "role-case", {"words": listed(typos)}
+    elif others:
+        total = sum(rows for _, rows in others)
+        yield "role-other", {"total": total, "words": listed(others)}
+    counted = seen.nodes.facts.get("by_role") or []
+    classes = [(value, of) for value, *of in counted if sum(of) > of[2]]
+    used = any(of[0] or of[1] for _, of in classes)
+    for at, role in enumerate(ROLES) if used else ():
+        lacking = [_quoted(value) for value, of in classes if not of[at]]
+        if lacking:
+            names = ", ".join(lacking[:SHOWN])
+            yield "role-class", {"names": names, "lacking": role}
+
+
+def quantifiers(seen: Seen) -> Iterator[Found]:
+    """A quantifier for two classes, and another number of classes."""
+    name, classes = seen.settings.quantifier, [str(v) for v, _ in seen.classes]
+    if len(classes) > 1 and not record_of(name).defined_for(len(classes)):
+        shown = ", ".join(classes[:MANY_CLASSES])
+        yield "quantifier", {"name": name, "count": len(classes), "classes": shown}
+
+
+def prior(seen: Seen) -> Iterator[Found]:
+    """Known shares that leave no unlabelled node to a class."""
+    shares, total = seen.settings.labels.prior or {}, seen.nodes.rows
+    used = seen.settings.quantifier == "auto" and seen.labelled < total
+    for value, rows in seen.classes if used else ():
+        expected = shares.get(str(value), 1.0) * total
+        if expected <= rows:
+            shown = {"expected": expected, "total": total, "rows": rows}
+            yield "label-prior", {"name": str(value), **shown}
+
+
+def features(seen: Seen) -> Iterator[Found]:
+    """The id, a name or a copy of the label among the features."""
+    facts, named = seen.nodes.facts, seen.settings.columns.features
+    for name in facts.get("copies", ()):
+        yield "feature-label", {"name": name}
+    like_ids = dict.fromkeys(facts.get("same_as_id", ()), "equals the node id")
+    for name in named if isinstance(named, list) else ():
+        column = seen.nodes.column(name)
+        if column is None or column.kind != "text" or column.rows <= MANY_CLASSES:
+            continue
+        if column.distinct in (None, column.rows):
+            like_ids[name] = (
+                "has a different text for each node, so it looks like a name"
+            )
+    for name, what in like_ids.items():
+        yield "feature-id", {"name": name, "what": what}
+
+
+def column_case(seen: Seen) -> Iterator[Found]:
+    """A column `Weight` where `weight` is expected."""
+    optional = {"role": seen.nodes, "weight": seen.edges, "parent": seen.memberships}
+    for key, table in optional.items():
+        names = table.facts.get("names", ()) if table else ()
+        named = getattr(seen.settings.columns, key)
+        if named in names or named != ColumnSettings.model_fields[key].default:
+            continue
+        for name in names:
+            if table and name.strip().lower() == named:
+                shown = {"path": table.path, "name": name, "key": key}
+                yield "column-case", {"table": _what(table), **shown}
+
+
+def _what(table: TableProfile) -> str:
+    """``nodes``, ``edges`` or ``memberships``."""
+    return table.what.partition(" ")[0].removesuffix("s") + "s"
+
+
+def weights(seen: Seen) -> Iterator[Found]:
+    """Weights that are all zero."""
+    weight = seen.settings.columns.weight
+    column = seen.edges.column(weight) if seen.edges else None
+    if seen.edges and column and column.rows and column.high == 0:
+        shown = {"rows": column.rows, "name": weight, "path": seen.edges.path}
+        yield "weight-zero", shown
+
+
+def ids(seen: Seen) -> Iterator[Found]:
+    """Ids of another type, with spaces, or of nodes that are not there."""
+    for table in filter(None, (seen.edges, seen.memberships)):
+        facts, about = table.facts, {"table": _what(table), "path": table.path}
+        if facts["mismatch"]:
+            code = "id-text" if "row" in facts["mismatch"] else "id-types"
+            nodes = "integers" if facts["id_type"] == "int64" else "text"
+            more = {"zeros": facts["zeros"], "ids": nodes}
+            code = "id-zeros" if facts["zeros"] else code
+            yield code, about | facts["mismatch"] | more
+            continue
+        count, example = facts["spaces"]
+        if count:
+            yield "id-spaces", about | {"count": count, "example": example}
+        if facts["unknown"]:
+            yield from _unmatched(seen, table, about)
+
+
+def _unmatched(
+    seen: Seen, table: TableProfile, about: dict[str, Any]
+) -> Iterator[Found]:
+    """Rows of nodes that are not in the node table."""
+    what, matched = about["table"], table.facts["matched"]
+    about |= {"what": what, "rows": table.rows, "matched": matched}
+    share = matched / table.rows
+    if seen.settings.input.unknown_nodes == "drop":
+        about |= {"ends": "both nodes" if what == "edges" else "a node"}
+        code = "few-matches" if share < MATCHED else "some-matches"
+        if share < MOST_MATCHED:
+            yield code, about | {"share": 100 * share}
+        return
+    column, value, row = table.facts["unknown"]
+    count = table.facts["spaces"][0]
+    spaces = f"; {count:,} match without spaces around them" if count else ""
+    place = {"column": column, "value": value, "row": row, "spaces": spaces}
+    yield "unknown-nodes", about | place | {"lost": table.rows - matched}
+
+
+def shape(seen: Seen) -> Iterator[Found]:
+    """Nodes without an edge, and edges that are all loops."""
+    facts = seen.edges.facts if seen.edges else {"mismatch": True}
+    if seen.edges is None or facts["mismatch"]:
+        return
+    if facts["loops"] and facts["loops"] == facts["matched"]:
+        yield "loops", {"path": seen.edges.path}
+    count, total = facts["isolated"], facts["nodes"]
+    if count > ISOLATED * total:
+        shown = {"count": count, "total": total, "share": 100 * count / total}
+        yield "isolated", {"path": seen.edges.path, **shown}
+
+
+def communities(seen: Seen) -> Iterator[Found]:
+    """Communities that differ by case or spaces alone, or that are not there."""
+    table, name = seen.memberships, seen.settings.columns.community
+    if table is None:
+        table, name = seen.nodes, seen.settings.communities.removeprefix("column:")
+    column = table.column(name)
+    if column and column.rows == column.nulls:
+        yield "community-none", {"name": name, "path": table.path}
+    groups = _variants(column.levels) if column else []
+    if groups:
+        pair = " and ".join(repr(value) for value, _ in groups[0][:2])
+        more = f" (and {len(groups) - 1:,} more groups)" if len(groups) > 1 else ""
+        shown = {"pair": pair, "more": more, "path": table.path}
+        yield "community-case", {"table": _what(table), **shown}
+
+
+CHECKS: tuple[Check, ...] = (
+    null_words,
+    minus_one,
+    label_case,
+    label_mixed,
+    label_ids,
+    label_counts,
+    roles,
+    quantifiers,
+    prior,
+    features,
+    column_case,
+    ids,
+    weights,
+    shape,
+    communities,
+)

@@ -1,0 +1,118 @@
+"""Checks the columns of all tables before any is read; one message for all faults."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import InfrastructureError, InputError
+from xnq_dist.core.inputs import choose_source
+from xnq_dist.core.text_settings import TITLES
+from xnq_dist.graph.tables import Sources, Table, open_table
+
+__all__ = ["check_headers", "missing_columns"]
+
+ALIASES = {
+    "node_id": ("id", "node", "user", "userid", "account", "vertex", "name"),
+    "label": ("class", "y", "target", "lbl", "labels", "category", "truth"),
+    "src": ("source", "from", "u", "follower", "i", "node1", "a"),
+    "dst": ("target", "to", "v", "followed", "j", "node2", "b", "dest", "destination"),
+    "community": ("group", "cluster", "page", "county", "district", "communityid"),
+    "member": ("node", "id", "user", "userid", "member", "account", "vertex"),
+}
+"""Usual names of columns, without case, spaces and underscores."""
+UNREACHABLE = "NETWORK_CONNECTION"
+"""What the message of an object store has that cannot be reached."""
+NOT_NAMES = ("auto",)
+"""Values of columns.features that name no column."""
+
+
+def check_headers(sources: Sources, settings: Settings) -> None:
+    """Check that the tables exist and have the columns that the settings name.
+
+    Raises
+    ------
+    InputError
+        With all missing columns, and settings that may be meant.
+    """
+    named = settings.columns
+    required: dict[str, dict[str, str]] = {
+        "nodes": {"node_id": named.node_id, "label": named.label},
+        "edges": {"src": named.src, "dst": named.dst},
+    }
+    features = named.features
+    if isinstance(features, str) and features not in NOT_NAMES:
+        required["nodes"]["features"] = features
+    elif isinstance(features, list):
+        required["nodes"] |= {f"features[{i}]": n for i, n in enumerate(features)}
+    optional = {"nodes": ("role", "node_weight", "label_weight"), "edges": ("weight",)}
+    source = choose_source(sources.memberships, settings)
+    if source == "given":
+        required["memberships"] = {"community": named.community, "member": named.member}
+        parents = settings.memberships.parents is None
+        optional["memberships"] = ("parent",) if parents else ()
+    for what, keys in optional.items():
+        for key in keys:
+            value = getattr(named, key)
+            if value is not None and value != type(named).model_fields[key].default:
+                required[what][key] = value
+    faults = []
+    if features == []:
+        faults.append(
+            "columns.features names no column: set it to null to use the graph alone"
+        )
+    for what, columns in required.items():
+        path = str(getattr(sources, what))
+        try:
+            table = open_table(path, TITLES[what], settings.input)
+            fault = missing_columns(table, columns)
+        except InputError as error:
+            fault = str(error)
+            if UNREACHABLE in fault:
+                raise InfrastructureError(
+                    f"{fault}: correct the address, or run again when the store answers"
+                ) from error
+        if fault:
+            faults.append(fault)
+    if faults:
+        raise InputError("; and ".join(faults))
+
+
+def missing_columns(table: Table, columns: Mapping[str, str]) -> str:
+    """The columns that a file lacks, by setting, as a message; empty if none."""
+    for file, there in table.schemas.items():
+        missing = {key: name for key, name in columns.items() if name not in there}
+        if not missing:
+            continue
+        names = " and no column ".join(map(repr, missing.values()))
+        free = [name for name in there if name not in columns.values()]
+        meant: dict[str, str] = {}
+        for key, name in missing.items():
+            unused = [each for each in free if each not in meant.values()]
+            if found := _meant(key, name, unused):
+                meant[key] = found
+        lost = [f"columns.{key}" for key in missing if key not in meant]
+        advice = []
+        if lost:
+            advice.append(f"set {' and '.join(lost)} to the name of one of them")
+        if meant:
+            flags = [f"--set columns.{key}={name}" for key, name in meant.items()]
+            advice.append(f"try {' '.join(flags)}")
+        if "columns.features" in lost:
+            advice.append("or columns.features=null to use the graph alone")
+        has = ", ".join(there) or "none"
+        return f"{file} has no column {names} (it has {has}): {', '.join(advice)}"
+    return ""
+
+
+def _meant(key: str, name: str, free: Sequence[str]) -> str | None:
+    """The unused column that is probably meant."""
+    plain = {re.sub(r"[\W_]", "", each).lower(): each for each in free}
+    wanted = [re.sub(r"[\W_]", "", name).lower(), *ALIASES.get(key, ())]
+    for each in wanted:
+        if each in plain:
+            return plain[each]
+    close = difflib.get_close_matches(wanted[0], plain, n=1, cutoff=0.75)
+    return plain[close[0]] if close else None

@@ -1,0 +1,316 @@
+"""Looks at the batches of each table: ids that match, and copies of the label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import InputError
+from xnq_dist.graph.arrays import Floats, Ints
+from xnq_dist.graph.encoding import exact_numbers
+from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.labels import plain_labels, role_codes
+from xnq_dist.graph.profile.columns import LEVELS, ColumnCounter, TableProfile
+from xnq_dist.graph.tables import Batch, Table, ids_of, show
+
+__all__ = ["EdgeObserver", "MemberObserver", "NodeObserver", "TableObserver"]
+
+MAX_CLASSES = 64
+"""Classes, or values of a text column, up to which copies of the label are found."""
+FEWEST = 3
+"""Labelled nodes of each class without which a copy of the label may be chance."""
+
+
+class TableObserver:
+    """Counts the columns of a table; those of ids without their values."""
+
+    def __init__(self, columns: Sequence[str], ids: Sequence[str]) -> None:
+        self.columns: Sequence[str] = list(dict.fromkeys([*ids, *columns]))
+        self._counters = {
+            name: ColumnCounter(name, levels=name not in ids) for name in self.columns
+        }
+        self.rows = 0
+
+    def add(self, batch: Batch) -> None:
+        """Count a batch."""
+        self.rows += batch.rows.num_rows
+        for name, counter in self._counters.items():
+            counter.add(batch.column(name))
+
+    def finish(self, table: Table) -> TableProfile:
+        """The profile of all batches."""
+        columns = tuple(each.finish() for each in self._counters.values())
+        return TableProfile(table.what, table.path, self.rows, columns, self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        return {}
+
+
+class NodeObserver(TableObserver):
+    """Collects the node ids, roles of labels, and features that copy label or id."""
+
+    def __init__(
+        self,
+        columns: Sequence[str],
+        settings: Settings,
+        features: Sequence[str],
+        role: str | None,
+    ) -> None:
+        named = settings.columns
+        self._label = named.label
+        super().__init__(columns, [named.node_id])
+        self._id, self._missing = named.node_id, settings.labels.missing
+        self._role = role
+        self._ids: list[pa.Array] = []
+        self._other_roles: dict[str, int] = {}
+        self._by_role: dict[Any, list[int]] = {}
+        self._copies = {name: CopyFinder() for name in features if name in self.columns}
+        self._same = set(self._copies)
+        self._codes: dict[Any, int] = {}
+
+    def add(self, batch: Batch) -> None:
+        """Look at a batch."""
+        super().add(batch)
+        ids = ids_of(batch, self._id)
+        if self._ids and ids.type != self._ids[0].type:
+            raise InputError(
+                f"column {self._id!r} holds {ids.type} ids in {batch.file} but "
+                f"{self._ids[0].type} ids in an earlier file: write both as the same "
+                "type"
+            )
+        self._ids.append(ids)
+        for name in sorted(self._same):
+            column = batch.column(name)
+            if column.type != ids.type or not pc.all(pc.equal(column, ids)).as_py():
+                self._same.discard(name)
+        labels, _ = plain_labels(batch, self._label, self._missing)
+        known = labels.is_valid()
+        if self._role is not None:
+            roles = role_codes(batch, self._role)
+            if max(len(self._by_role), len(self._other_roles)) <= LEVELS:
+                self._count_roles(batch.column(self._role), labels, roles)
+            known = pc.and_(known, pa.array(roles > -2))
+        if not self._copies or len(self._codes) > MAX_CLASSES:
+            return
+        encoded = labels.filter(known).dictionary_encode()
+        values = encoded.dictionary.to_pylist()
+        each = [self._codes.setdefault(value, len(self._codes)) for value in values]
+        codes = np.array([*each, 0])[encoded.indices.to_numpy()]
+        for name, finder in self._copies.items():
+            finder.add(batch.column(name).filter(known), codes)
+
+    def _count_roles(self, roles: pa.Array, labels: pa.Array, codes: Any) -> None:
+        table = pa.table({"label": labels, "code": codes}).filter(labels.is_valid())
+        counted = table.group_by(["label", "code"]).aggregate([([], "count_all")])
+        for row in counted.to_pylist():
+            of_class = self._by_role.setdefault(row["label"], [0, 0, 0, 0])
+            of_class[row["code"]] += row["count_all"]
+        other = roles.filter(pa.array(codes == -2)).cast(pa.string())
+        for row in other.value_counts().to_pylist():
+            before = self._other_roles.get(row["values"], 0)
+            self._other_roles[row["values"]] = before + row["counts"]
+
+    def ids(self, path: str) -> NodeIds:
+        """The ids of all nodes; an `InputError` if one occurs twice."""
+        return NodeIds.from_column(pa.chunked_array(self._ids), path)[0]
+
+    def _facts(self) -> dict[str, Any]:
+        n_classes = len(self._codes)
+        return {
+            "copies": [
+                name + place
+                for name, finder in self._copies.items()
+                for place in finder.copies(n_classes)
+            ],
+            "same_as_id": sorted(self._same) if self.rows else [],
+            "by_role": [[value, *n] for value, n in self._by_role.items()],
+            "other_roles": list(self._other_roles.items()),
+        }
+
+
+class CopyFinder:
+    """Columns of a feature in which each class has one value of its own."""
+
+    def __init__(self) -> None:
+        self._low = np.empty((0, 0))
+        self._high = np.empty((0, 0))
+        self._counts = np.zeros(MAX_CLASSES + 1, np.int64)
+        self._texts: dict[Any, int] = {}
+        self._nested = False
+        self._open = True
+
+    def add(self, values: pa.Array, codes: Ints) -> None:
+        """Look at the values of labelled nodes, whose classes are `codes`."""
+        matrix = self._matrix(values) if self._open and len(codes) else None
+        if matrix is None or codes.max() > MAX_CLASSES:
+            self._open = self._open and not len(codes)
+            return
+        if not self._low.size:
+            shape = MAX_CLASSES + 1, matrix.shape[1]
+            self._low, self._high = np.full(shape, np.inf), np.full(shape, -np.inf)
+        if matrix.shape[1] != self._low.shape[1]:
+            self._open = False
+            return
+        self._counts += np.bincount(codes, minlength=MAX_CLASSES + 1)
+        for code in np.unique(codes):
+            of_class = matrix[codes == code]
+            self._low[code] = np.minimum(self._low[code], of_class.min(0))
+            self._high[code] = np.maximum(self._high[code], of_class.max(0))
+
+    def _matrix(self, values: pa.Array) -> Floats | None:
+        kind = values.type
+        if values.null_count:
+            return None
+        if pt.is_nested(kind):
+            self._nested = True
+            lengths = pc.unique(pc.list_value_length(values))
+            flat = values.flatten()
+            if len(lengths) != 1 or not lengths[0].as_py() or flat.null_count:
+                return None
+            numbers: Floats = _numbers(flat).reshape(len(values), -1)
+            return numbers
+        if pt.is_boolean(kind) or pt.is_integer(kind) or pt.is_floating(kind):
+            return _numbers(values)[:, None]
+        encoded = values.dictionary_encode()
+        texts = encoded.dictionary.to_pylist()
+        each = [self._texts.setdefault(text, len(self._texts)) for text in texts]
+        if len(self._texts) > MAX_CLASSES:
+            return None
+        coded: Floats = np.array([*each, 0.0])[encoded.indices.to_numpy()][:, None]
+        return coded
+
+    def copies(self, n_classes: int) -> list[str]:
+        """Places of the copies within the feature; empty text for a plain column."""
+        low, high = self._low[:n_classes], self._high[:n_classes]
+        few = self._counts[:n_classes].min(initial=FEWEST) < FEWEST
+        if not (self._open and 1 < n_classes <= MAX_CLASSES and low.size) or few:
+            return []
+        ordered = np.sort(low, 0)
+        found = (low == high).all(0) & (np.diff(ordered, axis=0) > 0).all(0)
+        return [f"[{at}]" if self._nested else "" for at in np.flatnonzero(found)[:5]]
+
+
+def _numbers(values: pa.Array) -> Floats:
+    return np.asarray(exact_numbers(values), np.float64)
+
+
+class _Matching(TableObserver):
+    """Looks ids of other tables up among the nodes."""
+
+    def __init__(
+        self, columns: Sequence[str], ids: Sequence[str], nodes: NodeIds
+    ) -> None:
+        super().__init__(columns, ids)
+        self._nodes, self._named = nodes, ids
+        self.matched = 0
+        self._mismatch: dict[str, str] = {}
+        self._unknown: list[Any] | None = None
+        self._spaces = 0
+        self._with_spaces = ""
+
+    def _look_up(self, batch: Batch) -> list[Ints] | None:
+        """Canonical indices by column, -1: unknown; None for ids of another type."""
+        found = []
+        for name in self._named:
+            ids = ids_of(batch, name)
+            if pt.is_integer(ids.type) != (self._nodes.type == "int64"):
+                self._mismatch = self._mismatch or _mismatch(batch, name, ids)
+                return None
+            index = self._nodes.index_of(ids)
+            if len(index) and index.min() < 0:
+                self._note_unknown(batch, name, ids, index)
+            found.append(index)
+        known = np.logical_and.reduce([index >= 0 for index in found])
+        self.matched += int(np.count_nonzero(known))
+        return found
+
+    def _note_unknown(
+        self, batch: Batch, name: str, ids: pa.Array, index: Ints
+    ) -> None:
+        missing = index < 0
+        if self._unknown is None:
+            at = int(np.argmax(missing))
+            self._unknown = [name, show(ids, at), batch.row(at)]
+        if self._nodes.type == "string":
+            unknown = ids.filter(pa.array(missing))
+            trimmed = pc.utf8_trim_whitespace(unknown)
+            better = self._nodes.index_of(trimmed) >= 0
+            if better.any():
+                self._with_spaces = show(unknown, int(np.argmax(better)))
+                self._spaces += int(np.count_nonzero(better))
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "mismatch": self._mismatch,
+            "id_type": self._nodes.type,
+            "zeros": _leading_zeros(self._nodes) if self._mismatch else None,
+            "matched": self.matched,
+            "unknown": self._unknown,
+            "spaces": [self._spaces, self._with_spaces],
+        }
+
+
+class EdgeObserver(_Matching):
+    """Matches edges with nodes, and counts loops and nodes without an edge."""
+
+    def __init__(self, columns: Sequence[str], settings: Settings, nodes: NodeIds):
+        named = settings.columns
+        super().__init__(columns, [named.src, named.dst], nodes)
+        self._joined = np.zeros(len(nodes), np.bool_)
+        self._loops = 0
+
+    def add(self, batch: Batch) -> None:
+        """Look at a batch."""
+        super().add(batch)
+        ends = self._look_up(batch)
+        if ends is not None:
+            source, target = ends
+            both = (source >= 0) & (target >= 0)
+            if not both.all():
+                source, target = source[both], target[both]
+            self._joined[source] = self._joined[target] = True
+            self._loops += int(np.count_nonzero(source == target))
+
+    def _facts(self) -> dict[str, Any]:
+        isolated = len(self._joined) - int(np.count_nonzero(self._joined))
+        more = {"loops": self._loops, "isolated": isolated}
+        return super()._facts() | more | {"nodes": len(self._joined)}
+
+
+class MemberObserver(_Matching):
+    """Matches memberships with nodes."""
+
+    def __init__(self, columns: Sequence[str], settings: Settings, nodes: NodeIds):
+        super().__init__(columns, [settings.columns.member], nodes)
+
+    def add(self, batch: Batch) -> None:
+        """Look at a batch."""
+        super().add(batch)
+        self._look_up(batch)
+
+
+def _mismatch(batch: Batch, column: str, ids: pa.Array) -> dict[str, str]:
+    """Where ids of another type are than those of the nodes."""
+    found = {"column": column, "file": batch.file, "type": "integers"}
+    if not pt.is_integer(ids.type):
+        found["type"] = "text"
+        odd = pc.invert(pc.match_substring_regex(ids, r"^-?\d+$"))
+        at = pc.index(odd, pa.scalar(True)).as_py()
+        if at >= 0:
+            found |= {"value": show(ids, at), "row": batch.row(at)}
+    return found
+
+
+def _leading_zeros(nodes: NodeIds) -> str | None:
+    """A node id of digits with a leading zero."""
+    if nodes.type != "string":
+        return None
+    digits = pc.match_substring_regex(nodes.values, r"^0\d+$")
+    at = pc.index(digits, pa.scalar(True)).as_py()
+    return show(nodes.values, at) if at >= 0 else None

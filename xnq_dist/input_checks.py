@@ -1,0 +1,156 @@
+"""Checks of a run's tables and settings before the plan, and before workers start."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from xnq_dist.core.clusters import CLUSTERS
+from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.failures import in_stage
+from xnq_dist.core.inputs import choose_source
+from xnq_dist.core.store import RunDirectory
+from xnq_dist.graph.profile.inputs import (
+    InputProfile,
+    check_findings,
+    profile_again,
+    profile_inputs,
+)
+from xnq_dist.graph.tables import Sources
+from xnq_dist.plan.of_tables import count_tables
+
+if TYPE_CHECKING:
+    from xnq_dist.reuse import Request
+
+__all__ = ["check_inputs", "check_request", "check_sources"]
+
+log = logging.getLogger(__name__)
+
+
+def check_sources(sources: Sources, settings: Settings) -> None:
+    """Check the tables' headers: files, columns and rows must exist.
+
+    Earlier results named for comparison, and runs with other seeds, are checked too.
+
+    Raises
+    ------
+    InputError, SettingsError
+        The message names the table and what to do.
+    """
+    from xnq_dist.graph.gpu_ingest import uses_cudf
+    from xnq_dist.graph.head import table_size
+    from xnq_dist.graph.profile.headers import check_headers
+    from xnq_dist.graph.tables import open_table
+    from xnq_dist.groups.leiden import engine_of
+    from xnq_dist.quantify.default.benchmarks import benchmark_of
+    from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
+    from xnq_dist.report.earlier import check_named
+
+    check_headers(sources, settings)
+    kind = settings.cluster.kind
+    if CLUSTERS.record_of(kind).running:
+        CLUSTERS.module_of(kind).connection_to(settings.cluster)
+    check_named(settings)
+    check_seed_runs(settings.intervals.seed_runs)
+    count_tables(sources, settings)
+    if settings.input.engine == "cudf":
+        uses_cudf(settings)
+    if sources.memberships is not None:
+        table_size(sources.memberships, settings, "memberships")
+    source = choose_source(sources.memberships, settings)
+    benchmark_of(settings, source)
+    if source == "leiden":
+        engine_of(settings)
+    if source.startswith("column:"):
+        column = settings.communities.removeprefix("column:")
+        nodes = open_table(sources.nodes, "node table", settings.input)
+        nodes.require({"communities": column})
+
+
+@in_stage("graph")
+def check_inputs(
+    run: RunDirectory, sources: Sources, settings: Settings
+) -> InputProfile:
+    """Profile the tables and refuse what later stages could not use.
+
+    Unchanged tables are not profiled again. Warnings and notes are logged.
+
+    Raises
+    ------
+    InputError, SettingsError
+        The message has all refusals of the profile.
+    """
+    from xnq_dist.graph.profile.words import lines
+    from xnq_dist.quantify.default.benchmarks import benchmark_of
+    from xnq_dist.quantify.default.scenarios import check_prior
+    from xnq_dist.report.earlier import check_named
+
+    profile = profile_inputs(sources, settings, run.folder)
+    for line in lines(profile, settings.disclosure.min_size, brief=True):
+        log.info("%s", line)
+    check_findings(profile.findings)
+    classes = [str(value) for value, _ in profile.classes]
+    check_prior(settings.labels.prior, tuple(classes))
+    check_named(settings, run.uri, classes)
+    if settings.report.shown_class not in ("auto", *classes):
+        raise SettingsError(
+            f"report.class = {settings.report.shown_class} is not a class of the "
+            f"labels ({', '.join(classes[:12])}): correct the name"
+        )
+    source = choose_source(sources.memberships, settings)
+    benchmarks = benchmark_of(settings, source)
+    if benchmarks is not None:
+        benchmarks.check_classes(classes)
+    if source == "given":
+        _check_parents(str(sources.memberships), settings)
+    return profile
+
+
+def _check_parents(path: str, settings: Settings) -> None:
+    from xnq_dist.graph.contents import has_parents
+    from xnq_dist.graph.tables import open_table
+    from xnq_dist.quantify.communities import read_names
+
+    table = open_table(path, "memberships table", settings.input)
+    if settings.memberships.parents or has_parents(table, settings.columns):
+        read_names(table, settings)
+
+
+@in_stage("labels")
+def check_request(run: RunDirectory, request: Request) -> None:
+    """Refuse new labels, memberships or settings that estimates could not use.
+
+    Raises
+    ------
+    InputError, SettingsError
+        The message has all refusals of the profile.
+    """
+    from xnq_dist.core.quantifiers import record_of
+    from xnq_dist.graph import layout
+    from xnq_dist.quantify.default.scenarios import check_prior
+
+    base, settings = RunDirectory(request.base), request.settings
+    graph, labels = base.stage("graph").manifest(), base.stage("labels").manifest()
+    source = choose_source(request.sources.memberships, settings)
+    members = request.sources.memberships if source == "given" else None
+    if graph is None or labels is None:
+        return  # `take_over` says so
+    found, classes = profile_again(
+        settings,
+        run.folder,
+        (layout.load_ids(base.stage("graph"), graph), graph.inputs["nodes"]),
+        request.labels,
+        members,
+    )
+    check_findings(found)
+    if request.labels is None:
+        classes = labels.facts["classes"]
+    if not record_of(settings.quantifier).defined_for(len(classes)):
+        raise SettingsError(
+            f"quantifier={settings.quantifier} is defined for two classes and the "
+            f"labels have {len(classes)}: set quantifier=auto"
+        )
+    check_prior(settings.labels.prior, tuple(str(value) for value in classes))
+    if members is not None:
+        _check_parents(members, settings)

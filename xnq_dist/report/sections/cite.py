@@ -1,0 +1,18 @@
+"""Section on how to cite the result and the software."""
+
+from __future__ import annotations
+
+from xnq_dist._version import __version__
+from xnq_dist.core.records import PartRecord
+from xnq_dist.report.page_facts import PageFacts
+
+__all__ = ["RECORDS", "body"]
+
+RECORDS = (PartRecord(name="cite", title="Cite", rank=90),)
+
+
+def body(facts: PageFacts) -> str:
+    """The citation, with the run's id."""
+    return facts.render(
+        "cite", run_id=facts.run_id, created=facts.created, version=__version__
+    )

@@ -1,0 +1,73 @@
+"""Section on the input tables: rows, what was dropped, labels by class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from xnq_dist.core.pictures import plain
+from xnq_dist.core.records import PartRecord
+from xnq_dist.report.page_facts import PageFacts
+
+__all__ = ["RECORDS", "body"]
+
+RECORDS = (PartRecord(name="inputs", title="Inputs", rank=60),)
+
+CLASSES, FINDINGS = 12, 20
+"""Maximum numbers of classes and of remarks in the section."""
+
+
+def body(facts: PageFacts) -> str:
+    """Numbers of rows read; remarks of the profile, if there is one."""
+    graph, labels, quantify = map(facts.of, ("graph", "labels", "quantify"))
+    rows = [
+        ("nodes", graph.get("n_nodes"), f"{graph.get('n_features') or 0} features"),
+        ("edges", graph.get("n_edges"), _edges(graph)),
+        ("labelled nodes", labels.get("n_labelled"), _classes(facts, labels)),
+        ("communities", len(facts.view.names), str(quantify.get("source") or "")),
+        ("memberships", quantify.get("n_memberships"), _dropped(quantify)),
+    ]
+    profile = facts.profile or {}
+    found = [
+        plain(str(finding.get("text") or ""), 400)
+        for finding in profile.get("findings") or ()
+        if finding.get("level") in ("warning", "note")
+    ]
+    return facts.render(
+        "inputs",
+        rows=[row for row in rows if row[1] is not None],
+        findings=[text for text in found if text][:FINDINGS],
+    )
+
+
+def _edges(graph: Mapping[str, Any]) -> str:
+    counts = graph.get("counts") or {}
+    remarks = [f"{counts['edges_read']:,} rows read"] if "edges_read" in counts else []
+    remarks.append("directed" if graph.get("directed") else "both directions counted")
+    if graph.get("weighted"):
+        remarks.append("weighted")
+    return "; ".join([*remarks, *filter(None, [_dropped(counts)])])
+
+
+def _dropped(counts: Mapping[str, Any]) -> str:
+    kinds = (
+        ("unknown_dropped", "with unknown nodes dropped"),
+        ("duplicates_dropped", "duplicates dropped"),
+        ("self_loops_dropped", "self-loops dropped"),
+    )
+    some = ((counts.get(name), text) for name, text in kinds)
+    return "; ".join(f"{number:,} {text}" for number, text in some if number)
+
+
+def _classes(facts: PageFacts, labels: Mapping[str, Any]) -> str:
+    """Labelled nodes by class; numbers below 10 are not shown."""
+    names, counts = labels.get("classes") or (), labels.get("class_counts") or ()
+    if isinstance(counts, Mapping):
+        counts = list(counts.values())
+    parts = [
+        f"{facts.naming.of_class(str(name), 30)}: "
+        + (f"{number:,}" if number >= 10 else "fewer than 10")
+        for name, number in zip(names, counts, strict=False)
+    ]
+    more = len(parts) - CLASSES
+    return "; ".join(parts[:CLASSES]) + (f"; {more} more classes" if more > 0 else "")
