@@ -33,7 +33,7 @@ def test_the_profile_names_columns_classes_and_matches(tables, capfd):
     # Columns that a run would not use are shown, too.
     assert re.search(r"age +integers, no nulls, \d+ to \d+, \d+ distinct", out)
     assert "100.0 % match" in out
-    assert "labels: bot 16, human 32" in out
+    assert "labels: bot: 16; human: 32" in out
     assert "; 0 nodes have no edge" in out
 
 
@@ -51,4 +51,4 @@ def test_a_refusal_ends_with_status_2_and_a_warning_with_0(tmp_path, tables, cap
 def test_few_labels_of_a_class_are_not_counted_in_public(tmp_path, tables, capfd):
     edit("nodes", label=first(3, "rare"))(tmp_path / "t")
     assert ended(tables) == 0
-    assert "rare fewer than 10" in capfd.readouterr().out
+    assert "rare: fewer than 10" in capfd.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -115,7 +116,6 @@ def test_attributes_of_graphml_keep_their_names_and_types(tmp_path):
     assert found.nodes["label"].to_pylist()[-2:] == ["class 1", None]
     assert found.nodes["year"].combine_chunks().equals(pa.array(YEARS))
     assert np.array_equal(found.nodes["x1"].to_numpy(), FEATURES[:, 1])
-    assert "--set 'columns.features=[x0, x1, x2, year]'" in run_command(found, "out")
 
 
 def test_other_years_of_ogb_are_columns_and_its_binary_form_is_the_same(tmp_path):
@@ -438,7 +438,7 @@ def test_the_command_names_what_the_tables_need(tmp_path):
     found = read_graph(tmp_path / "a.graph")
     assert run_command(found, "a b") == (
         "xnq-dist run --nodes 'a b/nodes.parquet' --edges 'a b/edges.parquet' --out "
-        "'a b-run' --set columns.features=null"
+        "'a b-run'"
     )
     assert found.notes == (
         "the file has no labels: add a column label to nodes.parquet",
@@ -446,9 +446,14 @@ def test_the_command_names_what_the_tables_need(tmp_path):
     nodes = pa.table({"node_id": [1, 2], "club": ["a", "b"], "y": [0, 1]})
     found = Converted(nodes, found.edges, directed=True)
     assert run_command(found, "g").endswith(
-        "--set columns.label=y --set columns.features=null --set input.directed=true"
+        "--set columns.label=y --set input.directed=true"
     )
     found = Converted(nodes.drop_columns("y"), found.edges, directed=None)
     first, second = conversion.open_questions(found)
-    assert first.endswith("set columns.label to the column of the classes (club)")
+    assert "the classes are taken from 'club', the only column of text" in first
+    assert "--set columns.label=club" in run_command(found, "g")
+    two = replace(found, nodes=found.nodes.append_column("town", pa.array(["c", "d"])))
+    first, _ = conversion.open_questions(two)
+    assert first.endswith("set columns.label to the column of the classes (club, town)")
+    assert "--set columns.label=NAME" in run_command(two, "g")
     assert "input.directed=true" in second

@@ -91,7 +91,7 @@ def test_it_is_read_back_from_the_facts_of_results() -> None:
     assert Verdict.of({}) is None
 
 
-def test_a_suppressed_community_is_never_the_highest() -> None:
+def test_a_suppressed_community_is_counted_and_not_named() -> None:
     table = prevalence_table(["tiny", "b", "c"], intervals=True)
     share = np.array([0.0, 1.0, 0.5, 0.5, 0.6, 0.4])
     columns = {
@@ -102,7 +102,7 @@ def test_a_suppressed_community_is_never_the_highest() -> None:
     for name, values in columns.items():
         table = table.set_column(table.column_names.index(name), name, values)
     text = " ".join(judged(table).lines)
-    assert "Highest: b, 50 %" in text
+    assert "; 1 is suppressed." in text
     assert "tiny" not in text
 
 

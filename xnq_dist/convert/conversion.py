@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import warnings
 from collections.abc import Iterator
@@ -105,6 +104,11 @@ def open_questions(found: Converted) -> Iterator[str]:
             "no column is named label: set columns.label to the column of the classes "
             f"({', '.join(names[1:])})"
         )
+    elif label is not None and label not in LABELS:
+        yield (
+            f"no column is named label: the classes are taken from {label!r}, the only "
+            "column of text, unless you set another columns.label"
+        )
     elif label is None or found.nodes[label].null_count == found.nodes.num_rows:
         yield "the file has no labels: add a column label to nodes.parquet"
     if found.directed is None:
@@ -115,8 +119,12 @@ def open_questions(found: Converted) -> Iterator[str]:
 
 
 def _label(found: Converted) -> str | None:
-    """Name of the column of labels; None if there is none."""
-    return next((name for name in LABELS if name in found.nodes.column_names), None)
+    """Name of the column of labels, else of the only column of text; None: unknown."""
+    named = [name for name in LABELS if name in found.nodes.column_names]
+    kinds = found.nodes.schema
+    text = [field.name for field in kinds if pt.is_string(field.type)]
+    others = [name for name in text if name != "node_id"]
+    return next(iter(named), others[0] if len(others) == 1 else None)
 
 
 def format_of(path: Path) -> str:
@@ -155,28 +163,10 @@ def run_command(found: Converted, out: str | Path) -> str:
 
 
 def _settings(found: Converted) -> Iterator[str]:
-    columns = found.nodes.schema
-    label = _label(found) or "label"
-    if label != "label":
+    label = _label(found)
+    if label is None and len(found.nodes.column_names) > 1:
+        label = "NAME"
+    if label not in ("label", None):
         yield f"columns.label={label}"
-    if "features" not in columns.names:
-        usable = [
-            field.name
-            for field in columns
-            if field.name not in ("node_id", label)
-            and any(is_kind(field.type) for is_kind in _FEATURES)
-        ]
-        yield f"columns.features={_yaml(usable)}"
     if found.directed:
         yield "input.directed=true"
-
-
-def _yaml(names: list[str]) -> str:
-    """A list of names as a user types it; null if it is empty."""
-    if all(name.isidentifier() for name in names):
-        return f"[{', '.join(names)}]" if names else "null"
-    return json.dumps(names)
-
-
-_FEATURES = (pt.is_integer, pt.is_floating, pt.is_boolean)
-"""Types of columns that are features, by functions that recognise them."""

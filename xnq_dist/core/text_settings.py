@@ -43,12 +43,15 @@ class Reading:
 
 def _character(value: Any) -> Any:
     named = {"tab": "\t", "\\t": "\t", "space": " ", None: "none"}
+    named |= {"comma": ",", "semicolon": ";", "bar": "|"}
     return named.get(value, value) if isinstance(value, str | None) else value
 
 
 def _one(value: str) -> str:
     if len(value) != 1 and value not in ("auto", "none"):
-        raise PydanticCustomError("character", "one character, tab, space or auto")
+        raise PydanticCustomError(
+            "character", "one character, comma, semicolon, bar, tab, space or auto"
+        )
     return value
 
 

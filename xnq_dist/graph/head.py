@@ -19,10 +19,11 @@ _TEXT_ROW = 24
 
 
 def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
-    """Rows and, for nodes, input features of a table, from file footers alone.
+    """Rows and, for nodes, input features of a table, before it is read.
 
-    `table` is ``nodes``, ``edges`` or ``memberships``. For formats without footers the
-    rows are estimated from the size.
+    `table` is ``nodes``, ``edges`` or ``memberships``. Rows come from the files'
+    footers, lines of text tables are counted; for other formats rows are estimated from
+    the size.
 
     Raises
     ------
@@ -54,7 +55,8 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
         # Estimate at least one row for small files that have any.
         name = next(iter(required.values()))
         with closing(opened.batches([name], settled=False)) as batches:
-            rows = 0 if next(batches, None) is None else max(1, size // _TEXT_ROW)
+            empty = next(batches, None) is None
+        rows = 0 if empty else opened.count_lines() or max(1, size // _TEXT_ROW)
     if rows == 0:
         raise InputError(
             f"{opened.what} {path} has no rows: check that it is the right file"

@@ -263,6 +263,14 @@ class Table:
                 total += reader.rows(self.filesystem, file)
         return total
 
+    def count_lines(self) -> int:
+        """Lines of all text files, at least their number of rows; 0: other formats."""
+        total = 0
+        for file in filter(lambda name: format_of(name).untyped, self.files):
+            with self._reading(file) as (reader, arguments):
+                total += reader.lines(self.filesystem, file, **arguments)
+        return total
+
     def chunks(self, columns: set[str]) -> Iterator[Any]:
         """Yield the footers' metadata of the columns' chunks; none without footers."""
         for file in self.files if self.has_footers else ():

@@ -224,7 +224,10 @@ def _class_columns(
 def _shares(values: Floats) -> NDArray[np.uint16]:
     known = ~np.isnan(values)
     codes = np.full(len(values), NONE, "<u2")
-    codes[known] = np.rint(10_000 * np.clip(values[known], 0, 1))
+    exact = 10_000 * np.clip(values[known], 0, 1)
+    near = np.rint(exact)
+    # Where a place is cut off once more, the value decides and not its rounding.
+    codes[known] = near + (near % 10 == 5) * np.where(exact < near, -1, 1)
     return codes
 
 

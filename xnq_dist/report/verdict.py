@@ -131,6 +131,7 @@ def _on_communities(
     name = naming.of_class(view.classes[-1])
     number = len(view.names)
     text = f"{naming.some_communities(number)}, by share of {name}."
+    named, highest = ~np.isnan(view.prevalence[:, -1]), "Highest"
     if anomalies is not None:
         unusual = anomalies.qvalue[:, -1] <= settings.anomalies.rate
         some = count(int(unusual.sum())) if unusual.any() else "None"
@@ -139,12 +140,13 @@ def _on_communities(
             f"{some} of {naming.some_communities(number)} {has} an unusual share of "
             f"{name}."
         )
-    known = view.ranked[~np.isnan(view.prevalence[view.ranked, -1])]
+        named, highest = named & unusual, "Highest of them"
+    known = view.ranked[named[view.ranked]]
     level = f"{100 * settings.intervals.level:g} % interval "
     if len(known):
         p, low, high = (float(values[known[0], -1]) for values in view.estimates())
         span = f" ({level}{whole_span(low, high)})" if low <= high else ""
-        text += f" Highest: {view.name(int(known[0]), NAME)}, {whole(p)}{span}."
+        text += f" {highest}: {view.name(int(known[0]), NAME)}, {whole(p)}{span}."
         level = "" if span else level
     if totals is not None:
         rows = (row for row in totals.to_pylist() if str(row["class"]))
@@ -159,7 +161,7 @@ def _on_communities(
 
 
 def _how_sure(view: PrevalenceView, naming: Naming, settings: Settings) -> str:
-    """Number of narrow intervals, and of estimates that are not publishable."""
+    """Numbers of narrow intervals, of poor estimates, and of suppressed ones."""
     if not view.has_intervals:
         return "" if not view.classes else "How sure: no intervals were computed."
     width = view.upper[:, -1] - view.lower[:, -1]
@@ -169,10 +171,15 @@ def _how_sure(view: PrevalenceView, naming: Naming, settings: Settings) -> str:
         f"How sure: {count(narrow)} of {count(known.sum())} intervals are narrower "
         f"than {100 * settings.report.width:g} points"
     )
-    poor = int(np.count_nonzero(view.quality[:, -1] >= NOT_RATED_HIGHER))
-    if poor:
-        verb = "is" if poor == 1 else "are"
-        text += f"; {naming.some_communities(poor)} {verb} not publishable"
+    counts = {
+        "not publishable": np.count_nonzero(
+            view.quality[known, -1] >= NOT_RATED_HIGHER
+        ),
+        "suppressed": np.count_nonzero(view.suppressed),
+    }
+    for what, number in counts.items():
+        if number:
+            text += f"; {count(number)} {'is' if number == 1 else 'are'} {what}"
     return f"{text}."
 
 

@@ -98,6 +98,16 @@ def _stream(filesystem: Any, file: str, compression: str) -> Any:
     return filesystem.open_input_stream(file, compression=codec)
 
 
+def lines(filesystem: Any, file: str, text: TextFile) -> int:
+    """Lines after the header; a value with line ends counts as several."""
+    total, last = -int(bool(text.dialect.header)), b""
+    with _stream(filesystem, file, text.dialect.compression) as stream:
+        while block := stream.read(1 << 22):
+            total += block.count(b"\n")
+            last = block[-1:]
+    return max(1, total + (last != b"\n"))
+
+
 def schema(filesystem: Any, file: str, text: TextFile) -> pa.Schema:
     """Names and types of the columns, as far as they are known."""
     names = text.dialect.names
