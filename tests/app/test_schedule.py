@@ -6,10 +6,16 @@ that its own server refuses, scheduled runs that are never created.
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
+import httpx
+import psutil
 import pyarrow.parquet as pq
 import pytest
+
+from tests.app.conftest import deploy, prefect, running_server, start_worker
 
 pytestmark = pytest.mark.server
 
@@ -21,3 +27,49 @@ def test_a_cron_run_happens(deployed):
         time.sleep(1)
     deployed.end()
     assert pq.read_table(deployed.run / "prevalence.parquet").num_rows > 0
+
+
+def test_a_run_by_hand_has_merged_settings_log_lines_and_an_event(
+    tmp_path: Path, prefect_home
+):
+    environment = prefect_home | {"PREFECT_HOME": str(tmp_path / "prefect")}
+    with running_server(environment) as (url, _):
+        environment["PREFECT_API_URL"] = url
+        run = deploy(environment, tmp_path, {"interval": 10**8, "active": False})
+        given = 'settings={"seed": 5, "reservoir": {"supersteps": 3}}'
+        prefect(environment, "deployment", "run", "xnq-nightly/nightly", "-p", given)
+        worker = start_worker(environment)
+        try:
+            end = time.monotonic() + 240
+            while _states(url) != ["COMPLETED"]:
+                assert time.monotonic() < end, _states(url)
+                time.sleep(1)
+            while "xnq.run.published" not in _events(url):
+                assert time.monotonic() < end, _events(url)
+                time.sleep(1)
+            lines = httpx.post(f"{url}/logs/filter", json={}, timeout=60).json()
+        finally:
+            for process in psutil.Process(worker.pid).children(recursive=True):
+                process.kill()
+            worker.kill()
+            worker.wait()
+    settings = json.loads((run / "_run.json").read_text())["settings"]
+    # The deployment's, those of this run, and the defaults.
+    assert settings["reservoir"]["dim"] == 8
+    assert settings["reservoir"]["supersteps"] == 3
+    assert settings["seed"] == 5
+    assert settings["intervals"]["level"] == 0.95
+    ours = [line for line in lines if line["name"].startswith("xnq_dist.")]
+    assert any("features" in line["message"] for line in ours)
+    assert all(" on " in line["name"] for line in ours)
+    assert not [line for line in lines if line["name"].startswith("distributed")]
+
+
+def _events(url: str) -> set[str]:
+    found = httpx.post(f"{url}/events/filter", json={}, timeout=60).json()
+    return {event["event"] for event in found["events"]}
+
+
+def _states(url: str) -> list[str]:
+    runs = httpx.post(f"{url}/flow_runs/filter", json={}, timeout=60).json()
+    return [run["state_type"] for run in runs]

@@ -21,7 +21,6 @@ DEFAULTS = {
     # Prefect's tracebacks go to its API; the terminal shows one sentence, or all of it
     # with XNQ_DEBUG.
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
-    "PREFECT_LOGGING_EXTRA_LOGGERS": "xnq_dist",
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
     "PREFECT_CLI_COLORS": "false",
     "DASK_LOGGING__DISTRIBUTED": "warning",

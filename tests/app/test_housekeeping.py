@@ -1,0 +1,54 @@
+"""The deployment that removes old flow runs, old versions and temporary files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prefect import flow, tags
+from prefect.client.orchestration import get_client
+
+from flows.housekeeping import housekeeping
+from tests.report.fake_run import prevalence_table, write_fake_run
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.store import Published, RunDirectory
+from xnq_dist.report import report
+
+
+@pytest.mark.server
+def test_old_flow_runs_versions_and_temporary_files_go(
+    tmp_path: Path, prefect_api: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("xnq_dist.report.publish.plot_files", lambda *_: {})
+    run = RunDirectory(tmp_path / "run")
+    for night in range(3):
+        run.reuse("quantify", {"tables": night})
+        table = prevalence_table(["a", "b"], intervals=True, seed=night)
+        settings = load_settings(overrides=["quantifier=auto"])
+        report(write_fake_run(tmp_path / "run", [table]), settings)
+    RunRecord().write(run.folder)
+    assert len(Published(run).versions()) == 3
+    leftover = tmp_path / "run" / "prevalence.1234abcd.tmp"
+    leftover.write_bytes(b"x")
+    with tags("xnq"):
+        flow(name="old")(lambda: None)()
+    flow(name="of somebody else")(lambda: None)()
+    found = housekeeping([run.uri], 2, keep_flow_runs_days=0)
+    assert found["flow_runs_deleted"] >= 1
+    assert not leftover.exists()
+    assert len(Published(run).versions()) == 2
+    assert Published(run).current() is not None
+    with get_client(sync_client=True) as client:
+        left = client.read_flow_runs()
+    assert not [each for each in left if "xnq" in each.tags]
+    assert left
+
+
+@pytest.mark.server
+def test_a_folder_that_is_no_run_directory_is_named(
+    tmp_path: Path, prefect_api: None
+) -> None:
+    failed = housekeeping([str(tmp_path)], return_state=True)
+    assert failed.is_failed()
+    assert "is not a run directory: correct the parameter runs" in failed.message
