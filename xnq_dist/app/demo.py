@@ -117,8 +117,8 @@ def run_demo(out: str, seed: int = 0, name: str = "bots") -> DemoResult:
     sources = Sources(paths["nodes"], paths["edges"], paths["memberships"])
     summary = run_pipeline(sources, str(folder / "run"), settings)
     errors = _errors(RunDirectory(summary["run"]), sources, settings, example, paths)
-    text = _text(example, summary, errors)
     summary["seconds"] = elapsed()
+    text = _text(example, summary, errors)
     return DemoResult(text, {**summary, "errors": errors})
 
 
