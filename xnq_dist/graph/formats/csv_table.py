@@ -177,6 +177,7 @@ def _blocks(
             column_names=dialect.names,
             skip_rows_after_names=int(dialect.header),
             encoding=dialect.encoding,
+            use_threads=False,  # Arrow counts rows in one thread only; as fast
         ),
         parse_options=pacsv.ParseOptions(
             delimiter=dialect.separator,
