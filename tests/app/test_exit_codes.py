@@ -146,9 +146,8 @@ def test_lost_scheduler_ends_with_status_4(launch, tmp_path):
 def test_ignored_hang_up_stays_ignored(launch, tmp_path):
     """As under `nohup`."""
     code = "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); "
-    code += (
-        "import xnq_dist.app.cli as cli, time; cli.app = lambda args: time.sleep(1); "
-    )
+    code += "import xnq_dist.app.cli as cli, time; "
+    code += "cli.app = lambda *_, **__: time.sleep(1); "
     code += "import os, threading; "
     code += "threading.Timer(.3, os.kill, (os.getpid(), signal.SIGHUP)).start(); "
     code += "cli.main([])"

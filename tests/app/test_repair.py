@@ -20,6 +20,7 @@ def test_the_same_command_repairs_what_verify_finds(tables, capfd, dask):
     given = ("--memberships", str(tables / "memberships.parquet"), *dask)
     main_ok(run(tables, *given))
     expected = published_values(out)
+    capfd.readouterr()
     main_ok(["verify", str(out), "--json"])
     shown = capfd.readouterr()
     assert f"{out}: all files are intact" in shown.err

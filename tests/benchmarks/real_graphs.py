@@ -115,9 +115,7 @@ def errors(run: Path, data: Path, graph: str) -> dict[str, float]:
         free = [node for node in nodes if not given[node]]
         if len(free) < 20:
             continue
-        true = np.array(
-            [np.mean([str(label_of[n]) == c for n in free]) for c in classes]
-        )
+        true = np.array([np.mean([label_of[n] == c for n in free]) for c in classes])
         estimates = {
             "run": np.array([found[community][c]["prevalence"] for c in classes]),
             "pcc": np.mean([posteriors[n] for n in free], axis=0),
