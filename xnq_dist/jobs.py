@@ -268,7 +268,9 @@ def requantify_all(request: Request, do: Do | None = None) -> dict[str, Any]:
     settings = request.settings
     check_sinks(settings)
     with open_run(request.out, request.sources, labels=request.labels) as run:
-        opened = partial(cluster.open_cluster, settings.cluster)
+        plan = Plan.read(RunDirectory(request.base).folder)
+        sized = plan.placed(settings) if plan else settings
+        opened = partial(cluster.open_cluster, sized.cluster)
         workers = partial(_connected, opened, settings)
         stages = repaired(
             partial(_estimate_again, run, request, workers, do or _plainly)

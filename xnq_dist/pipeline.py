@@ -17,6 +17,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from xnq_dist.core import cluster
+from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, RunDirectoryError
 from xnq_dist.core.failures import OPEN, in_stage, stage_errors
@@ -197,7 +198,10 @@ def plan_run(run: RunDirectory, sources: Sources, settings: Settings) -> Plan:
     before = run.stage("graph").manifest()
     # A change in the number of workers alone must not partition the graph again.
     partitions = None if before is None else int(before.facts["partitions"])
-    return make_plan(sources, settings, partitions=partitions)
+    plan = make_plan(sources, settings, partitions=partitions)
+    if plan.planned.kind == "local":
+        CLUSTERS.module_of("local").check_program()
+    return plan
 
 
 @in_stage("graph")

@@ -20,7 +20,7 @@ from scipy import sparse
 
 from tests.conftest import write_graph
 from xnq_dist import PrevalenceResult, estimate_prevalence
-from xnq_dist.api.estimate import SINGLE, on_enough_processes, settings_of
+from xnq_dist.api.estimate import settings_of
 from xnq_dist.core import cluster
 from xnq_dist.core.clusters import local
 from xnq_dist.core.errors import InputError, SettingsError
@@ -153,22 +153,6 @@ def test_settings_are_named_as_on_the_command_line():
     assert made.columns.features is None
     with pytest.raises(SettingsError, match=r"readout.fold: unknown .*readout.folds"):
         settings_of({"readout__fold": 4})
-
-
-def test_one_process_does_what_fits_and_workers_do_the_rest(
-    graph, monkeypatch: pytest.MonkeyPatch
-):
-    kinds = []
-    for nodes, worker in ((10, 0), (SINGLE, 0), (10, 2)):
-        plan = SimpleNamespace(
-            nodes=nodes, edges=nodes, worker_memory=worker, worker_limit=1
-        )
-        monkeypatch.setattr("xnq_dist.api.estimate.estimate", lambda *_, p=plan: p)
-        chosen = on_enough_processes(graph.sources, settings_of({}))
-        kinds.append(chosen.cluster.kind)
-    assert kinds == ["single", "local", "local"]
-    asked = settings_of({"cluster": {"kind": "local"}})
-    assert on_enough_processes(graph.sources, asked).cluster.kind == "local"
 
 
 def test_a_single_process_takes_work_on_no_port():

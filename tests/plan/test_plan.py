@@ -131,6 +131,30 @@ def test_numbers_of_a_plan_stand_where_settings_say_auto(small_graph, asked):
     assert len(asked) == 1
 
 
+@pytest.mark.parametrize(
+    ("free", "overrides", "kind"),
+    [
+        (FREE, ["cluster.workers=auto"], "single"),
+        (FREE, ["cluster.workers=1"], "single"),
+        (FREE, ["cluster.workers=2"], "local"),
+        (2**29, ["cluster.workers=auto"], "local"),
+        (FREE, ["cluster.workers=auto", "cluster.memory_limit=400MiB"], "local"),
+        (FREE, ["cluster.workers=auto", "cluster.kind=local"], "local"),
+    ],
+)
+def test_one_process_does_what_fits_and_workers_do_the_rest(
+    small_graph, monkeypatch, free, overrides, kind
+):
+    monkeypatch.setattr(cluster, "free_memory", lambda: free)
+    settings = small_settings(*overrides)
+    plan = make_plan(small_graph.sources, settings)
+    assert plan.planned.kind == kind
+    assert plan.resolved(settings).cluster.kind == kind
+    assert plan.placed(settings).cluster.kind == kind
+    alone = (plan.planned.workers, plan.planned.partitions) == (1, 1)
+    assert alone == (kind == "single")
+
+
 def test_a_damaged_plan_is_found_and_made_again(tmp_path, small_graph):
     sources, settings = small_graph.sources, small_settings()
     with pipeline.open_run(str(tmp_path / "run"), sources) as run:

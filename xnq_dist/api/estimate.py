@@ -10,18 +10,12 @@ from typing import Any
 
 from xnq_dist.api.frames import Tables, tables_of
 from xnq_dist.api.result import PrevalenceResult
-from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings, validate_settings
 from xnq_dist.core.errors import SettingsError, XnqError
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.graph.tables import Sources
 from xnq_dist.jobs import run_all
-from xnq_dist.pipeline import estimate
 
-__all__ = ["SINGLE", "estimate_prevalence", "run_tables", "settings_of"]
-
-SINGLE = 2_000_000
-"""Nodes and directed edges up to which one process does the work."""
+__all__ = ["estimate_prevalence", "run_tables", "settings_of"]
 
 
 def estimate_prevalence(
@@ -83,9 +77,9 @@ def estimate_prevalence(
 
     Notes
     -----
-    Up to `SINGLE` nodes and directed edges the work is done in this process. Larger
-    graphs get worker processes, which import the calling program again: put the call
-    under ``if __name__ == "__main__":``. ``cluster={"kind": ...}`` decides otherwise.
+    A run that fits in this process's memory is done here. Larger ones get worker
+    processes, which import the calling program again: put the call under
+    ``if __name__ == "__main__":``. ``cluster={"kind": ...}`` decides otherwise.
 
     Examples
     --------
@@ -109,7 +103,7 @@ def run_tables(
     try:
         sources = tables.write(Path(folder, "tables"))
         run = str(out) if out is not None else str(Path(folder, "run"))
-        run_all(sources, run, on_enough_processes(sources, used), do=_shown(progress))
+        run_all(sources, run, used, do=_shown(progress))
         return PrevalenceResult(run, folder)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -149,32 +143,6 @@ def settings_of(
             raise SettingsError(f"settings: {section} and {key} contradict each other")
         inner.update({name: value} if name else value)
     return validate_settings(nested)
-
-
-def on_enough_processes(sources: Sources, settings: Settings) -> Settings:
-    """The settings with the kind of cluster that the graph's size needs.
-
-    A kind that the user has set stays.
-
-    Raises
-    ------
-    InputError
-        When a table cannot be used.
-    SettingsError
-        When worker processes could not import the calling program.
-    """
-    chosen = settings.cluster
-    if "kind" not in chosen.model_fields_set:
-        alone = settings.model_copy(
-            update={"cluster": chosen.model_copy(update={"kind": "single"})}
-        )
-        plan = estimate(sources, alone)
-        fits = plan.worker_memory <= plan.worker_limit
-        if fits and plan.nodes + plan.edges <= SINGLE:
-            return alone
-    if chosen.kind == "local":
-        CLUSTERS.module_of("local").check_program()
-    return settings
 
 
 def _shown(progress: Progress) -> Any:

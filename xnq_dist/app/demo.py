@@ -44,8 +44,8 @@ class Example:
     """Estimates under ``memberships.drawn=by_class`` are compared for these."""
 
 
-SMALL = ("reservoir.dim=128", "reservoir.supersteps=10")
-"""A small reservoir for a small graph."""
+SMALL = ("reservoir.dim=128", "reservoir.supersteps=10", "cluster.workers=2")
+"""A small reservoir for a small graph, distributed as a large one is."""
 
 EXAMPLES = {
     "bots": Example(

@@ -434,7 +434,7 @@ class ClusterSettings(Section):
     """Where the work runs."""
 
     kind: Annotated[str, AfterValidator(CLUSTERS.check)] = Field(
-        "local",
+        "auto",
         description="where workers run",
         json_schema_extra=CLUSTERS.offer,
     )

@@ -91,6 +91,8 @@ class Figures:
     """Whether `input.engine` requires a GPU for reading edges."""
     client_limit: int | None = None
     """Free bytes of memory when the plan was made; None: not known."""
+    kind: str = ""
+    """Kind of cluster, `cluster.kind`; empty: not known."""
     starts_early: bool = False
     """Whether workers start while tables are read and leave `client_memory` free."""
     memberships: int | None = None
@@ -121,6 +123,7 @@ class Figures:
                 f": {human(self.state_disk)} of files, at most "
                 f"{human(self.state_bytes)} read and written a superstep"
             )
+        alone = ", which is this process" if self.kind == "single" else ""
         at_most = "at most " if self.bytes_are_bound else ""
         per_node = self.halo_rows / max(1, self.nodes)
         device = f"{human(self.device_memory)} of {human(self.device_limit)}"
@@ -137,7 +140,7 @@ class Figures:
                 "directed edges",
                 f"{'at most ' if self.halo_is_bound else ''}{self.edges:,}",
             ),
-            ("partitions on workers", f"{self.partitions} on {self.workers}"),
+            ("partitions on workers", f"{self.partitions} on {self.workers}{alone}"),
             ("halo rows", f"{bound}{self.halo_rows:,} ({per_node:.2f} a node)"),
             (
                 f"exchanged a superstep ({self.engine})",
@@ -186,7 +189,8 @@ class Plan:
     """Figures of the partitioned graph on the connected workers."""
 
     def resolved(self, settings: Settings) -> Settings:
-        """The settings with the plan's numbers of partitions and of local workers."""
+        """The settings with the plan's partitions, cluster kind and local workers."""
+        settings = self.placed(settings)
         update: dict[str, Any] = {"partitions": self.planned.partitions}
         if not CLUSTERS.record_of(settings.cluster.kind).running:
             local = {
@@ -196,6 +200,13 @@ class Plan:
             }
             update["cluster"] = settings.cluster.model_copy(update=local)
         return settings.model_copy(update=update)
+
+    def placed(self, settings: Settings) -> Settings:
+        """The settings with the kind of cluster that was chosen where they leave it."""
+        if settings.cluster.kind != "auto" or not self.planned.kind:
+            return settings
+        kind = settings.cluster.model_copy(update={"kind": self.planned.kind})
+        return settings.model_copy(update={"cluster": kind})
 
     def meets(self, met: Figures) -> Plan:
         """The plan with the figures of a stage; differences are logged."""

@@ -58,6 +58,12 @@ def make_plan(
     InputError
         When a table is missing, empty or lacks a column.
     """
+    if settings.cluster.kind == "auto":
+        if settings.cluster.workers in ("auto", 1):
+            alone = make_plan(sources, _on("single", settings), costs, partitions)
+            if _fits_alone(alone.planned):
+                return alone
+        settings = _on("local", settings)
     free = cluster.free_memory()
     size = count_tables(sources, settings)
     detects = _detects(settings, size.edges, sources.memberships is not None)
@@ -71,7 +77,7 @@ def make_plan(
             count = _partitions(settings, size, workers)
         count = min(count, size.nodes)
         total = add_up(size, settings, count, workers, detects, costs)
-        return replace(total, client_limit=free)
+        return replace(total, client_limit=free, kind=settings.cluster.kind)
 
     planned = figures(free)
     if CLUSTERS.record_of(settings.cluster.kind).ahead:
@@ -107,6 +113,12 @@ def estimate_counts(
     InputError
         When the file cannot be read.
     """
+    if settings.cluster.kind == "auto":
+        if settings.cluster.workers in ("auto", 1):
+            alone = estimate_counts(size, _on("single", settings), device, costs)
+            if _fits_alone(alone):
+                return alone
+        settings = _on("local", settings)
     workers = _workers(settings)
     if device == "gpu":
         limit = settings.cluster.device_memory
@@ -218,6 +230,16 @@ def _workers(settings: Settings, free: int | None = None) -> Workers:
         threads = first_worker(client)  # `open_cluster` reports if there is none
         memory = cluster.smallest_memory(client)
     return Workers(max(1, len(threads)), max(threads.values(), default=1), memory)
+
+
+def _on(kind: str, settings: Settings) -> Settings:
+    cluster = settings.cluster.model_copy(update={"kind": kind})
+    return settings.model_copy(update={"cluster": cluster})
+
+
+def _fits_alone(alone: Figures) -> bool:
+    """Whether one process has memory for both the tables and a worker's states."""
+    return alone.client_memory + alone.worker_memory <= alone.worker_limit
 
 
 def _detects(settings: Settings, edges: int, named: bool = True) -> bool:
