@@ -9,8 +9,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from xnq_dist._version import __version__
 from xnq_dist.core.backend import (
     choose,
@@ -25,6 +23,7 @@ from xnq_dist.core.errors import (
     InfrastructureError,
     SettingsError,
 )
+from xnq_dist.core.limits import free_memory
 from xnq_dist.core.settings_sections import ClusterSettings
 from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.core.terminal import kept_from_children
@@ -86,11 +85,6 @@ class LocalSize:
     """Bytes that each worker may use."""
     device: int = 0
     """Bytes of GPU memory that each worker may use; 0: it has no GPU."""
-
-
-def free_memory() -> int:
-    """Bytes of available memory of this machine."""
-    return int(psutil.virtual_memory().available)
 
 
 @contextmanager
