@@ -236,6 +236,9 @@ def test_a_missing_command_or_extra_is_named_before_any_work(
         pipeline.check_sources(small_graph.sources, settings)
     (tmp_path / "sbatch").write_text("#!/bin/sh\n")
     (tmp_path / "sbatch").chmod(0o700)
+    missing = slurm_settings("cluster.slurm.interface=nowhere0")
+    with pytest.raises(SettingsError, match=r"nowhere0 is not .* choose one of .*lo"):
+        pipeline.check_sources(small_graph.sources, missing)
     missing = slurm_settings(f"cluster.slurm.folder={tmp_path}/none")
     with pytest.raises(SettingsError, match=r"none cannot be written: set cluster\."):
         pipeline.check_sources(small_graph.sources, missing)

@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from xnq_dist.core.cluster import PLANNED, TERMINATE, LocalSize
 from xnq_dist.core.clusters import ClusterKind
 from xnq_dist.core.errors import InfrastructureError, SettingsError
@@ -55,7 +57,7 @@ def check(settings: ClusterSettings) -> None:
     Raises
     ------
     SettingsError
-        When dask-jobqueue, `sbatch` or the shared folder is missing.
+        When dask-jobqueue, `sbatch`, the interface or the shared folder is missing.
     """
     if importlib.util.find_spec("dask_jobqueue") is None:
         raise SettingsError(
@@ -66,6 +68,12 @@ def check(settings: ClusterSettings) -> None:
         raise SettingsError(
             "cluster.kind = slurm needs the command sbatch, which is not on PATH: run "
             "this on a machine of the SLURM cluster, or set cluster.kind = local"
+        )
+    interface, known = settings.slurm.interface, sorted(psutil.net_if_addrs())
+    if interface not in (None, *known):
+        raise SettingsError(
+            f"cluster.slurm.interface = {interface} is not an interface of this "
+            f"machine: choose one of {', '.join(known)}"
         )
     folder = _shared(settings)
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -105,7 +113,9 @@ def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
 
+    # Dask-jobqueue would round the memory.
     options = ["--memory-limit", str(size.memory), "--no-dashboard"]
+    cluster = None
     try:
         cluster = Jobs(
             cores=size.threads,
@@ -129,16 +139,14 @@ def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
             # `waiting` reports lost workers.
             silence_logs=logging.CRITICAL,
         )
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
-    try:
         _check_accepted(cluster.job_script(), folder)
         cluster.scale(jobs=size.workers)
         # Jobs that end are replaced; `scale` alone does not do that.
         cluster.adapt(minimum_jobs=size.workers, maximum_jobs=size.workers)
     except BaseException:
-        cluster.close()
+        if cluster is not None:
+            cluster.close()
+        shutil.rmtree(folder, ignore_errors=True)
         raise
     return cluster
 
@@ -166,14 +174,15 @@ def wait(cluster: Any, settings: ClusterSettings, size: LocalSize) -> None:
         if now - looked < POLL:
             continue
         looked = now
-        queued = _call("squeue", "--me", "--noheader", f"--name={cluster.job_name}")
+        queue = _call("squeue", "--me", "--noheader", f"--name={cluster.job_name}")
         # A job that has just been submitted may not be listed yet.
-        missed = 0 if len(queued.stdout.splitlines()) >= size.workers else missed + 1
+        all_there = queue.returncode or len(queue.stdout.splitlines()) >= size.workers
+        missed = 0 if all_there else missed + 1
         if missed > 2:
-            line = _last_line(cluster.logs)
             raise InfrastructureError(
-                f"a SLURM job ended before its worker joined ({line}): check "
-                "cluster.slurm, and that the jobs can use the same Python environment"
+                "a SLURM job ended before its worker joined "
+                f"({_last_line(cluster.logs)}): check cluster.slurm, and that the jobs "
+                "can use the same Python environment"
             )
 
 
@@ -234,11 +243,6 @@ def _call(*command: str) -> subprocess.CompletedProcess[str]:
 
 def _last_line(folder: Path) -> str:
     """The last line that a job wrote."""
-    files = sorted(folder.glob("*.err"), key=lambda file: file.stat().st_mtime)
-    lines = [
-        line
-        for file in files
-        for line in file.read_text(encoding="utf-8", errors="replace").splitlines()
-        if line.strip()
-    ]
-    return lines[-1].strip() if lines else "it wrote no log"
+    texts = [file.read_text(errors="replace") for file in sorted(folder.glob("*.err"))]
+    lines = "\n".join(texts).split("\n")
+    return next(filter(str.strip, reversed(lines)), "it wrote no log").strip()
