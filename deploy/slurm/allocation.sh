@@ -13,7 +13,7 @@ dask scheduler --host "$address" --no-dashboard &
 srun dask worker "$address" --nthreads "$SLURM_CPUS_PER_TASK" --no-dashboard \
   --memory-limit "$((SLURM_MEM_PER_CPU * SLURM_CPUS_PER_TASK * 3 / 4))MiB" &
 xnq-dist "$@" --set cluster.kind=address --set cluster.address="$address" & client=$!
-trap 'kill -TERM $client' TERM  # sent two minutes before the time limit
+trap 'kill -TERM $client 2>/dev/null' TERM  # sent two minutes before the time limit
 wait $client; status=$?
 while kill -0 $client 2>/dev/null; do wait $client; status=$?; done
 # Interrupted, or workers were lost, and not cancelled: start this job again, which resumes.

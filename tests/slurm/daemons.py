@@ -52,7 +52,16 @@ NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=20000 State=UNKNOWN
 PartitionName=short Nodes={host} Default=YES MaxTime=INFINITE State=UP
 """
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "squeue", "sinfo")
+PROGRAMS = (
+    "munged",
+    "slurmctld",
+    "slurmd",
+    "sbatch",
+    "scancel",
+    "squeue",
+    "sinfo",
+    "setpriv",
+)
 
 
 def missing() -> str:
@@ -87,7 +96,8 @@ def slurm_cluster(folder: Path) -> Iterator[dict[str, str]]:
         def daemon(*command: str) -> None:
             log = started.enter_context((folder / f"{command[0]}.out").open("wb"))
             process = subprocess.Popen(
-                command,
+                # Killed tests leave no daemons behind.
+                ["setpriv", "--pdeathsig", "TERM", *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
