@@ -180,6 +180,7 @@ GROUPS = {
     "processors": "long: ask with -m processors",
     "browser": "long: ask with -m browser; needs Chromium",
     "slow": "long: ask with -m slow",
+    "slurm": "long: ask with -m slurm; needs root, slurm-wlm, munge, dask-jobqueue",
 }
 """Optional groups of tests, and what they need or how to run them."""
 

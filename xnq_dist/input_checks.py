@@ -49,8 +49,11 @@ def check_sources(sources: Sources, settings: Settings) -> None:
 
     check_headers(sources, settings)
     kind = settings.cluster.kind
-    if CLUSTERS.record_of(kind).running:
+    record = CLUSTERS.record_of(kind)
+    if record.running:
         CLUSTERS.module_of(kind).connection_to(settings.cluster)
+    elif record.queued:
+        CLUSTERS.module_of(kind).check(settings.cluster)
     check_named(settings)
     check_seed_runs(settings.intervals.seed_runs)
     count_tables(sources, settings)

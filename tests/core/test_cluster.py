@@ -75,9 +75,8 @@ def test_workers_share_the_free_memory(
     monkeypatch: Any,
 ) -> None:
     free = 10 * 2**30
-    monkeypatch.setattr(
-        cluster.psutil, "virtual_memory", lambda: SimpleNamespace(available=free)
-    )
+    memory = SimpleNamespace(available=free)
+    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
     settings = small_settings("cluster.workers=2").cluster
     assert local.size(settings).memory == int(0.9 * free) // 2
     assert local.size(settings, free // 2).memory == int(0.45 * free) // 2

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-import psutil
-
 from xnq_dist._version import __version__
 from xnq_dist.core.backend import gpu_facts
 from xnq_dist.core.cluster import connect, open_cluster, workers
 from xnq_dist.core.clusters import local
 from xnq_dist.core.errors import XnqError
+from xnq_dist.core.limits import free_memory, processors
 from xnq_dist.core.products import FORM, VECTOR_BYTES, has_fma
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings_sections import ClusterSettings
@@ -78,9 +77,8 @@ def _packages() -> list[Check]:
 
 def _machine() -> Check:
     size = local.size(ClusterSettings())
-    free = psutil.virtual_memory().available
     text = (
-        f"{len(os.sched_getaffinity(0))} processors, {human(free)} free memory: "
+        f"{processors()} processors, {human(free_memory())} free memory: "
         f"{size.workers} workers of {size.threads} threads, {human(size.memory)} each"
     )
     return Check("machine", "ok", text)

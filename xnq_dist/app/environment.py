@@ -1,8 +1,10 @@
-"""Environment variables for Prefect and Dask: no usage data, fewer log lines."""
+"""Environment variables for Prefect and Dask: no usage data, fewer lines, threads."""
 
 from __future__ import annotations
 
 import os
+
+from xnq_dist.core.limits import processors
 
 __all__ = ["DEFAULTS", "prepare_environment"]
 
@@ -33,3 +35,8 @@ def prepare_environment() -> None:
         if "CONSOLE" in name and os.environ.get("XNQ_DEBUG"):
             continue
         os.environ.setdefault(name, value)
+    count = processors()
+    if count < len(os.sched_getaffinity(0)):
+        # BLAS, OpenMP and Arrow start a thread for each processor of the machine, and
+        # a container's quota would make them wait for each other.
+        os.environ.setdefault("OMP_NUM_THREADS", str(count))

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pyarrow as pa
 
 from xnq_dist.core.errors import DoesNotFitError, InputError
+from xnq_dist.core.limits import free_memory
 from xnq_dist.core.npz import read_npz
 from xnq_dist.core.sizes import human
 
@@ -72,7 +72,7 @@ def check_memory(path: Path, size: int) -> None:
     DoesNotFitError
         The message names both sizes.
     """
-    free = psutil.virtual_memory().available // 2
+    free = free_memory() // 2
     if size > free:
         raise DoesNotFitError(
             f"{path} needs about {human(size)} of memory to be converted, and "

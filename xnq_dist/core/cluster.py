@@ -9,8 +9,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from xnq_dist._version import __version__
 from xnq_dist.core.backend import (
     choose,
@@ -25,6 +23,7 @@ from xnq_dist.core.errors import (
     InfrastructureError,
     SettingsError,
 )
+from xnq_dist.core.limits import free_memory
 from xnq_dist.core.settings_sections import ClusterSettings
 from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.core.terminal import kept_from_children
@@ -65,6 +64,20 @@ PRIVATE: dict[str, Any] = {
 }
 """No web pages: Dask's show logs, tasks and calls to anyone who can reach a port."""
 
+PLANNED: dict[str, Any] = {
+    # The plan manages memory: Dask must neither spill nor pause.
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": TERMINATE,
+    # The profiler reads all threads' frames a hundred times a second; CPython 3.11.7
+    # can deadlock there (python/cpython issue 106883), and nobody reads the profile.
+    "distributed.worker.profile.enabled": False,
+    "distributed.comm.timeouts.connect": "60s",
+    **PRIVATE,
+}
+"""Dask's configuration for clusters started here and their workers."""
+
 
 @dataclass(frozen=True)
 class Connection:
@@ -86,11 +99,6 @@ class LocalSize:
     """Bytes that each worker may use."""
     device: int = 0
     """Bytes of GPU memory that each worker may use; 0: it has no GPU."""
-
-
-def free_memory() -> int:
-    """Bytes of available memory of this machine."""
-    return int(psutil.virtual_memory().available)
 
 
 @contextmanager
@@ -120,23 +128,7 @@ def open_cluster(settings: ClusterSettings, preload: str = "") -> Iterator[Conne
             connection = module.connection_to(settings)
         else:
             size = module.size(settings)
-            # The plan manages memory: Dask must neither spill nor pause.
-            stack.enter_context(
-                dask.config.set(
-                    {
-                        "distributed.worker.memory.target": False,
-                        "distributed.worker.memory.spill": False,
-                        "distributed.worker.memory.pause": False,
-                        "distributed.worker.memory.terminate": TERMINATE,
-                        # The profiler reads all threads' frames a hundred times a
-                        # second; CPython 3.11.7 can deadlock there (python/cpython
-                        # issue 106883), and nobody reads the profile.
-                        "distributed.worker.profile.enabled": False,
-                        "distributed.comm.timeouts.connect": "60s",
-                        **PRIVATE,
-                    }
-                )
-            )
+            stack.enter_context(dask.config.set(PLANNED))
             try:
                 with kept_from_children(), _without_working_folder():
                     cluster = module.start(settings, size, preload)
@@ -151,6 +143,9 @@ def open_cluster(settings: ClusterSettings, preload: str = "") -> Iterator[Conne
                     "cluster.workers or cluster.memory_limit"
                 ) from error
             stack.callback(_close, cluster, 30.0)
+            if record.queued:
+                # Here, where signals of a terminal are not blocked: this may take long.
+                module.wait(cluster, settings, size)
             connection = Connection(cluster.scheduler_address, cluster.security)
         with connect(connection, settings.timeout) as client:
             if not first_worker(client):

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     field_validator,
     model_validator,
 )
 
 from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.redaction import redacted
+from xnq_dist.core.section import Section
 from xnq_dist.core.sizes import check_size, parse_bytes
+from xnq_dist.core.slurm_settings import SlurmSettings
 
 __all__ = [
     "AnomalySettings",
@@ -41,17 +39,6 @@ __all__ = [
 
 FEWEST_RESAMPLES = 20
 """With fewer resamples, their own variance makes intervals too narrow."""
-
-
-class Section(BaseModel):
-    """Base of all sections of the settings: frozen, without unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
-
-    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        # Dask logs the arguments of failed tasks: hide credentials.
-        for name, value in super().__repr_args__():
-            yield name, redacted(value)
 
 
 class ColumnSettings(Section):
@@ -439,10 +426,10 @@ class ClusterSettings(Section):
         json_schema_extra=CLUSTERS.offer,
     )
     workers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="number of worker processes (local)"
+        "auto", description="number of worker processes (local, slurm)"
     )
     threads: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="threads of each worker (local)"
+        "auto", description="threads of each worker (local, slurm)"
     )
     address: str | None = Field(
         None, description="address of the scheduler (kind=address)"
@@ -459,7 +446,7 @@ class ClusterSettings(Section):
         None, description="key file of this client (for a tls:// address)"
     )
     memory_limit: str | int = Field(
-        "auto", description="memory of each worker (local), such as '8 GiB'"
+        "auto", description="memory of each worker (local, slurm), such as '8 GiB'"
     )
     timeout: float = Field(
         60.0,
@@ -475,12 +462,20 @@ class ClusterSettings(Section):
         description="protocol between GPU workers (cuda); auto: TCP, encrypted; ucx: "
         "faster, but any user who can reach the machine can connect",
     )
+    slurm: SlurmSettings = SlurmSettings()
 
     @model_validator(mode="after")
     def _consistent(self) -> ClusterSettings:
         check_size(self.memory_limit)
         check_size(self.device_memory)
-        running = CLUSTERS.record_of(self.kind).running
+        record = CLUSTERS.record_of(self.kind)
+        if record.queued and "auto" in (self.workers, self.memory_limit):
+            raise ValueError(
+                f"cluster.kind = {self.kind} needs cluster.workers and "
+                "cluster.memory_limit: set the number of jobs, and the memory of each "
+                "worker"
+            )
+        running = record.running
         if running and not self.address:
             raise ValueError(f"cluster.kind = {self.kind} needs cluster.address")
         if not running and self.address:

@@ -6,7 +6,6 @@ indices. Row pointers and one row must fit in memory; the edges need not.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import InputError
+from xnq_dist.core.limits import processors
 from xnq_dist.graph import scratch
 from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 from xnq_dist.graph.sort import PairChunk
@@ -164,7 +164,7 @@ def map_chunks(
     The calls run in any order on one thread for each processor, up to `MAX_THREADS`.
     """
     marks = list(spans(csr.indptr, edges))
-    threads = min(len(os.sched_getaffinity(0)), MAX_THREADS, len(marks))
+    threads = min(processors(), MAX_THREADS, len(marks))
     if threads <= 1:
         return [work(csr.rows(first, last)) for first, last in marks]
     with ThreadPoolExecutor(threads) as pool:

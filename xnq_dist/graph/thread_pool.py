@@ -8,13 +8,13 @@ the choices within it costs almost no quality.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
 
+from xnq_dist.core.limits import processors
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import CHUNK_EDGES, Csr, CsrRows, spans
 
@@ -52,7 +52,7 @@ class ThreadPool:
     """Threads that share the rows of a batch; a context manager."""
 
     def __init__(self, threads: int | None = None) -> None:
-        available = min(len(os.sched_getaffinity(0)), MAX_THREADS)
+        available = min(processors(), MAX_THREADS)
         self.threads = available if threads is None else threads
         """Number of threads; None: the processors that this process may use."""
         self._pool = ThreadPoolExecutor(self.threads)

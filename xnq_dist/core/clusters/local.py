@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from xnq_dist.core import cluster
 from xnq_dist.core.cluster import LocalSize
 from xnq_dist.core.clusters import ClusterKind
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.limits import processors
 from xnq_dist.core.settings_sections import ClusterSettings
 from xnq_dist.core.sizes import parse_bytes
 
@@ -37,12 +37,9 @@ def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
     free
         Bytes of free memory; None: measured now.
     """
-    # Use the affinity mask, which batch systems set.
-    processors = len(os.sched_getaffinity(0))
-    count = min(4, processors) if settings.workers == "auto" else settings.workers
-    threads = (
-        max(1, processors // count) if settings.threads == "auto" else settings.threads
-    )
+    there = processors()
+    count = min(4, there) if settings.workers == "auto" else settings.workers
+    threads = max(1, there // count) if settings.threads == "auto" else settings.threads
     if settings.memory_limit == "auto":
         # The plan checks whether this is enough.
         memory = int((cluster.free_memory() if free is None else free) * 0.9) // count

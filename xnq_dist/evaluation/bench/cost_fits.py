@@ -9,7 +9,6 @@ of the same core.
 from __future__ import annotations
 
 import json
-import os
 import socket
 import threading
 import time
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from xnq_dist.core.config import load_settings
+from xnq_dist.core.limits import processors
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.core.waiting import gather
 from xnq_dist.evaluation.bench.harness import OURS, Bench
@@ -101,7 +101,7 @@ def _busy(work: Callable[[int], Any], repeats: int = 5) -> float:
 
     They are those of all threads of the process, since libraries start threads.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores = processors()
     seconds = []
     with ThreadPoolExecutor(cores) as pool:
         list(pool.map(work, range(cores)))
@@ -117,7 +117,7 @@ def _shared(work: Callable[[int], Any], repeats: int = 10) -> float:
 
     They are CPU seconds of the thread: other processes on the core do not count.
     """
-    cores = len(os.sched_getaffinity(0))
+    cores = processors()
     barrier = threading.Barrier(cores, timeout=600)
 
     def one(core: int) -> list[float]:
@@ -193,7 +193,7 @@ def _gather_seconds(rows: int, width: int, degree: int) -> float:
     indptr = np.arange(0, count * degree + 1, degree)
     nothing = np.empty(0, np.float32)
     halo = np.empty((0, width), np.float32)
-    cores = len(os.sched_getaffinity(0))
+    cores = processors()
     indices = rng.integers(0, rows, (cores, count * degree)).astype(np.int32)
     out = np.empty((cores, count, width), np.float32)
 
@@ -214,7 +214,7 @@ def _update_costs(bench: Bench) -> tuple[float, float]:
     from xnq_dist.reservoir.weights import BlockDiagonal, draw_recurrent
 
     backend, rng = choose("cpu"), np.random.default_rng(0)
-    cores = len(os.sched_getaffinity(0))
+    cores = processors()
     # Products of fewer units take longer per operation.
     few, many, seconds = 128, 512, {}
     for units in few, many:
@@ -235,7 +235,7 @@ def _update_costs(bench: Bench) -> tuple[float, float]:
 
 def _copy_cost(bench: Bench) -> float:
     """Seconds per byte of a copy to new memory, on all cores."""
-    cores = len(os.sched_getaffinity(0))
+    cores = processors()
     values = np.ones((cores, bench.choose(1 << 20, 1 << 24)), np.float32)
     return float(_shared(lambda core: values[core].copy()) / values[0].nbytes)
 

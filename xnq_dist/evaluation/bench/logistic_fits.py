@@ -6,12 +6,12 @@ accuracy: the excess of each loss over the smallest loss is recorded too.
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.limits import processors
 from xnq_dist.evaluation.bench.harness import OURS, Bench
 from xnq_dist.readout.logistic import (
     FitJob,
@@ -34,7 +34,7 @@ def readout(bench: Bench) -> None:
     case = f"{rows:,} rows x {width}, two classes, C = {C:g}"
     x, y = _states(rows, width)
     models: dict[str, LinearModel] = {}
-    threads = len(os.sched_getaffinity(0))
+    threads = processors()
     repeat = 1 if bench.size == "full" else bench.repeat
 
     def ours() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from xnq_dist._version import __version__
+from xnq_dist.core.limits import free_memory, processors
 
 __all__ = ["machine_facts"]
 
@@ -43,9 +44,9 @@ def machine_facts() -> dict[str, Any]:
     ]
     return {
         "processor": _processor(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": processors(),
         "memory_bytes": int(psutil.virtual_memory().total),
-        "free_memory_bytes": int(psutil.virtual_memory().available),
+        "free_memory_bytes": free_memory(),
         "load": round(os.getloadavg()[0], 2),
         "system": platform.platform(),
         "python": platform.python_version(),

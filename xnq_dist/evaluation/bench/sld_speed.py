@@ -6,7 +6,6 @@ prevalence, so that EM needs several iterations.
 
 from __future__ import annotations
 
-import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -15,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.limits import processors
 from xnq_dist.evaluation.bench.harness import OURS, Bench
 from xnq_dist.quantify.classic.giants import giant_sld
 from xnq_dist.quantify.classic.sld import Sld
@@ -29,7 +29,7 @@ PRIOR = np.array([0.7, 0.3])
 
 def sld(bench: Bench) -> None:
     """Many communities, tiny communities, power-law sizes and one giant community."""
-    threads = bench.record("threads", "threads", OURS, len(os.sched_getaffinity(0)), "")
+    threads = bench.record("threads", "threads", OURS, processors(), "")
     rng = np.random.default_rng(0)
     nodes = _nodes(rng, bench.choose(20_000, 400_000))
     _many(bench, nodes, rng, int(threads))

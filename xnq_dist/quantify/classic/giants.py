@@ -7,7 +7,6 @@ bit. Chunks beyond the store are gathered again in every step, with the same sum
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
@@ -15,6 +14,7 @@ import numpy as np
 from numba import njit
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
+from xnq_dist.core.limits import processors
 from xnq_dist.quantify.classic.tiles import TILE, add_expected, gather
 
 __all__ = ["LARGE", "MIN_ITERATIONS", "STORE", "giant_sld", "store_bytes"]
@@ -55,7 +55,7 @@ def giant_sld(
     process may use, at most 8.
     """
     n_classes = len(prior)
-    available = min(len(os.sched_getaffinity(0)), MAX_THREADS)
+    available = min(processors(), MAX_THREADS)
     count = -(-len(members) // CHUNK)
     threads = max(1, min(available if threads is None else threads, count))
     kept = store_bytes(len(members), n_classes) // (CHUNK * 8 * _kept_rows(n_classes))

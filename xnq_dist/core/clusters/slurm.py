@@ -1,0 +1,248 @@
+"""Workers as jobs of a SLURM cluster; the scheduler runs in this process."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import math
+import os
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from xnq_dist.core.cluster import PLANNED, TERMINATE, LocalSize
+from xnq_dist.core.clusters import ClusterKind
+from xnq_dist.core.errors import InfrastructureError, SettingsError
+from xnq_dist.core.leftovers import owned_name, sweep_scratch
+from xnq_dist.core.settings_sections import ClusterSettings
+from xnq_dist.core.sizes import parse_bytes
+
+__all__ = ["RECORDS", "check", "size", "start", "wait"]
+
+RECORDS = (
+    ClusterKind(
+        name="slurm", title="jobs that are submitted to SLURM", rank=5, queued=True
+    ),
+)
+
+log = logging.getLogger(__name__)
+
+NANNY = 256
+"""MiB of a job for the process that supervises its worker."""
+POLL = 5.0
+"""Seconds between two looks at SLURM's queue."""
+ANSWER = 60.0
+"""Seconds that a command of SLURM may take."""
+
+
+def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
+    """The size from the settings, which name the number and memory of the workers."""
+    threads = 1 if settings.threads == "auto" else settings.threads
+    device = settings.device_memory
+    return LocalSize(
+        int(settings.workers),
+        threads,
+        parse_bytes(settings.memory_limit),
+        0 if device == "auto" else parse_bytes(device),
+    )
+
+
+def check(settings: ClusterSettings) -> None:
+    """Check that jobs can be submitted from here; nothing is submitted.
+
+    Raises
+    ------
+    SettingsError
+        When dask-jobqueue, `sbatch`, the interface or the shared folder is missing.
+    """
+    if importlib.util.find_spec("dask_jobqueue") is None:
+        raise SettingsError(
+            "cluster.kind = slurm needs dask-jobqueue: run "
+            "pip install 'xnq-dist[slurm]'"
+        )
+    if shutil.which("sbatch") is None:
+        raise SettingsError(
+            "cluster.kind = slurm needs the command sbatch, which is not on PATH: run "
+            "this on a machine of the SLURM cluster, or set cluster.kind = local"
+        )
+    interface, known = settings.slurm.interface, sorted(psutil.net_if_addrs())
+    if interface not in (None, *known):
+        raise SettingsError(
+            f"cluster.slurm.interface = {interface} is not an interface of this "
+            f"machine: choose one of {', '.join(known)}"
+        )
+    folder = _shared(settings)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise SettingsError(
+            f"{folder} cannot be written: set cluster.slurm.folder to a folder that "
+            "this machine and the jobs share"
+        )
+
+
+def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
+    """Start a scheduler here and submit a job for each worker; lost ones are replaced.
+
+    Raises
+    ------
+    SettingsError
+        When SLURM refuses the jobs.
+    InfrastructureError
+        When SLURM does not answer.
+    """
+    check(settings)
+    from dask_jobqueue import SLURMCluster
+
+    slurm, shared = settings.slurm, _shared(settings)
+    sweep_scratch(shared)
+    folder = shared / owned_name("slurm")
+    folder.mkdir(mode=0o700)
+
+    class Jobs(SLURMCluster):  # type: ignore[misc]
+        """A cluster with a private folder, which is removed with it."""
+
+        logs = folder
+
+        def close(self, timeout: float | None = None) -> Any:
+            """Remove the jobs, then the folder."""
+            try:
+                return super().close(timeout)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    # Dask-jobqueue would round the memory.
+    options = ["--memory-limit", str(size.memory), "--no-dashboard"]
+    cluster = None
+    try:
+        cluster = Jobs(
+            cores=size.threads,
+            processes=1,
+            memory=f"{size.memory} B",
+            job_mem=f"{math.ceil(size.memory * TERMINATE / 2**20) + NANNY}M",
+            job_name=f"xnq-dist-{os.getpid()}",
+            queue=slurm.queue,
+            account=slurm.account,
+            walltime=slurm.walltime,
+            # Without its own default, half an hour.
+            job_directives_skip=[] if slurm.walltime else ["#SBATCH -t "],
+            job_extra_directives=list(slurm.directives),
+            job_script_prologue=[*_exports(), *slurm.setup],
+            worker_extra_args=[*options, *(["--preload", preload] if preload else [])],
+            death_timeout=settings.timeout,
+            interface=slurm.interface,
+            log_directory=str(folder),
+            security=_credentials(folder),
+            scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+            # `waiting` reports lost workers.
+            silence_logs=logging.CRITICAL,
+        )
+        _check_accepted(cluster.job_script(), folder)
+        cluster.scale(jobs=size.workers)
+        # Jobs that end are replaced; `scale` alone does not do that.
+        cluster.adapt(minimum_jobs=size.workers, maximum_jobs=size.workers)
+    except BaseException:
+        if cluster is not None:
+            cluster.close()
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return cluster
+
+
+def wait(cluster: Any, settings: ClusterSettings, size: LocalSize) -> None:
+    """Wait until the workers of all jobs have joined: the plan needs their memory.
+
+    Raises
+    ------
+    InfrastructureError
+        When a job ends before its worker joins, or the jobs do not start in time.
+    """
+    began = looked = time.monotonic()
+    missed = 0
+    log.info("waiting for %d SLURM jobs", size.workers)
+    while (there := len(cluster.scheduler_info["workers"])) < size.workers:
+        time.sleep(POLL / 10)
+        now = time.monotonic()
+        if now - began > settings.slurm.wait:
+            raise InfrastructureError(
+                f"{there} of {size.workers} SLURM jobs have started within "
+                f"{settings.slurm.wait:g} s: run again later, reduce cluster.workers "
+                "or increase cluster.slurm.wait"
+            )
+        if now - looked < POLL:
+            continue
+        looked = now
+        queue = _call("squeue", "--me", "--noheader", f"--name={cluster.job_name}")
+        # A job that has just been submitted may not be listed yet.
+        all_there = queue.returncode or len(queue.stdout.splitlines()) >= size.workers
+        missed = 0 if all_there else missed + 1
+        if missed > 2:
+            raise InfrastructureError(
+                "a SLURM job ended before its worker joined "
+                f"({_last_line(cluster.logs)}): check cluster.slurm, and that the jobs "
+                "can use the same Python environment"
+            )
+
+
+def _shared(settings: ClusterSettings) -> Path:
+    return Path(settings.slurm.folder or Path.home()).absolute()
+
+
+def _exports() -> list[str]:
+    """Shell commands that set Dask's configuration in a job, as it is here."""
+    names = {key: key.upper().replace(".", "__").replace("-", "_") for key in PLANNED}
+    # As for local workers, nothing is imported from the folder that a job starts in.
+    return ["export PYTHONSAFEPATH=1"] + [
+        f"export DASK_{names[key]}='{value}'" for key, value in PLANNED.items()
+    ]
+
+
+def _credentials(folder: Path) -> Any:
+    """New credentials; the workers' are files, which only this user can read."""
+    from distributed import Security
+
+    security = Security.temporary()
+    for name in ("tls_ca_file", "tls_worker_cert", "tls_worker_key"):
+        file = folder / f"{name}.pem"
+        file.touch(mode=0o600)
+        file.write_text(getattr(security, name), encoding="ascii")
+        setattr(security, name, str(file))
+    return security
+
+
+def _check_accepted(script: str, folder: Path) -> None:
+    """Ask SLURM whether it would take the jobs: Dask would only log its refusal."""
+    file = folder / "job.sh"
+    file.write_text(script, encoding="utf-8")
+    done = _call("sbatch", "--test-only", str(file))
+    if done.returncode:
+        words = " ".join(done.stderr.split())
+        if any(each in words for each in ("contact", "timed out", "connect")):
+            raise InfrastructureError(
+                f"SLURM does not answer ({words}): check sinfo, and run again"
+            )
+        raise SettingsError(
+            f"SLURM refuses the jobs ({words}): correct cluster.slurm, cluster.threads "
+            "or cluster.memory_limit"
+        )
+
+
+def _call(*command: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(  # noqa: S603 - SLURM's own commands
+            command, capture_output=True, text=True, timeout=ANSWER, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InfrastructureError(
+            f"{command[0]} has not answered for {ANSWER:g} s: check sinfo, and run "
+            "again"
+        ) from error
+
+
+def _last_line(folder: Path) -> str:
+    """The last line that a job wrote."""
+    texts = [file.read_text(errors="replace") for file in sorted(folder.glob("*.err"))]
+    lines = "\n".join(texts).split("\n")
+    return next(filter(str.strip, reversed(lines)), "it wrote no log").strip()
