@@ -51,6 +51,8 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     kind = settings.cluster.kind
     if CLUSTERS.record_of(kind).running:
         CLUSTERS.module_of(kind).connection_to(settings.cluster)
+    if CLUSTERS.record_of(kind).checked:
+        CLUSTERS.module_of(kind).check(settings.cluster)
     check_named(settings)
     check_seed_runs(settings.intervals.seed_runs)
     count_tables(sources, settings)

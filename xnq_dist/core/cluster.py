@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from distributed import Client, Security
 
 __all__ = [
+    "MANAGED",
     "Connection",
     "LocalSize",
     "connect",
@@ -64,6 +65,20 @@ PRIVATE: dict[str, Any] = {
     "distributed.worker.http.routes": [],
 }
 """No web pages: Dask's show logs, tasks and calls to anyone who can reach a port."""
+
+MANAGED: dict[str, Any] = {
+    # The plan manages memory: Dask must neither spill nor pause.
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": TERMINATE,
+    # The profiler reads all threads' frames a hundred times a second; CPython 3.11.7
+    # can deadlock there (python/cpython issue 106883), and nobody reads the profile.
+    "distributed.worker.profile.enabled": False,
+    "distributed.comm.timeouts.connect": "60s",
+    **PRIVATE,
+}
+"""Settings of Dask for all clusters that are started here."""
 
 
 @dataclass(frozen=True)
@@ -120,23 +135,7 @@ def open_cluster(settings: ClusterSettings, preload: str = "") -> Iterator[Conne
             connection = module.connection_to(settings)
         else:
             size = module.size(settings)
-            # The plan manages memory: Dask must neither spill nor pause.
-            stack.enter_context(
-                dask.config.set(
-                    {
-                        "distributed.worker.memory.target": False,
-                        "distributed.worker.memory.spill": False,
-                        "distributed.worker.memory.pause": False,
-                        "distributed.worker.memory.terminate": TERMINATE,
-                        # The profiler reads all threads' frames a hundred times a
-                        # second; CPython 3.11.7 can deadlock there (python/cpython
-                        # issue 106883), and nobody reads the profile.
-                        "distributed.worker.profile.enabled": False,
-                        "distributed.comm.timeouts.connect": "60s",
-                        **PRIVATE,
-                    }
-                )
-            )
+            stack.enter_context(dask.config.set(MANAGED))
             try:
                 with kept_from_children(), _without_working_folder():
                     cluster = module.start(settings, size, preload)

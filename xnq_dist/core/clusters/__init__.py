@@ -25,6 +25,8 @@ class ClusterKind(records.PartRecord):
     """Whether the cluster already runs, at `cluster.address`."""
     ahead: bool = False
     """Whether workers may start while this process still reads the tables."""
+    checked: bool = False
+    """Whether the module has ``check(settings)``: errors before any table is read."""
     gpu: bool = False
     """Whether each worker has its own GPU."""
 
