@@ -27,8 +27,10 @@ class ClusterKind(records.PartRecord):
     """Whether workers may start while this process still reads the tables."""
     queued: bool = False
     """Whether workers are jobs of a batch system, which starts them when it can: their
-    number and memory must be set; the module also has ``check(settings)``, called
-    before any work, and ``wait(cluster, settings, size)``, for the workers."""
+    number and memory must be set; the module also has ``wait(cluster, settings, size)``
+    for the workers."""
+    checked: bool = False
+    """Whether the module has ``check(settings)``: errors before any table is read."""
     gpu: bool = False
     """Whether each worker has its own GPU."""
 

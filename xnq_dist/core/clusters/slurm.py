@@ -25,7 +25,11 @@ __all__ = ["RECORDS", "check", "size", "start", "wait"]
 
 RECORDS = (
     ClusterKind(
-        name="slurm", title="jobs that are submitted to SLURM", rank=5, queued=True
+        name="slurm",
+        title="jobs that are submitted to SLURM",
+        rank=5,
+        queued=True,
+        checked=True,
     ),
 )
 

@@ -1,0 +1,181 @@
+"""The manifests and work pools in deploy/, checked offline.
+
+Schemas come from packages (kubernetes-validate, dask-kubernetes); `kubectl --dry-run`
+would need the API of a cluster, even with `=client`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.deploy.stand_in import check_manifest
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+MANIFESTS = [
+    each
+    for file in sorted((DEPLOY / "kubernetes").glob("*.yaml"))
+    for each in yaml.safe_load_all(file.read_text())
+]
+
+
+@pytest.mark.parametrize(
+    "manifest", MANIFESTS, ids=lambda each: f"{each['kind']}-{each['metadata']['name']}"
+)
+def test_a_manifest_fits_its_schema(manifest: dict[str, Any]) -> None:
+    check_manifest(manifest)
+
+
+def test_an_unknown_key_does_not_fit_a_schema() -> None:
+    import jsonschema
+
+    (dask,) = (each for each in MANIFESTS if each["kind"] == "DaskCluster")
+    wrong = dask["spec"]["worker"] | {"replica": 4}
+    with pytest.raises(jsonschema.ValidationError, match="'replica' was unexpected"):
+        check_manifest(dask | {"spec": dask["spec"] | {"worker": wrong}})
+
+
+def _pods(value: Any) -> Iterator[dict[str, Any]]:
+    """All pod specifications in a manifest."""
+    if isinstance(value, dict):
+        if "containers" in value:
+            yield value
+        for each in value.values():
+            yield from _pods(each)
+
+
+def _job(**variables: Any) -> dict[str, Any]:
+    """The Job of a flow run, made by Prefect's own code from the work pool."""
+    return dict(_configuration("kubernetes", **variables).job_manifest)
+
+
+def _configuration(kind: str, **variables: Any) -> Any:
+    worker = pytest.importorskip(f"prefect_{kind}.worker")
+    name = f"{kind.capitalize()}WorkerJobConfiguration"
+    file = DEPLOY / ("docker" if kind == "docker" else kind) / "work-pool.json"
+    template = json.loads(file.read_text())
+    properties = template["variables"]["properties"]
+    defaults = {key: each.get("default") for key, each in properties.items()}
+    given = {"command": "prefect flow-run execute", "name": "nightly"}
+    unknown = variables.keys() - properties
+    assert not unknown
+    from prefect.utilities.templating import apply_values
+
+    values = {
+        key: each
+        for key, each in (defaults | given | variables).items()
+        if each is not None
+    }
+    made = apply_values(template["job_configuration"], values)
+    configuration = getattr(worker, name)(**made)
+    if kind == "kubernetes":
+        configuration._populate_env_in_manifest()
+        configuration._populate_command_if_not_present()
+    return configuration
+
+
+def test_the_job_of_a_flow_run_fits_its_schema() -> None:
+    job = _job(env={"XNQ": "1"}, memory="20Gi", deadline_seconds=3600)
+    pod = job["spec"]["template"]["spec"]
+    # Prefect asks for these two in the pod's specification; Kubernetes ignores them.
+    assert (pod.pop("parallelism"), pod.pop("completions")) == (1, 1)
+    check_manifest(job)
+    container = pod["containers"][0]
+    assert job["spec"]["activeDeadlineSeconds"] == 3600
+    assert container["resources"]["limits"] == {"cpu": "4", "memory": "20Gi"}
+    assert {"name": "XNQ", "value": "1"} in container["env"]
+
+
+def test_pods_have_limits_and_run_without_privileges() -> None:
+    found = [pod for each in [*MANIFESTS, _job()] for pod in _pods(each)]
+    assert len(found) == 4
+    for pod in found:
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        for container in (*pod["containers"], *pod.get("initContainers", ())):
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert {"cpu", "memory"} <= container["resources"]["limits"].keys()
+            mounts = {each["mountPath"] for each in container["volumeMounts"]}
+            # Where programs write temporary files and kernels.
+            assert "/tmp" in mounts or container["name"] == "kernels"  # noqa: S108
+
+
+def test_flow_runs_may_do_what_a_cluster_of_pods_needs() -> None:
+    (role,) = (
+        each
+        for each in MANIFESTS
+        if each["kind"] == "Role" and each["metadata"]["name"] == "xnq-run"
+    )
+    allowed = {
+        (resource, verb)
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    needed = {("daskclusters", verb) for verb in ("list", "create", "delete")}
+    assert (
+        needed | {("secrets", "create"), ("pods", "get"), ("pods", "list")} <= allowed
+    )
+    assert "secrets" not in {what for what, verb in allowed if verb != "create"}
+
+
+def test_a_container_of_the_docker_pool_runs_without_privileges() -> None:
+    made = _configuration("docker", mem_limit="8g", env={"XNQ": "1"})
+    more = made.container_create_kwargs
+    assert made.mem_limit == made.memswap_limit == "8g"
+    assert not made.privileged
+    assert more["read_only"]
+    assert more["cap_drop"] == ["ALL"]
+    # All keys are arguments of docker-py's `create`.
+    docker = pytest.importorskip("docker.models.containers")
+    known = {*docker.RUN_CREATE_KWARGS, *docker.RUN_HOST_CONFIG_KWARGS}
+    assert more.keys() <= known
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name, path=str(Path(sys.executable).parent))
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+def test_the_compose_file_is_valid() -> None:
+    file = str(DEPLOY / "docker" / "compose.yaml")
+    command = [_tool("docker-compose"), "-f", file, "config", "--format", "json"]
+    made = subprocess.run(
+        command,
+        env={"XNQ_DB_PASSWORD": "test", "PATH": ""},
+        check=True,
+        capture_output=True,
+    )
+    services = json.loads(made.stdout)["services"]
+    assert {"server", "database", "worker", "scheduler", "dask-worker"} <= set(services)
+    # Nothing but Prefect's page is published, on this machine alone.
+    ports = [port for each in services.values() for port in each.get("ports", ())]
+    assert [(each["host_ip"], each["published"]) for each in ports] == [
+        ("127.0.0.1", "4200")
+    ]
+    without = subprocess.run(
+        command, env={"PATH": ""}, capture_output=True, check=False
+    )
+    assert b"set a password for the database" in without.stderr
+
+
+def test_the_dockerfile_has_no_lint() -> None:
+    file = str(DEPLOY / "docker" / "Dockerfile")
+    done = subprocess.run(
+        [_tool("hadolint"), file], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "")
