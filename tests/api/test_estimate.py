@@ -21,6 +21,7 @@ from scipy import sparse
 from tests.conftest import write_graph
 from xnq_dist import PrevalenceResult, estimate_prevalence
 from xnq_dist.api.estimate import settings_of
+from xnq_dist.api.messages import in_python
 from xnq_dist.core import cluster
 from xnq_dist.core.clusters import local
 from xnq_dist.core.errors import InputError, SettingsError
@@ -153,6 +154,40 @@ def test_settings_are_named_as_on_the_command_line():
     assert made.columns.features is None
     with pytest.raises(SettingsError, match=r"readout.fold: unknown .*readout.folds"):
         settings_of({"readout__fold": 4})
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("set --set readout.C=1, or name --nodes", "set readout__C=1, or name nodes"),
+        ("labels.drawn = weighted needs method = xnq+, which", 'labels__drawn = "w'),
+        ("labels.drawn = weighted needs method = xnq+, which", 'method = "xnq+", wh'),
+        ("set columns.features=null.", "set columns__features=None."),
+        ("choose another --out, or add --overwrite", "another out, or add overwrite=T"),
+        ("a x/input.memory=2 file, method and seed", "x/input.memory=2 file, method"),
+    ],
+)
+def test_messages_name_what_the_python_user_writes(text, shown):
+    assert shown in in_python(text)
+
+
+def test_errors_of_settings_have_the_names_of_arguments(graph):
+    with pytest.raises(SettingsError, match=r"reservoir__dim = 0: must be gr.*; reado"):
+        estimate_prevalence(graph.nodes, graph.edges, reservoir__dim=0, readout__fold=4)
+
+
+def test_findings_name_their_column_and_the_argument_that_accepts_them(graph):
+    labels = ["NA", *graph.nodes["label"].to_pylist()[1:]]
+    found = estimate_prevalence(
+        graph.nodes, graph.edges, MEMBERS, labels=labels, **FAST
+    ).findings
+    finding = next(each for each in found if each.code == "label-null-word")
+    assert (finding.level, finding.table, finding.column) == (
+        "warning",
+        "nodes",
+        "label",
+    )
+    assert "labels__missing=[]" in finding.text
 
 
 def test_a_single_process_takes_work_on_no_port():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import write_graph
+from xnq_dist.app import output
 from xnq_dist.app.cli import main
 from xnq_dist.app.doctor import examine
 from xnq_dist.app.run_progress import TimeLeft
@@ -125,6 +127,14 @@ def test_a_plan_that_does_not_fit_is_one_object_with_its_error(capsys):
     assert values["nodes"] == 1_000_000
     assert values["exit_code"] == 3
     assert "cluster.memory_limit" in values["error"]
+
+
+def test_a_command_is_timed_from_the_creation_of_its_process(monkeypatch):
+    ticks = os.sysconf("SC_CLK_TCK")
+    fields = " ".join(["S", *map(str, range(4, 22)), str(7 * ticks), "9"])
+    monkeypatch.setattr(Path, "read_text", lambda _path: f"12 (a b) c) {fields}")
+    monkeypatch.setattr(time, "clock_gettime", lambda _clock: 9.251)
+    assert output.elapsed() == 2.25
 
 
 def test_time_left_follows_the_plan_and_is_corrected_by_finished_stages():

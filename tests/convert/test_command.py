@@ -42,6 +42,14 @@ def test_a_refusal_is_one_sentence_with_status_2(tmp_path, capsys):
     assert len(said.err.splitlines()) == 1
 
 
+def test_missing_arguments_are_answered_with_the_formats(tmp_path, capsys):
+    assert run("convert", "graph.graphml", str(tmp_path)) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert all(f"{form}, " in said.err for form in WRITERS)
+    assert "Write xnq-dist convert FORMAT IN OUT" in said.err
+
+
 def test_the_help_lists_the_formats_with_what_they_are(capsys):
     assert run("convert", "--help") == 0
     said = capsys.readouterr().out

@@ -16,7 +16,15 @@ from sklearn.linear_model import LogisticRegression
 from tests.readout.samples import states
 from xnq_dist.core.errors import InputError
 from xnq_dist.readout import logistic, objective
-from xnq_dist.readout.logistic import GRID, FitJob, decision, fit, fit_jobs, row_losses
+from xnq_dist.readout.logistic import (
+    GRID,
+    FitJob,
+    decision,
+    fit,
+    fit_jobs,
+    row_losses,
+    warn_of_unconverged,
+)
 from xnq_dist.readout.objective import MemoryRows
 
 
@@ -254,14 +262,17 @@ def test_same_bits_in_threads_that_overlap():
         np.testing.assert_array_equal(model.intercept, expected.intercept)
 
 
-def test_a_fit_that_does_not_converge_is_logged(monkeypatch, caplog):
+def test_fits_that_do_not_converge_are_counted_in_one_warning(monkeypatch, caplog):
     monkeypatch.setattr(logistic, "ROUNDS", 2)
     monkeypatch.setattr(logistic, "REFRESHES", 1)
     x, y = states(300, 20, 3)
     with caplog.at_level(logging.WARNING):
         model = fit(x, y, 3, 100.0)
-    assert not model.converged
-    assert "did not converge" in caplog.text
+        assert not model.converged
+        warn_of_unconverged([model, replace(model, converged=True), model])
+        warn_of_unconverged([replace(model, converged=True)])
+    (record,) = caplog.records
+    assert "2 of 3 fits of the readout did not converge" in record.message
 
 
 def test_classes_without_a_row_are_refused():

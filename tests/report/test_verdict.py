@@ -28,7 +28,7 @@ def judged(
     view, anomalies = compared(table, settings)
     view = view.without_suppressed()
     totals = totals_table(view.classes or ("bot",))
-    return verdict(view, settings, skill, 630, totals, anomalies)
+    return verdict(view, settings, skill, 630, totals, anomalies, "my runs/a")
 
 
 def words(made: Verdict) -> int:
@@ -48,7 +48,7 @@ def test_the_model_comes_first_and_the_next_step_last() -> None:
     assert result.endswith("All users: 50 % (48–52 %).")
     assert sure.startswith("How sure: ")
     assert "narrower than 30 points" in sure
-    assert "label-plan RUN --budget 50" in step
+    assert "label-plan 'my runs/a' --budget 50" in step
 
 
 @pytest.mark.parametrize(

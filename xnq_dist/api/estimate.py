@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from xnq_dist.api.frames import Tables, tables_of
+from xnq_dist.api.messages import python_names
 from xnq_dist.api.result import PrevalenceResult
 from xnq_dist.core.config import Settings, validate_settings
 from xnq_dist.core.errors import SettingsError, XnqError
@@ -27,6 +28,7 @@ def estimate_prevalence(
     features: Any = None,
     out: str | Path | None = None,
     progress: Progress = silent,
+    overwrite: bool = False,
     **settings: Any,
 ) -> PrevalenceResult:
     """Estimate the share of each class in every community of a graph.
@@ -55,6 +57,8 @@ def estimate_prevalence(
         changed. None: a temporary one, which is deleted together with the result.
     progress
         Called with (what, done, total).
+    overwrite
+        Compute everything again, also in a run directory of another graph.
     **settings
         Settings by name. Those of a section follow two underscores or are a mapping:
         ``columns__label="party"``, ``reservoir={"dim": 256}``. Only underscores reach
@@ -86,9 +90,10 @@ def estimate_prevalence(
     >>> result = estimate_prevalence(nodes, edges, followers)  # doctest: +SKIP
     >>> result.to_pandas()  # doctest: +SKIP
     """
-    columns = settings_of(settings).columns
-    tables = tables_of(nodes, edges, memberships, labels, features, columns)
-    return run_tables(tables, settings, out, progress)
+    with python_names():
+        columns = settings_of(settings).columns
+        tables = tables_of(nodes, edges, memberships, labels, features, columns)
+        return run_tables(tables, settings, out, progress, overwrite)
 
 
 def run_tables(
@@ -96,6 +101,7 @@ def run_tables(
     settings: Mapping[str, Any],
     out: str | Path | None = None,
     progress: Progress = silent,
+    overwrite: bool = False,
 ) -> PrevalenceResult:
     """The results for tables; arguments and errors as for `estimate_prevalence`."""
     used = settings_of(settings, tables.implied)
@@ -103,7 +109,7 @@ def run_tables(
     try:
         sources = tables.write(Path(folder, "tables"))
         run = str(out) if out is not None else str(Path(folder, "run"))
-        run_all(sources, run, used, do=_shown(progress))
+        run_all(sources, run, used, overwrite, _shown(progress))
         return PrevalenceResult(run, folder)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from xnq_dist.api.estimate import run_tables, settings_of
 from xnq_dist.api.frames import is_matrix, members_of, plain, tables_of, written
+from xnq_dist.api.messages import python_names
 from xnq_dist.api.result import PrevalenceResult
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.jobs import Request, requantify_all
@@ -27,6 +29,16 @@ from xnq_dist.jobs import Request, requantify_all
 __all__ = ["NetworkQuantifier"]
 
 Floats = NDArray[np.float64]
+
+SETTINGS = {
+    "method": "method",
+    "quantifier": "quantifier",
+    "labels__drawn": "labels_drawn",
+    "reservoir__dim": "dim",
+    "reservoir__supersteps": "supersteps",
+    "seed": "random_state",
+}
+"""Arguments of the estimator, by their names as settings."""
 
 
 class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
@@ -109,24 +121,15 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
             matrix = self._checked(matrix, reset=True)
             self._digest = _digest(matrix)
         labels = None if y is None else _known(plain(y), self.unlabelled)
-        values = {
-            "method": self.method,
-            "quantifier": self.quantifier,
-            "labels__drawn": self.labels_drawn,
-            "reservoir__dim": self.dim,
-            "reservoir__supersteps": self.supersteps,
-            "seed": self.random_state,
-            **(self.settings or {}),
-        }
-        try:
+        values = {name: getattr(self, own) for name, own in SETTINGS.items()}
+        values |= self.settings or {}
+        with _value_errors():
             columns = settings_of(values).columns
             tables = tables_of(matrix, None, None, labels, features, columns)
             ids = tables.nodes[columns.node_id]
             everybody = {columns.community: pa.repeat(0, len(ids)), columns.member: ids}
             tables = replace(tables, memberships=pa.table(everybody))
             self.result_ = run_tables(tables, values)
-        except (InputError, SettingsError) as error:
-            raise ValueError(str(error)) from error
         self._ids, self._columns = ids.combine_chunks(), columns
         self.classes_ = np.array(self.result_.classes)
         return self
@@ -195,15 +198,14 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         folder = tempfile.mkdtemp(prefix="xnq-dist-")
         try:
-            names, table = members_of(communities, self._ids, self._columns)
-            memberships = written(table, Path(folder, "memberships.parquet"))
-            request = Request.of(self.result_.run, f"{folder}/run", memberships)
-            requantify_all(request)
-            return names, PrevalenceResult(request.out, folder)
-        except BaseException as error:
+            with _value_errors(folder):
+                names, table = members_of(communities, self._ids, self._columns)
+                memberships = written(table, Path(folder, "memberships.parquet"))
+                request = Request.of(self.result_.run, f"{folder}/run", memberships)
+                requantify_all(request)
+                return names, PrevalenceResult(request.out, folder)
+        except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
-            if isinstance(error, InputError | SettingsError):
-                raise ValueError(str(error).replace(f"{folder}/", "")) from error
             raise
 
     def _checked(self, matrix: Any, reset: bool) -> Any:
@@ -229,6 +231,16 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
         tags.input_tags.positive_only = True
         tags.target_tags.required = True
         return tags
+
+
+@contextmanager
+def _value_errors(folder: str = "") -> Iterator[None]:
+    """Raise errors of inputs and settings as scikit-learn does, without the folder."""
+    try:
+        with python_names(SETTINGS):
+            yield
+    except (InputError, SettingsError) as error:
+        raise ValueError(str(error).replace(f"{folder}/", "")) from error
 
 
 def _known(labels: Any, unlabelled: Any) -> Any:

@@ -12,10 +12,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from xnq_dist.api.messages import in_python
 from xnq_dist.core.config import Settings, validate_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory, read_published
+from xnq_dist.graph.profile.findings import Finding
+from xnq_dist.graph.profile.inputs import PROFILE
 from xnq_dist.plan import Figures, Plan
 from xnq_dist.report.naming import Naming, shown_class
 from xnq_dist.report.verdict import Verdict
@@ -89,6 +92,18 @@ class PrevalenceResult:
         """The classes, with the type of the labels, in the order of their values."""
         classes = RunDirectory(self.run).complete("labels").facts["classes"]
         return list(classes)
+
+    @cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What looked wrong in the tables: level, code, text, table and column of each.
+
+        Empty for estimates of `NetworkQuantifier`, which read no table again.
+        """
+        record = RunDirectory(self.run).folder.read_record(PROFILE) or {}
+        return tuple(
+            Finding(**{**each, "text": in_python(each["text"])})
+            for each in record.get("findings", ())
+        )
 
     @property
     def plan(self) -> Figures | None:
@@ -187,7 +202,7 @@ class PrevalenceResult:
 
     def __getstate__(self) -> dict[str, Any]:
         # The run directory may be gone where the result is read: take everything along.
-        for name in (*_TABLES, "classes", "_planned", "_settings", "_view"):
+        for name in (*_TABLES, "classes", "findings", "_planned", "_settings", "_view"):
             getattr(self, name)
         return self.__dict__
 

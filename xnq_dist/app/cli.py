@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
@@ -15,7 +16,7 @@ from xnq_dist.app.contract_command import contract
 from xnq_dist.app.contrast_command import contrast
 from xnq_dist.app.convert_command import WithFormats, convert
 from xnq_dist.app.datasets_command import app as datasets_app
-from xnq_dist.app.ending import named_ending
+from xnq_dist.app.ending import end_process, named_ending
 from xnq_dist.app.environment import prepare_environment
 from xnq_dist.app.evaluate_command import evaluate
 from xnq_dist.app.label_plan_command import label_plan
@@ -469,11 +470,18 @@ def main(arguments: list[str] | None = None) -> None:
     _set_up_logging()
     words = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in words
+    status = {"code": 1}
     if arguments is not None:
         start_clock()
-    with json_alone(as_json), named_ending(words):
-        # Returns the status of `typer.Exit`; usage errors end in `named_ending`.
-        sys.exit(app(arguments, "xnq-dist", standalone_mode=not as_json) or 0)
+    else:
+        atexit.register(end_process, status)  # runs after those registered later
+    try:
+        with json_alone(as_json), named_ending(words):
+            # Returns the status of `typer.Exit`; usage errors end in `named_ending`.
+            sys.exit(app(arguments, "xnq-dist", standalone_mode=not as_json) or 0)
+    except SystemExit as ended:
+        status["code"] = int(ended.code or 0)
+        raise
 
 
 if __name__ == "__main__":

@@ -8,12 +8,25 @@ import typer
 from typer.core import TyperCommand
 
 from xnq_dist.app.output import Json, print_json
+from xnq_dist.core.errors import SettingsError
 
 __all__ = ["WithFormats", "convert"]
 
 
 class WithFormats(TyperCommand):
-    """A command whose help lists every format."""
+    """A command whose help lists every format; so do errors in its arguments."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the command's arguments."""
+        try:
+            return super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            from xnq_dist.convert import FORMATS
+
+            raise SettingsError(
+                f"{error.format_message()} Write xnq-dist convert FORMAT IN OUT, with "
+                f"one of the formats {', '.join(FORMATS.records())}, or auto"
+            ) from error
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Write the command's options, then the formats."""

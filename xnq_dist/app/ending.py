@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from xnq_dist.app.output import print_json
 from xnq_dist.core.errors import InfrastructureError, XnqError
 from xnq_dist.core.failures import causes, explained, place_of
 
-__all__ = ["named_ending"]
+__all__ = ["end_process", "named_ending"]
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that interrupt a command."""
@@ -52,6 +53,19 @@ def named_ending(words: Sequence[str]) -> Iterator[None]:
         if os.environ.get("XNQ_DEBUG"):
             raise
         _end(*_sentence(error, words[0] if words else ""), as_json)
+
+
+def end_process(status: Mapping[str, int]) -> None:
+    """End the process with a status, after its other exit functions.
+
+    Without this, the interpreter would take apart every module that was imported: a
+    fifth of the time of a short command, after the time that it printed.
+    """
+    logging.shutdown()
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(status["code"])
 
 
 class _Interrupted(SystemExit):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -74,11 +75,21 @@ def start_clock() -> None:
 def elapsed() -> float:
     """Seconds since the command began: from the start of its process, not of Python."""
     began = _BEGAN.get()
-    if began is None:
+    seconds = _process_seconds() if began is None else time.time() - began
+    return round(seconds, 2)
+
+
+def _process_seconds() -> float:
+    """Seconds since this process was created."""
+    try:
+        # psutil rounds the time of the boot to a second on Linux.
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        began = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - began
+    except (OSError, AttributeError):  # not Linux
         import psutil
 
-        began = psutil.Process().create_time()
-    return round(time.time() - began, 2)
+        return time.time() - psutil.Process().create_time()
 
 
 def seconds_text(seconds: float) -> str:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import textwrap
-import typing
 from collections.abc import Collection
 from typing import Any
 
 import yaml
-from pydantic import BaseModel
 
 from xnq_dist.core.config import Settings
+from xnq_dist.core.settings_errors import known_settings, values_of
 
 __all__ = ["COMMON", "common_settings", "settings_help", "settings_rows", "typed"]
-
-WORDS = {"str": "text", "bool": "true, false", "int": "integer", "float": "number"}
-"""Names of types in the help text."""
 
 COMMON = {
     "Tables": (
@@ -39,22 +35,15 @@ COMMON = {
 """Settings that most users change, by what they are about."""
 
 
-def settings_rows(
-    model: type[BaseModel] = Settings, prefix: str = ""
-) -> list[tuple[str, str, str, str]]:
+def settings_rows() -> list[tuple[str, str, str, str]]:
     """Name, allowed values, default and meaning of every setting."""
     rows: list[tuple[str, str, str, str]] = []
-    for name, field in model.model_fields.items():
-        kind: Any = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            rows += settings_rows(kind, f"{prefix}{name}.")
-            continue
-        default = typed(field.default)
+    for name, field in known_settings(Settings):
         schema: dict[str, Any] = {"description": field.description or ""}
         if callable(field.json_schema_extra):
             field.json_schema_extra(schema)
-        values = ", ".join(schema["enum"]) if "enum" in schema else _values(kind)
-        rows.append((prefix + name, values, default, schema["description"]))
+        known = ", ".join(schema.get("enum", ())) or values_of(field.annotation)
+        rows.append((name, known, typed(field.default), schema["description"]))
     return rows
 
 
@@ -63,29 +52,6 @@ def typed(value: Any) -> str:
     listed = list(value) if isinstance(value, tuple) else value
     text = yaml.safe_dump(listed, default_flow_style=True, width=1000)
     return text.removesuffix("...\n").strip()
-
-
-def _values(kind: Any) -> str:
-    origin = typing.get_origin(kind)
-    if origin is typing.Literal:
-        return ", ".join(str(value) for value in typing.get_args(kind))
-    if origin is typing.Annotated:
-        return _values(typing.get_args(kind)[0])
-    if kind is type(None):
-        return "null"
-    arguments = typing.get_args(kind)
-    if origin is list:
-        return "list"
-    if origin is dict:
-        return "mapping"
-    if origin is tuple:
-        return f"list of: {_values(arguments[0])}"
-    if arguments:
-        return ", ".join(
-            dict.fromkeys(_values(part) for part in arguments if part is not Ellipsis)
-        )
-    name = str(kind.__name__)
-    return WORDS.get(name, name)
 
 
 def settings_help(names: Collection[str] | None = None) -> str:

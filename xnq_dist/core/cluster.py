@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from distributed import Client, Security
 
 __all__ = [
-    "MANAGED",
+    "PLANNED",
     "Connection",
     "LocalSize",
     "connect",

@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from xnq_dist.core.check_settings import CheckSettings
 from xnq_dist.core.clusters import CLUSTERS
@@ -272,7 +266,7 @@ def validate_settings(values: Mapping[str, Any]) -> Settings:
     try:
         return Settings.model_validate(dict(values))
     except ValidationError as error:
-        raise SettingsError(explain(error, _known_keys(Settings))) from error
+        raise SettingsError(explain(error, Settings)) from error
 
 
 class _Plain(yaml.SafeLoader):
@@ -334,14 +328,3 @@ def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
             _merge(into[key], value)
         else:
             into[key] = merged(value) if isinstance(value, Mapping) else value
-
-
-def _known_keys(model: type[BaseModel], prefix: str = "") -> list[str]:
-    keys: list[str] = []
-    for name, field in model.model_fields.items():
-        kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            keys += _known_keys(kind, f"{prefix}{name}.")
-        else:
-            keys.append(prefix + name)
-    return keys

@@ -28,6 +28,7 @@ from xnq_dist.readout.logistic import (
     decision,
     fit_jobs,
     row_losses,
+    warn_of_unconverged,
 )
 from xnq_dist.readout.objective import Group, MemoryRows, Rows
 from xnq_dist.readout.regularisation import ChosenC, climb, cross_fit
@@ -102,6 +103,7 @@ def finish(
     start = fold_models[0] if fold_models else None
     (final,) = fit_jobs(rows, [FitJob((), C, start)])
     model = final.model
+    warn_of_unconverged((model, *fold_models))
     logits = np.concatenate(list(rows.over(_held_out_logits, fold_models, model)))
     held = np.arange(len(labels)) if roles is None else np.flatnonzero(~used)
     calibrating = held if roles is None else np.flatnonzero(roles == CALIBRATION)

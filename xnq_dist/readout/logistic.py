@@ -50,6 +50,7 @@ __all__ = [
     "fit",
     "fit_jobs",
     "row_losses",
+    "warn_of_unconverged",
 ]
 
 log = logging.getLogger(__name__)
@@ -116,7 +117,7 @@ def fit_jobs(rows: Rows, jobs: Sequence[FitJob]) -> list[LogisticFit]:
     """Fit several regressions together, with one pass over the rows per round.
 
     Each class must have a row outside the hidden folds, unless the rows are smoothed.
-    A fit that does not reach its tolerance has `converged` False and logs a warning.
+    A fit that does not reach its tolerance has `converged` False.
     """
     with one_blas_thread():
         placed, scales = rows.placed(), {}
@@ -166,6 +167,19 @@ def fit(
     where = choose(backend)
     rows = MemoryRows.of(x, y, folds, n_classes, weights, smooth, where)
     return fit_jobs(rows, [FitJob((), C, start)])[0].model
+
+
+def warn_of_unconverged(models: Sequence[LinearModel]) -> None:
+    """Log one warning if the solver did not reach its tolerance for some models."""
+    strengths = [model.strength for model in models if not model.converged]
+    if strengths:
+        log.warning(
+            "%d of %d fits of the readout did not converge (C up to %g): set a smaller "
+            "readout.C",
+            len(strengths),
+            len(models),
+            max(strengths),
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,9 +292,6 @@ class _Search:
         if self._outputs == 1:
             coef = np.concatenate([np.zeros_like(coef), coef])
             intercept = np.concatenate([np.zeros(1), intercept])
-        if not converged:
-            text = "readout with C = %g did not converge: set a smaller readout.C"
-            log.warning(text, self._job.C)
         self.result = LinearModel(coef, intercept, self._job.C, converged)
 
 

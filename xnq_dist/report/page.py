@@ -102,6 +102,7 @@ def page_verdict(facts: PageFacts) -> Verdict:
         int(facts.of("labels").get("n_labelled") or 0),
         facts.totals,
         facts.anomalies,
+        facts.run,
     )
 
 

@@ -59,6 +59,8 @@ class PageFacts:
     """Damaged files that were moved to quarantine since the last version."""
     run_id: str = ""
     """Id of the results."""
+    run: str = "RUN"
+    """The run directory."""
     data: PageData | None = None
     """Encoded data for the page's script."""
     judged_class: str = ""

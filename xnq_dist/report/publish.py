@@ -230,6 +230,7 @@ class _Results:
             profile=_profile(self.run),
             aside=list(aside.values()),
             run_id=attempt.id,
+            run=self.run.uri,
         )
         out.bytes("report.html", page(page_facts).encode())
         judged = page_verdict(page_facts.without_suppressed())

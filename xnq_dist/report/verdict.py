@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -51,6 +52,7 @@ def verdict(
     labelled: int = 0,
     totals: pa.Table | None = None,
     anomalies: Anomalies | None = None,
+    run: str = "RUN",
 ) -> Verdict:
     """Sum up a result about the last class of a view.
 
@@ -70,6 +72,8 @@ def verdict(
         Estimates for all nodes together (schema ``totals``).
     anomalies
         Communities compared with the rest; None: they were not compared.
+    run
+        The run directory, for the command of the next step.
     """
     naming = Naming(settings.report)
     level = _level(skill)
@@ -77,7 +81,7 @@ def verdict(
         _on_the_model(level, skill, labelled, view, naming),
         _on_communities(view, naming, totals, anomalies, settings),
         _how_sure(view, naming, settings),
-        _next(level, view, naming, settings),
+        _next(level, view, naming, settings, run),
     )
     return Verdict(level, tuple(line for line in lines if line))
 
@@ -184,7 +188,7 @@ def _how_sure(view: PrevalenceView, naming: Naming, settings: Settings) -> str:
 
 
 def _next(
-    level: Level, view: PrevalenceView, naming: Naming, settings: Settings
+    level: Level, view: PrevalenceView, naming: Naming, settings: Settings, run: str
 ) -> str:
     if not view.classes or level == "warning":
         return ""
@@ -194,6 +198,6 @@ def _next(
     if settings.quantifier != "auto" or not np.any(width >= settings.report.width):
         return ""
     return (
-        f"Next: label the {BUDGET} {naming.nodes()} that xnq-dist label-plan RUN "
-        f"--budget {BUDGET} chooses."
+        f"Next: label the {BUDGET} {naming.nodes()} that xnq-dist label-plan "
+        f"{shlex.quote(run)} --budget {BUDGET} chooses."
     )

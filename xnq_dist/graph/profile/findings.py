@@ -45,6 +45,8 @@ class Finding:
     table: str
     text: str
     """The sentence for the user, with the setting or the correction."""
+    column: str | None = None
+    """The column, if the finding is about one."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +142,12 @@ def findings(seen: Seen) -> tuple[Finding, ...]:
             level, text = "note", f"accepted by checks.accept: {text.split(': ')[0]}"
         elif code in accepted:
             continue
-        found.append(Finding(code, level, table, text))
+        about = code.partition("-")[0]
+        own = {"label": seen.label.name, "role": seen.settings.columns.role}
+        column = values.get("column", own.get(about))
+        if column is None and about in ("feature", "column", "weight", "community"):
+            column = values.get("name")
+        found.append(Finding(code, level, table, text, column))
     return tuple(found)
 
 

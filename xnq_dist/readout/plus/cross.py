@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy as np
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.graph.layout import node_index
-from xnq_dist.readout.logistic import FitJob, LinearModel
+from xnq_dist.readout.logistic import FitJob, LinearModel, warn_of_unconverged
 from xnq_dist.readout.objective import MemoryRows
 from xnq_dist.readout.plus.feature_files import spread_features
 from xnq_dist.readout.plus.first_stage import GRID, FirstStage, block_rows, columns_of
@@ -115,7 +116,10 @@ class CrossFit:
         set_C = work.settings.readout.C
         grid = GRID if set_C == "select" else (set_C,)
         grids = [(C,) for C in strengths] if strengths else [grid] * len(blocks)
+        searched = strengths is None
         fits, strengths = _first_stage(grids, count, fit_all)
+        if searched:
+            warn_of_unconverged(list(chain(*fits)))
         models = attempt.write_arrays(
             "models", **FirstStage.of(blocks, fits).to_arrays()
         )
