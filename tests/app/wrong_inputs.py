@@ -347,9 +347,20 @@ def _files() -> Iterable[Case]:
     yield Case(
         "tables-interchanged",
         lambda folder: None,
-        ("'node_id'", "'src'", "columns.node_id", "columns.src"),
+        (
+            *("'node_id'", "'src'", "columns.node_id", "columns.src"),
+            *("looks like the edge table", "looks like the node table", "exchanged"),
+        ),
         arguments=("--nodes={folder}/edges.parquet", "--edges={folder}/nodes.parquet"),
         twin_arguments=(),
+    )
+    yield Case(
+        "memberships-as-edges",
+        lambda folder: None,
+        ("memberships.parquet", "'src'", "looks like the memberships table"),
+        arguments=("--edges={folder}/memberships.parquet",),
+        twin=rename(MEMBERS, community="src", node_id="dst"),
+        twin_arguments=GIVEN[:0],
     )
     for what, arguments in ((NODES, ()), (EDGES, ()), (MEMBERS, GIVEN)):
         yield Case(

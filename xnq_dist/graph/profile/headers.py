@@ -9,11 +9,18 @@ from collections.abc import Mapping, Sequence
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.inputs import choose_source
+from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.text_settings import TITLES
 from xnq_dist.graph.tables import Sources, Table, open_table
 
 __all__ = ["check_headers", "missing_columns"]
 
+COLUMNS = {
+    "nodes": ("node_id", "label"),
+    "edges": ("src", "dst"),
+    "memberships": ("community", "member"),
+}
+"""Settings of the columns that each table must have."""
 ALIASES = {
     "node_id": ("id", "node", "user", "userid", "account", "vertex", "name"),
     "label": ("class", "y", "target", "lbl", "labels", "category", "truth"),
@@ -38,9 +45,11 @@ def check_headers(sources: Sources, settings: Settings) -> None:
         With all missing columns, and settings that may be meant.
     """
     named = settings.columns
+    source = choose_source(sources.memberships, settings)
     required: dict[str, dict[str, str]] = {
-        "nodes": {"node_id": named.node_id, "label": named.label},
-        "edges": {"src": named.src, "dst": named.dst},
+        what: {key: getattr(named, key) for key in keys}
+        for what, keys in COLUMNS.items()
+        if what != "memberships" or source == "given"
     }
     features = named.features
     if isinstance(features, str) and features not in NOT_NAMES:
@@ -48,9 +57,7 @@ def check_headers(sources: Sources, settings: Settings) -> None:
     elif isinstance(features, list):
         required["nodes"] |= {f"features[{i}]": n for i, n in enumerate(features)}
     optional = {"nodes": ("role", "node_weight", "label_weight"), "edges": ("weight",)}
-    source = choose_source(sources.memberships, settings)
     if source == "given":
-        required["memberships"] = {"community": named.community, "member": named.member}
         parents = settings.memberships.parents is None
         optional["memberships"] = ("parent",) if parents else ()
     for what, keys in optional.items():
@@ -68,6 +75,8 @@ def check_headers(sources: Sources, settings: Settings) -> None:
         try:
             table = open_table(path, TITLES[what], settings.input)
             fault = missing_columns(table, columns)
+            other = fault and _looks_like(table, what, named)
+            fault = f"{fault}; {other}" if other else fault
         except InputError as error:
             fault = str(error)
             if UNREACHABLE in fault:
@@ -78,6 +87,19 @@ def check_headers(sources: Sources, settings: Settings) -> None:
             faults.append(fault)
     if faults:
         raise InputError("; and ".join(faults))
+
+
+def _looks_like(table: Table, what: str, named: ColumnSettings) -> str:
+    """Which other table this one is by its columns, as a message; empty: none."""
+    for other, keys in COLUMNS.items():
+        names = [getattr(named, key) for key in keys]
+        if other != what and all({*names} <= {*s} for s in table.schemas.values()):
+            there = " and ".join(map(repr, names))
+            return (
+                f"with {there} it looks like the {TITLES[other]}, so the paths of the "
+                f"{TITLES[what]} and the {TITLES[other]} may be exchanged"
+            )
+    return ""
 
 
 def missing_columns(table: Table, columns: Mapping[str, str]) -> str:
