@@ -62,7 +62,7 @@ def test_there_are_enough_cases():
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_wrong_input_is_named_and_its_right_twin_is_planned(
+def test_a_wrong_input_is_named_and_its_correction_is_planned(
     tmp_path: Path, capfd: Any, case: Case
 ):
     wrong, right = tmp_path / "a" / "wrong", tmp_path / "b" / "right"
