@@ -13,7 +13,7 @@ from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.text_settings import TITLES
 from xnq_dist.graph.tables import Sources, Table, open_table
 
-__all__ = ["check_headers", "missing_columns"]
+__all__ = ["check_headers", "missing_columns", "required_columns"]
 
 COLUMNS = {
     "nodes": ("node_id", "label"),
@@ -32,8 +32,6 @@ ALIASES = {
 """Usual names of columns, without case, spaces and underscores."""
 UNREACHABLE = "NETWORK_CONNECTION"
 """What the message of an object store has that cannot be reached."""
-NOT_NAMES = ("auto",)
-"""Values of columns.features that name no column."""
 
 
 def check_headers(sources: Sources, settings: Settings) -> None:
@@ -46,16 +44,11 @@ def check_headers(sources: Sources, settings: Settings) -> None:
     """
     named = settings.columns
     source = choose_source(sources.memberships, settings)
-    required: dict[str, dict[str, str]] = {
-        what: {key: getattr(named, key) for key in keys}
-        for what, keys in COLUMNS.items()
+    required = {
+        what: required_columns(what, named)
+        for what in COLUMNS
         if what != "memberships" or source == "given"
     }
-    features = named.features
-    if isinstance(features, str) and features not in NOT_NAMES:
-        required["nodes"]["features"] = features
-    elif isinstance(features, list):
-        required["nodes"] |= {f"features[{i}]": n for i, n in enumerate(features)}
     optional = {"nodes": ("role", "node_weight", "label_weight"), "edges": ("weight",)}
     if source == "given":
         parents = settings.memberships.parents is None
@@ -66,7 +59,7 @@ def check_headers(sources: Sources, settings: Settings) -> None:
             if value is not None and value != type(named).model_fields[key].default:
                 required[what][key] = value
     faults = []
-    if features == []:
+    if named.features == []:
         faults.append(
             "columns.features names no column: set it to null to use the graph alone"
         )
@@ -87,6 +80,17 @@ def check_headers(sources: Sources, settings: Settings) -> None:
             faults.append(fault)
     if faults:
         raise InputError("; and ".join(faults))
+
+
+def required_columns(what: str, named: ColumnSettings) -> dict[str, str]:
+    """Columns that a table must have, by setting: those of `COLUMNS`, and features."""
+    required = {key: str(getattr(named, key)) for key in COLUMNS[what]}
+    features = named.features if what == "nodes" else None
+    if isinstance(features, list):
+        required |= {f"features[{i}]": name for i, name in enumerate(features)}
+    elif features not in (None, "auto"):
+        required["features"] = str(features)
+    return required
 
 
 def _looks_like(table: Table, what: str, named: ColumnSettings) -> str:
