@@ -160,7 +160,7 @@ def test_new_memberships_redo_the_quantification_alone(
 
 
 @pytest.mark.parametrize("form", ["moved", "split", "csv", "shuffled"])
-def test_same_content_elsewhere_redoes_nothing(tmp_path, graph, run, client, form):
+def test_same_content_elsewhere_keeps_every_stage(tmp_path, graph, run, client, form):
     """Tables in folders that are named by date."""
     out, sources = tmp_path / "run", members_of(graph)
     before = attempts(run)

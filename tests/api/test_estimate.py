@@ -111,7 +111,7 @@ def test_the_result_has_its_tables_for_arrow_pandas_and_polars(result):
         result.to_pandas("posterior")
 
 
-def test_a_notebook_shows_escaped_names_and_no_suppressed_community(result):
+def test_a_notebook_escapes_names_and_hides_suppressed_communities(result):
     html = result._repr_html_()
     assert "&lt;b&gt;p&lt;/b&gt;" in html
     assert "<b>" not in html
@@ -123,7 +123,7 @@ def test_a_notebook_shows_escaped_names_and_no_suppressed_community(result):
     assert repr(result).startswith("PrevalenceResult: 3 communities, 2 classes")
 
 
-def test_a_pickled_result_needs_no_run_directory(result, tmp_path):
+def test_a_pickled_result_is_complete_in_itself(result, tmp_path):
     result.save(tmp_path / "run")
     copied = PrevalenceResult(tmp_path / "run")
     text = pickle.dumps(copied)
@@ -190,7 +190,7 @@ def test_findings_name_their_column_and_the_argument_that_accepts_them(graph):
     assert "labels__missing=[]" in finding.text
 
 
-def test_a_single_process_takes_work_on_no_port():
+def test_a_single_process_takes_work_from_itself_alone():
     settings = settings_of({"cluster__kind": "single", "cluster__threads": 1})
     before = {each.laddr for each in psutil.Process().net_connections()}
     with cluster.open_cluster(settings.cluster) as connection:

@@ -84,7 +84,7 @@ def test_what_cannot_be_used_is_a_value_error(graph, fitted):
     np.testing.assert_array_equal(read.predict_proba(), fitted.predict_proba())
 
 
-def test_results_stay_out_of_parameters_and_do_not_change_by_use(graph, fitted):
+def test_results_stay_out_of_parameters_and_the_same_by_use(graph, fitted):
     own = {name for name in vars(fitted) if name not in fitted.get_params()}
     assert all(name.startswith("_") or name.endswith("_") for name in own)
     before = dict(vars(fitted))

@@ -178,7 +178,7 @@ def test_a_run_with_credentials_in_its_addresses_leaves_none(tmp_path, prefect_h
     ],
     ids=["dead store", "unescaped", "unknown option", "out", "scheduler", "earlier"],
 )  # fmt: skip
-def test_refusals_name_no_credentials(tmp_path, prefect_home, arguments):
+def test_refusals_hide_credentials(tmp_path, prefect_home, arguments):
     write_graph(tmp_path / "input", nodes=60, edges=200)
     status, text = run(prefect_home, *tables(tmp_path), *arguments)
     dead = "m.csv?region" in str(arguments)

@@ -77,7 +77,7 @@ def test_a_fall_from_publishable_is_told(tmp_path):
     assert others[0].payload["quality"] == "not publishable"
 
 
-def test_suppressed_communities_are_in_no_event(tmp_path):
+def test_events_leave_out_suppressed_communities(tmp_path):
     publish(tmp_path, "first", prevalence=EVEN, **SIZES)
     odd = {"prevalence": [0.3, 0.3, 0.9, 0.3], **SIZES}
     hidden = ["caution", "caution", "suppressed", "caution"]

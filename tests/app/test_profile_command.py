@@ -48,7 +48,7 @@ def test_a_refusal_ends_with_status_2_and_a_warning_with_0(tmp_path, tables, cap
     assert values["edges"]["facts"]["matched"] == values["edges"]["rows"]
 
 
-def test_few_labels_of_a_class_are_not_counted_in_public(tmp_path, tables, capfd):
+def test_few_labels_of_a_class_are_shown_as_fewer_than_ten(tmp_path, tables, capfd):
     edit("nodes", label=first(3, "rare"))(tmp_path / "t")
     assert ended(tables) == 0
     assert "rare: fewer than 10" in capfd.readouterr().out

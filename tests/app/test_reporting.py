@@ -90,7 +90,7 @@ def same_results(out: Path, plain: Path) -> bool:
     return (out / "report.html").exists() and tables[0].equals(tables[1])
 
 
-def test_a_run_without_an_api_imports_no_prefect(plain):
+def test_a_run_without_an_api_leaves_prefect_unimported(plain):
     assert (plain / "prevalence.parquet").exists()
 
 

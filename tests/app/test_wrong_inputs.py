@@ -1,4 +1,4 @@
-"""Wrong inputs are refused before workers start; their right twins are planned."""
+"""Wrong inputs are refused before workers start; similar right ones are planned."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.app.wrong_inputs import CASES, Case, write_tables
+from tests.app.wrong import CASES, Case, write_tables
 from xnq_dist import jobs
 from xnq_dist.app.cli import main
 from xnq_dist.core import cluster
@@ -62,11 +62,11 @@ def test_there_are_enough_cases():
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_wrong_input_is_named_and_its_right_twin_is_planned(
+def test_a_wrong_input_is_named_and_its_correction_is_planned(
     tmp_path: Path, capfd: Any, case: Case
 ):
     wrong, right = tmp_path / "a" / "wrong", tmp_path / "b" / "right"
-    for folder, spoil in ((wrong, case.spoil), (right, case.twin)):
+    for folder, spoil in ((wrong, case.spoil), (right, case.right)):
         write_tables(folder)
         spoil(folder)
     status, reported = ended(capfd, wrong, case.arguments)
@@ -80,7 +80,7 @@ def test_a_wrong_input_is_named_and_its_right_twin_is_planned(
     if status:
         assert last.startswith("xnq-dist: ")
         assert [n for n in COMPLETE if (wrong.parent / "run" / n).exists()] == []
-    arguments = case.twin_arguments
+    arguments = case.right_arguments
     arguments = case.arguments if arguments is None else arguments
     status, reported = ended(capfd, right, arguments)
     assert status == 0, reported

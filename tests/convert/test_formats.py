@@ -426,7 +426,7 @@ def test_a_folder_that_cannot_be_created_is_named(tmp_path):
         convert(tmp_path / "a.json", tmp_path / "a.json")
 
 
-def test_a_refused_file_leaves_no_table(tmp_path):
+def test_a_refused_file_leaves_the_place_as_it_was(tmp_path):
     path = text_file(tmp_path, "2 1\n3\n1\n", "a.graph")
     with pytest.raises(InputError):
         convert(path, tmp_path / "out")

@@ -75,7 +75,7 @@ class Harm:
     ],
     ids=["code", "objects", "sets", "dates", "text", "other defaults"],
 )
-def test_what_is_no_plain_number_is_refused_and_not_run(written, content, reason):
+def test_what_is_no_plain_number_is_refused_by_name(written, content, reason):
     with pytest.raises(InputError, match=reason):
         read_pickled(written(pickle.dumps(content, 4)))
 

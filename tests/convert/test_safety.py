@@ -41,7 +41,7 @@ class Harm:
 
 @pytest.mark.parametrize("protocol", range(2, 6))
 @pytest.mark.parametrize("form", [AUTO, "pyg"])
-def test_code_in_a_pickle_is_named_and_not_run(tmp_path, protocol, form):
+def test_code_in_a_pickle_is_refused_by_name(tmp_path, protocol, form):
     sentinel = tmp_path / "ran"
     program = pickle.dumps({"x": 1, "edge_index": Harm(sentinel)}, protocol)
     with pytest.raises(InputError, match=r"names posix\.mkdir, .*ran nothing: save"):
@@ -191,7 +191,7 @@ def test_text_that_unpacks_without_end_is_refused_on_the_way(tmp_path, monkeypat
             read_graph(tmp_path / "a.gz", "edge-list")
 
 
-def test_entities_of_xml_are_not_expanded(tmp_path):
+def test_entities_of_xml_are_left_out_and_named(tmp_path):
     head = '<!DOCTYPE a [<!ENTITY e SYSTEM "file:///etc/passwd"><!ENTITY f "&e;&e;">]>'
     body = (
         '<graphml><key id="d" for="node" attr.name="label" attr.type="string"/>'

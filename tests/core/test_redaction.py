@@ -59,7 +59,7 @@ def test_no_password_of_any_form_is_left(user, password, token):
     assert found.endswith(("@bucket/a?region=eu&token=***", "s3://***"))
 
 
-def test_settings_show_no_credentials():
+def test_settings_hide_credentials():
     settings = small_settings("anomalies.last=s3://KEY:SECRET@bucket/run")
     assert settings.anomalies.last == "s3://KEY:SECRET@bucket/run"
     assert "last='s3://***@bucket/run'" in repr(settings)

@@ -190,13 +190,13 @@ def test_digests_are_independent_of_the_width_of_integers(fresh, kind):
     assert of(fresh(), narrow, "edges") == of(fresh(), wide, "edges")
 
 
-def test_integers_are_not_their_text(fresh):
+def test_integers_and_their_text_have_different_digests(fresh):
     numbers = pa.table({"src": [1], "dst": [2]})
     text = pa.table({"src": ["1"], "dst": ["2"]})
     assert of(fresh(), numbers, "edges") != of(fresh(), text, "edges")
 
 
-def test_ends_of_an_edge_are_not_interchangeable(fresh):
+def test_an_edge_and_its_reverse_have_different_digests(fresh):
     one = pa.table({"src": [1, 3], "dst": [2, 4]})
     other = pa.table({"src": [2, 3], "dst": [1, 4]})
     crossed = pa.table({"src": [1, 3], "dst": [4, 2]})
@@ -280,7 +280,7 @@ def test_each_column_is_digested_by_itself(fresh, columns, changed):
     assert {name for name in names if before[name] != after[name]} == changed
 
 
-def test_rows_that_do_not_count_are_not_counted(fresh):
+def test_only_rows_that_count_are_in_a_digest(fresh):
     found = of(fresh(), node_rows(), *ALL, "town")
     rows = {name: digest["rows"] for name, digest in found.items()}
     assert rows == {"nodes": 4, "features": 4, "labels": 3, "roles": 2, "town": 3}
@@ -302,7 +302,7 @@ def test_labels_as_floats_with_gaps_are_integers(fresh):
         (pa.table({"src": [1], "dst": [1], "weight": [-1.0]}), "-1.0 in row 1"),
     ],
 )
-def test_tables_that_the_pipeline_refuses_have_no_digest(fresh, table, words):
+def test_digests_refuse_the_tables_that_the_pipeline_refuses(fresh, table, words):
     with pytest.raises(InputError, match=words):
         of(fresh(), table, "edges")
 
@@ -334,7 +334,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return read
 
 
-def test_a_file_as_it_was_is_not_read_again(tmp_path, aged, reads):
+def test_the_digest_of_an_unchanged_file_is_recalled(tmp_path, aged, reads):
     first = digests(tmp_path / "kept", aged, "edges")
     again = digests(tmp_path / "kept", aged, "edges")
     assert again == first
@@ -407,6 +407,6 @@ def test_damaged_records_are_read_anew(tmp_path, aged, reads, damage):
     assert len(reads) == 2
 
 
-def test_records_hold_no_path(tmp_path, aged):
+def test_records_are_free_of_paths(tmp_path, aged):
     digests(tmp_path / "kept", aged, "edges")
     assert "e.parquet" not in (tmp_path / "kept" / CONTENTS).read_text()

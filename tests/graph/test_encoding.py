@@ -142,7 +142,7 @@ def test_text_with_a_value_for_each_node_is_left_out(
 
 
 @pytest.mark.parametrize("form", ["dictionary", "large", "csv", "files", "partitions"])
-def test_the_form_of_the_table_changes_no_bit(tmp_path: Path, form: str) -> None:
+def test_any_form_of_the_table_gives_the_same_bits(tmp_path: Path, form: str) -> None:
     nodes = people()
     due, encoding, _ = read(tmp_path / "a", nodes)
     at = nodes.schema.get_field_index("town")
@@ -185,7 +185,7 @@ def test_gaps_in_a_list_are_filled_and_marked_once(tmp_path: Path) -> None:
         }
 
 
-def test_complete_numbers_are_not_encoded(tmp_path: Path) -> None:
+def test_complete_numbers_are_kept_as_numbers(tmp_path: Path) -> None:
     nodes = node_table(N, age=pa.array(range(N)), ok=pa.array([True, False] * (N // 2)))
     _, manifest = run(tmp_path, nodes, edge_table(), "columns.features=[age, ok]")
     assert not manifest.named(layout.ENCODING + "-")

@@ -59,7 +59,7 @@ def test_labels_agree_with_the_truth_and_tables_with_each_other(
             assert pc.all(pc.is_in(read(paths[name])[column], ids)).as_py()
 
 
-def test_the_tables_are_read_without_any_setting(
+def test_the_default_settings_read_the_tables(
     made: tuple[Example, dict[str, str]], tmp_path: Path
 ) -> None:
     _, paths = made

@@ -408,7 +408,7 @@ def test_files_of_other_formats_are_named(
         ("t.parquet", "is not a complete Parquet file"),
     ],
 )
-def test_a_damaged_file_is_not_taken_for_another_format(
+def test_a_damaged_file_keeps_its_format_in_the_message(
     tmp_path: Path, name: str, words: str
 ) -> None:
     pq.write_table(NODES, tmp_path / "whole.parquet")
@@ -441,7 +441,7 @@ def test_compressed_data_cut_short_is_refused(
         read(tmp_path / "t.csv")
 
 
-def test_tables_are_compared_without_what_was_learnt(tmp_path: Path) -> None:
+def test_tables_are_equal_whatever_was_learnt_of_them(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a\n1\n")
     one, other = (open_table(tmp_path / "t.csv", "table") for _ in range(2))
     assert one.settle(["a"]).files == other.files

@@ -51,7 +51,7 @@ def test_dense_integers_are_ranked_and_found(
 
 @settings(deadline=None)
 @given(st.permutations(range(2**63 - 6, 2**63)), st.lists(INT64))
-def test_consecutive_integers_at_the_end_of_int64_do_not_wrap(
+def test_consecutive_integers_at_the_end_of_int64_are_exact(
     values: list[object], others: list[object]
 ) -> None:
     check(values, others, pa.int64())

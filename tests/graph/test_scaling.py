@@ -218,6 +218,11 @@ def features_of(folder: Path, nodes: pa.Table, *extra: str, partitions: int = 2)
 ON = "columns.features=[age, income, flag]"
 
 
+def load_scaling(stage, manifest) -> pa.Table | None:
+    files = manifest.named(layout.SCALING)
+    return stage.read_table(files[0], "feature_scaling") if files else None
+
+
 def test_named_columns_are_standardised_and_the_run_says_how(tmp_path: Path) -> None:
     nodes = named()
     found, stage, manifest = features_of(tmp_path, nodes, ON)
@@ -228,7 +233,7 @@ def test_named_columns_are_standardised_and_the_run_says_how(tmp_path: Path) -> 
         "robust": 2,
         "constant": 0,
     }
-    table = layout.load_scaling(stage, manifest)
+    table = load_scaling(stage, manifest)
     assert table is not None
     rows = {row["feature"]: row for row in table.to_pylist()}
     assert list(rows) == NAMES
@@ -244,7 +249,7 @@ def test_no_scale_keeps_the_values_of_the_table(tmp_path: Path) -> None:
     due = [nodes[name].to_numpy().astype(np.float32) for name in NAMES]
     assert np.array_equal(found, np.stack(due, 1))
     assert manifest.facts["scaling"] is None
-    assert layout.load_scaling(stage, manifest) is None
+    assert load_scaling(stage, manifest) is None
 
 
 def test_features_are_independent_of_partitions_files_and_order_of_rows(
@@ -252,7 +257,7 @@ def test_features_are_independent_of_partitions_files_and_order_of_rows(
 ) -> None:
     nodes = named()
     due, stage, manifest = features_of(tmp_path / "a", nodes, ON)
-    table = layout.load_scaling(stage, manifest)
+    table = load_scaling(stage, manifest)
     order = np.random.default_rng(9).permutation(len(nodes))
     folder = tmp_path / "cut"
     folder.mkdir()
@@ -266,7 +271,7 @@ def test_features_are_independent_of_partitions_files_and_order_of_rows(
     parts = [layout.load_nodes(stage, manifest, p) for p in range(3)]
     found = pa.concat_tables(parts).sort_by("index")["features"].to_pylist()
     assert np.array_equal(np.array(found, np.float32), due)
-    assert layout.load_scaling(stage, manifest).equals(table)
+    assert load_scaling(stage, manifest).equals(table)
 
 
 def test_a_column_in_another_unit_gives_the_same_files(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def test_an_anchor_opens_a_community(open_page: Open) -> None:
 
 
 @browser_tests
-def test_suppressed_communities_have_no_values(open_page: Open) -> None:
+def test_values_of_suppressed_communities_are_hidden(open_page: Open) -> None:
     tab = open_page()
     tab.click("#facet-suppressed")
     cells = tab.locator("#rows tr").all_inner_texts()

@@ -63,7 +63,9 @@ def nodes_of(path: str | Path) -> list[str]:
     return [str(node) for node in pq.read_table(path)["node_id"].to_pylist()]
 
 
-def test_erased_node_is_in_no_version_stage_or_quarantine(run: RunDirectory) -> None:
+def test_erased_node_is_gone_from_versions_stages_and_quarantine(
+    run: RunDirectory,
+) -> None:
     top = Path(run.uri, "communities.parquet")
     assert nodes_of(top) == ["7", "8", "9"]
     done = erase(run.uri, "8")

@@ -232,7 +232,7 @@ def with_warnings(table: pa.Table) -> pa.Table:
     return table
 
 
-def test_singletons_do_not_lead_without_intervals() -> None:
+def test_larger_communities_lead_without_intervals() -> None:
     table = prevalence_table(["single", "large", "none", "low"])
     for name, values in (
         ("prevalence", [0.0, 1.0, 0.2, 0.8, None, None, 0.9, 0.1]),
@@ -351,7 +351,7 @@ def test_benchmarked_shares_are_shown_beside_the_others() -> None:
     assert np.isnan(view.benchmarked[1]).all()
 
 
-def test_a_page_without_benchmarks_has_no_column_for_them() -> None:
+def test_benchmarks_alone_bring_their_column_to_the_page() -> None:
     text = read(made(prevalence_table(["a", "b"], intervals=True))).text
     assert "benchmarked" not in text.partition("{")[0].lower()
 

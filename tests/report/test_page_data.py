@@ -100,13 +100,13 @@ def test_decoded_data_are_the_view(
             assert np.allclose(10 ** (-code[known] / 1000), shown, rtol=2e-3)
 
 
-def test_texts_cannot_end_the_script_element() -> None:
+def test_texts_stay_inside_the_script_element() -> None:
     table = prevalence_table(["</script><script>alert(1)</script>"], ("<!--", "b"))
     view, anomalies = hidden(table, Settings())
     assert "<" not in page_data(view, anomalies, Settings()).text
 
 
-def test_suppressed_values_are_not_in_the_data() -> None:
+def test_the_data_leave_out_suppressed_values() -> None:
     table = with_warnings(prevalence_table(["secret", "b", "c"]))
     quality = pa.array([*["suppressed"] * 2, *["caution"] * 4])
     at = table.column_names.index("quality")

@@ -214,7 +214,7 @@ def _killed(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_second_report_writes_nothing_new_and_removes_stale_files(
+def test_second_report_keeps_its_files_and_removes_stale_ones(
     tmp_path: Path,
 ) -> None:
     run = write_fake_run(tmp_path / "run", [prevalence_table(NASTY)])

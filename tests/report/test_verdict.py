@@ -91,7 +91,7 @@ def test_it_is_read_back_from_the_facts_of_results() -> None:
     assert Verdict.of({}) is None
 
 
-def test_a_suppressed_community_is_counted_and_not_named() -> None:
+def test_a_suppressed_community_is_counted_and_its_name_hidden() -> None:
     table = prevalence_table(["tiny", "b", "c"], intervals=True)
     share = np.array([0.0, 1.0, 0.5, 0.5, 0.6, 0.4])
     columns = {

@@ -140,7 +140,7 @@ def test_a_server_gets_the_events(
 
 
 @pytest.mark.parametrize("place", ["nobody", "refusing", "folder"])
-def test_a_place_that_takes_no_events_is_one_warning(
+def test_a_place_that_refuses_events_is_one_warning(
     place: str,
     published: RunDirectory,
     sources: Sources,
@@ -156,7 +156,7 @@ def test_a_place_that_takes_no_events_is_one_warning(
     assert "the run goes on without them" in caplog.text
 
 
-def test_no_events_by_default_and_no_other_addresses(
+def test_events_are_off_by_default_and_take_known_addresses_alone(
     published: RunDirectory, sources: Sources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("xnq_dist.app.lineage._Events", None)

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.convert import Converted, GraphFormat
-from xnq_dist.convert.text_lines import COMPRESSIONS, blocks_of, whole_numbers
+from xnq_dist.convert.text_lines import blocks_of
 from xnq_dist.core.errors import InputError
+from xnq_dist.graph.formats.sniffing import compression_of
 
 __all__ = ["RECORDS", "ids_of", "matches", "read"]
 
@@ -34,17 +35,13 @@ SOURCES = ("source", "src", "from", "fromnodeid", "u", "node1", "node_1", "id1")
 
 def matches(path: Path, head: bytes) -> bool:
     """Text whose lines have as many fields each, from 2 to 4, or comments in front."""
-    binary = b"\0" in head and not head.startswith(tuple(COMPRESSIONS))
+    binary = b"\0" in head and compression_of(head) == "none"
     if binary or not path.is_file():
         return False
     block = next(blocks_of(path, MARKS), None)
-    if block is None:
+    if block is None or not len(block.lines):
         return False
-    lines = pc.drop_null(block.lines.slice(0, 100))
-    lines = lines.filter(pc.not_equal(pc.utf8_trim_whitespace(lines), ""))
-    if not len(lines):
-        return False
-    fields = _fields(lines)
+    fields = _fields(block.lines.slice(0, 100))
     names = _header(fields, [])
     counts = set(pc.list_value_length(fields).to_pylist())
     ends = not names or names[0].lower() in SOURCES  # else a table of nodes
@@ -58,25 +55,22 @@ def read(path: Path) -> Converted:
     names: list[str] = []
     for block in blocks_of(path, MARKS):
         comments += block.comments if not columns else []
-        filled = pc.not_equal(pc.utf8_trim_whitespace(block.lines), "")
-        lines = block.lines.filter(filled)
-        if not len(lines):
+        if not len(block.lines):
             continue
-        numbers = block.numbers[filled.to_numpy(zero_copy_only=False)]
-        fields = _fields(lines)
+        fields = _fields(block.lines)
         if not columns:
             names = _header(fields, comments)
             width = len(fields[0])
             if width < 2:
-                raise ValueError(f"line {numbers[0]:,} has one field")
+                raise ValueError(f"line {block.numbers[0]:,} has one field")
             columns = [[] for _ in range(width)]
         counts = pc.list_value_length(fields).to_numpy()
         wrong = np.flatnonzero(counts != len(columns))
         if len(wrong):
             raise InputError(
                 f"{path} has {counts[wrong[0]]} fields in line "
-                f"{numbers[wrong[0]]:,} and {len(columns)} in the first: correct the "
-                "line"
+                f"{block.numbers[wrong[0]]:,} and {len(columns)} in the first: correct "
+                "the line"
             )
         flat = fields.flatten()
         for place, column in enumerate(columns):
@@ -160,6 +154,9 @@ def _direction(path: Path, comments: list[str]) -> bool | None:
 
 
 def ids_of(texts: pa.ChunkedArray) -> pa.Array:
-    """Node ids as int64 if all texts are those of whole numbers, else as they are."""
-    numbers = whole_numbers(texts)
-    return pc.cast(texts, pa.string()) if numbers is None else numbers
+    """Node ids as int64 if all texts are those of integers, else the texts."""
+    try:
+        numbers = texts.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return texts
+    return numbers if numbers.cast(pa.string()).equals(texts) else texts

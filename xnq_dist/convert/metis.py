@@ -87,7 +87,7 @@ def read(path: Path) -> Converted:
 def _lines(path: Path) -> tuple[NDArray[np.int64], ...]:
     """Number and count of numbers of each line, and the numbers of all lines."""
     parts: list[tuple[NDArray[np.int64], ...]] = []
-    for block in blocks_of(path, "%"):
+    for block in blocks_of(path, "%", blank=True):
         lines = pc.utf8_trim_whitespace(block.lines)
         fields = pc.utf8_split_whitespace(lines)
         # An empty line splits into one empty field.

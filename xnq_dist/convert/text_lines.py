@@ -13,25 +13,19 @@ from numpy.typing import NDArray
 
 from xnq_dist.convert.reading import check_memory
 from xnq_dist.core.errors import InputError
+from xnq_dist.graph.formats.sniffing import compression_of
 
-__all__ = ["COMPRESSIONS", "Block", "blocks_of", "whole_numbers"]
+__all__ = ["Block", "blocks_of"]
 
 BLOCK = 1 << 24
 """Bytes of a block."""
 LONGEST = 1 << 28
 """Maximum bytes of a line: a node with some 30 million neighbours."""
-COMPRESSIONS = {
-    b"\x1f\x8b": "gzip",
-    b"BZh": "bz2",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\x04\x22\x4d\x18": "lz4",
-}
-"""Compressions by the first bytes of a file."""
 
 
 @dataclass(frozen=True)
 class Block:
-    """Some lines of a file, without those that are comments."""
+    """Some lines of a file, without comments."""
 
     lines: pa.Array
     numbers: NDArray[np.int64]
@@ -39,13 +33,15 @@ class Block:
     comments: list[str]
 
 
-def blocks_of(path: Path, marks: str) -> Iterator[Block]:
+def blocks_of(path: Path, marks: str, blank: bool = False) -> Iterator[Block]:
     """Yield the lines of a file.
 
     Parameters
     ----------
     marks
         First characters of comments.
+    blank
+        Whether empty lines count.
 
     Raises
     ------
@@ -75,6 +71,8 @@ def blocks_of(path: Path, marks: str) -> Iterator[Block]:
         is_comment = pc.is_in(starts, pa.array(list(marks)))
         comments = lines.filter(is_comment).to_pylist()
         kept = pc.invert(is_comment)
+        if not blank:
+            kept = pc.and_(kept, pc.not_equal(pc.utf8_trim_whitespace(lines), ""))
         yield Block(
             lines.filter(kept), numbers[kept.to_numpy(zero_copy_only=False)], comments
         )
@@ -84,10 +82,9 @@ def _pieces(path: Path) -> Iterator[bytes]:
     """Blocks of bytes that end where a line ends, without its last line feed."""
     with path.open("rb") as stream:
         head = stream.read(4)
-    compression = next(
-        (name for magic, name in COMPRESSIONS.items() if head.startswith(magic)), None
-    )
-    with pa.input_stream(str(path), compression=compression) as stream:
+    packed = compression_of(head)
+    packed = None if packed == "none" else packed
+    with pa.input_stream(str(path), compression=packed) as stream:
         rest = b""
         while data := stream.read(BLOCK):
             whole, feed, after = data.rpartition(b"\n")
@@ -103,12 +100,3 @@ def _pieces(path: Path) -> Iterator[bytes]:
                 )
         if rest:
             yield rest
-
-
-def whole_numbers(texts: pa.Array) -> pa.Array | None:
-    """Texts as int64; None if one is another text than its number has."""
-    try:
-        numbers = texts.cast(pa.int64())
-    except pa.ArrowInvalid:
-        return None
-    return numbers if numbers.cast(pa.string()).equals(texts) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
@@ -66,50 +66,43 @@ def _codec(name: str) -> str:
 
 Character = Annotated[str, BeforeValidator(_character), AfterValidator(_one)]
 Codec = Annotated[str, AfterValidator(_codec)]
-Nulls = Literal["auto"] | tuple[str, ...]
-Header = Literal["auto"] | bool
-Decimal = Literal["auto", ".", ","]
-Compression = Literal["auto", "none", "gzip", "bz2", "zstd", "lz4"]
-BY_TABLE = "; a mapping such as {nodes: VALUE} sets single tables"
+T = TypeVar("T")
+ByTable = T | dict[TableKey, T]
+"""One value, or values of single tables."""
+
+
+def _detected(text: str) -> Any:
+    """A field with the default ``auto``."""
+    more = "; a mapping such as {nodes: VALUE} sets single tables"
+    return Field("auto", description=f"text tables: {text}{more}")
 
 
 class ReadSettings(InputSettings):
     """How the tables are read."""
 
-    separator: Character | dict[TableKey, Character] = Field(
-        "auto",
-        description="text tables: character between the fields, tab or space; auto: "
-        "detected" + BY_TABLE,
+    separator: ByTable[Character] = _detected(
+        "character between the fields, tab or space; auto: detected"
     )
-    encoding: Codec | dict[TableKey, Codec] = Field(
-        "auto",
-        description="text tables: such as utf-8, cp1252 or utf-16; auto: by the byte "
-        "order mark, else UTF-8, else cp1252" + BY_TABLE,
+    encoding: ByTable[Codec] = _detected(
+        "such as utf-8, cp1252 or utf-16; auto: by the byte order mark, else UTF-8, "
+        "else cp1252"
     )
-    quote: Character | dict[TableKey, Character] = Field(
-        "auto",
-        description="text tables: character around a field, or none; auto: detected"
-        + BY_TABLE,
+    quote: ByTable[Character] = _detected(
+        "character around a field, or none; auto: detected"
     )
-    nulls: Nulls | dict[TableKey, Nulls] = Field(
-        "auto",
-        description="text tables: words for null in all columns; auto: NA, NaN, null, "
-        "None, ? and the like in columns of numbers and dates. An empty cell is always "
-        "null" + BY_TABLE,
+    nulls: ByTable[Literal["auto"] | tuple[str, ...]] = _detected(
+        "words for null in all columns; auto: NA, NaN, null, None, ? and the like in "
+        "columns of numbers and dates. An empty cell is always null"
     )
-    header: Header | dict[TableKey, Header] = Field(
-        "auto",
-        description="text tables: whether the first row has the column names; without "
-        "them columns are named column1, column2, ...; auto: detected" + BY_TABLE,
+    header: ByTable[Literal["auto"] | bool] = _detected(
+        "whether the first row has the column names; without them columns are named "
+        "column1, column2, ...; auto: detected"
     )
-    decimal: Decimal | dict[TableKey, Decimal] = Field(
-        "auto",
-        description="text tables: decimal separator; auto: detected" + BY_TABLE,
+    decimal: ByTable[Literal["auto", ".", ","]] = _detected(
+        "decimal separator; auto: detected"
     )
-    compression: Compression | dict[TableKey, Compression] = Field(
-        "auto",
-        description="text tables: compression; auto: by the file's first bytes"
-        + BY_TABLE,
+    compression: ByTable[Literal["auto", "none", "gzip", "bz2", "zstd", "lz4"]] = (
+        _detected("compression; auto: by the file's first bytes")
     )
 
     def reading(self, what: str) -> Reading:

@@ -164,11 +164,6 @@ def edge_aspect(columns: ColumnSettings) -> Aspect:
     return Aspect("edges", (columns.src, columns.dst, columns.weight), by_default)
 
 
-def member_aspect(columns: ColumnSettings) -> Aspect:
-    """The digested columns of a memberships table."""
-    return Aspect("members", (columns.member, columns.community))
-
-
 def column_aspect(columns: ColumnSettings, column: str) -> Aspect:
     """The digested columns for communities named in a column of the node table."""
     return Aspect("column", (columns.node_id, column))
@@ -192,13 +187,9 @@ def community_digest(
         return contents.digests(table, {"memberships": aspect})["memberships"]
     table = contents.open(str(sources.memberships), "memberships table", settings)
     table = table.ids_as(id_type, columns.member)
-    aspects = member_aspects(settings)
-    named = settings.memberships.parents
     table, parents = named_alike(table, settings)
-    if named is None:
-        found = contents.digests(table, aspects)
-    else:
-        found = contents.digests(table, aspects)
+    found = contents.digests(table, member_aspects(settings))
+    if settings.memberships.parents is not None:
         above = Aspect("parents", (columns.community, columns.parent))
         found |= contents.digests(parents, {"parents": above})
     if found["parents"]["rows"]:
@@ -209,7 +200,7 @@ def community_digest(
 def member_aspects(settings: Settings) -> dict[str, Aspect]:
     """The digested columns of a memberships table, with its column of parents."""
     columns = settings.columns
-    aspects = {"memberships": member_aspect(columns)}
+    aspects = {"memberships": Aspect("members", (columns.member, columns.community))}
     if settings.memberships.parents is None:
         by_default = columns.parent == ColumnSettings.model_fields["parent"].default
         above = (columns.community, columns.parent)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from xnq_dist.core import schemas
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.store import Folder
+from xnq_dist.core.store import Folder, TableWriter
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.linking import draw_edges
 from xnq_dist.graph.planted import (
@@ -30,7 +28,7 @@ from xnq_dist.graph.planted import (
 __all__ = ["demo_network", "generate"]
 
 ROWS_AT_ONCE = 1 << 18
-"""Minimum rows of a row group; it does not change the values."""
+"""Rows of a row group of the table of the truth."""
 
 
 @dataclass(frozen=True)
@@ -210,7 +208,9 @@ def _write(
         ("memberships", "memberships", membership_tables()),
     )
     for name, schema, tables in written:
-        _write_parquet(folder, f"{name}.parquet", schema, ahead(tables))
+        with TableWriter(folder, f"{name}.parquet", schema) as writer:
+            for table in ahead(tables):
+                writer.write(table)
     kinds = ["real" if k % 2 else "proportions" for k in range(arguments.communities)]
     labels = names if names is not None else [str(k) for k in range(len(kinds))]
     meta = {
@@ -222,39 +222,3 @@ def _write(
     folder.write_bytes("meta.json", json.dumps(meta, indent=1).encode())
     paths = {name: folder.uri_of(f"{name}.parquet") for name, _, _ in written}
     return GeneratedGraph({**paths, "meta": folder.uri_of("meta.json")}, counts)
-
-
-def _write_parquet(
-    folder: Folder, name: str, schema: str, tables: Iterable[pa.Table]
-) -> None:
-    """Stream tables into one file, `ROWS_AT_ONCE` rows or more in a row group."""
-    where = folder.uri_of(name)
-    with folder.open_output(name) as sink:
-        writer: pq.ParquetWriter | None = None
-        waiting: list[pa.Table] = []
-
-        def flush() -> None:
-            nonlocal writer
-            table = schemas.conform(pa.concat_tables(waiting), schema, where)
-            waiting.clear()
-            if writer is None:
-                # Ids and noise rarely repeat: dictionary encoding would cost time only.
-                writer = pq.ParquetWriter(
-                    pa.PythonFile(sink, mode="w"),
-                    table.schema,
-                    compression="zstd",
-                    compression_level=1,
-                    use_dictionary=["community", "label"],
-                )
-            writer.write_table(table)
-
-        try:
-            for table in tables:
-                waiting.append(table)
-                if sum(t.num_rows for t in waiting) >= ROWS_AT_ONCE:
-                    flush()
-            if waiting or writer is None:
-                flush()
-        finally:
-            if writer is not None:
-                writer.close()

@@ -10,6 +10,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.text_settings import TITLES
 from xnq_dist.graph.feature_types import chosen_columns, kind_of
+from xnq_dist.graph.profile.headers import required_columns
 from xnq_dist.graph.tables import Table, open_table
 
 __all__ = ["has_weights", "id_text", "labelled_rows", "node_bytes", "table_size"]
@@ -35,20 +36,8 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     if table == "nodes":
         columns = chosen_columns(opened, settings)
     features = columns.features
-    names = {
-        "nodes": ("node_id", "label"),
-        "edges": ("src", "dst"),
-        "memberships": ("community", "member"),
-    }[table]
-    required = {f"columns.{name}": str(getattr(columns, name)) for name in names}
-    if table == "nodes":
-        if columns.node_weight is not None:
-            required["columns.node_weight"] = columns.node_weight
-        if isinstance(features, str):
-            required["columns.features"] = features
-        elif features is not None:
-            required |= {f"columns.features[{i}]": n for i, n in enumerate(features)}
-    opened.require(required)
+    required = required_columns(table, columns)
+    opened.require({f"columns.{key}": name for key, name in required.items()})
     rows = opened.n_rows
     if not opened.has_footers:
         size = sum(opened.filesystem.get_file_info(f).size for f in opened.files)

@@ -88,13 +88,6 @@ def load_nodes(
     return stage.read_table(record, "graph_nodes", columns)
 
 
-def load_scaling(stage: Stage, manifest: Manifest) -> pa.Table | None:
-    """The feature scaling (schema ``feature_scaling``); None: features are unscaled."""
-    if manifest.facts.get("scaling") is None:
-        return None
-    return stage.read_table(_record(manifest, SCALING), "feature_scaling")
-
-
 def node_index(stage: Stage, manifest: Manifest) -> list[Ints]:
     """Canonical index of each owned row, for every partition; together 0..N-1."""
     return [

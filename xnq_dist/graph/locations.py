@@ -13,6 +13,7 @@ import pyarrow.fs as pafs
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.redaction import split_query
+from xnq_dist.core.store.folder import filesystem_at
 
 __all__ = ["filesystem_of", "glob", "state_of", "visible"]
 
@@ -34,22 +35,12 @@ def filesystem_of(text: str, what: str) -> tuple[Any, str]:
         fixed, _, last = fixed.rpartition("/")
         rest = f"/{last}{rest}"
     try:
-        filesystem, root = _opened(fixed + query)
+        filesystem, root = filesystem_at(fixed + query)
     except (pa.ArrowException, OSError, ImportError, ValueError) as error:
         raise InputError(
             f"{what} {text} cannot be opened ({error}): check the address"
         ) from error
     return filesystem, root + rest
-
-
-def _opened(uri: str) -> tuple[Any, str]:
-    """A filesystem of `pyarrow.fs`, else of fsspec, and a path in it."""
-    known = "s3", "gs", "gcs", "hdfs", "abfs", "abfss", "file", "viewfs"
-    by_arrow = uri.startswith(("fsspec+", *(f"{scheme}://" for scheme in known)))
-    opened: tuple[Any, str] = pafs.FileSystem.from_uri(
-        uri if by_arrow else f"fsspec+{uri}"
-    )
-    return opened
 
 
 def glob(filesystem: Any, pattern: str) -> tuple[str, ...]:

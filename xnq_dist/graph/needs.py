@@ -104,17 +104,7 @@ def random_boundary(nodes: int, edges: int, partitions: int) -> int:
 
 
 def sort_scratch(pairs: int, memory: int, weighted: bool = False) -> int:
-    """Bytes of sorted runs on disk; 0 if all pairs fit in memory.
-
-    Parameters
-    ----------
-    pairs
-        Number of pairs, reverses included.
-    memory
-        Bytes for the sort, `input.memory`.
-    weighted
-        Whether each pair has a weight.
-    """
+    """Bytes of sorted runs on disk; 0 if all pairs, with reverses, fit in memory."""
     if pairs < pairs_held(memory, weighted):
         return 0
     return pairs * KEY * (2 if weighted else 1)
@@ -129,16 +119,7 @@ def graph_scratch(
     sorted by partition, the features and the partitions' halos exist at the same time,
     until all partitions are written.
 
-    Parameters
-    ----------
-    nodes, edges, features
-        Counts; edges are directed, with added reverses.
-    halo
-        Halo rows of all partitions.
-    memory
-        `input.memory`.
-    weighted
-        Whether edges have weights.
+    `edges` are directed, with added reverses; `halo`: rows of all partitions.
     """
     adjacency = edges * INDEX * (2 if weighted else 1)
     features_disk = nodes * INDEX * (features + 1)

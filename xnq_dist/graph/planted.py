@@ -92,37 +92,25 @@ class Arguments:
 
     def check(self) -> None:
         """Check the arguments; a `SettingsError` names all that are out of range."""
-        nodes, max_classes = self.nodes, min(self.nodes // 4, 1000)
-        rules = (
-            (nodes >= 10, f"nodes = {nodes} must be at least 10"),
-            (
-                0 < self.degree < nodes,
-                f"degree = {self.degree} must be above 0 and below nodes = {nodes}",
+        nodes = self.nodes
+        rules = {
+            "nodes": (nodes >= 10, "at least 10"),
+            "degree": (0 < self.degree < nodes, f"above 0 and below nodes = {nodes}"),
+            "features": (self.features >= 1, "at least 1"),
+            "classes": (
+                2 <= self.classes <= min(nodes // 4, 1000),
+                f"at least 2, and at most 1000 and a quarter of nodes = {nodes}",
             ),
-            (self.features >= 1, f"features = {self.features} must be at least 1"),
-            (
-                2 <= self.classes <= max_classes,
-                f"classes = {self.classes} must be at least 2, and at most 1000 and a "
-                f"quarter of nodes = {nodes}",
-            ),
-            (
-                0 <= self.homophily <= 1,
-                f"homophily = {self.homophily} must be between 0 and 1",
-            ),
-            (
-                self.communities >= 1,
-                f"communities = {self.communities} must be at least 1",
-            ),
-            (
-                0 <= self.seed < 2**63,
-                f"seed = {self.seed} must be between 0 and 2^63 - 1",
-            ),
-            (
-                0 < self.labelled <= 1,
-                f"labelled = {self.labelled} must be above 0 and at most 1",
-            ),
-        )
-        faults = [text for holds, text in rules if not holds]
+            "homophily": (0 <= self.homophily <= 1, "between 0 and 1"),
+            "communities": (self.communities >= 1, "at least 1"),
+            "seed": (0 <= self.seed < 2**63, "between 0 and 2^63 - 1"),
+            "labelled": (0 < self.labelled <= 1, "above 0 and at most 1"),
+        }
+        faults = [
+            f"{name} = {getattr(self, name)} must be {words}"
+            for name, (holds, words) in rules.items()
+            if not holds
+        ]
         if faults:
             raise SettingsError("generate: " + "; ".join(faults))
 

@@ -63,7 +63,7 @@ def test_every_type_has_a_kind_and_a_range_where_it_has_one(parts, kind, low):
     assert (found.kind, found.low) == (kind, low)
 
 
-def test_columns_of_many_values_are_not_counted_further(monkeypatch):
+def test_columns_of_many_values_are_counted_up_to_a_bound(monkeypatch):
     monkeypatch.setattr(columns, "LEVELS", 10)
     monkeypatch.setattr(columns, "SAMPLE", 100)
     few = [pa.array([row % 10 for row in range(50)])] * 20

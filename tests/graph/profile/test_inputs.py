@@ -93,7 +93,7 @@ def test_a_damaged_profile_is_made_again(tmp_path, sources, caplog):
     assert "profiled again" in caplog.text
 
 
-def test_files_order_and_format_make_no_difference(tmp_path, sources):
+def test_any_files_order_and_format_have_the_same_profile(tmp_path, sources):
     first = profile_inputs(sources, SETTINGS)
     (tmp_path / "u").mkdir()
     for name in ("nodes", "edges", "memberships"):

@@ -103,7 +103,7 @@ def hierarchies(draw):
 
 @settings(max_examples=60, deadline=None)
 @given(overlapping_sets(), st.integers(2, 12))
-def test_published_overlapping_sets_show_no_small_group(sets, min_size):
+def test_published_overlapping_sets_hide_small_groups(sets, min_size):
     hidden, sizes = hide(sets, min_size=min_size)
     assert hidden[sizes < min_size].all()
     for combination in attacks(sets, [-1] * len(sets), hidden):
@@ -113,7 +113,7 @@ def test_published_overlapping_sets_show_no_small_group(sets, min_size):
 
 @settings(max_examples=60, deadline=None)
 @given(hierarchies(), st.integers(2, 8))
-def test_published_levels_show_no_small_group(drawn, min_size):
+def test_published_levels_hide_small_groups(drawn, min_size):
     sets, parents = drawn
     hidden, sizes = hide(sets, parents, min_size)
     assert hidden[sizes < min_size].all()

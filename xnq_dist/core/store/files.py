@@ -116,7 +116,7 @@ class TableWriter:
                 use_dictionary=[
                     field.name
                     for field in table.schema
-                    if field.name not in ("node_id", "index")
+                    if field.name not in ("node_id", "index", "src", "dst")
                     and not pa.types.is_fixed_size_list(field.type)
                 ],
             )

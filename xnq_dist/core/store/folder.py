@@ -1,7 +1,8 @@
-"""A folder on a disk or an object store, through `pyarrow.fs`.
+"""A folder on a disk or a store, through `pyarrow.fs` or fsspec.
 
 Only this module accesses the filesystem of a run directory, so that ``s3://`` needs no
-other code.
+other code. A store must show a closed file at once, complete, to every process; a copy
+must replace a file; a deleted file must be gone.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from xnq_dist.core.errors import DamagedError, RunDirectoryError
 from xnq_dist.core.redaction import joined, redacted, split_query
 from xnq_dist.core.store.checksums import ChecksumWriter, fingerprint
 
-__all__ = ["MANIFEST", "Folder", "reason", "sealed"]
+__all__ = ["MANIFEST", "Folder", "filesystem_at", "reason", "sealed"]
 
 MANIFEST = "_manifest.json"
 CHECKSUM = "checksum"
 """Field of a record that holds the fingerprint of all others."""
+BY_ARROW = ("s3", "gs", "gcs", "hdfs", "abfs", "abfss", "file", "viewfs")
+"""Schemes of `pyarrow.fs`; all others are those of fsspec."""
 COPIED = 4 << 30
 """Maximum size of a file that the store copies by itself; S3 refuses 5 GiB."""
 
@@ -69,13 +72,12 @@ class Folder:
     def _opened(self) -> tuple[Any, str]:
         if "://" in self.location:
             try:
-                filesystem, path = pafs.FileSystem.from_uri(self.location)
-            except (pa.ArrowInvalid, OSError) as error:
+                return filesystem_at(self.location)
+            except (pa.ArrowInvalid, OSError, ImportError, ValueError) as error:
                 raise RunDirectoryError(
                     f"{self.uri} cannot be opened ({redacted(str(error))}): check the "
                     "address"
                 ) from error
-            return filesystem, path
         return pafs.LocalFileSystem(), self.location
 
     def __getstate__(self) -> dict[str, Any]:
@@ -117,11 +119,27 @@ class Folder:
                 Path(self.path()).mkdir(mode, parents=True, exist_ok=True)
             else:
                 self.filesystem.create_dir(self.path(), recursive=True)
-        except OSError as error:
+            if isinstance(self.filesystem, pafs.PyFileSystem) and self.parent is None:
+                self._check_store()
+        except (OSError, NotImplementedError) as error:
             raise RunDirectoryError(
                 f"{self.uri} cannot be written ({reason(error)}): choose another "
                 "folder for --out"
             ) from error
+
+    def _check_store(self) -> None:
+        """Check that a store of fsspec replaces, lists, copies and deletes files."""
+        name = f"_probe.{uuid.uuid4().hex[:8]}.tmp"
+        seen = []
+        for data in (b"first", b"second"):
+            self.write_bytes(name, data)  # a copy of another file
+            seen.append(name in self.names() and self.read_bytes(name) == data)
+        self.delete(name)
+        if not all(seen) or self.exists(name):
+            raise RunDirectoryError(
+                f"{self.uri} does not show files as they were written, so runs cannot "
+                "be committed there: choose another folder for --out"
+            )
 
     def exists(self, name: str = "") -> bool:
         """Whether a file (without a name: the folder) exists."""
@@ -341,6 +359,21 @@ def sealed(values: Mapping[str, Any]) -> str:
     return json.dumps(plain, indent=1, sort_keys=True)
 
 
-def reason(error: OSError) -> str:
+def filesystem_at(uri: str) -> tuple[Any, str]:
+    """The filesystem of a URI, of `pyarrow.fs` or fsspec, and the path in it.
+
+    Raises
+    ------
+    pa.ArrowInvalid, OSError, ImportError, ValueError
+        When there is no such filesystem.
+    """
+    known = ("fsspec+", *(f"{scheme}://" for scheme in BY_ARROW))
+    found: tuple[Any, str] = pafs.FileSystem.from_uri(
+        uri if uri.startswith(known) else f"fsspec+{uri}"
+    )
+    return found
+
+
+def reason(error: Exception) -> str:
     """The system's text of an error."""
-    return error.strerror or str(error)
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

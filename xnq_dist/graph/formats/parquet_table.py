@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xnq_dist.graph.formats import Format
+from xnq_dist.graph.formats.parquet_pages import check_pages
 
 __all__ = ["RECORDS", "batches", "chunks", "rows", "schema"]
 
@@ -65,5 +66,9 @@ def batches(
     filesystem: Any, file: str, columns: list[str], rows: int, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns, at most `rows` rows at a time."""
+    # A store checks what it sends, and every page would be a request.
+    if filesystem.type_name == "local":
+        with filesystem.open_input_file(file) as stream:
+            check_pages(stream, pq.read_metadata(stream), columns)
     with _opened(filesystem, file) as parquet:
         yield from parquet.iter_batches(batch_size=rows, columns=columns)

@@ -73,9 +73,9 @@ class Dialect(Reading):
         return ", ".join(part for part in parts if part)
 
 
-def compression_of(head: bytes, reading: Reading) -> str:
+def compression_of(head: bytes, reading: Reading | None = None) -> str:
     """Compression of a file from its first bytes; ``none`` if there is none."""
-    if reading.compression != "auto":
+    if reading is not None and reading.compression != "auto":
         return reading.compression
     return next((name for magic, name in _MAGIC.items() if head[:4].startswith(magic)),
                 "none")  # fmt: skip

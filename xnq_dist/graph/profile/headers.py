@@ -9,11 +9,18 @@ from collections.abc import Mapping, Sequence
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.inputs import choose_source
+from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.text_settings import TITLES
 from xnq_dist.graph.tables import Sources, Table, open_table
 
-__all__ = ["check_headers", "missing_columns"]
+__all__ = ["check_headers", "missing_columns", "required_columns"]
 
+COLUMNS = {
+    "nodes": ("node_id", "label"),
+    "edges": ("src", "dst"),
+    "memberships": ("community", "member"),
+}
+"""Settings of the columns that each table must have."""
 ALIASES = {
     "node_id": ("id", "node", "user", "userid", "account", "vertex", "name"),
     "label": ("class", "y", "target", "lbl", "labels", "category", "truth"),
@@ -25,8 +32,6 @@ ALIASES = {
 """Usual names of columns, without case, spaces and underscores."""
 UNREACHABLE = "NETWORK_CONNECTION"
 """What the message of an object store has that cannot be reached."""
-NOT_NAMES = ("auto",)
-"""Values of columns.features that name no column."""
 
 
 def check_headers(sources: Sources, settings: Settings) -> None:
@@ -38,19 +43,14 @@ def check_headers(sources: Sources, settings: Settings) -> None:
         With all missing columns, and settings that may be meant.
     """
     named = settings.columns
-    required: dict[str, dict[str, str]] = {
-        "nodes": {"node_id": named.node_id, "label": named.label},
-        "edges": {"src": named.src, "dst": named.dst},
-    }
-    features = named.features
-    if isinstance(features, str) and features not in NOT_NAMES:
-        required["nodes"]["features"] = features
-    elif isinstance(features, list):
-        required["nodes"] |= {f"features[{i}]": n for i, n in enumerate(features)}
-    optional = {"nodes": ("role", "node_weight", "label_weight"), "edges": ("weight",)}
     source = choose_source(sources.memberships, settings)
+    required = {
+        what: required_columns(what, named)
+        for what in COLUMNS
+        if what != "memberships" or source == "given"
+    }
+    optional = {"nodes": ("role", "node_weight", "label_weight"), "edges": ("weight",)}
     if source == "given":
-        required["memberships"] = {"community": named.community, "member": named.member}
         parents = settings.memberships.parents is None
         optional["memberships"] = ("parent",) if parents else ()
     for what, keys in optional.items():
@@ -59,7 +59,7 @@ def check_headers(sources: Sources, settings: Settings) -> None:
             if value is not None and value != type(named).model_fields[key].default:
                 required[what][key] = value
     faults = []
-    if features == []:
+    if named.features == []:
         faults.append(
             "columns.features names no column: set it to null to use the graph alone"
         )
@@ -68,6 +68,8 @@ def check_headers(sources: Sources, settings: Settings) -> None:
         try:
             table = open_table(path, TITLES[what], settings.input)
             fault = missing_columns(table, columns)
+            other = fault and _looks_like(table, what, named)
+            fault = f"{fault}; {other}" if other else fault
         except InputError as error:
             fault = str(error)
             if UNREACHABLE in fault:
@@ -78,6 +80,30 @@ def check_headers(sources: Sources, settings: Settings) -> None:
             faults.append(fault)
     if faults:
         raise InputError("; and ".join(faults))
+
+
+def required_columns(what: str, named: ColumnSettings) -> dict[str, str]:
+    """Columns that a table must have, by setting: those of `COLUMNS`, and features."""
+    required = {key: str(getattr(named, key)) for key in COLUMNS[what]}
+    features = named.features if what == "nodes" else None
+    if isinstance(features, list):
+        required |= {f"features[{i}]": name for i, name in enumerate(features)}
+    elif features not in (None, "auto"):
+        required["features"] = str(features)
+    return required
+
+
+def _looks_like(table: Table, what: str, named: ColumnSettings) -> str:
+    """Which other table this one is by its columns, as a message; empty: none."""
+    for other, keys in COLUMNS.items():
+        names = [getattr(named, key) for key in keys]
+        if other != what and all({*names} <= {*s} for s in table.schemas.values()):
+            there = " and ".join(map(repr, names))
+            return (
+                f"with {there} it looks like the {TITLES[other]}, so the paths of the "
+                f"{TITLES[what]} and the {TITLES[other]} may be exchanged"
+            )
+    return ""
 
 
 def missing_columns(table: Table, columns: Mapping[str, str]) -> str:

@@ -1,0 +1,112 @@
+"""Settings and the place of results."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tests.app.wrong.builders import VALID, Case, put, sets
+
+
+def settings_cases() -> Iterable[Case]:
+    for name, setting, words, right in (
+        ("unknown", "reservoir.dims=3", ("reservoir.dims", "reservoir.dim"), "seed=1"),
+        ("range", "reservoir.dim=-1", ("reservoir.dim = -1",), "reservoir.dim=8"),
+        ("form", "seed", ("key=value",), "seed=1"),
+        ("seed", "seed=-1", ("seed = -1",), "seed=0"),
+        ("no-section", "nope.x=1", ("nope",), "seed=1"),
+        ("method", "method=magic", ("method", "xnq"), "method=xnq"),
+        ("quantifier", "quantifier=best", ("quantifier", "auto"), "quantifier=sld"),
+        ("communities", "communities=louvain", ("communities",), "communities=leiden"),
+        ("folds", "readout.folds=1", ("readout.folds",), "readout.folds=4"),
+        ("partitions", "partitions=0", ("partitions",), "partitions=1"),
+        ("level", "intervals.level=95", ("intervals.level",), "intervals.level=.9"),
+        ("memory", "input.memory=lots", ("input", "lots"), "input.memory=1 GiB"),
+        ("accept", "checks.accept=[all]", ("checks.accept",), "checks.accept=[loops]"),
+        ("accept-text", "checks.accept=loops", ("checks.accept",), "checks.accept=[]"),
+        ("missing", "labels.missing=5", ("labels.missing",), "labels.missing=[5]"),
+        ("list", "columns.src=[a]", ("columns.src",), "columns.src=src"),
+        (
+            "prior-sum",
+            "labels.prior={bot: .5, human: .6}",
+            ("labels.prior", "sum"),
+            "labels.prior={bot: .4, human: .6}",
+        ),
+        (
+            "prior-class",
+            "labels.prior={Bot: .4, human: .6}",
+            ("labels.prior", "'Bot'", "bot, human"),
+            "labels.prior={bot: .4, human: .6}",
+        ),
+        (
+            "prior-below-the-labels",
+            "labels.prior={bot: .1, human: .9}",
+            ("labels.prior", "'bot'", "16"),
+            "labels.prior={bot: .4, human: .6}",
+        ),
+        ("earlier", "anomalies.last=/nowhere", ("/nowhere",), "anomalies.last=null"),
+        (
+            "seed-runs",
+            "intervals.seed_runs=[/nowhere]",
+            ("/nowhere",),
+            "intervals.seed_runs=[]",
+        ),
+        (
+            "address",
+            "cluster.address=tcp://127.0.0.1:9",
+            ("cluster.kind",),
+            "cluster.kind=local",
+        ),
+        ("backend", "cluster.kind=slow", ("cluster.kind",), "cluster.kind=local"),
+        ("yaml", "columns.features=[a", ("not YAML",), "columns.features=null"),
+    ):
+        yield Case(
+            f"setting-{name}",
+            VALID,
+            words,
+            arguments=sets(setting),
+            right_arguments=sets(right),
+        )
+    for name, content, words in (
+        ("missing", None, ("settings.yaml", "cannot be read")),
+        ("not-yaml", b"seed: [", ("settings.yaml", "not YAML")),
+        ("a-list", b"- seed", ("settings.yaml", "keys and values")),
+        ("not-text", b"\xff\xfe\x00", ("settings.yaml", "not YAML")),
+    ):
+        yield Case(
+            f"settings-file-{name}",
+            (VALID) if content is None else put("settings.yaml", content),
+            words,
+            right=put("settings.yaml", b"seed: 1"),
+            arguments=("--config={folder}/settings.yaml",),
+        )
+
+
+def places_cases() -> Iterable[Case]:
+    yield Case(
+        "out-is-a-file",
+        put("file", b"x"),
+        ("is a file", "--out"),
+        arguments=("--out={folder}/file",),
+        right_arguments=("--out={folder}/../other",),
+    )
+    yield Case(
+        "out-in-a-file",
+        put("file", b"x"),
+        ("--out",),
+        arguments=("--out={folder}/file/run",),
+        right_arguments=("--out={folder}/../deep/run",),
+    )
+    yield Case(
+        "out-holds-the-tables",
+        VALID,
+        ("lies in the run directory", "--out"),
+        arguments=("--out={folder}",),
+        right_arguments=("--out={folder}-run",),
+    )
+    yield Case(
+        "out-is-a-folder-of-others",
+        put("thesis/prevalence.parquet", b"mine"),
+        ("is not a run directory", "--out"),
+        arguments=("--out={folder}/thesis", "--overwrite"),
+        right_arguments=("--out={folder}/../thesis",),
+    )

@@ -1,0 +1,88 @@
+"""Run directories on filesystems of fsspec."""
+
+from __future__ import annotations
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from tests.conftest import small_settings, write_graph
+from xnq_dist.core.errors import RunDirectoryError
+from xnq_dist.core.store import Folder, read_published, verify
+from xnq_dist.jobs import run_all
+
+
+class Stale(MemoryFileSystem):
+    """A store in which a copy keeps an existing file."""
+
+    protocol = ("stale",)
+    store = {}  # noqa: RUF012 - as fsspec declares it
+
+    def cp_file(self, path1, path2, **options):
+        if not self.exists(path2):
+            super().cp_file(path1, path2, **options)
+
+
+class Sealed(MemoryFileSystem):
+    """A store that cannot be written."""
+
+    protocol = ("sealed",)
+
+    def _open(self, path, mode="rb", **options):
+        if "w" in mode:
+            raise NotImplementedError("read only")
+        return super()._open(path, mode, **options)
+
+
+@pytest.fixture(autouse=True)
+def stores():
+    for each in (Stale, Sealed):
+        fsspec.register_implementation(each.protocol[0], each, clobber=True)
+
+
+@pytest.fixture(params=["memory", "fsspec+file"])
+def folder(request, tmp_path) -> Folder:
+    place = (
+        "memory://store" if request.param == "memory" else f"fsspec+file://{tmp_path}"
+    )
+    made = Folder.of(f"{place}/run")
+    made.delete_folder()
+    return made
+
+
+def test_files_are_written_listed_moved_and_removed(folder):
+    inner = folder.child("stage")
+    inner.create()
+    inner.write_record("_manifest.json", {"a": 1})
+    inner.write_record("_manifest.json", {"a": 2})
+    assert inner.read_record("_manifest.json") == {"a": 2}
+    assert inner.names() == ["_manifest.json"]
+    folder.move("stage", "quarantine/stage")
+    assert folder.files() == ["quarantine/stage/_manifest.json"]
+    folder.delete_folder()
+    assert not folder.exists()
+
+
+def test_a_run_in_a_filesystem_of_fsspec_answers_as_on_a_disk(tmp_path):
+    sources = write_graph(tmp_path).sources
+    settings = small_settings("cluster.kind=single", "communities=leiden")
+    found = []
+    for out in ("memory://store/complete", str(tmp_path / "run")):
+        run_all(sources, out, settings)
+        assert run_all(sources, out, settings)["stages"] == {}
+        assert verify(out) == []
+        found.append(read_published(out).read("prevalence").drop_columns("run_id"))
+    assert found[0].equals(found[1])
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        ("stale://a/run", "does not show files as they were written"),
+        ("sealed://a/run", r"cannot be written \(read only\): choose another folder"),
+        ("nowhere://a/run", "cannot be opened .* check the address"),
+    ],
+)
+def test_a_store_that_cannot_hold_a_run_is_refused(place, words):
+    with pytest.raises(RunDirectoryError, match=words):
+        Folder.of(place).create()
