@@ -70,8 +70,7 @@ def page_data(
     Parameters
     ----------
     view, anomalies
-        Estimates and comparisons, without values of suppressed communities. They are
-        stored in the order of `PrevalenceView.ranked`.
+        Estimates and comparisons, stored in the order of `PrevalenceView.ranked`.
     settings
         Settings of the run.
     reliability
