@@ -8,7 +8,6 @@ in Medicine 24(8), 2005.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -19,7 +18,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.view import PrevalenceView
 
-__all__ = ["Funnel", "control_limits", "typical_error"]
+__all__ = ["control_limits", "reference_of", "typical_error"]
 
 Floats = NDArray[np.float64]
 
@@ -31,43 +30,23 @@ MIN_COMMUNITIES = 12
 """Minimum number of communities in a size range."""
 
 
-@dataclass(frozen=True, eq=False)
-class Funnel:
-    """Data of the plot for K communities."""
-
-    sizes: Floats
-    """Members, shape (K,)."""
-    error: Floats
-    """Standard error of the estimate; NaN without an interval, shape (K,)."""
-    reference: float
-    """Prevalence that communities are compared with."""
-
-    @classmethod
-    def of(
-        cls,
-        view: PrevalenceView,
-        anomalies: Anomalies | None,
-        settings: Settings,
-        place: int = -1,
-    ) -> Funnel:
-        """Plot data of the class in one column of a view."""
-        p = view.prevalence[:, place]
-        sizes = view.n_nodes.astype(np.float64)
-        half = (view.upper[:, place] - view.lower[:, place]) / 2
-        known = ~np.isnan(p) & (sizes > 0)
-        reference = np.nan
-        if anomalies is not None:
-            reference = float(anomalies.centre[place])
-        elif settings.anomalies.reference != "rest":
-            if place in (-1, len(view.classes) - 1):
-                reference = float(settings.anomalies.reference)
-        elif known.any():
-            reference = float((sizes[known] * p[known]).sum() / sizes[known].sum())
-        return cls(
-            sizes=sizes,
-            error=half / float(ndtri((1 + settings.intervals.level) / 2)),
-            reference=reference,
-        )
+def reference_of(
+    view: PrevalenceView,
+    anomalies: Anomalies | None,
+    settings: Settings,
+    place: int = -1,
+) -> float:
+    """Prevalence that the class in one column of a view is compared with, or NaN."""
+    p, sizes = view.prevalence[:, place], view.n_nodes.astype(np.float64)
+    known = ~np.isnan(p) & (sizes > 0)
+    if anomalies is not None:
+        return float(anomalies.centre[place])
+    if settings.anomalies.reference != "rest":
+        last = place in (-1, len(view.classes) - 1)
+        return float(settings.anomalies.reference) if last else np.nan
+    if not known.any():
+        return np.nan
+    return float((sizes[known] * p[known]).sum() / sizes[known].sum())
 
 
 def typical_error(sizes: Floats, error: Floats, at: Floats) -> Floats:
@@ -102,16 +81,20 @@ def typical_error(sizes: Floats, error: Floats, at: Floats) -> Floats:
     return np.interp(np.log10(at), middles, medians)
 
 
-def control_limits(shown: Funnel, at: Floats) -> list[Floats]:
+def control_limits(
+    view: PrevalenceView, place: int, r: float, level: float, at: Floats
+) -> list[Floats]:
     """Half-widths of the inner and outer control limits at some sizes.
 
     The limits contain 95 and 99.8 % of communities of a size n whose members are a
     random sample with prevalence r, the reference, and whose estimates have the typical
-    standard error e(n) of that size: ``r +- z sqrt(r (1 - r) / n + e(n)^2)``.
+    standard error e(n) of that size: ``r +- z sqrt(r (1 - r) / n + e(n)^2)``. `level`
+    is the confidence level of the intervals.
     """
-    r = shown.reference
     if np.isnan(r):
         return []
-    error = typical_error(shown.sizes, shown.error, at)
+    half = (view.upper[:, place] - view.lower[:, place]) / 2
+    se = half / float(ndtri((1 + level) / 2))
+    error = typical_error(view.n_nodes.astype(np.float64), se, at)
     spread = np.sqrt(r * (1 - r) / at + error**2)
     return [float(ndtri((1 + one) / 2)) * spread for one in LIMITS]
