@@ -414,7 +414,7 @@ def _settled(settings: Settings, client: Client) -> Settings:
 @in_stage("publish")
 @_sets_aside
 def publish(run: RunDirectory, settings: Settings) -> None:
-    """Publish tables, plots and the report page at the top of the run directory."""
+    """Publish tables and the report page at the top of the run directory."""
     from xnq_dist.report import publish as stage
 
     stage.report(run, settings)
@@ -422,7 +422,7 @@ def publish(run: RunDirectory, settings: Settings) -> None:
 
 def published_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:
     """The first rows of the published prevalence table, suppressed values left out."""
-    from xnq_dist.quantify.checks.disclosure import without_values
+    from xnq_dist.quantify.checks.quality import without_values
 
     table = read_published(run.location).read("prevalence").slice(0, count)
     rows: list[dict[str, Any]] = without_values(table).to_pylist()

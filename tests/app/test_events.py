@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 from tests.report.fake_run import prevalence_table, write_fake_run
 from xnq_dist.app.events import news
@@ -14,12 +13,6 @@ from xnq_dist.core.store import RunDirectory
 from xnq_dist.report import report
 
 NAMES = ["a", "b", "c", "d"]
-
-
-@pytest.fixture(autouse=True)
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip plots, which would take most of the time and are tested elsewhere."""
-    monkeypatch.setattr("xnq_dist.report.publish.plot_files", lambda *_: {})
 
 
 def publish(folder: Path, night: str, **columns: list[object]) -> RunDirectory:

@@ -18,9 +18,8 @@ from xnq_dist.report import report
 
 @pytest.mark.server
 def test_old_flow_runs_versions_and_temporary_files_go(
-    tmp_path: Path, prefect_api: None, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, prefect_api: None
 ) -> None:
-    monkeypatch.setattr("xnq_dist.report.publish.plot_files", lambda *_: {})
     run = RunDirectory(tmp_path / "run")
     for night in range(3):
         run.reuse("quantify", {"tables": night})

@@ -59,7 +59,7 @@ def check_levels(rows: dict) -> None:
     assert rows["town 3", 1]["parent"] == "south"
 
 
-def test_levels_add_up_from_a_table_of_parents(client, tmp_path):
+def test_levels_add_up_from_a_table_of_parents(client, tmp_path, caplog):
     made = make_run(tmp_path)
     nodes = np.arange(300)
     path = write_members(tmp_path, community=town_of(nodes), node_id=nodes)
@@ -77,6 +77,9 @@ def test_levels_add_up_from_a_table_of_parents(client, tmp_path):
     check_levels(rows_of(answered(made.run, manifest)))
     assert manifest.facts["n_parents"] == 3
     assert manifest.facts["parents_that_do_not_add_up"] == 0
+    assert manifest.facts["without_members"] == 1
+    assert "1 communities of the table of parents" in caplog.text
+    assert "(elsewhere first)" in caplog.text
     assert quantify(made.run, sources, settings, client) == manifest
     other = parents.set_column(1, "parent", pa.array(["north"] * 9 + ["land"]))
     pq.write_table(other.slice(0, 7), tmp_path / "parents.parquet")

@@ -221,8 +221,6 @@ def test_levels_of_a_hierarchy_add_up_in_weights(client, tmp_path, labelled):
     points = estimate_with(made.run, sources, settings, "auto", "1")
     ours = {row["community"]: row["prevalence"] for row in rows if row["class"] == 1}
     assert points == ours
-    with pytest.raises(SettingsError, match=r"does not use columns\.node_weight"):
-        estimate_with(made.run, sources, settings, "pcc", "1")
 
 
 def test_differences_are_of_weighted_shares(client, tmp_path):

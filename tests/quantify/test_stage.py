@@ -389,10 +389,6 @@ def test_missing_memberships_and_stages_are_named(made, client, tmp_path):
     sources = of(made, memberships=path)
     with pytest.raises(SettingsError, match="scratch = '/proc/nothing'"):
         quantify(made.run, sources, small_settings("scratch=/proc/nothing"), client)
-    with pytest.raises(SettingsError, match="no quantifier 'magic'"):
-        estimate_with(made.run, sources, small_settings(), "magic", "1")
-    with pytest.raises(SettingsError, match="no class 'bot'"):
-        estimate_with(made.run, sources, small_settings(), "pcc", "bot")
 
 
 def test_unused_memberships_are_reported(made, client, tmp_path, caplog):
@@ -430,10 +426,6 @@ def test_quantifier_that_needs_neighbours_sees_their_sums(
     np.testing.assert_allclose(found.posterior_sum, expected, rtol=1e-5)
     left = made.run.stage("quantify").folder.names()
     assert [name for name in left if name.startswith("neighbours")] == []
-    with pytest.raises(SettingsError, match="needs more than the posteriors"):
-        estimate_with(
-            made.run, of(made, memberships=path), small_settings(), "pcc", "1"
-        )
 
 
 def test_error_on_a_worker_leaves_the_stage_unfinished(tmp_path, client):
@@ -498,5 +490,3 @@ def test_neighbours_on_workers_are_those_of_the_complete_adjacency(
     sources = of(alone, memberships=path)
     same = answered(alone.run, quantify(alone.run, sources, settings, client))
     assert same.drop_columns("fit_pvalue").equals(table.drop_columns("fit_pvalue"))
-    with pytest.raises(SettingsError, match="needs more than the posteriors"):
-        estimate_with(made.run, sources, settings, name, "1")

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pyarrow as pa
@@ -216,7 +217,7 @@ def test_a_formula_is_text_in_the_download(open_page: Open) -> None:
 
 @browser_tests
 def test_an_anchor_opens_a_community(open_page: Open) -> None:
-    facts = small().without_suppressed()
+    facts = small()
     name = "page 07 of bakers"
     tab = open_page(anchor=f"#community={name.replace(' ', '%20')}")
     assert tab.inner_text("#detail-name") == name
@@ -308,6 +309,24 @@ def test_every_plot_has_a_table_of_its_data(open_page: Open) -> None:
         # The table is made when its element opens.
         tab.locator(f"#{name}-data tbody tr").nth(3).wait_for(timeout=5000)
     assert violations(tab) == []
+
+
+@browser_tests
+@pytest.mark.parametrize("name", ["funnel", "intervals", "histogram", "reliability"])
+def test_every_plot_can_be_saved_as_a_file_of_its_own(
+    open_page: Open, name: str
+) -> None:
+    tab = open_page()
+    tab.click(f"#{name}-data summary")
+    with tab.expect_download() as started:
+        tab.click(f"#{name}-save")
+    assert started.value.suggested_filename == f"{name}.svg"
+    text = Path(started.value.path()).read_text(encoding="utf-8")
+    root = ElementTree.fromstring(text)  # noqa: S314 - made by our page
+    assert root.get("viewBox")
+    kinds = {each.tag.rpartition("}")[2] for each in root.iter()}
+    assert {"title", "style", "text", "line"} <= kinds
+    assert "image" not in kinds
 
 
 @browser_tests

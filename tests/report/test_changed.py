@@ -7,12 +7,10 @@ import pyarrow as pa
 import pytest
 
 from xnq_dist.core import schemas
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import Settings
 from xnq_dist.report.changed import changed_rows, compare_with
 from xnq_dist.report.earlier import Earlier, ResultFacts
 from xnq_dist.report.view import PrevalenceView
-
-OWN = ResultFacts("given", "", "tables")
 
 
 def view_of(shares, classes=("person", "bot"), half=0.02, size=50):
@@ -42,14 +40,14 @@ def view_of(shares, classes=("person", "bot"), half=0.02, size=50):
     return PrevalenceView.of(table)
 
 
-def earlier_of(view, settings=None, data="tables"):
+def earlier_of(view, settings=None):
     values = (settings or Settings()).model_dump(mode="json")
-    return Earlier("before", "yesterday", values, ResultFacts("given", "", data), view)
+    return Earlier("before", "yesterday", values, ResultFacts("given", ""), view)
 
 
 def rows_of(now, then, settings=None):
     chosen = settings or Settings()
-    found = compare_with(earlier_of(then), now, chosen, OWN)
+    found = compare_with(earlier_of(then), now, chosen)
     table = schemas.conform(changed_rows(now, found, chosen), "changes", "here")
     return found, table.to_pylist()
 
@@ -112,17 +110,3 @@ def test_numbers_and_text_are_the_same_names():
     _, rows = rows_of(view_of({"7": 0.5, "8": 0.2}), view_of({7: 0.5, 9: 0.1}))
     status = {row["community"]: row["status"] for row in rows}
     assert status == {"7": "both", "8": "new", "9": "gone"}
-
-
-def test_another_seed_is_kept_apart_from_a_change_of_the_data():
-    then, now = view_of({"a": 0.1, "b": 0.4}), view_of({"a": 0.14, "b": 0.36})
-    settings = load_settings(overrides=["seed=1", "cluster.workers=2"])
-    found = compare_with(earlier_of(then), now, settings, OWN)
-    assert found.seed is not None
-    assert found.seed.error == pytest.approx(0.04 / np.sqrt(2))
-    assert found.seed.outside == 2
-    other = load_settings(overrides=["seed=1", "reservoir.dim=64"])
-    assert compare_with(earlier_of(then), now, other, OWN).seed is None
-    assert compare_with(earlier_of(then), now, Settings(), OWN).seed is None
-    nights = earlier_of(then, data="others")
-    assert compare_with(nights, now, settings, OWN).seed is None

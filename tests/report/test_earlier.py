@@ -21,12 +21,6 @@ from xnq_dist.report.earlier import check_named, earlier_results
 NAMES = ["a", "b", "c"]
 
 
-@pytest.fixture(autouse=True)
-def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Skip plots, which would take most of the time and are tested elsewhere."""
-    monkeypatch.setattr("xnq_dist.report.publish.plot_files", lambda *_: {})
-
-
 def settings_of(*overrides: str):
     return load_settings(overrides=["quantifier=auto", *overrides])
 

@@ -21,7 +21,6 @@ from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.page import page
 from xnq_dist.report.page_data import PageData, page_data
 from xnq_dist.report.page_facts import PageFacts
-from xnq_dist.report.suppression import without_suppressed
 from xnq_dist.report.view import QUALITIES, PrevalenceView
 
 BASE = (("n", "<u4"), ("labelled", "<u4"), ("parent", "<i4"), ("note", "<i4"))
@@ -52,11 +51,6 @@ def decoded(made: PageData) -> dict[str, Any]:
     return whole
 
 
-def hidden(table: pa.Table, settings: Settings) -> Any:
-    view, anomalies = compared(table, settings)
-    return without_suppressed(view, anomalies, None)[:2]
-
-
 @hypothesis.settings(max_examples=30)
 @given(
     seed=st.integers(0, 1000),
@@ -70,7 +64,7 @@ def test_decoded_data_are_the_view(
     names = [NASTY[k % len(NASTY)] + str(k) for k in range(count)]
     table = prevalence_table(names, tuple("abcd"[:width]), intervals, seed)
     settings = Settings()
-    view, anomalies = hidden(table, settings)
+    view, anomalies = compared(table, settings)
     data = decoded(page_data(view, anomalies, settings))
     order = view.ranked
     assert data["names"] == [view.name(k) for k in order.tolist()]
@@ -102,7 +96,7 @@ def test_decoded_data_are_the_view(
 
 def test_texts_stay_inside_the_script_element() -> None:
     table = prevalence_table(["</script><script>alert(1)</script>"], ("<!--", "b"))
-    view, anomalies = hidden(table, Settings())
+    view, anomalies = compared(table, Settings())
     assert "<" not in page_data(view, anomalies, Settings()).text
 
 
@@ -110,7 +104,7 @@ def test_the_data_leave_out_suppressed_values() -> None:
     table = with_warnings(prevalence_table(["secret", "b", "c"]))
     quality = pa.array([*["suppressed"] * 2, *["caution"] * 4])
     at = table.column_names.index("quality")
-    view, anomalies = hidden(table.set_column(at, "quality", quality), Settings())
+    view, anomalies = compared(table.set_column(at, "quality", quality), Settings())
     data = decoded(page_data(view, anomalies, Settings()))
     k = data["names"].index("secret")
     assert data["flags"][k] == 4
@@ -145,7 +139,7 @@ def test_a_page_of_all_communities_stays_within_its_limit(
 def test_classes_that_do_not_fit_are_named() -> None:
     table = prevalence_table([f"c{k}" for k in range(50)], tuple("abcdef"))
     settings = load_settings(overrides=["report.class=f"])
-    view, anomalies = hidden(table, settings)
+    view, anomalies = compared(table, settings)
     one = page_data(view, anomalies, settings, limit=1)
     assert [c["name"] for c in json.loads(one.text)["classes"]] == ["f"]
     assert sorted(one.classes_left_out) == list("abcde")
@@ -156,7 +150,7 @@ def test_the_communities_with_the_lowest_shares_are_left_out_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("xnq_dist.report.page_data.MAX_COMMUNITIES", 10)
-    view, _ = hidden(prevalence_table(np.arange(30)), Settings())
+    view, _ = compared(prevalence_table(np.arange(30)), Settings())
     made = page_data(view, None, Settings())
     assert made.communities_left_out == 20
     assert decoded(made)["names"] == [view.name(k) for k in view.ranked[:10]]

@@ -26,7 +26,6 @@ def judged(
 ) -> Verdict:
     settings = load_settings(overrides=overrides or [])
     view, anomalies = compared(table, settings)
-    view = view.without_suppressed()
     totals = totals_table(view.classes or ("bot",))
     return verdict(view, settings, skill, 630, totals, anomalies, "my runs/a")
 

@@ -12,12 +12,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from tests.report.fake_run import prevalence_table
+from tests.report.fake_run import prevalence_table, write_fake_run
 from tests.sinks.conftest import NAMES, Store, delta_store, sql_store
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InfrastructureError, SettingsError
@@ -27,6 +28,7 @@ from xnq_dist.core.store import RunDirectory, read_published
 from xnq_dist.due import nothing_changed
 from xnq_dist.graph.tables import Sources
 from xnq_dist.jobs import run_all
+from xnq_dist.report import report
 from xnq_dist.sinks import check_sinks, deliver, undelivered
 
 T = TypeVar("T")
@@ -139,6 +141,26 @@ def test_a_foreign_table_is_refused_before_the_run_and_left_alone(
         check_sinks(store.settings("sinks.table=shares"))
         write(store, rows_of("aa11"), "aa11", "shares")
         assert same(store.read("shares"), rows_of("aa11"))
+
+
+def test_a_store_has_no_values_of_suppressed_communities(
+    store: Store, tmp_path: Path
+) -> None:
+    """Although the table in the run directory keeps them, marked as suppressed."""
+    table = prevalence_table(NAMES, intervals=True)
+    quality = np.where(pc.equal(table["community"], NAMES[0]), "suppressed", "caution")
+    at = table.schema.get_field_index("quality")
+    table = table.set_column(at, "quality", pa.array(quality.tolist()))
+    run = write_fake_run(tmp_path / "suppressed", [table])
+    report(run, store.settings())
+    deliver(run, store.settings())
+    rows = read_published(run.location).read("prevalence").to_pylist()
+    assert all(row["prevalence"] is not None for row in rows)
+    for row in store.read("prevalence"):
+        shown = row["community"] != NAMES[0]
+        for name in ("prevalence", "lower", "upper", "n_labelled", "flagged"):
+            assert (row[name] is not None) == (shown and name != "flagged")
+        assert row["n_nodes"] > 0
 
 
 def test_a_published_run_is_delivered_once(run: RunDirectory, store: Store) -> None:

@@ -156,11 +156,11 @@ class PrevalenceResult:
 
     @cached_property
     def _view(self) -> PrevalenceView:
-        """Estimates without suppressed communities, the class of the page last."""
+        """Estimates by community, the class of the page last."""
         labels = RunDirectory(self.run).complete("labels").facts
         names = [str(name) for name in labels["classes"]]
         last = shown_class(names, labels["class_counts"], self._settings.report)
-        return PrevalenceView.of(self.prevalence, names, last).without_suppressed()
+        return PrevalenceView.of(self.prevalence, names, last)
 
     @property
     def verdict(self) -> list[str]:

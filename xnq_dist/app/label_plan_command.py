@@ -43,13 +43,12 @@ def label_plan(
     write_plan(plan, out)
     typer.echo(
         f"{plan.table.num_rows:,} of {plan.unlabelled:,} unlabelled nodes to label, in "
-        f"{out}\n  half-widths of intervals in percentage points: now; predicted with "
-        "this plan; predicted with as many random labels"
+        f"{out}\n  half-widths of intervals in percentage points: published; as if the "
+        "labels were a random sample; with this plan; with as many random labels"
     )
     for row in plan.communities:
-        typer.echo(
-            f"  {row.community:<24}{100 * row.now:6.1f}{100 * row.planned:6.1f}"
-            f"{100 * row.random:6.1f}   ({row.labels:.0f} labels)"
-        )
+        halves = row.published, row.now, row.planned, row.random
+        shown = "".join(f"{100 * half:6.1f}" for half in halves)
+        typer.echo(f"  {row.community:<24}{shown}   ({row.labels:.0f} labels)")
     values = {"out": out, "communities": [asdict(row) for row in plan.communities]}
     print_json(values, as_json)

@@ -26,7 +26,8 @@ else:
                     "auto",
                     description="class that the page and its first sentences are about;"
                     " auto: the last class where classes are numbers or booleans, else"
-                    " the class with the fewest labelled nodes",
+                    " the class with the fewest labelled nodes, of more than two"
+                    " classes with at least half of an equal share of them",
                 ),
             )
         },

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.core.pictures import INK, MAIN, MUTED, Picture, picture, plain
+from xnq_dist.core.pictures import plain
 from xnq_dist.evaluation.names import base, shown, tally
+from xnq_dist.evaluation.pictures import INK, MAIN, MUTED, Picture, picture
 from xnq_dist.evaluation.summary import GRAPH_LEVEL, Summary
 
 if TYPE_CHECKING:

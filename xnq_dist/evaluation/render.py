@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from xnq_dist.core.pictures import Picture, plain
+from xnq_dist.core.pictures import plain
 from xnq_dist.evaluation.bayes import NSAMPLES, comparison_table
 from xnq_dist.evaluation.figures import diagonals
 from xnq_dist.evaluation.names import shown, span
 from xnq_dist.evaluation.paper import paper_tables
+from xnq_dist.evaluation.pictures import Picture
 from xnq_dist.evaluation.rendered_table import RenderedTable, to_markdown
 from xnq_dist.evaluation.summary import Summary, summarise
 

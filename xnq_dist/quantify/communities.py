@@ -125,8 +125,7 @@ def read_names(table: Table, settings: Settings) -> tuple[NodeIds, Hierarchy | N
                 f"communities are {pairs.child.type} in {pairs.path} and "
                 f"{named.values.type} in {table.path}: write both with one type"
             )
-        pairs = pairs.of(named.values)
-        every = pa.chunked_array([named.values, pairs.parent])
+        every = pa.chunked_array([named.values, pairs.of(named.values).parent])
         named = NodeIds.from_column(pa.chunked_array([pc.unique(every)]))[0]
         hierarchy = Hierarchy.of(pairs, named)
     return named, hierarchy

@@ -52,13 +52,18 @@ class Hierarchy:
 
     parent: Ints
     """Code of each community's parent, -1: none, shape (S,)."""
+    left_out: pa.Array
+    """Names of communities with parents, and of parents, that have no members."""
 
     @classmethod
-    def of(cls, pairs: ParentPairs, names: NodeIds) -> Hierarchy:
-        """Build the hierarchy from pairs; all communities are in `names`.
+    def of(cls, every: ParentPairs, names: NodeIds) -> Hierarchy:
+        """Build the hierarchy from the pairs of communities in `names`.
 
         A community with two parents or above itself is an `InputError`.
         """
+        listed = pc.unique(pa.chunked_array([every.child, every.parent]))
+        left_out = listed.filter(pc.invert(pc.is_in(listed, names.values)))
+        pairs = every.of(names.values)
         child, parent = names.index_of(pairs.child), names.index_of(pairs.parent)
         number = np.bincount(child, minlength=len(names))
         if (number > 1).any():
@@ -80,7 +85,7 @@ class Hierarchy:
                 f"community {name!r} is above itself, or has more than {MAX_LEVELS} "
                 f"levels above it, in {pairs.path}: correct its parents"
             )
-        return cls(above)
+        return cls(above, left_out)
 
     def upwards(self, codes: Ints, members: Ints) -> Iterator[tuple[Ints, Ints]]:
         """Yield the memberships in the parents, then in their parents, and so on."""

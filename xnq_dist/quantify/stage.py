@@ -25,10 +25,9 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.cluster import workers
 from xnq_dist.core.config import Settings
-from xnq_dist.core.errors import SettingsError, StageError
+from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import choose_source, quantify_inputs
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.quantifiers import record_of
 from xnq_dist.core.store import (
     Attempt,
     FileRecord,
@@ -59,6 +58,7 @@ from xnq_dist.quantify.batches import (
     rake_to,
 )
 from xnq_dist.quantify.checks import disclosure
+from xnq_dist.quantify.checks.combinations import MEMBERSHIPS
 from xnq_dist.quantify.communities import Memberships
 from xnq_dist.quantify.community_rows import (
     evidence_rows,
@@ -72,7 +72,7 @@ from xnq_dist.quantify.default.benchmarks import ChosenBenchmark, Targets, bench
 from xnq_dist.quantify.default.scenarios import check_prior
 from xnq_dist.quantify.default.surroundings import labels_around, studies_choice
 from xnq_dist.quantify.gpu.device_memory import MAX_MEMBERSHIPS
-from xnq_dist.quantify.interface import combine
+from xnq_dist.quantify.interface import Communities, combine
 from xnq_dist.quantify.intervals.seed_runs import (
     between_runs,
     check_seed_runs,
@@ -80,7 +80,6 @@ from xnq_dist.quantify.intervals.seed_runs import (
     widened,
 )
 from xnq_dist.quantify.loading import NeighbourValues, load_node_table
-from xnq_dist.quantify.old_communities import OldCommunities
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.sources import open_memberships
 from xnq_dist.reservoir.propagation import only_sums, propagate
@@ -149,10 +148,10 @@ def quantify(
     -----
     Memory of the client: names of the communities, 16 `disclosure.min_size` bytes per
     community of that size or larger, node ids, `input.memory` for the sort of the
-    memberships and one batch; all edges where Leiden detects communities
-    or groups. Memory of a worker process: 4 C + 18 bytes per node and one batch per
-    thread; for nacc and npacc another 16 C bytes per node, for bootstrap intervals
-    about 40 C bytes per member of a block of communities.
+    memberships and one batch, at most `combinations.MEMBERSHIPS` memberships; all edges
+    where Leiden detects communities or groups. Memory of a worker process: 4 C + 18
+    bytes per node and one batch per thread; for nacc and npacc another 16 C bytes per
+    node, for bootstrap intervals about 40 C bytes per member of a block of communities.
     """
     began = time.monotonic()
     graph, labels, posteriors, readout = (
@@ -177,7 +176,6 @@ def quantify(
     seed_runs = settings.intervals.seed_runs
     if seed_runs:
         inputs["seed_runs"] = check_seed_runs(seed_runs, run.uri, graph, inputs)
-    before = OldCommunities(run)
     reused = run.reuse(STAGE, inputs)
     if reused is not None:
         return reused
@@ -226,11 +224,12 @@ def quantify(
         size = min(max(per_batch, MIN_MEMBERSHIPS), MAX_MEMBERSHIPS)
         chunks = memberships.chunks()
         chosen = None
+        gathered: list[Communities] = []
         if table is not None:
             chosen = ChosenBenchmark.of(table, memberships.names)
             chunks = chosen.through(chunks)
         written: Iterable[CommunityBatch] = _write_batches(
-            attempt, chunks, size, nodes, detected
+            attempt, chunks, size, nodes, detected, gathered
         )
         if table is not None and chosen is not None:
             written = list(written)  # `chosen` has all members once this is done
@@ -249,7 +248,12 @@ def quantify(
         learnt["labels"] = choice
     batches = (stage.read_arrays(record) for _, record in estimated)
     whole = graph_arrays["power_sums"]
-    reasons = disclosure.reasons(batches, memberships.hierarchy, whole, settings)
+    unlabelled = None
+    if settings.labelled == "exclude":
+        unlabelled = layout.load_labels(run.stage("labels"), labels) < 0
+    reasons = disclosure.reasons(
+        batches, hierarchy, whole, settings, gathered, unlabelled
+    )
     hidden = int(np.count_nonzero(reasons))
     if hidden:
         log.info(
@@ -272,9 +276,6 @@ def quantify(
             f"batches hold {sizes.sum()} memberships instead of {n_memberships}: this "
             "is an internal error, please report it"
         )
-    changes = before.changes(names, n_memberships) if source != "leiden" else ""
-    if changes:
-        log.info("memberships: %s", changes)
     facts = {
         "n_communities": len(names),
         "n_memberships": n_memberships,
@@ -293,6 +294,13 @@ def quantify(
         unequal = hierarchy.unequal(sizes)
         facts["n_parents"] = len(np.unique(hierarchy.parent[hierarchy.parent >= 0]))
         facts["parents_that_do_not_add_up"] = len(unequal)
+        facts["without_members"] = len(hierarchy.left_out)
+        if len(hierarchy.left_out):
+            log.warning(
+                "%d communities of the table of parents have no members (%s first), so "
+                "they are in no result: correct their names, or list members",
+                *(len(hierarchy.left_out), hierarchy.left_out[0]),
+            )
         if len(unequal):
             log.warning(
                 "%d parent communities do not have exactly the members of their child "
@@ -331,7 +339,7 @@ def estimate_with(
     run, sources, settings
         As for `quantify`.
     quantifier
-        Name of a quantifier; replaces the setting.
+        Name of a quantifier that needs nothing but posteriors; replaces the setting.
     of_class
         Name of the class.
 
@@ -339,43 +347,15 @@ def estimate_with(
     -------
     Prevalence by the community's name; NaN where there is no estimate. The choice of
     the labelled nodes is not tested: `auto` leaves posteriors unchanged.
-
-    Raises
-    ------
-    SettingsError
-        When there is no such quantifier or class.
     """
-    try:
-        record_of(quantifier)
-    except ValueError as error:
-        raise SettingsError(str(error)) from error
     graph, readout = run.complete("graph"), run.complete("readout")
-    known = run.complete("labels")
-    classes = [str(name) for name in known.facts["classes"]]
-    if of_class not in classes:
-        raise SettingsError(
-            f"there is no class {of_class!r}: choose one of {', '.join(classes)}"
-        )
-    at = classes.index(of_class)
     estimator = make_quantifier(quantifier, settings)
-    if estimator.needs_neighbours:
-        raise SettingsError(
-            f"quantifier {quantifier!r} needs more than the posteriors: run again with "
-            f"quantifier = {quantifier}"
-        )
     source = choose_source(sources.memberships, settings)
     ids = layout.load_ids(run.stage("graph"), graph)
     nodes, reference = load_node_table(run, readout.facts["prior"])
-    if settings.columns.node_weight is not None:
-        if estimator.name != "auto":
-            raise SettingsError(
-                f"quantifier {quantifier!r} does not use columns.node_weight: choose "
-                "auto, or leave the weights out"
-            )
-        weights = read_node_weights(
-            sources.nodes, settings.columns, ids, settings.input
-        )
-        nodes = replace(nodes, weights=weights)
+    weights = read_node_weights(sources.nodes, settings.columns, ids, settings.input)
+    nodes = replace(nodes, weights=weights)
+    at = nodes.classes.index(of_class)
     values: list[float] = []
     with open_memberships(run, graph, ids, sources, settings, source) as memberships:
         for _, batch in sets.community_batches(memberships.chunks(), MAX_MEMBERSHIPS):
@@ -391,10 +371,18 @@ def _write_batches(
     size: int,
     nodes: NodeIds,
     detected: TableWriter | None,
+    gathered: list[Communities],
 ) -> Iterator[CommunityBatch]:
-    """Write each batch's members to a file; detected ones to the table as well."""
+    """Write each batch's members to a file; detected ones to the table as well.
+
+    The first communities, of at most `MEMBERSHIPS` members, are gathered, too.
+    """
+    left = MEMBERSHIPS
     batches = sets.community_batches(chunks, size)
     for number, (first, batch) in enumerate(batches):
+        left -= len(batch.members)
+        if left >= 0:
+            gathered.append(batch)
         record = attempt.write_arrays(
             f"members-{number:05d}", offsets=batch.offsets, members=batch.members
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,24 +11,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.core.config import Settings
-from xnq_dist.core.inputs import ELSEWHERE
 from xnq_dist.core.schemas import class_column
-from xnq_dist.quantify.checks.changes import (
-    Changes,
-    SeedError,
-    find_changes,
-    seed_error,
-)
+from xnq_dist.quantify.checks.changes import Changes, find_changes
 from xnq_dist.report.compared import ordered, ranks
-from xnq_dist.report.earlier import Earlier, ResultFacts
+from xnq_dist.report.earlier import Earlier
 from xnq_dist.report.view import PrevalenceView
 
 __all__ = ["Changed", "changed_rows", "compare_with"]
 
 Floats = NDArray[np.float64]
-IGNORED = {"seed", "cluster", "scratch", "anomalies", "fit", "partitions", "retention"}
-IGNORED |= {"checks", "disclosure", "report", *ELSEWHERE}
-"""Settings that do not change estimates, or change them only as another seed does."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,8 +35,6 @@ class Changed:
     """Earlier prevalence and ends of its interval, NaN for new communities, shape
     (K, C) each."""
     changes: Changes
-    seed: SeedError | None
-    """Error of the last class due to the seed; None unless only the seed differs."""
 
     @property
     def new(self) -> NDArray[np.int64]:
@@ -59,41 +47,34 @@ class Changed:
         return np.asarray(~np.isnan(self.changes.qvalue[:, -1]))
 
 
-def compare_with(
-    earlier: Earlier, view: PrevalenceView, settings: Settings, facts: ResultFacts
-) -> Changed:
+def compare_with(earlier: Earlier, view: PrevalenceView, settings: Settings) -> Changed:
     """Join two runs by community name and compare the communities that both have.
 
     Parameters
     ----------
     earlier
         Earlier results for which `earlier.why_not` returns an empty text.
-    view, settings, facts
-        Prevalence table, settings and facts of this run.
+    view, settings
+        Prevalence table and settings of this run.
     """
     now, then = _comparable(view.names, earlier.view.names)
     place = pc.fill_null(pc.index_in(now, value_set=then), -1).to_numpy()
     place = place.astype(np.int64)
+    # What earlier results say of a community that is suppressed now stays there.
+    known = (place >= 0) & ~view.suppressed
     gone = np.flatnonzero(pc.is_null(pc.index_in(then, value_set=now)).to_numpy(False))
     columns = [earlier.view.classes.index(name) for name in view.classes]
 
     def joined(values: Floats) -> Floats:
         result = np.full((len(place), len(columns)), np.nan)
-        both = place >= 0
-        result[both] = values[place[both]][:, columns]
+        result[known] = values[place[known]][:, columns]
         return result
 
     p, low, high = earlier.view.estimates()
     before = joined(p), joined(low), joined(high)
     level = settings.intervals.level
     changes = find_changes(view.estimates(), before, level, earlier.level)
-    seed = None
-    same_data = facts.data and facts.data == earlier.facts.data
-    if same_data and _only_seed_differs(earlier, settings):
-        p, low, high = (values[:, -1] for values in view.estimates())
-        one, under, over = (values[:, -1] for values in before)
-        seed = seed_error((p, low, high), (one, under, over), level)
-    return Changed(earlier, place, gone, before, changes, seed)
+    return Changed(earlier, place, gone, before, changes)
 
 
 def _comparable(now: pa.Array, then: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -101,16 +82,6 @@ def _comparable(now: pa.Array, then: pa.Array) -> tuple[pa.Array, pa.Array]:
     if now.type == then.type:
         return now, then
     return now.cast(pa.string()), then.cast(pa.string())
-
-
-def _only_seed_differs(earlier: Earlier, settings: Settings) -> bool:
-    """Whether the settings of the two runs differ in the seed and nothing else."""
-    now: Mapping[str, Any] = settings.model_dump(mode="json")
-    then = earlier.settings
-    keys = {*now, *then}.difference(IGNORED)
-    return then.get("seed") != now["seed"] and all(
-        now.get(key) == then.get(key) for key in keys
-    )
 
 
 def changed_rows(

@@ -7,30 +7,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xnq_dist.core.config import Settings
-from xnq_dist.core.errors import SettingsError, StageError, XnqError
+from xnq_dist.core.errors import SettingsError, XnqError
 from xnq_dist.core.inputs import PREVIOUS
 from xnq_dist.core.store import Folder, Published, RunDirectory, Version
-from xnq_dist.quantify.checks.disclosure import without_values
 from xnq_dist.report.view import PrevalenceView
 
 __all__ = ["Earlier", "ResultFacts", "check_named", "earlier_results", "why_not"]
 
 MUST_AGREE = ("quantifier", "labelled")
 """Settings that must be the same for two prevalences to be comparable."""
-COLUMNS = (
-    "community",
-    "class",
-    "n_nodes",
-    "n_labelled",
-    "n_estimated",
-    "prevalence",
-    "lower",
-    "upper",
-    "converged",
-    "fit_pvalue",
-    "flagged",
-    "note",
-)
 
 
 @dataclass(frozen=True)
@@ -41,15 +26,11 @@ class ResultFacts:
     """Source of the communities: ``given``, ``leiden`` or ``column:NAME``."""
     detected: str
     """Checksum of the table of detected communities; empty when they were given."""
-    data: str
-    """Fingerprint of the contents of all tables read."""
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> ResultFacts:
         """Read them from a manifest's facts; a missing fact is empty."""
-        return cls(
-            *(str(facts.get(name) or "") for name in ("source", "detected", "data"))
-        )
+        return cls(*(str(facts.get(name) or "") for name in ("source", "detected")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,17 +204,12 @@ def _named(directory: str) -> Earlier:
 
 def _read(version: Version, where: str) -> Earlier:
     manifest = version.manifest
-    try:
-        rows = without_values(version.read("prevalence", [*COLUMNS, "quality"]))
-    except StageError:
-        # Tables of version 2 and earlier have no qualities.
-        rows = version.read("prevalence", COLUMNS)
     return Earlier(
         where=where,
         created=str(manifest.facts.get("created") or manifest.created),
         settings=manifest.inputs.get("settings") or {},
         facts=ResultFacts.of(manifest.facts),
-        view=PrevalenceView.of(rows),
+        view=PrevalenceView.of(version.read("prevalence")),
         run_id=version.run_id,
     )
 

@@ -25,18 +25,23 @@ def shown_class(
         Number of labelled nodes of each; empty if it is not known.
     settings
         ``class`` names it; ``auto``: the last class where all are numbers or booleans,
-        else the one with the fewest labelled nodes, of equals the last.
+        else the one with the fewest labelled nodes, of equals the last. Of more than
+        two classes it has at least half of an equal share of the labels: a class that
+        is hardly anywhere has narrow intervals at 0, and nothing to compare.
 
     Examples
     --------
     >>> shown_class(["bot", "human"], [30, 500], ReportSettings())
     'bot'
+    >>> shown_class(["arts", "news", "rare"], [90, 100, 2], ReportSettings())
+    'arts'
     """
     if settings.shown_class in classes:
         return settings.shown_class
     if len(counts) != len(classes) or all(map(_is_value, classes)):
         return classes[-1] if classes else ""
-    places = range(len(classes))
+    fewest = sum(counts) / (2 * len(classes)) if len(classes) > 2 else 0
+    places = [place for place, count in enumerate(counts) if count >= fewest]
     return classes[min(places, key=lambda place: (counts[place], -place))]
 
 

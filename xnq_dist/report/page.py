@@ -9,72 +9,16 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from xnq_dist.core.config import Settings
-from xnq_dist.quantify.checks.anomalies import Anomalies
-from xnq_dist.report import plots
 from xnq_dist.report.changed import Changed
-from xnq_dist.report.funnel import Funnel, funnel
 from xnq_dist.report.page_data import page_data
 from xnq_dist.report.page_facts import PageFacts, StageFacts, environment
 from xnq_dist.report.sections import SECTIONS
-from xnq_dist.report.suppression import without_suppressed
 from xnq_dist.report.verdict import Verdict, verdict
-from xnq_dist.report.view import PrevalenceView
 
-__all__ = ["StageFacts", "page", "page_verdict", "plot_files"]
+__all__ = ["StageFacts", "page", "page_verdict"]
 
 PRINTED = ("communities", "glance", "inputs", "computed", "cite")
 """Sections on paper, at most four pages."""
-
-
-def plot_files(
-    view: PrevalenceView,
-    stages: Mapping[str, StageFacts],
-    partitions: pa.Table,
-    settings: Settings | None = None,
-    anomalies: Anomalies | None = None,
-) -> dict[str, bytes]:
-    """Draw the plots that the data allow; return SVG by name.
-
-    Suppressed communities are left out.
-    """
-    settings = settings or Settings()
-    view, anomalies, _ = without_suppressed(view, anomalies, None)
-    made: dict[str, bytes] = {}
-    known = view.ranked
-    if view.classes:
-        known = known[~np.isnan(view.prevalence[known, -1])]
-    if view.classes and len(known):
-        top = known[: plots.DOTS]
-        name = view.classes[-1]
-        last = view.prevalence[:, -1]
-        made["top"] = plots.top_communities(
-            [view.name(k) for k in top],
-            last[top],
-            view.lower[top, -1],
-            view.upper[top, -1],
-            name,
-        )
-        made["histogram"] = plots.prevalence_histogram(view.prevalence, view.classes)
-        made["size"] = funnel(Funnel.of(view, anomalies, settings), name)
-        curve = _reliability(stages, view.classes)
-        if curve:
-            predicted, observed, count = (
-                np.array([np.nan if v is None else v for v in curve[key]], np.float64)
-                for key in ("predicted", "observed", "count")
-            )
-            made["reliability"] = plots.reliability_curve(
-                predicted, observed, count, curve["name"]
-            )
-    if partitions.num_rows > 1:
-        made["partitions"] = plots.partition_sizes(
-            partitions["owned"].to_numpy().astype(np.float64),
-            partitions["halo"].to_numpy().astype(np.float64),
-        )
-    return made
 
 
 def _reliability(
@@ -94,7 +38,7 @@ def _reliability(
 
 
 def page_verdict(facts: PageFacts) -> Verdict:
-    """The verdict of a result, whose suppressed communities hold no values."""
+    """The verdict of a result."""
     return verdict(
         facts.view,
         facts.settings,
@@ -112,14 +56,12 @@ def page(facts: PageFacts, title: str = "") -> str:
     Parameters
     ----------
     facts
-        The data. Values of suppressed communities are removed before anything is
-        drawn.
+        The data.
     title
         Heading of the page; empty: share of the shown class in the communities.
     """
     from markupsafe import Markup
 
-    facts = facts.without_suppressed()
     view, naming = facts.view, facts.naming
     curve = _reliability(facts.stages, view.classes)
     if curve:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.config import Settings
 from xnq_dist.core.pictures import plain
 from xnq_dist.quantify.checks.anomalies import Anomalies
-from xnq_dist.report.funnel import Funnel, control_limits
+from xnq_dist.report.funnel import control_limits, reference_of
 from xnq_dist.report.naming import Naming
 from xnq_dist.report.view import NAME_LIMIT, QUALITIES, PrevalenceView
 
@@ -70,8 +70,7 @@ def page_data(
     Parameters
     ----------
     view, anomalies
-        Estimates and comparisons, without values of suppressed communities. They are
-        stored in the order of `PrevalenceView.ranked`.
+        Estimates and comparisons, stored in the order of `PrevalenceView.ranked`.
     settings
         Settings of the run.
     reliability
@@ -88,7 +87,7 @@ def page_data(
     sums = np.nan_to_num(view.prevalence).sum(axis=0)
     last = len(view.classes) - 1
     by_share = [c for c in np.argsort(-sums, kind="stable").tolist() if c != last]
-    at = _sizes(view)
+    at, level = _sizes(view), settings.intervals.level
     every = {} if totals is None else {str(r["class"]): r for r in totals.to_pylist()}
     encoded: list[dict[str, Any]] = []
     used = 0
@@ -97,7 +96,7 @@ def page_data(
         if encoded and used + len(data) > limit:
             continue
         used += len(data)
-        shown = Funnel.of(view, anomalies, settings, c)
+        reference = reference_of(view, anomalies, settings, c)
         every_node = every.get(view.classes[c], {})
         ends = [every_node.get(name) for name in ("prevalence", "lower", "upper")]
         encoded.append(
@@ -105,10 +104,10 @@ def page_data(
                 "name": plain(view.classes[c], NAME_LIMIT),
                 "label": naming.of_class(view.classes[c]),
                 "all": [_rounded(end) for end in ends],
-                "reference": _rounded(shown.reference),
+                "reference": _rounded(reference),
                 "limits": [
                     [_rounded(value) for value in half.tolist()]
-                    for half in control_limits(shown, at)
+                    for half in control_limits(view, c, reference, level, at)
                 ],
                 "data": data,
             }

@@ -16,7 +16,6 @@ from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.changed import Changed
 from xnq_dist.report.naming import Naming
 from xnq_dist.report.page_data import PageData
-from xnq_dist.report.suppression import without_suppressed
 from xnq_dist.report.view import PrevalenceView
 from xnq_dist.report.wording import count, share
 
@@ -76,13 +75,6 @@ class PageFacts:
     def level(self) -> str:
         """Confidence level of the intervals."""
         return f"{100 * self.settings.intervals.level:g} %"
-
-    def without_suppressed(self) -> PageFacts:
-        """The same facts; suppressed communities keep their name and size alone."""
-        view, anomalies, earlier = without_suppressed(
-            self.view, self.anomalies, self.earlier
-        )
-        return replace(self, view=view, anomalies=anomalies, earlier=earlier)
 
     def encoded(self, data: PageData, judged_class: str) -> PageFacts:
         """The same facts with data for the script."""

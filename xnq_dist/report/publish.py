@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 
 from xnq_dist.core.config import Settings
-from xnq_dist.core.differences import is_table
 from xnq_dist.core.errors import DamagedError, SettingsError, StageError
 from xnq_dist.core.inputs import PREVIOUS, published_inputs
 from xnq_dist.core.store import (
@@ -32,12 +31,12 @@ from xnq_dist.core.store import (
     trim,
 )
 from xnq_dist.graph.prepare import partitions_table
-from xnq_dist.quantify.checks.disclosure import without_values
+from xnq_dist.quantify.checks.quality import without_values
 from xnq_dist.report.changed import Changed, changed_rows, compare_with
 from xnq_dist.report.compared import anomaly_rows, compare, seen_in
 from xnq_dist.report.earlier import Earlier, ResultFacts, earlier_results, why_not
 from xnq_dist.report.naming import shown_class
-from xnq_dist.report.page import page, page_verdict, plot_files
+from xnq_dist.report.page import page, page_verdict
 from xnq_dist.report.page_facts import PageFacts, StageFacts
 from xnq_dist.report.view import PrevalenceView
 
@@ -50,13 +49,13 @@ PROFILE = "_profile.json"
 
 
 def report(run: RunDirectory, settings: Settings) -> None:
-    """Publish the tables, plots and page of a complete run.
+    """Publish the tables and the page of a complete run.
 
     A version is a folder ``versions/<run_id>/`` with ``prevalence.parquet``,
     ``totals.parquet``, ``communities.parquet`` (when communities were detected),
     ``anomalies.parquet`` (when there are intervals), ``changes.parquet`` (when there
-    are earlier results to compare with), ``partitions.parquet``, ``plots/*.svg``,
-    ``report.html`` and a manifest. When the version is complete, ``published.json`` is
+    are earlier results to compare with), ``partitions.parquet``, ``report.html`` and a
+    manifest. When the version is complete, ``published.json`` is
     updated to name it, its files appear at their usual paths in the run directory, and
     versions older than `retention` allows are removed.
 
@@ -192,8 +191,7 @@ class _Results:
         itemsize = np.dtype(settings.exchange.dtype).itemsize
         partitions = partitions_table(graph, itemsize, dim or settings.reservoir.dim)
         out.table("partitions", [partitions])
-        # Suppressed values are in no comparison: a mean with them would show them.
-        prevalence = without_values(pa.concat_tables(list(self.tables("prevalence"))))
+        prevalence = pa.concat_tables(list(self.tables("prevalence")))
         labels = self.manifests["labels"].facts if "labels" in self.manifests else {}
         classes = [str(name) for name in labels.get("classes") or ()]
         counts = list(labels.get("class_counts") or ())
@@ -217,9 +215,6 @@ class _Results:
             name: StageFacts(name, m.seconds, m.facts, m.versions, m.created)
             for name, m in self.manifests.items()
         }
-        figures = plot_files(view, stages, partitions, settings, anomalies)
-        for name, svg in figures.items():
-            out.bytes(f"plots/{name}.svg", svg)
         page_facts = PageFacts(
             view=view,
             stages=stages,
@@ -233,7 +228,7 @@ class _Results:
             run=self.run.uri,
         )
         out.bytes("report.html", page(page_facts).encode())
-        judged = page_verdict(page_facts.without_suppressed())
+        judged = page_verdict(page_facts)
         quantify = self.manifests["quantify"]
         manifest = stage.commit(
             attempt,
@@ -268,10 +263,7 @@ class _Writer:
 
     def bytes(self, name: str, data: bytes) -> None:
         """Write a file of any kind."""
-        folder = self.attempt.folder
-        if "/" in name:
-            folder.child(name.rpartition("/")[0]).create()
-        with folder.open_output(name) as sink:
+        with self.attempt.folder.open_output(name) as sink:
             sink.write(data)
         self.files.append(FileRecord(name, 0, sink.count, sink.checksum()))
 
@@ -294,7 +286,7 @@ def _compared(
     if reason:
         log.info("not compared with earlier results: %s", reason)
         return reason
-    return compare_with(earlier, view, settings, facts)
+    return compare_with(earlier, view, settings)
 
 
 def _profile(run: RunDirectory) -> dict[str, Any] | None:
@@ -310,17 +302,8 @@ def _result_facts(
     manifests: dict[str, Manifest], detected: Iterator[pa.Table]
 ) -> ResultFacts:
     """Facts that later runs need for a comparison with this one."""
-    quantify = manifests["quantify"].inputs
-    read = [manifests[name].inputs for name in ("graph", "labels") if name in manifests]
-    tables = {name: value for of in [*read, quantify] for name, value in of.items()}
-    names = ["nodes", "features", "edges", "labels", "roles", "label_weights"]
-    names.append("memberships")
-    contents = {name: tables[name] for name in names if is_table(tables.get(name))}
-    return ResultFacts(
-        source=str(quantify.get("communities") or ""),
-        detected=_digest(detected),
-        data=fingerprint(contents) if "edges" in contents else "",
-    )
+    source = manifests["quantify"].inputs.get("communities")
+    return ResultFacts(str(source or ""), _digest(detected))
 
 
 def _digest(tables: Iterator[pa.Table]) -> str:

@@ -59,8 +59,7 @@ def verdict(
     Parameters
     ----------
     view
-        Estimates by community and class; suppressed communities hold no values
-        (`PrevalenceView.without_suppressed`).
+        Estimates by community and class.
     settings
         Settings of the run.
     skill

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from xnq_dist.quantify.checks.quality import (
     NOT_PUBLISHABLE,
     PUBLISHABLE,
     SUPPRESSED,
+    without_values,
 )
 
 __all__ = ["NOT_RATED_HIGHER", "QUALITIES", "PrevalenceView"]
@@ -36,7 +37,10 @@ that very small ones do not lead the order."""
 
 @dataclass(frozen=True, eq=False)
 class PrevalenceView:
-    """The prevalence table by community and class, in order of first appearance."""
+    """The prevalence table by community and class, in order of first appearance.
+
+    Suppressed communities keep their name, size and parent alone.
+    """
 
     names: pa.Array
     """Names of the K communities."""
@@ -81,6 +85,7 @@ class PrevalenceView:
         last
             Class to put last, which the page is about; empty: keep the order.
         """
+        table = without_values(table)
         names, rows = _encode(table["community"])
         class_names, columns = _encode(table["class"])
         texts = [str(name) for name in class_names.to_pylist()]
@@ -112,6 +117,8 @@ class PrevalenceView:
             ratings = pc.index_in(table["quality"], pa.array(QUALITIES))
             quality[rows, columns] = pc.fill_null(ratings, 0).to_numpy()
         at_first = pa.array(first)
+        gone = np.any(quality == QUALITIES.index(SUPPRESSED), axis=1)
+        notes = table["note"].combine_chunks().take(at_first)
         parents = pa.nulls(shape[0], pa.string())
         if "parent" in table.column_names:
             parents = table["parent"].combine_chunks().take(at_first)
@@ -130,10 +137,10 @@ class PrevalenceView:
             n_nodes=of_community("n_nodes", np.int64, 0),
             n_labelled=of_community("n_labelled", np.int64, 0),
             n_estimated=of_community("n_estimated", np.int64, 0),
-            converged=of_community("converged", np.bool_, True),
+            converged=of_community("converged", np.bool_, True) | gone,
             flagged=of_community("flagged", np.bool_, False),
             fit_pvalue=of_community("fit_pvalue", np.float64, np.nan),
-            notes=table["note"].combine_chunks().take(at_first),
+            notes=pc.if_else(pa.array(gone), pa.scalar(None, notes.type), notes),
             quality=quality,
             parents=parents.cast(pa.string()),
             benchmarked=np.concatenate(raked, axis=1),
@@ -160,33 +167,6 @@ class PrevalenceView:
     def suppressed(self) -> NDArray[np.bool_]:
         """Communities that the table rates so: their values are shown nowhere, (K,)."""
         return np.asarray(np.any(self.quality == QUALITIES.index(SUPPRESSED), axis=1))
-
-    def without_suppressed(self) -> PrevalenceView:
-        """The same communities; suppressed ones keep their name and size alone."""
-        gone = self.suppressed
-        if not gone.any():
-            return self
-
-        def blank(values: NDArray[Any], empty: Any) -> NDArray[Any]:
-            shape = (-1,) + (1,) * (values.ndim - 1)
-            return np.where(gone.reshape(shape), empty, values).astype(values.dtype)
-
-        hidden = pa.array(gone)
-        return replace(
-            self,
-            prevalence=blank(self.prevalence, np.nan),
-            lower=blank(self.lower, np.nan),
-            upper=blank(self.upper, np.nan),
-            se=blank(self.se, np.nan),
-            n_labelled=blank(self.n_labelled, 0),
-            n_estimated=blank(self.n_estimated, 0),
-            converged=blank(self.converged, True),
-            flagged=blank(self.flagged, False),
-            fit_pvalue=blank(self.fit_pvalue, np.nan),
-            notes=pc.if_else(hidden, pa.scalar(None, self.notes.type), self.notes),
-            quality=blank(self.quality, QUALITIES.index(SUPPRESSED)),
-            benchmarked=blank(self.benchmarked, np.nan),
-        )
 
     @property
     def has_intervals(self) -> bool:

@@ -16,6 +16,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, InfrastructureError, SettingsError
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.store import Published, RunDirectory, read_published
+from xnq_dist.quantify.checks.quality import without_values
 
 __all__ = ["KEY", "check_sinks", "deliver", "refuse_other", "undelivered"]
 
@@ -84,7 +85,8 @@ def deliver(run: RunDirectory, settings: Settings) -> list[str]:
     if not names:
         return names
     version, failed = read_published(run.location), []
-    rows = version.read(TABLE)
+    # Others read a store: it never has the values of suppressed communities.
+    rows = without_values(version.read(TABLE))
     for sink, target in _targets(settings).items():
         if sink not in names:
             continue

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import betaincinv
 from scipy.stats import norm
 
-from xnq_dist.quantify.checks.changes import find_changes, seed_error
+from xnq_dist.quantify.checks.changes import find_changes
 
 LEVEL = 0.95
 Z = norm.ppf(0.975)
@@ -130,21 +130,3 @@ def test_known_communities_are_compared_exactly_and_missing_ones_left_out():
     assert unknown.effect[0].tolist() == [0.0, 0.0]
     empty = np.empty((0, 3))
     assert find_changes((empty,) * 3, (empty,) * 3, LEVEL).qvalue.shape == (0, 3)
-
-
-def test_seed_error_is_that_of_one_run():
-    rng = np.random.default_rng(6)
-    size, error = 40_000, 0.03
-    one, other = 0.5 + rng.normal(0, error, (2, size))
-    half = Z * 0.04
-    found = seed_error(
-        (one, one - half, one + half), (other, other - half, other + half), LEVEL
-    )
-    assert found is not None
-    assert found.error == pytest.approx(error, rel=0.02)
-    assert found.claimed == pytest.approx(0.04, rel=1e-6)
-    outside = 2 * norm.sf(half / (error * np.sqrt(2)))
-    assert found.outside / size == pytest.approx(outside, rel=0.05)
-    assert found.largest == pytest.approx(np.abs(one - other).max())
-    nothing = np.full(3, np.nan)
-    assert seed_error((nothing,) * 3, (nothing,) * 3, LEVEL) is None

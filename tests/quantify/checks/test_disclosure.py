@@ -18,8 +18,8 @@ from xnq_dist.quantify.checks.disclosure import (
     reasons,
     sketches,
     suppressed,
-    without_values,
 )
+from xnq_dist.quantify.checks.quality import without_values
 from xnq_dist.quantify.interface import Communities
 
 NODES = 40

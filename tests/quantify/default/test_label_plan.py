@@ -292,6 +292,7 @@ def test_a_plan_is_a_table_of_unlabelled_nodes_with_weights(
     assert widths == sorted(widths, reverse=True)
     for row in plan.communities:
         assert row.planned < row.now
+        assert row.published > 0
     worst = max(row.planned for row in plan.communities)
     assert worst <= max(row.random for row in plan.communities)
     assert plan_labels(where, 20, seed=3).table.equals(plan.table)
@@ -311,9 +312,13 @@ def test_a_plan_is_for_the_communities_that_are_named(client, tmp_path):
 
 
 def test_errors_name_the_faulty_option_or_table(client, tmp_path):
-    made, _, where = finished(tmp_path, client)
+    made, sets, where = finished(tmp_path, client)
     with pytest.raises(SettingsError, match="there is no community 'x'"):
         plan_labels(where, 5, ["x"])
+    small = min(sets, key=lambda name: len(sets[name]))
+    assert len(sets[small]) < 10
+    with pytest.raises(SettingsError, match=r"has no interval .*or is suppressed"):
+        plan_labels(where, 5, [small])
     with pytest.raises(SettingsError, match="--budget and --worst must be 1 or more"):
         plan_labels(where, 0)
     plan = plan_labels(where, 5)

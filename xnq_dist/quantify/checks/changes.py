@@ -17,7 +17,7 @@ from scipy.special import erfc, ndtri
 from xnq_dist.core.arrays import Floats
 from xnq_dist.quantify.checks.anomalies import qvalues
 
-__all__ = ["Changes", "SeedError", "find_changes", "seed_error"]
+__all__ = ["Changes", "find_changes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,57 +77,3 @@ def find_changes(
     known = ~np.isnan(down + up)
     pvalue = np.where(known, erfc(np.abs(effect) / error / np.sqrt(2)), np.nan)
     return Changes(effect, effect - z * down, effect + z * up, pvalue, qvalues(pvalue))
-
-
-@dataclass(frozen=True)
-class SeedError:
-    """Differences between two runs of the same communities with different seeds."""
-
-    communities: int
-    """Number of communities compared."""
-    error: float
-    """Standard deviation of one run's prevalence over seeds, root mean square."""
-    largest: float
-    """Largest difference between the two runs."""
-    claimed: float
-    """Total standard error that the intervals imply, root mean square."""
-    outside: int
-    """Communities whose estimate in the other run is outside the interval."""
-
-
-def seed_error(
-    now: tuple[Floats, Floats, Floats],
-    then: tuple[Floats, Floats, Floats],
-    level: float,
-) -> SeedError | None:
-    """Estimate the part of the uncertainty due to the seed; None without an interval.
-
-    Parameters
-    ----------
-    now, then
-        As for `find_changes`, of one class, shape (S,), from two runs that differ only
-        in their seed.
-    level
-        Confidence level of the intervals.
-
-    Notes
-    -----
-    A difference d of two independent draws of equal variance s2 has the variance 2 s2:
-    ``s2 = mean(d^2) / 2``. With one pair of runs this is one figure for all
-    communities.
-    """
-    d = now[0] - then[0]
-    width = now[2] - now[1]
-    known = ~np.isnan(d + width)
-    if not known.any():
-        return None
-    half = width[known] / 2 / float(ndtri((1 + level) / 2))
-    below = then[0][known] < now[1][known] - 1e-12
-    above = then[0][known] > now[2][known] + 1e-12
-    return SeedError(
-        communities=int(known.sum()),
-        error=float(np.sqrt(np.mean(d[known] ** 2) / 2)),
-        largest=float(np.abs(d[known]).max()),
-        claimed=float(np.sqrt(np.mean(half**2))),
-        outside=int(np.count_nonzero(below | above)),
-    )

@@ -7,6 +7,7 @@ combination is tested without the members. Each community has the power sums
 of communities combine their power sums, and the m x m Hankel matrix of these is
 singular if fewer than m nodes remain (and else with a probability of about 2^-31).
 Pairs to be tested are those that share one of the rarest of their smallest hashes.
+Where the members are known, `combinations` tests all other combinations, too.
 
 References
 ----------
@@ -18,20 +19,19 @@ cleaning", ICDE 2006 (prefix filter).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Ints
 from xnq_dist.core.config import Settings
 from xnq_dist.graph.ids import mix
-from xnq_dist.quantify.checks.quality import SUPPRESSED
+from xnq_dist.quantify.checks.combinations import more_suppressed
 from xnq_dist.quantify.hierarchy import Hierarchy
 from xnq_dist.quantify.interface import Communities
 
@@ -42,8 +42,9 @@ __all__ = [
     "reasons",
     "sketches",
     "suppressed",
-    "without_values",
 ]
+
+log = logging.getLogger(__name__)
 
 MODULUS = np.uint64(2**31 - 1)
 EMPTY = np.uint64(2**32 - 1)
@@ -52,13 +53,6 @@ CHUNK = 1 << 22
 
 REVEALS = "suppressed: alone or with other results it would reveal single members"
 """Note of communities that are large enough, but suppressed."""
-
-VALUES = (
-    *("n_labelled", "n_estimated", "weight_estimated", "prevalence", "lower", "upper"),
-    *("se", "cv", "benchmarked", "benchmarked_lower", "benchmarked_upper"),
-    *("fit_pvalue", "flagged"),
-)
-"""Columns of ``prevalence`` that depend on the members' labels or posteriors."""
 
 
 def notes(min_size: int) -> NDArray[np.object_]:
@@ -128,11 +122,15 @@ def reasons(
     hierarchy: Hierarchy | None,
     whole: NDArray[np.uint32],
     settings: Settings,
+    members: Sequence[Communities] = (),
+    counted: Bools | None = None,
 ) -> NDArray[np.uint8]:
     """Why communities are suppressed: places in `notes`, shape (S,).
 
     `batches` are arrays of `prevalence_arrays` and of `Sketches`; `whole` are the power
-    sums of the complete graph.
+    sums of the complete graph; `members` are those of all communities, or of the first
+    ones if there are too many to test all combinations. Estimates are about the
+    `counted` nodes; None: all.
     """
     exclude, minimum = settings.labelled == "exclude", settings.disclosure.min_size
     parts: list[list[NDArray[Any]]] = [[], [], [], [], []]
@@ -152,8 +150,31 @@ def reasons(
     parent = np.full(len(sizes), -1) if hierarchy is None else hierarchy.parent
     small, of = sizes < minimum, Sketches(smallest, sums)
     hidden = suppressed(sizes, small | exposed, parent, of, whole)
+    complete = False
+    if sum(len(each) for each in members) == len(sizes):
+        of_all = _joined(members, counted)
+        secret = exposed & ~small
+        args = of_all, int(whole[0]), hidden, secret, minimum
+        more, complete = more_suppressed(*args)
+        hidden |= more
+    if not complete:
+        log.info(
+            "not all combinations of three or more communities are checked for groups "
+            "of fewer than %d nodes: there are too many (disclosure.min_size)",
+            minimum,
+        )
     # Where nothing is estimated, the note tells why.
     return np.where(empty, 0, hidden + small.astype(np.uint8)).astype(np.uint8)
+
+
+def _joined(members: Sequence[Communities], counted: Bools | None) -> Communities:
+    """All communities, with the counted nodes alone."""
+    sizes = np.concatenate([np.diff(each.offsets) for each in members])
+    nodes = np.concatenate([each.members for each in members])
+    if counted is not None:
+        row = np.repeat(np.arange(len(sizes)), sizes)[counted[nodes]]
+        sizes, nodes = np.bincount(row, minlength=len(sizes)), nodes[counted[nodes]]
+    return Communities(np.concatenate([[0], np.cumsum(sizes)]), nodes)
 
 
 def suppressed(
@@ -313,14 +334,3 @@ def _few(sums: Ints) -> Bools:
             below[:] = (below * row[:, :, :1] - below[:, :, :1] * row) % modulus
         few[part : part + len(matrix)] = singular & found
     return few
-
-
-def without_values(table: pa.Table) -> pa.Table:
-    """Rows of ``prevalence`` with nulls in place of a suppressed community's values."""
-    gone = pc.fill_null(pc.equal(table["quality"], SUPPRESSED), False)
-    for name in VALUES:
-        if name in table.column_names:
-            place, kind = table.schema.get_field_index(name), table.schema.field(name)
-            values = pc.if_else(gone, pa.scalar(None, kind.type), table[name])
-            table = table.set_column(place, name, values)
-    return table

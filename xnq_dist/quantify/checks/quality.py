@@ -9,16 +9,31 @@ for proportions", Vital and Health Statistics 2(175), 2017.
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.core.settings_sections import QualitySettings
 
-__all__ = ["CAUTION", "NOT_PUBLISHABLE", "PUBLISHABLE", "SUPPRESSED", "qualities"]
+__all__ = [
+    "CAUTION",
+    "NOT_PUBLISHABLE",
+    "PUBLISHABLE",
+    "SUPPRESSED",
+    "qualities",
+    "without_values",
+]
 
 
 PUBLISHABLE, CAUTION = "publishable", "caution"
 NOT_PUBLISHABLE, SUPPRESSED = "not publishable", "suppressed"
+VALUES = (
+    *("n_labelled", "n_estimated", "weight_estimated", "prevalence", "lower", "upper"),
+    *("se", "cv", "benchmarked", "benchmarked_lower", "benchmarked_upper"),
+    *("fit_pvalue", "flagged"),
+)
+"""Columns of ``prevalence`` that depend on the members' labels or posteriors."""
 
 
 def qualities(
@@ -59,3 +74,19 @@ def qualities(
     if suppressed is not None:
         quality[suppressed] = SUPPRESSED
     return quality
+
+
+def without_values(table: pa.Table) -> pa.Table:
+    """Rows of ``prevalence`` with nulls in place of a suppressed community's values.
+
+    Pages, artifacts, logs, comparisons and sinks are made from such rows.
+    """
+    if "quality" not in table.column_names:
+        return table  # published by an early version
+    gone = pc.fill_null(pc.equal(table["quality"], SUPPRESSED), False)
+    for name in VALUES:
+        if name in table.column_names:
+            place, kind = table.schema.get_field_index(name), table.schema.field(name)
+            values = pc.if_else(gone, pa.scalar(None, kind.type), table[name])
+            table = table.set_column(place, name, values)
+    return table

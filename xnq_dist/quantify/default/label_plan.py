@@ -24,6 +24,7 @@ from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.node_weights import read_node_weights
 from xnq_dist.graph.tables import Sources
+from xnq_dist.quantify.checks.quality import without_values
 from xnq_dist.quantify.default.allocation import Strata, allocate, choose, proportional
 from xnq_dist.quantify.default.benchmarks import ChosenBenchmark
 from xnq_dist.quantify.default.estimator_fit import Learnt
@@ -40,13 +41,20 @@ MAX_COMMUNITIES = 1000
 
 @dataclass(frozen=True)
 class Predicted:
-    """Predicted intervals of one target community."""
+    """Predicted intervals of one target community.
+
+    Predictions are for labels that are a random or a planned sample and declared so
+    (`labels.drawn`). The published interval is wider where the labels may have been
+    chosen by class, because it then contains the estimates of both scenarios.
+    """
 
     community: str
     labels: float
     """Expected number of new labels."""
+    published: float
+    """Half-width of its widest class's published interval."""
     now: float
-    """Half-width of its widest class's interval."""
+    """Half-width predicted from the run's labels, as if they were such a sample."""
     planned: float
     """Predicted half-width with the labels of the plan."""
     random: float
@@ -110,19 +118,21 @@ def plan_labels(
     learnt = Learnt.from_arrays(load_groups(run).stacked, arrays)
     nodes, reference = load_node_table(run, run.complete("readout").facts["prior"])
     ids = layout.load_ids(run.stage("graph"), run.complete("graph"))
-    table = stage.read_table(manifest.named("prevalence-")[0], "prevalence")
+    rows = stage.read_table(manifest.named("prevalence-")[0], "prevalence")
+    table = without_values(rows)
     names = table["community"].combine_chunks()[:: len(nodes.classes)]
     widths = _half_widths(table, len(nodes.classes))
     if communities is None:
-        codes = _widest(table, widths, settings, worst, run.uri)
+        codes = _widest(widths, worst, run.uri)
     else:
-        codes = _named(names, communities, run.uri)
+        codes = _named(names, communities, widths, run.uri)
     _check_unchanged(run, sources, settings, manifest)
     chosen = _members(run, manifest, ids, sources, settings, codes)
     weights = read_node_weights(sources.nodes, settings.columns, ids, settings.input)
     nodes = replace(nodes, weights=weights)
     labels = names.take(pa.array(codes))
-    return _plan(nodes, reference, learnt, chosen, labels, ids, budget, settings, seed)
+    inputs = nodes, reference, learnt, chosen, labels, widths[codes]
+    return _plan(*inputs, ids, budget, settings, seed)
 
 
 def _plan(
@@ -131,6 +141,7 @@ def _plan(
     learnt: Learnt,
     chosen: ChosenBenchmark,
     names: pa.Array,
+    published: Floats,
     ids: NodeIds,
     budget: int,
     settings: Settings,
@@ -172,7 +183,7 @@ def _plan(
     communities = [
         Predicted(
             str(names[s].as_py()),
-            *(float(each[s]) for each in (expected, now, planned, at_random)),
+            *(float(v[s]) for v in (expected, published, now, planned, at_random)),
         )
         for s in order.tolist()
     ]
@@ -249,30 +260,31 @@ def _half_widths(table: pa.Table, n_classes: int) -> Floats:
     return np.asarray((ends[1] - ends[0]).max(axis=1) / 2)
 
 
-def _widest(
-    table: pa.Table, widths: Floats, settings: Settings, worst: int, where: str
-) -> Ints:
+def _widest(widths: Floats, worst: int, where: str) -> Ints:
     """Communities with the widest intervals, of those that are not suppressed."""
-    n_classes = len(table) // max(len(widths), 1)
-    sizes = table["n_nodes"].to_numpy()[::n_classes]
-    minimum = settings.disclosure.min_size
-    eligible = np.flatnonzero((sizes >= minimum) & (widths > 0))
+    eligible = np.flatnonzero(widths > 0)
     if not len(eligible):
         raise SettingsError(
-            f"no community of {where} has {minimum} members or more and an interval "
-            "to narrow: name communities with --community"
+            f"no community of {where} has an interval to narrow: give more members, or "
+            "lower disclosure.min_size"
         )
     order = eligible[np.argsort(-widths[eligible], kind="stable")]
     return np.sort(order[: min(worst, MAX_COMMUNITIES)]).astype(np.int64)
 
 
-def _named(names: pa.Array, requested: list[str], where: str) -> Ints:
+def _named(names: pa.Array, requested: list[str], widths: Floats, where: str) -> Ints:
     text = names.cast(pa.string())
     codes = [int(pc.index(text, name).as_py()) for name in dict.fromkeys(requested)]
     if min(codes) < 0:
         raise SettingsError(
             f"there is no community {requested[codes.index(min(codes))]!r} in {where}: "
             "see the column community of prevalence.parquet"
+        )
+    if np.isnan(widths[codes]).any():
+        without = requested[int(np.argmax(np.isnan(widths[codes])))]
+        raise SettingsError(
+            f"community {without!r} has no interval to narrow, or is suppressed: see "
+            "the column note of prevalence.parquet, or name another one"
         )
     if len(codes) > MAX_COMMUNITIES:
         raise SettingsError(

@@ -15,27 +15,20 @@ import numpy as np
 from numba import njit
 
 from xnq_dist.core.arrays import Floats, Ints
+from xnq_dist.graph.ids import mix
 
 __all__ = ["draw_kernel", "draw_rows"]
 
 GAMMA = np.uint64(0x9E3779B97F4A7C15)
-FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 HALF = np.uint64(32)
 LOW = np.uint64(0xFFFFFFFF)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
-def _mixed(value: np.uint64) -> np.uint64:
-    value = (value ^ (value >> np.uint64(30))) * FIRST
-    value = (value ^ (value >> np.uint64(27))) * SECOND
-    return value ^ (value >> np.uint64(31))
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
 def _stream(seed: int, community: int, resample: int) -> np.uint64:
-    key = _mixed(np.uint64(seed) + GAMMA)
-    key = _mixed((key ^ np.uint64(community)) + GAMMA)
-    state: np.uint64 = _mixed((key ^ np.uint64(resample)) + GAMMA)
+    key = mix(np.uint64(seed) + GAMMA)
+    key = mix((key ^ np.uint64(community)) + GAMMA)
+    state: np.uint64 = mix((key ^ np.uint64(resample)) + GAMMA)
     return state
 
 
@@ -47,11 +40,11 @@ def _draw(stream: np.uint64, size: int, places: Ints) -> None:
     word = stream
     for k in range(0, count - 1, 2):
         word += GAMMA
-        value = _mixed(word)
+        value = mix(word)
         places[k] = np.int64(((value & LOW) * bound) >> HALF)
         places[k + 1] = np.int64(((value >> HALF) * bound) >> HALF)
     if count % 2:
-        value = _mixed(word + GAMMA)
+        value = mix(word + GAMMA)
         places[count - 1] = np.int64(((value & LOW) * bound) >> HALF)
 
 

@@ -31,7 +31,7 @@ def body(facts: PageFacts) -> str:
     effect, qvalue = changes.effect[:, -1], changes.qvalue[:, -1]
     moved = qvalue <= settings.anomalies.rate
     chosen = largest(effect, moved, view.n_nodes)[:SHOWN]
-    new, gone, seed = changed.new, changed.gone, changed.seed
+    new, gone = changed.new, changed.gone
     shown = {
         "where": earlier.where,
         "created": earlier.created,
@@ -43,15 +43,6 @@ def body(facts: PageFacts) -> str:
         "new_names": _named(view, new),
         "gone": len(gone),
         "gone_names": _named(earlier.view, gone),
-        "seed": None
-        if seed is None
-        else {
-            "communities": seed.communities,
-            "error": f"{100 * seed.error:.1f}",
-            "largest": f"{100 * seed.largest:.1f}",
-            "claimed": f"{100 * seed.claimed:.1f}",
-            "outside": seed.outside,
-        },
         "rows": [
             {
                 "name": view.name(k),

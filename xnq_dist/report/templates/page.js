@@ -379,10 +379,26 @@
         qvalue(k, one), gone ? "suppressed" : quality(k, one), note[k] >= 0 ? notes[note[k]] : ""]
         .map(cell).join(","));
     }
-    const link = el("a", { download: `${fold(one.name).replace(/[^a-z0-9]+/g, "-") || "class"}.csv`,
-      href: URL.createObjectURL(new Blob(["\ufeff", lines.join("\r\n"), "\r\n"], { type: "text/csv" })) });
+    save(`${fold(one.name).replace(/[^a-z0-9]+/g, "-") || "class"}.csv`, "text/csv",
+      `\ufeff${lines.join("\r\n")}\r\n`);
+  }
+
+  function save(name, type, words) {
+    const link = el("a", { download: name, href: URL.createObjectURL(new Blob([words], { type })) });
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
+  // A plot as a file of its own, with the colours of the page at this moment.
+  function saved(id) {
+    const copy = $(id).querySelector("svg").cloneNode(true);
+    copy.setAttribute("class", "plot");
+    copy.setAttribute("data-theme", root.dataset.theme ?? "");
+    copy.setAttribute("font-family", "sans-serif");
+    copy.querySelector(".ring").remove();
+    copy.prepend(svg("title", {}, $(`${id}-heading`).textContent),
+      svg("style", {}, document.querySelector("style").textContent));
+    save(`${id}.svg`, "image/svg+xml", new XMLSerializer().serializeToString(copy));
   }
 
   // ---- plots -----------------------------------------------------------------------
@@ -446,7 +462,8 @@
         ...parts.flat().filter(Boolean), svg("circle", { class: "ring", r: 7, visibility: "hidden" })), tip);
       const behind = $(`${id}-data`);
       // A table of a closed element is made when it is opened.
-      const show = () => behind.open && behind.replaceChildren(behind.firstElementChild, matrix(rows.heading, rows.body()));
+      const show = () => behind.open && behind.replaceChildren(behind.firstElementChild, matrix(rows.heading, rows.body()),
+        el("p", {}, el("button", { type: "button", id: `${id}-save`, onclick: () => saved(id) }, "Save the plot as SVG")));
       behind.ontoggle = show;
       show();
     };

@@ -1,0 +1,171 @@
+"""No label of a single person in anything that a run writes for people."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.api.test_estimate import FAST
+from tests.conftest import write_graph
+from tests.quantify.checks.test_combinations import fewest, known_to_all
+from tests.report.test_page_data import CLASS, decoded
+from xnq_dist import PrevalenceResult, estimate_prevalence
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.store import RunDirectory
+from xnq_dist.pipeline import published_rows
+from xnq_dist.report.page_data import PageData
+from xnq_dist.sinks import deliver
+
+N = 120
+OWL = 7
+"""A node whose class only one other labelled node has."""
+KEPT = {"community", "parent", "class", "n_nodes", "n_nodes_before", "quality", "note"}
+KEPT |= {"method", "iterations", "converged", "run_id", "status", "reference"}
+"""Columns that may hold a value for a suppressed community."""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Two runs in a directory, the second with another seed, delivered; and the log."""
+    folder = tmp_path_factory.mktemp("persons")
+    write_graph(folder, nodes=N, edges=500)
+    nodes, edges = (pq.read_table(folder / f"{n}.parquet") for n in ("nodes", "edges"))
+    words = pa.array(["human", "bot"]).take(nodes["label"].combine_chunks()).to_pylist()
+    words[OWL] = words[90] = "owl"
+    nodes = nodes.set_column(1, "label", pa.array(words))
+    known = [at for at, word in enumerate(words) if word == "human"]
+    sets = {
+        "only the owl": [OWL],
+        "only one without a label": [words.index(None)],
+        "all have one label": known[:14],
+        "all but the owl": [at for at in range(N) if at != OWL],
+        "first half": list(range(60)),
+        "first third": [at for at in range(40) if at != OWL],
+        "the sixth after it": list(range(40, 60)),
+        "second half": list(range(60, N)),
+    }
+    lines: list[str] = []
+    handler = logging.Handler(logging.DEBUG)
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    log, level = logging.getLogger("xnq_dist"), logging.getLogger("xnq_dist").level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    settings = ["disclosure.table=nulls", f"sinks.sql=sqlite:///{folder}/results.db"]
+    try:
+        for seed in (0, 1):
+            result = estimate_prevalence(
+                nodes.to_pandas(),
+                edges.to_pandas(),
+                sets,
+                out=folder / "run",
+                seed=seed,
+                disclosure__table="nulls",
+                **FAST,
+            )
+        deliver(RunDirectory(folder / "run"), load_settings(overrides=settings))
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+    return {"out": folder / "run", "sets": sets, "log": lines, "result": result}
+
+
+def suppressed(made: dict[str, Any]) -> set[str]:
+    rows = made["result"].prevalence.to_pylist()
+    return {row["community"] for row in rows if row["quality"] == "suppressed"}
+
+
+def rows_for_people(made: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every row of every table, artifact and sink, with its source."""
+    out = made["out"]
+    for path in sorted(out.glob("*.parquet")):
+        for row in pq.read_table(path).to_pylist():
+            yield path.name, row
+    for row in published_rows(RunDirectory(out), 1000):
+        yield "artifact", row
+    for row in made["result"].to_pandas().to_dict("records"):
+        yield "result", row
+    with sqlite3.connect(out.parent / "results.db") as database:
+        database.row_factory = sqlite3.Row
+        for row in database.execute("SELECT * FROM prevalence"):
+            yield "sink", dict(row)
+
+
+def texts_for_people(made: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Every page and the log."""
+    result: PrevalenceResult = made["result"]
+    yield "page", Path(result.report).read_text(encoding="utf-8")
+    yield "notebook", result._repr_html_()
+    yield "words", repr(result)
+    yield "log", "\n".join(made["log"])
+
+
+def test_what_shows_a_single_person_is_suppressed(made):
+    gone = suppressed(made)
+    assert set(list(made["sets"])[:4]) <= gone
+    hidden = [name in gone for name in made["sets"]]
+    assert sum(hidden) == 5  # of the half and its two parts one, because of the owl
+    shown = fewest(known_to_all(made["sets"].values(), hidden, N))
+    assert shown is not None
+    assert shown >= 10
+
+
+def test_no_row_has_a_value_of_a_suppressed_community(made):
+    gone, seen = suppressed(made), set()
+    for source, row in rows_for_people(made):
+        assert not {"node_id", "label"} <= row.keys(), source
+        if row.get("community") not in gone:
+            continue
+        seen.add(source)
+        values = {name: row[name] for name in row.keys() - KEPT}
+        assert all(v is None or v != v for v in values.values()), (source, values)
+    assert {"prevalence.parquet", "anomalies.parquet", "changes.parquet"} <= seen
+    assert {"artifact", "result", "sink"} <= seen
+
+
+def test_no_page_and_no_log_line_has_a_value_of_a_suppressed_community(made):
+    gone, stage = suppressed(made), RunDirectory(made["out"]).stage("quantify")
+    raw = stage.read_table(
+        RunDirectory(made["out"]).complete("quantify").named("prevalence-")[0],
+        "prevalence",
+    ).to_pylist()
+    numbers = {
+        (name, value)
+        for row in raw
+        if row["community"] in gone
+        for name, value in row.items()
+        if isinstance(value, float) and 0 < value < 1
+    }
+    assert len(numbers) > 10
+    for source, text in texts_for_people(made):
+        for name, value in numbers:
+            assert f"{value:.5f}"[1:] not in text, (source, name)
+        # The owls are two, and a number of so few labels is that of persons.
+        words = re.sub(r"<[^>]+>", " ", text)
+        assert not re.search(r"owl\W{1,3}[12]\b(?! %)", words), source
+    html = Path(made["result"].report).read_text(encoding="utf-8")
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html)
+    assert found is not None
+    assert json.loads(found[1])["n"] == len(made["sets"])
+    data = decoded(PageData(found[1], (), 0))
+    for name in gone:
+        k = data["names"].index(name)
+        assert (data["labelled"][k], data["note"][k]) == (0, -1)
+        for one in data["classes"]:
+            codes = [int(one[column][k]) for column, _ in CLASS]
+            assert codes == [*[65535] * 3, -32768]
+    rows = re.findall(r"<tr>.*?</tr>", html, re.DOTALL)
+    for name in gone:
+        (row,) = [each for each in rows if f">{name}<" in each]
+        assert "suppressed" in row
+        assert "%" not in row
+    assert not np.any([name in made["result"]._repr_html_() for name in gone])
