@@ -6,6 +6,7 @@ import contextlib
 import json
 import queue
 import shutil
+import signal
 import threading
 import time
 import uuid
@@ -108,11 +109,15 @@ def run_cases(
         if case.name not in done:
             left.put(case)
     inputs, writing, failed = Inputs(folder), threading.Lock(), []
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        # The cases in progress end first, and their servers and disks go.
+        signal.signal(number, lambda *_: stop.set())
 
     def lane(number: int) -> None:
         try:
             with _stack(folder / f"lane-{number}", inputs, on_postgres) as stack:
-                while not left.empty():
+                while not left.empty() and not stop.is_set():
                     case = left.get()
                     record = _Disturbed(case, inputs, stack).outcome().record()
                     with writing, file.open("a") as stream:
@@ -130,7 +135,7 @@ def run_cases(
             thread.join()
     if failed:
         raise failed[0]
-    return [done[case.name] for case in cases]
+    return [done[case.name] for case in cases if case.name in done]
 
 
 @contextlib.contextmanager
