@@ -33,9 +33,9 @@ from tests.disks import NoSmallDisk, mounted
 
 __all__ = ["run_cases"]
 
-LONGEST = 420.0
-"""Maximum seconds until a flow run is over: one that is silent is given up after
-`stack.SILENCE` seconds and started again."""
+LONGEST = 600.0
+"""Maximum seconds until a flow run is over on a busy machine: one that is silent is
+given up after `stack.SILENCE` seconds and started again."""
 GRACE = 45.0
 """Maximum seconds between the end of a run and the end of its processes."""
 TRIES = 2
@@ -211,6 +211,8 @@ class _Disturbed:
                 and len(runs) <= TRIES
                 and (again or runs[-1].state != "COMPLETED")
             ):
+                # As the message of a held lock says.
+                wait_until(lambda: not marked(self._mark), LONGEST, 0.5)
                 began, again = time.monotonic(), False
                 runs.append(self._finish(self._start(cluster), began, ordinary))
             leaked = self._leaks()
@@ -224,7 +226,8 @@ class _Disturbed:
     def _cluster(self, name: str) -> Cluster:
         folder = self._folder / name / "tmp"
         folder.mkdir(parents=True)
-        return Cluster(Launch(self._mark, self._base.tables, "", folder), 2)
+        launch = Launch(f"{self._mark}-cluster", self._base.tables, "", folder)
+        return Cluster(launch, 2)
 
     def _start(self, cluster: Cluster | None) -> str:
         settings = dict(SETTINGS.get(self._variant, {}))

@@ -20,9 +20,8 @@ from xnq_dist.app.environment import DEFAULTS
 
 __all__ = ["SETTINGS", "SILENCE", "Stack"]
 
-SILENCE = 65
-"""Seconds without a heartbeat after which a flow run counts as crashed; heartbeats
-cannot come more often than every 30 s."""
+SILENCE = 120
+"""Seconds without a heartbeat after which a flow run counts as crashed, as shipped."""
 STARTED = 180.0
 """Maximum seconds until a server answers on a busy machine."""
 TERMINAL = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
@@ -157,14 +156,14 @@ class Stack:
 
     def _deploy(self) -> None:
         """Deploy what `deploy/` describes, with quick settings and no schedule."""
-        if (self.folder / "automations.yaml").exists():
+        if (self.folder / "prefect.yaml").exists():
             return  # in an earlier sitting
         described = yaml.safe_load((ROOT / "deploy" / "prefect.yaml").read_text())
         by_name = {each["name"]: each for each in described["deployments"]}
         for each in by_name.values():
             each["schedules"] = []
         run = str(self.folder / "run")
-        given = {**self._tables, "out": run, "settings": SETTINGS, "retry_delay": 2}
+        given = {**self._tables, "out": run, "settings": SETTINGS, "retry_delay": 10}
         by_name["nightly"]["parameters"] = given
         by_name["housekeeping"]["parameters"]["runs"] = [run]
         file = self.folder / "prefect.yaml"
@@ -172,11 +171,7 @@ class Stack:
         self._prefect("work-pool", "create", "--type", "process", "xnq")
         names = ("--name", "nightly", "--name", "housekeeping")
         self._prefect("--no-prompt", "deploy", "--prefect-file", str(file), *names)
-        text = (ROOT / "deploy" / "automations.yaml").read_text()
-        automations = yaml.safe_load(text)["automations"]
-        automations[0]["trigger"]["within"] = SILENCE
-        file = self.folder / "automations.yaml"
-        file.write_text(yaml.safe_dump({"automations": automations}))
+        file = ROOT / "deploy" / "automations.yaml"
         self._prefect("automation", "create", "--from-file", str(file))
 
     def _prefect(self, *words: str) -> None:
