@@ -1,7 +1,11 @@
 """The deployment that removes what is no longer needed."""
 
 import logging
+import os
+import shutil
+import tempfile
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from prefect import flow
@@ -27,6 +31,8 @@ __all__ = ["housekeeping"]
 TAG = "xnq"
 """Tag of the deployments in `deploy/prefect.yaml`."""
 BATCH = 200
+WORKSPACES = "prefect-workspace-attempt-*"
+"""Folders of flow runs that a worker of Prefect leaves behind when it is killed."""
 
 
 @flow(name="xnq-housekeeping", persist_result=False, validate_parameters=True)
@@ -46,8 +52,9 @@ def housekeeping(
     keep_versions
         Versions to keep; the current one and the one before it always stay.
     keep_flow_runs_days
-        Flow runs with the tag ``xnq`` that ended earlier are deleted. Their log lines
-        and artifacts go when the server cleans up orphans: see the guide.
+        Flow runs with the tag ``xnq`` that ended earlier are deleted, and temporary
+        folders of killed workers of Prefect. Log lines and artifacts of these flow runs
+        go when the server cleans up orphans: see the guide.
     scratch
         Folder for temporary files; None: the system's.
     """
@@ -56,6 +63,7 @@ def housekeeping(
         with do.reported():
             do("directories", lambda _: _clean(runs, keep_versions))
             sweep_scratch(scratch)
+            _sweep_workspaces(scratch, keep_flow_runs_days)
             deleted = do("flow runs", lambda _: _forget(keep_flow_runs_days))
     except XnqError as error:
         return Failed(message=str(error), data=error)
@@ -75,6 +83,18 @@ def _clean(runs: list[str], keep: int) -> None:
                 Published(directory).trim(keep)
         except InfrastructureError as error:
             log.warning("%s is left for the next time: %s", directory.uri, error)
+
+
+def _sweep_workspaces(scratch: str | None, days: float) -> None:
+    """Remove temporary folders of Prefect's worker that are older than `days` days."""
+    before = (datetime.now(UTC) - timedelta(days=days)).timestamp()
+    for path in Path(scratch or tempfile.gettempdir()).glob(WORKSPACES):
+        try:
+            status = path.lstat()
+        except FileNotFoundError:
+            continue
+        if status.st_uid == os.getuid() and status.st_mtime < before:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _forget(days: float) -> int:

@@ -33,9 +33,16 @@ def test_old_flow_runs_versions_and_temporary_files_go(
     with tags("xnq"):
         flow(name="old")(lambda: None)()
     flow(name="of somebody else")(lambda: None)()
-    found = housekeeping([run.uri], 2, keep_flow_runs_days=0)
+    scratch = tmp_path / "scratch"
+    of_a_killed_worker = scratch / "prefect-workspace-attempt-ab12"
+    of_somebody_else = scratch / "prefect-other"
+    for folder in (of_a_killed_worker, of_somebody_else):
+        folder.mkdir(parents=True)
+    found = housekeeping([run.uri], 2, keep_flow_runs_days=0, scratch=str(scratch))
     assert found["flow_runs_deleted"] >= 1
     assert not leftover.exists()
+    assert not of_a_killed_worker.exists()
+    assert of_somebody_else.exists()
     assert len(Published(run).versions()) == 2
     assert Published(run).current() is not None
     with get_client(sync_client=True) as client:

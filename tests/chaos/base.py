@@ -16,7 +16,7 @@ from tests.chaos.processes import Launch, Running, wait_until
 from tests.chaos.published import published
 from tests.conftest import write_graph
 
-__all__ = ["VARIANTS", "Base", "overrides"]
+__all__ = ["VARIANTS", "Base", "overrides", "write_tables"]
 
 NODES, EDGES = 240, 900
 TIMEOUT = 10
@@ -58,26 +58,27 @@ def overrides(engine: str, workers: int, *more: str) -> list[str]:
     ]
 
 
+def write_tables(folder: Path, seed: int) -> dict[str, str]:
+    """Write the tables of a small graph; return their paths by name."""
+    write_graph(folder, NODES, EDGES, seed=seed)
+    nodes = np.arange(NODES)
+    members = {"community": nodes // 30, "node_id": nodes}
+    pq.write_table(pa.table(members), folder / "memberships.parquet")
+    names = ("nodes", "edges", "memberships")
+    return {table: str(folder / f"{table}.parquet") for table in names}
+
+
 class Base:
     """Tables, finished runs and their published values, each made when first needed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.tables = self._tables("graph", seed=1)
-        self._other = self._tables("other", seed=2)
+        self.tables = write_tables(folder / "graph", seed=1)
+        self._other = write_tables(folder / "other", seed=2)
         self._lock = threading.Lock()
         self._expected: dict[str, dict[str, pa.Table]] = {}
         self.seconds = 0.0
         """Of an undisturbed run."""
-
-    def _tables(self, name: str, seed: int) -> dict[str, str]:
-        folder = self.folder / name
-        write_graph(folder, NODES, EDGES, seed=seed)
-        nodes = np.arange(NODES)
-        members = {"community": nodes // 30, "node_id": nodes}
-        pq.write_table(pa.table(members), folder / "memberships.parquet")
-        names = ("nodes", "edges", "memberships")
-        return {table: str(folder / f"{table}.parquet") for table in names}
 
     def launch(self, mark: str, tables: dict[str, str] | None = None) -> Launch:
         """Runs without faults, using the Python functions."""
@@ -88,12 +89,12 @@ class Base:
     @cached_property
     def finished(self) -> Path:
         """A complete run directory."""
-        return self._finish("finished", self.tables)
+        return self.finish("finished", self.tables)
 
     @cached_property
     def other(self) -> Path:
         """A complete run directory of another graph."""
-        return self._finish("finished-other", self._other)
+        return self.finish("finished-other", self._other)
 
     @cached_property
     def half(self) -> Path:
@@ -132,7 +133,8 @@ class Base:
                 self._expected[key] = published(out)
             return self._expected[key]
 
-    def _finish(self, name: str, tables: dict[str, str]) -> Path:
+    def finish(self, name: str, tables: dict[str, str]) -> Path:
+        """A new run directory of a complete run."""
         out = self._cleared(name)
         began = time.monotonic()
         self._run(out, tables)
