@@ -17,11 +17,34 @@ import psutil
 import pytest
 import yaml
 
-from tests.conftest import write_graph
+from tests.conftest import small_settings, write_graph
 from xnq_dist.app.environment import DEFAULTS
+from xnq_dist.app.recording import recorded
+from xnq_dist.app.run_progress import on_console
+from xnq_dist.jobs import run_all
 
 ROOT = Path(__file__).parents[2]
 PREFECT = str(Path(sys.executable).with_name("prefect"))
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory) -> Path:
+    """A finished run that was recorded; tests change copies of it."""
+    folder = tmp_path_factory.mktemp("finished")
+    graph = write_graph(folder / "input", nodes=150, edges=500)
+    settings = small_settings("cluster.kind=single", "reservoir.supersteps=3")
+    with recorded(str(folder / "run"), settings):
+        run_all(graph.sources, str(folder / "run"), settings, do=on_console)
+    return folder / "run"
+
+
+@pytest.fixture
+def run_copy(finished_run, tmp_path) -> Path:
+    """A copy of a finished run, hard links between its files included."""
+    subprocess.run(
+        ["cp", "-a", str(finished_run), str(tmp_path / "run")], check=True, timeout=60
+    )
+    return tmp_path / "run"
 
 
 @pytest.fixture(scope="session")

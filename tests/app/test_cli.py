@@ -225,7 +225,7 @@ def test_doctor_ends_with_status_1_on_a_fault(tmp_path, capsys):
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     (tmp_path / "file").write_text("")
-    dead = ("--address", "tcp://127.0.0.1:9", "--out", str(tmp_path / "file" / "x"))
+    dead = ("--address", "tcp://127.0.0.1:9", str(tmp_path / "file" / "x"))
     with temporary_settings(restore_defaults={PREFECT_API_URL}):
         assert run("doctor", *dead, "--json") == 1
     lines = capsys.readouterr().err.splitlines()

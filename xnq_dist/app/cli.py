@@ -16,9 +16,11 @@ from xnq_dist.app.contract_command import contract
 from xnq_dist.app.contrast_command import contrast
 from xnq_dist.app.convert_command import WithFormats, convert
 from xnq_dist.app.datasets_command import app as datasets_app
+from xnq_dist.app.doctor_command import doctor
 from xnq_dist.app.ending import end_process, named_ending
 from xnq_dist.app.environment import prepare_environment
 from xnq_dist.app.evaluate_command import evaluate
+from xnq_dist.app.json_lines import Console, JsonLines
 from xnq_dist.app.label_plan_command import label_plan
 from xnq_dist.app.output import (
     Config,
@@ -34,6 +36,7 @@ from xnq_dist.app.output import (
 )
 from xnq_dist.app.profile_command import profile
 from xnq_dist.app.settings_command import WithSettings, settings_command
+from xnq_dist.app.status_command import status
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.failures import OPEN, stage_errors
 from xnq_dist.core.redaction import redacted
@@ -54,9 +57,11 @@ app.add_typer(datasets_app)
 app.command()(contract)
 app.command()(contrast)
 app.command(cls=WithFormats)(convert)
+app.command()(doctor)
 app.command("label-plan")(label_plan)
 app.command()(profile)
 app.command("settings")(settings_command)
+app.command()(status)
 app.command(cls=WithSettings)(evaluate)
 
 TABLES, OTHER = "Tables", "Other"
@@ -131,19 +136,21 @@ def run(
     """Estimate the prevalence of every class in every community."""
     tables = (str(redacted(path)) for path in (nodes, edges, memberships) if path)
     begin(f"reading {', '.join(tables)}")
+    from xnq_dist.app.recording import recorded
+    from xnq_dist.app.run_progress import console_progress
     from xnq_dist.core.config import load_settings
     from xnq_dist.graph.tables import Sources
 
     chosen = load_settings(config, settings or ())
     sources = Sources(nodes, edges, memberships)
-    if not overwrite and is_done(out, sources, chosen, as_json):
-        return
-    prepare_environment()
-    from xnq_dist.app.run_progress import console_progress
-    from xnq_dist.app.running import run_pipeline
+    with recorded(out, chosen):
+        if not overwrite and is_done(out, sources, chosen, as_json):
+            return
+        prepare_environment()
+        from xnq_dist.app.running import run_pipeline
 
-    with console_progress():
-        summary = run_pipeline(sources, out, chosen, overwrite, prefect)
+        with console_progress():
+            summary = run_pipeline(sources, out, chosen, overwrite, prefect)
     print_summary(summary, as_json)
 
 
@@ -411,36 +418,6 @@ def erase(
     print_json(asdict(done), as_json)
 
 
-@app.command()
-def doctor(
-    address: Annotated[
-        str | None, typer.Option(help="Address of a Dask scheduler to check as well.")
-    ] = None,
-    out: Annotated[str, typer.Option(help="Folder to test writing in.")] = ".",
-    as_json: Json = False,
-) -> None:
-    """Check this machine: package versions, GPUs, Dask, Prefect, disk."""
-    begin("checking this machine")
-    prepare_environment()
-    from xnq_dist.app.doctor import examine
-
-    checks = examine(address, out)
-    for check in checks:
-        typer.echo(f"  {check.state:<6}{check.name:<22}{check.text}")
-    print_json({check.name: [check.state, check.text] for check in checks}, as_json)
-    if any(check.state == "fault" for check in checks):
-        raise typer.Exit(1)
-
-
-class _Console(logging.StreamHandler[Any]):
-    """Logs to the current sys.stderr, which tests and progress bars replace."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Write one line."""
-        self.stream = sys.stderr
-        super().emit(record)
-
-
 def _without_traceback(record: logging.LogRecord) -> bool:
     # Dask logs a lost connection with its traceback; the command's one-sentence error
     # message is enough.
@@ -449,11 +426,15 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 
 def _set_up_logging() -> None:
-    if any(isinstance(handler, _Console) for handler in log.handlers):
+    form: logging.Formatter = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S")
+    if os.environ.get("XNQ_LOG_FORMAT") == "json":
+        form = JsonLines()
+    there = [handler for handler in log.handlers if isinstance(handler, Console)]
+    for handler in there or [Console()]:
+        handler.setFormatter(form)
+        log.addHandler(handler)
+    if there:
         return
-    handler = _Console()
-    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
-    log.addHandler(handler)
     log.setLevel(os.environ.get("XNQ_LOG_LEVEL", "INFO").upper())
     log.propagate = False
     if not os.environ.get("XNQ_DEBUG"):

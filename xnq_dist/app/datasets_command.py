@@ -85,7 +85,7 @@ def fetch_dataset(
     as_json: Json = False,
 ) -> None:
     """Download one graph, check it and convert it to the tables that `run` reads."""
-    from xnq_dist.app.run_progress import CONSOLE, console_progress
+    from xnq_dist.app.run_progress import console_progress, current_watch
     from xnq_dist.core.errors import SettingsError
     from xnq_dist.evaluation.datasets.fetch import fetch
     from xnq_dist.evaluation.datasets.known_graphs import (
@@ -108,7 +108,7 @@ def fetch_dataset(
             _hashes(sha256 or [], [f.name for f in dataset.source(source).files]),
             mirror,
             overwrite,
-            progress=CONSOLE.get(),
+            progress=current_watch().step,
         )
     if not done.files:
         bare = "" if has_features(done.folder) else ", without features"

@@ -6,38 +6,31 @@ import os
 import platform
 import shutil
 import time
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from xnq_dist._version import __version__
+from xnq_dist.app.directory_checks import Check, examine_directory
 from xnq_dist.core.backend import gpu_facts
 from xnq_dist.core.cluster import connect, open_cluster, workers
 from xnq_dist.core.clusters import local
+from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import XnqError
 from xnq_dist.core.limits import free_memory, processors
 from xnq_dist.core.products import FORM, VECTOR_BYTES, has_fma
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings_sections import ClusterSettings
 from xnq_dist.core.sizes import human
-from xnq_dist.core.store import Folder
+from xnq_dist.core.store import RUN, Folder
 from xnq_dist.evaluation.bench.product_price import relative_time
 
-__all__ = ["Check", "examine"]
+__all__ = ["Check", "disk", "examine", "prefect"]
 
 
-@dataclass(frozen=True)
-class Check:
-    """Result of one check."""
-
-    name: str
-    state: str
-    """``ok``, ``note`` (missing, but runs work without it) or ``fault``."""
-    text: str
-
-
-def examine(address: str | None = None, out: str = ".") -> list[Check]:
-    """Check each part that a run needs.
+def examine(
+    address: str | None = None, out: str = ".", settings: Settings | None = None
+) -> list[Check]:
+    """Check each part that a run needs, and `out` if it is a run directory.
 
     Parameters
     ----------
@@ -45,8 +38,10 @@ def examine(address: str | None = None, out: str = ".") -> list[Check]:
         Address of a Dask scheduler to check as well.
     out
         Folder that runs will be written to.
+    settings
+        Settings of the next run in it; None: those of the last one.
     """
-    checks = [_python(), *_packages(), _machine(), _products(), _gpu(), _disk(out)]
+    checks = [_python(), *_packages(), _machine(), _products(), _gpu(), disk(out)]
     checks.append(_dask(ClusterSettings.model_validate({"workers": 1, "threads": 1})))
     if address is not None:
         checks.append(
@@ -56,7 +51,9 @@ def examine(address: str | None = None, out: str = ".") -> list[Check]:
                 )
             )
         )
-    checks.append(_prefect())
+    checks.append(prefect())
+    if Folder.of(out).exists(RUN):
+        checks += examine_directory(out, settings)
     return checks
 
 
@@ -111,20 +108,24 @@ def _gpu() -> Check:
     return Check("gpu", "note", f"none ({facts.reason}); CPUs are used")
 
 
-def _disk(out: str) -> Check:
-    folder = Folder.of(out)
-    existing = Path(out).absolute()
-    while not existing.exists():
-        existing = existing.parent
-    try:
+def disk(out: str) -> Check:
+    """Check that a folder, or the one it would be made in, can be written."""
+    folder = probe = Folder.of(out)
+    if folder.is_local:
+        existing = Path(folder.path())
+        while not existing.exists():
+            existing = existing.parent
         probe = Folder.of(existing)
+    try:
         name = f"_doctor-{os.getpid()}"
         probe.write_bytes(name, b"")
         probe.delete(name)
     except XnqError as error:
-        return Check("disk", "fault", str(error))
-    free = shutil.disk_usage(existing).free
-    return Check("disk", "ok", f"{folder.uri} can be written, {human(free)} free")
+        text = f"{error}: make the folder writable, or choose another --out"
+        return Check("disk", "fault", text)
+    free = f", {human(shutil.disk_usage(probe.path()).free)} free"
+    text = f"{folder.uri} can be written{free if folder.is_local else ''}"
+    return Check("disk", "ok", text)
 
 
 def _dask(settings: ClusterSettings) -> Check:
@@ -139,7 +140,8 @@ def _dask(settings: ClusterSettings) -> Check:
     return Check(name, "ok", f"{count} workers responded within {seconds:.1f} s")
 
 
-def _prefect() -> Check:
+def prefect() -> Check:
+    """Check that the Prefect API of the active profile responds, if there is one."""
     from prefect.exceptions import PrefectException
     from prefect.settings import get_current_settings
 

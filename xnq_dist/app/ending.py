@@ -14,11 +14,14 @@ from typing import Any
 
 import typer
 
+from xnq_dist.app.json_lines import is_json
 from xnq_dist.app.output import print_json
 from xnq_dist.core.errors import InfrastructureError, XnqError
 from xnq_dist.core.failures import causes, explained, place_of
 
-__all__ = ["end_process", "named_ending"]
+__all__ = ["end_process", "named_ending", "sentence_of"]
+
+log = logging.getLogger("xnq_dist")
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that interrupt a command."""
@@ -52,7 +55,7 @@ def named_ending(words: Sequence[str]) -> Iterator[None]:
     except Exception as error:  # also internal errors, which the sentence names
         if os.environ.get("XNQ_DEBUG"):
             raise
-        _end(*_sentence(error, words[0] if words else ""), as_json)
+        _end(*sentence_of(error, words[0] if words else ""), as_json)
 
 
 def end_process(status: Mapping[str, int]) -> None:
@@ -115,7 +118,7 @@ def _send_signal_again(lost: Any) -> None:
     again.start()
 
 
-def _sentence(error: Exception, command: str) -> tuple[str, int]:
+def sentence_of(error: Exception, command: str) -> tuple[str, int]:
     """The message for an error that ended a command, and the exit status."""
     place = place_of(error)
     folder = str(getattr(error, "filename", None) or Path.cwd())
@@ -152,6 +155,9 @@ def _end(sentence: str, status: int, as_json: bool) -> None:
     # After SIGHUP the terminal can no longer be written to.
     with suppress(OSError):
         sentence = " ".join(sentence.split())
-        typer.echo(f"xnq-dist: {sentence}", err=True)
+        if is_json():
+            log.error("%s", sentence)
+        else:
+            typer.echo(f"xnq-dist: {sentence}", err=True)
         print_json({"error": sentence, "exit_code": status}, as_json)
     sys.exit(status)

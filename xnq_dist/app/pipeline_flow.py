@@ -16,15 +16,18 @@ from prefect import flow, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.context import FlowRunContext, TaskRunContext
-from prefect.states import Failed
+from prefect.states import Completed, Failed
 from pydantic import NonNegativeFloat, NonNegativeInt
 
 from xnq_dist.app.deployed import check_starts, deployed_settings, repeated
 from xnq_dist.app.events import emit_news
 from xnq_dist.app.lineage import lineage
 from xnq_dist.app.parameters import warn_of_credentials
+from xnq_dist.app.recording import recorded
 from xnq_dist.app.reporting import Artifacts, LogLines, ReportOutbox
-from xnq_dist.app.run_progress import StageProgress
+from xnq_dist.app.run_page import RunPage
+from xnq_dist.app.run_progress import StageProgress, current_watch
+from xnq_dist.app.run_status import NEXT
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import ConnectionLostError, XnqError
 from xnq_dist.core.progress import Progress
@@ -32,7 +35,7 @@ from xnq_dist.core.store import Published, RunDirectory
 from xnq_dist.graph.tables import Sources
 from xnq_dist.jobs import run_all
 
-__all__ = ["TaskPerStage", "pipeline"]
+__all__ = ["TaskPerStage", "failed", "pipeline"]
 
 T = TypeVar("T")
 
@@ -41,6 +44,12 @@ def _transient(_task: Any, _run: Any, state: State[Any]) -> bool:
     """Whether a stage failed because of the network, so that a retry can help."""
     error = state.result(raise_on_failure=False)
     return isinstance(error, ConnectionLostError | httpx.TransportError)
+
+
+def failed(error: XnqError) -> State[Any]:
+    """The state of a flow run that an error ended: its cause, and what to do next."""
+    todo = NEXT[error.exit_code]
+    return Failed(message=f"{error}. Next: {todo}.", data=error)
 
 
 class TaskPerStage:
@@ -74,23 +83,29 @@ class TaskPerStage:
         return value
 
     @contextmanager
-    def reported(self, out: str | None = None) -> Iterator[None]:
+    def reported(
+        self, out: str | None = None, settings: Settings | None = None
+    ) -> Iterator[RunPage | None]:
         """Send the package's log lines of the block; what it publishes at its end.
 
         Parameters
         ----------
-        out
-            Run directory of the first rows shown as an artifact and of the events;
-            None: neither.
+        out, settings
+            Run directory whose state is shown as an artifact, with the first rows of
+            its results and the events, and the run's settings; None: none of these.
         """
         try:
             with LogLines(self._outbox, lambda _client: self._flow_run).attached():
-                if out is None:
-                    yield
+                if out is None or settings is None:
+                    yield None
                     return
                 run = RunDirectory(out)
                 before = Published(run).pointer().get("run_id")
-                yield
+                with recorded(out, settings, run_id=self._flow_run) as status:
+                    address = settings.watch.address
+                    page = RunPage(self._artifacts(), run, status, address)
+                    with page.shown():
+                        yield page
                 self._artifacts().prevalence(run)
                 emit_news(run, before)
         finally:
@@ -135,12 +150,13 @@ def pipeline(
     try:
         check_starts()
         chosen = deployed_settings(settings)
-        with do.reported(out), lineage(sources, out, chosen):
+        with do.reported(out, chosen) as page, lineage(sources, out, chosen):
+            planned = current_watch().left.plan
             summary = repeated(
-                lambda: run_all(sources, out, chosen, overwrite, do),
+                lambda: run_all(sources, out, chosen, overwrite, do, planned),
                 retries,
                 retry_delay,
             )
     except XnqError as error:
-        return Failed(message=str(error), data=error)
-    return summary
+        return failed(error)
+    return Completed(message=page and page.message(), data=summary)

@@ -170,6 +170,16 @@ class Artifacts:
         }
         self._post("prevalence", values)
 
+    def page(self, text: str) -> None:
+        """Report where the run stands, or how it ended, as a Markdown artifact."""
+        values = {
+            "type": "markdown",
+            "key": "xnq-run",
+            "description": "Where the run stands, what changed, what is next",
+            "data": text,
+        }
+        self._post("page", values)
+
     def _post(self, key: str, values: Mapping[str, Any]) -> None:
         self.outbox.post(f"{key} {self.task_run}", partial(self._send, key, values))
 
@@ -192,7 +202,7 @@ class LogLines(logging.Handler):
     """Sends log records of the package as log lines of a flow run.
 
     Prefect sends those of its own loggers only. The name of a line is that of the
-    logger and the host.
+    logger and the host, which Prefect's page shows after the text.
     """
 
     def __init__(
@@ -209,7 +219,7 @@ class LogLines(logging.Handler):
             {
                 "name": f"{record.name} on {HOST}",
                 "level": record.levelno,
-                "message": record.getMessage(),
+                "message": redacted(record.getMessage()),
                 "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
             }
         )
@@ -246,13 +256,20 @@ class RunReport:
         Name of the flow.
     parameters
         JSON values that the API shows.
+    name
+        Name of the flow run; None: one that Prefect makes up.
     """
 
-    def __init__(self, flow: str, parameters: Mapping[str, Any]) -> None:
+    def __init__(
+        self, flow: str, parameters: Mapping[str, Any], name: str | None = None
+    ) -> None:
         self._flow = flow
+        self._name = name
         self._parameters = redacted(dict(parameters))
         self._outbox = ReportOutbox()
         self._flow_run: UUID | str | None = None
+        self.message = ""
+        """Of the state when the run is done."""
         self.lines = LogLines(self._outbox, self._flow_run_id)
         self.state("RUNNING")
 
@@ -278,9 +295,10 @@ class RunReport:
         task.state("COMPLETED")
         return value
 
-    def prevalence(self, run: RunDirectory) -> None:
-        """Report the first rows of the published table as a table artifact."""
-        Artifacts(self._outbox, self._flow_run_id).prevalence(run)
+    @property
+    def artifacts(self) -> Artifacts:
+        """Artifacts of the flow run."""
+        return Artifacts(self._outbox, self._flow_run_id)
 
     def _flow_run_id(self, client: SyncPrefectClient) -> UUID | str:
         """Id of the flow run, which the first report creates."""
@@ -291,6 +309,8 @@ class RunReport:
                 "parameters": self._parameters,
                 "state": _state("RUNNING"),
             }
+            if self._name:
+                values["name"] = self._name
             made = client.request("POST", "/flow_runs/", json=values)
             self._flow_run = str(made.json()["id"])
         return self._flow_run
@@ -342,9 +362,11 @@ class _TaskRun:
 
 
 @contextmanager
-def reported(flow: str, parameters: Mapping[str, Any]) -> Iterator[RunReport]:
-    """Report the block as a flow run."""
-    report = RunReport(flow, parameters)
+def reported(
+    flow: str, parameters: Mapping[str, Any], name: str | None = None
+) -> Iterator[RunReport]:
+    """Report the block as a flow run; see `RunReport`."""
+    report = RunReport(flow, parameters, name)
     try:
         with report.lines.attached():
             yield report
@@ -352,7 +374,7 @@ def reported(flow: str, parameters: Mapping[str, Any]) -> Iterator[RunReport]:
         report.state(*_ended(error))
         raise
     else:
-        report.state("COMPLETED")
+        report.state("COMPLETED", report.message)
     finally:
         report.flush()
 

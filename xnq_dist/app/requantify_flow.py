@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from prefect import flow
-from prefect.states import Failed
+from prefect.states import Completed
 from pydantic import NonNegativeFloat, NonNegativeInt
 
 from xnq_dist.app.deployed import check_starts, repeated
 from xnq_dist.app.lineage import lineage
 from xnq_dist.app.parameters import warn_of_credentials
-from xnq_dist.app.pipeline_flow import TaskPerStage
+from xnq_dist.app.pipeline_flow import TaskPerStage, failed
 from xnq_dist.core.errors import XnqError
 from xnq_dist.jobs import Request, requantify_all
 
@@ -51,10 +51,10 @@ def requantify(
         check_starts()
         request = Request.of(run, out, memberships, labels, overrides or ())
         tables = request.sources, request.out, request.settings
-        with do.reported(request.out), lineage(*tables):
+        with do.reported(request.out, request.settings) as page, lineage(*tables):
             summary = repeated(
                 lambda: requantify_all(request, do), retries, retry_delay
             )
     except XnqError as error:
-        return Failed(message=str(error), data=error)
-    return summary
+        return failed(error)
+    return Completed(message=page and page.message(), data=summary)

@@ -8,31 +8,28 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-from xnq_dist.core.progress import Progress, silent
-
-if TYPE_CHECKING:
-    from xnq_dist.jobs import Planned
+from xnq_dist.core.progress import Progress
 
 __all__ = [
-    "CONSOLE",
-    "PLANNED",
+    "START",
     "StageProgress",
     "TimeLeft",
+    "Watch",
     "console_progress",
+    "current_watch",
     "on_console",
+    "seconds_left_text",
+    "watching",
 ]
 
 log = logging.getLogger("xnq_dist.core.progress")
 
 T = TypeVar("T")
 
-CONSOLE: ContextVar[Progress] = ContextVar("CONSOLE", default=silent)
-"""Where a flow started from the command line shows its progress."""
-PLANNED: ContextVar[Planned] = ContextVar("PLANNED", default=lambda seconds, due: None)
-"""Where a run started from the command line tells the times of its plan."""
-
+START = "start"
+"""The first step of every stage."""
 LOG_EVERY = 5.0
 """Seconds between two log lines of one stage."""
 SEND_EVERY = 2.0
@@ -58,29 +55,37 @@ class StageProgress:
     Parameters
     ----------
     send
-        Also sends it to Prefect; None: show it on the terminal or log only.
+        Also sends it to Prefect, with the time left; None: show it on the terminal or
+        log only.
     """
 
     def __init__(self, stage: str, send: Send | None = None) -> None:
         self._stage = stage
         self._send = send
         self._sent = 0.0
+        current_watch().step(f"{stage}: {START}", 0, 1)
 
     def __call__(self, what: str, done: int, total: int) -> None:
         """Report that `done` of `total` steps are done."""
-        text = f"{self._stage}: {what}"
-        CONSOLE.get()(text, done, total)
+        text, watch = f"{self._stage}: {what}", current_watch()
+        watch.step(text, done, total)
         now = time.monotonic()
         if self._send is None or (now - self._sent < SEND_EVERY and done < total):
             return
         self._sent = now
+        text = counted(text, done, total, watch.left)
         self._send(self._stage, text, 100.0 * done / max(1, total))
 
 
 def on_console(stage: str, work: Callable[[Progress], T]) -> T:
     """Run a stage; its progress is shown on the terminal or in the log."""
-    CONSOLE.get()(f"{stage}: start", 0, 1)
     return work(StageProgress(stage))
+
+
+def counted(text: str, done: int, total: int, left: TimeLeft) -> str:
+    """A step with its count and the time left."""
+    more = left.text()
+    return f"{text} {done:,}/{total:,}{more and f', {more}'}"
 
 
 class TimeLeft:
@@ -142,29 +147,69 @@ class TimeLeft:
 
     def text(self) -> str:
         """The time left in words; empty if nothing is known."""
-        left = self.left()
-        if left is None:
-            return ""
-        if left < 100:
-            return f"about {max(1, round(left))} s left"
-        minutes = round(left / 60)
-        if minutes < 100:
-            return f"about {minutes} min left"
-        return f"about {left / 3600:.1f} h left"
+        return seconds_left_text(self.left())
+
+
+def seconds_left_text(left: float | None) -> str:
+    """A time left in words; empty for None."""
+    if left is None:
+        return ""
+    if left < 100:
+        return f"about {max(1, round(left))} s left"
+    minutes = round(left / 60)
+    if minutes < 100:
+        return f"about {minutes} min left"
+    return f"about {left / 3600:.1f} h left"
+
+
+class Watch:
+    """The progress of a run, for everything that shows it."""
+
+    def __init__(self) -> None:
+        self.left = TimeLeft()
+        self.shown: list[Progress] = []
+        """Called with each step."""
+
+    def step(self, text: str, done: int, total: int) -> None:
+        """Note that `done` of `total` parts of ``stage: step`` are done."""
+        self.left.step(text, done, total)
+        for show in tuple(self.shown):
+            show(text, done, total)
+
+
+WATCH: ContextVar[Watch | None] = ContextVar("WATCH", default=None)
+
+
+def current_watch() -> Watch:
+    """The watch of the current block; if there is none, one that nobody sees."""
+    return WATCH.get() or Watch()
+
+
+@contextmanager
+def watching() -> Iterator[Watch]:
+    """The watch of the current block, made here if there is none."""
+    if (there := WATCH.get()) is not None:
+        yield there
+        return
+    token = WATCH.set(Watch())
+    try:
+        yield current_watch()
+    finally:
+        WATCH.reset(token)
 
 
 @contextmanager
 def console_progress() -> Iterator[None]:
     """Show progress while the block runs: a bar on a terminal, otherwise log lines."""
-    left = TimeLeft()
-    shown = _bar(left) if sys.stderr.isatty() else _log_lines(left)
-    with shown as show:
-        tokens = CONSOLE.set(show), PLANNED.set(left.plan)
+    with (
+        watching() as watch,
+        (_bar if sys.stderr.isatty() else _log_lines)(watch.left) as show,
+    ):
+        watch.shown.append(show)
         try:
             yield
         finally:
-            CONSOLE.reset(tokens[0])
-            PLANNED.reset(tokens[1])
+            watch.shown.remove(show)
 
 
 @contextmanager
@@ -193,9 +238,8 @@ def _bar(left: TimeLeft) -> Iterator[Progress]:
         row = bars.add_task("starting", total=None)
 
         def show(text: str, done: int, total: int) -> None:
-            left.step(text, done, total)
             steps = f" {done:,}/{total:,}" if total > 1 else ""
-            bars.update(row, description=text.removesuffix(": start") + steps)
+            bars.update(row, description=text.removesuffix(f": {START}") + steps)
             if left.left() is None:
                 bars.update(row, completed=done, total=total)
 
@@ -207,13 +251,11 @@ def _log_lines(left: TimeLeft) -> Iterator[Progress]:
     last: dict[str, float] = {}
 
     def show(text: str, done: int, total: int) -> None:
-        left.step(text, done, total)
         now = time.monotonic()
-        begins = text.endswith(": start")
+        begins = text.endswith(f": {START}")
         if begins or (done < total and now - last.get(text, 0.0) < LOG_EVERY):
             return
         last[text] = now
-        more = left.text()
-        log.info("%s %d/%d%s", text, done, total, more and f", {more}")
+        log.info("%s", counted(text, done, total, left))
 
     yield show

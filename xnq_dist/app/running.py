@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from xnq_dist.app.environment import prepare_environment
 from xnq_dist.app.lineage import lineage
-from xnq_dist.app.run_progress import PLANNED, on_console
+from xnq_dist.app.recording import recorded
+from xnq_dist.app.run_progress import current_watch, on_console
+from xnq_dist.app.run_status import RunStatus
 from xnq_dist.core.config import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
@@ -23,7 +25,7 @@ __all__ = ["reporting", "run_pipeline", "run_requantify"]
 
 @contextmanager
 def reporting(
-    prefect: bool, flow: str, parameters: Mapping[str, Any]
+    prefect: bool, flow: str, parameters: Mapping[str, Any], name: str | None = None
 ) -> Iterator[tuple[Do, RunReport | None]]:
     """Yield the function that runs stages, and the report to Prefect's API or None.
 
@@ -37,8 +39,26 @@ def reporting(
     from xnq_dist.app.reporting import check_api, reported
 
     check_api()
-    with reported(flow, parameters) as report:
+    with reported(flow, parameters, name) as report:
         yield report.do, report
+
+
+@contextmanager
+def _shown(
+    report: RunReport | None, out: str, settings: Settings, status: RunStatus
+) -> Iterator[None]:
+    """Show the block on Prefect's page, if the run reports; its table at the end."""
+    if report is None:
+        yield
+        return
+    from xnq_dist.app.run_page import RunPage
+
+    run = RunDirectory(out)
+    page = RunPage(report.artifacts, run, status, settings.watch.address)
+    with page.shown():
+        yield
+    report.artifacts.prevalence(run)
+    report.message = page.message()
 
 
 def run_pipeline(
@@ -63,24 +83,24 @@ def run_pipeline(
     """
     parameters = {**vars(sources), "out": out, "overwrite": overwrite}
     with (
+        recorded(out, settings) as status,
         lineage(sources, out, settings),
-        reporting(prefect, "xnq-dist", parameters) as (do, report),
+        reporting(prefect, "xnq-dist", parameters, status.run_id) as (do, report),
+        _shown(report, out, settings, status),
     ):
-        summary = run_all(sources, out, settings, overwrite, do, PLANNED.get())
-        if report is not None:
-            report.prevalence(RunDirectory(out))
-    return summary
+        planned = current_watch().left.plan
+        return run_all(sources, out, settings, overwrite, do, planned)
 
 
 def run_requantify(request: Request, prefect: bool = False) -> dict[str, Any]:
     """Estimate with new labels or memberships; errors of stages are raised."""
     shown = {"run": request.base, "out": request.out, "labels": request.labels}
     shown["memberships"] = request.sources.memberships
+    settings = request.settings
     with (
-        lineage(request.sources, request.out, request.settings),
-        reporting(prefect, "xnq-requantify", shown) as (do, report),
+        recorded(request.out, settings, "requantify") as status,
+        lineage(request.sources, request.out, settings),
+        reporting(prefect, "xnq-requantify", shown, status.run_id) as (do, report),
+        _shown(report, request.out, settings, status),
     ):
-        summary = requantify_all(request, do)
-        if report is not None:
-            report.prevalence(RunDirectory(request.out))
-    return summary
+        return requantify_all(request, do)

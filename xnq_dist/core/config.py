@@ -48,6 +48,7 @@ from xnq_dist.core.settings_sections import (
 from xnq_dist.core.sink_settings import LineageSettings, SinkSettings
 from xnq_dist.core.sizes import human
 from xnq_dist.core.text_settings import ReadSettings
+from xnq_dist.core.watch_settings import WatchSettings
 
 __all__ = ["Settings", "load_settings", "merged"]
 
@@ -132,6 +133,7 @@ class Settings(Section):
     report: ReportSettings = ReportSettings()
     sinks: SinkSettings = SinkSettings()
     lineage: LineageSettings = LineageSettings()
+    watch: WatchSettings = WatchSettings()
     scratch: str | None = Field(
         None, description="local folder for temporary files; null: that of the system"
     )

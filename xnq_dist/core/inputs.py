@@ -50,7 +50,7 @@ FORMATS = {
     "published": 4,
 }
 """Raise a stage's number when it writes different files from the same inputs."""
-ELSEWHERE = {"sinks", "lineage"}
+ELSEWHERE = {"sinks", "lineage", "watch"}
 """Sections of the settings that no file of a run depends on."""
 
 Digests = Mapping[str, Mapping[str, Any]]

@@ -13,12 +13,13 @@ import re
 import shutil
 import tempfile
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from xnq_dist.core.owner import Owner, machine
 from xnq_dist.core.store import Folder
 
-__all__ = ["owned_name", "sweep_run", "sweep_scratch"]
+__all__ = ["in_run", "in_scratch", "owned_name", "sweep_run", "sweep_scratch"]
 
 log = logging.getLogger(__name__)
 
@@ -43,21 +44,39 @@ def owned_name(kind: str = "") -> str:
     return "-".join([*filter(None, parts), uuid.uuid4().hex[:8]])
 
 
-def sweep_scratch(where: str | Path | None = None) -> None:
-    """Remove temporary folders of processes that have ended.
+def in_scratch(where: str | Path | None = None) -> list[Path]:
+    """Temporary folders of processes of this machine and user that have ended.
 
     Parameters
     ----------
     where
         Folder to search; None: the system's folder for temporary files.
     """
-    here = machine()
+    here, ended = machine(), []
     for path in Path(where or tempfile.gettempdir()).glob(f"{PREFIX}*"):
         found = _OWNED.match(path.name)
         if found is None or found["machine"] != here or not _is_mine(path):
             continue
         if not Owner(int(found["pid"]), 0.0, int(found["ticks"])).lives:
-            _remove(path)
+            ended.append(path)
+    return ended
+
+
+def sweep_scratch(where: str | Path | None = None) -> None:
+    """Remove the folders of `in_scratch`."""
+    for path in in_scratch(where):
+        _remove(path)
+
+
+def in_run(folder: Folder) -> list[str]:
+    """Files that are being written in a run directory, or were by a killed run."""
+    return [
+        name
+        for name in folder.files()
+        # Another run may be reading a lock that was moved aside.
+        if _TEMPORARY.search(name)
+        and not (name.startswith("_lock.json.") and folder.age(name) < LOCKS)
+    ]
 
 
 def sweep_run(folder: Folder | str | Path) -> None:
@@ -69,12 +88,9 @@ def sweep_run(folder: Folder | str | Path) -> None:
         A run directory.
     """
     opened = Folder.of(folder) if isinstance(folder, str | Path) else folder
-    for name in opened.files():
-        if not _TEMPORARY.search(name):
-            continue
-        if name.startswith("_lock.json.") and opened.age(name) < LOCKS:
-            continue  # another run may be reading it
-        opened.delete(name)
+    for name in in_run(opened):
+        with suppress(FileNotFoundError):  # this run's status, complete by now
+            opened.delete(name)
         log.info("removed %s of a killed run", opened.uri_of(name))
 
 

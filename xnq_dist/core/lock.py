@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import uuid
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -19,7 +20,7 @@ from xnq_dist.core.errors import (
 from xnq_dist.core.owner import Owner
 from xnq_dist.core.store import Folder, sealed
 
-__all__ = ["RunLock"]
+__all__ = ["LOCK", "Holder", "RunLock", "holder"]
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,37 @@ UNWRITTEN = 5.0
 """Seconds after which a lock file without a record belongs to a dead process."""
 TRIES = 20
 """Attempts, half a second apart, while a lock is being written or removed."""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """What a lock file tells about its run, without taking the lock."""
+
+    owner: Owner
+    heartbeat: float
+    """Time of the last heartbeat by the owner's clock, in seconds since the epoch."""
+    age: float
+    """Seconds since the file was written, by the clock of its disk or store."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether the owner runs, or on another machine has a young heartbeat."""
+        if self.owner.is_here:
+            return self.owner.lives
+        return abs(time.time() - self.heartbeat) < STALE or abs(self.age) < STALE
+
+
+def holder(folder: Folder) -> Holder | None:
+    """The holder of a folder's lock; None: nobody holds it, or its file is damaged."""
+    try:
+        found = folder.read_record(LOCK)
+    except DamagedError:
+        return None
+    if found is None:
+        return None
+    beat = found.get("heartbeat")
+    beat = float(beat) if isinstance(beat, int | float) else 0.0
+    return Holder(Owner.from_record(found), beat, folder.age(LOCK))
 
 
 class RunLock:

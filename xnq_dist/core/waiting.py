@@ -18,7 +18,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 __all__ = [
+    "LOOKED",
     "TIMEOUT",
     "Heartbeats",
     "first_worker",
@@ -49,6 +50,12 @@ Look = Callable[[], object]
 
 TIMEOUT: ContextVar[float] = ContextVar("TIMEOUT", default=60.0)
 """Seconds without a sign of life after which a wait ends; set by `cluster.connect`."""
+
+LOOKED: ContextVar[Callable[[str, Mapping[str, Any]], object]] = ContextVar(
+    "LOOKED", default=lambda scheduler, records: None
+)
+"""Called with the scheduler's id and its record of each worker, by address, whenever a
+wait checks the cluster."""
 
 POLL = 1.0
 """Seconds between two checks of the cluster."""
@@ -91,6 +98,7 @@ def worker_records(client: Client) -> dict[str, Any]:
     except OSError as error:
         raise _scheduler_lost(str(error) or type(error).__name__) from error
     records: dict[str, Any] = identity["workers"]
+    LOOKED.get()(str(identity["id"]), records)
     return records
 
 

@@ -19,12 +19,18 @@ from xnq_dist.core.store.repair import (
     setting_aside,
 )
 from xnq_dist.core.store.run_directory import FOLLOWS, STAGES, STATES, RunDirectory
-from xnq_dist.core.store.stage_folder import Manifest, Stage, checked
-from xnq_dist.core.store.verify import RUN, Finding, verify
+from xnq_dist.core.store.stage_folder import (
+    MANIFEST_VERSION,
+    Manifest,
+    Stage,
+    checked,
+)
+from xnq_dist.core.store.verify import RUN, Finding, require_run, verify
 
 __all__ = [
     "FOLLOWS",
     "MANIFEST",
+    "MANIFEST_VERSION",
     "PLAN",
     "POINTER",
     "QUARANTINE",
@@ -49,6 +55,7 @@ __all__ = [
     "fingerprint",
     "read_published",
     "repaired",
+    "require_run",
     "sealed",
     "set_aside",
     "set_aside_damage",

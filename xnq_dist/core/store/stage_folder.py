@@ -30,7 +30,7 @@ from xnq_dist.core.store.checksums import CheckedFile, FileRecord, check_all
 from xnq_dist.core.store.files import Attempt
 from xnq_dist.core.store.folder import MANIFEST, Folder, reason
 
-__all__ = ["Manifest", "Stage", "checked", "versions"]
+__all__ = ["MANIFEST_VERSION", "Manifest", "Stage", "checked", "versions"]
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from xnq_dist.core.store.published import POINTER, Published
 from xnq_dist.core.store.repair import PLAN
 from xnq_dist.core.store.run_directory import RunDirectory
 
-__all__ = ["RUN", "Finding", "verify"]
+__all__ = ["RUN", "Finding", "require_run", "verify"]
 
 RUN = "_run.json"
 """File with the inputs that a run directory was made from."""
@@ -25,6 +25,20 @@ class Finding:
     what: str
 
 
+def require_run(run: RunDirectory) -> None:
+    """Check that a folder is a run directory.
+
+    Raises
+    ------
+    RunDirectoryError
+        When it is not.
+    """
+    if not (run.folder.exists(RUN) or run.folder.exists(POINTER) or run.stages()):
+        raise RunDirectoryError(
+            f"{run.uri} is not a run directory: name the folder of --out"
+        )
+
+
 def verify(location: str | Path) -> list[Finding]:
     """Find damage in a run directory; nothing is changed.
 
@@ -37,11 +51,8 @@ def verify(location: str | Path) -> list[Finding]:
         When the location is not a run directory.
     """
     run = RunDirectory(location)
+    require_run(run)
     stages = run.stages()
-    if not (stages or run.folder.exists(RUN) or run.folder.exists(POINTER)):
-        raise RunDirectoryError(
-            f"{run.uri} is not a run directory: name the folder of --out"
-        )
     faults = [fault for stage in stages for fault in stage.damages()]
     published = Published(run)
     faults += [fault for stage in published.stages() for fault in stage.damages()]

@@ -1,0 +1,247 @@
+"""`xnq-dist doctor DIR` names planted faults with their fixes, and only those."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.app.test_status import lock
+from tests.disks import NoSmallDisk, mounted
+from xnq_dist.app import doctor
+from xnq_dist.app.directory_checks import Check, examine_directory
+from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.leftovers import owned_name
+from xnq_dist.core.lock import LOCK
+from xnq_dist.core.owner import Owner
+from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.store import RunDirectory, Stage, fingerprint, sealed
+from xnq_dist.core.store.checksums import FileRecord
+
+
+@pytest.fixture(autouse=True)
+def scratch(tmp_path, monkeypatch) -> Path:
+    """A temporary folder without those of other tests."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def findings(run: Path, settings: Settings | None = None) -> dict[str, Check]:
+    """Checks that find something, by name."""
+    found = examine_directory(str(run), settings)
+    return {check.name: check for check in found if check.state != "ok"}
+
+
+def dead_process() -> Owner:
+    """A process of this machine that has ended."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
+        pid = process.pid
+        stat = Path(f"/proc/{pid}/stat").read_text()
+        ticks = int(stat.rpartition(")")[2].split()[19])
+        process.communicate(b"\n", timeout=60)
+    me = Owner.me()
+    return Owner(pid, 0.0, ticks, me.host, me.namespace)
+
+
+def rewrite(file: Path, change: Callable[[dict], None]) -> None:
+    """Change a sealed record."""
+    values = json.loads(file.read_text())
+    change(values)
+    file.write_text(sealed(values))
+
+
+def of_settings(run: Path, *overrides: str) -> Settings:
+    record = RunRecord.read(RunDirectory(run).folder)
+    assert record is not None
+    return load_settings(base=record.settings, overrides=overrides)
+
+
+def dead_owner(run: Path) -> None:
+    values = {"token": "x", "heartbeat": time.time(), **dead_process().record()}
+    (run / LOCK).write_text(sealed(values))
+
+
+def silent_owner_elsewhere(run: Path) -> None:
+    lock(run, heartbeat=time.time() - 7200)
+    os.utime(run / LOCK, (time.time() - 7200,) * 2)
+
+
+def live_owner_elsewhere(run: Path) -> None:
+    lock(run)
+
+
+def clock_ahead(run: Path) -> None:
+    lock(run, heartbeat=time.time() + 600)
+
+
+def damaged_file(run: Path) -> None:
+    (file, *_) = run.glob("embeddings/*.parquet")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 16
+    file.write_bytes(data)
+
+
+def manifest_missing(run: Path) -> None:
+    (run / "readout" / "_manifest.json").unlink()
+
+
+def pointer_to_a_missing_version(run: Path) -> None:
+    (version,) = (run / "versions").iterdir()
+    shutil.rmtree(version)
+
+
+def newer_format(run: Path) -> None:
+    def newer(values: dict) -> None:
+        values["version"] += 1
+        values["versions"]["xnq-dist"] = "9.1"
+
+    rewrite(run / "quantify" / "_manifest.json", newer)
+
+
+def newer_stage(run: Path) -> None:
+    def newer(values: dict) -> None:
+        values["inputs"]["format"] += 1
+
+    rewrite(run / "graph" / "_manifest.json", newer)
+
+
+def checkpoint_of_another_plan(run: Path) -> None:
+    directory = RunDirectory(run)
+    manifest = directory.stage("embeddings").manifest()
+    assert manifest is not None
+    inputs = json.loads(json.dumps(manifest.inputs))
+    inputs["reservoir"]["dim"] = 999
+    step = directory.folder.child("checkpoints").child("step-00002")
+    step.create()
+    stage = Stage(step, "checkpoints/step-00002")
+    attempt = stage.begin()
+    files: list[FileRecord] = [attempt.write_bytes("state", "npz", b"x")]
+    stage.commit(attempt, files, fingerprint(inputs), inputs, {}, 0.1)
+
+
+def leftovers(run: Path) -> None:
+    (run / "graph" / "part.parquet.0123abcd.tmp").write_bytes(b"x" * 100)
+
+
+def scratch_of_a_dead_process(run: Path) -> None:
+    me, dead = Owner.me(), dead_process()
+    name = owned_name("states").replace(
+        f"-{me.pid}-{me.ticks}-", f"-{dead.pid}-{dead.ticks}-"
+    )
+    Path(tempfile.gettempdir(), name).mkdir()
+
+
+def settings_refused(run: Path) -> None:
+    rewrite(run / "_run.json", lambda values: values["settings"].update(seed=-1))
+
+
+def killed_in_the_middle(run: Path) -> None:
+    def middle(values: dict) -> None:
+        values.update(state="running", ended=None, stage="embed", step="supersteps")
+
+    rewrite(run / "_status.json", middle)
+
+
+def table_gone(run: Path) -> None:
+    def elsewhere(values: dict) -> None:
+        values["sources"]["nodes"] = str(run / "none.parquet")
+
+    rewrite(run / "_run.json", elsewhere)
+
+
+def in_quarantine(run: Path) -> None:
+    from xnq_dist.core.store import set_aside
+
+    set_aside(RunDirectory(run), "plan.json", "differs from its checksum")
+
+
+FAULTS: list[tuple[Callable[[Path], None], str, str, str]] = [
+    (dead_owner, "lock", "note", "run again, which takes the lock over"),
+    (silent_owner_elsewhere, "lock", "note", "77 on other, last heartbeat 7200 s ago"),
+    (live_owner_elsewhere, "lock", "note", "wait for it to end"),
+    (clock_ahead, "clock", "fault", "600 s ahead of.*by NTP"),
+    (damaged_file, "files", "fault", "differs from its checksum.*run again"),
+    (manifest_missing, "stages", "note", "readout: no manifest.*run again"),
+    (pointer_to_a_missing_version, "files", "fault", "not complete: run again"),
+    (newer_format, "format", "fault", "xnq-dist 9.1.*install that version"),
+    (newer_stage, "format", "fault", "graph was made by .* install that version"),
+    (checkpoint_of_another_plan, "checkpoints", "note", "reservoir.dim: 999 -> 24"),
+    (leftovers, "leftovers", "note", "0123abcd.tmp of killed runs: run again"),
+    (scratch_of_a_dead_process, "leftovers", "note", "of killed runs: run again"),
+    (settings_refused, "record", "fault", "seed"),
+    (killed_in_the_middle, "last run", "note", "embed: supersteps.*resumes"),
+    (table_gone, "due", "fault", "none.parquet does not exist"),
+    (in_quarantine, "quarantine", "note", "plan.json .differs.*check the disk"),
+]
+
+
+def test_a_healthy_directory_gets_no_finding(run_copy):
+    assert findings(run_copy) == {}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault[0].__name__)
+def test_a_planted_fault_is_named_with_its_fix(run_copy, fault):
+    plant, name, state, text = fault
+    plant(run_copy)
+    found = findings(run_copy)
+    assert found[name].state == state, found
+    assert re.search(text, found[name].text), found[name].text
+
+
+def test_changed_settings_are_named_with_what_they_make_due(run_copy):
+    found = findings(run_copy, of_settings(run_copy, "readout.C=0.5"))
+    assert "readout.C: 1 -> 0.5" in found["settings"].text
+    assert "the next run makes readout, posteriors, quantify" in found["due"].text
+    assert {*found} == {"settings", "due"}
+
+
+def test_a_memory_limit_above_the_machines_is_named(run_copy):
+    kind = "cluster.kind=local"
+    found = findings(run_copy, of_settings(run_copy, kind, "cluster.memory_limit=9TiB"))
+    assert found["memory limit"].state == "fault"
+    assert "set it to auto" in found["memory limit"].text
+
+
+@pytest.mark.faults
+def test_a_disk_that_is_nearly_full_or_read_only_is_named(finished_run, tmp_path):
+    try:
+        with mounted(tmp_path / "disk", "64m") as disk:
+            run = disk.folder / "run"
+            subprocess.run(
+                ["cp", "-a", str(finished_run), str(run)], check=True, timeout=60
+            )
+            assert "retention.versions" in findings(run)["space"].text
+            disk.set_read_only()
+            check = doctor.disk(str(run))
+            disk.set_read_only(False)
+    except NoSmallDisk as why:
+        pytest.skip(str(why))
+    assert check.state == "fault"
+    assert "make the folder writable" in check.text
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    assert doctor.disk(str(tmp_path / "file" / "x")).state == "fault"
+    assert doctor.disk(str(tmp_path / "new")).state == "ok"
+
+
+@pytest.mark.server
+def test_a_prefect_api_that_does_not_respond_is_named():
+    from prefect.settings import PREFECT_API_URL, temporary_settings
+
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
+        found = doctor.prefect()
+    assert found.state == "fault"
+    assert "run `prefect server start`" in found.text

@@ -1,0 +1,262 @@
+"""What a run records about itself: status, metrics, log lines as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from prometheus_client import parser as text_parser
+from prometheus_client.openmetrics import parser
+
+from tests.app.test_bad_input import main_ok
+from tests.conftest import small_settings, write_graph
+from xnq_dist.app.json_lines import JsonLines
+from xnq_dist.app.metrics import METRICS
+from xnq_dist.app.recording import recorded
+from xnq_dist.app.run_progress import current_watch, on_console
+from xnq_dist.app.run_status import RunStatus
+from xnq_dist.app.status_command import standing
+from xnq_dist.core.errors import InfrastructureError, InputError
+from xnq_dist.core.lock import LOCK, RunLock
+from xnq_dist.core.owner import Owner
+from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.store import Folder, RunDirectory, sealed
+from xnq_dist.core.waiting import LOOKED
+
+
+@pytest.fixture
+def begun(tmp_path) -> RunDirectory:
+    """A run directory without stages."""
+    run = RunDirectory(tmp_path / "run")
+    run.folder.create()
+    RunRecord().write(run.folder)
+    return run
+
+
+def lock(run: Path, **values) -> None:
+    """Write the lock of a process of another machine."""
+    record = {"token": "x", "heartbeat": time.time(), **Owner.me().record()}
+    (run / LOCK).write_text(sealed({**record, "host": "other", "pid": 77, **values}))
+
+
+def samples(text: str, parse=parser) -> dict[tuple[str, ...], float]:
+    """Values by name and labels except the run directory."""
+    return {
+        (one.name, *(v for k, v in sorted(one.labels.items()) if k != "run")): one.value
+        for family in parse.text_string_to_metric_families(text)
+        for one in family.samples
+    }
+
+
+def test_a_finished_run_has_its_results_and_nothing_next(finished_run):
+    found = standing(str(finished_run))
+    assert found["state"] == "finished"
+    assert found["next"] == "nothing to do"
+    assert found["report"] == str(finished_run / "report.html")
+    assert found["published"]
+    assert found["exit_code"] == found["retries"] == 0
+    assert found["lost_workers"] == []
+
+
+def test_a_run_shows_stage_superstep_owner_and_time_left_while_it_works(begun):
+    def work(progress):
+        progress("supersteps", 12, 30)
+
+    with recorded(begun.uri, small_settings()) as status, RunLock(begun.folder):
+        current_watch().left.plan({"supersteps": 500.0}, ("embeddings",))
+        on_console("embed", work)
+        end = time.monotonic() + 30
+        while (found := standing(begun.uri)).get("step") != "supersteps":
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        assert (begun.folder.read_record(LOCK) or {})["token"]  # still held
+    assert found["state"] == "running"
+    assert (found["step"], found["done"], found["total"]) == ("supersteps", 12, 30)
+    assert found["place"].startswith("embed: supersteps 12/30, about ")
+    assert found["seconds_left"] > 100
+    assert found["pid"] == Owner.me().pid
+    assert found["heartbeat_age"] < 60
+    assert found["run_id"] == status.run_id
+    assert standing(begun.uri)["state"] == "finished"
+
+
+def test_a_failed_run_shows_its_cause_and_what_is_next(begun):
+    def work(progress):
+        progress("read nodes", 1, 2)
+        raise InputError("nodes.parquet has no column 'label'")
+
+    with pytest.raises(InputError), recorded(begun.uri, small_settings()):
+        on_console("graph", work)
+    found = standing(begun.uri)
+    assert found["state"] == "failed"
+    assert found["message"] == "nodes.parquet has no column 'label'"
+    assert found["exit_code"] == 2
+    assert found["next"].startswith("correct the table or setting")
+    with pytest.raises(KeyboardInterrupt), recorded(begun.uri, small_settings()):
+        raise KeyboardInterrupt
+    assert standing(begun.uri)["exit_code"] == InfrastructureError.exit_code
+
+
+def test_a_killed_run_is_stopped_and_resumes_when_started_again(begun):
+    begun.folder.write_bytes("_status.json", sealed({"stage": "embed"}).encode())
+    assert standing(begun.uri)["state"] == "stopped"
+    assert "resumes" in standing(begun.uri)["next"]
+    lock(Path(begun.uri))
+    assert standing(begun.uri)["state"] == "running"
+    assert standing(begun.uri)["host"] == "other"
+
+
+def test_a_run_that_another_holds_is_not_recorded_over(begun):
+    lock(Path(begun.uri))
+    with pytest.raises(InfrastructureError), recorded(begun.uri, small_settings()):
+        raise InfrastructureError("in use")
+    assert RunStatus.read(begun) is None
+
+
+def test_a_folder_that_is_no_run_directory_stays_empty(tmp_path):
+    with recorded(str(tmp_path), small_settings()):
+        on_console("graph", lambda progress: progress("read nodes", 1, 2))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_status_prints_a_sentence_and_json_with_exit_code_0(finished_run, capsys):
+    main_ok(["status", str(finished_run)])
+    assert capsys.readouterr().out.startswith(f"{finished_run}: finished\n")
+    main_ok(["status", str(finished_run), "--json"])
+    assert json.loads(capsys.readouterr().out)["state"] == "finished"
+
+
+def test_lost_workers_are_counted_once_and_a_new_cluster_is_no_loss(begun, caplog):
+    def seen(*workers):
+        return {name: {"metrics": {"memory": 100 * len(name)}} for name in workers}
+
+    with recorded(begun.uri, small_settings()) as status:
+        LOOKED.get()("one", seen("tcp://a", "tcp://bb"))
+        LOOKED.get()("one", seen("tcp://a"))
+        LOOKED.get()("one", seen("tcp://a", "tcp://c"))
+        LOOKED.get()("two", seen("tcp://d"))
+    assert status.lost_workers == ["tcp://bb"]
+    assert status.peak_memory["worker"] == 800
+    assert "lost tcp://bb; 1 workers are left" in caplog.text
+
+
+def test_a_stage_that_is_started_again_counts_as_a_retry(begun):
+    with recorded(begun.uri, small_settings()) as status:
+        for stage in ("graph", "embed", "embed"):
+            on_console(stage, lambda progress: None)
+    assert status.starts == {"graph": 1, "embed": 2}
+    assert status.retries == 1
+
+
+@pytest.mark.parametrize("parse", [parser, text_parser], ids=["openmetrics", "text"])
+def test_metrics_of_a_run_are_read_by_the_parsers_of_prometheus(finished_run, parse):
+    found = samples((finished_run / "metrics.prom").read_text(), parse)
+    assert {name for name, *_ in found} <= {*METRICS}
+    for stage in ("graph", "embeddings", "readout", "posteriors", "quantify"):
+        assert found["xnq_stage_seconds", stage] > 0
+        assert found["xnq_stage_bytes", stage] > 0
+    assert found["xnq_run_exit_code",] == found["xnq_run_running",] == 0
+    assert found["xnq_run_succeeded_timestamp_seconds",] > time.time() - 86400
+    assert found["xnq_run_peak_memory_bytes", "client"] > 1 << 20
+    assert found["xnq_run_peak_memory_bytes", "worker"] > 1 << 20
+    assert sum(v for (name, *_), v in found.items() if name == "xnq_estimates") > 0
+
+
+def test_metrics_go_to_the_file_that_a_setting_names(begun, tmp_path):
+    file = tmp_path / "textfile" / "xnq.prom"
+    file.parent.mkdir()
+    settings = small_settings(f"watch.metrics={file}")
+    with pytest.raises(InputError), recorded(begun.uri, settings):
+        raise InputError("bad")
+    assert samples(file.read_text())["xnq_run_exit_code",] == 2
+    assert [path.name for path in file.parent.iterdir()] == ["xnq.prom"]
+    assert not begun.folder.exists("metrics.prom")
+
+
+def test_readers_see_complete_metrics_while_they_are_replaced(begun):
+    file, stop, sizes = Path(begun.uri, "metrics.prom"), threading.Event(), set()
+
+    def read() -> None:
+        while not stop.is_set():
+            if file.exists():
+                sizes.add(file.read_bytes().endswith(b"# EOF\n"))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for _ in range(20):
+        with recorded(begun.uri, small_settings()):
+            pass
+    stop.set()
+    reader.join(60)
+    assert sizes == {True}
+
+
+def test_the_time_of_the_last_success_outlives_a_failure(begun):
+    with recorded(begun.uri, small_settings()) as good:
+        pass
+    with pytest.raises(InputError), recorded(begun.uri, small_settings()):
+        raise InputError("bad")
+    found = samples(Path(begun.uri, "metrics.prom").read_text())
+    assert found["xnq_run_succeeded_timestamp_seconds",] == good.ended
+
+
+def test_json_lines_have_the_run_its_stage_and_one_object_each(begun):
+    status = RunStatus("id-1", stage="embed")
+    record = logging.LogRecord("xnq_dist.x", 30, "", 0, "two\nlines %d", (7,), None)
+    line = JsonLines(status).format(record)
+    assert "\n" not in line
+    values = json.loads(line)
+    assert values["message"] == "two\nlines 7"
+    assert values["level"] == "WARNING"
+    assert (values["run_id"], values["stage"]) == ("id-1", "embed")
+    assert values["host"]
+
+
+@pytest.mark.slow
+def test_every_line_of_stderr_is_json_also_that_of_an_error(tmp_path):
+    graph = write_graph(tmp_path / "input", nodes=150, edges=500)
+    short = ("reservoir.dim=8", "reservoir.supersteps=2", "cluster.workers=1")
+    command = [sys.executable, "-m", "xnq_dist.app.cli", "run", "--json"]
+    command += ["--edges", graph.sources.edges, "--out", str(tmp_path / "run")]
+    command += [f"--set={one}" for one in (*short, "watch.log=json")]
+    for nodes, status in ((graph.sources.nodes, 0), (str(tmp_path / "none"), 2)):
+        done = subprocess.run(
+            [*command, "--nodes", nodes],
+            env={**os.environ, "XNQ_LOG_FORMAT": "json"},
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
+        assert done.returncode == status, done.stderr
+        lines = [json.loads(line) for line in done.stderr.splitlines()]
+        assert {"time", "level", "run_id", "host", "stage", "message"} <= {*lines[0]}
+    assert lines[-1]["level"] == "ERROR"
+    assert "does not exist" in lines[-1]["message"]
+
+
+@pytest.mark.slow
+def test_status_reads_a_run_on_an_object_store(tmp_path):
+    from tests.object_store import serving
+
+    with serving(tmp_path) as store:
+        uri = store.uri("bucket/run")
+        run = RunDirectory(uri)
+        run.folder.create()
+        RunRecord().write(run.folder)
+        with recorded(uri, small_settings()), RunLock(run.folder):
+            on_console("embed", lambda progress: progress("supersteps", 1, 3))
+            end = time.monotonic() + 60
+            while RunStatus.read(run) is None:
+                assert time.monotonic() < end
+                time.sleep(0.1)
+            assert standing(uri)["state"] == "running"
+        assert standing(uri)["state"] == "finished"
+        assert Folder.of(uri).exists("metrics.prom")

@@ -1,0 +1,305 @@
+"""Checks of a run directory: what would hinder the next run, each with its fix."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import psutil
+
+from xnq_dist.app.status_command import standing
+from xnq_dist.core.clusters import local
+from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.differences import differences
+from xnq_dist.core.errors import DamagedError, XnqError
+from xnq_dist.core.inputs import (
+    ELSEWHERE,
+    FORMATS,
+    embeddings_inputs,
+    selects_scales,
+    set_scales,
+)
+from xnq_dist.core.leftovers import in_run, in_scratch
+from xnq_dist.core.lock import LOCK, Holder, holder
+from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.sizes import human
+from xnq_dist.core.store import (
+    MANIFEST,
+    MANIFEST_VERSION,
+    RunDirectory,
+    entries,
+    require_run,
+    verify,
+)
+from xnq_dist.due import as_recorded, due_stages
+from xnq_dist.graph.tables import Sources
+from xnq_dist.plan import Plan, check_fits
+
+__all__ = ["Check", "examine_directory"]
+
+SKEW = 30.0
+"""Seconds that the clocks of a machine and of a disk may differ."""
+LOW = 1 << 30
+"""Bytes that should be free on the disk of a run directory."""
+AGAIN = "run again, which"
+
+
+@dataclass(frozen=True)
+class Check:
+    """Result of one check."""
+
+    name: str
+    state: str
+    """``ok``, ``note`` (runs work all the same, or set it right) or ``fault``."""
+    text: str
+
+
+Finding = tuple[str, str] | None
+"""State and text of a check; None: it is all right."""
+
+
+def examine_directory(directory: str, settings: Settings | None = None) -> list[Check]:
+    """Check a run directory; nothing is changed.
+
+    Parameters
+    ----------
+    settings
+        Settings of the next run; None: those of the last one.
+
+    Raises
+    ------
+    RunDirectoryError
+        When it is not a run directory.
+    """
+    return list(_checks(directory, settings))
+
+
+def _checks(directory: str, settings: Settings | None) -> Iterator[Check]:
+    run = RunDirectory(directory)
+    held = holder(run.folder)
+    if held is None or not held.alive:
+        require_run(run)
+
+    def check(name: str, found: Finding, fine: str) -> Check:
+        return Check(name, *(found or ("ok", fine)))
+
+    yield check("last run", _last_run(directory), "it came to its end")
+    yield check("lock", _lock(run, held), "nobody holds it")
+    yield check("clock", _clock(held), "that of the lock's owner agrees")
+    if held is not None and held.alive:
+        yield Check("files", "note", "not checked while a run writes them")
+        return
+    yield check("files", _files(directory), "every byte agrees with its checksum")
+    yield check("stages", _stages(run), "none was interrupted")
+    yield check("format", _formats(run), "this version reads all stages")
+    yield check("quarantine", _quarantine(run), "empty")
+    record, found = _record(run)
+    yield check("record", found, "settings and tables of the last run")
+    if record is None:
+        return
+    before = load_settings(base=record.settings)
+    used = before if settings is None else settings
+    yield check("settings", _settings(before, used), "those of the last run")
+    yield check("due", _due(run, record, used), "nothing changed")
+    yield check("checkpoints", _checkpoints(run, used), "none, or of this plan")
+    yield check("leftovers", _leftovers(run, used), "none of killed runs")
+    yield check("space", _space(run), "enough for the last plan")
+    yield check("memory limit", _memory(used), "not above this machine's memory")
+
+
+def _last_run(directory: str) -> Finding:
+    found = standing(directory)
+    if found["state"] == "failed":
+        return "fault", f"failed: {found['message']}; next: {found['next']}"
+    if found["state"] == "stopped":
+        place = found["place"] or "its beginning"
+        return "note", f"its process ended without a word at {place}: {found['next']}"
+    return None
+
+
+def _lock(run: RunDirectory, held: Holder | None) -> Finding:
+    if held is None:
+        damaged = run.folder.exists(LOCK)
+        return (
+            ("note", f"{LOCK} cannot be read: {AGAIN} removes it") if damaged else None
+        )
+    who = f"process {held.owner.pid} on {held.owner.host}"
+    age = f"last heartbeat {abs(held.age):.0f} s ago"
+    if held.alive:
+        text = f"held by {who}, {age}: wait for it to end, or end that process"
+    elif held.owner.is_here:
+        text = f"{who}, which held it, has ended: {AGAIN} takes the lock over"
+    else:
+        text = f"held by {who}, {age}: if it has ended, {AGAIN} takes the lock over"
+    return "note", text
+
+
+def _clock(held: Holder | None) -> Finding:
+    ahead = 0.0 if held is None else held.heartbeat - (time.time() - held.age)
+    if held is None or abs(ahead) <= SKEW:
+        return None
+    return "fault", (
+        f"the clock of {held.owner.host} is {abs(ahead):.0f} s "
+        f"{'ahead of' if ahead > 0 else 'behind'} that of the directory's disk, so "
+        "that a dead run may look alive: set both clocks by NTP, such as with chrony"
+    )
+
+
+def _files(directory: str) -> Finding:
+    damaged = verify(directory)
+    if not damaged:
+        return None
+    more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
+    return "fault", (
+        f"{damaged[0].file} {damaged[0].what}{more}: {AGAIN} moves what is damaged to "
+        "quarantine/ and makes it again; check the disk if this happens repeatedly"
+    )
+
+
+def _manifests(run: RunDirectory) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
+    """Name of each stage folder and values of its manifest, of whatever version."""
+    for stage in run.stages():
+        with suppress(DamagedError):  # `verify` reports it
+            yield stage.name, stage.folder.read_record(MANIFEST)
+
+
+def _stages(run: RunDirectory) -> Finding:
+    found = [name for name, values in _manifests(run) if values is None]
+    without = ", ".join(name for name in found if name != "checkpoints")
+    if not without:
+        return None
+    return "note", f"{without}: no manifest, as after an interruption: {AGAIN} makes it"
+
+
+def _formats(run: RunDirectory) -> Finding:
+    for name, values in _manifests(run):
+        if values is None:
+            continue
+        number = int((values.get("inputs") or {}).get("format") or 0)
+        newer = int(values.get("version") or 0) > MANIFEST_VERSION
+        if newer or number > FORMATS.get(name, number):
+            made = (values.get("versions") or {}).get("xnq-dist", "a newer version")
+            return "fault", (
+                f"stage {name} was made by xnq-dist {made} in a newer format, which "
+                "this version would replace: install that version, or choose another "
+                "--out"
+            )
+    return None
+
+
+def _quarantine(run: RunDirectory) -> Finding:
+    kept = entries(run)
+    if not kept:
+        return None
+    last = kept[-1][1]
+    return "note", (
+        f"{len(kept)} damaged files were set aside, last {last.name} ({last.reason}) "
+        f"on {last.time[:10]}: check the disk; retention.quarantine_days removes them"
+    )
+
+
+def _record(run: RunDirectory) -> tuple[RunRecord | None, Finding]:
+    """The record of the last run, if its settings can be read, and the check of it."""
+    try:
+        record = RunRecord.read(run.folder)
+        if record is None:
+            return None, ("note", f"there is none: {AGAIN} writes it")
+        load_settings(base=record.settings)
+    except DamagedError:
+        return None, ("note", f"damaged, see files: {AGAIN} writes it again")
+    except XnqError as error:
+        return None, ("fault", f"this version cannot use that of the last run: {error}")
+    return record, None
+
+
+def _settings(before: Settings, now: Settings) -> Finding:
+    then, these = (
+        one.model_dump(mode="json", exclude=ELSEWHERE) for one in (before, now)
+    )
+    changed = "; ".join(differences(then, these))
+    if not changed:
+        return None
+    return "note", (
+        f"changed since the last run: {changed}. The check due names what is made "
+        "again; for the same results set them back"
+    )
+
+
+def _due(run: RunDirectory, record: RunRecord, settings: Settings) -> Finding:
+    tables: Any = dict(record.sources)
+    if not tables:
+        return None
+    try:
+        stages = due_stages(run, Sources(**tables), settings)
+    except XnqError as error:
+        return "fault", str(error)
+    made = ", ".join(stages)
+    return (
+        ("note", f"the next run makes {made}: start it when it suits you")
+        if made
+        else None
+    )
+
+
+def _checkpoints(run: RunDirectory, settings: Settings) -> Finding:
+    graph = run.stage("graph").manifest()
+    for stage in run.stages():
+        if graph is None or not stage.name.startswith("checkpoints/"):
+            continue
+        if (manifest := stage.manifest()) is None:
+            continue
+        used = as_recorded(settings, manifest)
+        inputs = embeddings_inputs(graph, used, *set_scales(used))
+        then = dict(manifest.inputs)
+        if selects_scales(settings):  # only the stage `select` knows them
+            del inputs["scales"], then["scales"]
+        if changed := "; ".join(differences(then, inputs)):
+            return "note", (
+                f"{stage.name} is of another plan ({changed}): the next run begins at "
+                "superstep 1 and removes it; to resume there, set those back"
+            )
+    return None
+
+
+def _leftovers(run: RunDirectory, settings: Settings) -> Finding:
+    found = [*map(run.folder.uri_of, in_run(run.folder))]
+    found += [str(path) for path in in_scratch(settings.scratch)]
+    if not found:
+        return None
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return "note", f"{found[0]}{more} of killed runs: {AGAIN} removes them"
+
+
+def _space(run: RunDirectory) -> Finding:
+    if not run.folder.is_local:
+        return None
+    where = run.folder.path()
+    if (free := psutil.disk_usage(where).free) < LOW:
+        return "fault", (
+            f"{human(free)} are free on the disk of {where}: free space, lower "
+            "retention.versions, or choose another --out"
+        )
+    try:
+        if (plan := Plan.read(run.folder)) is not None:
+            sizes = map(run.folder.size, run.folder.files())
+            check_fits(plan.met or plan.planned, where, sum(filter(None, sizes)))
+    except XnqError as error:
+        return "fault", str(error)
+    return None
+
+
+def _memory(settings: Settings) -> Finding:
+    cluster = settings.cluster
+    if cluster.kind != "local" or cluster.memory_limit == "auto":
+        return None
+    size, there = local.size(cluster), int(psutil.virtual_memory().total)
+    if size.workers * size.memory <= there:
+        return None
+    return "fault", (
+        f"{size.workers} workers of cluster.memory_limit = {human(size.memory)} are "
+        f"more than the {human(there)} of this machine: set it to auto, or set fewer "
+        "cluster.workers"
+    )

@@ -1,0 +1,105 @@
+"""Log lines as JSON, one object per line."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from xnq_dist.core.redaction import redacted
+
+__all__ = ["Console", "JsonLines", "format_dask", "is_json", "json_lines"]
+
+LOGGER = logging.getLogger("xnq_dist")
+
+
+class Named(Protocol):
+    """What names a run in a line."""
+
+    run_id: str
+    stage: str
+
+
+class Console(logging.StreamHandler[Any]):
+    """Logs to the current sys.stderr, which tests and progress bars replace."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one line."""
+        self.stream = sys.stderr
+        super().emit(record)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per record.
+
+    Parameters
+    ----------
+    status
+        Its run's id and stage are in each line; None: there is no run yet.
+    """
+
+    def __init__(self, status: Named | None = None) -> None:
+        super().__init__()
+        self._status = status
+        self._host = socket.gethostname()
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's line."""
+        status = self._status
+        values = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname,
+            "run_id": status and status.run_id,
+            "host": self._host,
+            "stage": (status and status.stage) or None,
+            "logger": record.name,
+            "message": redacted(record.getMessage()),
+        }
+        if record.exc_info:
+            values["traceback"] = redacted(self.formatException(record.exc_info))
+        return json.dumps(values, ensure_ascii=False)
+
+
+def is_json() -> bool:
+    """Whether lines are logged as JSON to stderr."""
+    return any(isinstance(each.formatter, JsonLines) for each in LOGGER.handlers)
+
+
+def format_dask(status: Named) -> None:
+    """Let Dask's warnings be JSON, too, if the lines of this package are."""
+    if is_json():
+        for each in logging.getLogger("distributed").handlers:
+            each.setFormatter(JsonLines(status))
+
+
+@contextmanager
+def json_lines(form: str, status: Named) -> Iterator[None]:
+    """Log the block's lines to stderr as JSON with the run's id, if `form` is json.
+
+    The command line, which logs to stderr already, goes on in JSON after the block.
+    """
+    consoles = [each for each in LOGGER.handlers if isinstance(each, Console)]
+    if form != "json" and os.environ.get("XNQ_LOG_FORMAT") != "json":
+        yield
+        return
+    for each in consoles:
+        each.setFormatter(JsonLines(status))
+    if consoles:
+        yield
+        return
+    handler, level = Console(), LOGGER.level
+    handler.setFormatter(JsonLines(status))
+    LOGGER.addHandler(handler)
+    if not LOGGER.isEnabledFor(logging.INFO):
+        LOGGER.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+        LOGGER.setLevel(level)
