@@ -54,7 +54,7 @@ class Nights:
 
     def __init__(self, url: str, environment: dict[str, str], folder: Path) -> None:
         self.url, self._environment = url, environment | {"PREFECT_API_URL": url}
-        write_graph(folder / "input", nodes=600, edges=2500)
+        write_graph(folder / "input", nodes=600, edges=2500, labelled=1.0)
         nodes = np.arange(600)
         names = pa.array([f"page {k}" for k in nodes // 40])
         table = pa.table({"community": names, "node_id": nodes})
@@ -142,8 +142,7 @@ def test_a_finished_night_shows_what_changed_and_the_report(nights, tab):
     assert first["state"]["message"].startswith("first results")
     table = pq.read_table(nights.parameters["nodes"])
     labels = table["label"].to_numpy(zero_copy_only=False)
-    labels[:40] = 1.0  # every labelled member of the first page
-    labels[40:80] = 0.0
+    labels[:40], labels[40:80] = 1, 0  # all members of two pages
     at = table.schema.get_field_index("label")
     changed = pa.array(labels, from_pandas=True).cast(pa.int64())
     pq.write_table(table.set_column(at, "label", changed), nights.parameters["nodes"])
