@@ -187,7 +187,7 @@ def test_a_failed_night_shows_its_cause_and_what_is_next(nights, tab):
 
 
 def test_a_running_night_shows_superstep_time_left_and_lost_workers(nights, tab):
-    long = {**SETTINGS["reservoir"], "dim": 64, "supersteps": 20_000}
+    long = {**SETTINGS["reservoir"], "dim": 256, "supersteps": 10_000}
     settings = SETTINGS | {"reservoir": long, "checkpoint": {"every": 500}}
     with nights.start(settings=settings) as process:
         try:
@@ -208,7 +208,7 @@ def test_a_running_night_shows_superstep_time_left_and_lost_workers(nights, tab)
                 save="night-running",
             )
             assert "embed: supersteps" in shown
-            assert "/20,000" in shown
+            assert "/10,000" in shown
             assert " left" in shown
         finally:
             for child in psutil.Process(process.pid).children(recursive=True):
