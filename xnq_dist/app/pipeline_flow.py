@@ -7,6 +7,7 @@ would also skip a scheduled run whose tables have changed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -36,6 +37,8 @@ from xnq_dist.graph.tables import Sources
 from xnq_dist.jobs import run_all
 
 __all__ = ["TaskPerStage", "failed", "pipeline"]
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -104,8 +107,12 @@ class TaskPerStage:
                 with recorded(out, settings, run_id=self._flow_run) as status:
                     address = settings.watch.address
                     page = RunPage(self._artifacts(), run, status, address)
-                    with page.shown():
-                        yield page
+                    try:
+                        with page.shown():
+                            yield page
+                    except XnqError as error:
+                        log.error("%s. Next: %s", error, NEXT[error.exit_code])
+                        raise
                 self._artifacts().prevalence(run)
                 emit_news(run, before)
         finally:

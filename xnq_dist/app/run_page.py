@@ -101,11 +101,10 @@ class RunPage:
         workers = f"{status.workers}, {len(status.lost_workers)} lost"
         if status.lost_workers:
             workers += f" ({', '.join(map(_plain, status.lost_workers))})"
-        lines += ["| | |", "|---|---|"]
+        lines += [f"| run directory | {_plain(self._run.uri)} |", "|---|---|"]
         lines += [
             f"| {name} | {value} |"
             for name, value in (
-                ("run directory", _plain(self._run.uri)),
                 ("client", _plain(status.host)),
                 ("run id", f"`{status.run_id}`"),
                 ("workers", workers),
