@@ -131,9 +131,8 @@ def test_new_labels_redo_the_readout_and_what_follows(
     with caplog.at_level("INFO", "xnq_dist"):
         night(out, new, SETTINGS, client)
     assert redone(run, before) == LATER
-    assert (
-        "labels: 4 are new, 3 changed, 2 removed: readout and quantify" in caplog.text
-    )
+    assert "stage labels: done again, changed: labels" in caplog.text
+    assert "readout and quantify are done again" in caplog.text
     # The results equal those of a new run.
     fresh = night(tmp_path / "fresh", new, SETTINGS, client)
     assert answers(fresh) == answers(run)
