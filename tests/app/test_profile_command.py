@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.app.wrong_inputs import edit, first, write_tables
 
+from tests.app.wrong import edit, first, write_tables
 from xnq_dist.app.cli import main
 
 

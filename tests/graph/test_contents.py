@@ -23,10 +23,10 @@ from xnq_dist.core.store import Folder
 from xnq_dist.graph import contents
 from xnq_dist.graph.contents import (
     CONTENTS,
+    Aspect,
     Contents,
     column_aspect,
     edge_aspect,
-    member_aspect,
     node_aspects,
 )
 from xnq_dist.graph.tables import open_table
@@ -35,7 +35,7 @@ COLUMNS = ColumnSettings(features="features")
 ASPECTS: dict[str, Any] = {
     **node_aspects(COLUMNS),
     "edges": edge_aspect(COLUMNS),
-    "memberships": member_aspect(COLUMNS),
+    "memberships": Aspect("members", (COLUMNS.member, COLUMNS.community)),
     "town": column_aspect(COLUMNS, "town"),
 }
 

@@ -87,12 +87,10 @@ class Arrays:
         )
 
     def _count(self, rows: NDArray[np.float32] | None) -> int:
-        counts = {"number of nodes": self.nodes}
-        if rows is not None:
-            counts["features"] = len(rows)
-        if self.labels is not None:
-            counts["labels"] = len(np.atleast_1d(np.asarray(self.labels)))
-        known = {name: count for name, count in counts.items() if count is not None}
+        labels = None if self.labels is None else np.atleast_1d(np.asarray(self.labels))
+        known = {} if self.nodes is None else {"number of nodes": self.nodes}
+        each = {"features": rows, "labels": labels}
+        known |= {name: len(found) for name, found in each.items() if found is not None}
         if len(set(known.values())) > 1:
             raise InputError(
                 f"{self.path}: arrays do not match each other, "

@@ -83,8 +83,8 @@ def _pieces(path: Path) -> Iterator[bytes]:
     with path.open("rb") as stream:
         head = stream.read(4)
     packed = compression_of(head)
-    packed = None if packed == "none" else packed
-    with pa.input_stream(str(path), compression=packed) as stream:
+    codec = None if packed == "none" else packed
+    with pa.input_stream(str(path), compression=codec) as stream:
         rest = b""
         while data := stream.read(BLOCK):
             whole, feed, after = data.rpartition(b"\n")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
@@ -67,7 +67,7 @@ def _codec(name: str) -> str:
 Character = Annotated[str, BeforeValidator(_character), AfterValidator(_one)]
 Codec = Annotated[str, AfterValidator(_codec)]
 T = TypeVar("T")
-ByTable = T | dict[TableKey, T]
+ByTable: TypeAlias = T | dict[TableKey, T]
 """One value, or values of single tables."""
 
 

@@ -8,7 +8,7 @@ share or count.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,14 +73,18 @@ class BenchmarkTable:
                     f"{group_name(row.community)}, which no node is labelled with: "
                     f"use one of {', '.join(classes)}"
                 )
-        for group in self.groups if self.shares else ():
-            shares = [row.value for row in self.rows if row.community == group]
+        for group, shares in self.sums():
             if len(shares) == len(classes) and abs(sum(shares) - 1) > TOLERANCE:
                 raise InputError(
                     f"the shares of all classes of {group_name(group)} add up to "
                     f"{sum(shares):.6g} in benchmark table {self.path}: they must add "
                     "up to 1"
                 )
+
+    def sums(self) -> Iterator[tuple[str | None, list[float]]]:
+        """Yield the shares of each group; nothing for counts."""
+        for group in self.groups if self.shares else ():
+            yield group, [row.value for row in self.rows if row.community == group]
 
 
 def group_name(community: str | None) -> str:
@@ -126,15 +130,14 @@ def read_benchmarks(
             f"benchmark table {table.path} has no rows: add one, or leave the setting "
             "benchmark out"
         )
-    table_rows = BenchmarkTable(table.path, with_shares, tuple(rows.values()))
-    for group in table_rows.groups if with_shares else ():
-        total = sum(row.value for row in table_rows.rows if row.community == group)
-        if total > 1 + TOLERANCE:
+    found = BenchmarkTable(table.path, with_shares, tuple(rows.values()))
+    for group, shares in found.sums():
+        if sum(shares) > 1 + TOLERANCE:
             raise InputError(
-                f"the shares of {group_name(group)} add up to {total:.6g} in benchmark "
-                f"table {table.path}: the sum must be at most 1"
+                f"the shares of {group_name(group)} add up to {sum(shares):.6g} in "
+                f"benchmark table {table.path}: the sum must be at most 1"
             )
-    return table_rows
+    return found
 
 
 def _row(
@@ -153,15 +156,10 @@ def _row(
         )
     error = values.get(ERROR)
     se = 0.0 if error is None else _number(error, ERROR, where)
-    name = values.get(community)
-    return BenchmarkRow(None if name is None else str(name), _text(values), number, se)
-
-
-def _text(values: dict[str, Any]) -> str:
-    """A class as text; other tools store integer columns with nulls as floats."""
-    name = values[CLASS]
-    integral = isinstance(name, float) and name.is_integer()
-    return str(int(name) if integral else name)
+    group, name = values.get(community), values[CLASS]
+    if isinstance(name, float) and name.is_integer():
+        name = int(name)  # other tools store integers with nulls as floats
+    return BenchmarkRow(None if group is None else str(group), str(name), number, se)
 
 
 def _number(value: Any, column: str, where: str) -> float:

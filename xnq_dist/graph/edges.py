@@ -20,6 +20,7 @@ from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.arrays import Floats, Ints
 from xnq_dist.graph.csr import FileCsr, write_csr
 from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.profile.headers import require_columns
 from xnq_dist.graph.sort import KeySort, PairSorter
 from xnq_dist.graph.tables import Batch, Table, ids_of, show
 
@@ -152,11 +153,8 @@ def read_edges(
         When the number of edges after the sort is not the expected one.
     """
     table = table.ids_as(ids.type, columns.src, columns.dst)
-    table.require({"columns.src": columns.src, "columns.dst": columns.dst})
+    require_columns(table, "edges", columns)
     has_weights = table.has(columns.weight)
-    default = ColumnSettings.model_fields["weight"].default
-    if not has_weights and columns.weight != default:
-        table.require({"columns.weight": columns.weight})
     weighted = has_weights or settings.duplicates == "sum"
     engine = EdgeEngine(settings.memory_bytes) if engine is None else engine
     n = len(ids)

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from xnq_dist.core.config import Settings
@@ -19,66 +18,15 @@ from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import labels_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, fingerprint
-from xnq_dist.graph.arrays import Ints32
 from xnq_dist.graph.labels import ROLES, Labels, read_labels
-from xnq_dist.graph.layout import (
-    file_stem,
-    load_ids,
-    load_labels,
-    load_roles,
-    node_index,
-)
+from xnq_dist.graph.layout import file_stem, load_ids, node_index
 from xnq_dist.graph.tables import Table
 
-__all__ = ["OldLabels", "label", "write_labels"]
+__all__ = ["label", "write_labels"]
 
 log = logging.getLogger(__name__)
 
 STAGE = "labels"
-
-
-class OldLabels:
-    """The labels before they are replaced, to report changes."""
-
-    def __init__(self, run: RunDirectory) -> None:
-        stage = run.stage(STAGE)
-        self._manifest = stage.manifest()
-        if self._manifest is None:
-            return
-        try:
-            self._codes = load_labels(stage, self._manifest)
-            self._roles = load_roles(stage, self._manifest)
-        except StageError as error:
-            # The old labels are replaced anyway: only the log line lacks counts.
-            log.warning("changes of labels are not reported: %s", error)
-            self._manifest = None
-
-    def changes(self, new: Labels) -> str:
-        """Counts of new, changed and removed labels as text; empty without old ones."""
-        if self._manifest is None or len(self._codes) != len(new.codes):
-            return ""
-        before = _by_name(self._codes, self._manifest.facts["classes"], new.classes)
-        counts = {
-            "are new": (before == -1) & (new.codes >= 0),
-            "changed": (before != -1) & (new.codes >= 0) & (before != new.codes),
-            "removed": (before != -1) & (new.codes < 0),
-            "have another role": self._roles != new.roles,
-        }
-        sizes = {what: int(np.count_nonzero(at)) for what, at in counts.items()}
-        return ", ".join(f"{count:,} {what}" for what, count in sizes.items() if count)
-
-
-def _by_name(codes: Ints32, old: list[Any], new: list[Any]) -> Ints32:
-    """Codes of old classes as codes of the new ones; -2 for a removed class."""
-    code_of = {json_key(name): at for at, name in enumerate(new)}
-    known = [code_of.get(json_key(name), -2) for name in old]
-    # The last entry is that of the code -1, no label.
-    return np.array([*known, -1], np.int32)[codes]
-
-
-def json_key(name: Any) -> tuple[str, Any]:
-    """A class as a key that keeps 1, True and "1" apart."""
-    return type(name).__name__, name
 
 
 def current_labels(
@@ -118,7 +66,7 @@ def label(
     missing = settings.labels.missing
     known = read_labels(table, settings.columns, nodes, unknown, progress, missing)
     del nodes
-    return write_labels(run, graph, known, tables, OldLabels(run), began)
+    return write_labels(run, graph, known, tables, began)
 
 
 def write_labels(
@@ -126,14 +74,10 @@ def write_labels(
     graph: Manifest,
     known: Labels,
     tables: Mapping[str, Mapping[str, Any]],
-    old: OldLabels,
     began: float,
 ) -> Manifest:
-    """Write the stage, log what changed, and remove the stages that depend on it."""
+    """Write the stage, and remove the stages that depend on it."""
     inputs = labels_inputs(graph, tables)
-    changes = old.changes(known)
-    if changes:
-        log.info("labels: %s: readout and quantify are done again", changes)
     run.reuse(STAGE, inputs)
     stage = run.stage(STAGE)
     attempt = stage.begin()

@@ -23,6 +23,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.graph.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.profile.headers import require_columns
 from xnq_dist.graph.tables import Batch, Table, ids_of, show
 
 __all__ = [
@@ -149,15 +150,12 @@ def _read(
     table: Table, columns: ColumnSettings, progress: Progress, missing: Missing
 ) -> tuple[pa.ChunkedArray, _Rows]:
     """Ids, labels and roles in the order of the table."""
-    table.require({"columns.node_id": columns.node_id, "columns.label": columns.label})
+    require_columns(table, "labels", columns)
     with_roles = table.has(columns.role)
-    if not with_roles and columns.role != ColumnSettings.model_fields["role"].default:
-        table.require({"columns.role": columns.role})
     names = [columns.node_id, columns.label]
     if with_roles:
         names.append(columns.role)
     if columns.label_weight is not None:
-        table.require({"columns.label_weight": columns.label_weight})
         names.append(columns.label_weight)
     ids: list[pa.Array] = []
     rows = _Rows(columns, with_roles, missing)

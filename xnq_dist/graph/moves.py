@@ -11,34 +11,37 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from xnq_dist.core.simd import prefetch
 from xnq_dist.graph.arrays import Bools, Bytes, Ints, Ints32
+from xnq_dist.graph.move_costs import UNIT, WIDE, add_move_costs
 
 __all__ = [
     "HALVING",
     "ROWS",
-    "UNIT",
     "cost_rows",
     "count_moves",
     "count_rows",
+    "empty_table",
     "hide_homes",
     "take_moves",
     "weigh_moves",
 ]
 
-UNIT = 1 << 14
-"""The cost of a first row."""
 HALVING, ROWS = 0, 5
 """The two costs: a row after c others costs ``UNIT >> (c << cost)``."""
 FULL = 255
 """Value of a saturated counter, and of the counter of a node's home."""
-AHEAD = 32
-"""Prefetch distance in edges."""
+RUN = 1 << 16
+"""Edges whose costs are summed in int32."""
 Rows = tuple[int, Ints, Ints32]
 """First row, row pointers as offsets in the indices, and indices."""
 State = tuple[Ints, Bytes, Bytes]
-"""Table column of each partition, -1 without, shape (P,); the table, (N, G); and the
-counts at home, (N,). See `hide_homes`."""
+"""Table column of each partition, -1 without, shape (P,); the table, (N, G), G a
+multiple of `WIDE`; and the counts at home, (N,). See `hide_homes`."""
+
+
+def empty_table(nodes: int, partitions: int) -> Bytes:
+    """A table of zeros, its columns rounded up to a multiple of `WIDE`."""
+    return np.zeros((nodes, -(-partitions // WIDE) * WIDE), np.uint8)
 
 
 @njit(cache=True, nogil=True)
@@ -74,6 +77,13 @@ def hide_homes(part: Ints32, slot: Ints, table: Bytes, home: Bytes) -> None:
 def _excess(nodes: int, edges: int, limits: tuple[int, int, int]) -> int:
     """By how much a partition exceeds its limits, as a weight in edges."""
     return max(nodes - limits[0], 0) * limits[2] + max(edges - limits[1], 0)
+
+
+@njit(cache=True, nogil=True)
+def _next(count: int, cost: int) -> int:
+    """Cost of one more row after `count` rows."""
+    shift = np.int64(count) << cost
+    return int(UNIT >> (shift if shift < 31 else 31))
 
 
 @njit(cache=True, nogil=True)
@@ -114,10 +124,8 @@ def weigh_moves(
     """
     first, indptr, indices = rows
     slot, table, home = state
-    width, last = table.shape[1], indices.shape[0] - 1
-    price = np.empty(FULL + 1, np.int64)
-    for count in range(FULL + 1):
-        price[count] = UNIT >> min(count << cost, 31)
+    width = table.shape[1]
+    sums = np.empty(width, np.int32)
     for row in range(indptr.shape[0] - 1):
         v = first + row
         at = slot[part[v]]
@@ -127,13 +135,16 @@ def weigh_moves(
         gain = gains[row]
         gain[:] = 0
         at_home = np.int64(0)
-        for edge in range(indptr[row], indptr[row + 1]):
-            prefetch(table, indices[min(edge + AHEAD, last)], 0)
-            u = indices[edge]
-            if u != v:
-                at_home += price[table[u, at] - 1]
-                for q in range(width):
-                    gain[q] -= price[table[u, q]]
+        for begin in range(indptr[row], indptr[row + 1], RUN):
+            end = min(begin + RUN, indptr[row + 1])
+            sums[:] = 0
+            add_move_costs(table, indices, begin, end, v, cost, sums)
+            for edge in range(begin, end):
+                u = indices[edge]
+                if u != v:
+                    at_home += _next(table[u, at] - 1, cost)
+            for q in range(width):
+                gain[q] -= sums[q]
         # After the move v is no halo row at its new home, but one at its old home.
         at_home -= _cost(home[v], cost)
         useful = over[part[v]]

@@ -35,7 +35,7 @@ from xnq_dist.graph.halo import (
     split_rows,
 )
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.labelling import OldLabels, label, write_labels
+from xnq_dist.graph.labelling import label, write_labels
 from xnq_dist.graph.labels import read_nodes
 from xnq_dist.graph.layout import ENCODING, SCALING, file_stem, partition_arrays
 from xnq_dist.graph.partition import divide
@@ -112,7 +112,6 @@ def prepare(
         # Refuse values that cannot be used before the edges are sorted.
         features.learn(*rows, settings.features, progress)
         scaling = scaling_of(features, *rows, mode, progress)
-        old = OldLabels(run)
         run.reuse(STAGE, inputs)
         csr, counts = read_edges(
             edges,
@@ -205,7 +204,7 @@ def prepare(
         seconds = time.monotonic() - began
         digest = fingerprint(inputs)
         made = stage.commit(attempt, files, digest, inputs, facts, seconds)
-    write_labels(run, made, labels, contents, old, time.monotonic())
+    write_labels(run, made, labels, contents, time.monotonic())
     return made
 
 

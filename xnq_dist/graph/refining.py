@@ -20,13 +20,14 @@ from numba import njit
 
 from xnq_dist.graph.arrays import Bools, Bytes, Ints, Ints32
 from xnq_dist.graph.csr import Csr, CsrRows
+from xnq_dist.graph.move_costs import UNIT, WIDE
 from xnq_dist.graph.moves import (
     HALVING,
     ROWS,
-    UNIT,
     cost_rows,
     count_moves,
     count_rows,
+    empty_table,
     hide_homes,
     take_moves,
     weigh_moves,
@@ -37,8 +38,6 @@ __all__ = ["refine"]
 
 log = logging.getLogger(__name__)
 
-WIDE = 8
-"""The number of partitions in a group is a multiple of it."""
 EDGE_SLACK = 1.1
 """Maximum edges of a partition over the mean."""
 NODE_SLACK = 1.3
@@ -172,7 +171,7 @@ class _Turn:
         """The turn of a group, its table counted in one pass."""
         slot = np.full(partitions, -1, np.int64)
         slot[group] = np.arange(len(group))
-        table = np.zeros((len(part), len(group)), np.uint8)
+        table = empty_table(len(part), len(group))
         home = np.zeros(len(part), np.uint8)
         for rows in batches(csr):
             count = partial(count_rows, rows.edges, part, slot, table)

@@ -22,6 +22,7 @@ from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.simd import prefetch
 from xnq_dist.graph.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.graph.csr import Csr, CsrRows, map_chunks
+from xnq_dist.graph.ids import mix
 
 __all__ = ["adjacency_radius", "is_symmetric"]
 
@@ -275,12 +276,9 @@ def symmetry_sum(
         v = np.int64(first + row)
         for edge in range(indptr[row], indptr[row + 1]):
             u = np.int64(indices[edge])
-            x = np.uint64(min(u, v)) << np.uint64(32) | np.uint64(max(u, v))
-            x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+            x = mix(np.uint64(min(u, v)) << np.uint64(32) | np.uint64(max(u, v)))
             if weighted:
-                x += np.uint64(bits[edge]) * np.uint64(0x9E3779B97F4A7C15)
-            x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            x = x ^ (x >> np.uint64(31))
+                x = mix(x + np.uint64(bits[edge]))
             if u < v:
                 total += x
             elif u > v:

@@ -1,6 +1,6 @@
 """Wrong inputs: how valid tables are spoilt, and what is reported."""
 
-from tests.app.wrong.builders import Case, write_tables
+from tests.app.wrong.builders import Case, edit, first, write_tables
 from tests.app.wrong.columns import columns_cases
 from tests.app.wrong.communities import benchmarks_cases, communities_cases
 from tests.app.wrong.files import files_cases
@@ -10,7 +10,7 @@ from tests.app.wrong.numbers import weights_and_features_cases
 from tests.app.wrong.options import places_cases, settings_cases
 from tests.app.wrong.roles import roles_cases
 
-__all__ = ["CASES", "Case", "write_tables"]
+__all__ = ["CASES", "Case", "edit", "first", "write_tables"]
 
 CASES = (
     *files_cases(),

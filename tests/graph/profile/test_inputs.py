@@ -13,7 +13,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from tests.app.wrong_inputs import edit, write_tables
+from tests.app.wrong import edit, write_tables
 from xnq_dist.core import check_settings
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import Folder

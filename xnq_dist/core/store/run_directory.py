@@ -48,6 +48,7 @@ differ.
 EFFECTS = {
     "graph": ": the graph is partitioned and embedded again",
     "embeddings": ": the nodes are embedded again",
+    "labels": ": readout and quantify are done again",
 }
 """Consequences of a change, logged to explain why a run takes longer."""
 

@@ -6,7 +6,9 @@ compressed size of that order ends the process.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -50,55 +52,37 @@ def _sizes(stream: Any, at: int, end: int) -> tuple[int, int, int]:
     """Bytes of a page without and with compression, and of its header."""
     for size in HEADS:
         stream.seek(at)
-        header = _Header(stream.read(min(size, end - at)))
-        try:
-            fields = header.struct()
-        except (IndexError, RecursionError):
-            continue
-        if len(fields) > 2:
-            return fields[1], fields[2], header.at
+        header = io.BytesIO(stream.read(min(size, end - at)))
+        with suppress(IndexError, OverflowError, RecursionError, ValueError):
+            _, unpacked, packed, *_ = _struct(header)
+            return unpacked, packed, header.tell()
     raise pa.ArrowInvalid("a page has a damaged header")
 
 
-class _Header:
-    """A struct in Thrift's compact protocol."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
-
-    def struct(self) -> list[int]:
-        """Its fields in order; 0 for those that are no numbers."""
-        fields = []
-        while kind := self.byte():
-            if kind < 16:  # the field's number follows
-                self.number()
-            fields.append(self.value(kind & 15))
-        return fields
-
-    def value(self, kind: int) -> int:
+def _struct(data: io.BytesIO) -> list[int]:
+    """Fields of a struct in Thrift's compact protocol; 0 for all but integers."""
+    fields = []
+    while kind := data.read(1)[0]:
+        if kind < 16:  # the field's number follows
+            _varint(data)
+        kind &= 15
+        value = 0
         if kind in (4, 5, 6):
-            return self.number()
-        if kind == 8:
-            size = self.varint()
-            self.at += size
+            value = _varint(data)
+            value = value >> 1 ^ -(value & 1)
+        elif kind == 8:
+            data.seek(_varint(data), io.SEEK_CUR)
         elif kind == 12:
-            self.struct()
+            _struct(data)
         elif kind > 2:
             raise IndexError  # page headers have no values of other types
-        return 0
+        fields.append(value)
+    return fields
 
-    def byte(self) -> int:
-        self.at += 1
-        return self.data[self.at - 1]
 
-    def varint(self) -> int:
-        value = shift = 0
-        while (byte := self.byte()) > 127:
-            value |= (byte & 127) << shift
-            shift += 7
-        return value | byte << shift
-
-    def number(self) -> int:
-        """A zigzag number."""
-        value = self.varint()
-        return value >> 1 ^ -(value & 1)
+def _varint(data: io.BytesIO) -> int:
+    value = shift = 0
+    while (byte := data.read(1)[0]) > 127:
+        value |= (byte & 127) << shift
+        shift += 7
+    return value | byte << shift

@@ -13,14 +13,22 @@ from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.text_settings import TITLES
 from xnq_dist.graph.tables import Sources, Table, open_table
 
-__all__ = ["check_headers", "missing_columns", "required_columns"]
+__all__ = ["check_headers", "missing_columns", "require_columns", "required_columns"]
 
 COLUMNS = {
     "nodes": ("node_id", "label"),
     "edges": ("src", "dst"),
     "memberships": ("community", "member"),
+    "labels": ("node_id", "label"),
 }
 """Settings of the columns that each table must have."""
+OPTIONAL = {
+    "nodes": ("role", "node_weight", "label_weight"),
+    "edges": ("weight",),
+    "memberships": ("parent",),
+    "labels": ("role", "label_weight"),
+}
+"""Settings of columns that must exist if the setting is not the default."""
 ALIASES = {
     "node_id": ("id", "node", "user", "userid", "account", "vertex", "name"),
     "label": ("class", "y", "target", "lbl", "labels", "category", "truth"),
@@ -46,18 +54,11 @@ def check_headers(sources: Sources, settings: Settings) -> None:
     source = choose_source(sources.memberships, settings)
     required = {
         what: required_columns(what, named)
-        for what in COLUMNS
+        for what in ("nodes", "edges", "memberships")
         if what != "memberships" or source == "given"
     }
-    optional = {"nodes": ("role", "node_weight", "label_weight"), "edges": ("weight",)}
-    if source == "given":
-        parents = settings.memberships.parents is None
-        optional["memberships"] = ("parent",) if parents else ()
-    for what, keys in optional.items():
-        for key in keys:
-            value = getattr(named, key)
-            if value is not None and value != type(named).model_fields[key].default:
-                required[what][key] = value
+    if source == "given" and settings.memberships.parents is not None:
+        required["memberships"].pop("parent", None)
     faults = []
     if named.features == []:
         faults.append(
@@ -83,8 +84,12 @@ def check_headers(sources: Sources, settings: Settings) -> None:
 
 
 def required_columns(what: str, named: ColumnSettings) -> dict[str, str]:
-    """Columns that a table must have, by setting: those of `COLUMNS`, and features."""
+    """Columns that a table must have, by setting: also features, and those set."""
     required = {key: str(getattr(named, key)) for key in COLUMNS[what]}
+    for key in OPTIONAL[what]:
+        value = getattr(named, key)
+        if value not in (None, type(named).model_fields[key].default):
+            required[key] = value
     features = named.features if what == "nodes" else None
     if isinstance(features, list):
         required |= {f"features[{i}]": name for i, name in enumerate(features)}
@@ -93,10 +98,16 @@ def required_columns(what: str, named: ColumnSettings) -> dict[str, str]:
     return required
 
 
+def require_columns(table: Table, what: str, named: ColumnSettings) -> None:
+    """Raise an `InputError` if a file of a table lacks a column, features aside."""
+    columns = required_columns(what, named.model_copy(update={"features": None}))
+    table.require({f"columns.{key}": name for key, name in columns.items()})
+
+
 def _looks_like(table: Table, what: str, named: ColumnSettings) -> str:
     """Which other table this one is by its columns, as a message; empty: none."""
-    for other, keys in COLUMNS.items():
-        names = [getattr(named, key) for key in keys]
+    for other in ("nodes", "edges", "memberships"):
+        names = [getattr(named, key) for key in COLUMNS[other]]
         if other != what and all({*names} <= {*s} for s in table.schemas.values()):
             there = " and ".join(map(repr, names))
             return (
