@@ -78,7 +78,8 @@ def hosts() -> Iterator[dict[str, str]]:
         for host, address_of in found.items():
             space, end = _namespace(host), link(host)
             make("netns", "add", space, undo=("netns", "del", space))
-            make(*f"link add {end} type veth peer name eth0 netns {space}".split())
+            cable = f"link add {end} type veth peer name eth0 netns {space}"
+            make(*cable.split(), undo=("link", "del", end))
             make(*f"link set {end} master {BRIDGE} up".split())
             make(*f"-n {space} addr add {address_of}/24 dev eth0".split())
             make(*f"-n {space} link set eth0 up".split())
@@ -157,9 +158,9 @@ def calm(graph: SmallGraph, tmp_path_factory: pytest.TempPathFactory) -> object:
 
 
 def run_with_a_cut(
-    graph: SmallGraph, out: Path, settings: Settings, host: str, seconds: float
+    graph: SmallGraph, out: Path, settings: Settings, host: str, seconds: float = 600
 ) -> None:
-    """Run; cut a host's link in the embedding, and heal it after some seconds."""
+    """Run; cut a host's link in the embedding, for `seconds` or until the end."""
     timers: list[threading.Timer] = []
 
     def strike(what: str, done: int, _total: int) -> None:
@@ -171,8 +172,9 @@ def run_with_a_cut(
     try:
         jobs.run_all(graph.sources, str(out), settings, do=lambda _, work: work(strike))
     finally:
-        assert timers
-        timers[0].join()
+        for timer in timers:
+            timer.cancel()
+            heal(host)
 
 
 def with_timeout(settings: Settings, seconds: float) -> Settings:
@@ -187,22 +189,22 @@ def test_a_short_cut_leaves_the_bits_unchanged(settings, graph, calm, tmp_path, 
 
 
 def test_other_hosts_do_the_work_of_one_that_is_cut_off(
-    settings, graph, calm, tmp_path
+    settings, graph, calm, tmp_path, caplog
 ):
-    short = with_timeout(settings, 6)
-    run_with_a_cut(graph, tmp_path / "run", short, "worker-0", seconds=40)
+    short = with_timeout(settings, 20)
+    with caplog.at_level("INFO", logger="xnq_dist"):
+        run_with_a_cut(graph, tmp_path / "run", short, "worker-0")
+    assert "removed from the cluster, other workers do the work again" in caplog.text
     assert published_values(tmp_path / "run").equals(calm)
 
 
 def test_a_scheduler_that_is_cut_off_ends_the_run_and_the_next_one_recovers(
     settings, graph, calm, tmp_path, caplog
 ):
-    short = with_timeout(settings, 6)
-    began = time.monotonic()
+    short = with_timeout(settings, 20)
     with pytest.raises(InfrastructureError, match="run again to resume") as ended:
-        run_with_a_cut(graph, tmp_path / "run", short, "scheduler", seconds=20)
+        run_with_a_cut(graph, tmp_path / "run", short, "scheduler")
     assert ended.value.exit_code == 4
-    assert time.monotonic() - began < 90
     joined(settings, 1)
     with caplog.at_level("INFO", logger="xnq_dist"):
         jobs.run_all(graph.sources, str(tmp_path / "run"), settings)
