@@ -158,11 +158,13 @@ class _Equations:
 
     def reduced(self, form: Form) -> Form:
         """The same sum in free unknowns."""
-        for v in list(form):
-            if v in self._of:
-                form = _put(form, v, self._of[v])
-        self._spend(len(form))
-        return form
+        result: dict[int, int] = defaultdict(int)
+        for v, c in form.items():
+            expression = self._of.get(v, {v: 1})
+            self._spend(len(expression))
+            for w, d in expression.items():
+                result[w] += c * d
+        return {v: c % PRIME for v, c in result.items() if c % PRIME}
 
     def add(self, form: Form) -> None:
         """Add the equation that a sum of free unknowns is 0."""
