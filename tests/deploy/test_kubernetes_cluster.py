@@ -71,14 +71,14 @@ def test_sizes_come_from_the_settings_and_else_from_the_manifest() -> None:
 def test_pods_have_encrypted_connections_and_are_deleted_at_the_end(
     api: StandIn,
 ) -> None:
-    settings = pod_settings("cluster.memory_limit=1 GiB").cluster
+    one = ("cluster.workers=1", "cluster.memory_limit=1 GiB")
+    settings = pod_settings(*one).cluster
     kubernetes.check(settings)
     with (
         cluster.open_cluster(settings, "xnq_dist.preload") as connection,
         cluster.connect(connection) as client,
     ):
         assert connection.address.startswith("tls://")
-        assert len(client.run(_spills)) == 2
         assert set(client.run(_spills).values()) == {(False, True)}
         assert len(api.clusters) == len(api.secrets) == 1
     assert not api.clusters
@@ -95,18 +95,18 @@ def _spills() -> tuple[Any, Any]:
     )
 
 
-def test_a_run_on_pods_has_the_bits_of_a_run_on_local_workers(
+def test_a_run_on_pods_has_the_bits_of_a_run_in_this_process(
     api: StandIn, tmp_path: Path
 ) -> None:
     graph = write_graph(tmp_path / "graph")
-    for kind, settings in (
-        ("local", small_settings("partitions=2")),
-        ("pods", pod_settings("partitions=2", "cluster.memory_limit=2 GiB")),
+    pods = ("partitions=2", "cluster.workers=1", "cluster.memory_limit=2 GiB")
+    for name, settings in (
+        ("single", small_settings("partitions=2", "cluster.kind=single")),
+        ("pods", pod_settings(*pods)),
     ):
-        run_all(graph.sources, str(tmp_path / kind), settings)
-    assert published_values(tmp_path / "pods").equals(
-        published_values(tmp_path / "local")
-    )
+        run_all(graph.sources, str(tmp_path / name), settings)
+    single = published_values(tmp_path / "single")
+    assert published_values(tmp_path / "pods").equals(single)
     assert [each["kind"] for each in api.made] == ["DaskCluster", "Secret"]
 
 
