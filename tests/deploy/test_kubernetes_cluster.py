@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,10 @@ def pod_settings(*overrides: str) -> Any:
 
 @pytest.fixture
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    pytest.importorskip("kr8s")
+    kr8s = pytest.importorskip("kr8s")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    # kr8s keeps connections to the first API that a process asked.
+    monkeypatch.setattr(kr8s.Api, "_instances", {})
     with kubernetes_api(tmp_path) as running:
         here = f"tls://127.0.0.1:{running.port}"
         monkeypatch.setattr(kubernetes, "_address", lambda *_: here)
@@ -126,6 +129,7 @@ def test_what_is_missing_is_one_sentence_before_any_table_is_read(
     port = text.split("http://127.0.0.1:")[1].split()[0]
     config.write_text(text.replace(port, "9"))
     monkeypatch.setenv("KUBECONFIG", str(config))
+    monkeypatch.setattr(sys.modules["kr8s"].Api, "_instances", {})
     with pytest.raises(
         InfrastructureError, match=r"Kubernetes API .* check KUBECONFIG"
     ):
