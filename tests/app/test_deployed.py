@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import signal
+import threading
+import time
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from xnq_dist.app import deployed
+from xnq_dist.core import cluster, waiting
 from xnq_dist.core.config import load_settings, merged
 from xnq_dist.core.errors import ConnectionLostError, InfrastructureError, InputError
+from xnq_dist.core.failures import stage_errors
 
 
 def test_settings_are_merged_key_by_key_and_layers_stay_as_they_are():
@@ -66,3 +73,50 @@ def test_a_flow_run_is_started_four_times_at_most(monkeypatch):
     flow_run.run_count += 1
     with pytest.raises(InfrastructureError, match="started 4 times"):
         deployed.check_starts()
+
+
+def test_a_run_that_hangs_in_a_stage_ends_and_leaves_no_workers(tmp_path):
+    settings = load_settings(overrides=["cluster.workers=1", "cluster.threads=1"])
+    workers = []
+
+    def hang():
+        with (
+            stage_errors(str(tmp_path), "embeddings"),
+            cluster.open_cluster(settings.cluster) as connection,
+            cluster.connect(connection) as client,
+        ):
+            workers.extend(psutil.Process().children(recursive=True))
+            # The time starts again here: workers may start slowly.
+            signal.setitimer(signal.ITIMER_REAL, 0.5)
+            waiting.result(client, client.submit(time.sleep, 3600))
+
+    message = r"stage embeddings of .* longer than its parameter timeout \(600 s\)"
+    with pytest.raises(InfrastructureError, match=message), deployed.limited(600):
+        deployed.repeated(hang, retries=2, delay=0)
+    assert workers
+    _, alive = psutil.wait_procs(workers, timeout=30)
+    assert not [each for each in alive if "spawn_main" in " ".join(each.cmdline())]
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+
+
+def _deaf():
+    deployed.CLEANUP = 0.1
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    with deployed.limited(0.1):
+        time.sleep(3600)
+
+
+def test_a_process_that_cannot_be_interrupted_ends_as_well():
+    process = multiprocessing.get_context("spawn").Process(target=_deaf)
+    process.start()
+    process.join(120)
+    assert process.exitcode == InfrastructureError.exit_code
+
+
+def test_a_run_within_its_time_and_one_without_a_limit_are_left_alone():
+    before = threading.active_count()
+    with deployed.limited(None), deployed.limited(60):
+        pass
+    time.sleep(0.1)
+    assert threading.active_count() <= before

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from prefect.flows import load_flow_from_entrypoint
 
 import xnq_dist
-from tests.conftest import write_graph
+from tests.conftest import small_settings, write_graph
 from xnq_dist.core.config import load_settings
 
 CLONE = Path(xnq_dist.__file__).parents[1]
@@ -47,3 +48,25 @@ def test_the_evaluation_runs_as_a_flow(tmp_path, prefect_api):
     failed = evaluate([str(tmp_path / "none")], str(out), ["wvrn"], return_state=True)
     assert failed.is_failed()
     assert "nodes.parquet does not exist" in failed.message
+
+
+@pytest.mark.server
+def test_a_flow_that_takes_too_long_fails_with_a_sentence(tmp_path, prefect_api):
+    from flows.nightly import nightly
+
+    write_graph(tmp_path / "data", nodes=400, edges=1500)
+    settings = small_settings("reservoir.supersteps=1000000", "cluster.workers=1")
+    before = set(psutil.Process().children(recursive=True))
+    state = nightly(
+        str(tmp_path / "data" / "nodes.parquet"),
+        str(tmp_path / "data" / "edges.parquet"),
+        str(tmp_path / "out"),
+        settings=settings,
+        timeout=30,
+        return_state=True,
+    )
+    assert state.is_failed()
+    assert "longer than its parameter timeout (30 s)" in state.message
+    started = set(psutil.Process().children(recursive=True)) - before
+    assert not [each for each in started if "spawn_main" in " ".join(each.cmdline())]
+    assert not (tmp_path / "out" / "_lock.json").exists()

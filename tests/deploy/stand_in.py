@@ -137,19 +137,20 @@ class StandIn:
             environment |= self.secrets[each["secretRef"]["name"]]["stringData"]
         for each in container.get("env", []):
             environment[each["name"]] = each["value"]
-        worker = f"worker-{len(self.processes)}"
+        worker = f"pod-{len(self.processes)}"
         words = [
             worker if each == "$(DASK_WORKER_NAME)" else each
             for each in container["args"]
         ]
         assert words[0] == "dask"
-        process = subprocess.Popen(
-            [sys.executable, "-m", *words, *more],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        with open(self.folder / f"{worker}.log", "ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", *words, *more],
+                env=environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         self.processes.append(process)
 
 

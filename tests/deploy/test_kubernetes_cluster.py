@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,19 @@ TEMPLATE = Path(__file__).parents[2] / "deploy" / "kubernetes" / "daskcluster.ya
 
 def pod_settings(*overrides: str) -> Any:
     return small_settings(
-        "cluster.kind=kubernetes", f"cluster.template={TEMPLATE}", *overrides
+        "cluster.kind=kubernetes",
+        "cluster.timeout=180",
+        f"cluster.template={TEMPLATE}",
+        *overrides,
     )
 
 
 @pytest.fixture
 def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    pytest.importorskip("kr8s")
+    kr8s = pytest.importorskip("kr8s")
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    # kr8s keeps connections to the first API that a process asked.
+    monkeypatch.setattr(kr8s.Api, "_instances", {})
     with kubernetes_api(tmp_path) as running:
         here = f"tls://127.0.0.1:{running.port}"
         monkeypatch.setattr(kubernetes, "_address", lambda *_: here)
@@ -71,14 +77,14 @@ def test_sizes_come_from_the_settings_and_else_from_the_manifest() -> None:
 def test_pods_have_encrypted_connections_and_are_deleted_at_the_end(
     api: StandIn,
 ) -> None:
-    settings = pod_settings("cluster.memory_limit=1 GiB").cluster
+    one = ("cluster.workers=1", "cluster.memory_limit=1 GiB")
+    settings = pod_settings(*one).cluster
     kubernetes.check(settings)
     with (
         cluster.open_cluster(settings, "xnq_dist.preload") as connection,
         cluster.connect(connection) as client,
     ):
         assert connection.address.startswith("tls://")
-        assert len(client.run(_spills)) == 2
         assert set(client.run(_spills).values()) == {(False, True)}
         assert len(api.clusters) == len(api.secrets) == 1
     assert not api.clusters
@@ -95,18 +101,18 @@ def _spills() -> tuple[Any, Any]:
     )
 
 
-def test_a_run_on_pods_has_the_bits_of_a_run_on_local_workers(
+def test_a_run_on_pods_has_the_bits_of_a_run_in_this_process(
     api: StandIn, tmp_path: Path
 ) -> None:
     graph = write_graph(tmp_path / "graph")
-    for kind, settings in (
-        ("local", small_settings("partitions=2")),
-        ("pods", pod_settings("partitions=2", "cluster.memory_limit=2 GiB")),
+    pods = ("partitions=2", "cluster.workers=1", "cluster.memory_limit=2 GiB")
+    for name, settings in (
+        ("single", small_settings("partitions=2", "cluster.kind=single")),
+        ("pods", pod_settings(*pods)),
     ):
-        run_all(graph.sources, str(tmp_path / kind), settings)
-    assert published_values(tmp_path / "pods").equals(
-        published_values(tmp_path / "local")
-    )
+        run_all(graph.sources, str(tmp_path / name), settings)
+    single = published_values(tmp_path / "single")
+    assert published_values(tmp_path / "pods").equals(single)
     assert [each["kind"] for each in api.made] == ["DaskCluster", "Secret"]
 
 
@@ -115,7 +121,7 @@ def test_what_is_missing_is_one_sentence_before_any_table_is_read(
 ) -> None:
     graph = write_graph(tmp_path / "graph")
     api.operator = False
-    with pytest.raises(ClusterError, match=r"has no Dask operator .* install it"):
+    with pytest.raises(ClusterError, match="has no Dask operator: install it"):
         check_sources(graph.sources, pod_settings())
 
     config = tmp_path / "elsewhere"
@@ -123,6 +129,7 @@ def test_what_is_missing_is_one_sentence_before_any_table_is_read(
     port = text.split("http://127.0.0.1:")[1].split()[0]
     config.write_text(text.replace(port, "9"))
     monkeypatch.setenv("KUBECONFIG", str(config))
+    monkeypatch.setattr(sys.modules["kr8s"].Api, "_instances", {})
     with pytest.raises(
         InfrastructureError, match=r"Kubernetes API .* check KUBECONFIG"
     ):

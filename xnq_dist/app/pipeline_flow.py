@@ -18,9 +18,9 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas import State
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.states import Completed, Failed
-from pydantic import NonNegativeFloat, NonNegativeInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-from xnq_dist.app.deployed import check_starts, deployed_settings, repeated
+from xnq_dist.app.deployed import check_starts, deployed_settings, limited, repeated
 from xnq_dist.app.events import emit_news
 from xnq_dist.app.lineage import lineage
 from xnq_dist.app.parameters import warn_of_credentials
@@ -132,6 +132,7 @@ def pipeline(
     overwrite: bool = False,
     retries: NonNegativeInt = 2,
     retry_delay: NonNegativeFloat = 60.0,
+    timeout: PositiveFloat | None = None,
 ) -> Any:
     """Estimate the prevalence of every class in every community of a graph.
 
@@ -148,6 +149,8 @@ def pipeline(
     retries, retry_delay
         How often the run starts again when workers or a connection were lost, and
         seconds to wait before; it resumes at its last checkpoint.
+    timeout
+        Seconds, all starts together, after which the run fails; None: no limit.
     """
     warn_of_credentials(
         nodes=nodes, edges=edges, memberships=memberships, out=out, settings=settings
@@ -157,7 +160,11 @@ def pipeline(
     try:
         check_starts()
         chosen = deployed_settings(settings)
-        with do.reported(out, chosen) as page, lineage(sources, out, chosen):
+        with (
+            do.reported(out, chosen) as page,
+            limited(timeout),
+            lineage(sources, out, chosen),
+        ):
             planned = current_watch().left.plan
             summary = repeated(
                 lambda: run_all(sources, out, chosen, overwrite, do, planned),

@@ -6,9 +6,9 @@ from typing import Any
 
 from prefect import flow
 from prefect.states import Completed
-from pydantic import NonNegativeFloat, NonNegativeInt
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-from xnq_dist.app.deployed import check_starts, repeated
+from xnq_dist.app.deployed import check_starts, limited, repeated
 from xnq_dist.app.lineage import lineage
 from xnq_dist.app.parameters import warn_of_credentials
 from xnq_dist.app.pipeline_flow import TaskPerStage, failed
@@ -27,6 +27,7 @@ def requantify(
     overrides: list[str] | None = None,
     retries: NonNegativeInt = 2,
     retry_delay: NonNegativeFloat = 60.0,
+    timeout: PositiveFloat | None = None,
 ) -> Any:
     """Estimate with new labels or memberships; the embeddings of a run are reused.
 
@@ -40,7 +41,7 @@ def requantify(
         New tables; None: those of the run.
     overrides
         Settings ``key=value`` that replace those of the run.
-    retries, retry_delay
+    retries, retry_delay, timeout
         As for the pipeline.
     """
     warn_of_credentials(
@@ -51,7 +52,11 @@ def requantify(
         check_starts()
         request = Request.of(run, out, memberships, labels, overrides or ())
         tables = request.sources, request.out, request.settings
-        with do.reported(request.out, request.settings) as page, lineage(*tables):
+        with (
+            do.reported(request.out, request.settings) as page,
+            limited(timeout),
+            lineage(*tables),
+        ):
             summary = repeated(
                 lambda: requantify_all(request, do), retries, retry_delay
             )
