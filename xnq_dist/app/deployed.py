@@ -11,15 +11,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
+from pydantic import BaseModel
 
 from xnq_dist.core.config import Settings, load_settings, merged
 from xnq_dist.core.errors import InfrastructureError
+from xnq_dist.core.redaction import redacted
 
-__all__ = ["check_starts", "deployed_settings", "repeated"]
+__all__ = ["check_starts", "deployed_settings", "repeated", "warn_of_credentials"]
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +29,19 @@ T = TypeVar("T")
 
 STARTS = 4
 """Starts of one flow run; then it fails, because something kills it each time."""
+
+
+def warn_of_credentials(**parameters: Any) -> None:
+    """Log a warning for each parameter whose addresses contain credentials."""
+    for name, value in parameters.items():
+        plain = value.model_dump() if isinstance(value, BaseModel) else value
+        if redacted(plain) != plain:
+            log.warning(
+                "parameter %s of this flow run holds credentials, which Prefect stores "
+                "and shows: set them in the worker's environment instead, for example "
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+                name,
+            )
 
 
 def deployed_settings(given: Settings | None) -> Settings:

@@ -19,10 +19,14 @@ from prefect.context import FlowRunContext, TaskRunContext
 from prefect.states import Failed
 from pydantic import NonNegativeFloat, NonNegativeInt
 
-from xnq_dist.app.deployed import check_starts, deployed_settings, repeated
+from xnq_dist.app.deployed import (
+    check_starts,
+    deployed_settings,
+    repeated,
+    warn_of_credentials,
+)
 from xnq_dist.app.events import emit_news
 from xnq_dist.app.lineage import lineage
-from xnq_dist.app.parameters import warn_of_credentials
 from xnq_dist.app.reporting import Artifacts, LogLines, ReportOutbox
 from xnq_dist.app.run_progress import StageProgress
 from xnq_dist.core.config import Settings

@@ -8,9 +8,8 @@ from prefect import flow
 from prefect.states import Failed
 from pydantic import NonNegativeFloat, NonNegativeInt
 
-from xnq_dist.app.deployed import check_starts, repeated
+from xnq_dist.app.deployed import check_starts, repeated, warn_of_credentials
 from xnq_dist.app.lineage import lineage
-from xnq_dist.app.parameters import warn_of_credentials
 from xnq_dist.app.pipeline_flow import TaskPerStage
 from xnq_dist.core.errors import XnqError
 from xnq_dist.jobs import Request, requantify_all
