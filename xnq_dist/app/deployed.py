@@ -62,14 +62,18 @@ def deployed_settings(given: Settings | None) -> Settings:
     A deployment with ``{"seed": 0, "reservoir": {"dim": 64}}`` and a run with
     ``{"reservoir": {"supersteps": 5}}`` have seed 0, 64 columns and 5 supersteps.
     """
-    context = FlowRunContext.get()
-    flow_run = context.flow_run if context else None
+    flow_run = _flow_run()
     if flow_run is None or flow_run.deployment_id is None:
         return given or Settings()
     with get_client(sync_client=True) as client:
         deployment = client.read_deployment(flow_run.deployment_id)
     layers = (deployment.parameters, flow_run.parameters)
     return load_settings(base=merged(*(each.get("settings") or {} for each in layers)))
+
+
+def _flow_run() -> Any:
+    context = FlowRunContext.get()
+    return context.flow_run if context else None
 
 
 def check_starts() -> None:
@@ -80,8 +84,7 @@ def check_starts() -> None:
     InfrastructureError
         After `STARTS` starts of this flow run.
     """
-    context = FlowRunContext.get()
-    flow_run = context.flow_run if context else None
+    flow_run = _flow_run()
     if flow_run is not None and flow_run.run_count > STARTS:
         raise InfrastructureError(
             f"this flow run was started {STARTS} times and ended each time without a "
@@ -109,12 +112,7 @@ def repeated(work: Callable[[], T], retries: int, delay: float) -> T:
         try:
             return work()
         except InfrastructureError as error:
-            log.warning(
-                "%s; starting again in %g s (%d of %d)",
-                error,
-                delay,
-                retries - left + 1,
-                retries,
-            )
+            text, at = "%s; starting again in %g s (%d of %d)", retries - left + 1
+            log.warning(text, error, delay, at, retries)
             time.sleep(delay)
     return work()
