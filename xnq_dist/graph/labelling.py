@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from xnq_dist.core.arrays import Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import labels_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, fingerprint
-from xnq_dist.graph.arrays import Ints32
 from xnq_dist.graph.labels import ROLES, Labels, read_labels
 from xnq_dist.graph.layout import (
     file_stem,
