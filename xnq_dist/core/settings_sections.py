@@ -16,7 +16,7 @@ from pydantic import (
 
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.redaction import redacted
-from xnq_dist.core.sizes import check_size, check_size_or_auto, parse_bytes
+from xnq_dist.core.sizes import check_size, parse_bytes
 
 __all__ = [
     "AnomalySettings",
@@ -64,7 +64,7 @@ Code = Literal[
 """Findings of the profile that can be accepted."""
 Size = Annotated[str | int, AfterValidator(check_size)]
 """A number of bytes, or a text such as ``2 GiB``."""
-SizeOrAuto = Annotated[str | int, AfterValidator(check_size_or_auto)]
+SizeOrAuto = Literal["auto"] | Size
 
 
 class Section(BaseModel):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["check_size", "check_size_or_auto", "human", "parse_bytes"]
+__all__ = ["check_size", "human", "parse_bytes"]
 
 _UNITS = {
     "b": 1,
@@ -46,11 +46,6 @@ def check_size(value: str | int) -> str | int:
     """Return the value if it is a size; else raise a `ValueError`."""
     parse_bytes(value)
     return value
-
-
-def check_size_or_auto(value: str | int) -> str | int:
-    """Return the value if it is ``"auto"`` or a size; else raise a `ValueError`."""
-    return value if value == "auto" else check_size(value)
 
 
 def human(count: float) -> str:
