@@ -5,8 +5,8 @@ from typing import Any
 from prefect import flow
 from prefect.states import Failed
 
+from xnq_dist.app.deployed import warn_of_credentials
 from xnq_dist.app.evaluate import find_data, run_evaluation
-from xnq_dist.app.parameters import warn_of_credentials
 from xnq_dist.app.pipeline_flow import TaskPerStage
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import XnqError

@@ -39,7 +39,6 @@ def check_sources(sources: Sources, settings: Settings) -> None:
         The message names the table and what to do.
     """
     from xnq_dist.graph.gpu_ingest import uses_cudf
-    from xnq_dist.graph.head import table_size
     from xnq_dist.graph.profile.headers import check_headers
     from xnq_dist.graph.tables import open_table
     from xnq_dist.groups.leiden import engine_of
@@ -59,8 +58,6 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     count_tables(sources, settings)
     if settings.input.engine == "cudf":
         uses_cudf(settings)
-    if sources.memberships is not None:
-        table_size(sources.memberships, settings, "memberships")
     source = choose_source(sources.memberships, settings)
     benchmark_of(settings, source)
     if source == "leiden":

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from xnq_dist.core import cluster
@@ -54,14 +55,9 @@ from xnq_dist.plan import (
     check_client_fits,
     check_fits,
     check_scratch_fits,
-    check_workers_start,
 )
-from xnq_dist.plan.of_tables import (
-    estimate,
-    estimate_counts,
-    make_plan,
-    size_of,
-)
+from xnq_dist.plan.of_tables import estimate, estimate_counts, make_plan, size_of
+from xnq_dist.reservoir.needs import EMBEDDER
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -237,8 +233,6 @@ def prepare(
     from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
     from xnq_dist.report.earlier import check_named
 
-    check_named(settings, run.uri)
-    check_seed_runs(settings.intervals.seed_runs, run.uri)
     tables = read_contents(run.folder, sources, settings)
     _claim(run, sources, settings, tables["nodes"])
     plan = plan or plan_run(run, sources, settings)
@@ -247,8 +241,9 @@ def prepare(
     if run.stage("graph").manifest() is None:
         check_client_fits(planned)
         check_scratch_fits(planned, settings.scratch)
-    if run.stage("quantify").manifest() is None:
-        check_workers_start(planned)
+    due = run.stage("quantify").manifest() is None
+    if due and planned.worker_limit < EMBEDDER:  # no worker could start
+        check_fits(planned)
     if planned.worker_memory > planned.worker_limit and planned.partitions > 1:
         log.warning(
             "a partition needs up to %s of a worker's memory and %s is available: set "
@@ -259,7 +254,7 @@ def prepare(
     made = stage.prepare(run, sources, settings, planned.partitions, progress, tables)
     labels = run.stage("labels").manifest()
     classes = labels.facts["classes"] if labels else []
-    # Check again now that the classes are known, before the long stages.
+    # Check now that the classes are known, before the long stages.
     check_named(settings, run.uri, [str(name) for name in classes])
     check_seed_runs(settings.intervals.seed_runs, run.uri, made)
     check_benchmark(run, sources, settings)
@@ -430,8 +425,6 @@ def published_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:
 
 
 def _bytes_in(folder: str) -> int:
-    from pathlib import Path
-
     return sum(f.stat().st_size for f in Path(folder).rglob("*") if f.is_file())
 
 
@@ -459,7 +452,5 @@ def absolute_paths(sources: Sources) -> dict[str, str | None]:
 
 def _shown(path: str) -> str:
     """A table's absolute path, or its URI without credentials."""
-    from pathlib import Path
-
     absolute = path if "://" in path else str(Path(path).expanduser().absolute())
     return str(redacted(absolute))

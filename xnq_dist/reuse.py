@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import pyarrow.fs as pafs
 
@@ -131,11 +131,7 @@ def take_over(run: RunDirectory, request: Request) -> None:
             )
     RunRecord(
         nodes=nodes,
-        sources={
-            "nodes": request.sources.nodes,
-            "edges": request.sources.edges,
-            "memberships": request.sources.memberships,
-        },
+        sources=asdict(request.sources),
         settings=request.settings.model_dump(mode="json"),
         base=None if base.uri == run.uri else base.uri,
     ).write(run.folder)

@@ -1,6 +1,6 @@
 """Bad input that later parts of a run find: one sentence, an exit status, no results.
 
-What is found before the plan is in `wrong_inputs`.
+What is found before the plan is in `wrong`.
 """
 
 from __future__ import annotations

@@ -212,26 +212,19 @@ def _of_networkx(graph: Any, columns: ColumnSettings) -> tuple[pa.Table, pa.Tabl
 
 
 def _of_pyg(data: Any, columns: ColumnSettings) -> tuple[pa.Table, pa.Table]:
-    names = (
-        "edge_index",
-        "x",
-        "y",
-        "train_mask",
-        "val_mask",
-        "edge_weight",
-        "edge_attr",
-    )
+    shown, weighed = ("train_mask", "val_mask"), ("edge_weight", "edge_attr")
+    names = ("edge_index", "x", "y", *shown, *weighed)
     part = {name: plain(getattr(data, name, None)) for name in names}
     pairs, x, y = part["edge_index"], part["x"], part["y"]
     count = len(x) if x is not None else int(data.num_nodes)
     nodes = pa.table({columns.node_id: pa.array(np.arange(count))})
     if y is not None:
-        masks = [part[name] for name in names[3:5] if part[name] is not None]
+        masks = [part[name] for name in shown if part[name] is not None]
         nodes = _with(nodes, columns.label, _labels(_shown(y, masks)), "y")
     if x is not None:
         nodes = _with(nodes, FEATURES, _vectors(x), "x")
     edges = {columns.src: pa.array(pairs[0]), columns.dst: pa.array(pairs[1])}
-    for name in names[5:]:
+    for name in weighed:
         weights = part[name]
         fits = weights is not None and weights.size == pairs.shape[1]
         if columns.weight and fits:

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -23,12 +22,12 @@ from xnq_dist.api.estimate import run_tables, settings_of
 from xnq_dist.api.frames import is_matrix, members_of, plain, tables_of, written
 from xnq_dist.api.messages import python_names
 from xnq_dist.api.result import PrevalenceResult
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.jobs import Request, requantify_all
 
 __all__ = ["NetworkQuantifier"]
 
-Floats = NDArray[np.float64]
 
 SETTINGS = {
     "method": "method",

@@ -19,12 +19,20 @@ from typing import Any, TypeVar
 
 from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
+from pydantic import BaseModel
 
 from xnq_dist.core.config import Settings, load_settings, merged
 from xnq_dist.core.errors import InfrastructureError
 from xnq_dist.core.failures import place_of
+from xnq_dist.core.redaction import redacted
 
-__all__ = ["check_starts", "deployed_settings", "limited", "repeated"]
+__all__ = [
+    "check_starts",
+    "deployed_settings",
+    "limited",
+    "repeated",
+    "warn_of_credentials",
+]
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +91,19 @@ def limited(seconds: float | None) -> Iterator[None]:
         last.cancel()
 
 
+def warn_of_credentials(**parameters: Any) -> None:
+    """Log a warning for each parameter whose addresses contain credentials."""
+    for name, value in parameters.items():
+        plain = value.model_dump() if isinstance(value, BaseModel) else value
+        if redacted(plain) != plain:
+            log.warning(
+                "parameter %s of this flow run holds credentials, which Prefect stores "
+                "and shows: set them in the worker's environment instead, for example "
+                "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+                name,
+            )
+
+
 def deployed_settings(given: Settings | None) -> Settings:
     """Settings of the deployment, if there is one, and over them those of this run.
 
@@ -101,14 +122,18 @@ def deployed_settings(given: Settings | None) -> Settings:
     A deployment with ``{"seed": 0, "reservoir": {"dim": 64}}`` and a run with
     ``{"reservoir": {"supersteps": 5}}`` have seed 0, 64 columns and 5 supersteps.
     """
-    context = FlowRunContext.get()
-    flow_run = context.flow_run if context else None
+    flow_run = _flow_run()
     if flow_run is None or flow_run.deployment_id is None:
         return given or Settings()
     with get_client(sync_client=True) as client:
         deployment = client.read_deployment(flow_run.deployment_id)
     layers = (deployment.parameters, flow_run.parameters)
     return load_settings(base=merged(*(each.get("settings") or {} for each in layers)))
+
+
+def _flow_run() -> Any:
+    context = FlowRunContext.get()
+    return context.flow_run if context else None
 
 
 def check_starts() -> None:
@@ -119,8 +144,7 @@ def check_starts() -> None:
     InfrastructureError
         After `STARTS` starts of this flow run.
     """
-    context = FlowRunContext.get()
-    flow_run = context.flow_run if context else None
+    flow_run = _flow_run()
     if flow_run is not None and flow_run.run_count > STARTS:
         raise InfrastructureError(
             f"this flow run was started {STARTS} times and ended each time without a "
@@ -148,12 +172,7 @@ def repeated(work: Callable[[], T], retries: int, delay: float) -> T:
         try:
             return work()
         except InfrastructureError as error:
-            log.warning(
-                "%s; starting again in %g s (%d of %d)",
-                error,
-                delay,
-                retries - left + 1,
-                retries,
-            )
+            text, at = "%s; starting again in %g s (%d of %d)", retries - left + 1
+            log.warning(text, error, delay, at, retries)
             time.sleep(delay)
     return work()

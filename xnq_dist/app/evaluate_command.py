@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -122,33 +121,21 @@ def evaluate(
             "undeclared": undeclared,
         }
     prepare_environment()
-    from xnq_dist.app.evaluate import run_communities_evaluation, run_evaluation
-
-    run = run_evaluation if communities is None else run_communities_evaluation
-    _evaluated(run, list(dict.fromkeys(data)), splits, positive, arguments, as_json)
-
-
-def _evaluated(
-    evaluation: Callable[..., dict[str, Any]],
-    data: list[str],
-    splits: str | None,
-    positive: str | None,
-    arguments: dict[str, Any],
-    as_json: bool,
-) -> None:
-    """Run an evaluation and print its summary."""
-    from xnq_dist.app.evaluate import find_data
+    from xnq_dist.app import evaluate as evaluation
     from xnq_dist.app.run_progress import console_progress
     from xnq_dist.app.running import reporting
 
-    sources = [find_data(name, splits, positive) for name in data]
-    shown = {"data": data, "out": arguments["out"]}
+    names = list(dict.fromkeys(data))
+    sources = [evaluation.find_data(name, splits, positive) for name in names]
+    run: Any = evaluation.run_evaluation
+    if communities is not None:
+        run = evaluation.run_communities_evaluation
     with (
         console_progress(),
-        reporting(False, "xnq-evaluate", shown) as (do, _),
-        stage_errors(arguments["out"], "evaluate"),
+        reporting(False, "xnq-evaluate", {"data": names, "out": out}) as (do, _),
+        stage_errors(out, "evaluate"),
     ):
-        summary = evaluation(sources=sources, do=do, **arguments)
+        summary = run(sources=sources, do=do, **arguments)
     summary["seconds"] = elapsed()
     typer.echo(
         f"{summary['text']}\ndone in {seconds_text(summary['seconds'])}\n"

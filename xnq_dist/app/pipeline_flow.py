@@ -20,10 +20,15 @@ from prefect.context import FlowRunContext, TaskRunContext
 from prefect.states import Completed, Failed
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-from xnq_dist.app.deployed import check_starts, deployed_settings, limited, repeated
+from xnq_dist.app.deployed import (
+    check_starts,
+    deployed_settings,
+    limited,
+    repeated,
+    warn_of_credentials,
+)
 from xnq_dist.app.events import emit_news
 from xnq_dist.app.lineage import lineage
-from xnq_dist.app.parameters import warn_of_credentials
 from xnq_dist.app.recording import recorded
 from xnq_dist.app.reporting import Artifacts, LogLines, ReportOutbox
 from xnq_dist.app.run_page import RunPage

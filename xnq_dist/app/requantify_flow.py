@@ -8,9 +8,13 @@ from prefect import flow
 from prefect.states import Completed
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-from xnq_dist.app.deployed import check_starts, limited, repeated
+from xnq_dist.app.deployed import (
+    check_starts,
+    limited,
+    repeated,
+    warn_of_credentials,
+)
 from xnq_dist.app.lineage import lineage
-from xnq_dist.app.parameters import warn_of_credentials
 from xnq_dist.app.pipeline_flow import TaskPerStage, failed
 from xnq_dist.core.errors import XnqError
 from xnq_dist.jobs import Request, requantify_all

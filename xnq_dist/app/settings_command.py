@@ -34,18 +34,16 @@ def settings_command(
     """List all settings: default, allowed values, meaning."""
     from xnq_dist.app.settings_help import settings_help, settings_rows
 
+    every = {name: values for name, *values in settings_rows()}
     rows = {
-        name: (values, default, meaning)
-        for name, values, default, meaning in settings_rows()
+        name: values
+        for name, values in every.items()
         if section is None or section in (name, name.partition(".")[0])
     }
     if not rows:
-        sections = {
-            row[0].partition(".")[0] for row in settings_rows() if "." in row[0]
-        }
+        known = sorted({name.partition(".")[0] for name in every if "." in name})
         raise SettingsError(
-            f"there is no section {section!r}: choose one of "
-            f"{', '.join(sorted(sections))}"
+            f"there is no section {section!r}: choose one of {', '.join(known)}"
         )
     typer.echo(settings_help(rows))
     keys = ("values", "default", "meaning")

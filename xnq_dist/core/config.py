@@ -9,9 +9,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from xnq_dist.core.check_settings import CheckSettings
 from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.disclosure_settings import DisclosureSettings
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.label_settings import LabelSettings
 from xnq_dist.core.method_records import METHODS, method_of
@@ -29,8 +27,10 @@ from xnq_dist.core.settings_errors import explain, renamed
 from xnq_dist.core.settings_sections import (
     AnomalySettings,
     AutoSettings,
+    CheckSettings,
     ClusterSettings,
     ColumnSettings,
+    DisclosureSettings,
     EvaluationSettings,
     FeatureSettings,
     FitSettings,
@@ -139,73 +139,52 @@ class Settings(Section):
     )
 
     @model_validator(mode="after")
-    def _units_for_every_scale(self) -> Settings:
-        by_plus = "plus" in method_of(self.method).settings
-        if by_plus and self.reservoir.recurrent_scale == "select":
+    def _consistent(self) -> Settings:
+        method, reservoir = method_of(self.method), self.reservoir
+        if "plus" in method.settings and reservoir.recurrent_scale == "select":
             scales = self.plus.recurrent_scales
-            check_units(self.reservoir.dim, scales, "plus.recurrent_scales")
-        return self
-
-    @model_validator(mode="after")
-    def _folds_to_hide(self) -> Settings:
-        minimum = method_of(self.method).min_folds
-        if self.readout.folds < minimum:
-            raise ValueError(
-                f"readout.folds = {self.readout.folds} leaves no fold to learn from "
-                f"when two are held out: set {minimum} or more, or method = xnq"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _weights_are_used(self) -> Settings:
-        by_mean = self.quantifier == "auto" and self.memberships.drawn == "unknown"
-        used = {
-            "columns.node_weight": self.columns.node_weight,
-            "benchmark": self.benchmark,
-        }
-        for name, value in used.items():
-            if value is not None and not by_mean:
-                raise ValueError(
-                    f"{name} needs quantifier = auto and memberships.drawn = unknown: "
-                    f"set them, or leave {name} out"
-                )
-        return self
-
-    @model_validator(mode="after")
-    def _weights_have_a_readout(self) -> Settings:
+            check_units(reservoir.dim, scales, "plus.recurrent_scales")
         weighted = self.labels.drawn == "weighted"
-        if weighted != (self.columns.label_weight is not None):
-            raise ValueError(
-                "labels.drawn = weighted and columns.label_weight go together: set both"
-                ", or neither"
-            )
-        if weighted and not method_of(self.method).weights:
-            raise ValueError(
-                "labels.drawn = weighted needs method = xnq+, the readout that takes "
-                "weights: set method = xnq+, or labels.drawn = unknown"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _backend_fits(self) -> Settings:
-        precision = self.reservoir.precision
-        on_gpu = CLUSTERS.record_of(self.cluster.kind).gpu or precision != "float32"
-        if self.backend == "cpu" and on_gpu:
-            raise ValueError(
-                "cluster.kind = cuda and reservoir.precision need backend = auto or gpu"
-            )
-        if precision == "bfloat16" and self.exchange.dtype == "float16":
-            raise ValueError("bfloat16 states need exchange.dtype = float32")
-        if self.exchange.on_cpus and (self.backend == "gpu" or on_gpu):
-            raise ValueError(
-                "exchange.engine = spmd and exchange.states = disk need CPUs: set "
-                "backend = cpu, or exchange.engine = tasks and states = auto"
-            )
-        other = self.exchange.engine == "spmd" or self.reservoir.tile is not None
-        if self.exchange.states == "disk" and other:
-            raise ValueError(
-                "exchange.states = disk needs engine = tasks and reservoir.tile = null"
-            )
+        by_mean = self.quantifier == "auto" and self.memberships.drawn == "unknown"
+        exchange, precise = self.exchange, reservoir.precision == "float32"
+        on_gpu = CLUSTERS.record_of(self.cluster.kind).gpu or not precise
+        faults = {
+            f"readout.folds = {self.readout.folds} leaves no fold to learn from when "
+            f"two are held out: set {method.min_folds} or more, or method = xnq": (
+                self.readout.folds < method.min_folds
+            ),
+            **{
+                f"{name} needs quantifier = auto and memberships.drawn = unknown: set "
+                f"them, or leave {name} out": (value is not None and not by_mean)
+                for name, value in (
+                    ("columns.node_weight", self.columns.node_weight),
+                    ("benchmark", self.benchmark),
+                )
+            },
+            "labels.drawn = weighted and columns.label_weight go together: set both, "
+            "or neither": weighted != (self.columns.label_weight is not None),
+            "labels.drawn = weighted needs method = xnq+, the readout that takes "
+            "weights: set method = xnq+, or labels.drawn = unknown": (
+                weighted and not method.weights
+            ),
+            "cluster.kind = cuda and reservoir.precision need backend = auto or gpu": (
+                self.backend == "cpu" and on_gpu
+            ),
+            "bfloat16 states need exchange.dtype = float32": (
+                reservoir.precision == "bfloat16" and exchange.dtype == "float16"
+            ),
+            "exchange.engine = spmd and exchange.states = disk need CPUs: set backend "
+            "= cpu, or exchange.engine = tasks and states = auto": (
+                exchange.on_cpus and (self.backend == "gpu" or on_gpu)
+            ),
+            "exchange.states = disk needs engine = tasks and reservoir.tile = null": (
+                exchange.states == "disk"
+                and (exchange.engine == "spmd" or reservoir.tile is not None)
+            ),
+        }
+        for text, wrong in faults.items():
+            if wrong:
+                raise ValueError(text)
         return self
 
 

@@ -19,8 +19,11 @@ from xnq_dist.core.slurm_settings import SlurmSettings
 __all__ = [
     "AnomalySettings",
     "AutoSettings",
+    "CheckSettings",
     "ClusterSettings",
+    "Code",
     "ColumnSettings",
+    "DisclosureSettings",
     "EvaluationSettings",
     "FeatureSettings",
     "FitSettings",
@@ -39,6 +42,27 @@ __all__ = [
 
 FEWEST_RESAMPLES = 20
 """With fewer resamples, their own variance makes intervals too narrow."""
+Code = Literal[
+    "column-case",
+    "community-case",
+    "feature-id",
+    "feature-label",
+    "few-matches",
+    "id-spaces",
+    "isolated",
+    "label-case",
+    "label-ids",
+    "label-measured",
+    "label-mixed",
+    "label-null-word",
+    "loops",
+    "role-other",
+    "some-matches",
+]
+"""Findings of the profile that can be accepted."""
+Size = Annotated[str | int, AfterValidator(check_size)]
+"""A number of bytes, or a text such as ``2 GiB``."""
+SizeOrAuto = Literal["auto"] | Size
 
 
 class ColumnSettings(Section):
@@ -117,9 +141,8 @@ class InputSettings(Section):
         description="what to do with edges and memberships of nodes that are not in "
         "the node table",
     )
-    memory: str | int = Field(
-        "1 GiB",
-        description="memory for sorting the edges, on CPU or GPU",
+    memory: Size = Field(
+        "1 GiB", description="memory for sorting the edges, on CPU or GPU"
     )
 
     engine: Literal["auto", "cpu", "cudf"] = Field(
@@ -127,13 +150,6 @@ class InputSettings(Section):
         description="engine that reads the edge table (same result); auto: cudf with "
         "cluster.kind=cuda where it is installed, else cpu",
     )
-
-    @model_validator(mode="after")
-    def _sizes(self) -> InputSettings:
-        check_size(self.memory)
-        if self.memory == "auto":
-            raise ValueError("input.memory must be a size such as '1 GiB'")
-        return self
 
     @property
     def memory_bytes(self) -> int:
@@ -176,16 +192,9 @@ class ReadoutSettings(Section):
         "bcts", description="calibration method of the posteriors"
     )
     folds: int = Field(5, ge=2, le=100, description="number of cross-fitting folds")
-    memory: str | int = Field(
+    memory: Size = Field(
         "2 GiB", description="maximum memory for the embeddings of labelled nodes"
     )
-
-    @model_validator(mode="after")
-    def _sizes(self) -> ReadoutSettings:
-        check_size(self.memory)
-        if self.memory == "auto":
-            raise ValueError("readout.memory must be a size such as '2 GiB'")
-        return self
 
     @property
     def memory_bytes(self) -> int:
@@ -229,6 +238,36 @@ class MembershipSettings(Section):
         description="table of columns.community and columns.parent, the parent of each "
         "community; a parent has all members of its communities; null: the column "
         "columns.parent of the memberships table, if present",
+    )
+
+
+class CheckSettings(Section):
+    """What the profile of the tables (`xnq-dist profile`) accepts."""
+
+    accept: tuple[Code, ...] = Field(
+        (),
+        description="findings to accept: a refusal becomes a note, a warning is left "
+        "out; each finding's text starts with its code",
+    )
+
+
+class DisclosureSettings(Section):
+    """Which communities are suppressed, and what tables hold for them."""
+
+    min_size: int = Field(
+        10,
+        ge=1,
+        le=100,
+        description="number of members below which a community is suppressed: not "
+        "shown on the page, in plots, artifacts and logs. So are communities whose "
+        "difference with other results would show fewer members, and those whose "
+        "share states every member's label; 1: all are shown",
+    )
+    table: Literal["quality", "nulls"] = Field(
+        "quality",
+        description="suppressed communities in the table prevalence. quality: "
+        "estimates remain, and the column quality is suppressed; nulls: estimates and "
+        "counts of labels are null",
     )
 
 
@@ -445,7 +484,7 @@ class ClusterSettings(Section):
     tls_key: str | None = Field(
         None, description="key file of this client (for a tls:// address)"
     )
-    memory_limit: str | int = Field(
+    memory_limit: SizeOrAuto = Field(
         "auto", description="memory of each worker (local, slurm), such as '8 GiB'"
     )
     template: str | None = Field(
@@ -459,7 +498,7 @@ class ClusterSettings(Section):
         description="seconds to wait for the scheduler and the first worker, and for a "
         "sign of life later on",
     )
-    device_memory: str | int = Field(
+    device_memory: SizeOrAuto = Field(
         "auto", description="GPU memory that each worker may use"
     )
     protocol: Literal["auto", "tcp", "ucx"] = Field(
@@ -471,8 +510,6 @@ class ClusterSettings(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> ClusterSettings:
-        check_size(self.memory_limit)
-        check_size(self.device_memory)
         record = CLUSTERS.record_of(self.kind)
         if record.queued and "auto" in (self.workers, self.memory_limit):
             raise ValueError(
@@ -488,10 +525,6 @@ class ClusterSettings(Section):
                 f"cluster.address is set but cluster.kind = {self.kind}: "
                 "set cluster.kind = address"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _certificates_fit(self) -> ClusterSettings:
         address = self.address or ""
         if "@" in address:
             raise ValueError(

@@ -43,9 +43,8 @@ def parse_bytes(text: str | int) -> int:
 
 
 def check_size(value: str | int) -> str | int:
-    """Return the value if it is ``"auto"`` or a size; else raise a `ValueError`."""
-    if value != "auto":
-        parse_bytes(value)
+    """Return the value if it is a size; else raise a `ValueError`."""
+    parse_bytes(value)
     return value
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.pictures import plain
 from xnq_dist.evaluation.names import base, shown, tally
 from xnq_dist.evaluation.pictures import INK, MAIN, MUTED, Picture, picture
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Band", "diagonal_bands", "diagonals"]
 
-Floats = NDArray[np.float64]
 
 LEVELS = 41
 """Maximum number of true prevalences without binning; more are binned by .05."""

@@ -17,8 +17,8 @@ from functools import partial
 import numpy as np
 from numba import njit
 
+from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.simd import prefetch
-from xnq_dist.graph.arrays import Ints, Ints32
 from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr, Csr, CsrRows, map_chunks
 from xnq_dist.graph.thread_pool import ThreadPool, batches, max_batch_rows
 

@@ -15,10 +15,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.limits import processors
 from xnq_dist.graph import scratch
-from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 from xnq_dist.graph.sort import PairChunk
 
 __all__ = ["ArrayCsr", "Csr", "CsrRows", "FileCsr", "map_chunks", "spans", "write_csr"]

@@ -16,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
+from xnq_dist.core.arrays import Ints, Ints32, Words
 from xnq_dist.core.random_bits import Purpose, stream
-from xnq_dist.graph.arrays import Ints, Ints32, Words
 from xnq_dist.graph.csr import Csr
 
 __all__ = ["MAX_STEPS", "effective_diameter"]

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.types as pt
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings_sections import ColumnSettings, InputSettings
 from xnq_dist.graph.ahead import ahead
-from xnq_dist.graph.arrays import Floats, Ints
 from xnq_dist.graph.csr import FileCsr, write_csr
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import require_columns

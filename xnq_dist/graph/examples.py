@@ -17,9 +17,9 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.core.random_bits import stream
 from xnq_dist.core.store import Folder
-from xnq_dist.graph.arrays import Bools, Floats, Ints
 
 __all__ = ["infections", "votes"]
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.errors import (
     InfrastructureError,
     InputError,
@@ -24,7 +25,6 @@ from xnq_dist.core.errors import (
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings_sections import FeatureSettings
 from xnq_dist.graph import scratch
-from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 from xnq_dist.graph.encoding import (
     Encoding,
     Values,

@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.graph.arrays import Bools, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Floats32, Ints, Ints32
 from xnq_dist.graph.thread_pool import ThreadPool
 
 __all__ = [

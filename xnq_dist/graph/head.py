@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.text_settings import TITLES
 from xnq_dist.graph.feature_types import chosen_columns, kind_of
+from xnq_dist.graph.labels import NULL_WORDS
 from xnq_dist.graph.profile.headers import required_columns
 from xnq_dist.graph.tables import Table, open_table
 
-__all__ = ["has_weights", "id_text", "labelled_rows", "node_bytes", "table_size"]
+__all__ = [
+    "class_count",
+    "has_weights",
+    "id_text",
+    "labelled_rows",
+    "node_bytes",
+    "table_size",
+]
 
 _TEXT_ROW = 24
 """Bytes of a row, assumed for files that do not store their number of rows."""
@@ -87,6 +96,17 @@ def labelled_rows(path: str, settings: Settings) -> int | None:
         return None
     nulls = sum(int(column.statistics.null_count) for column in columns)
     return sum(int(column.num_values) for column in columns) - nulls
+
+
+def class_count(path: str, settings: Settings) -> int:
+    """Number of classes in the first rows of the node table, at least 2."""
+    opened, label = open_table(path, "node table", settings.input), settings.columns
+    with closing(opened.batches([label.label], settled=False)) as batches:
+        first = next(batches, None)
+    found = [] if first is None else pc.unique(first.column(label.label)).to_pylist()
+    missing = settings.labels.missing
+    words = {"None", *(NULL_WORDS if missing == "auto" else missing)}
+    return max(2, sum(str(value) not in words for value in found))
 
 
 def id_text(path: str, settings: Settings) -> float:

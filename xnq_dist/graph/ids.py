@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from numba import njit
 
+from xnq_dist.core.arrays import Bytes, Ints, Ints32
 from xnq_dist.core.errors import DoesNotFitError, InputError
-from xnq_dist.graph.arrays import Bytes, Ints, Ints32
 from xnq_dist.graph.formats import format_of
 from xnq_dist.graph.tables import Batch, ids_of, show
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import FileRecord, Manifest, Stage
-from xnq_dist.graph.arrays import Floats, Ints, Ints32
 from xnq_dist.graph.halo import Partition
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.random_bits import stream
-from xnq_dist.graph.arrays import Floats, Ints
 from xnq_dist.graph.planted import EDGES, Arguments, PlantedNetwork
 
 __all__ = ["draw_edges"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from xnq_dist.graph.arrays import Bools, Bytes, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Bytes, Ints, Ints32
 from xnq_dist.graph.move_costs import UNIT, WIDE, add_move_costs
 
 __all__ = [

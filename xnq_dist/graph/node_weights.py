@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.core.text_settings import ReadSettings
-from xnq_dist.graph.arrays import Floats
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import Batch, ids_of, open_table, show
 

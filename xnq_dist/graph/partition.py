@@ -18,9 +18,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.random_bits import Purpose, stream
-from xnq_dist.graph.arrays import Ints, Ints32
 from xnq_dist.graph.clustering import PAIR, coarsen, contract, find_clusters
 from xnq_dist.graph.csr import Csr
 from xnq_dist.graph.moves import ROWS

@@ -39,9 +39,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.random_bits import stream
-from xnq_dist.graph.arrays import Bools, Floats, Floats32, Ints, Ints32
 
 __all__ = [
     "Arguments",

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import graph_inputs
@@ -19,7 +20,6 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import BackgroundCalls, ahead
-from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 from xnq_dist.graph.csr import CsrRows, FileCsr
 from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
 from xnq_dist.graph.edges import read_edges

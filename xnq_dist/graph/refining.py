@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 from numba import njit
 
-from xnq_dist.graph.arrays import Bools, Bytes, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Bytes, Ints, Ints32
 from xnq_dist.graph.csr import Csr, CsrRows
 from xnq_dist.graph.move_costs import UNIT, WIDE
 from xnq_dist.graph.moves import (

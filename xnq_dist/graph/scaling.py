@@ -28,7 +28,7 @@ import pyarrow as pa
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.graph.arrays import Bools, Floats, Floats32, Ints, Words
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Words
 from xnq_dist.graph.ids import mix
 
 __all__ = ["Scaling", "largest_hash", "learn_scaling", "node_hashes"]

@@ -16,10 +16,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.errors import DoesNotFitError, XnqError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import BackgroundCalls, ahead
-from xnq_dist.graph.arrays import Floats, Ints
 
 __all__ = ["KeySort", "PairChunk", "PairSorter", "pairs_held"]
 

@@ -18,9 +18,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.simd import prefetch
-from xnq_dist.graph.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.graph.csr import Csr, CsrRows, map_chunks
 from xnq_dist.graph.ids import mix
 

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints
 from xnq_dist.core.backend import cugraph, data_frames
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.graph.arrays import Ints
 
 if TYPE_CHECKING:
     import scipy.sparse as sp

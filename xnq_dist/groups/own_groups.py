@@ -18,11 +18,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import gather
 from xnq_dist.graph import layout
-from xnq_dist.graph.arrays import Ints, Ints32
 from xnq_dist.graph.clustering import join_clusters
 from xnq_dist.graph.ids import mix
 from xnq_dist.groups.leiden import leiden, number_by_size

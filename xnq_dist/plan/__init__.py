@@ -13,7 +13,6 @@ from xnq_dist.plan.checks import (
     check_client_fits,
     check_fits,
     check_scratch_fits,
-    check_workers_start,
 )
 from xnq_dist.plan.figures import Figures, Plan
 
@@ -26,6 +25,5 @@ __all__ = [
     "check_client_fits",
     "check_fits",
     "check_scratch_fits",
-    "check_workers_start",
     "choose_partitions",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from xnq_dist.core.config import Settings
-from xnq_dist.core.need import GraphSize, Need, RunSize, Work, Workers
+from xnq_dist.core.need import GraphSize, Need, RunSize, Workers
 from xnq_dist.graph import needs as graph
 from xnq_dist.graph.gpu_ingest import planned_bytes
 from xnq_dist.groups import needs as groups
@@ -121,15 +121,12 @@ def _disk(needs: Iterable[Need]) -> int:
 
 def _seconds(needs: Collection[Need], costs: Costs) -> dict[str, float]:
     """Seconds of each part: its work times the cost of a unit."""
-    seconds = {"fixed": costs.fixed}
-    for part in PARTS:
-        works = (need.work.get(part, {}) for need in needs)
-        seconds[part] = sum(_work_seconds(work, costs) for work in works)
+    seconds = {"fixed": costs.fixed, **dict.fromkeys(PARTS, 0.0)}
+    for need in needs:
+        for part, work in need.work.items():
+            units = work.items()
+            seconds[part] += sum(n * float(getattr(costs, of)) for of, n in units)
     return seconds
-
-
-def _work_seconds(work: Work, costs: Costs) -> float:
-    return sum(units * float(getattr(costs, cost)) for cost, units in work.items())
 
 
 def choose_partitions(

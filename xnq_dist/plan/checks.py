@@ -9,14 +9,8 @@ from pathlib import Path
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.sizes import human
 from xnq_dist.plan.figures import Figures
-from xnq_dist.reservoir.needs import EMBEDDER
 
-__all__ = [
-    "check_client_fits",
-    "check_fits",
-    "check_scratch_fits",
-    "check_workers_start",
-]
+__all__ = ["check_client_fits", "check_fits", "check_scratch_fits"]
 
 
 def check_client_fits(plan: Figures) -> None:
@@ -97,12 +91,6 @@ def check_fits(plan: Figures, out: str | None = None, used: int = 0) -> None:
             f"{human(free)} free: set embeddings.dtype=float16 or a smaller "
             "reservoir.dim, or choose another --out"
         )
-
-
-def check_workers_start(plan: Figures) -> None:
-    """Check before anything runs that a worker can start; see `check_fits`."""
-    if plan.worker_limit < EMBEDDER:
-        check_fits(plan)
 
 
 def check_scratch_fits(plan: Figures, scratch: str | None) -> None:

@@ -124,6 +124,10 @@ class Figures:
                 f"{human(self.state_bytes)} read and written a superstep"
             )
         alone = ", which is this process" if self.kind == "single" else ""
+        worker = f"{human(self.worker_memory)} of {human(self.worker_limit)}"
+        known = "within a factor of a few"
+        sure = "extrapolated, never measured" if self.extrapolated else known
+        parts = self.stages.items()
         at_most = "at most " if self.bytes_are_bound else ""
         per_node = self.halo_rows / max(1, self.nodes)
         device = f"{human(self.device_memory)} of {human(self.device_limit)}"
@@ -136,10 +140,7 @@ class Figures:
             gpu.insert(0, ("memory of a GPU, stage graph", reads))
         return [
             ("nodes", f"{self.nodes:,}"),
-            (
-                "directed edges",
-                f"{'at most ' if self.halo_is_bound else ''}{self.edges:,}",
-            ),
+            ("directed edges", f"{bound}{self.edges:,}"),
             ("partitions on workers", f"{self.partitions} on {self.workers}{alone}"),
             ("halo rows", f"{bound}{self.halo_rows:,} ({per_node:.2f} a node)"),
             (
@@ -149,27 +150,13 @@ class Figures:
             ),
             ("exchanged rows held by a worker", at_most + human(self.block_memory)),
             ("states", self.states + files),
-            (
-                "memory of a worker",
-                f"{human(self.worker_memory)} of {human(self.worker_limit)}",
-            ),
+            ("memory of a worker", worker),
             *gpu,
             ("memory of the main process", human(self.client_memory)),
             ("disk, run directory", human(self.run_disk)),
             ("disk, temporary", bound + human(self.scratch_disk)),
-            (
-                "time",
-                f"{self.seconds:,.0f} s, "
-                + (
-                    "extrapolated, never measured"
-                    if self.extrapolated
-                    else "within a factor of a few"
-                ),
-            ),
-            (
-                "time by stage",
-                ", ".join(f"{name} {s:,.0f} s" for name, s in self.stages.items()),
-            ),
+            ("time", f"{self.seconds:,.0f} s, {sure}"),
+            ("time by stage", ", ".join(f"{n} {s:,.0f} s" for n, s in parts)),
             ("costs", self.basis),
         ]
 

@@ -185,6 +185,7 @@ def count_tables(sources: Sources, settings: Settings) -> GraphSize:
         When a table is missing, empty or lacks a column.
     """
     from xnq_dist.graph.head import (
+        class_count,
         has_weights,
         id_text,
         labelled_rows,
@@ -198,20 +199,17 @@ def count_tables(sources: Sources, settings: Settings) -> GraphSize:
         nodes,
         edges if settings.input.directed else 2 * edges,
         features,
+        class_count(sources.nodes, settings),
         labelled=labelled_rows(sources.nodes, settings),
         weighted=has_weights(sources.edges, settings),
-        memberships=_memberships(sources, settings),
+        memberships=(
+            table_size(sources.memberships, settings, "memberships")[0]
+            if sources.memberships is not None
+            else None
+        ),
         node_bytes=node_bytes(sources.nodes, settings),
         id_text=id_text(sources.nodes, settings) if wants_cudf(settings) else 0.0,
     )
-
-
-def _memberships(sources: Sources, settings: Settings) -> int | None:
-    from xnq_dist.graph.head import table_size
-
-    if sources.memberships is None:
-        return None
-    return table_size(sources.memberships, settings, "memberships")[0]
 
 
 def _workers(settings: Settings, free: int | None = None) -> Workers:

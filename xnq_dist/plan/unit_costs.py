@@ -8,14 +8,13 @@ extrapolated from a data sheet, and marked so.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from xnq_dist.core.errors import InputError
 
-__all__ = ["RECORDED", "Costs", "Device", "load_costs", "record_of"]
+__all__ = ["RECORDED", "Costs", "Device", "load_costs"]
 
 Device = Literal["cpu", "gpu"]
 
@@ -145,11 +144,3 @@ def load_costs(path: str | Path = RECORDED) -> Costs:
             "costs --out` wrote"
         )
     return Costs(**{name: values[name] for name in names})
-
-
-def record_of(costs: Costs, machine: Mapping[str, Any]) -> dict[str, Any]:
-    """The record that `load_costs` reads, with the machine's facts."""
-    return {
-        "costs": {field.name: getattr(costs, field.name) for field in fields(Costs)},
-        "machine": dict(machine),
-    }

@@ -10,6 +10,7 @@ from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
 from xnq_dist.readout.plus.label_features import HOPS, feature_count
 from xnq_dist.readout.plus.learning import MAX_ROWS
 from xnq_dist.readout.plus.second_stage import KINDS, tree_columns
+from xnq_dist.readout.plus.trees import rounds_of
 from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.select import INPUT_SCALES, RECURRENT_SCALES, UNITS
 from xnq_dist.reservoir.needs import (
@@ -32,8 +33,6 @@ SEARCH_FITS = 3
 """Values of C tried for each candidate of the search of scales."""
 PASSES = 12
 """Passes over the rows per fit."""
-TREES = 250
-"""Boosted trees of a model, for each class where there are more than two."""
 SECOND_FITS = 4
 """Values of C that the second stage of xnq+ tries."""
 
@@ -190,7 +189,7 @@ def _plus_work(size: RunSize, settings: Settings) -> dict[str, float]:
         scaled(_fit(size, size.known * (folds - 1.0), features), SECOND_FITS),
     ]
     if settings.plus.boosting == "auto":
-        trees = TREES * (1 if size.classes == 2 else size.classes)
+        trees = rounds_of(size.classes) * (1 if size.classes == 2 else size.classes)
         rows = size.known * (folds - 1.0) / folds
         second_stage = len(blocks) * (size.classes - 1) + features
         for kind in KINDS:

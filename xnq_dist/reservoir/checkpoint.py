@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 
+from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage, fingerprint
-from xnq_dist.graph.arrays import Floats32
 
 __all__ = ["KEPT", "Checkpoints", "checkpoint_interval", "write_states"]
 

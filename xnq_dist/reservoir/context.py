@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.backend import Backend, Precision, choose, cpu
 from xnq_dist.core.products import product
 from xnq_dist.core.store import Manifest, Stage
-from xnq_dist.graph.arrays import Floats32, Ints
 from xnq_dist.graph.halo import Partition
 from xnq_dist.graph.layout import file_stem, load_nodes, load_partition
 from xnq_dist.reservoir import device

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.products import product
 from xnq_dist.core.progress import Progress, silent
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["HOPS", "Widths", "describe_nodes", "read_descriptors", "widths"]
 
 Array = NDArray[np.float32]
-Floats = NDArray[np.float64]
 
 HOPS = 2
 """Rounds of means over neighbours."""

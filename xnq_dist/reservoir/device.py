@@ -15,8 +15,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.backend import Backend, GpuBackend
-from xnq_dist.graph.arrays import Floats32
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import gpu_kernels
 from xnq_dist.reservoir.gpu_kernels import GEMM_ROWS, Topology

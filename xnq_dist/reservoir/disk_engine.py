@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.core.waiting import Heartbeats
-from xnq_dist.graph.arrays import Floats32
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.exchange import PinnedTasks
 from xnq_dist.reservoir.state_files import (

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from xnq_dist.core import cluster, products
+from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DoesNotFitError, SettingsError, StageError
 from xnq_dist.core.inputs import embeddings_inputs, set_scales
@@ -32,7 +33,6 @@ from xnq_dist.core.store import (
     fingerprint,
 )
 from xnq_dist.core.waiting import POLL, Heartbeats, gather
-from xnq_dist.graph.arrays import Floats32
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval, write_states
 from xnq_dist.reservoir.context import ReservoirSpec

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.blocks import one_blas_thread
-from xnq_dist.graph.arrays import Floats, Ints
 
 __all__ = ["column_peaks", "integer_products", "restored"]
 

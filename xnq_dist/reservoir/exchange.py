@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.store import FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import Heartbeats, raise_failure, wait_some, watched
-from xnq_dist.graph.arrays import Floats32
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.context import (
     Context,

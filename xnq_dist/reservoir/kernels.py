@@ -14,6 +14,7 @@ from numba import njit, types
 from numba.extending import overload
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.simd import (
     LANES,
     LINE,
@@ -24,7 +25,6 @@ from xnq_dist.core.simd import (
     sum_nonzeros,
     transpose_block,
 )
-from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 
 __all__ = [
     "LANES",

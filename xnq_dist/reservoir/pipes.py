@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from xnq_dist.graph.arrays import Bytes
+from xnq_dist.core.arrays import Bytes
 from xnq_dist.reservoir.mailbox import AHEAD, Mailbox
 
 __all__ = ["HEAD", "Inbox", "Messages", "Pipe", "PipeOutbox", "Stream"]

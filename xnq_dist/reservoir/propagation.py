@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.backend import choose
 from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import gather as gather_results
 from xnq_dist.core.waiting import wait_all
-from xnq_dist.graph.arrays import Floats32
 from xnq_dist.graph.layout import load_partition, node_index
 from xnq_dist.reservoir.context import halo_picks, pick_halo
 from xnq_dist.reservoir.device import move_partition

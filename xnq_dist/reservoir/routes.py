@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.graph.arrays import Ints
+from xnq_dist.core.arrays import Ints
 from xnq_dist.graph.halo import Partition
 
 __all__ = ["find_routes", "pick_rows"]

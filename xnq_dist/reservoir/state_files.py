@@ -21,11 +21,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.backend import cpu
 from xnq_dist.core.blocks import ROWS
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import FileRecord, Manifest, Stage
-from xnq_dist.graph.arrays import Floats32, Ints, Ints32
 from xnq_dist.graph.halo import Partition
 from xnq_dist.graph.layout import load_partition
 from xnq_dist.reservoir.context import (

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from xnq_dist.core.arrays import Floats32, Ints32
 from xnq_dist.core.backend import Backend, cpu
 from xnq_dist.core.blocks import ROWS, for_each_block
 from xnq_dist.core.products import multiply, pack
-from xnq_dist.graph.arrays import Floats32, Ints32
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.weights import BlockDiagonal, Recurrent

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.need import PartitionCounts
-from xnq_dist.graph.arrays import Floats, Ints
 from xnq_dist.graph.needs import random_boundary, random_halo
 from xnq_dist.reservoir.context import place_on
 

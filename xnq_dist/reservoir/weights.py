@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from xnq_dist.core.arrays import Floats, Floats32, Ints32
 from xnq_dist.core.random_bits import Purpose, stream, stream_key
-from xnq_dist.graph.arrays import Floats, Floats32, Ints32
 
 __all__ = [
     "BlockDiagonal",

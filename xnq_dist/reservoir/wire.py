@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.graph.arrays import Bytes, Ints
+from xnq_dist.core.arrays import Bytes, Ints
 from xnq_dist.reservoir.mailbox import Mailbox
 from xnq_dist.reservoir.pipes import HEAD, Inbox, Messages, Pipe, PipeOutbox, Stream
 

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.backend import cpu
 from xnq_dist.core.store import Manifest, Stage
-from xnq_dist.graph.arrays import Floats32, Ints
 from xnq_dist.reservoir.context import Context, ReservoirSpec, load_context
 from xnq_dist.reservoir.mailbox import Mailbox
 from xnq_dist.reservoir.routes import find_routes, pick_rows

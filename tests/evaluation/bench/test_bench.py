@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -26,7 +26,7 @@ from xnq_dist.evaluation.bench.runner import (
 )
 from xnq_dist.evaluation.bench.stage_costs import fit_costs
 from xnq_dist.plan import GraphSize, Workers, add_up
-from xnq_dist.plan.unit_costs import RECORDED, Costs, load_costs, record_of
+from xnq_dist.plan.unit_costs import RECORDED, Costs, load_costs
 
 
 def command(*arguments: str) -> int:
@@ -208,7 +208,7 @@ COSTS = Costs(
 
 def test_recorded_costs_are_those_that_are_read(tmp_path):
     path = tmp_path / "costs.json"
-    path.write_text(json.dumps(record_of(COSTS, {"cores": 2})))
+    path.write_text(json.dumps({"costs": asdict(COSTS), "machine": {"cores": 2}}))
     assert load_costs(path) == COSTS
     recorded = load_costs()
     assert recorded.basis.startswith("measured 20")

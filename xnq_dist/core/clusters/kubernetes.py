@@ -80,8 +80,8 @@ def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
         threads = max(1, int(cores))
     # Kubernetes writes 16Gi and 16G for 16 GiB and 16 GB.
     return LocalSize(
-        workers,
-        threads,
+        int(workers),
+        int(threads),
         parse_bytes(f"{limits['memory']}B" if memory == "auto" else memory),
     )
 
@@ -159,7 +159,7 @@ def _address(name: str, namespace: str) -> str:
     return f"tls://{name}-scheduler.{namespace}:8786"
 
 
-def credentials(security: Security) -> dict[str, str]:
+def credentials(security: Any) -> dict[str, str]:
     """Environment of scheduler and workers: credentials, and settings of Dask."""
     cert, key = security.tls_client_cert, security.tls_client_key
     values: dict[str, Any] = {

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from xnq_dist.evaluation.bench.pipeline_runs import GENERATE, MEASURE
 from xnq_dist.evaluation.bench.stage_costs import fit_costs, run_costs
 from xnq_dist.pipeline import size_of
 from xnq_dist.plan import Workers, add_up
-from xnq_dist.plan.unit_costs import Costs, load_costs, record_of
+from xnq_dist.plan.unit_costs import Costs, load_costs
 
 __all__ = ["costs"]
 
@@ -72,7 +72,8 @@ def costs(bench: Bench) -> None:
         seconds = getattr(made, field.name)
         if field.name not in ("basis", "edges_measured"):
             bench.record("one core", field.name, OURS, seconds, "s")
-    bench.files["costs.json"] = json.dumps(record_of(made, machine), indent=1).encode()
+    record = {"costs": asdict(made), "machine": dict(machine)}
+    bench.files["costs.json"] = json.dumps(record, indent=1).encode()
     recorded = load_costs()
     for name in ("gather", "flop", "edge"):
         bench.ratio(

@@ -1,7 +1,7 @@
 """What looks wrong in the profiled tables: one function for each suspicion.
 
 A suspicion is a warning where the meaning is plain, and a refusal where two meanings
-are possible; ``checks.accept`` accepts those of `core.check_settings.Code`.
+are possible; ``checks.accept`` accepts those of `core.settings_sections.Code`.
 """
 
 from __future__ import annotations

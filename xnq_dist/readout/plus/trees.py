@@ -23,6 +23,7 @@ __all__ = [
     "add_trees",
     "boosted_logits",
     "fit_trees",
+    "rounds_of",
     "staged",
 ]
 
@@ -92,6 +93,11 @@ class Shape:
     """Share of the features that is drawn for each split."""
 
 
+def rounds_of(n_classes: int) -> int:
+    """Maximum number of boosting rounds."""
+    return ROUNDS if n_classes < MANY else ROUNDS_OF_MANY
+
+
 def fit_trees(
     z: Floats,
     labels: Ints32,
@@ -111,7 +117,7 @@ def fit_trees(
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    maximum = ROUNDS if n_classes < MANY else ROUNDS_OF_MANY
+    maximum = rounds_of(n_classes)
     estimator = HistGradientBoostingClassifier(
         learning_rate=0.05,
         max_iter=maximum,

@@ -1,4 +1,4 @@
-"""The command ``xnq-dist label-plan``."""
+"""Commands on the results of a run: ``contract``, ``contrast``, ``label-plan``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,56 @@ import typer
 
 from xnq_dist.app.output import Directory, Json, print_json
 
-__all__ = ["label_plan"]
+__all__ = ["contract", "contrast", "label_plan"]
+
+
+def contract(
+    directory: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[DIR]",
+            help="Run directory, whose tables and types are then described; default: "
+            "all tables that a run may publish.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Print the data contract of the published tables (ODCS, YAML)."""
+    import yaml
+
+    from xnq_dist.core.contract import data_contract
+
+    schemas = None
+    if directory is not None:
+        from xnq_dist.core.store import read_published
+
+        version = read_published(directory)
+        schemas = {name: version.schema(name) for name in version.tables()}
+    values = data_contract(schemas)
+    typer.echo(yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=88))
+    print_json(values, as_json)
+
+
+def contrast(
+    directory: Directory,
+    first: Annotated[str, typer.Argument(help="Name of a community.")],
+    second: Annotated[
+        str, typer.Argument(help="Name of the community to compare it with.")
+    ],
+    as_json: Json = False,
+) -> None:
+    """Difference between the prevalence of two communities, with its interval."""
+    from xnq_dist.quantify.default.contrast import contrast as compare
+
+    rows = compare(directory, first, second)
+    for row in rows:
+        typer.echo(
+            f"  class {row.class_name}: {100 * row.first:.1f} % in {first}, "
+            f"{100 * row.second:.1f} % in {second}, difference "
+            f"{100 * row.difference:+.1f} points "
+            f"(interval {100 * row.lower:+.1f} to {100 * row.upper:+.1f})"
+        )
+    print_json({row.class_name: asdict(row) for row in rows}, as_json)
 
 
 def label_plan(
