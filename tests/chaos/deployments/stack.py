@@ -217,7 +217,7 @@ class Stack:
     def ended(self, number: str, seconds: float) -> dict[str, Any] | None:
         """A flow run that is over and is not started again; None after `seconds`.
 
-        A crashed run is scheduled again by an automation, a moment later.
+        A crashed run is scheduled again by an automation, half a minute later.
         """
         end = time.monotonic() + seconds
         since: float | None = None
@@ -229,7 +229,7 @@ class Stack:
                 return found
             else:
                 since = since or time.monotonic()
-                if time.monotonic() - since > 20:
+                if time.monotonic() - since > 90:
                     return found
             time.sleep(0.2)
         return None
