@@ -22,7 +22,9 @@ __all__ = ["SETTINGS", "SILENCE", "Stack"]
 
 SILENCE = 120
 """Seconds without a heartbeat after which a flow run counts as crashed, as shipped."""
-STARTED = 180.0
+UNSTARTED = 150
+"""Seconds after which a pending flow run counts as crashed; 600 as shipped."""
+STARTED = 600.0
 """Maximum seconds until a server answers on a busy machine."""
 TERMINAL = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
 SETTINGS: dict[str, Any] = {
@@ -171,7 +173,11 @@ class Stack:
         self._prefect("work-pool", "create", "--type", "process", "xnq")
         names = ("--name", "nightly", "--name", "housekeeping")
         self._prefect("--no-prompt", "deploy", "--prefect-file", str(file), *names)
-        file = ROOT / "deploy" / "automations.yaml"
+        text = (ROOT / "deploy" / "automations.yaml").read_text()
+        automations = yaml.safe_load(text)["automations"]
+        automations[2]["trigger"]["within"] = UNSTARTED
+        file = self.folder / "automations.yaml"
+        file.write_text(yaml.safe_dump({"automations": automations}))
         self._prefect("automation", "create", "--from-file", str(file))
 
     def _prefect(self, *words: str) -> None:
