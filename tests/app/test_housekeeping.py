@@ -39,11 +39,16 @@ def test_old_flow_runs_versions_and_temporary_files_go(
     of_somebody_else = scratch / "prefect-other"
     for folder in (of_a_killed_worker, of_somebody_else):
         folder.mkdir(parents=True)
+    shared = tmp_path / "shm"
+    shared.mkdir()
+    (shared / "sem.mp-ab12").write_bytes(bytes(32))
+    monkeypatch.setattr("flows.housekeeping.SHARED", str(shared))
     found = housekeeping([run.uri], 2, keep_flow_runs_days=0, scratch=str(scratch))
     assert found["flow_runs_deleted"] >= 1
     assert not leftover.exists()
     assert not of_a_killed_worker.exists()
     assert of_somebody_else.exists()
+    assert not list(shared.iterdir())
     assert len(Published(run).versions()) == 2
     assert Published(run).current() is not None
     with get_client(sync_client=True) as client:
