@@ -2,8 +2,10 @@
 
 import logging
 import os
+import re
 import shutil
 import tempfile
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -34,8 +36,7 @@ BATCH = 200
 WORKSPACES = "prefect-workspace-attempt-*"
 """Folders of flow runs that a worker of Prefect leaves behind when it is killed."""
 SHARED, SEMAPHORES = "/dev/shm", "sem.mp-*"  # noqa: S108
-"""Names of semaphores that are left when all processes of a run are killed at once. A
-process that still uses one of them does so without its name."""
+"""Names of semaphores, which stay when all processes of a run are killed at once."""
 
 
 @flow(name="xnq-housekeeping", persist_result=False, validate_parameters=True)
@@ -93,7 +94,9 @@ def _sweep_of_killed(scratch: str | None, days: float) -> None:
     """Remove what killed processes of Prefect and Python left `days` days ago."""
     before = (datetime.now(UTC) - timedelta(days=days)).timestamp()
     folders = Path(scratch or tempfile.gettempdir()).glob(WORKSPACES)
-    for path in (*folders, *Path(SHARED).glob(SEMAPHORES)):
+    used = _mapped()
+    unused = (path for path in Path(SHARED).glob(SEMAPHORES) if str(path) not in used)
+    for path in (*folders, *unused):
         try:
             status = path.lstat()
         except FileNotFoundError:
@@ -104,6 +107,15 @@ def _sweep_of_killed(scratch: str | None, days: float) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+def _mapped() -> set[str]:
+    """Files in shared memory that a process of this user has mapped."""
+    found: set[str] = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):
+            found.update(re.findall(rf"{SHARED}/\S+", maps.read_text()))
+    return found
 
 
 def _forget(days: float) -> int:
