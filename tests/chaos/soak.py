@@ -407,6 +407,7 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="from the beginning")
     chosen = parser.parse_args()
     _with_its_own_shared_memory()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     out = chosen.out.absolute()
     if chosen.again:
         shutil.rmtree(out, ignore_errors=True)
