@@ -195,7 +195,7 @@ class _Soak:
             temporary=len(ours) if not busy else -1,
             temporary_of_prefect=len(list(temporary.glob("prefect-*"))) - busy,
             shared=len(list(Path("/dev/shm").glob("*"))),  # noqa: S108
-            processes=sum(_older(p, oldest - 20) for p in self._of_runs()),
+            processes=sum(_older(p, oldest - 60) for p in self._of_runs()),
             server_handles=server.num_fds(),
             worker_handles=worker.num_fds(),
             server_memory=server.memory_info().rss,
