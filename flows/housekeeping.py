@@ -2,8 +2,10 @@
 
 import logging
 import os
+import re
 import shutil
 import tempfile
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,8 @@ TAG = "xnq"
 BATCH = 200
 WORKSPACES = "prefect-workspace-attempt-*"
 """Folders of flow runs that a worker of Prefect leaves behind when it is killed."""
+SHARED, SEMAPHORES = "/dev/shm", "sem.mp-*"  # noqa: S108
+"""Names of semaphores, which stay when all processes of a run are killed at once."""
 
 
 @flow(name="xnq-housekeeping", persist_result=False, validate_parameters=True)
@@ -52,9 +56,10 @@ def housekeeping(
     keep_versions
         Versions to keep; the current one and the one before it always stay.
     keep_flow_runs_days
-        Flow runs with the tag ``xnq`` that ended earlier are deleted, and temporary
-        folders of killed workers of Prefect. Log lines and artifacts of these flow runs
-        go when the server cleans up orphans: see the guide.
+        Flow runs with the tag ``xnq`` that ended earlier are deleted, and what
+        killed processes left then in the folder for temporary files and in shared
+        memory. Log lines and artifacts of these flow runs go when the server cleans up
+        orphans: see the guide.
     scratch
         Folder for temporary files; None: the system's.
     """
@@ -63,7 +68,7 @@ def housekeeping(
         with do.reported():
             do("directories", lambda _: _clean(runs, keep_versions))
             sweep_scratch(scratch)
-            _sweep_workspaces(scratch, keep_flow_runs_days)
+            _sweep_of_killed(scratch, keep_flow_runs_days)
             deleted = do("flow runs", lambda _: _forget(keep_flow_runs_days))
     except XnqError as error:
         return Failed(message=str(error), data=error)
@@ -85,16 +90,32 @@ def _clean(runs: list[str], keep: int) -> None:
             log.warning("%s is left for the next time: %s", directory.uri, error)
 
 
-def _sweep_workspaces(scratch: str | None, days: float) -> None:
-    """Remove temporary folders of Prefect's worker that are older than `days` days."""
+def _sweep_of_killed(scratch: str | None, days: float) -> None:
+    """Remove what killed processes of Prefect and Python left `days` days ago."""
     before = (datetime.now(UTC) - timedelta(days=days)).timestamp()
-    for path in Path(scratch or tempfile.gettempdir()).glob(WORKSPACES):
+    folders = Path(scratch or tempfile.gettempdir()).glob(WORKSPACES)
+    used = _mapped()
+    unused = (path for path in Path(SHARED).glob(SEMAPHORES) if str(path) not in used)
+    for path in (*folders, *unused):
         try:
             status = path.lstat()
         except FileNotFoundError:
             continue
-        if status.st_uid == os.getuid() and status.st_mtime < before:
+        if status.st_uid != os.getuid() or status.st_mtime >= before:
+            continue
+        if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _mapped() -> set[str]:
+    """Files in shared memory that a process of this user has mapped."""
+    found: set[str] = set()
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        with suppress(OSError):
+            found.update(re.findall(rf"{SHARED}/\S+", maps.read_text()))
+    return found
 
 
 def _forget(days: float) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from pathlib import Path
 
 import pytest
@@ -38,11 +39,21 @@ def test_old_flow_runs_versions_and_temporary_files_go(
     of_somebody_else = scratch / "prefect-other"
     for folder in (of_a_killed_worker, of_somebody_else):
         folder.mkdir(parents=True)
+    shared = tmp_path / "shm"
+    shared.mkdir()
+    (shared / "sem.mp-ab12").write_bytes(bytes(32))
+    (shared / "sem.mp-used").write_bytes(bytes(32))
+    used = (shared / "sem.mp-used").open("rb")
+    mapped = mmap.mmap(used.fileno(), 0, access=mmap.ACCESS_READ)
+    monkeypatch.setattr("flows.housekeeping.SHARED", str(shared))
     found = housekeeping([run.uri], 2, keep_flow_runs_days=0, scratch=str(scratch))
     assert found["flow_runs_deleted"] >= 1
     assert not leftover.exists()
     assert not of_a_killed_worker.exists()
     assert of_somebody_else.exists()
+    assert [path.name for path in shared.iterdir()] == ["sem.mp-used"]
+    mapped.close()
+    used.close()
     assert len(Published(run).versions()) == 2
     assert Published(run).current() is not None
     with get_client(sync_client=True) as client:

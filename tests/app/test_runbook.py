@@ -34,8 +34,12 @@ LONGEST = 1500
 
 def blocks(page: Path) -> list[str]:
     """Fenced commands of a page, without the indentation of their list."""
-    found = re.findall(r"^( *)```\n(.*?)^\1```$", page.read_text(), re.M | re.S)
-    return [re.sub(f"^{indent}", "", text, flags=re.M) for indent, text in found]
+    fences = re.findall(r"^( *)```(\w*)\n(.*?)^\1```$", page.read_text(), re.M | re.S)
+    return [
+        re.sub(f"^{indent}", "", text, flags=re.M)
+        for indent, language, text in fences
+        if not language
+    ]
 
 
 @pytest.fixture

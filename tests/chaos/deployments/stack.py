@@ -22,7 +22,9 @@ __all__ = ["SETTINGS", "SILENCE", "Stack"]
 
 SILENCE = 120
 """Seconds without a heartbeat after which a flow run counts as crashed, as shipped."""
-STARTED = 180.0
+UNSTARTED = 150
+"""Seconds after which a pending flow run counts as crashed; 600 as shipped."""
+STARTED = 600.0
 """Maximum seconds until a server answers on a busy machine."""
 TERMINAL = ("COMPLETED", "FAILED", "CANCELLED", "CRASHED")
 SETTINGS: dict[str, Any] = {
@@ -171,7 +173,11 @@ class Stack:
         self._prefect("work-pool", "create", "--type", "process", "xnq")
         names = ("--name", "nightly", "--name", "housekeeping")
         self._prefect("--no-prompt", "deploy", "--prefect-file", str(file), *names)
-        file = ROOT / "deploy" / "automations.yaml"
+        text = (ROOT / "deploy" / "automations.yaml").read_text()
+        automations = yaml.safe_load(text)["automations"]
+        automations[2]["trigger"]["within"] = UNSTARTED
+        file = self.folder / "automations.yaml"
+        file.write_text(yaml.safe_dump({"automations": automations}))
         self._prefect("automation", "create", "--from-file", str(file))
 
     def _prefect(self, *words: str) -> None:
@@ -217,7 +223,7 @@ class Stack:
     def ended(self, number: str, seconds: float) -> dict[str, Any] | None:
         """A flow run that is over and is not started again; None after `seconds`.
 
-        A crashed run is scheduled again by an automation, a moment later.
+        A crashed run is scheduled again by an automation, half a minute later.
         """
         end = time.monotonic() + seconds
         since: float | None = None
@@ -229,7 +235,7 @@ class Stack:
                 return found
             else:
                 since = since or time.monotonic()
-                if time.monotonic() - since > 20:
+                if time.monotonic() - since > 90:
                     return found
             time.sleep(0.2)
         return None

@@ -85,7 +85,7 @@ class Target:
         struck = _send(signal.SIGSTOP, self._flow())
         if struck:  # until another process has been started for the same run
             before = self.stack.flow_run(self.run)["run_count"]
-            wait_until(lambda: self._started_again(before), 2 * SILENCE + 60, 1.0)
+            wait_until(lambda: self._started_again(before), 2 * SILENCE + 90, 1.0)
             time.sleep(float(self.random.uniform(0, 20)))
         self.repair()
         return struck
