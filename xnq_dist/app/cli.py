@@ -18,6 +18,7 @@ from xnq_dist.app.datasets_command import app as datasets_app
 from xnq_dist.app.ending import named_ending
 from xnq_dist.app.environment import prepare_environment
 from xnq_dist.app.evaluate_command import evaluate
+from xnq_dist.app.history_command import history
 from xnq_dist.app.label_plan_command import label_plan
 from xnq_dist.app.output import (
     Config,
@@ -53,6 +54,7 @@ app.add_typer(datasets_app)
 app.command()(contract)
 app.command()(contrast)
 app.command(cls=WithFormats)(convert)
+app.command()(history)
 app.command("label-plan")(label_plan)
 app.command()(profile)
 app.command("settings")(settings_command)

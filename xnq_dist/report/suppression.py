@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from typing import Any, TypeVar
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xnq_dist.quantify.checks.anomalies import Anomalies
-from xnq_dist.report.changed import Changed
+from xnq_dist.report.changed import Changed, blank
 from xnq_dist.report.view import PrevalenceView
 
 __all__ = ["without_suppressed"]
-
-T = TypeVar("T")
 
 
 def without_suppressed(
@@ -27,7 +23,7 @@ def without_suppressed(
     """
     gone = view.suppressed
     if anomalies is not None:
-        anomalies = _blank(anomalies, gone)
+        anomalies = blank(anomalies, gone)
     if isinstance(changed, Changed):
         both = changed.place >= 0
         then = gone.copy()
@@ -35,17 +31,7 @@ def without_suppressed(
         before = tuple(np.where(then[:, None], np.nan, v) for v in changed.before)
         changed = replace(
             changed,
-            changes=_blank(changed.changes, then),
+            changes=blank(changed.changes, then),
             before=(before[0], before[1], before[2]),
         )
     return view.without_suppressed(), anomalies, changed
-
-
-def _blank(values: T, gone: NDArray[np.bool_]) -> T:
-    """The dataclass with NaN in the rows of its matrices."""
-    blank: dict[str, Any] = {}
-    for field in fields(values):  # type: ignore[arg-type]
-        matrix = getattr(values, field.name)
-        if isinstance(matrix, np.ndarray) and matrix.ndim == 2:
-            blank[field.name] = np.where(gone[:, None], np.nan, matrix)
-    return replace(values, **blank)  # type: ignore[type-var]
