@@ -145,7 +145,7 @@ def test_errors_of_new_labels_are_not_shared():
 
 def test_few_communities_are_compared_as_independent():
     rng = np.random.default_rng(10)
-    now, then, counts, _ = two_nights(rng, size=28)
+    now, then, counts, _ = two_nights(rng, size=10)
     found = find_changes(now, then, LEVEL, counts=counts)
     plain = find_changes(now, then, LEVEL)
     np.testing.assert_allclose(found.pvalue, plain.pvalue)

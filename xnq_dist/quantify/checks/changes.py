@@ -3,8 +3,8 @@
 Two runs of nearly the same tables share most of their errors: those of the same labels
 and features cancel in the difference. What is left is what another seed or a changed
 edge does to the posteriors, and the error about members and labels that only one of the
-runs has. The first part is measured each time: nine in ten communities have hardly
-changed, so the 90 % quantile of all differences, in units of the errors that the runs
+runs has. The first part is measured each time: three in four communities have hardly
+changed, so the 75 % quantile of all differences, in units of the errors that the runs
 claim, is its size. This noise has heavier tails than the normal distribution, because
 few communities have many nodes of uncertain class: it is taken as Student's.
 
@@ -27,11 +27,11 @@ from xnq_dist.quantify.checks.anomalies import qvalues
 
 __all__ = ["Changes", "Counts", "SeedError", "find_changes", "reveals", "seed_error"]
 
-LEAST_NOISE = 0.1
+LEAST_NOISE = 0.12
 """Smallest noise between two runs, as a share of the errors that they claim."""
 TAILS = 5
 """Degrees of freedom of the noise's Student distribution."""
-BULK, SURE = 0.9, 0.95
+BULK, SURE = 0.75, 0.95
 """Quantile of the differences that measures the noise, and confidence of its limit."""
 
 
@@ -153,7 +153,7 @@ def _noise(effect: Floats, error: Floats) -> tuple[float, float]:
     """Median size of the differences, and an upper limit of their size, at most 1.
 
     Both are standard deviations in units of independent errors. The limit is from the
-    quantile `BULK`, and 1 with fewer differences than it needs (29).
+    quantile `BULK`, and 1 with fewer differences than it needs (11).
     """
     first = 1 if effect.shape[1] == 2 else 0
     with np.errstate(divide="ignore", invalid="ignore"):
