@@ -50,7 +50,8 @@ def test_every_published_file_is_named_and_has_its_usual_path(tmp_path: Path) ->
     manifest = version.manifest
     named = {record.name for record in manifest.files}
     plots = {f"plots/{name}.svg" for name in PLOTS}
-    tables = {f"{name}.parquet" for name in ("prevalence", "totals", "partitions")}
+    names = ("prevalence", "totals", "partitions", "history")
+    tables = {f"{name}.parquet" for name in names}
     assert named == {"report.html"} | tables | plots
     assert published(run) == named | {POINTER}
     for name in named:
