@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = [
+    "changed_rows",
     "check_inputs",
     "check_request",
     "check_sources",
@@ -422,6 +423,14 @@ def published_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:
     table = read_published(run.location).read("prevalence").slice(0, count)
     rows: list[dict[str, Any]] = without_values(table).to_pylist()
     return rows
+
+
+def changed_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:
+    """Communities that changed since the run before, the largest changes first."""
+    from xnq_dist.report.history import read_history
+
+    rows = read_history(run.location).changed().slice(0, count)
+    return list(rows.to_pylist())
 
 
 def _bytes_in(folder: str) -> int:

@@ -19,7 +19,7 @@ from xnq_dist.report import report
 
 @pytest.mark.server
 def test_old_flow_runs_versions_and_temporary_files_go(
-    tmp_path: Path, prefect_api: None
+    tmp_path: Path, prefect_api: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = RunDirectory(tmp_path / "run")
     for night in range(3):

@@ -46,7 +46,8 @@ def test_every_published_file_is_named_and_has_its_usual_path(tmp_path: Path) ->
     assert version is not None
     manifest = version.manifest
     named = {record.name for record in manifest.files}
-    tables = {f"{name}.parquet" for name in ("prevalence", "totals", "partitions")}
+    names = ("prevalence", "totals", "partitions", "history")
+    tables = {f"{name}.parquet" for name in names}
     assert named == {"report.html"} | tables
     assert published(run) == named | {POINTER}
     for name in named:

@@ -18,6 +18,7 @@ from xnq_dist.app.doctor_command import doctor
 from xnq_dist.app.ending import end_process, named_ending
 from xnq_dist.app.environment import prepare_environment
 from xnq_dist.app.evaluate_command import evaluate
+from xnq_dist.app.history_command import history
 from xnq_dist.app.json_lines import Console, JsonLines
 from xnq_dist.app.output import (
     Config,
@@ -55,6 +56,7 @@ app.command()(contract)
 app.command()(contrast)
 app.command(cls=WithFormats)(convert)
 app.command()(doctor)
+app.command()(history)
 app.command("label-plan")(label_plan)
 app.command("settings")(settings_command)
 app.command()(status)

@@ -160,15 +160,20 @@ class Artifacts:
         self._post(f"progress of {stage}", values)
 
     def prevalence(self, run: RunDirectory) -> None:
-        """Report the first rows of the published table as a table artifact."""
+        """Report the first rows, and what changed, as table artifacts."""
         rows = pipeline.published_rows(run, ROWS_SHOWN)
+        self._table("prevalence", f"first rows of {run.uri}", rows)
+        rows = pipeline.changed_rows(run, ROWS_SHOWN)
+        self._table("changes", f"changes since the run before in {run.uri}", rows)
+
+    def _table(self, name: str, text: str, rows: list[dict[str, Any]]) -> None:
         values = {
             "type": "table",
-            "key": "xnq-prevalence",
-            "description": f"first rows of {run.uri}",
+            "key": f"xnq-{name}",
+            "description": text,
             "data": json.dumps(_without_nan(rows), default=str),
         }
-        self._post("prevalence", values)
+        self._post(name, values)
 
     def page(self, text: str) -> None:
         """Report where the run stands, or how it ended, as a Markdown artifact."""

@@ -17,6 +17,7 @@ KEYS = {
     "totals": ("scope", "class"),
     "anomalies": ("community", "class"),
     "changes": ("community", "class"),
+    "history": ("run", "community", "class"),
     "communities": ("node_id",),
     "partitions": ("partition",),
 }
@@ -27,6 +28,7 @@ LOGICAL = {
     "int64": "integer",
     "int32": "integer",
     "double": "number",
+    "float": "number",
     "bool": "boolean",
     "string": "string",
 }

@@ -383,6 +383,13 @@ class RetentionSettings(Section):
         description="number of published versions kept in versions/ (the last two "
         "always are)",
     )
+    history_rows: int = Field(
+        1_000_000,
+        ge=2,
+        description="maximum number of rows (run, community, class) of the table "
+        "history; beyond it, runs older than the kept versions are thinned to one a "
+        "week, then the oldest go",
+    )
     quarantine_days: float = Field(
         30.0,
         ge=0,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +12,19 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.schemas import class_column
-from xnq_dist.quantify.checks.changes import Changes, find_changes
+from xnq_dist.quantify.checks.changes import (
+    Changes,
+    Counts,
+    find_changes,
+    reveals,
+)
 from xnq_dist.report.compared import ordered, ranks
 from xnq_dist.report.earlier import Earlier
 from xnq_dist.report.view import PrevalenceView
 
-__all__ = ["Changed", "changed_rows", "compare_with"]
+__all__ = ["Changed", "blank", "changed_rows", "compare_with"]
 
+T = TypeVar("T")
 Floats = NDArray[np.float64]
 
 
@@ -57,24 +63,51 @@ def compare_with(earlier: Earlier, view: PrevalenceView, settings: Settings) -> 
     view, settings
         Prevalence table and settings of this run.
     """
-    now, then = _comparable(view.names, earlier.view.names)
-    place = pc.fill_null(pc.index_in(now, value_set=then), -1).to_numpy()
+    names, others = _comparable(view.names, earlier.view.names)
+    place = pc.fill_null(pc.index_in(names, value_set=others), -1).to_numpy()
     place = place.astype(np.int64)
-    # What earlier results say of a community that is suppressed now stays there.
-    known = (place >= 0) & ~view.suppressed
-    gone = np.flatnonzero(pc.is_null(pc.index_in(then, value_set=now)).to_numpy(False))
+    is_gone = pc.is_null(pc.index_in(others, value_set=names))
+    gone = np.flatnonzero(is_gone.to_numpy(False))
     columns = [earlier.view.classes.index(name) for name in view.classes]
+
+    # What earlier results say of a community that is suppressed now stays there.
+    both = (place >= 0) & ~view.suppressed
 
     def joined(values: Floats) -> Floats:
         result = np.full((len(place), len(columns)), np.nan)
-        result[known] = values[place[known]][:, columns]
+        result[both] = values[place[both]][:, columns]
         return result
 
-    p, low, high = earlier.view.estimates()
-    before = joined(p), joined(low), joined(high)
+    def sizes(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+        result = np.zeros(len(place), np.int64)
+        result[both] = counts[place[both]]
+        return result
+
+    before = earlier.view
+    p, low, high, se = map(joined, (*before.estimates(), before.se))
     level = settings.intervals.level
-    changes = find_changes(view.estimates(), before, level, earlier.level)
-    return Changed(earlier, place, gone, before, changes)
+    now = Counts(view.n_nodes, view.n_labelled, view.n_estimated, view.se)
+    then = Counts(
+        sizes(before.n_nodes), sizes(before.n_labelled), sizes(before.n_estimated), se
+    )
+    changes = find_changes(
+        view.estimates(), (p, low, high), level, earlier.level, (now, then)
+    )
+    noise = np.nan_to_num(changes.noise).min(axis=1, initial=1.0)
+    minimum = settings.disclosure.min_size
+    hidden = both & reveals(noise, now.members, then.members, minimum)
+    p, low, high = (np.where(hidden[:, None], np.nan, ends) for ends in (p, low, high))
+    return Changed(earlier, place, gone, (p, low, high), blank(changes, hidden))
+
+
+def blank(values: T, gone: NDArray[np.bool_]) -> T:
+    """The dataclass with NaN in the rows of its matrices."""
+    empty: dict[str, Any] = {}
+    for field in fields(values):  # type: ignore[arg-type]
+        matrix = getattr(values, field.name)
+        if isinstance(matrix, np.ndarray) and matrix.ndim == 2:
+            empty[field.name] = np.where(gone[:, None], np.nan, matrix)
+    return replace(values, **empty)  # type: ignore[type-var]
 
 
 def _comparable(now: pa.Array, then: pa.Array) -> tuple[pa.Array, pa.Array]:

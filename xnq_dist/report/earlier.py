@@ -12,7 +12,14 @@ from xnq_dist.core.inputs import PREVIOUS
 from xnq_dist.core.store import Folder, Published, RunDirectory, Version
 from xnq_dist.report.view import PrevalenceView
 
-__all__ = ["Earlier", "ResultFacts", "check_named", "earlier_results", "why_not"]
+__all__ = [
+    "Earlier",
+    "ResultFacts",
+    "check_named",
+    "earlier_results",
+    "read_version",
+    "why_not",
+]
 
 MUST_AGREE = ("quantifier", "labelled")
 """Settings that must be the same for two prevalences to be comparable."""
@@ -74,7 +81,7 @@ def earlier_results(
         return check_named(settings, run.uri)
     for version in Published(run).history():
         if version.manifest.facts.get("results") != results:
-            return _read(version, "the previous state of this run directory")
+            return read_version(version, "the previous state of this run directory")
     return None
 
 
@@ -191,7 +198,7 @@ def _named(directory: str) -> Earlier:
     try:
         version = Published(RunDirectory(directory)).current()
         if version is not None:
-            return _read(version, directory)
+            return read_version(version, directory)
     except (XnqError, OSError) as error:
         raise SettingsError(
             f"anomalies.last: {directory} cannot be read ({error}): {ADVICE}"
@@ -202,7 +209,8 @@ def _named(directory: str) -> Earlier:
     )
 
 
-def _read(version: Version, where: str) -> Earlier:
+def read_version(version: Version, where: str) -> Earlier:
+    """The results in a version; `where` names them in messages."""
     manifest = version.manifest
     return Earlier(
         where=where,

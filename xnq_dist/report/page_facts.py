@@ -14,6 +14,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.store import SetAside
 from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.changed import Changed
+from xnq_dist.report.history import History
 from xnq_dist.report.naming import Naming
 from xnq_dist.report.page_data import PageData
 from xnq_dist.report.view import PrevalenceView
@@ -50,6 +51,8 @@ class PageFacts:
     """Anomalies of the communities, in the order of `view`; None: not computed."""
     earlier: Changed | str | None = None
     """Comparison with earlier results, or why there is none; None: none exist."""
+    history: History | None = None
+    """All runs of the directory, this one included; None: not on the page."""
     totals: pa.Table | None = None
     """Estimates for all nodes together (schema ``totals``); None: not on the page."""
     profile: Mapping[str, Any] | None = None

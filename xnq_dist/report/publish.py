@@ -35,6 +35,7 @@ from xnq_dist.quantify.checks.quality import without_values
 from xnq_dist.report.changed import Changed, changed_rows, compare_with
 from xnq_dist.report.compared import anomaly_rows, compare, seen_in
 from xnq_dist.report.earlier import Earlier, ResultFacts, earlier_results, why_not
+from xnq_dist.report.history import History, OwnRun, history_rows
 from xnq_dist.report.naming import shown_class
 from xnq_dist.report.page import page, page_verdict
 from xnq_dist.report.page_facts import PageFacts, StageFacts
@@ -54,13 +55,13 @@ def report(run: RunDirectory, settings: Settings) -> None:
     A version is a folder ``versions/<run_id>/`` with ``prevalence.parquet``,
     ``totals.parquet``, ``communities.parquet`` (when communities were detected),
     ``anomalies.parquet`` (when there are intervals), ``changes.parquet`` (when there
-    are earlier results to compare with), ``partitions.parquet``, ``report.html`` and a
-    manifest. When the version is complete, ``published.json`` is
+    are earlier results to compare with), ``history.parquet``, ``partitions.parquet``,
+    ``report.html`` and a manifest. When the version is complete, ``published.json`` is
     updated to name it, its files appear at their usual paths in the run directory, and
     versions older than `retention` allows are removed.
 
     The run_id is a fingerprint of the stages, the settings and the earlier results in
-    the comparison. Equal inputs give equal bytes (except dates in the manifest), and
+    the comparison. Equal inputs give equal bytes (except dates), and
     nothing is written if they are published already. The page reports why earlier
     results cannot be compared, and which files were quarantined since the last version.
 
@@ -211,6 +212,9 @@ class _Results:
         changed = _compared(earlier, view, settings, result_facts)
         if isinstance(changed, Changed):
             out.table("changes", [changed_rows(view, changed, settings)])
+        own = OwnRun(attempt.id, self.manifests["quantify"].created, self.results)
+        history = history_rows(self.run, own, view, changed, result_facts, settings)
+        out.table("history", [history])
         stages = {
             name: StageFacts(name, m.seconds, m.facts, m.versions, m.created)
             for name, m in self.manifests.items()
@@ -221,6 +225,7 @@ class _Results:
             settings=settings,
             anomalies=anomalies,
             earlier=changed,
+            history=History.of(history),
             totals=pa.concat_tables(list(self.tables("totals"))),
             profile=_profile(self.run),
             aside=list(aside.values()),

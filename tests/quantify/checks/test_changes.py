@@ -7,7 +7,7 @@ import pytest
 from scipy.special import betaincinv
 from scipy.stats import norm
 
-from xnq_dist.quantify.checks.changes import find_changes
+from xnq_dist.quantify.checks.changes import Counts, find_changes, reveals
 
 LEVEL = 0.95
 Z = norm.ppf(0.975)
@@ -78,6 +78,85 @@ def test_shared_errors_are_kept_out_of_changes():
         rates.append(np.mean(find_changes(*runs, LEVEL).pvalue[:, 1] < 0.05))
     assert rates[0] == pytest.approx(0.05, abs=0.005)
     assert rates[1] < 0.01
+
+
+def two_nights(rng, size=300, moved=0.0, noise=0.3, labels=0):
+    """Estimates of two runs that share their errors but for noise with heavy tails."""
+    truth = rng.beta(2, 3, size)
+    error = rng.uniform(0.03, 0.1, size)
+    now = np.where(rng.random(size) < moved, truth + 0.25, truth)
+    shared = rng.normal(0, error)
+    spread = error * noise * np.sqrt(3 / 5)
+    runs = []
+    for real in (truth, now):
+        p = real + shared + spread * rng.standard_t(5, size)
+        runs.append(both_classes(p, p - Z * error, p + Z * error))
+    members = np.full(size, 100)
+    counts = [
+        Counts(members, known, members - known, np.stack([error, error], axis=1))
+        for known in (np.full(size, 20 + labels), np.full(size, 20))
+    ]
+    return runs[1], runs[0], tuple(counts), now - truth
+
+
+def test_noise_of_runs_that_share_errors_is_no_change():
+    rng = np.random.default_rng(7)
+    nights = 300
+    for noise, most in ((0.0, 0.0), (0.15, 0.05), (0.3, 0.05), (0.6, 0.05)):
+        outside, flagged = [], 0
+        for _ in range(nights):
+            now, then, counts, _ = two_nights(rng, noise=noise)
+            found = find_changes(now, then, LEVEL, counts=counts)
+            outside.append(np.mean((found.lower > 0) | (found.upper < 0)))
+            flagged += bool((found.qvalue <= 0.05).any())
+        assert np.mean(outside) <= most
+        assert flagged <= 0.05 * nights + 2 * np.sqrt(nights * 0.05 * 0.95)
+
+
+def test_real_changes_are_found_and_few_others():
+    rng = np.random.default_rng(8)
+    found = false = there = plain = 0
+    for _ in range(40):
+        now, then, counts, real = two_nights(rng, moved=0.05)
+        flags = find_changes(now, then, LEVEL, counts=counts).qvalue[:, 1] <= 0.05
+        found += np.count_nonzero(flags & (real > 0))
+        false += np.count_nonzero(flags & (real == 0))
+        there += np.count_nonzero(real > 0)
+        alone = find_changes(now, then, LEVEL).qvalue[:, 1] <= 0.05
+        plain += np.count_nonzero(alone & (real > 0))
+    assert found >= 0.6 * there
+    assert plain < 0.5 * there
+    assert false <= 0.1 * (found + false)
+
+
+def test_errors_of_new_labels_are_not_shared():
+    rng = np.random.default_rng(9)
+    widths = []
+    for labels in (0, 20, 80):
+        now, then, counts, _ = two_nights(rng, labels=labels)
+        found = find_changes(now, then, LEVEL, counts=counts)
+        plain = find_changes(now, then, LEVEL)
+        widths.append(
+            np.mean((found.upper - found.lower) / (plain.upper - plain.lower))
+        )
+    assert widths[0] < 0.45 < widths[1] < 0.9
+    assert widths[2] == pytest.approx(1.0)
+
+
+def test_few_communities_are_compared_as_independent():
+    rng = np.random.default_rng(10)
+    now, then, counts, _ = two_nights(rng, size=10)
+    found = find_changes(now, then, LEVEL, counts=counts)
+    plain = find_changes(now, then, LEVEL)
+    np.testing.assert_allclose(found.pvalue, plain.pvalue)
+
+
+def test_members_that_noise_does_not_cover_are_revealed():
+    now = np.array([100, 101, 101, 109, 110, 101])
+    then = np.array([100, 100, 100, 100, 100, 102])
+    noise = np.array([0.0, 0.0, 0.01, 0.01, 0.0, 0.0])
+    revealed = reveals(noise, now, then, 10)
+    assert revealed.tolist() == [False, True, False, True, False, True]
 
 
 def test_figures_are_those_by_hand():

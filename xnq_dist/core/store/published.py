@@ -35,6 +35,7 @@ TABLES = (
     "totals.parquet",
     "anomalies.parquet",
     "changes.parquet",
+    "history.parquet",
     "communities.parquet",
     "partitions.parquet",
     "report.html",

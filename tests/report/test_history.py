@@ -1,0 +1,227 @@
+"""The history: one row per community, class and run; nothing suppressed comes back."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pytest
+from typer.testing import CliRunner
+
+from tests.report.fake_run import NASTY, prevalence_table, write_fake_run
+from xnq_dist.app.cli import app
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import RunDirectoryError, SettingsError
+from xnq_dist.core.settings_sections import RetentionSettings
+from xnq_dist.core.store import Published, RunDirectory
+from xnq_dist.pipeline import changed_rows
+from xnq_dist.report import report
+from xnq_dist.report.history import _bounded, read_history
+
+NAMES = [f"c{k:02d}" for k in range(12)]
+
+
+def night(
+    folder: Path, *overrides: str, names=NAMES, seed: int = 0, **columns
+) -> RunDirectory:
+    """Publish one run; `columns` replace those of the artificial table."""
+    table = prevalence_table(names, intervals=True, seed=seed)
+    columns = {"n_nodes": np.full(len(names), 60)} | columns
+    for name, values in columns.items():
+        at = table.schema.get_field_index(name)
+        values = pa.array(np.repeat(values, 2)).cast(table.schema.field(at).type)
+        table = table.set_column(at, table.schema.field(at), values)
+    run = write_fake_run(folder, [table])
+    report(run, load_settings(overrides=["quantifier=auto", *overrides]))
+    return run
+
+
+def shares(run: RunDirectory, name: str) -> list[float | None]:
+    rows = read_history(run.uri).select(name, "bot")
+    return rows["prevalence"].to_pylist()
+
+
+def test_every_run_has_a_row_for_each_community_and_class(tmp_path: Path) -> None:
+    first = night(tmp_path / "run")
+    assert len(read_history(first.uri).runs()) == 1
+    night(tmp_path / "run", seed=1, names=[*NAMES[1:], "new"])
+    run = night(tmp_path / "run", seed=2)
+    history = read_history(run.uri)
+    assert [(r.communities, r.new, r.gone) for r in history.runs()] == [
+        (12, 0, 0),
+        (12, 1, 1),
+        (12, 1, 1),
+    ]
+    assert history.table.num_rows == 3 * 12 * 2
+    versions = Published(run).versions()
+    assert [r.run for r in history.runs()] == [v.run_id for v in versions]
+    for version in versions:
+        rows = version.read("prevalence")
+        kept = history.of_run(version.run_id)
+        np.testing.assert_allclose(
+            kept["prevalence"].to_numpy(), rows["prevalence"].to_numpy(), rtol=1e-6
+        )
+    changes = versions[2].read("changes")
+    flagged = changes.filter(pc.fill_null(changes["changed"], False))
+    assert set(history.changed()["community"].to_pylist()) == set(
+        flagged["community"].to_pylist()
+    )
+    shown = {row["community"] for row in changed_rows(run, 50)}
+    assert shown == set(flagged["community"].to_pylist())
+
+
+def test_history_outlives_removed_and_damaged_versions(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for seed in range(4):
+        run = night(tmp_path / "run", "retention.versions=2", seed=seed)
+    assert len(Published(run).versions()) == 2
+    assert len(read_history(run.uri).runs()) == 4
+    # The newest table is damaged: its run is read from its estimates.
+    current = Published(run).current()
+    path = Path(current.folder.path("history.parquet"))
+    content = path.read_bytes()
+    path.write_bytes(b"\0" + content[1:])
+    assert len(read_history(run.uri).runs()) == 4
+    assert "history.parquet" in caplog.text
+    # So are its estimates: the version is left out, and the next run is published.
+    other = Path(current.folder.path("prevalence.parquet"))
+    other.write_bytes(b"\0" + other.read_bytes()[1:])
+    caplog.clear()
+    assert len(read_history(run.uri).runs()) == 3
+    assert current.run_id in caplog.text
+    run = night(tmp_path / "run", "anomalies.last=null", seed=9)
+    assert len(read_history(run.uri).runs()) == 4
+
+
+def test_versions_without_the_table_are_read(tmp_path: Path) -> None:
+    """Those of release 0.1."""
+    run = night(tmp_path / "run")
+    version = Published(run).current()
+    kept = [f for f in version.manifest.files if f.name != "history.parquet"]
+    version.stage.rewrite(replace(version.manifest, files=tuple(kept)))
+    assert "history" not in Published(run).current().tables()
+    night(tmp_path / "run", seed=1)
+    assert len(read_history(run.uri).runs()) == 2
+
+
+def test_results_published_again_are_one_run(tmp_path: Path) -> None:
+    night(tmp_path / "run")
+    run = night(tmp_path / "run", seed=1)
+    report(run, load_settings(overrides=["quantifier=auto", "report.node=user"]))
+    assert len(Published(run).versions()) == 3
+    assert len(read_history(run.uri).runs()) == 2
+
+
+def test_runs_that_cannot_be_compared_are_another_series(tmp_path: Path) -> None:
+    night(tmp_path / "run")
+    night(tmp_path / "run", "labelled=exclude", seed=1)
+    run = night(tmp_path / "run", seed=2)
+    history = read_history(run.uri)
+    assert (len(history.runs()), history.others) == (2, 1)
+
+
+def test_suppressed_values_do_not_come_back(tmp_path: Path) -> None:
+    size = np.full(12, 40)
+    night(tmp_path / "run", n_nodes=size)
+    quality = np.array(["caution"] * 12, object)
+    quality[3] = "suppressed"
+    run = night(tmp_path / "run", n_nodes=size, quality=quality, seed=1)
+    assert shares(run, "c03") == [None, None]
+    run = night(tmp_path / "run", n_nodes=size, seed=2)
+    first, second, third = shares(run, "c03")
+    assert (first, second) == (None, None)
+    assert third is not None
+    assert None not in shares(run, "c04")
+    effects = read_history(run.uri).select("c03")["effect"].to_pylist()
+    assert effects == [None] * 6
+
+
+def test_a_few_members_are_not_shown_by_two_runs(tmp_path: Path) -> None:
+    size = np.full(12, 400)
+    exact = {"se": np.zeros(12)}
+    night(tmp_path / "run", n_nodes=size, **exact)
+    size[2], size[5] = 401, 415
+    run = night(tmp_path / "run", n_nodes=size, **exact)
+    # The same shares again: noise is 0, and one member more would be seen.
+    assert shares(run, "c02")[0] is None
+    assert None not in shares(run, "c05")
+    changes = Published(run).current().read("changes")
+    hidden = changes.filter(pc.equal(changes["community"], "c02"))
+    assert hidden["before"].null_count == hidden["effect"].null_count == 2
+    run = night(tmp_path / "other", "disclosure.min_size=1", n_nodes=size - 1)
+    run = night(tmp_path / "other", "disclosure.min_size=1", n_nodes=size, seed=1)
+    assert None not in shares(run, "c02")
+
+
+def test_the_table_is_bounded() -> None:
+    dates = [f"2026-{1 + k // 28:02d}-{1 + k % 28:02d}T02:00:00" for k in range(112)]
+    table = pa.table(
+        {"run": np.repeat([f"r{k:03d}" for k in range(112)], 10)}
+        | {"created": np.repeat(dates, 10)}
+    )
+    assert _bounded(table, RetentionSettings(history_rows=1120)) is table
+    thin = _bounded(table, RetentionSettings(history_rows=1000, versions=30))
+    runs = pc.unique(thin["run"]).to_pylist()
+    assert runs[-30:] == [f"r{k:03d}" for k in range(82, 112)]
+    assert 30 + 11 <= len(runs) <= 30 + 17
+    assert len(_bounded(table, RetentionSettings(history_rows=105, versions=30))) == 100
+    assert len(_bounded(table, RetentionSettings(history_rows=5))) == 20
+
+
+def test_the_page_has_a_section_from_two_runs_on(tmp_path: Path) -> None:
+    run = night(tmp_path / "run", names=list(NASTY))
+    assert 'id="history"' not in Path(run.uri, "report.html").read_text("utf-8")
+    night(tmp_path / "run", names=list(NASTY), seed=1)
+    page = Path(run.uri, "report.html").read_text("utf-8")
+    section = page[page.index('id="history"') :]
+    section = section[: section.index("</section>")]
+    assert "<script>alert" not in section
+    start = section.index("<table>")
+    table = section[start : section.index("</table>") + len("</table>")]
+    drawings = ElementTree.fromstring(table).iter("svg")  # noqa: S314 - our own page
+    names = [drawing.get("aria-label") for drawing in drawings]
+    assert len(names) == len(NASTY)
+    assert all("by date" in name for name in names)
+    assert section.count("<details>") == 1
+
+
+def test_the_page_stays_small_with_many_communities(tmp_path: Path) -> None:
+    names = [f"community {k}" for k in range(3000)]
+    run = night(tmp_path / "run", names=names)
+    night(tmp_path / "run", names=names, seed=1)
+    page = Path(run.uri, "report.html").read_text("utf-8")
+    assert page.count('<svg class="spark"') <= 25
+
+
+def invoke(*arguments: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, ["history", *arguments])
+    return (0 if result.exception is None else 2), result.stdout
+
+
+def test_the_command_prints_runs_rows_json_and_csv(tmp_path: Path) -> None:
+    night(tmp_path / "run")
+    where = night(tmp_path / "run", seed=1).uri
+    code, text = invoke(where)
+    assert code == 0
+    assert text.count("12 communities") == 2
+    code, text = invoke(where, "--community", "c03", "--class", "bot")
+    assert text.count("class bot") == 2
+    code, text = invoke(where, "--community", "c03", "--csv")
+    rows = pyarrow.csv.read_csv(pa.BufferReader(text.encode()))
+    assert rows.num_rows == 4
+    shutil.rmtree(tmp_path / "run")
+    for arguments, error, said in (
+        ((str(tmp_path / "none"),), RunDirectoryError, "no published results"),
+        ((night(tmp_path / "b").uri, "--community", "x"), SettingsError, "choose one"),
+        ((str(tmp_path / "b"), "--json", "--csv"), SettingsError, "contradict"),
+    ):
+        result = CliRunner().invoke(app, ["history", *arguments])
+        assert isinstance(result.exception, error)
+        assert said in str(result.exception)
