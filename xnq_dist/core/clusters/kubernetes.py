@@ -71,17 +71,13 @@ def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
     """Workers, threads and memory from the settings; ``auto``: from the manifest."""
     worker = _read(settings)["spec"]["worker"]
     limits = worker["spec"]["containers"][0]["resources"]["limits"]
-    workers, threads, memory = settings.workers, settings.threads, settings.memory_limit
-    if workers == "auto":
-        workers = max(1, int(worker.get("replicas", 1)))
-    if threads == "auto":
-        cpu = str(limits["cpu"])
-        cores = float(cpu[:-1]) / 1000 if cpu.endswith("m") else float(cpu)
-        threads = max(1, int(cores))
-    # Kubernetes writes 16Gi and 16G for 16 GiB and 16 GB.
+    cpu, memory = str(limits["cpu"]), settings.memory_limit
+    cores = float(cpu[:-1]) / 1000 if cpu.endswith("m") else float(cpu)
+    replicas, threads = max(1, int(worker.get("replicas", 1))), max(1, int(cores))
     return LocalSize(
-        int(workers),
-        int(threads),
+        replicas if settings.workers == "auto" else settings.workers,
+        threads if settings.threads == "auto" else settings.threads,
+        # Kubernetes writes 16Gi and 16G for 16 GiB and 16 GB.
         parse_bytes(f"{limits['memory']}B" if memory == "auto" else memory),
     )
 
