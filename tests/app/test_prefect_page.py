@@ -1,6 +1,7 @@
 """Prefect's own page in a headless Chromium: what a person on call sees there.
 
-With ``XNQ_PICTURES=docs/pictures`` the pictures of the documentation are made again.
+The pictures of the documentation are made by ``XNQ_PICTURES=docs/pictures`` and, for
+short paths in them, ``--basetemp=/data``.
 """
 
 from __future__ import annotations
