@@ -55,18 +55,18 @@ def test_a_flow_that_takes_too_long_fails_with_a_sentence(tmp_path, prefect_api)
     from flows.nightly import nightly
 
     write_graph(tmp_path / "data", nodes=400, edges=1500)
-    settings = small_settings("reservoir.supersteps=1000000", "cluster.workers=1")
+    settings = small_settings("reservoir.supersteps=10000", "reservoir.dim=512")
     before = set(psutil.Process().children(recursive=True))
     state = nightly(
         str(tmp_path / "data" / "nodes.parquet"),
         str(tmp_path / "data" / "edges.parquet"),
         str(tmp_path / "out"),
         settings=settings,
-        timeout=30,
+        timeout=20,
         return_state=True,
     )
     assert state.is_failed()
-    assert "longer than its parameter timeout (30 s)" in state.message
+    assert "longer than its parameter timeout (20 s)" in state.message
     started = set(psutil.Process().children(recursive=True)) - before
     assert not [each for each in started if "spawn_main" in " ".join(each.cmdline())]
     assert not (tmp_path / "out" / "_lock.json").exists()
