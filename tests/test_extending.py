@@ -179,7 +179,7 @@ def test_a_new_cluster_kind_does_a_run(
     add: Add, small_graph: SmallGraph, client: Any, tmp_path: Path
 ) -> None:
     with pytest.raises(
-        SettingsError, match=r"cluster.kind = 'threads': choose one of local, address"
+        SettingsError, match=r"cluster.kind = 'threads': choose one of auto, local"
     ):
         load_settings(overrides=["cluster.kind=threads"])
     add(CLUSTERS, THREADS)

@@ -31,6 +31,7 @@ OWL = 7
 """A node whose class only one other labelled node has."""
 KEPT = {"community", "parent", "class", "n_nodes", "n_nodes_before", "quality", "note"}
 KEPT |= {"method", "iterations", "converged", "run_id", "status", "reference"}
+KEPT |= {"run", "created", "series"}
 """Columns that may hold a value for a suppressed community."""
 
 

@@ -6,6 +6,7 @@ import gc
 import pickle
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -134,15 +135,14 @@ def test_a_pickled_result_is_complete_in_itself(result, tmp_path):
     assert read._repr_html_().count("<tr>") == result._repr_html_().count("<tr>")
 
 
-def test_temporary_folders_go_with_their_result(graph, result):
-    folder = Path(result.run).parent
-    assert folder.is_dir()
-    before = set(folder.parent.glob("xnq-dist-*"))
+def test_temporary_folders_go_with_their_result(graph, result, tmp_path, monkeypatch):
+    assert Path(result.run).parent.is_dir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with pytest.raises(InputError) as error:
         estimate_prevalence(graph.nodes, graph.edges, MEMBERS, columns__src="from")
     assert str(error.value).startswith("edges.parquet has no column 'from'")
     gc.collect()
-    assert set(folder.parent.glob("xnq-dist-*")) <= before
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_settings_are_named_as_on_the_command_line():

@@ -169,7 +169,9 @@ def test_a_run_is_a_flow_run_with_a_task_run_a_stage(
     )
     assert any("log-loss" in line["message"] for line in logs)
     shown = {a.key or a.description for a in artifacts if a.flow_run_id == found.id}
-    assert {"xnq-prevalence", "embed: supersteps", "readout: posteriors"} <= shown
+    assert "xnq-prevalence" in shown
+    for step in ("embed: supersteps", "readout: posteriors"):
+        assert any(text.startswith(step) for text in shown)
 
 
 def test_reporting_without_an_api_is_refused(graph, tmp_path, prefect_home):

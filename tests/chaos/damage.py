@@ -111,7 +111,11 @@ def published(out: Path) -> dict[str, pa.Table]:
     found = {name: version.read(name) for name in version.tables()}
     for name in list(found):
         found[f"{name} at its usual path"] = pq.read_table(out / f"{name}.parquet")
-    return {name: table.drop_columns("run_id") for name, table in found.items()}
+    per_run = {"run_id", "run", "created"}
+    return {
+        name: table.select([one for one in table.column_names if one not in per_run])
+        for name, table in found.items()
+    }
 
 
 def prepared(folder: Path, client: Client) -> Bench:

@@ -191,7 +191,7 @@ def test_workers_that_die_at_their_start_end_in_run_again(monkeypatch):
     monkeypatch.setattr(local, "start", dies)
     with (
         pytest.raises(InfrastructureError, match=r"Nanny failed to start.*run again"),
-        cluster.open_cluster(small_settings().cluster),
+        cluster.open_cluster(small_settings("cluster.kind=local").cluster),
     ):
         pass
 

@@ -132,7 +132,8 @@ class StandIn:
 
     def _run(self, part: dict[str, Any], more: list[str]) -> None:
         container = part["spec"]["containers"][0]
-        environment = dict(os.environ)
+        # Tasks of tests are functions of this folder's modules.
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         for each in container.get("envFrom", []):
             environment |= self.secrets[each["secretRef"]["name"]]["stringData"]
         for each in container.get("env", []):

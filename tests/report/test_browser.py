@@ -80,7 +80,7 @@ def facts_of(
     else:
         view, anomalies = compared(table, settings)
     totals = totals_table(classes)
-    return PageFacts(view, stages, settings, anomalies, None, totals)
+    return PageFacts(view, stages, settings, anomalies, totals=totals)
 
 
 SMALL_NAMES = [f"page {k:02d} of bakers" for k in range(57)]

@@ -163,7 +163,7 @@ def test_folders_that_workers_cannot_use_are_refused(tmp_path, weighted, client)
     (tmp_path / "file").write_text("")
     with pytest.raises(StageError, match="cannot be written"):
         DiskExchange(*shared, StateFiles(str(tmp_path / "file"), 1 << 20))
-    remote = RunDirectory("mock://run").folder  # no folder of this machine
+    remote = RunDirectory("memory://run").folder  # no folder of this machine
     with pytest.raises(SettingsError, match="set scratch"):
         driver.state_files(small_settings(DISK), remote, client)
 

@@ -13,7 +13,7 @@ __all__ = ["explain", "known_settings", "renamed", "values_of"]
 
 WORDS = {"str": "text", "bool": "true, false", "int": "integer", "float": "number"}
 """Names of types."""
-CHECKED = ("value_error", "character", "codec")
+CHECKED = ("value_error", "character", "choice", "codec")
 """Types of errors whose message was written for users."""
 
 RENAMED = {"quality.suppressed_below": "disclosure.min_size"}

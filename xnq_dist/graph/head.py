@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
@@ -101,9 +102,12 @@ def labelled_rows(path: str, settings: Settings) -> int | None:
 def class_count(path: str, settings: Settings) -> int:
     """Number of classes in the first rows of the node table, at least 2."""
     opened, label = open_table(path, "node table", settings.input), settings.columns
-    with closing(opened.batches([label.label], settled=False)) as batches:
-        first = next(batches, None)
-    found = [] if first is None else pc.unique(first.column(label.label)).to_pylist()
+    try:
+        with closing(opened.batches([label.label], settled=False)) as batches:
+            first = next(batches, pa.record_batch([[]], names=[label.label]))
+        found = pc.unique(first.column(label.label)).to_pylist()
+    except (pa.ArrowNotImplementedError, UnicodeDecodeError):
+        return 2  # no labels; the profile says what is wrong with them
     missing = settings.labels.missing
     words = {"None", *(NULL_WORDS if missing == "auto" else missing)}
     return max(2, sum(str(value) not in words for value in found))
