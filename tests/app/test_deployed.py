@@ -75,6 +75,7 @@ def test_a_flow_run_is_started_four_times_at_most(monkeypatch):
         deployed.check_starts()
 
 
+@pytest.mark.server
 def test_a_run_that_hangs_in_a_stage_ends_and_leaves_no_workers(tmp_path):
     settings = load_settings(overrides=["cluster.workers=1", "cluster.threads=1"])
     workers = []
