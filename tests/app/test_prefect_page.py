@@ -158,10 +158,7 @@ def test_a_finished_night_shows_what_changed_and_the_report(nights, tab):
     )
     for fact in ("Done", "communities changed beyond chance", "page ", "report.html"):
         assert fact in shown
-    logs = tab.text(f"runs/flow-run/{night['id']}", click="Logs", until="node table")
     host = os.uname().nodename
-    assert "INFO" in logs
-    assert f"on {host}" in logs
     lines = httpx.post(f"{nights.url}/logs/filter", json={}, timeout=60).json()
     ours = [line for line in lines if line["name"].startswith("xnq_dist")]
     assert ours
