@@ -43,6 +43,11 @@ KEPT = 10
 """Runs whose flow runs and versions are kept."""
 LONGEST = 900.0
 """Maximum seconds until the next run is complete."""
+SETTLED = 300.0
+"""Minimum seconds between the making and the start of a run that is killed. The server
+shows the states of a run made less than five minutes ahead 15 minutes late (its
+`_timing_is_tight`); a nightly run is made days ahead.
+"""
 RETENTION = {
     "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
     "PREFECT_SERVER_SERVICES_DB_VACUUM_LOOP_SECONDS": "20",
@@ -134,8 +139,8 @@ class _Soak:
         at = members.schema.get_field_index("community")
         _replace(self.tables["memberships"], members.set_column(at, "community", made))
 
-    def next_run(self, kill: bool) -> None:
-        """Wait for the next complete run, which may be killed before."""
+    def next_run(self, kill: bool) -> bool:
+        """Wait for the next complete run; whether it was killed before."""
         before, end = self.published(), time.monotonic() + LONGEST
         strike = time.monotonic() + float(self.random.uniform(2, 20)) if kill else None
         while self.published() == before or self.flow_runs("RUNNING"):
@@ -145,10 +150,12 @@ class _Soak:
                 strike, before = None, self.published()
             time.sleep(0.5)
         self.done += 1
+        return kill and strike is None
 
     def _strike(self) -> bool:
         """Kill the flow run, its Dask workers, or Prefect's worker with both."""
-        if not self.flow_runs("RUNNING"):
+        running = self.flow_runs("RUNNING")
+        if not running or _ahead(running[0]) < SETTLED:
             return False
         hurt = [p for p in self._of_runs() if p.is_running()]
         if not hurt:
@@ -262,8 +269,10 @@ def soak(
             began = time.monotonic() - (samples[-1].seconds if samples else 0.0)
             one = _Soak(stack, folder, tables, random, done, began, 0, retention)
             one.schedule(interval)
+            due = 0
             while one.done < last:
-                one.next_run(one.done in struck)
+                due += one.done in struck
+                due -= one.next_run(due > 0)
                 one.change()
                 if retention and one.done % HOUSEKEEPING == 0:
                     one.tidy()
@@ -359,6 +368,10 @@ def _seconds(iso: str) -> float:
     from datetime import datetime
 
     return datetime.fromisoformat(iso).timestamp()
+
+
+def _ahead(flow_run: dict[str, Any]) -> float:
+    return _seconds(flow_run["start_time"]) - _seconds(flow_run["created"])
 
 
 def _used(database: Path) -> int:
