@@ -121,14 +121,14 @@ def _features(batch: Batch, columns: tuple[str, ...]) -> Folded:
 
 def _fold_beyond(rows: Words, offsets: Ints, beyond: Floats32) -> None:
     """Fold the rounding errors of float32 into the rows that have any."""
-    row = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-    found = np.unique(row[beyond != 0])
-    if len(found):
+    sizes = np.diff(offsets)
+    row = np.repeat(np.arange(len(sizes)), sizes)
+    found = np.zeros(len(sizes), bool)
+    found[row[beyond != 0]] = True
+    if found.any():
         part = np.ascontiguousarray(rows[:, found])
-        kept = np.isin(row, found)
-        sizes = np.diff(offsets)[found]
-        starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        fold_vectors(part, VECTOR, starts, beyond[kept].view(np.uint32))
+        starts = np.concatenate([[0], np.cumsum(sizes[found])]).astype(np.int64)
+        fold_vectors(part, VECTOR, starts, beyond[found[row]].view(np.uint32))
         rows[:, found] = part
 
 
