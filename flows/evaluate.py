@@ -4,8 +4,9 @@ from typing import Any
 
 from prefect import flow
 from prefect.states import Failed
+from pydantic import PositiveFloat
 
-from xnq_dist.app.deployed import warn_of_credentials
+from xnq_dist.app.deployed import limited, warn_of_credentials
 from xnq_dist.app.evaluate import find_data, run_evaluation
 from xnq_dist.app.pipeline_flow import TaskPerStage
 from xnq_dist.core.config import Settings
@@ -24,6 +25,7 @@ def evaluate(
     quantifiers: list[str] | None = None,
     folds: list[int] | None = None,
     settings: Settings | None = None,
+    timeout: PositiveFloat | None = None,
 ) -> Any:
     """Methods and quantifiers on labelled graphs, by the paper's protocol.
 
@@ -41,13 +43,15 @@ def evaluate(
         None: all.
     settings
         All settings; None: the defaults.
+    timeout
+        Seconds after which the flow run ends; None: never.
     """
     warn_of_credentials(data=data, out=out, settings=settings)
     do = TaskPerStage()
     try:
         sources = [find_data(name, None, None) for name in data]
         chosen = settings or Settings()
-        with do.reported(), stage_errors(out, "evaluate"):
+        with do.reported(), limited(timeout), stage_errors(out, "evaluate"):
             return run_evaluation(
                 sources, out, methods, chosen, draws, quantifiers, folds, [1.0], do
             )

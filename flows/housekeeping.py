@@ -18,7 +18,9 @@ from prefect.client.schemas.filters import (
     FlowRunFilterTags,
 )
 from prefect.states import Failed
+from pydantic import PositiveFloat
 
+from xnq_dist.app.deployed import limited
 from xnq_dist.app.pipeline_flow import TaskPerStage
 from xnq_dist.core.errors import InfrastructureError, RunDirectoryError, XnqError
 from xnq_dist.core.leftovers import sweep_run, sweep_scratch
@@ -45,6 +47,7 @@ def housekeeping(
     keep_versions: int = 30,
     keep_flow_runs_days: float = 30.0,
     scratch: str | None = None,
+    timeout: PositiveFloat | None = None,
 ) -> Any:
     """Remove old versions of results, temporary files, and old records of Prefect.
 
@@ -62,10 +65,12 @@ def housekeeping(
         orphans: see the guide.
     scratch
         Folder for temporary files; None: the system's.
+    timeout
+        Seconds after which the flow run ends; None: never.
     """
     do = TaskPerStage()
     try:
-        with do.reported():
+        with do.reported(), limited(timeout):
             do("directories", lambda _: _clean(runs, keep_versions))
             sweep_scratch(scratch)
             _sweep_of_killed(scratch, keep_flow_runs_days)

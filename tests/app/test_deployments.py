@@ -26,6 +26,7 @@ def test_a_deployments_flow_takes_its_parameters(deployment, monkeypatch):
     flow = load_flow_from_entrypoint(deployment["entrypoint"])
     assert flow.validate_parameters(deployment["parameters"])
     assert flow.name == f"xnq-{deployment['name']}"
+    assert deployment["parameters"]["timeout"] > 0
 
 
 @pytest.mark.server

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import time
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,13 @@ def test_a_folder_that_is_no_run_directory_is_named(
     failed = housekeeping([str(tmp_path)], return_state=True)
     assert failed.is_failed()
     assert "is not a run directory: correct the parameter runs" in failed.message
+
+
+@pytest.mark.server
+def test_a_housekeeping_that_takes_too_long_fails_with_a_sentence(
+    tmp_path: Path, prefect_api: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("flows.housekeeping._clean", lambda *_: time.sleep(600))
+    state = housekeeping([str(tmp_path)], timeout=0.5, return_state=True)
+    assert state.is_failed()
+    assert "longer than its parameter timeout" in state.message
