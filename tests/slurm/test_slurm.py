@@ -150,13 +150,14 @@ def test_one_allocation_ends_with_the_same_bits(slurm, graph, longer, tmp_path, 
         until(lambda: list(out.glob("checkpoints/step-*/_manifest.json")))
         slurm("scancel", "--batch", "--signal=TERM", job)
     if ending == "time limit":
-        until(lambda: "interrupted by SIGTERM" in (tmp_path / "job.log").read_text())
+        log = tmp_path / "job.log"
+        until(lambda: log.exists() and "interrupted by SIGTERM" in log.read_text())
         until(lambda: "Restarts=1" in slurm("scontrol", "show", "job", job))
         slurm("scontrol", "update", f"JobId={job}", "TimeLimit=60")
-    log = finished(slurm, job, out)
-    assert same_bits(out, longer), log
-    assert log.count("interrupted by SIGTERM") == (ending != "as written")
-    assert ("resuming after superstep" in log) or ending != "signalled"
+    lines = finished(slurm, job, out)
+    assert same_bits(out, longer), lines
+    assert lines.count("interrupted by SIGTERM") == (ending != "as written")
+    assert ("resuming after superstep" in lines) or ending != "signalled"
     assert not list(tmp_path.glob("xnq-dist-*"))
 
 
