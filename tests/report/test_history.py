@@ -127,6 +127,23 @@ def test_runs_that_cannot_be_compared_are_another_series(tmp_path: Path) -> None
     assert (len(history.runs()), history.others) == (2, 1)
 
 
+def test_directories_that_are_compared_in_a_chain_have_one_history(
+    tmp_path: Path,
+) -> None:
+    run = night(tmp_path / "run-0")
+    night(tmp_path / "run-0", seed=1)
+    for number in (1, 2):
+        last = f"anomalies.last={run.uri}"
+        run = night(tmp_path / f"run-{number}", last, seed=1 + number)
+    history = read_history(run.uri)
+    assert [each.communities for each in history.runs()] == [12] * 4
+    kept = read_history((tmp_path / "run-0").as_uri()).table["run"].unique()
+    assert history.table["run"].unique()[:2] == kept
+    # A second night there continues the directory's own history.
+    run = night(tmp_path / "run-2", seed=7)
+    assert len(read_history(run.uri).runs()) == 5
+
+
 def test_suppressed_values_do_not_come_back(tmp_path: Path) -> None:
     size = np.full(12, 40)
     night(tmp_path / "run", n_nodes=size)
