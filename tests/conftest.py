@@ -174,6 +174,7 @@ GROUPS = {
     "data": "needs XNQ_DATA_DIR",
     "oracle": "needs the extra `oracle`",
     "gnn": "needs the extra `gnn`",
+    "ci": "long: ask with -m ci",
     "faults": "long: ask with -m faults",
     "server": "long: ask with -m server",
     "standin": "long: ask with -m standin",

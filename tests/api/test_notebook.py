@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import nbformat
+import pytest
 from nbclient import NotebookClient
 
 from docs import hooks
@@ -14,6 +15,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 NOTEBOOK = DOCS / "notebooks" / "dataframes.ipynb"
 
 
+@pytest.mark.ci
 def test_the_notebook_runs_from_its_first_cell_to_its_last(tmp_path):
     notebook = nbformat.read(NOTEBOOK, 4)
     stored = [cell.get("outputs") for cell in notebook.cells]

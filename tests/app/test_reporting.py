@@ -144,6 +144,7 @@ def test_results_are_the_same_with_an_api_that_stops_in_the_middle(
     assert same_results(out, plain)
 
 
+@pytest.mark.ci
 def test_a_run_is_a_flow_run_with_a_task_run_a_stage(
     graph, server_environment, tmp_path
 ):
@@ -174,6 +175,7 @@ def test_a_run_is_a_flow_run_with_a_task_run_a_stage(
         assert any(text.startswith(step) for text in shown)
 
 
+@pytest.mark.ci
 def test_reporting_without_an_api_is_refused(graph, tmp_path, prefect_home):
     # In a new process, since other tests have an API in this one.
     command = arguments(graph, tmp_path / "run", "--prefect")

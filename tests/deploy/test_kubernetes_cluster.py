@@ -74,6 +74,7 @@ def test_sizes_come_from_the_settings_and_else_from_the_manifest() -> None:
     assert kubernetes.size(pod_settings(*given).cluster) == LocalSize(9, 2, 3 * 2**30)
 
 
+@pytest.mark.ci
 def test_pods_have_encrypted_connections_and_are_deleted_at_the_end(
     api: StandIn,
 ) -> None:
@@ -101,6 +102,7 @@ def _spills() -> tuple[Any, Any]:
     )
 
 
+@pytest.mark.ci
 def test_a_run_on_pods_has_the_bits_of_a_run_in_this_process(
     api: StandIn, tmp_path: Path
 ) -> None:

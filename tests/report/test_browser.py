@@ -22,6 +22,8 @@ from xnq_dist.report.page import page
 from xnq_dist.report.page_facts import PageFacts, StageFacts
 from xnq_dist.report.view import PrevalenceView
 
+pytestmark = pytest.mark.browser
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PICTURES = Path(__file__).with_name("pictures")
 FIVE = ("arts", "games", "health", "politics", "travel")
@@ -203,10 +205,6 @@ def test_a_reader_finds_sorts_filters_switches_and_downloads(open_page: Open) ->
     assert violations(tab) == []
 
 
-browser_tests = pytest.mark.browser
-
-
-@browser_tests
 def test_a_formula_is_text_in_the_download(open_page: Open) -> None:
     tab = open_page()
     tab.fill("#search", "=1+1")
@@ -215,7 +213,6 @@ def test_a_formula_is_text_in_the_download(open_page: Open) -> None:
     assert "'=1+1," in Path(started.value.path()).read_text(encoding="utf-8-sig")
 
 
-@browser_tests
 def test_an_anchor_opens_a_community(open_page: Open) -> None:
     facts = small()
     name = "page 07 of bakers"
@@ -239,7 +236,6 @@ def test_an_anchor_opens_a_community(open_page: Open) -> None:
     assert tab.locator("#detail").is_hidden()
 
 
-@browser_tests
 def test_values_of_suppressed_communities_are_hidden(open_page: Open) -> None:
     tab = open_page()
     tab.click("#facet-suppressed")
@@ -255,7 +251,6 @@ def test_values_of_suppressed_communities_are_hidden(open_page: Open) -> None:
         assert {row[name] for name in ("prevalence", "lower", "labelled")} == {""}
 
 
-@browser_tests
 @pytest.mark.parametrize("name", ["funnel", "intervals", "histogram", "reliability"])
 def test_pointer_and_keyboard_name_the_marks(open_page: Open, name: str) -> None:
     tab = open_page()
@@ -277,7 +272,6 @@ def test_pointer_and_keyboard_name_the_marks(open_page: Open, name: str) -> None
     assert tab.locator(f"#{name} .tip").is_visible()
 
 
-@browser_tests
 def test_enter_on_a_dot_opens_its_community(open_page: Open) -> None:
     tab = open_page()
     tab.locator("#funnel").focus()
@@ -288,7 +282,6 @@ def test_enter_on_a_dot_opens_its_community(open_page: Open) -> None:
     assert tab.inner_text("#detail-name") == name
 
 
-@browser_tests
 def test_everything_is_reached_by_keyboard(open_page: Open) -> None:
     tab = open_page()
     reached = set()
@@ -301,7 +294,6 @@ def test_everything_is_reached_by_keyboard(open_page: Open) -> None:
     assert {"download", "funnel", "histogram"} <= reached
 
 
-@browser_tests
 def test_every_plot_has_a_table_of_its_data(open_page: Open) -> None:
     tab = open_page()
     for name in ("funnel", "intervals", "histogram", "reliability"):
@@ -311,7 +303,6 @@ def test_every_plot_has_a_table_of_its_data(open_page: Open) -> None:
     assert violations(tab) == []
 
 
-@browser_tests
 @pytest.mark.parametrize("name", ["funnel", "intervals", "histogram", "reliability"])
 def test_every_plot_can_be_saved_as_a_file_of_its_own(
     open_page: Open, name: str
@@ -329,7 +320,6 @@ def test_every_plot_can_be_saved_as_a_file_of_its_own(
     assert "image" not in kinds
 
 
-@browser_tests
 def test_a_script_in_a_name_or_added_later_is_blocked(
     browser: Any, files: Callable[[Any], str]
 ) -> None:
@@ -348,7 +338,6 @@ def test_a_script_in_a_name_or_added_later_is_blocked(
     tab.close()
 
 
-@browser_tests
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1400, 390])
 def test_no_rule_of_accessibility_is_broken(
@@ -359,7 +348,6 @@ def test_no_rule_of_accessibility_is_broken(
     assert violations(tab) == []
 
 
-@browser_tests
 def test_a_narrow_screen_scrolls_down_only_and_plots_stay_legible(
     open_page: Open,
 ) -> None:
@@ -373,7 +361,6 @@ def test_a_narrow_screen_scrolls_down_only_and_plots_stay_legible(
     assert min(sizes) >= 11
 
 
-@browser_tests
 def test_the_button_switches_between_dark_and_light(open_page: Open) -> None:
     tab = open_page(color_scheme="dark")
     colour = "getComputedStyle(document.body).backgroundColor"
@@ -384,7 +371,6 @@ def test_the_button_switches_between_dark_and_light(open_page: Open) -> None:
     assert tab.evaluate(colour) == dark
 
 
-@browser_tests
 @pytest.mark.parametrize("make", [small, large])
 def test_print_has_at_most_four_pages(
     open_page: Open, make: Callable[[], PageFacts]
@@ -394,7 +380,6 @@ def test_print_has_at_most_four_pages(
     assert 1 <= pages <= 4
 
 
-@browser_tests
 def test_forty_thousand_communities_are_answered_at_once(open_page: Open) -> None:
     tab = open_page(large)
 
@@ -441,7 +426,6 @@ LOOKS = {
 }
 
 
-@browser_tests
 @pytest.mark.parametrize("look", LOOKS)
 def test_the_page_looks_as_in_the_stored_picture(open_page: Open, look: str) -> None:
     """XNQ_PICTURES=write stores new pictures, for a person to look at."""

@@ -46,6 +46,7 @@ def same_bits(out: Path, calm: Path) -> bool:
     ) == embeddings(calm)
 
 
+@pytest.mark.ci
 def test_a_run_on_slurm_has_the_bits_of_one_process(slurm, graph, calm, tmp_path):
     modes: dict[str, int] = {}
 
