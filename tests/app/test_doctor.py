@@ -186,7 +186,7 @@ FAULTS: list[tuple[Callable[[Path], None], str, str, str]] = [
 ]
 
 
-def test_a_healthy_directory_gets_no_finding(run_copy):
+def test_every_check_of_a_healthy_directory_is_ok(run_copy):
     assert findings(run_copy) == {}
 
 

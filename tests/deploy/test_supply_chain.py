@@ -55,7 +55,7 @@ def test_a_lock_file_keeps_the_bounds_of_the_project(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_a_lock_file_has_hashes_and_no_address(name: str) -> None:
+def test_a_lock_file_holds_versions_and_hashes_alone(name: str) -> None:
     text = (ROOT / "deploy" / "docker" / f"{name}.lock").read_text()
     entries = re.split(r"\n(?=\S)", text.strip())
     pin = r"[\w.-]+(\[[\w,-]+\])?==[\w.!+-]+( ; [^\n]*)? \\"
