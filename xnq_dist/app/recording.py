@@ -109,7 +109,7 @@ class _Record:
             status.lost_workers += lost
             if lost:
                 names = ", ".join(lost)
-                log.warning("lost %s; %d workers are left", names, len(now))
+                log.warning("lost %s; workers left: %d", names, len(now))
         self._scheduler, self._seen = scheduler, now
         status.workers = len(now)
         measured = (each.get("metrics") or {} for each in records.values())
