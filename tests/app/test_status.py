@@ -102,6 +102,9 @@ def test_a_failed_run_shows_its_cause_and_what_is_next(begun):
     with pytest.raises(KeyboardInterrupt), recorded(begun.uri, small_settings()):
         raise KeyboardInterrupt
     assert standing(begun.uri)["exit_code"] == InfrastructureError.exit_code
+    lock(Path(begun.uri))  # the next run, before its first record
+    assert (found := standing(begun.uri))["state"] == "running"
+    assert "message" not in found
 
 
 def test_a_killed_run_is_stopped_and_resumes_when_started_again(begun):
@@ -178,6 +181,15 @@ def test_metrics_go_to_the_file_that_a_setting_names(begun, tmp_path):
     assert samples(file.read_text())["xnq_run_exit_code",] == 2
     assert [path.name for path in file.parent.iterdir()] == ["xnq.prom"]
     assert not begun.folder.exists("metrics.prom")
+
+
+def test_a_metrics_file_that_cannot_be_written_is_named(begun, tmp_path, caplog):
+    (tmp_path / "file").touch()
+    settings = small_settings(f"watch.metrics={tmp_path}/file/xnq.prom")
+    with recorded(begun.uri, settings):
+        pass
+    assert standing(begun.uri)["state"] == "finished"
+    assert "check watch.metrics" in caplog.text
 
 
 def test_readers_see_complete_metrics_while_they_are_replaced(begun):
