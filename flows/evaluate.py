@@ -3,12 +3,11 @@
 from typing import Any
 
 from prefect import flow
-from prefect.states import Failed
 from pydantic import PositiveFloat
 
 from xnq_dist.app.deployed import limited, warn_of_credentials
 from xnq_dist.app.evaluate import find_data, run_evaluation
-from xnq_dist.app.pipeline_flow import TaskPerStage
+from xnq_dist.app.pipeline_flow import TaskPerStage, failed
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import XnqError
 from xnq_dist.core.failures import stage_errors
@@ -56,4 +55,4 @@ def evaluate(
                 sources, out, methods, chosen, draws, quantifiers, folds, [1.0], do
             )
     except XnqError as error:
-        return Failed(message=str(error), data=error)
+        return failed(error)

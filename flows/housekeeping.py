@@ -17,11 +17,10 @@ from prefect.client.schemas.filters import (
     FlowRunFilterEndTime,
     FlowRunFilterTags,
 )
-from prefect.states import Failed
 from pydantic import PositiveFloat
 
 from xnq_dist.app.deployed import limited
-from xnq_dist.app.pipeline_flow import TaskPerStage
+from xnq_dist.app.pipeline_flow import TaskPerStage, failed
 from xnq_dist.core.errors import InfrastructureError, RunDirectoryError, XnqError
 from xnq_dist.core.leftovers import sweep_run, sweep_scratch
 from xnq_dist.core.lock import RunLock
@@ -76,7 +75,7 @@ def housekeeping(
             _sweep_of_killed(scratch, keep_flow_runs_days)
             deleted = do("flow runs", lambda _: _forget(keep_flow_runs_days))
     except XnqError as error:
-        return Failed(message=str(error), data=error)
+        return failed(error)
     return {"flow_runs_deleted": deleted}
 
 

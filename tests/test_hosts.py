@@ -183,7 +183,9 @@ def with_timeout(settings: Settings, seconds: float) -> Settings:
 
 
 @pytest.mark.parametrize("host", ["worker-0", "scheduler"])
-def test_a_short_cut_leaves_the_bits_unchanged(settings, graph, calm, tmp_path, host):
+def test_a_link_cut_for_seconds_leaves_the_bits_unchanged(
+    settings, graph, calm, tmp_path, host
+):
     run_with_a_cut(graph, tmp_path / "run", settings, host, seconds=3)
     assert published_values(tmp_path / "run").equals(calm)
 

@@ -120,7 +120,7 @@ def test_what_shows_a_single_person_is_suppressed(made):
     assert shown >= 10
 
 
-def test_no_row_has_a_value_of_a_suppressed_community(made):
+def test_rows_of_suppressed_communities_hold_nulls(made):
     gone, seen = suppressed(made), set()
     for source, row in rows_for_people(made):
         assert not {"node_id", "label"} <= row.keys(), source
@@ -133,7 +133,7 @@ def test_no_row_has_a_value_of_a_suppressed_community(made):
     assert {"artifact", "result", "sink"} <= seen
 
 
-def test_no_page_and_no_log_line_has_a_value_of_a_suppressed_community(made):
+def test_pages_and_log_lines_hide_suppressed_values(made):
     gone, stage = suppressed(made), RunDirectory(made["out"]).stage("quantify")
     raw = stage.read_table(
         RunDirectory(made["out"]).complete("quantify").named("prevalence-")[0],

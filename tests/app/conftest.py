@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,11 +108,19 @@ class Nightly:
 
         Does not wait for a run in progress.
         """
-        if self.worker.poll() is None:
-            for process in psutil.Process(self.worker.pid).children(recursive=True):
-                process.kill()
-        self.worker.kill()
-        self.worker.wait()
+        end_all(self.worker)
+
+
+def end_all(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process, then all that it started."""
+    children = []
+    if process.poll() is None:
+        children = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    for child in children:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+    process.wait(60)
 
 
 def deploy(

@@ -76,7 +76,7 @@ def test_a_flow_run_is_started_four_times_at_most(monkeypatch):
 
 
 @pytest.mark.server
-def test_a_run_that_hangs_in_a_stage_ends_and_leaves_no_workers(tmp_path):
+def test_a_run_that_hangs_in_a_stage_ends_with_its_workers(tmp_path):
     settings = load_settings(overrides=["cluster.workers=1", "cluster.threads=1"])
     workers = []
 
@@ -115,7 +115,7 @@ def test_a_process_that_cannot_be_interrupted_ends_as_well():
     assert process.exitcode == InfrastructureError.exit_code
 
 
-def test_a_run_within_its_time_and_one_without_a_limit_are_left_alone():
+def test_a_run_within_its_time_and_one_without_a_limit_complete():
     before = threading.active_count()
     with deployed.limited(None), deployed.limited(60):
         pass

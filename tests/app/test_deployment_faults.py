@@ -24,7 +24,14 @@ import psutil
 import pytest
 import yaml
 
-from tests.app.conftest import ROOT, deploy, prefect, running_server, start_worker
+from tests.app.conftest import (
+    ROOT,
+    deploy,
+    end_all,
+    prefect,
+    running_server,
+    start_worker,
+)
 from tests.conftest import published_values, write_graph
 from xnq_dist.app.running import run_pipeline
 from xnq_dist.core.config import load_settings
@@ -163,15 +170,6 @@ def checkpointed(run: Path) -> bool:
     return bool(list(run.glob("checkpoints/step-*/_manifest.json")))
 
 
-def end(worker: subprocess.Popen[bytes]) -> None:
-    """Kill a worker and all processes it started."""
-    if worker.poll() is None:
-        for process in psutil.Process(worker.pid).children(recursive=True):
-            process.kill()
-    worker.kill()
-    worker.wait()
-
-
 @pytest.fixture(scope="module")
 def calm(tmp_path_factory) -> Path:
     """A folder with a graph and the same run, never interrupted."""
@@ -199,7 +197,7 @@ def test_of_thirty_late_runs_one_is_done_and_none_fails(server, tmp_path):
         wait_until(lambda: (run / "published.json").exists())
         wait_until(lambda: set(states(server)) <= {"COMPLETED", "CANCELLED"})
     finally:
-        end(worker)
+        end_all(worker)
     assert states(server) == {"COMPLETED": 1, "CANCELLED": 29}
 
 
@@ -219,15 +217,12 @@ def test_a_killed_run_is_started_again_with_the_same_bits(
                 process.kill()
         else:
             # Everything on the machine at once, as when it loses power.
-            processes = psutil.Process(worker.pid).children(recursive=True)
-            for process in (worker, *processes):
-                process.kill()
-            worker.wait()
+            end_all(worker)
             worker = start_worker(server)
         assert not (run / "published.json").exists()
         wait_until(lambda: set(states(server)) == {"COMPLETED"}, 400)
     finally:
-        end(worker)
+        end_all(worker)
     (only,) = flow_runs(server)
     assert only["run_count"] == 2
     assert published_values(run).equals(published_values(calm / "run"))

@@ -186,7 +186,7 @@ FAULTS: list[tuple[Callable[[Path], None], str, str, str]] = [
 ]
 
 
-def test_a_healthy_directory_gets_no_finding(run_copy):
+def test_every_check_of_a_healthy_directory_is_ok(run_copy):
     assert findings(run_copy) == {}
 
 
@@ -206,9 +206,10 @@ def test_changed_settings_are_named_with_what_they_make_due(run_copy):
     assert {*found} == {"settings", "due"}
 
 
-def test_a_memory_limit_above_the_machines_is_named(run_copy):
-    kind = "cluster.kind=local"
-    found = findings(run_copy, of_settings(run_copy, kind, "cluster.memory_limit=9TiB"))
+@pytest.mark.parametrize("kind", ["auto", "local"])
+def test_a_memory_limit_above_the_machines_is_named(run_copy, kind):
+    wide = (f"cluster.kind={kind}", "cluster.memory_limit=9TiB")
+    found = findings(run_copy, of_settings(run_copy, *wide))
     assert found["memory limit"].state == "fault"
     assert "set it to auto" in found["memory limit"].text
 

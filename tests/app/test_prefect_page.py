@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.app.conftest import ROOT, running_server
+from tests.app.conftest import ROOT, end_all, running_server
 from tests.conftest import write_graph
 from tests.report.test_browser import browser
 
@@ -138,7 +137,7 @@ def tab(browser, nights) -> Tab:
     return Tab(browser, nights)
 
 
-def test_a_finished_night_shows_what_changed_and_the_report(nights, tab):
+def test_a_finished_run_shows_what_changed_and_the_report(nights, tab):
     first = nights.done()
     assert first["state"]["message"].startswith("first results")
     table = pq.read_table(nights.parameters["nodes"])
@@ -167,7 +166,7 @@ def test_a_finished_night_shows_what_changed_and_the_report(nights, tab):
     assert not [line for line in lines if line["name"].startswith("distributed")]
 
 
-def test_a_failed_night_shows_its_cause_and_what_is_next(nights, tab):
+def test_a_failed_run_shows_its_cause_and_what_is_next(nights, tab):
     night = nights.done(nodes="/data/none.parquet")
     assert night["state"]["type"] == "FAILED"
     assert "none.parquet does not exist" in night["state"]["message"]
@@ -182,7 +181,7 @@ def test_a_failed_night_shows_its_cause_and_what_is_next(nights, tab):
     assert "Next: correct the table or setting" in shown
 
 
-def test_a_running_night_shows_superstep_time_left_and_lost_workers(nights, tab):
+def test_a_run_in_progress_shows_superstep_time_left_and_lost_workers(nights, tab):
     long = {**SETTINGS["reservoir"], "dim": 256, "supersteps": 10_000}
     settings = SETTINGS | {"reservoir": long, "checkpoint": {"every": 500}}
     with nights.start(settings=settings) as process:
@@ -207,10 +206,7 @@ def test_a_running_night_shows_superstep_time_left_and_lost_workers(nights, tab)
             assert "/10,000" in shown
             assert " left" in shown
         finally:
-            for child in psutil.Process(process.pid).children(recursive=True):
-                with suppress(psutil.NoSuchProcess):
-                    child.kill()
-            process.kill()
+            end_all(process)
 
 
 def _worker_of(pid: int) -> psutil.Process:

@@ -11,11 +11,10 @@ import time
 from pathlib import Path
 
 import httpx
-import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from tests.app.conftest import deploy, prefect, running_server, start_worker
+from tests.app.conftest import deploy, end_all, prefect, running_server, start_worker
 
 pytestmark = pytest.mark.server
 
@@ -49,10 +48,7 @@ def test_a_run_by_hand_has_merged_settings_log_lines_and_an_event(
                 time.sleep(1)
             lines = httpx.post(f"{url}/logs/filter", json={}, timeout=60).json()
         finally:
-            for process in psutil.Process(worker.pid).children(recursive=True):
-                process.kill()
-            worker.kill()
-            worker.wait()
+            end_all(worker)
     settings = json.loads((run / "_run.json").read_text())["settings"]
     # The deployment's, those of this run, and the defaults.
     assert settings["reservoir"]["dim"] == 8

@@ -55,7 +55,7 @@ def samples(text: str, parse=parser) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_a_finished_run_has_its_results_and_nothing_next(finished_run):
+def test_a_finished_run_has_its_results_and_nothing_to_do(finished_run):
     found = standing(str(finished_run))
     assert found["state"] == "finished"
     assert found["next"] == "nothing to do"
@@ -102,6 +102,9 @@ def test_a_failed_run_shows_its_cause_and_what_is_next(begun):
     with pytest.raises(KeyboardInterrupt), recorded(begun.uri, small_settings()):
         raise KeyboardInterrupt
     assert standing(begun.uri)["exit_code"] == InfrastructureError.exit_code
+    lock(Path(begun.uri))  # the next run, before its first record
+    assert (found := standing(begun.uri))["state"] == "running"
+    assert "message" not in found
 
 
 def test_a_killed_run_is_stopped_and_resumes_when_started_again(begun):
@@ -113,7 +116,7 @@ def test_a_killed_run_is_stopped_and_resumes_when_started_again(begun):
     assert standing(begun.uri)["host"] == "other"
 
 
-def test_a_run_that_another_holds_is_not_recorded_over(begun):
+def test_the_record_of_the_run_that_holds_the_directory_stays(begun):
     lock(Path(begun.uri))
     with pytest.raises(InfrastructureError), recorded(begun.uri, small_settings()):
         raise InfrastructureError("in use")
@@ -133,7 +136,7 @@ def test_status_prints_a_sentence_and_json_with_exit_code_0(finished_run, capsys
     assert json.loads(capsys.readouterr().out)["state"] == "finished"
 
 
-def test_lost_workers_are_counted_once_and_a_new_cluster_is_no_loss(begun, caplog):
+def test_workers_lost_from_a_cluster_are_counted_once(begun, caplog):
     def seen(*workers):
         return {name: {"metrics": {"memory": 100 * len(name)}} for name in workers}
 
@@ -144,7 +147,7 @@ def test_lost_workers_are_counted_once_and_a_new_cluster_is_no_loss(begun, caplo
         LOOKED.get()("two", seen("tcp://d"))
     assert status.lost_workers == ["tcp://bb"]
     assert status.peak_memory["worker"] == 800
-    assert "lost tcp://bb; 1 workers are left" in caplog.text
+    assert "lost tcp://bb; workers left: 1" in caplog.text
 
 
 def test_a_stage_that_is_started_again_counts_as_a_retry(begun):
@@ -178,6 +181,15 @@ def test_metrics_go_to_the_file_that_a_setting_names(begun, tmp_path):
     assert samples(file.read_text())["xnq_run_exit_code",] == 2
     assert [path.name for path in file.parent.iterdir()] == ["xnq.prom"]
     assert not begun.folder.exists("metrics.prom")
+
+
+def test_a_metrics_file_that_cannot_be_written_is_named(begun, tmp_path, caplog):
+    (tmp_path / "file").touch()
+    settings = small_settings(f"watch.metrics={tmp_path}/file/xnq.prom")
+    with recorded(begun.uri, settings):
+        pass
+    assert standing(begun.uri)["state"] == "finished"
+    assert "check watch.metrics" in caplog.text
 
 
 def test_readers_see_complete_metrics_while_they_are_replaced(begun):

@@ -52,7 +52,7 @@ def _deployments(chosen: argparse.Namespace) -> int:
     text = deployed_outcomes.table(records)
     (out / "deployments.md").write_text(text + "\n")
     sys.stdout.write(text + "\n")
-    failed = deployed_outcomes.bad(records)
+    failed = bad(records, deployed_outcomes.BAD)
     for record in failed:
         messages = [run["message"] for run in record["runs"]]
         found = (record["name"], record["verdict"], messages, record["leaked"])

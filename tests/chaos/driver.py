@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import socket
@@ -20,10 +19,10 @@ from tests.app.conftest import running_server
 from tests.chaos.base import LONGEST, TIMEOUT, VARIANTS, Base, overrides
 from tests.chaos.cases import Case
 from tests.chaos.files import beating_lock, damage
-from tests.chaos.processes import Cluster, Launch, Running, marked, wait_until
+from tests.chaos.processes import Cluster, Launch, Running, leaks, wait_until
 from tests.chaos.published import differences
 from tests.chaos.strikes import strike
-from tests.chaos.verdict import Attempt, Outcome, judge
+from tests.chaos.verdict import Attempt, Outcome, judge, note, recorded
 from tests.disks import NoSmallDisk, SmallDisk, mounted
 from tests.links import Link, NoLink, linked
 from xnq_dist.app.environment import DEFAULTS
@@ -53,18 +52,14 @@ def run_cases(
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "outcomes.jsonl"
-    done: dict[str, dict[str, Any]] = {}
-    if file.exists():
-        lines = [json.loads(line) for line in file.read_text().splitlines()]
-        done = {record["name"]: record for record in lines}
+    done = recorded(file)
     base = Base(folder)
     writing = threading.Lock()
 
     def run(case: Case) -> None:
         record = _run_case(case, base).record()
-        with writing, file.open("a") as stream:
-            stream.write(json.dumps(record) + "\n")
-            done[case.name] = record
+        with writing:
+            done[case.name] = note(record, file)
 
     left = [case for case in cases if case.name not in done]
     with ThreadPoolExecutor(jobs) as pool:
@@ -95,9 +90,9 @@ def _run_case(case: Case, base: Base) -> Outcome:
         mark = f"{case.name}-{uuid.uuid4().hex[:8]}"
         launch = Launch(mark, base.tables, case.way, folder / "tmp", environment)
         found = _Disturbed(case, base, launch, out, disk, link).outcome()
-        leaks = _leaks(launch, out)
+        left = leaks(mark, launch.temporary, out, GRACE)
         if found.verdict != "hung":
-            found.leaked = leaks
+            found.leaked = left
     if found.verdict in ("ended", "refused", "recovered") and not found.leaked:
         shutil.rmtree(folder, ignore_errors=True)
     return found
@@ -241,24 +236,3 @@ DAMAGES = (
     "foreign-manifest",
     "truncated-run-record",
 )
-
-
-def _leaks(launch: Launch, out: Path) -> list[str]:
-    """Processes, temporary files and locks that the runs of a case left behind."""
-    wait_until(lambda: not marked(launch.mark), GRACE, 0.5)
-    found = []
-    for process in marked(launch.mark):
-        with contextlib.suppress(Exception):
-            found.append(f"process {process.pid} {' '.join(process.cmdline())[:80]}")
-            process.kill()
-    found += [f"temporary {path.name}" for path in launch.temporary.glob("xnq-dist-*")]
-    # Dask removes files of dead workers when the next one starts.
-    found += [
-        f"temporary {path.name}"
-        for path in launch.temporary.glob("dask-scratch-space*/worker-*")
-        if path.is_dir()
-    ]
-    found += [str(path.relative_to(out)) for path in out.rglob("*.tmp")]
-    if (out / "_lock.json").exists():
-        found.append("_lock.json")
-    return found

@@ -19,7 +19,7 @@ import psutil
 
 from tests.links import Link
 
-__all__ = ["Cluster", "Launch", "Running", "marked", "wait_until"]
+__all__ = ["Cluster", "Launch", "Running", "leaks", "marked", "send", "wait_until"]
 
 ROOT = Path(__file__).parents[2]
 MARK = "XNQ_CHAOS_CASE"
@@ -50,6 +50,38 @@ def wait_until(holds: Callable[[], bool], seconds: float, every: float = 0.02) -
             return True
         time.sleep(every)
     return holds()
+
+
+def send(number: signal.Signals, processes: list[psutil.Process]) -> bool:
+    """Send a signal; whether a process was there to receive it."""
+    sent = False
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(number)
+            sent = True
+    return sent
+
+
+def leaks(mark: str, temporary: Path, out: Path, seconds: float) -> list[str]:
+    """What the runs of a case left behind: processes, temporary files and locks.
+
+    Processes that are still there after some seconds are killed.
+    """
+    wait_until(lambda: not marked(mark), seconds, 0.5)
+    found = []
+    for process in marked(mark):
+        with contextlib.suppress(psutil.Error):
+            found.append(f"process {process.pid} {' '.join(process.cmdline())[:80]}")
+            process.kill()
+    left = [*temporary.glob("xnq-dist-*")]
+    # Dask removes files of dead workers when the next one starts.
+    workers = temporary.glob("dask-scratch-space*/worker-*")
+    left += [path for path in workers if path.is_dir()]
+    found += [f"temporary {path.name}" for path in left]
+    found += [str(path.relative_to(out)) for path in out.rglob("*.tmp")]
+    if (out / "_lock.json").exists():
+        found.append("_lock.json")
+    return found
 
 
 @dataclass(frozen=True)
@@ -169,11 +201,9 @@ class Running:
 
     def kill(self) -> None:
         """End the process and its descendants."""
-        for process in [*self.children(""), psutil.Process(self.process.pid)]:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGCONT)
-                process.kill()
-        self.process.wait()
+        send(signal.SIGKILL, self.children(""))
+        self.process.kill()
+        self.process.wait(60)
 
 
 def _keep(source: IO[str], kept: list[str]) -> None:
@@ -258,5 +288,5 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         for process in self._processes:
             process.kill()
-            process.wait()
+            process.wait(60)
         self._file.unlink(missing_ok=True)

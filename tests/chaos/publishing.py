@@ -140,7 +140,7 @@ def poll_through(folder: Path, runs: int, seed: int = 0) -> Seen:
                 if number % 2:
                     time.sleep(float(rng.uniform(0, usual)))
                     child.kill()
-                    killed += child.wait() != 0
+                    killed += child.wait(60) != 0
                     continue
                 _, complaint = child.communicate(timeout=120)
             if child.returncode:

@@ -23,6 +23,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ import pyarrow.parquet as pq
 
 from tests.chaos.base import write_tables
 from tests.chaos.deployments.stack import Stack
-from tests.chaos.processes import MARK, marked, wait_until
+from tests.chaos.processes import MARK, marked, send, wait_until
 
 __all__ = ["Sample", "soak", "summary"]
 
@@ -162,11 +163,11 @@ class _Soak:
             return False
         if self.random.random() < 0.3:
             self.stack.worker.kill()
-            self.stack.worker.wait()
-            _kill(hurt)
+            self.stack.worker.wait(60)
+            send(signal.SIGKILL, hurt)
             self.stack.start_worker()
         else:
-            _kill(hurt)
+            send(signal.SIGKILL, hurt)
         self.killed += 1
         return True
 
@@ -352,12 +353,6 @@ def _replace(path: str, table: pa.Table) -> None:
     aside.replace(path)
 
 
-def _kill(processes: list[psutil.Process]) -> None:
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGKILL)
-
-
 def _older(process: psutil.Process, than: float) -> bool:
     with contextlib.suppress(psutil.Error):
         return bool(process.create_time() < than)
@@ -365,8 +360,6 @@ def _older(process: psutil.Process, than: float) -> bool:
 
 
 def _seconds(iso: str) -> float:
-    from datetime import datetime
-
     return datetime.fromisoformat(iso).timestamp()
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
 from pathlib import Path
 
 import numpy as np
-import psutil
 
-from tests.chaos.processes import Cluster, Running, wait_until
+from tests.chaos.processes import Cluster, Running, send, wait_until
 from tests.disks import SmallDisk
 from tests.links import Link
 
@@ -101,11 +99,5 @@ def _hurt_workers(fault: str, running: Running, random: np.random.Generator) -> 
         return False
     if fault != "kill-all-workers":
         workers = [workers[random.integers(len(workers))]]
-    _send(signal.SIGSTOP if fault == "stop-worker" else signal.SIGKILL, workers)
+    send(signal.SIGSTOP if fault == "stop-worker" else signal.SIGKILL, workers)
     return True
-
-
-def _send(number: signal.Signals, processes: list[psutil.Process]) -> None:
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(number)

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.deployments.cases import KINDS, choose, reached
-from tests.chaos.deployments.outcomes import Attempt, bad, judge, table
+from tests.chaos.deployments.outcomes import BAD, Attempt, judge, table
 from tests.chaos.processes import ROOT
+from tests.chaos.verdict import bad
 
 DONE = Attempt("COMPLETED", "", 1.0, 1)
 FULL = Attempt("FAILED", "the disk of /run is full: free space", 1.0, 1)
@@ -59,7 +60,7 @@ def test_the_table_counts_kinds_by_stage_and_leaks_apart():
     total = dict(zip(head, (cell.strip() for cell in rows[-1]), strict=True))
     assert (total["embed"], total["readout"], total["leaked"]) == ("1", "1", "1")
     assert (total["right"], total["recovered"], total["silent"]) == ("1", "1", "")
-    assert [record["verdict"] for record in bad(records)] == ["right"]
+    assert [record["verdict"] for record in bad(records, BAD)] == ["right"]
 
 
 def test_the_stage_of_a_run_is_read_from_its_directory(tmp_path: Path):
@@ -101,7 +102,7 @@ def test_faults_of_deployed_runs_end_in_the_right_answer(tmp_path: Path):
 
 @pytest.mark.slow
 @pytest.mark.server
-def test_scheduled_runs_leave_nothing_behind(tmp_path: Path):
+def test_scheduled_runs_end_all_that_they_started(tmp_path: Path):
     runs = int(os.environ.get("XNQ_SOAK_RUNS", "10"))
     numbers = ("--runs", runs, "--kills", runs // 5, "--without", runs // 2)
     done = command("tests.chaos.soak", *map(str, numbers), "--out", str(tmp_path))

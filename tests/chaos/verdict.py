@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tests.chaos.cases import Case
 
-__all__ = ["BAD", "VERDICTS", "Outcome", "bad", "judge", "table"]
+__all__ = ["BAD", "VERDICTS", "Outcome", "bad", "judge", "note", "recorded", "table"]
 
 VERDICTS = (
     "ended",
@@ -100,9 +102,24 @@ def judge(
     return "refused" if first.status in statuses and one_sentence else "unclear"
 
 
-def bad(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def bad(
+    records: Sequence[dict[str, Any]], columns: Sequence[str] = BAD
+) -> list[dict[str, Any]]:
     """Outcomes in columns that must be empty."""
-    return [found for found in records if found["verdict"] in BAD or found["leaked"]]
+    return [r for r in records if r["verdict"] in columns or r["leaked"]]
+
+
+def recorded(file: Path) -> dict[str, dict[str, Any]]:
+    """Records of cases that were run before, by name."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    return {record["name"]: record for record in map(json.loads, lines)}
+
+
+def note(record: dict[str, Any], file: Path) -> dict[str, Any]:
+    """Append a record to the file; return the record."""
+    with file.open("a") as stream:
+        stream.write(json.dumps(record) + "\n")
+    return record
 
 
 def table(records: Sequence[dict[str, Any]]) -> str:

@@ -104,7 +104,7 @@ def tree(tmp_path, monkeypatch):
         ),
     ],
 )
-def test_the_least_limit_of_all_groups_holds(
+def test_the_lowest_limit_of_all_groups_holds(
     tree, membership, files, memory, processors
 ):
     tree(membership, files)
@@ -132,7 +132,7 @@ def test_libraries_use_all_processors_of_a_machine(tree, monkeypatch):
     assert "OMP_NUM_THREADS" not in os.environ
 
 
-def test_a_machine_without_control_groups_has_no_limits(tmp_path, monkeypatch):
+def test_a_machine_without_control_groups_is_used_completely(tmp_path, monkeypatch):
     monkeypatch.setattr(limits, "MEMBERSHIP", tmp_path / "none")
     assert limits.free_memory() > 0
     assert limits.processors() == len(os.sched_getaffinity(0))

@@ -102,7 +102,7 @@ class StandIn:
         """End all processes."""
         for process in self.processes:
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            process.wait(30)
         self.processes.clear()
 
     def pods(self) -> list[dict[str, Any]]:

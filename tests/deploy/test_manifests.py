@@ -34,7 +34,7 @@ def test_a_manifest_fits_its_schema(manifest: dict[str, Any]) -> None:
     check_manifest(manifest)
 
 
-def test_an_unknown_key_does_not_fit_a_schema() -> None:
+def test_schemas_refuse_unknown_keys() -> None:
     import jsonschema
 
     (dask,) = (each for each in MANIFESTS if each["kind"] == "DaskCluster")
@@ -173,7 +173,7 @@ def test_the_compose_file_is_valid() -> None:
     assert b"set a password for the database" in without.stderr
 
 
-def test_the_dockerfile_has_no_lint() -> None:
+def test_the_dockerfile_passes_hadolint() -> None:
     file = str(DEPLOY / "docker" / "Dockerfile")
     done = subprocess.run(
         [_tool("hadolint"), file], capture_output=True, text=True, check=False

@@ -16,6 +16,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from tests.deploy.image import instructions
+from xnq_dist._version import __version__
 
 ROOT = Path(__file__).parents[2]
 LOCKS = {
@@ -55,7 +56,7 @@ def test_a_lock_file_keeps_the_bounds_of_the_project(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOCKS)
-def test_a_lock_file_has_hashes_and_no_address(name: str) -> None:
+def test_a_lock_file_holds_versions_and_hashes_alone(name: str) -> None:
     text = (ROOT / "deploy" / "docker" / f"{name}.lock").read_text()
     entries = re.split(r"\n(?=\S)", text.strip())
     pin = r"[\w.-]+(\[[\w,-]+\])?==[\w.!+-]+( ; [^\n]*)? \\"
@@ -65,6 +66,13 @@ def test_a_lock_file_has_hashes_and_no_address(name: str) -> None:
         assert hashes
         for line in hashes:
             assert re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}( \\)?", line)
+
+
+def test_images_are_named_by_the_version_of_the_package() -> None:
+    files = (*(ROOT / "deploy").rglob("*.*"), *(ROOT / "docs").rglob("*.md"))
+    text = "".join(file.read_text() for file in files if file.suffix != ".lock")
+    versions = re.findall(r"xnq-dist:([\d.]+\d)", text)
+    assert {*versions} == {__version__}
 
 
 def test_the_image_installs_hashed_packages_only_and_ends_as_a_user() -> None:

@@ -18,7 +18,7 @@ from tests.report.fake_run import NASTY, prevalence_table, write_fake_run
 from xnq_dist.app.cli import app
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import RunDirectoryError, SettingsError
-from xnq_dist.core.settings_sections import RetentionSettings
+from xnq_dist.core.result_settings import RetentionSettings
 from xnq_dist.core.store import Published, RunDirectory
 from xnq_dist.pipeline import changed_rows
 from xnq_dist.report import report
@@ -100,7 +100,7 @@ def test_history_outlives_removed_and_damaged_versions(
     assert len(read_history(run.uri).runs()) == 4
 
 
-def test_versions_without_the_table_are_read(tmp_path: Path) -> None:
+def test_versions_of_release_0_1_join_the_history(tmp_path: Path) -> None:
     """Those of release 0.1."""
     run = night(tmp_path / "run")
     version = Published(run).current()
@@ -144,7 +144,7 @@ def test_directories_that_are_compared_in_a_chain_have_one_history(
     assert len(read_history(run.uri).runs()) == 5
 
 
-def test_suppressed_values_do_not_come_back(tmp_path: Path) -> None:
+def test_suppressed_values_stay_hidden_in_later_runs(tmp_path: Path) -> None:
     size = np.full(12, 40)
     night(tmp_path / "run", n_nodes=size)
     quality = np.array(["caution"] * 12, object)
@@ -160,7 +160,7 @@ def test_suppressed_values_do_not_come_back(tmp_path: Path) -> None:
     assert effects == [None] * 6
 
 
-def test_a_few_members_are_not_shown_by_two_runs(tmp_path: Path) -> None:
+def test_a_few_members_stay_hidden_across_two_runs(tmp_path: Path) -> None:
     size = np.full(12, 400)
     exact = {"se": np.zeros(12)}
     night(tmp_path / "run", n_nodes=size, **exact)

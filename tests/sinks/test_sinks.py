@@ -143,7 +143,7 @@ def test_a_foreign_table_is_refused_before_the_run_and_left_alone(
         assert same(store.read("shares"), rows_of("aa11"))
 
 
-def test_a_store_has_no_values_of_suppressed_communities(
+def test_a_store_holds_nulls_for_suppressed_communities(
     store: Store, tmp_path: Path
 ) -> None:
     """Although the table in the run directory keeps them, marked as suppressed."""

@@ -158,4 +158,4 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
         process.wait(30)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
+        process.wait(30)

@@ -28,7 +28,6 @@ from xnq_dist.jobs import Request, requantify_all
 
 __all__ = ["NetworkQuantifier"]
 
-
 SETTINGS = {
     "method": "method",
     "quantifier": "quantifier",
@@ -120,7 +119,7 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
             matrix = self._checked(matrix, reset=True)
             self._digest = _digest(matrix)
         labels = None if y is None else _known(plain(y), self.unlabelled)
-        values = {name: getattr(self, own) for name, own in SETTINGS.items()}
+        values = {name: getattr(self, argument) for name, argument in SETTINGS.items()}
         values |= self.settings or {}
         with _value_errors():
             columns = settings_of(values).columns

@@ -116,7 +116,7 @@ def _last_run(directory: str) -> Finding:
         return "fault", f"failed: {found['message']}; next: {found['next']}"
     if found["state"] == "stopped":
         place = found["place"] or "its beginning"
-        return "note", f"its process ended without a word at {place}: {found['next']}"
+        return "note", f"its process ended without an error at {place}: {found['next']}"
     return None
 
 
@@ -293,13 +293,15 @@ def _space(run: RunDirectory) -> Finding:
 
 def _memory(settings: Settings) -> Finding:
     cluster = settings.cluster
-    if cluster.kind != "local" or cluster.memory_limit == "auto":
+    if cluster.kind not in ("auto", "local") or cluster.memory_limit == "auto":
         return None
     size, there = local.size(cluster), int(psutil.virtual_memory().total)
-    if size.workers * size.memory <= there:
+    # Without a number, workers are started only where one process is not enough.
+    count = 1 if (cluster.kind, cluster.workers) == ("auto", "auto") else size.workers
+    if count * size.memory <= there:
         return None
     return "fault", (
-        f"{size.workers} workers of cluster.memory_limit = {human(size.memory)} are "
+        f"{count} workers of cluster.memory_limit = {human(size.memory)} are "
         f"more than the {human(there)} of this machine: set it to auto, or set fewer "
         "cluster.workers"
     )

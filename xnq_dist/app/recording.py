@@ -109,7 +109,7 @@ class _Record:
             status.lost_workers += lost
             if lost:
                 names = ", ".join(lost)
-                log.warning("lost %s; %d workers are left", names, len(now))
+                log.warning("lost %s; workers left: %d", names, len(now))
         self._scheduler, self._seen = scheduler, now
         status.workers = len(now)
         measured = (each.get("metrics") or {} for each in records.values())
@@ -151,8 +151,14 @@ class _Record:
                 self._run.folder.write_bytes(STATUS, text.encode())
             now = f"{status.stage} {status.state}"
             if now != self._measured and (known or path is not None):
-                write_metrics(self._run, path, status)
                 self._measured = now
+                self._write_metrics(path)
+
+    def _write_metrics(self, path: str | None) -> None:
+        try:
+            write_metrics(self._run, path, self._status)
+        except (OSError, ValueError, XnqError) as error:
+            log.warning("metrics are not written (%s): check watch.metrics", error)
 
     def _is_anothers(self) -> bool:
         """Whether another run holds the directory."""

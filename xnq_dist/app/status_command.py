@@ -22,10 +22,10 @@ def standing(directory: str) -> dict[str, Any]:
     -------
     dict
         ``state`` (``running``, ``finished``, ``failed``, ``stopped``: its process ended
-        without a word, ``empty``), ``next``, ``place`` (stage, step and time left), the
-        lock's ``host``, ``pid`` and ``heartbeat_age`` in seconds, ``published`` (time
-        of the current results), ``report``, and the fields of `RunStatus`. What is not
-        known is left out.
+        without an error, ``empty``), ``next``, ``place`` (stage, step and time left),
+        the lock's ``host``, ``pid`` and ``heartbeat_age`` in seconds, ``published``
+        (time of the current results), ``report``, and the fields of `RunStatus`. What
+        is not known is left out.
 
     Raises
     ------
@@ -43,6 +43,8 @@ def standing(directory: str) -> dict[str, Any]:
     alive = held is not None and held.alive
     if not alive:
         require_run(run)
+    elif noted is not None and noted.ended is not None:
+        noted = None  # of the run before
     again = NEXT[InfrastructureError.exit_code]
     version = Published(run).current()
     known: dict[str, Any] = {"run": run.uri}

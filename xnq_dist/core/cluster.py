@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ __all__ = [
     "LocalSize",
     "connect",
     "device_memory",
+    "environment_of",
     "free_memory",
     "open_cluster",
     "settle",
@@ -100,6 +101,14 @@ class LocalSize:
     """Bytes that each worker may use."""
     device: int = 0
     """Bytes of GPU memory that each worker may use; 0: it has no GPU."""
+
+
+def environment_of(values: Mapping[str, Any]) -> dict[str, str]:
+    """Environment variables that set Dask's configuration in another process."""
+    return {
+        "DASK_" + name.upper().replace(".", "__").replace("-", "_"): str(value)
+        for name, value in values.items()
+    }
 
 
 @contextmanager

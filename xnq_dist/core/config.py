@@ -10,6 +10,11 @@ import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from xnq_dist.core.clusters import CLUSTERS
+from xnq_dist.core.delivery_settings import (
+    LineageSettings,
+    SinkSettings,
+    WatchSettings,
+)
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.label_settings import LabelSettings
 from xnq_dist.core.method_records import METHODS, method_of
@@ -23,32 +28,32 @@ from xnq_dist.core.reservoir_settings import (
     ReservoirSettings,
     check_units,
 )
+from xnq_dist.core.result_settings import (
+    AnomalySettings,
+    DisclosureSettings,
+    FitSettings,
+    IntervalSettings,
+    QualitySettings,
+    RetentionSettings,
+)
+from xnq_dist.core.section import Section
 from xnq_dist.core.settings_errors import explain, renamed
 from xnq_dist.core.settings_sections import (
-    AnomalySettings,
     AutoSettings,
     CheckSettings,
     ClusterSettings,
     ColumnSettings,
-    DisclosureSettings,
     EvaluationSettings,
     FeatureSettings,
-    FitSettings,
-    IntervalSettings,
     KdeySettings,
     LeidenSettings,
     MatchingSettings,
     MembershipSettings,
-    QualitySettings,
     ReadoutSettings,
-    RetentionSettings,
-    Section,
     SldSettings,
 )
-from xnq_dist.core.sink_settings import LineageSettings, SinkSettings
 from xnq_dist.core.sizes import human
 from xnq_dist.core.text_settings import ReadSettings
-from xnq_dist.core.watch_settings import WatchSettings
 
 __all__ = ["Settings", "load_settings", "merged"]
 
@@ -182,9 +187,8 @@ class Settings(Section):
                 and (exchange.engine == "spmd" or reservoir.tile is not None)
             ),
         }
-        for text, wrong in faults.items():
-            if wrong:
-                raise ValueError(text)
+        if found := [text for text, wrong in faults.items() if wrong]:
+            raise ValueError("; ".join(found))
         return self
 
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from xnq_dist.core.settings_sections import Section
+from xnq_dist.core.section import Section
 
 __all__ = ["LabelSettings", "Missing"]
 

@@ -25,8 +25,8 @@ def free_memory() -> int:
 
     free = float(psutil.virtual_memory().available)
     for group in _groups("memory"):
-        limit = _least(group, "memory.max", "memory.high", "memory.limit_in_bytes")
-        used = _least(group, "memory.current", "memory.usage_in_bytes")
+        limit = _lowest(group, "memory.max", "memory.high", "memory.limit_in_bytes")
+        used = _lowest(group, "memory.current", "memory.usage_in_bytes")
         if math.inf not in (limit, used):
             # The kernel drops these cached pages before it refuses memory.
             free = min(free, limit - max(0.0, used - _cached(group)))
@@ -76,8 +76,8 @@ def _words(file: Path) -> list[str]:
         return []
 
 
-def _least(group: Path, *names: str) -> float:
-    """The least number in these files; infinity if none has one."""
+def _lowest(group: Path, *names: str) -> float:
+    """The lowest number in these files; infinity if none has one."""
     words = [word for name in names for word in _words(group / name)]
     return min((int(word) for word in words if word.isdigit()), default=math.inf)
 

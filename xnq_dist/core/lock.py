@@ -37,7 +37,7 @@ TRIES = 20
 
 @dataclass(frozen=True)
 class Holder:
-    """What a lock file tells about its run, without taking the lock."""
+    """The run that holds a lock, read without taking it."""
 
     owner: Owner
     heartbeat: float

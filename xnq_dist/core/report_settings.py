@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, StringConstraints, create_model, field_validator
 
-from xnq_dist.core.settings_sections import Section
+from xnq_dist.core.section import Section
 
 __all__ = ["ReportSettings"]
 

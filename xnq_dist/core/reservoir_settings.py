@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from xnq_dist.core.settings_sections import Section
+from xnq_dist.core.section import Section
 
 __all__ = [
     "CheckpointSettings",

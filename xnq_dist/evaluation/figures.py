@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Floats
-from xnq_dist.core.pictures import plain
+from xnq_dist.core.plain_text import plain
 from xnq_dist.evaluation.names import base, shown, tally
 from xnq_dist.evaluation.pictures import INK, MAIN, MUTED, Picture, picture
 from xnq_dist.evaluation.summary import GRAPH_LEVEL, Summary

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from xnq_dist.core.pictures import plain
+from xnq_dist.core.plain_text import plain
 from xnq_dist.evaluation.bayes import NSAMPLES, comparison_table
 from xnq_dist.evaluation.figures import diagonals
 from xnq_dist.evaluation.names import shown, span

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from xnq_dist.core.errors import XnqError
-from xnq_dist.core.pictures import plain
+from xnq_dist.core.plain_text import plain
 
 __all__ = [
     "EMPTY",

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.core.errors import StageError
-from xnq_dist.core.pictures import plain
+from xnq_dist.core.plain_text import plain
 from xnq_dist.core.quantifiers import records
 from xnq_dist.evaluation import paper_figures as published
 from xnq_dist.evaluation.names import (

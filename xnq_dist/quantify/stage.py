@@ -12,41 +12,29 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Ints
 from xnq_dist.core.cluster import workers
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import choose_source, quantify_inputs
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.store import (
-    Attempt,
-    FileRecord,
-    Manifest,
-    RunDirectory,
-    Stage,
-    TableWriter,
-    fingerprint,
-)
+from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.core.waiting import Heartbeats, gather, result, run_on_workers, wait_some
 from xnq_dist.graph import layout
 from xnq_dist.graph.benchmark_table import BenchmarkTable
 from xnq_dist.graph.contents import answer_digests
-from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.node_weights import read_node_weights
-from xnq_dist.graph.sort import PairChunk
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.leiden import engine_of
 from xnq_dist.quantify import communities as sets
+from xnq_dist.quantify.batch_files import widen, write_batches, write_prevalence
 from xnq_dist.quantify.batches import (
     STAGE,
     BatchJob,
@@ -58,27 +46,13 @@ from xnq_dist.quantify.batches import (
     rake_to,
 )
 from xnq_dist.quantify.checks import disclosure
-from xnq_dist.quantify.checks.combinations import MEMBERSHIPS
-from xnq_dist.quantify.communities import Memberships
-from xnq_dist.quantify.community_rows import (
-    evidence_rows,
-    group_rows,
-    label_facts,
-    prevalence_rows,
-    scenario_rows,
-    total_rows,
-)
+from xnq_dist.quantify.community_rows import label_facts, total_rows
 from xnq_dist.quantify.default.benchmarks import ChosenBenchmark, Targets, benchmark_of
 from xnq_dist.quantify.default.scenarios import check_prior
 from xnq_dist.quantify.default.surroundings import labels_around, studies_choice
 from xnq_dist.quantify.gpu.device_memory import MAX_MEMBERSHIPS
 from xnq_dist.quantify.interface import Communities, combine
-from xnq_dist.quantify.intervals.seed_runs import (
-    between_runs,
-    check_seed_runs,
-    read_seed_runs,
-    widened,
-)
+from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
 from xnq_dist.quantify.loading import NeighbourValues, load_node_table
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.sources import open_memberships
@@ -228,7 +202,7 @@ def quantify(
         if table is not None:
             chosen = ChosenBenchmark.of(table, memberships.names)
             chunks = chosen.through(chunks)
-        written: Iterable[CommunityBatch] = _write_batches(
+        written: Iterable[CommunityBatch] = write_batches(
             attempt, chunks, size, nodes, detected, gathered
         )
         if table is not None and chosen is not None:
@@ -238,7 +212,7 @@ def quantify(
         estimated = _estimate(job, written, client, progress)
     names, hierarchy = memberships.names, memberships.hierarchy
     if seed_runs:
-        estimated = _widen(stage, attempt, estimated, names, labels, settings)
+        estimated = widen(stage, attempt, estimated, names, labels, settings)
     row_info = labels.facts["classes"], quantifier.name, settings
     total = result(client, graph_future)
     graph_arrays = stage.read_arrays(total)
@@ -261,7 +235,7 @@ def quantify(
             "that small, and are not shown (disclosure.min_size)",
             *(hidden, len(names), settings.disclosure.min_size),
         )
-    written_files, not_converged, sizes = _write_prevalence(
+    written_files, not_converged, sizes = write_prevalence(
         stage, attempt, memberships, row_info, estimated, reasons
     )
     totals = total_rows(graph_arrays, *row_info, choice)
@@ -365,37 +339,6 @@ def estimate_with(
         return dict(zip(memberships.names.to_pylist(), values, strict=True))
 
 
-def _write_batches(
-    attempt: Attempt,
-    chunks: Iterator[PairChunk],
-    size: int,
-    nodes: NodeIds,
-    detected: TableWriter | None,
-    gathered: list[Communities],
-) -> Iterator[CommunityBatch]:
-    """Write each batch's members to a file; detected ones to the table as well.
-
-    The first communities, of at most `MEMBERSHIPS` members, are gathered, too.
-    """
-    left = MEMBERSHIPS
-    batches = sets.community_batches(chunks, size)
-    for number, (first, batch) in enumerate(batches):
-        left -= len(batch.members)
-        if left >= 0:
-            gathered.append(batch)
-        record = attempt.write_arrays(
-            f"members-{number:05d}", offsets=batch.offsets, members=batch.members
-        )
-        if detected is not None:
-            codes = np.arange(first, first + len(batch))
-            ids = nodes.values.take(pa.array(batch.members))
-            if nodes.type == "string":
-                ids = ids.cast(pa.string())
-            columns = [pa.array(np.repeat(codes, np.diff(batch.offsets))), ids]
-            detected.write(pa.table(columns, names=["community", "node_id"]))
-        yield CommunityBatch(number, first, len(batch), record)
-
-
 def _rake(
     job: BatchJob,
     run: RunDirectory,
@@ -463,103 +406,3 @@ def _estimate(
         for future in left:
             future.release()
     return sorted(estimated, key=lambda pair: pair[0].number)
-
-
-def _widen(
-    stage: Stage,
-    attempt: Attempt,
-    estimated: list[tuple[CommunityBatch, FileRecord]],
-    names: pa.Array,
-    labels: Manifest,
-    settings: Settings,
-) -> list[tuple[CommunityBatch, FileRecord]]:
-    """Write the batches again, with intervals widened by the variance between seeds.
-
-    Holds the prevalence of all communities in all runs: 8 C bytes each.
-    """
-    classes, exclude = labels.facts["classes"], settings.labelled == "exclude"
-    other_runs = read_seed_runs(settings.intervals.seed_runs, names, classes)
-    batches = [stage.read_arrays(record) for _, record in estimated]
-
-    def joined(name: str) -> np.ndarray:
-        return np.concatenate([arrays[name] for arrays in batches])
-
-    n_estimated, members = joined("n_estimated"), joined("n_nodes")
-    part = np.ones(len(members))
-    if not exclude and "weight" in batches[0]:
-        weight = joined("weight")
-        part = joined("weight_estimated") / np.where(weight > 0, weight, 1.0)
-    elif not exclude:
-        part = n_estimated / np.maximum(members, 1)
-    variance = between_runs(joined("prevalence"), other_runs, n_estimated, part)
-    rewritten = []
-    for (batch, record), arrays in zip(estimated, batches, strict=True):
-        of_batch = variance[batch.first : batch.first + batch.communities]
-        wider = widened(arrays, of_batch, settings.intervals.level, exclude)
-        again = attempt.write_arrays(f"widened-{batch.number:05d}", **wider)
-        stage.folder.delete(record.name)
-        rewritten.append((batch, again))
-    return rewritten
-
-
-def _write_prevalence(
-    stage: Stage,
-    attempt: Attempt,
-    memberships: Memberships,
-    row_info: tuple[list[Any], str, Settings],
-    estimated: list[tuple[CommunityBatch, FileRecord]],
-    reasons: NDArray[np.uint8],
-) -> tuple[list[FileRecord], int, Ints]:
-    """Write the batches to the tables of the stage.
-
-    Returns the records, the number of communities without convergence, and their sizes.
-    """
-    not_converged, done = 0, 0
-    sizes = np.zeros(len(memberships.names), np.int64)
-    names, classes, parents = memberships.names, row_info[0], memberships.parents
-    with ExitStack() as opened:
-        writer = opened.enter_context(attempt.table_writer("prevalence", "prevalence"))
-        evidence = opened.enter_context(attempt.table_writer("evidence", "evidence"))
-        others: dict[str, TableWriter] = {}
-        for batch, record in estimated:
-            arrays = stage.read_arrays(record)
-            if batch.first != done or len(arrays["n_nodes"]) != batch.communities:
-                raise StageError(
-                    f"{stage.folder.uri_of(record.name)} does not hold the communities "
-                    f"from {done} on: this is an internal error, please report it"
-                )
-            arrays["suppressed"] = reasons[done : done + batch.communities]
-            of_batch = names.slice(batch.first, batch.communities)
-            above = parents.slice(batch.first, batch.communities)
-            writer.write(prevalence_rows(arrays, of_batch, *row_info, above))
-            evidence.write(evidence_rows(arrays, batch.first, classes))
-            for stem, schema, rows in _more_rows(arrays, batch.first):
-                if stem not in others:
-                    others[stem] = opened.enter_context(
-                        attempt.table_writer(stem, schema)
-                    )
-                others[stem].write(rows)
-            stage.folder.delete(record.name)
-            not_converged += int(np.count_nonzero(~arrays["converged"]))
-            sizes[done : done + batch.communities] = arrays["n_nodes"]
-            done += batch.communities
-    if writer.record.rows != len(names) * len(classes):
-        raise StageError(
-            f"{writer.record.rows} rows for {len(names)} communities and "
-            f"{len(classes)} classes: this is an internal error, please report it"
-        )
-    files = [writer.record, evidence.record]
-    files += [other.record for other in others.values()]
-    return files, not_converged, sizes
-
-
-def _more_rows(
-    arrays: dict[str, NDArray[Any]], first: int
-) -> Iterator[tuple[str, str, pa.Table]]:
-    """Yield a batch's rows of the other tables: file, schema and rows of each."""
-    if "groups" in arrays:
-        yield "sums", "group_sums", group_rows(arrays, first)
-    if "tilted_weights" in arrays:
-        tilted = group_rows(arrays, first, "tilted_weights")
-        yield "tilted", "group_sums", tilted
-        yield "scenarios", "scenarios", scenario_rows(arrays, first)

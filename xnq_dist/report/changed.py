@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.config import Settings
 from xnq_dist.core.schemas import class_column
 from xnq_dist.quantify.checks.changes import (
@@ -25,7 +26,6 @@ from xnq_dist.report.view import PrevalenceView
 __all__ = ["Changed", "blank", "changed_rows", "compare_with"]
 
 T = TypeVar("T")
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ def compare_with(earlier: Earlier, view: PrevalenceView, settings: Settings) -> 
     gone = np.flatnonzero(is_gone.to_numpy(False))
     columns = [earlier.view.classes.index(name) for name in view.classes]
 
-    # What earlier results say of a community that is suppressed now stays there.
+    # Earlier values of communities that are suppressed now are not compared.
     both = (place >= 0) & ~view.suppressed
 
     def joined(values: Floats) -> Floats:

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.config import Settings
 from xnq_dist.quantify.checks.anomalies import Anomalies, Observations, find_anomalies
 from xnq_dist.report.view import PrevalenceView
 
 __all__ = ["SHOWN", "anomaly_rows", "compare", "largest", "ordered", "ranks", "seen_in"]
 
-Floats = NDArray[np.float64]
 
 SHOWN = 15
 """Number of communities in a section's table."""

@@ -11,16 +11,15 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.config import Settings
 from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.view import PrevalenceView
 
 __all__ = ["control_limits", "reference_of", "typical_error"]
 
-Floats = NDArray[np.float64]
 
 LIMITS = (0.95, 0.998)
 """Probabilities of the inner and the outer control limits, as Spiegelhalter's."""

@@ -22,8 +22,8 @@ from xnq_dist.core.arrays import Bools, Floats
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import RunDirectoryError, SettingsError, XnqError
 from xnq_dist.core.inputs import PREVIOUS
+from xnq_dist.core.result_settings import RetentionSettings
 from xnq_dist.core.schemas import class_column
-from xnq_dist.core.settings_sections import RetentionSettings
 from xnq_dist.core.store import Published, RunDirectory, Version, fingerprint
 from xnq_dist.quantify.checks.changes import reveals
 from xnq_dist.report.changed import Changed
@@ -32,7 +32,7 @@ from xnq_dist.report.view import QUALITIES, PrevalenceView
 
 __all__ = [
     "History",
-    "OwnRun",
+    "NewRun",
     "RunOfHistory",
     "history_rows",
     "past_rows",
@@ -47,13 +47,13 @@ EFFECTS = ("effect", "effect_lower", "effect_upper", "changed")
 
 
 @dataclass(frozen=True)
-class OwnRun:
+class NewRun:
     """A run that is being published."""
 
     run_id: str
     created: str
     results: str
-    """Fingerprint of its results, whatever the page says of them."""
+    """Fingerprint of its results, without the page."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def past_rows(*places: Published) -> pa.Table | None:
             if version.run_id in known:
                 break
             table = None
-            for read in (_own_table, _from_prevalence):
+            for read in (_history_table, _from_prevalence):
                 try:
                     table = table or read(version)
                 except (XnqError, OSError) as error:
@@ -202,7 +202,7 @@ def past_rows(*places: Published) -> pa.Table | None:
     return _joined(tables[::-1]) if tables else None
 
 
-def _own_table(version: Version) -> pa.Table | None:
+def _history_table(version: Version) -> pa.Table | None:
     if NAME not in version.tables():  # of an earlier release
         return None
     return version.read(NAME).drop_columns("run_id")
@@ -211,10 +211,10 @@ def _own_table(version: Version) -> pa.Table | None:
 def _from_prevalence(version: Version) -> pa.Table:
     earlier = read_version(version, version.folder.uri)
     series = earlier.facts, earlier.settings
-    return own_rows(earlier.view, *series, (version.run_id, earlier.created))
+    return run_rows(earlier.view, *series, (version.run_id, earlier.created))
 
 
-def own_rows(
+def run_rows(
     view: PrevalenceView,
     facts: ResultFacts,
     settings: Mapping[str, Any],
@@ -279,7 +279,7 @@ def _series(
 
 def history_rows(
     run: RunDirectory,
-    own: OwnRun,
+    own: NewRun,
     view: PrevalenceView,
     changed: Changed | str | None,
     facts: ResultFacts,
@@ -314,7 +314,7 @@ def history_rows(
         is_last = changed.earlier.created == past["created"][-1].as_py()
         before = changed if is_last else None
     values = settings.model_dump(mode="json")
-    now = own_rows(view, facts, values, (run_id, own.created), before)
+    now = run_rows(view, facts, values, (run_id, own.created), before)
     if not past:
         return now
     if len(view.names):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from xnq_dist.core.pictures import plain
+from xnq_dist.core.plain_text import plain
 from xnq_dist.core.store import SetAside
 from xnq_dist.report.page_facts import PageFacts
 from xnq_dist.selection.words import sentences

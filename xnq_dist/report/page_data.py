@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.config import Settings
-from xnq_dist.core.pictures import plain
+from xnq_dist.core.plain_text import plain
 from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.funnel import control_limits, reference_of
 from xnq_dist.report.naming import Naming
@@ -27,7 +28,6 @@ from xnq_dist.report.view import NAME_LIMIT, QUALITIES, PrevalenceView
 
 __all__ = ["LIMIT", "MAX_COMMUNITIES", "PageData", "page_data"]
 
-Floats = NDArray[np.float64]
 
 LIMIT = 4_000_000
 """Characters of encoded classes after which no class is added."""

@@ -35,7 +35,7 @@ from xnq_dist.quantify.checks.quality import without_values
 from xnq_dist.report.changed import Changed, changed_rows, compare_with
 from xnq_dist.report.compared import anomaly_rows, compare, seen_in
 from xnq_dist.report.earlier import Earlier, ResultFacts, earlier_results, why_not
-from xnq_dist.report.history import History, OwnRun, history_rows
+from xnq_dist.report.history import History, NewRun, history_rows
 from xnq_dist.report.naming import shown_class
 from xnq_dist.report.page import page, page_verdict
 from xnq_dist.report.page_facts import PageFacts, StageFacts
@@ -212,7 +212,7 @@ class _Results:
         changed = _compared(earlier, view, settings, result_facts)
         if isinstance(changed, Changed):
             out.table("changes", [changed_rows(view, changed, settings)])
-        own = OwnRun(attempt.id, self.manifests["quantify"].created, self.results)
+        own = NewRun(attempt.id, self.manifests["quantify"].created, self.results)
         history = history_rows(self.run, own, view, changed, result_facts, settings)
         out.table("history", [history])
         stages = {

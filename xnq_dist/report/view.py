@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.core.pictures import plain
+from xnq_dist.core.arrays import Floats
+from xnq_dist.core.plain_text import plain
 from xnq_dist.quantify.checks.quality import (
     CAUTION,
     NOT_PUBLISHABLE,
@@ -23,7 +24,6 @@ from xnq_dist.quantify.checks.quality import (
 
 __all__ = ["NOT_RATED_HIGHER", "QUALITIES", "PrevalenceView"]
 
-Floats = NDArray[np.float64]
 
 NAME_LIMIT = 120
 QUALITIES = ("", PUBLISHABLE, CAUTION, NOT_PUBLISHABLE, SUPPRESSED)

@@ -1,20 +1,25 @@
-"""Columns that are missing or have another name."""
+"""Columns: missing ones, weights, features and roles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pyarrow as pa
+
 from tests.app.wrong.builders import (
+    ALONE,
     EDGES,
     GIVEN,
     MEMBERS,
     NODES,
     VALID,
     Case,
+    at,
     both,
     chosen,
     edge_weights,
     edit,
+    labels,
     rename,
     sets,
     split,
@@ -111,4 +116,165 @@ def columns_cases() -> Iterable[Case]:
         edit(NODES, Role=["train"] * 60),
         ("nodes.parquet", "'Role'", "columns.role=Role"),
         status=0,
+    )
+
+
+def weights_and_features_cases() -> Iterable[Case]:
+    for name, value in (
+        ("negative", -1.0),
+        ("null", None),
+        ("nan", float("nan")),
+        ("infinite", float("inf")),
+    ):
+        yield Case(
+            f"edge-weight-{name}",
+            edge_weights(lambda row, value=value: value if row == 4 else 1.0),
+            ("weight", "row 5 of ", "edges.parquet", "finite"),
+            right=edge_weights(lambda row: 0.0 if row == 4 else 1.0),
+        )
+    yield Case(
+        "edge-weight-text",
+        edge_weights(lambda row: "strong"),
+        ("'weight'", "string", "columns.weight"),
+        right=edge_weights(lambda row: 3),
+    )
+    yield Case(
+        "edge-weights-all-zero",
+        edge_weights(lambda row: 0),
+        ("'weight'", "edges.parquet", "are 0", "columns.weight=null"),
+        right=edge_weights(lambda row: int(row == 0)),
+    )
+    for name, value in (("negative", -2.0), ("null", None), ("text", "many")):
+        yield Case(
+            f"node-weight-{name}",
+            edit(
+                NODES,
+                views=[value] * 60 if name == "text" else at(1, value)([1.0] * 60),
+            ),
+            ("'views'", "columns.node_weight" if name == "text" else "row 2"),
+            right=edit(NODES, views=[1.0] * 60),
+            arguments=sets("columns.node_weight=views"),
+        )
+    yield Case(
+        "no-features-named",
+        VALID,
+        ("columns.features", "null"),
+        arguments=sets("columns.features=[]"),
+        right_arguments=ALONE,
+    )
+    yield Case(
+        "feature-is-a-map",
+        edit(NODES, tags=pa.array([[("a", 1)]] * 60, pa.map_(pa.string(), pa.int64()))),
+        ("'tags'", "map"),
+        arguments=sets("columns.features=[age,tags]"),
+        right_arguments=sets("columns.features=[age,income]"),
+    )
+    yield Case(
+        "feature-is-the-id",
+        VALID,
+        ("'node_id'", "equals the node id", "feature-id"),
+        arguments=sets("columns.features=[age,node_id]"),
+        right_arguments=sets("columns.features=[age,income]"),
+    )
+    yield Case(
+        "feature-equals-the-id",
+        edit(NODES, number=list(range(60))),
+        ("'number'", "equals the node id"),
+        arguments=sets("columns.features=[age,number]"),
+        right=edit(NODES, number=list(range(1, 61))),
+    )
+    copy = labels(lambda v: 5.0 if v % 3 == 0 else 2.0)
+    yield Case(
+        "feature-copies-the-label",
+        edit(NODES, y=copy),
+        ("'y'", "copy of the label", "48 labelled", "feature-label"),
+        arguments=sets("columns.features=[age,y]"),
+        right=edit(NODES, y=at(3, 2.0)(copy)),
+    )
+    inside = [[1.0, float(v % 3 == 0)] for v in range(60)]
+    yield Case(
+        "list-holds-a-copy-of-the-label",
+        edit(NODES, features=inside),
+        ("'features[1]'", "copy of the label"),
+        right=edit(NODES, features=at(3, [1.0, 0.0])(inside)),
+    )
+    yield Case(
+        "copy-of-the-label-is-accepted",
+        edit(NODES, features=inside),
+        ("accepted",),
+        arguments=sets("checks.accept=[feature-label]"),
+        status=0,
+    )
+
+
+def roles_cases() -> Iterable[Case]:
+    by_turns = ["train", "train", "train", "calibration", "calibration", None] * 10
+    right = edit(NODES, role=by_turns)
+    for typo in ("Train", " calibration", "CALIBRATION"):
+        role = typo.strip().lower()
+        yield Case(
+            f"role-{typo.strip()}",
+            edit(NODES, role=[typo if v == role else v for v in by_turns]),
+            ("'role'", repr(typo), "'train' and 'calibration'"),
+            right=right,
+        )
+    yield Case(
+        "class-without-calibration",
+        edit(NODES, role=["train" if v % 3 else None for v in range(60)]),
+        ("'role'", "'calibration'", "both roles"),
+        right=right,
+    )
+    yield Case(
+        "class-without-training",
+        edit(NODES, role=["calibration" if v % 3 == 0 else "train" for v in range(60)]),
+        ("'role'", "'bot'", "'train'", "cross-fit"),
+        right=right,
+    )
+    yield Case(
+        "role-test",
+        edit(NODES, role=["test" if v is None else v for v in by_turns]),
+        ("'role'", "'test' (10)", "taken as unlabelled"),
+        right=right,
+        status=0,
+    )
+    yield Case(
+        "every-role-another",
+        edit(NODES, role=["valid"] * 60),
+        ("'label'", "role other than train", "null for every node"),
+        right=right,
+    )
+    yield Case(
+        "lists-as-roles",
+        edit(NODES, role=[["train"]] * 60),
+        ("role column 'role'", "list"),
+        right=right,
+    )
+    drawn = sets("labels.drawn=weighted", "columns.label_weight=chance")
+    for name, value, shown in (
+        ("negative", -1.0, "-1.0"),
+        ("zero", 0.0, "0.0"),
+        ("null", None, "None"),
+        ("infinite", float("inf"), "inf"),
+    ):
+        yield Case(
+            f"label-weight-{name}",
+            edit(NODES, chance=at(2, value)([1.5] * 60)),
+            ("'chance'", shown, "row 3", "columns.label_weight"),
+            right=edit(NODES, chance=[1.5] * 60),
+            arguments=drawn,
+        )
+    yield Case(
+        "label-weight-text",
+        edit(NODES, chance=["high"] * 60),
+        ("'chance'", "string", "numbers"),
+        right=edit(NODES, chance=[2] * 60),
+        arguments=drawn,
+    )
+    yield Case(
+        "label-weight-without-its-design",
+        edit(NODES, chance=[1.0] * 60),
+        ("labels.drawn = weighted", "columns.label_weight"),
+        arguments=drawn[1:],
+        right=edit(NODES, chance=[1.0] * 60),
+        right_arguments=drawn,
     )

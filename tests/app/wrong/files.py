@@ -131,7 +131,7 @@ def files_cases() -> Iterable[Case]:
         ("memberships.parquet", "'src'", "looks like the memberships table"),
         arguments=("--edges={folder}/memberships.parquet",),
         right=rename(MEMBERS, community="src", node_id="dst"),
-        right_arguments=GIVEN[:0],
+        right_arguments=(),
     )
     for what, arguments in ((NODES, ()), (EDGES, ()), (MEMBERS, GIVEN)):
         yield Case(

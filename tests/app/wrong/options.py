@@ -74,7 +74,7 @@ def settings_cases() -> Iterable[Case]:
     ):
         yield Case(
             f"settings-file-{name}",
-            (VALID) if content is None else put("settings.yaml", content),
+            VALID if content is None else put("settings.yaml", content),
             words,
             right=put("settings.yaml", b"seed: 1"),
             arguments=("--config={folder}/settings.yaml",),

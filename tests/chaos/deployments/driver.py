@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import queue
 import shutil
 import signal
@@ -27,8 +26,17 @@ from tests.chaos.deployments.outcomes import Attempt, Outcome, judge
 from tests.chaos.deployments.stack import Stack
 from tests.chaos.deployments.strikes import Target, replaced
 from tests.chaos.files import damage
-from tests.chaos.processes import MARK, Cluster, Launch, marked, wait_until
+from tests.chaos.processes import (
+    MARK,
+    Cluster,
+    Launch,
+    leaks,
+    marked,
+    send,
+    wait_until,
+)
 from tests.chaos.published import differences, published
+from tests.chaos.verdict import note, recorded
 from tests.disks import NoSmallDisk, mounted
 
 __all__ = ["run_cases"]
@@ -100,10 +108,7 @@ def run_cases(
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "deployments.jsonl"
-    done: dict[str, dict[str, Any]] = {}
-    if file.exists():
-        lines = [json.loads(line) for line in file.read_text().splitlines()]
-        done = {record["name"]: record for record in lines}
+    done = recorded(file)
     left: queue.SimpleQueue[Case] = queue.SimpleQueue()
     for case in cases:
         if case.name not in done:
@@ -120,9 +125,8 @@ def run_cases(
                 while not left.empty() and not stop.is_set():
                     case = left.get()
                     record = _Disturbed(case, inputs, stack).outcome().record()
-                    with writing, file.open("a") as stream:
-                        stream.write(json.dumps(record) + "\n")
-                        done[case.name] = record
+                    with writing:
+                        done[case.name] = note(record, file)
         except BaseException as error:
             failed.append(error)
             raise
@@ -215,7 +219,7 @@ class _Disturbed:
                 wait_until(lambda: not marked(self._mark), LONGEST, 0.5)
                 began, again = time.monotonic(), False
                 runs.append(self._finish(self._start(cluster), began, ordinary))
-            leaked = self._leaks()
+            leaked = leaks(self._mark, self._temporary, self._out, GRACE)
         verdict = judge(runs)
         if verdict == "right" and not landed:
             verdict = "not run"
@@ -285,9 +289,7 @@ class _Disturbed:
         seconds = round(time.monotonic() - began, 1)
         if found is None:
             state = self._stack.flow_run(run)
-            for process in marked(self._mark):
-                with contextlib.suppress(Exception):
-                    process.kill()
+            send(signal.SIGKILL, marked(self._mark))
             return Attempt("HUNG", str(state["state_name"]), seconds, 0)
         message = str((found.get("state") or {}).get("message") or "")
         attempt = Attempt(found["state_type"], message, seconds, found["run_count"])
@@ -296,20 +298,3 @@ class _Disturbed:
             unequal = [differences(known(), self._out, stages) for known in answers]
             attempt.differing = min(unequal, key=len)
         return attempt
-
-    def _leaks(self) -> list[str]:
-        """Processes, temporary files and locks that the runs left behind."""
-        wait_until(lambda: not marked(self._mark), GRACE, 0.5)
-        found = []
-        for process in marked(self._mark):
-            with contextlib.suppress(Exception):
-                words = " ".join(process.cmdline())[:80]
-                found.append(f"process {process.pid} {words}")
-                process.kill()
-        for pattern in ("xnq-dist-*", "dask-scratch-space*/worker-*"):
-            paths = self._temporary.glob(pattern)
-            found += [f"temporary {path.name}" for path in paths if path.is_dir()]
-        found += [str(path.relative_to(self._out)) for path in self._out.rglob("*.tmp")]
-        if (self._out / "_lock.json").exists():
-            found.append("_lock.json")
-        return found

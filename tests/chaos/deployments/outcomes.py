@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.chaos.deployments.cases import STAGES, Case
 
-__all__ = ["BAD", "VERDICTS", "Attempt", "Outcome", "bad", "judge", "table"]
+__all__ = ["BAD", "VERDICTS", "Attempt", "Outcome", "judge", "table"]
 
 VERDICTS = ("right", "recovered", "unclear", "stuck", "silent", "hung", "not run")
 """The right answer, by the same flow run; one clear error, then the right answer;
@@ -77,11 +77,6 @@ def judge(runs: Sequence[Attempt]) -> str:
     if first.state == "COMPLETED":
         return "right"
     return "recovered" if first.clear else "unclear"
-
-
-def bad(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Outcomes in columns that must be empty."""
-    return [found for found in records if found["verdict"] in BAD or found["leaked"]]
 
 
 def table(records: Sequence[dict[str, Any]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -11,11 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import yaml
 
 from tests.app.conftest import PREFECT, ROOT, prefect
-from tests.chaos.processes import MARK, marked, wait_until
+from tests.chaos.processes import MARK, marked, send, wait_until
 from xnq_dist.app.environment import DEFAULTS
 
 __all__ = ["SETTINGS", "SILENCE", "Stack"]
@@ -121,10 +121,8 @@ class Stack:
             process = getattr(self, name, None)
             if process is not None:
                 process.kill()
-                process.wait()
-        for left in marked(self.environment[MARK]):
-            with contextlib.suppress(psutil.Error):
-                left.kill()
+                process.wait(60)
+        send(signal.SIGKILL, marked(self.environment[MARK]))
 
     def start_server(self) -> None:
         """Start the server, and wait until it answers."""

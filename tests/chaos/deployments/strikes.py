@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 
 from tests.chaos.deployments.stack import SILENCE, Stack
-from tests.chaos.processes import Cluster, marked, wait_until
+from tests.chaos.processes import Cluster, marked, send, wait_until
 from tests.disks import SmallDisk
 
 __all__ = ["Target"]
@@ -52,7 +52,7 @@ class Target:
         """End what the fault would leave behind for good."""
         if self.disk is not None:
             self.disk.empty()
-        _send(signal.SIGCONT, marked(self.mark))
+        send(signal.SIGCONT, marked(self.mark))
 
     def _flow(self) -> list[psutil.Process]:
         return self._found("prefect.engine") or self._found("_workspace_supervisor")
@@ -70,19 +70,19 @@ class Target:
         return found
 
     def _kill_flow(self) -> bool:
-        return _send(signal.SIGKILL, self._flow())
+        return send(signal.SIGKILL, self._flow())
 
     def _terminate_flow(self) -> bool:
-        return _send(signal.SIGTERM, self._flow())
+        return send(signal.SIGTERM, self._flow())
 
     def _pause_flow(self) -> bool:
-        struck = _send(signal.SIGSTOP, self._flow())
+        struck = send(signal.SIGSTOP, self._flow())
         time.sleep(float(self.random.uniform(2, 25)))
         self.repair()
         return struck
 
     def _stop_flow(self) -> bool:
-        struck = _send(signal.SIGSTOP, self._flow())
+        struck = send(signal.SIGSTOP, self._flow())
         if struck:  # until another process has been started for the same run
             before = self.stack.flow_run(self.run)["run_count"]
             wait_until(lambda: self._started_again(before), 2 * SILENCE + 90, 1.0)
@@ -109,20 +109,20 @@ class Target:
     def _lose_power(self) -> bool:
         # The worker first, which would otherwise report the end of the flow run.
         self.stack.worker.kill()
-        struck = _send(signal.SIGKILL, marked(self.mark))
-        self.stack.worker.wait()
+        struck = send(signal.SIGKILL, marked(self.mark))
+        self.stack.worker.wait(120)
         time.sleep(float(self.random.uniform(0, 3)))
         self.stack.start_worker()
         return struck
 
     def _kill_dask_worker(self) -> bool:
-        return _send(signal.SIGKILL, self._one(self._dask_workers()))
+        return send(signal.SIGKILL, self._one(self._dask_workers()))
 
     def _kill_all_dask_workers(self) -> bool:
-        return _send(signal.SIGKILL, self._dask_workers())
+        return send(signal.SIGKILL, self._dask_workers())
 
     def _stop_dask_worker(self) -> bool:
-        return _send(signal.SIGSTOP, self._one(self._dask_workers()))
+        return send(signal.SIGSTOP, self._one(self._dask_workers()))
 
     def _one(self, processes: list[psutil.Process]) -> list[psutil.Process]:
         return processes and [processes[self.random.integers(len(processes))]]
@@ -141,7 +141,7 @@ class Target:
 
     def _kill_api(self) -> bool:
         self.stack.server.kill()
-        self.stack.server.wait()
+        self.stack.server.wait(120)
         time.sleep(float(self.random.uniform(0, 10)))
         self.stack.start_server()
         return True
@@ -177,13 +177,3 @@ def replaced(new: Path, table: Path, at_once: bool) -> None:
         os.fsync(stream.fileno())
         time.sleep(1.0)
         stream.write(data[len(data) // 2 :])
-
-
-def _send(number: signal.Signals, processes: list[psutil.Process]) -> bool:
-    """Whether a process was there to receive a signal."""
-    sent = False
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(number)
-            sent = True
-    return sent

@@ -99,17 +99,17 @@ def two_nights(rng, size=300, moved=0.0, noise=0.3, labels=0):
     return runs[1], runs[0], tuple(counts), now - truth
 
 
-def test_noise_of_runs_that_share_errors_is_no_change():
+def test_noise_of_runs_that_share_errors_is_flagged_at_the_rate():
     rng = np.random.default_rng(7)
     nights = 300
-    for noise, most in ((0.0, 0.0), (0.15, 0.05), (0.3, 0.05), (0.6, 0.05)):
+    for noise, limit in ((0.0, 0.0), (0.15, 0.05), (0.3, 0.05), (0.6, 0.05)):
         outside, flagged = [], 0
         for _ in range(nights):
             now, then, counts, _ = two_nights(rng, noise=noise)
             found = find_changes(now, then, LEVEL, counts=counts)
             outside.append(np.mean((found.lower > 0) | (found.upper < 0)))
             flagged += bool((found.qvalue <= 0.05).any())
-        assert np.mean(outside) <= most
+        assert np.mean(outside) <= limit
         assert flagged <= 0.05 * nights + 2 * np.sqrt(nights * 0.05 * 0.95)
 
 
@@ -129,7 +129,7 @@ def test_real_changes_are_found_and_few_others():
     assert false <= 0.1 * (found + false)
 
 
-def test_errors_of_new_labels_are_not_shared():
+def test_new_labels_widen_the_interval_of_a_change():
     rng = np.random.default_rng(9)
     widths = []
     for labels in (0, 20, 80):

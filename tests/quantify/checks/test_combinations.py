@@ -97,7 +97,7 @@ def protect(sets, min_size, secret=None, nodes=NODES):
 
 @settings(max_examples=100, deadline=None)
 @given(related_sets(), st.integers(2, 6))
-def test_no_combination_of_published_sets_shows_a_small_group(sets, min_size):
+def test_every_combination_of_published_sets_hides_small_groups(sets, min_size):
     before, after = protect(sets, min_size)
     shown = fewest(known_to_all(sets, after))
     assert shown is None or shown >= min_size
@@ -114,7 +114,7 @@ def sums(known: np.ndarray, reach: int) -> np.ndarray:
 
 @settings(max_examples=100, deadline=None)
 @given(related_sets(24, 6), st.integers(2, 8), st.data())
-def test_no_sum_shows_a_small_group_or_a_secret_community(sets, min_size, data):
+def test_every_sum_hides_small_groups_and_secret_communities(sets, min_size, data):
     secret = np.zeros(len(sets), bool)
     at = data.draw(st.integers(0, len(sets) - 1))
     # The estimate for all nodes is published, and shows what is nearly all of them.
@@ -139,7 +139,7 @@ def test_two_divisions_of_the_same_people_protect_those_without_a_place():
     assert np.flatnonzero(after).tolist() == [int(np.argmin([*map(len, regions)]))]
 
 
-def test_what_cannot_be_searched_is_reported(monkeypatch: pytest.MonkeyPatch):
+def test_combinations_beyond_the_search_are_reported(monkeypatch: pytest.MonkeyPatch):
     rng = np.random.default_rng(2)
     sets = [set(rng.choice(400, 40, False).tolist()) for _ in range(60)]
     nothing = np.zeros(60, bool)

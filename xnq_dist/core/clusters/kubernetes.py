@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import yaml
 
-from xnq_dist.core.cluster import PLANNED, LocalSize
+from xnq_dist.core.cluster import PLANNED, LocalSize, environment_of
 from xnq_dist.core.clusters import ClusterKind
 from xnq_dist.core.errors import ClusterError, InfrastructureError, SettingsError
 from xnq_dist.core.settings_sections import ClusterSettings
@@ -168,10 +168,7 @@ def credentials(security: Any) -> dict[str, str]:
             f"distributed.comm.tls.{role}.cert": cert,
             f"distributed.comm.tls.{role}.key": key,
         }
-    return {
-        "DASK_" + name.upper().replace(".", "__").replace("-", "_"): str(value)
-        for name, value in values.items()
-    }
+    return environment_of(values)
 
 
 class _Pods:
@@ -205,7 +202,7 @@ def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
         api = kr8s.api()
         namespace = template.get("metadata", {}).get("namespace", api.namespace)
         manifest = cluster_manifest(template, size, name, namespace, preload)
-        if owners := _own_pod(namespace):
+        if owners := _this_pod(namespace):
             manifest["metadata"]["ownerReferences"] = owners
         made = _dask_cluster()(manifest)
         made.create()
@@ -246,7 +243,7 @@ def _reference(made: Any) -> dict[str, Any]:
     }
 
 
-def _own_pod(namespace: str) -> list[dict[str, Any]]:
+def _this_pod(namespace: str) -> list[dict[str, Any]]:
     """The pod of this process, so that its end, even by SIGKILL, ends the cluster."""
     import kr8s
     from kr8s.objects import Pod

@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-from xnq_dist.core.cluster import PLANNED, TERMINATE, LocalSize
+from xnq_dist.core.cluster import PLANNED, TERMINATE, LocalSize, environment_of
 from xnq_dist.core.clusters import ClusterKind
 from xnq_dist.core.errors import InfrastructureError, SettingsError
 from xnq_dist.core.leftovers import owned_name, sweep_scratch
@@ -196,11 +196,9 @@ def _shared(settings: ClusterSettings) -> Path:
 
 def _exports() -> list[str]:
     """Shell commands that set Dask's configuration in a job, as it is here."""
-    names = {key: key.upper().replace(".", "__").replace("-", "_") for key in PLANNED}
     # As for local workers, nothing is imported from the folder that a job starts in.
-    return ["export PYTHONSAFEPATH=1"] + [
-        f"export DASK_{names[key]}='{value}'" for key, value in PLANNED.items()
-    ]
+    values = {"PYTHONSAFEPATH": "1", **environment_of(PLANNED)}
+    return [f"export {name}='{value}'" for name, value in values.items()]
 
 
 def _credentials(folder: Path) -> Any:

@@ -143,8 +143,8 @@ def findings(seen: Seen) -> tuple[Finding, ...]:
         elif code in accepted:
             continue
         about = code.partition("-")[0]
-        own = {"label": seen.label.name, "role": seen.settings.columns.role}
-        column = values.get("column", own.get(about))
+        columns = {"label": seen.label.name, "role": seen.settings.columns.role}
+        column = values.get("column", columns.get(about))
         if column is None and about in ("feature", "column", "weight", "community"):
             column = values.get("name")
         found.append(Finding(code, level, table, text, column))

@@ -27,7 +27,7 @@ from xnq_dist.quantify.checks.anomalies import qvalues
 
 __all__ = ["Changes", "Counts", "find_changes", "reveals"]
 
-LEAST_NOISE = 0.12
+MIN_NOISE = 0.12
 """Smallest noise between two runs, as a share of the errors that they claim."""
 TAILS = 5
 """Degrees of freedom of the noise's Student distribution."""
@@ -101,7 +101,7 @@ def find_changes(
     members, or of labels, over the smaller number. r is the noise: an upper limit of
     the quantile `BULK` of all differences, in units of independent standard errors and
     of that quantile of Student's distribution, which then stands in for the normal one,
-    at least `LEAST_NOISE` and at most 1. Where independent normal errors give a smaller
+    at least `MIN_NOISE` and at most 1. Where independent normal errors give a smaller
     p-value or a narrower interval, these hold: they allow for more than noise.
 
     Of two classes the second is compared and the first mirrors it. Q-values control the
@@ -166,7 +166,7 @@ def _noise(effect: Floats, error: Floats) -> tuple[float, float]:
         float(sizes[above[0]] / stdtrit(TAILS, (1 + BULK) / 2)) if len(above) else 1.0
     )
     typical = float(np.median(sizes) / ndtri(0.75)) if number else 0.0
-    return min(typical, 1.0), min(max(limit, LEAST_NOISE), 1.0)
+    return min(typical, 1.0), min(max(limit, MIN_NOISE), 1.0)
 
 
 def reveals(noise: Floats, now: Ints, then: Ints, min_size: int) -> Bools:

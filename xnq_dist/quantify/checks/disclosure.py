@@ -163,7 +163,7 @@ def reasons(
             "of fewer than %d nodes: there are too many (disclosure.min_size)",
             minimum,
         )
-    # Where nothing is estimated, the note tells why.
+    # Where nothing is estimated, the note has another reason.
     return np.where(empty, 0, hidden + small.astype(np.uint8)).astype(np.uint8)
 
 

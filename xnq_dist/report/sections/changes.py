@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.pictures import plain
+from xnq_dist.core.plain_text import plain
 from xnq_dist.core.records import PartRecord
 from xnq_dist.report.changed import Changed
 from xnq_dist.report.compared import SHOWN, largest

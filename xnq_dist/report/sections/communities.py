@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from xnq_dist.core.pictures import plain
+from xnq_dist.core.plain_text import plain
 from xnq_dist.core.records import PartRecord
 from xnq_dist.report.notes import notes
 from xnq_dist.report.page_facts import PageFacts

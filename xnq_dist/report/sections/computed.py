@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xnq_dist.core.method_records import method_of
-from xnq_dist.core.pictures import plain
+from xnq_dist.core.plain_text import plain
 from xnq_dist.core.quantifiers import record_of
 from xnq_dist.core.records import PartRecord
 from xnq_dist.report.page_facts import PageFacts

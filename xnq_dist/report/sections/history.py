@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Floats
-from xnq_dist.core.pictures import plain
+from xnq_dist.core.plain_text import plain
 from xnq_dist.core.records import PartRecord
 from xnq_dist.report.compared import SHOWN
 from xnq_dist.report.page_facts import PageFacts

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from xnq_dist.core.inputs import ELSEWHERE
-from xnq_dist.core.pictures import plain
+from xnq_dist.core.plain_text import plain
 from xnq_dist.core.records import PartRecord
 from xnq_dist.report.page_facts import PageFacts, StageFacts
 

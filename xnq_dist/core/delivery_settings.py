@@ -1,14 +1,15 @@
-"""Where published tables and events go besides the run directory: names and meaning."""
+"""What a run sends and shows besides its files, which no file depends on."""
 
 from __future__ import annotations
 
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
-from xnq_dist.core.settings_sections import Section
+from xnq_dist.core.section import Section
 
-__all__ = ["LineageSettings", "SinkSettings"]
+__all__ = ["LineageSettings", "SinkSettings", "WatchSettings"]
 
 
 class SinkSettings(Section):
@@ -48,3 +49,25 @@ class LineageSettings(Section):
         if to and "://" in to and urlsplit(to).scheme not in ("http", "https"):
             raise ValueError("give the path of a file, or an http or https URL")
         return to
+
+
+class WatchSettings(Section):
+    """Log lines, metrics and links; no result depends on them."""
+
+    log: Literal["text", "json"] = Field(
+        "text",
+        description="form of log lines on stderr; json: one object per line with time, "
+        "level, run_id, host, stage, logger and message (also by XNQ_LOG_FORMAT=json, "
+        "which includes lines before the settings are read)",
+    )
+    metrics: str | None = Field(
+        None,
+        description="file for metrics in OpenMetrics form, replaced atomically, such "
+        "as /var/lib/node_exporter/xnq.prom; null: metrics.prom in the run directory",
+    )
+    address: str | None = Field(
+        None,
+        pattern=r"^https?://",
+        description="address under which a web server shows the run directory, for "
+        "links to the report on Prefect's page; null: its path",
+    )
