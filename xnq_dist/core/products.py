@@ -172,26 +172,38 @@ def multiply(x: NDArray[Any], panels: NDArray[Any], out: NDArray[Any]) -> None:
     if not depth:
         out[:] = 0
     for first in range(0, depth, DEPTH):
-        last = min(first + DEPTH, depth)
-        for number in range(columns // width):
+        for number in range(panels.shape[0]):
             panel, at = panels[number], number * width
+            left = columns - at
+            last, place = min(first + DEPTH, depth), at
+            if left < width:
+                # The last panel is not full: its sums go through a separate tile.
+                if first:
+                    continue
+                last, place = depth, 0
+            # Each intrinsic and loop is named once: each mention is compiled again.
             for row in range(0, tiled, TILE_ROWS):
-                _many(x, row, first, last, panel, out[row:], at)
+                into = out[row:] if left >= width else edge
+                _many(x, row, first, last, panel, into, place)
+                if left < width:
+                    _copy(edge, out, row, TILE_ROWS, at)
             for row in range(tiled, n):
-                _single(x, row, first, last, panel, out[row:], at)
-    left = columns % width
-    if not left or not depth:
-        return
-    # The last panel is not full: its sums go through a separate tile.
-    panel, at = panels[columns // width], columns - left
-    for row in range(0, n, TILE_ROWS):
-        if row < tiled:
-            _many(x, row, 0, depth, panel, edge, 0)
-            out[row : row + TILE_ROWS, at:] = edge[:, :left]
-            continue
-        for alone in range(row, n):
-            _single(x, alone, 0, depth, panel, edge, 0)
-            out[alone, at:] = edge[0, :left]
+                into = out[row:] if left >= width else edge
+                _single(x, row, first, last, panel, into, place)
+                if left < width:
+                    _copy(edge, out, row, 1, at)
+
+
+@njit(cache=True, nogil=True)
+def _copy(edge: NDArray[Any], out: NDArray[Any], row: int, rows: int, at: int) -> None:
+    """Copy to the columns of `out` from `at` on, by loops.
+
+    Numba would compile the message of a failed assignment of slices, which takes
+    seconds.
+    """
+    for i in range(rows):
+        for j in range(out.shape[1] - at):
+            out[row + i, at + j] = edge[i, j]
 
 
 def pack(matrix: NDArray[Any]) -> NDArray[Any]:
@@ -234,7 +246,8 @@ def product(x: NDArray[Any], matrix: NDArray[Any], threads: int = 1) -> NDArray[
     out = np.empty((x.shape[0], matrix.shape[1]), kind)
 
     def work(first: int, last: int) -> None:
-        rows = np.ascontiguousarray(x[first:last], kind)
+        # "W": for read-only arrays the kernel would be compiled once more.
+        rows = np.require(x[first:last], kind, ["C", "W"])
         multiply(rows, panels, out[first:last])
 
     for_each_block(x.shape[0], threads, work)

@@ -9,7 +9,7 @@ from xnq_dist.core import cluster
 from xnq_dist.core.backend import cuda_cluster, gpu_facts, need_cuda
 from xnq_dist.core.cluster import DEVICE_SHARE, LocalSize
 from xnq_dist.core.clusters import ClusterKind
-from xnq_dist.core.clusters.local import options
+from xnq_dist.core.clusters.local import options, tls
 from xnq_dist.core.settings_sections import ClusterSettings
 from xnq_dist.core.sizes import parse_bytes
 
@@ -54,7 +54,7 @@ def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
     ClusterError
         When a package or device is missing.
     """
-    arguments = options(size)
+    arguments = options(size) | tls()
     if settings.protocol == "ucx":
         log.warning(
             "cluster.protocol = ucx: UCX has no encryption, and every user who can "

@@ -15,7 +15,7 @@ from xnq_dist.core.limits import processors
 from xnq_dist.core.settings_sections import ClusterSettings
 from xnq_dist.core.sizes import parse_bytes
 
-__all__ = ["RECORDS", "check_program", "options", "size", "start"]
+__all__ = ["RECORDS", "check_program", "options", "size", "start", "tls"]
 
 RECORDS = (
     ClusterKind(
@@ -49,27 +49,29 @@ def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
 
 
 def options(size: LocalSize) -> dict[str, Any]:
-    """Options of a cluster on this machine.
-
-    Any user of the machine can reach loopback ports, and anyone who can reach a
-    scheduler can run code. Temporary credentials, kept in memory, prevent this.
-    """
-    from distributed import Security
-
+    """Options of a cluster on this machine, without how its processes connect."""
     return {
         "n_workers": size.workers,
         "threads_per_worker": size.threads,
         "memory_limit": size.memory,
-        "host": "127.0.0.1",
         # No dashboard; its port must still be on loopback, and free.
         "scheduler_kwargs": {"dashboard": False, "dashboard_address": "127.0.0.1:0"},
         "worker_dashboard_address": "127.0.0.1:0",
         # `waiting` reports lost workers; tracebacks of ended workers would hide its
         # message.
         "silence_logs": logging.CRITICAL,
-        "security": Security.temporary(),
-        "protocol": "tls",
     }
+
+
+def tls() -> dict[str, Any]:
+    """Options with which processes connect over loopback.
+
+    Any user of the machine can reach loopback ports, and anyone who can reach a
+    scheduler can run code. Temporary credentials, kept in memory, prevent this.
+    """
+    from distributed import Security
+
+    return {"host": "127.0.0.1", "security": Security.temporary(), "protocol": "tls"}
 
 
 def check_program() -> None:
@@ -112,4 +114,5 @@ def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
         configured = dask.config.get("distributed.worker.preload") or []
         more["preload"] = [*configured, preload]
     # Without a deadline, Dask would wait forever for a worker that hangs at its start.
-    return LocalCluster(**options(size), death_timeout=settings.timeout + START, **more)
+    more |= options(size) | tls()
+    return LocalCluster(death_timeout=settings.timeout + START, **more)

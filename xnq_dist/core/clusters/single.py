@@ -42,9 +42,7 @@ def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
     blas.__enter__()
     try:
         return Threads(  # type: ignore[no-untyped-call]
-            processes=False,
-            **local.options(size)
-            | {"protocol": "inproc", "host": None, "security": None},
+            processes=False, protocol="inproc", **local.options(size)
         )
     except BaseException:
         blas.__exit__(None, None, None)

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import cache
 from importlib import metadata
 from typing import IO, Any, cast
 
@@ -238,6 +239,7 @@ class Stage:
             return read_npz(cast(IO[bytes], stream), names)
 
 
+@cache
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that results depend on."""
     packages = ["xnq-dist", "numpy", "scipy", "numba", "scikit-learn", "pyarrow"]
