@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats32
+from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.store import FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import Heartbeats, raise_failure, wait_some, watched
+from xnq_dist.graph.layout import halo_sizes
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.context import (
     Context,
@@ -147,8 +149,12 @@ class TasksExchange(PinnedTasks):
         facts = self._manifest.facts
         row_bytes = self._spec.dim * self._spec.wire_bytes
         return exchanged_bytes(
-            facts["halo_sizes"], facts["boundary"], self.placement, row_bytes
+            self._halo_sizes, facts["boundary"], self.placement, row_bytes
         )
+
+    @cached_property
+    def _halo_sizes(self) -> Ints:
+        return halo_sizes(self._graph, self._manifest)
 
     def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
         """Load partitions and a checkpoint's states; None: start at superstep 1."""
@@ -191,7 +197,7 @@ class TasksExchange(PinnedTasks):
     def _superstep(self) -> list[Future[Any]]:
         tiles, contexts, states = self._spec.tiles(), self._contexts, self._states
         parts, threads = range(len(states)), self._inner_threads
-        sizes = self._manifest.facts["halo_sizes"]
+        owners = [np.flatnonzero(column).tolist() for column in self._halo_sizes.T]
         pieces: list[list[Future[Any]]] = [[] for _ in parts]
         function = _superstep if len(tiles) == 1 else _gather
         for tile in tiles:
@@ -206,7 +212,7 @@ class TasksExchange(PinnedTasks):
                 for p in parts
             ]
             for p in parts:
-                received = {o: blocks[o] for o in parts if sizes[o][p]}
+                received = {owner: blocks[owner] for owner in owners[p]}
                 args = contexts[p], states[p], received, tile, threads(p)
                 pieces[p].append(self._submit(p, function, *args))
         if len(tiles) == 1:

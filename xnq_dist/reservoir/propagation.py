@@ -19,7 +19,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import gather as gather_results
 from xnq_dist.core.waiting import wait_all
-from xnq_dist.graph.layout import load_partition, node_index
+from xnq_dist.graph.layout import halo_sizes, load_partition, node_index
 from xnq_dist.reservoir.context import halo_picks, pick_halo
 from xnq_dist.reservoir.device import move_partition
 from xnq_dist.reservoir.superstep import column_tiles, gather
@@ -112,7 +112,7 @@ def propagate(
             f"rounds {sorted(kept)} cannot be kept: choose rounds from 0 to {rounds}"
         )
     parts = range(len(manifest.facts["edges"]))
-    sizes = manifest.facts["halo_sizes"]
+    sizes = halo_sizes(graph, manifest)
 
     def submit(task: Callable[..., Any], *args: Any) -> Future[Any]:
         return client.submit(task, *args, pure=False)
