@@ -55,7 +55,7 @@ class SpmdExchange(PinnedTasks):
         self.stride = 4
         """Best number of supersteps for one call of `advance`."""
         self.clocks: list[dict[str, float]] = []
-        """Times of each worker since `begin`; see `worker_state.Clock`."""
+        """Times of each worker since `begin`; see `peers.Clock`."""
 
     @property
     def bytes_per_superstep(self) -> int:
@@ -83,7 +83,7 @@ class SpmdExchange(PinnedTasks):
         }
         # All workers must be able to receive before any of them sends.
         self._wait(list(self._worker_states.values()))
-        self._rows = sum(self._everywhere(attrgetter("routes.rows_sent")))
+        self._rows = sum(self._everywhere(attrgetter("peers.routes.rows_sent")))
         self.clocks = []
 
     def advance(self, count: int) -> None:
