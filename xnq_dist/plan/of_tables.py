@@ -19,6 +19,7 @@ from xnq_dist.plan.adding import add_up, choose_partitions
 from xnq_dist.plan.figures import Figures, Plan
 from xnq_dist.plan.unit_costs import GPU_BYTES, Costs, Device, load_costs
 from xnq_dist.reservoir.context import needed_rows
+from xnq_dist.reservoir.volume import choose_engine
 
 __all__ = [
     "count_tables",
@@ -151,7 +152,8 @@ def size_of(
         Manifest of the stage ``labels``; None: labels and classes are assumed.
     """
     facts, needed = graph.facts, None
-    if facts["partitions"] > workers and settings.exchange.engine != "tasks":
+    engine = choose_engine(settings.exchange.engine, facts["partitions"])
+    if facts["partitions"] > workers and engine == "spmd":
         needed = needed_rows(stage, graph, workers)
     size = GraphSize(
         nodes=facts["n_nodes"],

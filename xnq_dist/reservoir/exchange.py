@@ -11,6 +11,7 @@ with the remaining workers.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats32, Ints
+from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.store import FileRecord, Manifest, Stage
-from xnq_dist.core.waiting import Heartbeats, raise_failure, wait_some, watched
+from xnq_dist.core.waiting import POLL, Heartbeats, raise_failure, wait_some, watched
 from xnq_dist.graph.layout import halo_sizes
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.context import (
@@ -36,11 +38,14 @@ from xnq_dist.reservoir.wire import Abandoned, PeerLost
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-__all__ = ["PinnedTasks", "TasksExchange", "WorkersLost"]
+__all__ = ["PinnedTasks", "TasksExchange", "WorkersLost", "again_if_lost"]
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
+
+MAX_LOSSES = 3
+"""Maximum number of times that workers are lost without a checkpoint in between."""
 
 
 class WorkersLost(Exception):  # noqa: N818 - an event, which the driver handles
@@ -52,10 +57,54 @@ class WorkersLost(Exception):  # noqa: N818 - an event, which the driver handles
         """Workers to avoid, although the scheduler may still list them."""
 
 
+def again_if_lost(
+    beats: Heartbeats,
+    once: Callable[[frozenset[str]], R],
+    reached: Callable[[], int] = lambda: 0,
+) -> R:
+    """The result of ``once(suspects)``, which is called again when workers are lost.
+
+    Parameters
+    ----------
+    beats
+        Detects that a worker is alive.
+    once
+        Does the work without the suspected workers, if there are others.
+    reached
+        The superstep after which `once` starts.
+
+    Raises
+    ------
+    DoesNotFitError
+        When workers are lost repeatedly without a later start in between.
+    """
+    losses, before = 0, -1
+    suspects: frozenset[str] = frozenset()
+    while True:
+        try:
+            while not beats.look():  # until a worker is alive; raises at timeout
+                time.sleep(POLL)
+            return once(suspects)
+        except WorkersLost as event:
+            suspects |= event.suspects
+            step = reached()
+            losses = losses + 1 if step <= before else 1
+            before = step
+            if losses > MAX_LOSSES:
+                raise DoesNotFitError(
+                    f"workers were lost {losses} times after superstep {step} "
+                    f"({event}), most likely for lack of memory: use more "
+                    "partitions on more workers, a larger cluster.memory_limit, "
+                    "or a smaller reservoir.dim"
+                ) from event
+            log.warning("%s: starting again after superstep %d", event, step)
+
+
 class PinnedTasks:
     """Base class of the engines: partitions on workers, and tasks pinned to them.
 
-    Engines differ in how they advance states, not in the resulting bits. Workers in
+    Engines differ in how they advance states, not in the resulting bits. `spec` are the
+    parameters of the work, of the type that the engine needs. Workers in
     `avoid` are used only if there are no others. `beats` detects lost workers; None:
     with the timeout of the client's connection.
 
@@ -70,7 +119,7 @@ class PinnedTasks:
         client: Client,
         graph: Stage,
         manifest: Manifest,
-        spec: ReservoirSpec,
+        spec: Any,
         avoid: Collection[str] = (),
         beats: Heartbeats | None = None,
     ) -> None:
@@ -140,6 +189,7 @@ class TasksExchange(PinnedTasks):
     stride = 4
     """Supersteps submitted at a time; few, to bound the scheduler's memory."""
 
+    _spec: ReservoirSpec
     _contexts: Sequence[Future[Any]] = ()
     _states: Sequence[Future[Any]] = ()
 

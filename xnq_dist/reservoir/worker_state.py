@@ -35,11 +35,11 @@ class WorkerState:
         run: str,
         graph: Stage,
         manifest: Manifest,
-        spec: ReservoirSpec,
         placement: Sequence[str],
         worker: str,
         threads: int,
         timeout: float,
+        spec: ReservoirSpec,
         checkpoint: tuple[int, Stage, Manifest] | None,
     ) -> None:
         self.contexts: dict[int, Context] = {}
