@@ -283,7 +283,7 @@ def test_states_beyond_the_workers_memory_go_to_the_disk_by_themselves(
 
         def need(states):
             chosen = small_settings(*wide, f"exchange.states={states}")
-            size = pipeline.size_of(manifest, chosen, 2)
+            size = pipeline.size_of(manifest, chosen, 2, run.stage("graph"))
             return add_up(size, chosen, 12, Workers(2, 1, 2**33)).worker_memory
 
         between = (need("memory") + need("disk")) // 2

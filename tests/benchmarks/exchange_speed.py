@@ -288,7 +288,7 @@ def _exchange(kept: WorkerState, count: int) -> tuple[float, dict[str, int]]:
     sent: dict[str, int] = {}
     row = next(iter(kept.states.values())).shape[1]
     size = np.dtype(next(iter(kept.contexts.values())).spec.exchange_dtype).itemsize
-    for to in kept.routes.sends.values():
+    for to in kept.peers.routes.sends.values():
         for worker, wanted in to.items():
             sent[worker] = sent.get(worker, 0) + len(wanted) * row * size
     return spent, sent
@@ -302,7 +302,7 @@ def _cut(kept: WorkerState, count: int) -> float:
     out = np.ones((step, dim), dtype)
     began = time.perf_counter()
     for _ in range(count):
-        for number, to in kept.routes.sends.items():
+        for number, to in kept.peers.routes.sends.items():
             for rows in to.values():
                 for first in range(0, len(rows), step):
                     some = rows[first : first + step]

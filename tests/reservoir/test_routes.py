@@ -83,12 +83,14 @@ def fill(mail: Mailbox, generation: int, owner: int, value: float) -> None:
 def test_blocks_are_read_once_complete():
     mail = Mailbox({4: 5, 7: 2}, [3], "float16")
     assert mail.block(0, 4).shape == (5, 3)
-    assert mail.wait(0, [[4]], 0.01) is None
+    assert mail.wait(0, 0, 0.01) == []
     assert mail.missing(0, [4, 7]) == [4, 7]
     fill(mail, 0, 7, 1)
-    assert mail.wait(0, [[4], [7]], 0.01) == 1
+    assert mail.wait(0, 0, 0.01) == [7]
+    assert mail.wait(0, 1, 0.01) == []
     fill(mail, 0, 4, 2)
-    assert mail.wait(0, [[4], [7]], 0.01) == 0
+    assert mail.wait(0, 1, 0.01) == [4]
+    assert mail.wait(0, 0, 0.01) == [7, 4]
     assert mail.read(0, 4).dtype == np.float16
     assert set(mail.read(0, 4).ravel()) == {2}
     assert mail.received == 7 * 3 * 2

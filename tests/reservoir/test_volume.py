@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import tomllib
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
 import numpy as np
 import pytest
 from scipy.sparse import random_array
@@ -9,7 +14,7 @@ from scipy.sparse import random_array
 from tests.conftest import small_settings, write_graph
 from tests.graph.graphs import cut
 from xnq_dist import pipeline
-from xnq_dist.core.need import PartitionCounts
+from xnq_dist.core.need import GraphSize, PartitionCounts
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.layout import load_partition
@@ -17,8 +22,11 @@ from xnq_dist.plan import Workers, add_up
 from xnq_dist.reservoir.context import exchanged_bytes, place
 from xnq_dist.reservoir.routes import find_routes
 from xnq_dist.reservoir.volume import (
+    MANY,
     MIN_TILE,
+    TRIED,
     WORKER,
+    choose_engine,
     disk_need,
     disk_traffic,
     max_volume,
@@ -134,11 +142,11 @@ def test_rows_for_several_readers_of_a_worker_are_counted_once(tmp_path):
     placement = place(facts["edges"], [str(worker) for worker in range(3)])
     sent = sent_by_spmd(parts, facts["offsets"], placement)
     spmd = small_settings("exchange.engine=spmd", "cluster.workers=3")
+    size = pipeline.size_of(manifest, spmd, 3, stage)
+    uncounted = replace(size.partition_counts, needed=None)
     bound, exact = (
-        add_up(
-            pipeline.size_of(manifest, spmd, 3, there), spmd, 7, Workers(3, 1, 2**33)
-        )
-        for there in (None, stage)
+        add_up(replace(size, partition_counts=counts), spmd, 7, Workers(3, 1, 2**33))
+        for counts in (uncounted, size.partition_counts)
     )
     assert bound.bytes_are_bound
     assert not exact.bytes_are_bound
@@ -147,3 +155,28 @@ def test_rows_for_several_readers_of_a_worker_are_counted_once(tmp_path):
     assert exact.block_memory < bound.block_memory
     lines = dict(bound.lines())
     assert lines["exchanged a superstep (spmd)"].startswith("at most ")
+
+
+def test_many_partitions_on_cpus_get_the_engine_with_less_overhead(monkeypatch):
+    assert choose_engine("auto", MANY - 1) == "tasks"
+    assert choose_engine("auto", MANY) == "spmd"
+    assert choose_engine("auto", MANY, on_device=True) == "tasks"
+    assert choose_engine("tasks", MANY) == "tasks"
+    assert choose_engine("spmd", 2) == "spmd"
+    # A version whose internals were not tried.
+    monkeypatch.setattr(metadata, "version", lambda name: "2027.1.0")
+    assert choose_engine("auto", MANY) == "tasks"
+    extras = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    (needed,) = extras["optional-dependencies"]["spmd"]
+    assert needed == "distributed>=2026.7.1,<2026.9"
+    assert TRIED == ((2026, 7), (2026, 9))
+
+
+def test_plan_names_the_engine_that_runs(tmp_path):
+    size = GraphSize(nodes=10**6, edges=10**7, features=8)
+    for count, engine in ((8, "tasks"), (16, "spmd")):
+        workers = Workers(2, 1, 2**36)
+        assert add_up(size, small_settings(), count, workers).engine == engine
+    # Too large for memory: in files, which tasks read.
+    plan = add_up(size, small_settings("reservoir.dim=4096"), 64, Workers(2, 1, 2**31))
+    assert (plan.states, plan.engine) == ("disk", "tasks")

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from xnq_dist.core.arrays import Ints
+
 __all__ = [
     "GraphSize",
     "Need",
@@ -33,7 +35,7 @@ class PartitionCounts:
     edges: Sequence[int]
     boundary: Sequence[int]
     """Rows of each partition that any other partition reads."""
-    halo_sizes: Sequence[Sequence[int]]
+    halo_sizes: Ints
     """Halo rows of each (owner, reader), shape (P, P)."""
     needed: Sequence[Sequence[int]] | None = None
     """Rows of each owner that each worker needs, shape (P, workers), from

@@ -89,10 +89,12 @@ def check_units(dim: int, scales: tuple[float, ...], name: str) -> None:
 class ExchangeSettings(Section):
     """Halo exchange between supersteps."""
 
-    engine: Literal["tasks", "spmd"] = Field(
-        "tasks",
+    engine: Literal["auto", "tasks", "spmd"] = Field(
+        "auto",
         description="tasks: one Dask task for each partition and superstep; spmd: one "
-        "long task on each worker, which sends to its peers directly",
+        "long task on each worker, which sends to its peers directly; auto: spmd on "
+        "CPUs from 16 partitions on, with a version of distributed that it was tried "
+        "with, else tasks (same results)",
     )
     dtype: Literal["float32", "float16"] = Field(
         "float32", description="precision of exchanged and stored states"

@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ENCODING",
+    "HALO_SIZES",
     "SCALING",
     "file_stem",
+    "halo_sizes",
     "load_ids",
     "load_label_weights",
     "load_labels",
@@ -38,6 +40,8 @@ __all__ = [
 
 ENCODING = "feature-encoding"
 """Name of the table of encoded feature columns, without the attempt."""
+HALO_SIZES = "halo-sizes"
+"""Name of the file of `halo_sizes`, without the attempt."""
 SCALING = "feature-scaling"
 """Name of the table of feature scalings, without the attempt."""
 
@@ -75,6 +79,17 @@ def load_partition(stage: Stage, manifest: Manifest, number: int) -> Partition:
     arrays = stage.read_arrays(_record(manifest, file_stem("adjacency", number)))
     arrays.setdefault("weights", None)  # type: ignore[arg-type]
     return Partition(number=number, **arrays)
+
+
+def halo_sizes(stage: Stage, manifest: Manifest) -> Ints:
+    """Halo rows of each (owner, reader), shape (P, P).
+
+    For the client alone: a worker has its partitions' rows and columns in their files.
+    """
+    sizes = manifest.facts.get("halo_sizes")  # of an earlier version
+    if sizes is None:
+        sizes = stage.read_arrays(_record(manifest, HALO_SIZES))["sizes"]
+    return np.asarray(sizes, np.int64)
 
 
 def load_nodes(

@@ -37,7 +37,13 @@ from xnq_dist.graph.halo import (
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labelling import label, write_labels
 from xnq_dist.graph.labels import read_nodes
-from xnq_dist.graph.layout import ENCODING, SCALING, file_stem, partition_arrays
+from xnq_dist.graph.layout import (
+    ENCODING,
+    HALO_SIZES,
+    SCALING,
+    file_stem,
+    partition_arrays,
+)
 from xnq_dist.graph.partition import divide
 from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.scaling import Scaling
@@ -148,6 +154,7 @@ def prepare(
         tables: list[FileRecord] = []
         edges_written: list[FileRecord] = []
         plan: list[dict[str, Any]] = []
+        sent: list[Ints] = []
 
         def write_nodes(number: int) -> None:
             tables.append(_write_nodes(attempt, number, ids, book, blocks))
@@ -159,6 +166,7 @@ def prepare(
             )
             edges_written.append(record)
             plan.append(_counts(partition))
+            sent.append(np.diff(partition.send_offsets))
 
         with BackgroundCalls() as edges_behind, BackgroundCalls() as nodes_behind:
             for partition in _partitions(csr, book, memory, folder):
@@ -171,6 +179,8 @@ def prepare(
         progress("write partitions", partitions, partitions)
         pairs = zip(tables, edges_written, strict=True)
         files = [record for pair in pairs for record in pair]
+        sizes = np.stack(sent).astype(np.int32)
+        files.append(attempt.write_arrays(HALO_SIZES, sizes=sizes))
         if scaling is not None:
             table = scaling.table(features.feature_names(blocks.width))
             files.append(attempt.write_table(SCALING, table, "feature_scaling"))
@@ -200,7 +210,7 @@ def prepare(
             },
             "counts": counts.facts(),
         }
-        _check_counts(facts)
+        _check_counts(facts, sizes)
         seconds = time.monotonic() - began
         digest = fingerprint(inputs)
         made = stage.commit(attempt, files, digest, inputs, facts, seconds)
@@ -244,21 +254,21 @@ def _partitions(
             if csr.weighted:
                 scratch.append(buckets / f"{number}.weights", weights[part])
     halo_offsets = []
+    firsts = [0]
     for number in range(book.partitions):
         sources = scratch.read(buckets / f"{number}.indices", np.int32)
         halo, offsets = find_halo(sources, book, number)
-        scratch.append(buckets / f"{number}.halo", halo)
+        scratch.append(buckets / "halo", halo)
         halo_offsets.append(offsets)
+        firsts.append(firsts[-1] + len(halo))
+    # Mapped, because each owner needs a few rows of every reader.
+    halos = scratch.mapped(buckets / "halo", np.int64)
+    readers = list(zip(firsts, halo_offsets, strict=False))
     for number in range(book.partitions):
         segments = [
-            scratch.read(
-                buckets / f"{reader}.halo",
-                np.int64,
-                int(at[number]),
-                int(at[number + 1] - at[number]),
-            )
-            for reader, at in enumerate(halo_offsets)
+            halos[first + at[number] : first + at[number + 1]] for first, at in readers
         ]
+        mine = slice(firsts[number], firsts[number + 1])
         degrees = np.diff(csr.indptr)[book.owned(number)]
         values: Floats32 | None = None
         if csr.weighted:
@@ -269,7 +279,7 @@ def _partitions(
             scratch.read(buckets / f"{number}.indices", np.int32),
             values,
             book,
-            (scratch.read(buckets / f"{number}.halo", np.int64), halo_offsets[number]),
+            (np.array(halos[mine]), halo_offsets[number]),
             send_lists(segments, int(book.offsets[number])),
         )
 
@@ -316,13 +326,12 @@ def _counts(partition: Partition) -> dict[str, Any]:
         "halo": partition.n_halo,
         "edges": partition.n_edges,
         "boundary": len(partition.boundary_rows),
-        "halo_sizes": np.diff(partition.send_offsets).tolist(),
     }
 
 
-def _check_counts(facts: dict[str, Any]) -> None:
+def _check_counts(facts: dict[str, Any], sizes: Ints32) -> None:
     """Check the totals of nodes and edges, and that sent rows equal received rows."""
-    received = np.sum(facts["halo_sizes"], axis=0).tolist()
+    received = sizes.sum(axis=0, dtype=np.int64).tolist()
     for what, actual, expected in (
         ("nodes", sum(facts["owned"]), facts["n_nodes"]),
         ("edges", sum(facts["edges"]), facts["n_edges"]),

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.core.leftovers import owned_name, sweep_scratch
 
-__all__ = ["append", "read", "scratch_folder"]
+__all__ = ["append", "mapped", "read", "scratch_folder"]
 
 
 @contextmanager
@@ -72,3 +72,10 @@ def read(
         path, dtype, count, offset=first * np.dtype(dtype).itemsize
     )
     return values
+
+
+def mapped(path: Path, dtype: type) -> NDArray[Any]:
+    """All values of a file, read when they are used; empty if it is."""
+    if not path.stat().st_size:
+        return np.empty(0, dtype)
+    return np.asarray(np.memmap(path, dtype, "r"))

@@ -69,7 +69,7 @@ def add_up(
         workers=workers.count,
         halo_rows=graph.halo_rows(size),
         halo_is_bound=size.halo is None,
-        engine=settings.exchange.engine,
+        engine=steps.engine,
         bytes_per_superstep=moved,
         bytes_are_bound=not steps.moves.exact,
         exchanged_bytes=(steps.length - 1) * moved,

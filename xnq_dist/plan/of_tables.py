@@ -13,11 +13,13 @@ from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.core.waiting import first_worker
 from xnq_dist.graph.gpu_ingest import ingest_limit, wants_cudf
+from xnq_dist.graph.layout import halo_sizes
 from xnq_dist.graph.tables import Sources
 from xnq_dist.plan.adding import add_up, choose_partitions
 from xnq_dist.plan.figures import Figures, Plan
 from xnq_dist.plan.unit_costs import GPU_BYTES, Costs, Device, load_costs
 from xnq_dist.reservoir.context import needed_rows
+from xnq_dist.reservoir.volume import choose_engine
 
 __all__ = [
     "count_tables",
@@ -137,7 +139,7 @@ def size_of(
     graph: Manifest,
     settings: Settings,
     workers: int,
-    stage: Stage | None = None,
+    stage: Stage,
     labels: Manifest | None = None,
 ) -> GraphSize:
     """The counts for a plan, once the graph is partitioned.
@@ -145,14 +147,13 @@ def size_of(
     Parameters
     ----------
     graph, stage
-        Manifest and folder of the stage ``graph``. Without the folder, bytes of the
-        engine ``spmd`` are a bound if workers have several partitions.
+        Manifest and folder of the stage ``graph``.
     labels
         Manifest of the stage ``labels``; None: labels and classes are assumed.
     """
     facts, needed = graph.facts, None
-    several = facts["partitions"] > workers
-    if stage is not None and several and settings.exchange.engine == "spmd":
+    engine = choose_engine(settings.exchange.engine, facts["partitions"])
+    if facts["partitions"] > workers and engine == "spmd":
         needed = needed_rows(stage, graph, workers)
     size = GraphSize(
         nodes=facts["n_nodes"],
@@ -165,7 +166,7 @@ def size_of(
             facts["owned"],
             facts["edges"],
             facts["boundary"],
-            facts["halo_sizes"],
+            halo_sizes(stage, graph),
             needed,
         ),
         node_bytes=sum(record.bytes for record in graph.named("nodes-")),

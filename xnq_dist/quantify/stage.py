@@ -161,7 +161,9 @@ def quantify(
         values = NeighbourValues(run.folder.location)
         once = only_sums, 1, attempt, "neighbours"
         rounds = propagate(
-            client, run.stage("graph"), graph, values, *once, backend=settings.backend
+            *(client, run.stage("graph"), graph, values, *once),
+            backend=settings.backend,
+            engine=settings.exchange.engine,
         )
         sums = rounds[1]
     nodes = layout.load_ids(run.stage("graph"), graph)

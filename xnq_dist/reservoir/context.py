@@ -337,7 +337,7 @@ def needed_rows(graph: Stage, manifest: Manifest, workers: int) -> list[list[int
 
 
 def exchanged_bytes(
-    halo_sizes: Sequence[Sequence[int]],
+    halo_sizes: Ints,
     boundary_rows: Sequence[int],
     placement: Sequence[str],
     row_bytes: int,
@@ -350,6 +350,6 @@ def exchanged_bytes(
     """
     total = 0
     for owner, sizes in enumerate(halo_sizes):
-        readers = {placement[q] for q, rows in enumerate(sizes) if rows}
+        readers = {placement[q] for q in np.flatnonzero(sizes).tolist()}
         total += len(readers - {placement[owner]}) * boundary_rows[owner] * row_bytes
     return total

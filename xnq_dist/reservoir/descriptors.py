@@ -85,6 +85,7 @@ def describe_nodes(
     attempt: Attempt,
     backend: str = "cpu",
     progress: Progress = silent,
+    engine: str = "auto",
 ) -> tuple[list[FileRecord], Widths]:
     """Write the descriptors of every node, one file for each partition.
 
@@ -98,6 +99,8 @@ def describe_nodes(
         Writes the files ``descriptors-<partition>``, read by `read_descriptors`.
     backend
         ``cpu`` or ``gpu`` for sums over neighbours; both give the same bits.
+    engine
+        ``exchange.engine``; all give the same bits.
 
     Returns
     -------
@@ -107,7 +110,7 @@ def describe_nodes(
     facts = manifest.facts
     sizes = widths(facts["n_nodes"], facts["n_features"], facts["symmetric"])
     where = Stage(attempt.folder, "descriptors")
-    work = _Work(client, graph, manifest, where, attempt, backend, progress)
+    work = _Work(client, graph, manifest, where, attempt, backend, progress, engine)
     hops = work.features()
     spectrum = work.spectrum(sizes.spectrum, seed) if sizes.spectrum else None
     parts = range(len(facts["edges"]))
@@ -151,6 +154,7 @@ class _Work:
     attempt: Attempt
     backend: str
     progress: Progress
+    engine: str
 
     def _products(
         self, left: Sequence[FileRecord], right: Sequence[FileRecord]
@@ -233,6 +237,7 @@ class _Work:
             *(self.attempt, stem, keep),
             backend=self.backend,
             progress=self.progress,
+            engine=self.engine,
         )
 
     def _orthogonal(self, files: Sequence[FileRecord], turn: int) -> FileRecord:

@@ -17,7 +17,7 @@ import pyarrow as pa
 from xnq_dist.core import cluster, products
 from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.config import Settings
-from xnq_dist.core.errors import DoesNotFitError, SettingsError, StageError
+from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.core.inputs import embeddings_inputs, set_scales
 from xnq_dist.core.leftovers import owned_name
 from xnq_dist.core.method_records import method_of
@@ -32,17 +32,17 @@ from xnq_dist.core.store import (
     Stage,
     fingerprint,
 )
-from xnq_dist.core.waiting import POLL, Heartbeats, gather
+from xnq_dist.core.waiting import Heartbeats, gather
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval, write_states
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.descriptors import describe_nodes, read_descriptors
 from xnq_dist.reservoir.disk_engine import DiskExchange
-from xnq_dist.reservoir.exchange import TasksExchange, WorkersLost
+from xnq_dist.reservoir.exchange import TasksExchange, again_if_lost
 from xnq_dist.reservoir.length import with_length
 from xnq_dist.reservoir.spmd import SpmdExchange
 from xnq_dist.reservoir.state_files import StateFiles
-from xnq_dist.reservoir.volume import GROUP, tile_memory
+from xnq_dist.reservoir.volume import GROUP, choose_engine, tile_memory
 from xnq_dist.reservoir.weights import (
     block_seed,
     draw_recurrent,
@@ -65,9 +65,6 @@ log = logging.getLogger(__name__)
 
 Engine = DiskExchange | SpmdExchange | TasksExchange
 R = TypeVar("R")
-
-MAX_LOSSES = 3
-"""Maximum number of times that workers are lost without a checkpoint in between."""
 
 
 def reservoir_spec(
@@ -162,7 +159,7 @@ def run_reservoir(
     every: int | None = None,
     timeout: float = 60.0,
     progress: Progress = silent,
-    engine: str = "tasks",
+    engine: str = "auto",
     files: StateFiles | None = None,
 ) -> tuple[list[R], Traffic]:
     """Run all supersteps and apply `finish` to each partition's final states.
@@ -183,7 +180,7 @@ def run_reservoir(
         Seconds without a sign of life after which a worker is lost; also the maximum
         wait for a new worker if all are lost.
     engine
-        ``tasks`` or ``spmd``, with the same bits.
+        ``tasks``, ``spmd`` or ``auto``, with the same bits.
     files
         Files of states for the engine ``tasks``, with the same bits; None: in memory.
 
@@ -201,6 +198,9 @@ def run_reservoir(
     """
     spec = _settled(client, spec)
     beats = Heartbeats(client, timeout)
+    parts = int(manifest.facts["partitions"])
+    on_tasks = spec.backend == "gpu" or files is not None
+    engine = choose_engine(engine, parts, on_tasks)
 
     def opened(suspects: frozenset[str]) -> Engine:
         shared = client, graph, manifest, spec
@@ -210,34 +210,20 @@ def run_reservoir(
             return SpmdExchange(*shared, suspects, beats, timeout)
         return TasksExchange(*shared, suspects, beats)
 
-    losses, reached = 0, -1
-    suspects: frozenset[str] = frozenset()
+    def once(suspects: frozenset[str]) -> tuple[list[R], Traffic]:
+        with closing(opened(suspects)) as used:
+            results = _drive(used, spec, finish, checkpoints, every, progress)
+            exchanged, disk = used.bytes_per_superstep, 0
+            if isinstance(used, DiskExchange):
+                disk = used.disk_bytes_per_superstep
+            return results, Traffic(engine, tuple(used.placement), exchanged, disk)
+
+    def reached() -> int:
+        latest = checkpoints.latest() if checkpoints else None
+        return latest[0] if latest else 0
+
     with nullcontext() if files is None else files.made():
-        while True:
-            try:
-                while not beats.look():  # until a worker is alive; raises at timeout
-                    time.sleep(POLL)
-                with closing(opened(suspects)) as used:
-                    results = _drive(used, spec, finish, checkpoints, every, progress)
-                    exchanged, disk = used.bytes_per_superstep, 0
-                    if isinstance(used, DiskExchange):
-                        disk = used.disk_bytes_per_superstep
-                    where = tuple(used.placement)
-                    return results, Traffic(engine, where, exchanged, disk)
-            except WorkersLost as event:
-                suspects |= event.suspects
-                latest = checkpoints.latest() if checkpoints else None
-                step = latest[0] if latest else 0
-                losses = losses + 1 if step <= reached else 1
-                reached = step
-                if losses > MAX_LOSSES:
-                    raise DoesNotFitError(
-                        f"workers were lost {losses} times after superstep {step} "
-                        f"({event}), most likely for lack of memory: use more "
-                        "partitions on more workers, a larger cluster.memory_limit, "
-                        "or a smaller reservoir.dim"
-                    ) from event
-                log.warning("%s: starting again after superstep %d", event, step)
+        return again_if_lost(beats, once, reached)
 
 
 def _settled(client: Client, spec: ReservoirSpec) -> ReservoirSpec:
@@ -404,7 +390,8 @@ def embed_scaled(
     blocks = [spec.dim]
     if method_of(settings.method).descriptors:
         descriptors, more = describe_nodes(
-            client, graph, manifest, settings.seed, attempt, settings.backend, progress
+            *(client, graph, manifest, settings.seed, attempt, settings.backend),
+            *(progress, settings.exchange.engine),
         )
         blocks += [more.features, more.spectrum]
     dtype = settings.embeddings.dtype

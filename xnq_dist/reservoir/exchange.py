@@ -11,15 +11,19 @@ with the remaining workers.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats32
+from xnq_dist.core.arrays import Floats32, Ints
+from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.store import FileRecord, Manifest, Stage
-from xnq_dist.core.waiting import Heartbeats, raise_failure, wait_some, watched
+from xnq_dist.core.waiting import POLL, Heartbeats, raise_failure, wait_some, watched
+from xnq_dist.graph.layout import halo_sizes
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.context import (
     Context,
@@ -34,11 +38,14 @@ from xnq_dist.reservoir.wire import Abandoned, PeerLost
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-__all__ = ["PinnedTasks", "TasksExchange", "WorkersLost"]
+__all__ = ["PinnedTasks", "TasksExchange", "WorkersLost", "again_if_lost"]
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
+
+MAX_LOSSES = 3
+"""Maximum number of times that workers are lost without a checkpoint in between."""
 
 
 class WorkersLost(Exception):  # noqa: N818 - an event, which the driver handles
@@ -50,10 +57,54 @@ class WorkersLost(Exception):  # noqa: N818 - an event, which the driver handles
         """Workers to avoid, although the scheduler may still list them."""
 
 
+def again_if_lost(
+    beats: Heartbeats,
+    once: Callable[[frozenset[str]], R],
+    reached: Callable[[], int] = lambda: 0,
+) -> R:
+    """The result of ``once(suspects)``, which is called again when workers are lost.
+
+    Parameters
+    ----------
+    beats
+        Detects that a worker is alive.
+    once
+        Does the work without the suspected workers, if there are others.
+    reached
+        The superstep after which `once` starts.
+
+    Raises
+    ------
+    DoesNotFitError
+        When workers are lost repeatedly without a later start in between.
+    """
+    losses, before = 0, -1
+    suspects: frozenset[str] = frozenset()
+    while True:
+        try:
+            while not beats.look():  # until a worker is alive; raises at timeout
+                time.sleep(POLL)
+            return once(suspects)
+        except WorkersLost as event:
+            suspects |= event.suspects
+            step = reached()
+            losses = losses + 1 if step <= before else 1
+            before = step
+            if losses > MAX_LOSSES:
+                raise DoesNotFitError(
+                    f"workers were lost {losses} times after superstep {step} "
+                    f"({event}), most likely for lack of memory: use more "
+                    "partitions on more workers, a larger cluster.memory_limit, "
+                    "or a smaller reservoir.dim"
+                ) from event
+            log.warning("%s: starting again after superstep %d", event, step)
+
+
 class PinnedTasks:
     """Base class of the engines: partitions on workers, and tasks pinned to them.
 
-    Engines differ in how they advance states, not in the resulting bits. Workers in
+    Engines differ in how they advance states, not in the resulting bits. `spec` are the
+    parameters of the work, of the type that the engine needs. Workers in
     `avoid` are used only if there are no others. `beats` detects lost workers; None:
     with the timeout of the client's connection.
 
@@ -68,7 +119,7 @@ class PinnedTasks:
         client: Client,
         graph: Stage,
         manifest: Manifest,
-        spec: ReservoirSpec,
+        spec: Any,
         avoid: Collection[str] = (),
         beats: Heartbeats | None = None,
     ) -> None:
@@ -138,6 +189,7 @@ class TasksExchange(PinnedTasks):
     stride = 4
     """Supersteps submitted at a time; few, to bound the scheduler's memory."""
 
+    _spec: ReservoirSpec
     _contexts: Sequence[Future[Any]] = ()
     _states: Sequence[Future[Any]] = ()
 
@@ -147,8 +199,12 @@ class TasksExchange(PinnedTasks):
         facts = self._manifest.facts
         row_bytes = self._spec.dim * self._spec.wire_bytes
         return exchanged_bytes(
-            facts["halo_sizes"], facts["boundary"], self.placement, row_bytes
+            self._halo_sizes, facts["boundary"], self.placement, row_bytes
         )
+
+    @cached_property
+    def _halo_sizes(self) -> Ints:
+        return halo_sizes(self._graph, self._manifest)
 
     def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
         """Load partitions and a checkpoint's states; None: start at superstep 1."""
@@ -191,7 +247,7 @@ class TasksExchange(PinnedTasks):
     def _superstep(self) -> list[Future[Any]]:
         tiles, contexts, states = self._spec.tiles(), self._contexts, self._states
         parts, threads = range(len(states)), self._inner_threads
-        sizes = self._manifest.facts["halo_sizes"]
+        owners = [np.flatnonzero(column).tolist() for column in self._halo_sizes.T]
         pieces: list[list[Future[Any]]] = [[] for _ in parts]
         function = _superstep if len(tiles) == 1 else _gather
         for tile in tiles:
@@ -206,7 +262,7 @@ class TasksExchange(PinnedTasks):
                 for p in parts
             ]
             for p in parts:
-                received = {o: blocks[o] for o in parts if sizes[o][p]}
+                received = {owner: blocks[owner] for owner in owners[p]}
                 args = contexts[p], states[p], received, tile, threads(p)
                 pieces[p].append(self._submit(p, function, *args))
         if len(tiles) == 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,7 @@ class Mailbox:
             }
             for _ in range(1 + AHEAD)
         ]
-        self._complete: set[tuple[int, int]] = set()
+        self._complete: dict[int, dict[int, None]] = {}
         self._changed = threading.Condition()
         self.generation = 0
         """The generation that is being read, or was read last."""
@@ -58,7 +59,7 @@ class Mailbox:
         """Memory to fill with a block; a `ConnectionError` if it is not expected."""
         with self._changed:
             expected = owner in self._arrivals and self.admits(generation)
-            if not expected or (generation, owner) in self._complete:
+            if not expected or owner in self._complete.get(generation, ()):
                 raise ConnectionError(
                     f"unexpected block of partition {owner}, generation {generation}: "
                     f"generation {self.generation} is being read"
@@ -68,7 +69,7 @@ class Mailbox:
     def put(self, generation: int, owner: int) -> None:
         """Mark a block as complete."""
         with self._changed:
-            self._complete.add((generation, owner))
+            self._complete.setdefault(generation, {})[owner] = None
             self.received += self.read(generation, owner).nbytes
             self._changed.notify_all()
 
@@ -80,31 +81,28 @@ class Mailbox:
         """Start reading a generation; blocks of earlier ones are discarded."""
         with self._changed:
             self.generation = generation
-            self._complete = {key for key in self._complete if key[0] >= generation}
+            for old in [each for each in self._complete if each < generation]:
+                del self._complete[old]
         self.on_reach(generation)
 
-    def wait(
-        self, generation: int, owner_sets: Collection[Collection[int]], seconds: float
-    ) -> int | None:
-        """Wait until all blocks of one of several sets of owners are complete.
+    def wait(self, generation: int, seen: int, seconds: float) -> list[int]:
+        """Owners whose block is complete, in the order of arrival, without the first.
 
-        Returns the position of the first such set; None if there is none in time.
+        Waits until there are more than the first `seen`; empty if none comes in time.
         """
         with self._changed:
 
-            def first() -> int | None:
-                for position, owners in enumerate(owner_sets):
-                    if all((generation, owner) in self._complete for owner in owners):
-                        return position
-                return None
+            def arrived() -> list[int]:
+                complete = self._complete.get(generation, {})
+                return list(islice(complete, seen, None))
 
-            self._changed.wait_for(lambda: first() is not None, seconds)
-            return first()
+            return self._changed.wait_for(arrived, seconds)
 
     def missing(self, generation: int, owners: Collection[int]) -> list[int]:
         """The owners whose block is not complete."""
         with self._changed:
-            return [o for o in owners if (generation, o) not in self._complete]
+            complete = self._complete.get(generation, {})
+            return [owner for owner in owners if owner not in complete]
 
     def read(self, generation: int, owner: int) -> Block:
         """A block, shape (rows, w), valid until a later generation is reached."""

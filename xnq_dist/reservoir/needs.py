@@ -18,6 +18,7 @@ from xnq_dist.reservoir.propagation import COLUMNS
 from xnq_dist.reservoir.volume import (
     WORKER,
     Volume,
+    choose_engine,
     disk_need,
     disk_traffic,
     max_volume,
@@ -53,6 +54,8 @@ local order."""
 class Supersteps:
     """Needs of supersteps on a worker, with states in memory and on a disk."""
 
+    engine: str
+    """The engine, ``tasks`` or ``spmd``."""
     moves: Volume
     need: Mapping[str, int]
     """Bytes with states in ``memory`` and on ``disk``."""
@@ -82,8 +85,13 @@ class NeighbourSums:
     width: int
 
 
+def _engine(size: RunSize, settings: Settings) -> str:
+    on_device = bool(size.workers.device)
+    return choose_engine(settings.exchange.engine, size.partitions, on_device)
+
+
 def _moves(size: RunSize, settings: Settings) -> Volume:
-    engine, workers = settings.exchange.engine, size.workers.count
+    engine, workers = _engine(size, settings), size.workers.count
     if size.partition_counts is not None:
         return volume(engine, size.partition_counts, workers)
     counts = size.nodes, size.edges, size.partitions, workers
@@ -92,7 +100,7 @@ def _moves(size: RunSize, settings: Settings) -> Volume:
 
 def supersteps_of(size: RunSize, settings: Settings) -> Supersteps:
     """Needs of supersteps, and whether their states are kept on a disk."""
-    reservoir, engine = settings.reservoir, settings.exchange.engine
+    reservoir, engine = settings.reservoir, _engine(size, settings)
     dim, lanes, workers = reservoir.dim, size.lanes, size.workers
     wire = 2 if settings.exchange.dtype == "float16" else 4
     moves = _moves(size, settings)
@@ -108,11 +116,13 @@ def supersteps_of(size: RunSize, settings: Settings) -> Supersteps:
     }
     states = settings.exchange.states
     if states == "auto":
-        possible = engine == "tasks" and reservoir.tile is None and not workers.device
+        chosen = settings.exchange.engine != "spmd" and reservoir.tile is None
+        possible = chosen and not workers.device
         fits = WORKER + need["memory"] <= workers.memory
         states = "disk" if possible and not fits else "memory"
     files = traffic = 0
     if states == "disk":
+        engine = "tasks"
         files = size.nodes * dim * (4 + 2 * wire)
         counts = size.nodes, size.edges, halo_rows(size), size.partitions
         traffic = disk_traffic(*counts, dim, wire, budget)
@@ -120,7 +130,7 @@ def supersteps_of(size: RunSize, settings: Settings) -> Supersteps:
     length: int | str = reservoir.supersteps
     if length == "auto":
         length = MAX_STEPS if size.diameter is None else length_of(size.diameter)
-    held = moves, need, states, budget, matrix, tile, wire
+    held = engine, moves, need, states, budget, matrix, tile, wire
     return Supersteps(*held, files, traffic, int(length))
 
 
@@ -255,7 +265,7 @@ def reservoir_work(size: RunSize, settings: Settings, dim: int) -> dict[str, flo
         "copy": BLOCK_COPIES * share * halo / size.slots,
         # Each worker receives its share, in parallel with the others.
         "wire": share * moved / size.busy,
-        "task": 3.0 * size.partitions,
+        "task": 3.0 * (size.busy if steps.engine == "spmd" else size.partitions),
     }
     return added(
         load_work(size, settings),

@@ -1,47 +1,38 @@
-"""Rounds of neighbour sums on Dask, one halo exchange each, on any worker.
-
-A few columns are cheap to transfer, so tasks are not pinned to workers. They load
-partitions from files in every round, so Dask can recover from a lost worker by itself.
-"""
+"""Rounds of neighbour sums on Dask, one halo exchange each, with either engine."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from xnq_dist.core.arrays import Floats32
-from xnq_dist.core.backend import choose
 from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.core.waiting import TIMEOUT, Heartbeats, wait_all
 from xnq_dist.core.waiting import gather as gather_results
-from xnq_dist.core.waiting import wait_all
-from xnq_dist.graph.layout import load_partition, node_index
+from xnq_dist.graph.layout import halo_sizes, load_partition, node_index
 from xnq_dist.reservoir.context import halo_picks, pick_halo
-from xnq_dist.reservoir.device import move_partition
-from xnq_dist.reservoir.superstep import column_tiles, gather
+from xnq_dist.reservoir.exchange import again_if_lost
+from xnq_dist.reservoir.spmd import LongTasks
+from xnq_dist.reservoir.volume import choose_engine
+from xnq_dist.reservoir.worker_sums import (
+    COLUMNS,
+    Publish,
+    Rounds,
+    Start,
+    Step,
+    SumsState,
+    round_of_sums,
+)
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
 __all__ = ["COLUMNS", "load_values", "only_sums", "propagate"]
-
-
-COLUMNS = 32
-"""Columns that a GPU processes at a time: fewer than a superstep's, so they fit."""
-
-Start = Callable[[int], Floats32]
-"""``start(number)``: the values of a partition's owned rows, shape (n_owned, w)."""
-
-Step = Callable[[int, int, Floats32, Floats32], Floats32]
-"""``step(number, round, values, sums)``: a partition's values after the round (1, 2,
-...), from the previous values and the sums over in-neighbours; one row per node."""
-
-Publish = Callable[[Floats32], Floats32]
-"""``publish(values)``: the values to sum over, row by row, (m, w) to (m, any)."""
 
 
 def propagate(
@@ -58,6 +49,7 @@ def propagate(
     weighted: bool = True,
     backend: str = "cpu",
     progress: Progress = silent,
+    engine: str = "auto",
 ) -> dict[int, list[FileRecord]]:
     """Run rounds of neighbour sums, with one halo exchange each.
 
@@ -65,7 +57,7 @@ def propagate(
     sums)``, where row v of ``sums`` is the sum over the edges u -> v of their weight
     times row u of the previous values, in float32 in the order of the original ids: the
     same bits for any partitioning. Columns do not mix, so independent variants can be
-    computed together. Tasks run on any worker, and again if a worker is lost.
+    computed together. What a lost worker had is computed again.
 
     Parameters
     ----------
@@ -76,10 +68,10 @@ def propagate(
         of `load_nodes`), float32, shape (n_owned, w).
     step
         Maps partition, round, values and sums, float32 with n_owned rows, to the values
-        after the round, float32, with n_owned rows and any width. Row v of the result
-        must depend on rows v alone, and the arguments must not be changed. `start`,
-        `step` and `publish` are called on workers, possibly more than once: they must
-        be small, picklable (frozen dataclasses) and pure, and load data from files.
+        after the round, float32, of the same shape. Row v of the result must depend on
+        rows v alone, and the arguments must not be changed. `start`, `step` and
+        `publish` are called on workers, possibly more than once: they must be small,
+        picklable (frozen dataclasses) and pure, and load data from files.
     rounds
         Number of rounds.
     attempt, stem
@@ -95,6 +87,10 @@ def propagate(
         ``cpu`` or ``gpu`` for the sums; both give the same bits.
     progress
         Called after each round.
+    engine
+        ``tasks``: two tasks for each partition and round, on any worker, which read the
+        partition; ``spmd``: one task for each worker and round, which keeps them in
+        memory; ``auto``: as for the supersteps. All give the same bits.
 
     Returns
     -------
@@ -111,39 +107,81 @@ def propagate(
         raise SettingsError(
             f"rounds {sorted(kept)} cannot be kept: choose rounds from 0 to {rounds}"
         )
-    parts = range(len(manifest.facts["edges"]))
-    sizes = manifest.facts["halo_sizes"]
+    last = max(kept, default=0)
+    work = Rounds(start, step, attempt, stem, publish, weighted, backend)
+    parts = int(manifest.facts["partitions"])
+    if choose_engine(engine, parts) == "tasks":
+        return _by_tasks(client, graph, manifest, work, last, kept, progress)
+    beats = Heartbeats(client)
+
+    def once(suspects: frozenset[str]) -> dict[int, list[FileRecord]]:
+        with closing(
+            LongSums(client, graph, manifest, work, suspects, beats, TIMEOUT.get())
+        ) as sums:
+            return sums.run(last, kept, progress)
+
+    return again_if_lost(beats, once)
+
+
+class LongSums(LongTasks):
+    """Engine ``spmd`` for rounds of sums."""
+
+    _spec: Rounds
+
+    def run(
+        self, last: int, kept: Collection[int], progress: Progress
+    ) -> dict[int, list[FileRecord]]:
+        """Run all rounds; the files of each kept one in partition order."""
+        self._open(SumsState, self._spec)
+        found = {}
+        for turn in range(last + 1):
+            made = self._everywhere(round_of_sums, turn, turn in kept)
+            if turn in kept:
+                files = dict(pair for pairs in made for pair in pairs)
+                found[turn] = [files[number] for number in sorted(files)]
+            if turn:
+                progress(f"rounds of {self._spec.stem}", turn, last)
+        return found
+
+
+def _by_tasks(
+    client: Client,
+    graph: Stage,
+    manifest: Manifest,
+    work: Rounds,
+    last: int,
+    kept: Collection[int],
+    progress: Progress,
+) -> dict[int, list[FileRecord]]:
+    """Run all rounds with two tasks for each partition, which Dask repeats if lost."""
+    owners = [np.flatnonzero(rows).tolist() for rows in halo_sizes(graph, manifest).T]
 
     def submit(task: Callable[..., Any], *args: Any) -> Future[Any]:
         return client.submit(task, *args, pure=False)
 
-    values = [submit(_first_values, start, p) for p in parts]
+    where = work, graph, manifest
+    values = [submit(work.first, number) for number in range(len(owners))]
     files: dict[int, list[Future[Any]]] = {}
-    last = max(kept, default=0)
-    where = graph, manifest
     for turn in range(last + 1):
         before = values
         if turn:
-            blocks = [submit(_boundary, *where, p, values[p], publish) for p in parts]
-            read = [{o: blocks[o] for o in parts if sizes[o][p]} for p in parts]
-            how = step, turn, publish, weighted, backend
+            blocks = [submit(_boundary, *where, *pair) for pair in enumerate(values)]
             values = [
-                submit(_next_values, *where, p, values[p], read[p], *how) for p in parts
+                submit(_next, *where, p, turn, values[p], {o: blocks[o] for o in each})
+                for p, each in enumerate(owners)
             ]
-            del blocks, read
+            del blocks
         if turn in kept:
-            files[turn] = [
-                submit(_write, attempt, f"{stem}-{turn:03d}-{p:05d}", values[p])
-                for p in parts
-            ]
+            pairs = enumerate(values)
+            files[turn] = [submit(work.write, p, turn, made) for p, made in pairs]
         # Wait for a round after submitting the next one, which depends on it.
         wait_all(client, before)
         if turn > 1:
-            progress(f"rounds of {stem}", turn - 1, last)
+            progress(f"rounds of {work.stem}", turn - 1, last)
         del before
     wait_all(client, values)
     if last:
-        progress(f"rounds of {stem}", last, last)
+        progress(f"rounds of {work.stem}", last, last)
     return {turn: gather_results(client, tasks) for turn, tasks in files.items()}
 
 
@@ -152,78 +190,27 @@ def only_sums(number: int, turn: int, values: Floats32, sums: Floats32) -> Float
     return sums
 
 
-def _first_values(start: Start, number: int) -> Floats32:
-    return np.ascontiguousarray(start(number), dtype=np.float32)
-
-
 def _boundary(
-    graph: Stage,
-    manifest: Manifest,
-    number: int,
-    values: Floats32,
-    publish: Publish | None,
+    work: Rounds, graph: Stage, manifest: Manifest, number: int, values: Floats32
 ) -> Floats32:
     """The rows that other partitions read, ascending."""
-    rows = values[load_partition(graph, manifest, number).boundary_rows]
-    return rows if publish is None else publish(rows)
+    rows = load_partition(graph, manifest, number).boundary_rows
+    return work.published(values[rows])
 
 
-def _next_values(
+def _next(
+    work: Rounds,
     graph: Stage,
     manifest: Manifest,
     number: int,
-    values: Floats32,
-    blocks: Mapping[int, Floats32],
-    step: Step,
     turn: int,
-    publish: Publish | None,
-    weighted: bool,
-    backend: str,
-) -> Floats32:
-    published = values if publish is None else publish(values)
-    sums = sum_neighbours(graph, manifest, number, published, blocks, weighted, backend)
-    return np.ascontiguousarray(step(number, turn, values, sums), dtype=np.float32)
-
-
-def _write(attempt: Attempt, stem: str, values: Floats32) -> FileRecord:
-    return attempt.write_arrays(stem, values=values)
-
-
-def sum_neighbours(
-    graph: Stage,
-    manifest: Manifest,
-    number: int,
     values: Floats32,
     blocks: Mapping[int, Floats32],
-    weighted: bool = True,
-    backend: str = "cpu",
 ) -> Floats32:
-    """Weighted sums of in-neighbours' values, in the order of the original ids.
-
-    `values` are the published values of the owned rows, shape (n_owned, w); `blocks`
-    the boundary rows of every owner of halo rows. If not `weighted`, every edge counts
-    1. `backend` is ``cpu`` or ``gpu``, with the same bits.
-    """
-    partition = load_partition(graph, manifest, number)
-    if not weighted:
-        partition = replace(partition, weights=None)
-    if len(values) != partition.n_owned:
-        raise StageError(
-            f"partition {number} has {partition.n_owned} nodes but {len(values)} rows "
-            "of values: internal error, please report it"
-        )
-    width = values.shape[1]
-    halo = pick_halo(halo_picks(graph, manifest, partition), blocks, width)
-    sums = np.empty((partition.n_owned, width), dtype=np.float32)
-    states = np.ascontiguousarray(values, dtype=np.float32)
-    chosen = choose(backend)
-    if not chosen.on_device:
-        gather(chosen, partition, states, slice(0, width), halo, sums)
-        return sums
-    moved = move_partition(chosen, partition)
-    for columns in column_tiles(width, COLUMNS):
-        gather(chosen, moved, states, columns, halo[:, columns], sums[:, columns])
-    return sums
+    partition, published = work.load(graph, manifest, number), work.published(values)
+    picks = halo_picks(graph, manifest, partition)
+    halo = pick_halo(picks, blocks, published.shape[1])
+    return work.after(partition, turn, values, published, halo)
 
 
 def load_values(

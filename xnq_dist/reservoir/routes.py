@@ -47,15 +47,14 @@ def find_routes(
     needed: dict[int, dict[int, Ints]] = {}
     for number, partition in partitions.items():
         lists: dict[str, list[Ints]] = {}
-        for reader, worker in enumerate(placement):
-            rows = _part(partition.send_rows, partition.send_offsets, reader)
-            if reader not in partitions and len(rows):
-                lists.setdefault(worker, []).append(rows)
+        for reader in np.flatnonzero(np.diff(partition.send_offsets)).tolist():
+            if reader not in partitions:
+                rows = _part(partition.send_rows, partition.send_offsets, reader)
+                lists.setdefault(placement[reader], []).append(rows)
         sends[number] = {worker: _union(each) for worker, each in lists.items()}
-        for owner in range(len(placement)):
+        for owner in np.flatnonzero(np.diff(partition.halo_offsets)).tolist():
             rows = _part(partition.halo, partition.halo_offsets, owner)
-            if len(rows):
-                needed.setdefault(owner, {})[number] = rows - offsets[owner]
+            needed.setdefault(owner, {})[number] = rows - offsets[owner]
     arrivals: dict[int, int] = {}
     picks: dict[int, dict[int, Ints]] = {number: {} for number in partitions}
     for owner in sorted(needed):

@@ -26,7 +26,7 @@ from xnq_dist.reservoir.worker_state import WorkerState, advance_worker, apply_o
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-__all__ = ["SpmdExchange"]
+__all__ = ["LongTasks", "SpmdExchange"]
 
 R = TypeVar("R")
 
@@ -34,15 +34,18 @@ MAX_STRIDE, SECONDS = 64, 2.0
 """Maximum number of supersteps of one task, and its approximate duration."""
 
 
-class SpmdExchange(PinnedTasks):
-    """Engine ``spmd``; a worker that does not answer for `timeout` seconds is lost."""
+class LongTasks(PinnedTasks):
+    """Base class of engines with one object on each worker, used by one task at a time.
+
+    A worker that does not answer for `timeout` seconds is lost.
+    """
 
     def __init__(
         self,
         client: Client,
         graph: Stage,
         manifest: Manifest,
-        spec: ReservoirSpec,
+        spec: Any,
         avoid: Collection[str] = (),
         beats: Heartbeats | None = None,
         timeout: float = 60.0,
@@ -50,12 +53,59 @@ class SpmdExchange(PinnedTasks):
         super().__init__(client, graph, manifest, spec, avoid, beats)
         self._timeout = timeout
         self._worker_states: dict[str, Future[Any]] = {}
+
+    def _open(self, make: Callable[..., Any], *args: Any) -> None:
+        """Make the object of each worker."""
+        run = uuid.uuid4().hex
+        shared = run, self._graph, self._manifest, self.placement
+        self._worker_states = {
+            worker: self._submit_to(
+                worker,
+                make,
+                *(*shared, worker, self._threads[worker], self._timeout, *args),
+            )
+            for worker in sorted(set(self.placement))
+        }
+        # All workers must be able to receive before any of them sends.
+        self._wait(list(self._worker_states.values()))
+
+    def close(self) -> None:
+        """Release everything on the workers."""
+        # Release futures explicitly: a traceback may still hold references to them.
+        for state in self._worker_states.values():
+            state.release()
+        self._worker_states = {}
+
+    def _everywhere(self, function: Callable[..., R], *args: Any) -> list[R]:
+        """Results of a function of every worker's object, called in parallel."""
+        futures = [
+            self._submit_to(worker, function, state, *args)
+            for worker, state in self._worker_states.items()
+        ]
+        return self._gather(futures)
+
+    def _gather(self, futures: list[Future[Any]]) -> list[Any]:
+        try:
+            return self._results(futures)
+        finally:
+            # Running tasks detect by themselves that their futures were released.
+            for future in futures:
+                future.release()
+
+
+class SpmdExchange(LongTasks):
+    """Engine ``spmd``."""
+
+    _spec: ReservoirSpec
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
         self._step = 1
         self._rows = 0
         self.stride = 4
         """Best number of supersteps for one call of `advance`."""
         self.clocks: list[dict[str, float]] = []
-        """Times of each worker since `begin`; see `worker_state.Clock`."""
+        """Times of each worker since `begin`; see `peers.Clock`."""
 
     @property
     def bytes_per_superstep(self) -> int:
@@ -66,24 +116,13 @@ class SpmdExchange(PinnedTasks):
 
     def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
         """Load partitions and a checkpoint's states; None: start at superstep 1."""
-        run = uuid.uuid4().hex
         start = None
         self._step = 1
         if checkpoint is not None:
             self._step = int(checkpoint[1].facts["superstep"])
             start = (self._step, *checkpoint)
-        self._worker_states = {
-            worker: self._submit_to(
-                worker,
-                WorkerState,
-                *(run, self._graph, self._manifest, self._spec, self.placement),
-                *(worker, self._threads[worker], self._timeout, start),
-            )
-            for worker in sorted(set(self.placement))
-        }
-        # All workers must be able to receive before any of them sends.
-        self._wait(list(self._worker_states.values()))
-        self._rows = sum(self._everywhere(attrgetter("routes.rows_sent")))
+        self._open(WorkerState, self._spec, start)
+        self._rows = sum(self._everywhere(attrgetter("peers.routes.rows_sent")))
         self.clocks = []
 
     def advance(self, count: int) -> None:
@@ -107,26 +146,3 @@ class SpmdExchange(PinnedTasks):
             for number, worker in enumerate(self.placement)
         ]
         return self._gather(futures)
-
-    def close(self) -> None:
-        """Release everything on the workers."""
-        # Release futures explicitly: a traceback may still hold references to them.
-        for state in self._worker_states.values():
-            state.release()
-        self._worker_states = {}
-
-    def _everywhere(self, function: Callable[..., R], *args: Any) -> list[R]:
-        """Results of a function of every worker's state, called in parallel."""
-        futures = [
-            self._submit_to(worker, function, state, *args)
-            for worker, state in self._worker_states.items()
-        ]
-        return self._gather(futures)
-
-    def _gather(self, futures: list[Future[Any]]) -> list[Any]:
-        try:
-            return self._results(futures)
-        finally:
-            # Running tasks detect by themselves that their futures were released.
-            for future in futures:
-                future.release()

@@ -12,12 +12,14 @@ import datetime
 import logging
 import platform
 import uuid
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
-from functools import cache
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache, cached_property, lru_cache
 from importlib import metadata
-from typing import IO, Any, cast
+from itertools import takewhile
+from typing import IO, Any, ClassVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +42,11 @@ MANIFEST_VERSION = 2
 
 @dataclass(frozen=True)
 class Manifest:
-    """Files, inputs and facts of a complete stage."""
+    """Files, inputs and facts of a complete stage.
+
+    One that a stage wrote or read is pickled as a reference: the process that gets it
+    reads the file when a value is used. Tasks for each partition stay small this way.
+    """
 
     stage: str
     attempt: str
@@ -54,11 +60,31 @@ class Manifest:
     created: str
     versions: dict[str, str] = field(default_factory=dict)
     version: int = MANIFEST_VERSION
+    _where: ClassVar[Stage | None] = None
+    """The stage that has it in a file; None: a changed copy, which is pickled whole."""
 
     def named(self, prefix: str) -> list[FileRecord]:
         """Files whose name starts with the prefix, in name order."""
-        records = [record for record in self.files if record.name.startswith(prefix)]
-        return sorted(records, key=lambda record: record.name)
+        names = self._in_order
+        first = bisect_left(names, prefix, key=lambda record: record.name)
+        rest = (names[at] for at in range(first, len(names)))
+        return list(takewhile(lambda record: record.name.startswith(prefix), rest))
+
+    @cached_property
+    def _in_order(self) -> list[FileRecord]:
+        return sorted(self.files, key=lambda record: record.name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._where is None:
+            return self.__dict__
+        return {"stage": self.stage, "attempt": self.attempt, "_where": self._where}
+
+    def __getattr__(self, name: str) -> Any:
+        where = self.__dict__.get("_where")
+        if where is None or name not in (each.name for each in fields(self)):
+            raise AttributeError(name)
+        self.__dict__.update(_sent(where, self.attempt).__dict__)
+        return self.__dict__[name]
 
 
 @contextmanager
@@ -112,23 +138,30 @@ class Stage:
         DamagedError
             When the manifest, or the size of a file, is not what was written.
         """
-        values = self.folder.read_record(MANIFEST)
-        if values is None or values.get("version") != MANIFEST_VERSION:
-            return None
-        try:
-            files = tuple(FileRecord(**record) for record in values.pop("files"))
-            manifest = Manifest(files=files, **values)
-        except (TypeError, KeyError) as error:
-            raise DamagedError(
-                self.folder.uri, MANIFEST, f"is not a manifest ({error})"
-            ) from error
-        for record in manifest.files:
+        manifest = self._read()
+        for record in manifest.files if manifest else ():
             size = self.folder.size(record.name)
             if size != record.bytes:
                 what = "is missing" if size is None else f"has {size} bytes"
                 raise DamagedError(
                     self.folder.uri, record.name, f"{what}, not {record.bytes}"
                 )
+        return manifest
+
+    def _read(self) -> Manifest | None:
+        values = self.folder.read_record(MANIFEST)
+        if values is None or values.get("version") != MANIFEST_VERSION:
+            return None
+        try:
+            files = tuple(FileRecord(**record) for record in values.pop("files"))
+            return self._keeps(Manifest(files=files, **values))
+        except (TypeError, KeyError) as error:
+            raise DamagedError(
+                self.folder.uri, MANIFEST, f"is not a manifest ({error})"
+            ) from error
+
+    def _keeps(self, manifest: Manifest) -> Manifest:
+        manifest.__dict__["_where"] = self
         return manifest
 
     def damages(self, thorough: bool = True) -> list[DamagedError]:
@@ -188,7 +221,7 @@ class Stage:
             )
         self.folder.sync([record.name for record in files])
         self.rewrite(manifest)
-        return manifest
+        return self._keeps(manifest)
 
     def release(self, manifest: Manifest) -> None:
         """Remove a complete stage's data files; its manifest stays, marked as released.
@@ -237,6 +270,17 @@ class Stage:
         """Read arrays of an npz file of this stage (None: all), checked."""
         with self.open(record) as stream:
             return read_npz(cast(IO[bytes], stream), names)
+
+
+@lru_cache(maxsize=32)
+def _sent(stage: Stage, attempt: str) -> Manifest:
+    """A manifest that was sent by reference."""
+    manifest = stage._read()
+    if manifest is None or manifest.attempt != attempt:
+        raise StageError(
+            f"{stage.folder.uri} was made again while it was read: run again"
+        )
+    return manifest
 
 
 @cache

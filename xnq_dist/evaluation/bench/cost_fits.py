@@ -167,7 +167,7 @@ def _fixed_cost(bench: Bench, costs: Costs) -> float:
     settings = load_settings(overrides=overrides)
     made = RunDirectory(run)
     labels = made.complete("labels")
-    size = size_of(made.complete("graph"), settings, 2, labels=labels)
+    size = size_of(made.complete("graph"), settings, 2, made.stage("graph"), labels)
     plan = add_up(size, settings, 2, Workers(2, 1, 2**31), True, costs)
     return max(float(result["cpu"]) - plan.seconds, 0.0)
 

@@ -56,6 +56,7 @@ def spread_features(
             turns,
             backend=settings.backend,
             progress=work.progress,
+            engine=settings.exchange.engine,
         )
         for start, step, stem in (
             (HopStart(visible), HopStep(), "labels around"),
