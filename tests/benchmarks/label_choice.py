@@ -49,7 +49,13 @@ from xnq_dist.readout.logistic import FitJob, fit_jobs
 from xnq_dist.readout.plus.first_stage import FirstStage, block_rows
 from xnq_dist.readout.plus.label_features import label_features
 from xnq_dist.readout.plus.learning import PRIOR_ROWS
-from xnq_dist.readout.plus.second_stage import SecondRows, conclude, second_rows
+from xnq_dist.readout.plus.second_stage import (
+    SecondRows,
+    conclude,
+    fit_linear,
+    second_rows,
+    standardised,
+)
 from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
 
 WIDEST = 32
@@ -151,7 +157,11 @@ def posteriors(graph: Graph, labels: np.ndarray, count: int, seed: int) -> np.nd
     places = variants.places()
     z = np.stack([described(rows, places[own, k]) for k in range(count)], axis=1)
     second = SecondRows(known, own, z, graph.x[rows], first.blocks, scores[rows, own])
-    stage, held, _ = conclude(second, n_classes, {}, priors[:count])
+    ready = [standardised(second, n_classes, fold) for fold in range(count)]
+    (linear,) = fit_linear(
+        lambda jobs: [fit_jobs(ready[job.block], [job])[0] for job in jobs], count
+    )
+    stage, held, _ = conclude(second, n_classes, linear, {}, priors[:count])
     calibration = fit_calibration("bcts", held, known, PRIOR_ROWS)
     logits = np.empty((n_nodes, n_classes))
     for fold in range(count):

@@ -101,8 +101,7 @@ def test_work_of_xnq_plus_is_counted():
     assert stages("tree", *PLUS)["readout"] == 2 * 5 * 250
     assert stages("bin", *PLUS)["readout"] == 5 * 250 * 80 * (37 + 69)
     assert stages("leaf", *PLUS)["readout"] == 2 * 250 * 1000
-    # With nodes and with complete groups as folds.
-    assert stages("feature", *PLUS)["readout"] == 2 * 1000 * 7
+    assert stages("feature", *PLUS)["readout"] == 1000 * 7
     without = (*PLUS, "plus.boosting=never")
     assert stages("tree", *without)["readout"] == 0
     three = replace(SIZE, classes=3)
@@ -111,10 +110,12 @@ def test_work_of_xnq_plus_is_counted():
     size = RunSize.of(SIZE, 1, Workers(1, 1, 2**34))
     # Five folds, and fifteen sets of hidden folds, of two classes; twice.
     found = label_sums(size, settings)
-    assert found == (NeighbourSums(2, 11), NeighbourSums(2, 30)) * 2
+    assert found == (NeighbourSums(2, 82),)
+    # With more classes, they are in rounds of their own.
+    assert label_sums(replace(size, classes=4), settings) == (NeighbourSums(2, 81),) * 2
     both = (NeighbourSums(2, 10), NeighbourSums(9, 138))
     assert block_sums(size, settings) == both
-    assert stages("gather", *PLUS)["readout"] == 2 * 20_000 * (2 * 11 + 2 * 30)
+    assert stages("gather", *PLUS)["readout"] == 2 * 20_000 * 82
     plain = stages("gather", *PLAIN)["supersteps"]
     beside = stages("gather", *PLUS)["supersteps"] - plain
     assert beside == 20_000 * (2 * 10 + 9 * 138)

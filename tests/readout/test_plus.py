@@ -11,7 +11,6 @@ from tests.conftest import published_values, small_settings, write_graph
 from tests.test_pipeline import posteriors, whole_line
 from xnq_dist import pipeline
 from xnq_dist.core.errors import DoesNotFitError, InputError
-from xnq_dist.core.progress import silent
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
@@ -22,7 +21,7 @@ from xnq_dist.readout.plus.learning import plus_scores
 from xnq_dist.readout.plus.plus_model import SavedPlus
 from xnq_dist.readout.plus.second_stage import second_rows
 from xnq_dist.readout.plus.variants import node_folds
-from xnq_dist.readout.plus.work import Embedded, PlusWork
+from xnq_dist.readout.plus.work import Embedded
 from xnq_dist.readout.rows import FEATURES
 
 PLUS = (
@@ -65,7 +64,7 @@ def saved(run: RunDirectory) -> SavedPlus:
     return SavedPlus.from_arrays(stage.read_arrays(record))
 
 
-def scores(run, client, labels, attempt, *overrides):
+def scores(run, client, labels, attempt, *overrides, groups=None):
     graph, embeddings = run.stage("graph"), run.stage("embeddings")
     settings = small_settings(*PLUS, *overrides)
     classes = run.stage("labels").manifest().facts["classes"]
@@ -76,6 +75,7 @@ def scores(run, client, labels, attempt, *overrides):
         classes,
         settings,
         attempt,
+        groups,
     )
 
 
@@ -108,28 +108,23 @@ def test_held_rows_are_independent_of_the_labels_of_their_group(
     known = np.flatnonzero(labels >= 0)
     written = stage.read_arrays(manifest.named("held-")[0])
     np.testing.assert_array_equal(written["index"], known)
-    source = Embedded(
-        *(run.stage("graph"), run.stage("graph").manifest()),
-        *(run.stage("embeddings"), run.stage("embeddings").manifest()),
-    )
     own = groups[known] == np.bincount(groups[known]).argmax()
     other = labels.copy()
     other[known[own]] = 1 - other[known[own]]
     seen = []
     conclude = held.conclude
 
-    def watched(rows, n_classes, trees, priors):
+    def watched(rows, *others):
         seen.append(rows)
-        return conclude(rows, n_classes, trees, priors)
+        return conclude(rows, *others)
 
     monkeypatch.setattr(held, "conclude", watched)
     for shown in (labels, other):
         attempt = run.stage("trial").begin()
-        settings = small_settings(*PLUS)
-        work = PlusWork(thread_client, source, shown, 2, settings, attempt, silent)
-        found = held.held_by_group(work, known, groups, manifest.facts["strengths"])
-        assert attempt.folder.names() == [found.name]
-    again = run.stage("trial").read_arrays(found)["posterior"]
+        more = "readout.C=1", "plus.boosting=never"
+        found = scores(run, thread_client, shown, attempt, *more, groups=groups)
+        assert not [name for name in attempt.folder.names() if "-groups" in name]
+    again = found.by_group[1]
     run.stage("trial").folder.delete_folder()
     rows, rows_then = seen
     np.testing.assert_array_equal(rows.folds, rows_then.folds)
@@ -185,7 +180,6 @@ def test_facts_of_the_readout_are_recorded(graph, run):
     names += run.stage("embeddings").folder.names()
     passing = (
         "labels around",
-        "posteriors around",
         "models",
         "hops",
         "loadings",

@@ -9,12 +9,12 @@ from scipy.sparse import csr_array
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.readout.plus.label_features import (
     HopStart,
-    HopStep,
     VisibleLabels,
     feature_count,
     label_features,
 )
 from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
+from xnq_dist.reservoir.propagation import only_sums
 
 NODES, FOLDS = 40, 3
 VARIANTS = Variants(FOLDS)
@@ -60,7 +60,7 @@ def around(adjacency, start, step, rounds=2):
 def features(tmp_path, adjacency, labels, folds, smoothing=2.0):
     """In every variant, shape (n, V, F), the means of neighbours left at 0."""
     visible, _ = shown(tmp_path, labels, folds)
-    hops = around(adjacency, HopStart(visible), HopStep())
+    hops = around(adjacency, HopStart(visible), only_sums)
     means = [np.zeros((NODES, len(VARIANTS) * 3), np.float32)] * 2
     priors = priors_of(labels, folds)
     return np.stack(

@@ -15,7 +15,12 @@ from tests.readout.test_plus_label_features import (
     shown,
 )
 from xnq_dist.readout.plus.first_stage import FirstStage
-from xnq_dist.readout.plus.neighbours import PosteriorStart, PosteriorStep
+from xnq_dist.readout.plus.neighbours import (
+    AroundStart,
+    AroundStep,
+    FirstFit,
+)
+from xnq_dist.readout.rows import Part
 
 RNG = np.random.default_rng(8)
 BLOCKS = (3, 2)
@@ -27,8 +32,11 @@ FIRST = FirstStage(
 )
 
 
-class Embedded:
+class Embedded(Part):
     """One partition's embeddings, in two batches."""
+
+    def __init__(self, threads=1):
+        super().__init__(None, None, None, None, False, threads=threads)
 
     def read_nodes(self):
         return {"node_id": None}
@@ -38,13 +46,19 @@ class Embedded:
         yield 25, X[25:]
 
 
-def means(tmp_path, adjacency, labels, folds, rounds=2):
-    """By the parts that the workers run, sums by scipy."""
-    visible, models = shown(tmp_path, labels, folds, **FIRST.to_arrays())
-    start = PosteriorStart(visible, (Embedded(),), models)
-    step = PosteriorStep(tuple(map(tuple, priors_of(labels, folds).tolist())))
-    values = around(adjacency, start, step, rounds)[-1]
-    return values.reshape(NODES, len(VARIANTS), 3)
+def first_fit(tmp_path, labels, folds, first=FIRST):
+    visible, models = shown(tmp_path, labels, folds, **first.to_arrays())
+    return FirstFit(visible, models, priors_of(labels, folds), None)
+
+
+def means(adjacency, *fits, threads=1, rounds=2):
+    """By the parts that the workers run, sums by scipy; of each fit."""
+    start = AroundStart(fits, (Embedded(threads),))
+    values = around(adjacency, start, AroundStep(fits), rounds)[-1]
+    return [
+        fit.columns([of_fit])[1][0].reshape(NODES, len(VARIANTS), 3)
+        for fit, of_fit in zip(fits, np.hsplit(values, len(fits)), strict=True)
+    ]
 
 
 def logits(place, block):
@@ -67,7 +81,7 @@ def test_each_model_uses_only_its_own_block():
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_means_are_those_of_the_slow_twin(tmp_path, weighted):
     adjacency, labels, folds = sample(weighted)
-    found = means(tmp_path, adjacency, labels, folds)
+    (found,) = means(adjacency, first_fit(tmp_path, labels, folds))
     weight = adjacency.toarray().astype(np.float64)
     priors = priors_of(labels, folds)
     for place, hidden in enumerate(VARIANTS.hidden):
@@ -91,11 +105,26 @@ def test_means_are_those_of_the_slow_twin(tmp_path, weighted):
 
 def test_a_label_has_no_effect_on_variants_that_hide_it(tmp_path):
     adjacency, labels, folds = sample(False)
-    before = means(tmp_path / "a", adjacency, labels, folds)
+    (before,) = means(adjacency, first_fit(tmp_path / "a", labels, folds))
     for node in [v for v in (2, 5, 20, 21, 33) if labels[v] >= 0]:
         other = labels.copy()
         other[node] = (labels[node] + 1) % 3
-        after = means(tmp_path / f"b{node}", adjacency, other, folds)
+        (after,) = means(adjacency, first_fit(tmp_path / f"b{node}", other, folds))
         hiding = ~VARIANTS.visible()[:, folds[node]]
         np.testing.assert_array_equal(after[:, hiding], before[:, hiding])
         assert not np.array_equal(after[:, ~hiding], before[:, ~hiding])
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_fits_next_to_each_other_have_the_bits_of_each_alone(tmp_path, threads):
+    adjacency, labels, folds = sample(True)
+    turned = FirstStage(BLOCKS, -FIRST.coef, FIRST.intercept)
+    fits = (
+        first_fit(tmp_path / "a", labels, folds),
+        first_fit(tmp_path / "b", labels, folds[::-1].copy(), turned),
+    )
+    alone = [means(adjacency, fit)[0] for fit in fits]
+    for found, expected in zip(
+        means(adjacency, *fits, threads=threads), alone, strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)

@@ -16,7 +16,9 @@ from xnq_dist.readout.plus.second_stage import (
     SecondStage,
     conclude,
     fit_kind,
+    fit_linear,
     second_rows,
+    standardised,
     tree_columns,
 )
 from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
@@ -47,7 +49,11 @@ def fitted(rows: SecondRows, classes: int = 2, kinds=tuple(KINDS)):
         for kind in kinds
     }
     priors = class_priors(rows.labels, rows.folds, classes, Variants(FOLDS))[:FOLDS]
-    return conclude(rows, classes, fits, priors)
+    ready = [standardised(rows, classes, fold) for fold in range(FOLDS)]
+    (linear,) = fit_linear(
+        lambda jobs: [fit_jobs(ready[job.block], [job])[0] for job in jobs], FOLDS
+    )
+    return conclude(rows, classes, linear, fits, priors)
 
 
 def test_the_best_model_on_held_out_rows_has_the_largest_weight():

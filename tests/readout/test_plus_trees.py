@@ -118,3 +118,39 @@ def test_boosting_ends_once_held_out_rows_stop_improving():
     # It ends with the first block of rounds that brings nothing, or at the limit.
     ended = good.turns - 2 * STEP < best <= good.turns - STEP
     assert ended or good.turns == ROUNDS
+
+
+@pytest.mark.parametrize(
+    ("classes", "noise", "weighted"), [(2, 0.5, False), (2, 5.0, True), (3, 5.0, False)]
+)
+def test_trees_are_those_of_fits_in_steps(classes, noise, weighted):
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    z, labels = rows(classes, 900)
+    z += noise * np.random.default_rng(5).standard_normal(z.shape)
+    train, held = (z[:600], labels[:600]), (z[600:], labels[600:])
+    weights = np.linspace(0.5, 2.0, 600) if weighted else None
+    found = fit_trees(*train, classes, SHAPE, held, weights)
+    stepwise = HistGradientBoostingClassifier(
+        learning_rate=0.05,
+        max_leaf_nodes=SHAPE.leaves,
+        max_features=SHAPE.share,
+        min_samples_leaf=40,
+        l2_regularization=1.0,
+        early_stopping=False,
+        warm_start=True,
+        random_state=0,
+    )
+    for turns in range(STEP, ROUNDS + 1, STEP):
+        stepwise.set_params(max_iter=turns).fit(*train, weights)
+        expected = module._exported(stepwise)
+        if np.argmin(staged(expected, *held)) <= turns - STEP:
+            break
+    assert found.turns == expected.turns
+    for name in module._FIELDS:
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+
+
+def test_a_fold_without_rows_gets_trees_of_one_step():
+    z, labels = rows(2)
+    assert fit_trees(z, labels, 2, SHAPE, (z[:0], labels[:0])).turns == STEP

@@ -7,6 +7,7 @@ from xnq_dist.core.method_records import method_of
 from xnq_dist.core.need import Need, RunSize, Work, added, scaled
 from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
+from xnq_dist.readout.plus.feature_files import fits_at_once
 from xnq_dist.readout.plus.label_features import HOPS, feature_count
 from xnq_dist.readout.plus.learning import MAX_ROWS
 from xnq_dist.readout.plus.second_stage import KINDS, tree_columns
@@ -45,7 +46,7 @@ def needs(size: RunSize, settings: Settings) -> Need:
     rows = min(fitted * columns * 24, parse_bytes(settings.readout.memory) * 3)
     memory, rounds_disk, features_disk = _described(size, settings, fitted)
     largest = supersteps_of(size, settings).moves.largest
-    # Label features are computed twice: with nodes and with complete groups as folds.
+    # Features are written twice: with nodes and with complete groups as folds.
     described = size.nodes * (rounds_disk + 2 * features_disk)
     # Three partitions into groups take 12 bytes per node; held-out posteriors are few.
     kept = size.nodes * (size.classes * 4 + 24 + features_disk)
@@ -73,12 +74,13 @@ def _described(size: RunSize, settings: Settings, fitted: int) -> tuple[int, int
     """
     if not method_of(settings.method).second_stage:
         return 0, 0, 0
-    variants = Variants(settings.readout.folds)
-    count = feature_count(size.classes)
+    folds, count = settings.readout.folds, feature_count(size.classes)
     # Features of the nodes that models are fitted to are computed again for each fold.
-    features = count + min(1.0, fitted / max(1, size.nodes)) * variants.folds * count
-    kept = HOPS * ((variants.folds + len(variants)) * size.classes + 1)
-    return 4 * int(kept + features), 4 * kept, 4 * int(features)
+    features = count + min(1.0, fitted / max(1, size.nodes)) * folds * count
+    width = label_sums(size, settings)[0].width
+    # A round holds the values before and after it, and the sums.
+    memory = HOPS * width + max(width, features)
+    return 4 * int(memory), 4 * HOPS * width, 4 * int(features)
 
 
 def _on_device(size: RunSize, settings: Settings) -> int:
@@ -169,11 +171,10 @@ def label_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
     if not method_of(settings.method).second_stage:
         return ()
     folds = settings.readout.folds
-    sums = (
-        NeighbourSums(HOPS, folds * size.classes + 1),
-        NeighbourSums(HOPS, len(Variants(folds)) * size.classes),
-    )
-    return (*sums, *sums)  # with nodes and with complete groups as folds
+    # With nodes and with complete groups as folds.
+    width = (folds + len(Variants(folds))) * size.classes + 1
+    at_once = fits_at_once(width)
+    return (NeighbourSums(HOPS, at_once * width),) * (2 // at_once)
 
 
 def _plus_work(size: RunSize, settings: Settings) -> dict[str, float]:
@@ -185,7 +186,7 @@ def _plus_work(size: RunSize, settings: Settings) -> dict[str, float]:
     features = feature_count(size.classes)
     parts: list[Work] = [
         sums_work(size, settings, label_sums(size, settings)),
-        {"feature": 2.0 * nodes * features / size.lanes},
+        {"feature": float(nodes) * features / size.lanes},
         scaled(_fit(size, size.known * (folds - 1.0), features), SECOND_FITS),
     ]
     if settings.plus.boosting == "auto":

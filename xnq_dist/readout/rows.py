@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +46,7 @@ BATCH = 1 << 14
 """Rows of an embedding that a task holds at a time."""
 
 
+R = TypeVar("R")
 Score = Callable[[slice, Ints, NDArray[Any]], tuple[Floats32, Bools]]
 """Returns posteriors and out-of-fold flags of rows of a partition, from their slice,
 canonical indexes and embeddings."""
@@ -97,6 +100,8 @@ class Part:
     """Labels that replace those of the stage ``labels``; roles are then ignored."""
     labels: LabelFile | None = None
     """None: only `known` has labels."""
+    threads: int = 1
+    """Batches of embeddings that a task processes at a time."""
 
     def read_nodes(self) -> pa.Table:
         """Read node ids, indexes, labels and roles in local row order."""
@@ -143,6 +148,24 @@ class Part:
                 f"{where} differs from the graph's nodes at row {first}: run again "
                 "with --overwrite"
             )
+
+    def over_states(
+        self, ids: pa.ChunkedArray, work: Callable[[slice, NDArray[Any]], R]
+    ) -> Iterator[tuple[slice, R]]:
+        """Yield rows and ``work(rows, embeddings)`` of each batch, in order.
+
+        The next batch is read while `threads` are processed.
+        """
+        running: deque[tuple[slice, Future[R]]] = deque()
+        with ThreadPoolExecutor(self.threads) as pool:
+            for first, x in self.states(ids):
+                rows = slice(first, first + len(x))
+                running.append((rows, pool.submit(work, rows, x)))
+                if len(running) > self.threads:
+                    rows, future = running.popleft()
+                    yield rows, future.result()
+            for rows, future in running:
+                yield rows, future.result()
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,9 +281,8 @@ def write_scored(
             columns = [ids[rows], values, pa.array(out_of_fold)]
             writer.write(pa.table(columns, schema=schema))
 
-        for first, x in part.states(ids):
-            rows = slice(first, first + len(x))
-            values, out_of_fold = score(rows, index[rows], x)
+        scored = part.over_states(ids, lambda rows, x: score(rows, index[rows], x))
+        for rows, (values, out_of_fold) in scored:
             write(rows, values, out_of_fold | unused[rows])
         if not len(ids):
             write(slice(0), np.empty((0, len(classes)), np.float32), unused)

@@ -50,7 +50,7 @@ from xnq_dist.readout.rows import (
     gather_used,
     write_readout,
 )
-from xnq_dist.readout.tasks import TaskFits, rows_fit, watch
+from xnq_dist.readout.tasks import TaskFits, rows_fit, thread_count, watch
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -136,7 +136,7 @@ def fit_readout(
     graph = run.complete("graph", "run prepare first")
     labels = run.complete("labels", "run prepare first")
     embeddings = run.complete("embeddings", "run embed first")
-    parts = _parts(run, graph, embeddings, labels)
+    parts = _parts(run, graph, embeddings, labels, thread_count(client))
     inputs = readout_inputs(graph, embeddings, labels, settings)
     method = METHODS.module_of(settings.method)
     with stage_errors(run.uri, "readout"):
@@ -181,7 +181,11 @@ def fit_readout(
 
 
 def _parts(
-    run: RunDirectory, graph: Manifest, embeddings: Manifest, labels: Manifest
+    run: RunDirectory,
+    graph: Manifest,
+    embeddings: Manifest,
+    labels: Manifest,
+    threads: int,
 ) -> list[Part]:
     nodes, rows = graph.named("nodes-"), embeddings.named("part-")
     known = labels.named("labels-")
@@ -192,9 +196,13 @@ def _parts(
         )
     has_roles = bool(labels.facts["has_roles"])
     stages = run.stage("graph"), run.stage("embeddings")
-    where = run.stage("labels")
+    where, each = run.stage("labels"), max(1, threads // len(nodes))
     return [
-        Part(stages[0], node, stages[1], row, has_roles, None, LabelFile(where, file))
+        Part(
+            *(stages[0], node, stages[1], row, has_roles),
+            labels=LabelFile(where, file),
+            threads=each,
+        )
         for node, row, file in zip(nodes, rows, known, strict=True)
     ]
 

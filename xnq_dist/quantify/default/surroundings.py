@@ -22,9 +22,8 @@ from xnq_dist.quantify.default.scenarios import (
     tilt_of,
 )
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.readout.plus.label_features import HopStep
 from xnq_dist.readout.plus.variants import node_folds
-from xnq_dist.reservoir.propagation import propagate
+from xnq_dist.reservoir.propagation import only_sums, propagate
 from xnq_dist.selection.verdict import Selection
 
 if TYPE_CHECKING:
@@ -89,7 +88,7 @@ def labels_around(
         run.stage("graph"),
         graph,
         _Start(run.location, folds, settings.seed),
-        HopStep(),
+        only_sums,
         WALKS,
         attempt,
         STEM,

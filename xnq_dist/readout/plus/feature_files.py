@@ -2,124 +2,119 @@
 
 Every node has F float32 features (`label_features.feature_count`) with its own fold
 hidden; labelled rows that models are fitted to have features in K variants. No process
-holds all of them.
+holds all of them. All cross-fits share the rounds, and one pass over the embeddings.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from xnq_dist.core.arrays import Floats, Floats32
-from xnq_dist.core.store import Attempt, FileRecord, Stage
+from xnq_dist.core.arrays import Floats32
+from xnq_dist.core.store import FileRecord, Stage
 from xnq_dist.core.waiting import gather
-from xnq_dist.readout.plus.label_features import (
-    HOPS,
-    HopStart,
-    HopStep,
-    VisibleLabels,
-    label_features,
-)
-from xnq_dist.readout.plus.neighbours import PosteriorStart, PosteriorStep
+from xnq_dist.readout.plus.label_features import HOPS, label_features
+from xnq_dist.readout.plus.neighbours import AroundStart, AroundStep, FirstFit
 from xnq_dist.readout.plus.work import PlusWork
 from xnq_dist.readout.rows import FEATURES, KnownLabels, Part
 from xnq_dist.readout.tasks import watch
 from xnq_dist.reservoir.propagation import propagate
 
-__all__ = ["read_own", "spread_features"]
+__all__ = ["fits_at_once", "read_own", "spread_features"]
+
+WIDEST = 128
+"""Columns up to which two cross-fits share rounds; more would need too much memory."""
+
+
+def fits_at_once(columns: int) -> int:
+    """Number of cross-fits that share rounds, each with `columns` columns."""
+    return 2 if 2 * columns <= WIDEST else 1
 
 
 def spread_features(
-    work: PlusWork,
-    visible: VisibleLabels,
-    parts: tuple[Part, ...],
-    models: FileRecord,
-    priors: Floats,
-) -> tuple[FileRecord, ...]:
-    """Compute the label features of every partition from sums over neighbours.
+    work: PlusWork, fits: Sequence[FirstFit], parts: tuple[Part, ...]
+) -> list[tuple[FileRecord, ...]]:
+    """Compute the label features of every fit and partition from sums over neighbours.
 
-    `models` has the arrays of `FirstStage`; `priors` are `class_priors` of all labels.
+    Features of all rows are written for the first fit, else only those of fitted rows.
     """
     client, settings, attempt = work.client, work.settings, work.attempt
     turns = range(1, HOPS + 1)
-    hops, means = (
-        propagate(
+    size = fits_at_once(fits[0].width)
+    files: list[list[FileRecord]] = [[] for _ in fits]
+    for first in range(0, len(fits), size):
+        batch = tuple(fits[first : first + size])
+        rounds = propagate(
             client,
             work.source.graph,
             work.source.manifest,
-            start,
-            step,
+            AroundStart(batch, parts),
+            AroundStep(batch),
             HOPS,
             attempt,
-            stem,
+            "labels around",
             turns,
             backend=settings.backend,
             progress=work.progress,
             engine=settings.exchange.engine,
         )
-        for start, step, stem in (
-            (HopStart(visible), HopStep(), "labels around"),
-            (
-                PosteriorStart(visible, parts, models),
-                PosteriorStep(tuple(map(tuple, priors.tolist()))),
-                "posteriors around",
-            ),
-        )
-    )
-    futures = [
-        client.submit(
-            _write_features,
-            visible,
-            number,
-            [hops[turn][number] for turn in turns],
-            [means[turn][number] for turn in turns],
-            priors,
-            settings.plus.smoothing,
-            attempt,
-            pure=False,
-        )
-        for number in range(len(parts))
-    ]
-    watch(client, futures, "label features", work.progress)
-    files = gather(client, futures)
-    for sums in (hops, means):
-        for records in sums.values():
+        futures = [
+            client.submit(
+                _write_features,
+                batch,
+                number,
+                [rounds[turn][number] for turn in turns],
+                settings.plus.smoothing,
+                first == 0,
+                pure=False,
+            )
+            for number in range(len(parts))
+        ]
+        watch(client, futures, "label features", work.progress)
+        for records in gather(client, futures):
+            for of_fit, record in zip(files[first:], records, strict=False):
+                of_fit.append(record)
+        for records in rounds.values():
             for record in records:
                 attempt.folder.delete(record.name)
-    return tuple(files)
+    return [tuple(of_fit) for of_fit in files]
 
 
 def _write_features(
-    visible: VisibleLabels,
+    fits: Sequence[FirstFit],
     number: int,
-    hops: Sequence[FileRecord],
-    means: Sequence[FileRecord],
-    priors: Floats,
+    rounds: Sequence[FileRecord],
     smoothing: float,
-    attempt: Attempt,
-) -> FileRecord:
-    """Write features of all rows, their fold hidden; of fitted ones in K variants."""
-    where = visible.where
-    counts = [where.read_arrays(record)["values"] for record in hops]
-    mean = [where.read_arrays(record)["values"] for record in means]
-    _, folds = visible.load(number)
-    fitted = np.flatnonzero(KnownLabels(where, visible.records[number]).load() >= 0)
-    variants = visible.variants
-    places = variants.places()
-    own = label_features(
-        counts, mean, priors, folds.astype(np.int64), variants, smoothing
-    )
-    counts, mean = [x[fitted] for x in counts], [x[fitted] for x in mean]
-    by_fold = [
-        label_features(
-            counts, mean, priors, places[folds[fitted], fold], variants, smoothing
+    complete: bool,
+) -> list[FileRecord]:
+    """Write features of fitted rows in K variants; of all, their fold hidden, once."""
+    where = fits[0].visible.where
+    values = [where.read_arrays(record)["values"] for record in rounds]
+    written: list[FileRecord] = []
+    for fit, *of_fit in zip(
+        fits, *(np.hsplit(each, len(fits)) for each in values), strict=True
+    ):
+        visible, variants = fit.visible, fit.visible.variants
+        rows = np.flatnonzero(KnownLabels(where, visible.records[number]).load() >= 0)
+        fitted = [each[rows] for each in of_fit]
+        _, folds = visible.load(number)
+        places, arrays = variants.places()[folds[rows]], {}
+        features = partial(
+            label_features, priors=fit.priors, variants=variants, smoothing=smoothing
         )
-        for fold in range(variants.folds)
-    ]
-    return attempt.write_arrays(
-        f"{FEATURES}{number:05d}", own=own, fitted=np.stack(by_fold, axis=1)
-    )
+        if complete and not written:
+            arrays["own"] = features(
+                *fit.columns(of_fit), chosen=folds.astype(np.int64)
+            )
+        by_fold = [
+            features(*fit.columns(fitted), chosen=places[:, fold])
+            for fold in range(variants.folds)
+        ]
+        arrays["fitted"] = np.stack(by_fold, axis=1)
+        written.append(fit.attempt.write_arrays(f"{FEATURES}{number:05d}", **arrays))
+    return written
 
 
 def read_own(where: Stage, record: FileRecord) -> Floats32:

@@ -8,7 +8,6 @@ that of the readout, and trees are left out because the posteriors only measure 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,13 +15,13 @@ import numpy as np
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 from xnq_dist.core.store import Attempt, FileRecord
-from xnq_dist.core.waiting import result
 from xnq_dist.readout.calibration import fit_calibration
-from xnq_dist.readout.plus.cross import CrossFit
+from xnq_dist.readout.plus.cross import Folding
 from xnq_dist.readout.plus.second_stage import SecondRows, conclude
 from xnq_dist.readout.plus.work import PlusWork
+from xnq_dist.readout.regularisation import ChosenC
 
-__all__ = ["PRIOR_ROWS", "group_folds", "held_by_group", "sample_rows"]
+__all__ = ["PRIOR_ROWS", "group_folding", "group_folds", "sample_rows", "write_held"]
 
 MAX_ROWS = 50_000
 """Maximum number of labelled rows: more barely improve an estimate of variance."""
@@ -58,40 +57,30 @@ def group_folds(groups: Ints32, known: Bools, count: int) -> Ints32:
     return folds
 
 
-def held_by_group(
-    work: PlusWork, fitted: Ints, groups: Ints32, strengths: Sequence[float]
-) -> FileRecord | None:
-    """Write a file with the canonical `index` of labelled nodes and their `posterior`.
+def group_folding(work: PlusWork, fitted: Ints, groups: Ints32) -> list[Folding]:
+    """Folds of complete groups, for models of some of the nodes `fitted`.
 
-    Groups are by canonical index; `fitted` are the nodes that the readout is fitted to,
-    `strengths` C of each block. None where fewer groups than folds have labels.
+    Groups are by canonical index. Empty where fewer groups than folds have labels.
     """
     count = work.settings.readout.folds
     if len(np.unique(groups[fitted])) < count:
-        return None
+        return []
     folds = group_folds(groups, work.labels >= 0, count)
-    attempt = replace(work.attempt, id=f"{work.attempt.id}-groups")
     rows = sample_rows(fitted, MAX_ROWS, work.settings.seed)
-    by_group = replace(work, attempt=attempt)
-    crossed = CrossFit.of(by_group, rows, lambda index: folds[groups[index]], strengths)
-    written = work.client.submit(
-        _write_held,
-        crossed.rows,
-        rows,
-        crossed.priors[:count],
-        work.settings.readout.calibration,
-        work.attempt,
-        pure=False,
-    )
-    record: FileRecord = result(work.client, written)
-    crossed.delete(attempt)
-    return record
+    attempt = replace(work.attempt, id=f"{work.attempt.id}-groups")
+    return [Folding(lambda index: folds[groups[index]], rows, attempt)]
 
 
-def _write_held(
-    rows: SecondRows, index: Ints, priors: Floats, calibration: str, attempt: Attempt
+def write_held(
+    rows: SecondRows,
+    index: Ints,
+    linear: ChosenC,
+    priors: Floats,
+    calibration: str,
+    attempt: Attempt,
 ) -> FileRecord:
-    _, held, _ = conclude(rows, priors.shape[1], {}, priors)
+    """Write the canonical `index` of labelled nodes and their `posterior`; one task."""
+    _, held, _ = conclude(rows, priors.shape[1], linear, {}, priors)
     fitted = fit_calibration(calibration, held, rows.labels, PRIOR_ROWS, rows.weights)
     posterior = fitted.apply(held)
     return attempt.write_arrays("held", index=index, posterior=posterior)

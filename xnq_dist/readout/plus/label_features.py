@@ -20,7 +20,6 @@ from xnq_dist.readout.plus.variants import Variants
 __all__ = [
     "HOPS",
     "HopStart",
-    "HopStep",
     "VisibleLabels",
     "feature_count",
     "label_features",
@@ -70,17 +69,6 @@ class HopStart:
         return np.concatenate([hot.reshape(len(hot), -1), ones], axis=1)
 
 
-@dataclass(frozen=True)
-class HopStep:
-    """Counts of labels one hop further away."""
-
-    def __call__(
-        self, number: int, turn: int, values: Floats32, sums: Floats32
-    ) -> Floats32:
-        """Return the sums unchanged."""
-        return sums
-
-
 def feature_count(n_classes: int) -> int:
     """Number of features: shares, count, mean posteriors for each hop; the degree."""
     return HOPS * (2 * (n_classes - 1) + 1) + 1
@@ -100,7 +88,7 @@ def label_features(
     that length reach, smoothed to the prior with `smoothing` pseudo-labels, and
     log(1 + labels reached), with counts divided by the share of visible folds; the
     neighbours' mean probabilities at each hop; log(1 + degree). `hops` and `means` are
-    rows of `HopStart` and of `neighbours.PosteriorStep` after rounds 1 and 2.
+    the columns of `HopStart` and of posteriors in `neighbours` after rounds 1 and 2.
     """
     features = np.empty((len(chosen), feature_count(priors.shape[1])), np.float32)
     # In blocks, because float64 intermediates take several times the memory.

@@ -24,9 +24,14 @@ from xnq_dist.core.waiting import gather, result
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.folds import check_counts
-from xnq_dist.readout.plus.cross import CrossFit
+from xnq_dist.readout.plus.cross import Folding, cross_fits
 from xnq_dist.readout.plus.first_stage import FirstStage
-from xnq_dist.readout.plus.held_rows import PRIOR_ROWS, held_by_group, sample_rows
+from xnq_dist.readout.plus.held_rows import (
+    PRIOR_ROWS,
+    group_folding,
+    sample_rows,
+    write_held,
+)
 from xnq_dist.readout.plus.plus_model import SavedPlus, partition_logits
 from xnq_dist.readout.plus.second_stage import (
     KINDS,
@@ -34,11 +39,14 @@ from xnq_dist.readout.plus.second_stage import (
     TreeFit,
     conclude,
     fit_kind,
+    fit_linear,
+    standardised,
 )
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.plus.work import Embedded, PlusWork
+from xnq_dist.readout.regularisation import ChosenC
 from xnq_dist.readout.rows import Part, write_readout
-from xnq_dist.readout.tasks import in_window
+from xnq_dist.readout.tasks import TaskFits, in_window
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -156,7 +164,23 @@ def fit_plus(
         client, source, labels, len(classes), settings, attempt, progress, weights
     )
     fold_of = partial(node_folds, folds=count, seed=seed)
-    crossed = CrossFit.of(work, fitted, fold_of)
+    foldings = [Folding(fold_of, fitted, attempt)]
+    if groups is not None:
+        foldings += group_folding(work, fitted, groups)
+    crossed, *others = cross_fits(work, foldings)
+    ready = [
+        client.submit(standardised, each.rows, len(classes), fold, pure=False)
+        for each in (crossed, *others)
+        for fold in range(count)
+    ]
+    fits = TaskFits(client, ready, "second stage", progress)
+    linear = fit_linear(fits, count, len(foldings))
+    del ready, fits
+    held: list[_Future] = []
+    for other in others:
+        inputs = other.rows, foldings[1].fitted, linear[1], other.first.priors[:count]
+        options = settings.readout.calibration, attempt
+        held.append(client.submit(write_held, *inputs, *options, pure=False))
     trees: dict[str, list[Any]] = {}
     if settings.plus.boosting != "never" and len(fitted) >= MIN_FOR_TREES:
         need = max(1, len(fitted) * max(source.blocks) * 8)
@@ -166,25 +190,27 @@ def fit_plus(
     finished = client.submit(
         _finish,
         crossed.rows,
+        linear[0],
         trees,
         shown,
         weighed / weighed.sum(),
-        crossed.priors[:count],
+        crossed.first.priors[:count],
         crossed.strengths,
         list(classes),
-        crossed.where,
-        crossed.models,
+        work.where,
+        crossed.first.models,
         settings,
         attempt,
         pure=False,
     )
     files, facts = result(client, finished)
-    attempt.folder.delete(crossed.models.name)  # the readout has a copy of those in use
-    held = None
-    if groups is not None:
-        held = held_by_group(work, fitted, groups, crossed.strengths)
-    others = (files[1], *crossed.visible.records)
-    return PlusFit(crossed.parts, files[0], crossed.features, others, held, facts)
+    # The readout has a copy of the models in use.
+    attempt.folder.delete(crossed.first.models.name)
+    (by_groups,) = gather(client, held) or [None]
+    for other in others:
+        other.delete()
+    further = (files[1], *crossed.first.visible.records)
+    return PlusFit(crossed.parts, files[0], crossed.features, further, by_groups, facts)
 
 
 def _trees(
@@ -235,6 +261,7 @@ def _fitted(shown: Ints, width: int, settings: Settings) -> Ints:
 
 def _finish(
     rows: SecondRows,
+    linear: ChosenC,
     trees: dict[str, Sequence[TreeFit]],
     index: Ints,
     prior: Floats,
@@ -249,7 +276,7 @@ def _finish(
     """Fit second stage, pool and calibration; return the readout's files and facts."""
     count, fitted = settings.readout.folds, len(rows.labels)
     first = FirstStage.from_arrays(where.read_arrays(models)).single(count)
-    second, held, chosen = conclude(rows, len(classes), trees, priors)
+    second, held, chosen = conclude(rows, len(classes), linear, trees, priors)
     kind = settings.readout.calibration
     calibration = fit_calibration(kind, held, rows.labels, PRIOR_ROWS, rows.weights)
     saved = SavedPlus(first, second, calibration, prior, index, settings.seed)

@@ -1,67 +1,111 @@
-"""Mean posteriors of a node's neighbours, for the label features of xnq+.
+"""Labels and mean posteriors of a node's neighbours, for the label features of xnq+.
 
-Means are over the in-neighbours, computed by halo exchange; this module has the
-functions of arrays. There are posteriors for every variant: those of its first-stage
-models, replaced by labels where these are visible.
+Both are sums over the in-neighbours, computed together by halo exchange; this module
+has the functions of arrays. There are posteriors for every variant: those of its
+first-stage models, replaced by labels where these are visible. Several cross-fits have
+columns next to each other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats32
-from xnq_dist.core.store import FileRecord
+from xnq_dist.core.arrays import Floats, Floats32
+from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.readout.plus.first_stage import FirstStage
-from xnq_dist.readout.plus.label_features import VisibleLabels
+from xnq_dist.readout.plus.label_features import HopStart, VisibleLabels
 from xnq_dist.readout.rows import Part
 
-__all__ = ["PosteriorStart", "PosteriorStep"]
+__all__ = ["AroundStart", "AroundStep", "FirstFit"]
 
 
-@dataclass(frozen=True)
-class PosteriorStart:
-    """A label where it is visible to a variant, else the mean of its first stages."""
+@dataclass(frozen=True, eq=False)
+class FirstFit:
+    """First-stage models of every variant, and the labels that they were fitted to."""
 
     visible: VisibleLabels
-    parts: tuple[Part, ...]
     models: FileRecord
     """The arrays of `FirstStage`, in the folder of the labels."""
+    priors: Floats
+    """Class shares of the labels visible to each variant, shape (V, C)."""
+    attempt: Attempt
+    """Where its files are written."""
+
+    @property
+    def width(self) -> int:
+        """Columns of the label counts and posteriors."""
+        return self.visible.n_folds * self.visible.n_classes + 1 + self.priors.size
+
+    def columns(
+        self, rounds: Sequence[Floats32]
+    ) -> tuple[list[Floats32], list[Floats32]]:
+        """Label counts and posteriors of each round."""
+        middle = self.width - self.priors.size
+        return [x[:, :middle] for x in rounds], [x[:, middle:] for x in rounds]
+
+
+@dataclass(frozen=True, eq=False)
+class AroundStart:
+    """Label indicators, and a label where it is visible, else the mean posterior."""
+
+    fits: tuple[FirstFit, ...]
+    parts: tuple[Part, ...]
 
     def __call__(self, number: int) -> Floats32:
-        """Return one partition's values, shape (n_owned, V C)."""
-        first = FirstStage.from_arrays(self.visible.where.read_arrays(self.models))
-        labels, folds = self.visible.load(number)
-        variants, classes = self.visible.variants, self.visible.n_classes
-        values = np.empty((len(labels), len(variants), classes), np.float32)
+        """Return one partition's values, shape (n_owned, columns of all fits)."""
         part = self.parts[number]
-        for begin, x in part.states(part.read_nodes()["node_id"]):
-            values[begin:][: len(x)] = np.exp(first.scores(x)).mean(axis=2)
-        known = np.flatnonzero(labels >= 0)
-        seen = variants.visible()[:, folds[known]].T
-        hot = np.eye(classes, dtype=np.float32)[labels[known]]
-        values[known] = np.where(seen[:, :, None], hot[:, None], values[known])
-        return values.reshape(len(labels), -1)
+        models = [
+            FirstStage.from_arrays(fit.visible.where.read_arrays(fit.models))
+            for fit in self.fits
+        ]
+        columns: list[Floats32] = []
+        for fit in self.fits:
+            hops = HopStart(fit.visible)(number)
+            columns += [hops, np.empty((len(hops), fit.priors.size), np.float32)]
+
+        def score(rows: slice, x: NDArray[Any]) -> None:
+            for first, values in zip(models, columns[1::2], strict=True):
+                means = np.exp(first.scores(x)).mean(axis=2)
+                values[rows] = means.reshape(len(x), -1)
+
+        for _ in part.over_states(part.read_nodes()["node_id"], score):
+            pass
+        for fit, values in zip(self.fits, columns[1::2], strict=True):
+            labels, folds = fit.visible.load(number)
+            known = np.flatnonzero(labels >= 0)
+            seen = fit.visible.variants.visible()[:, folds[known]].T[:, :, None]
+            hot = np.eye(fit.visible.n_classes, dtype=np.float32)[labels[known], None]
+            by_variant = values.reshape(len(values), *fit.priors.shape)
+            by_variant[known] = np.where(seen, hot, by_variant[known])
+        return np.concatenate(columns, axis=1)
 
 
-@dataclass(frozen=True)
-class PosteriorStep:
-    """Weighted mean over the in-neighbours and one pseudo-neighbour at the prior."""
+@dataclass(frozen=True, eq=False)
+class AroundStep:
+    """Label counts one hop further away, and means of the neighbours' posteriors.
 
-    priors: tuple[tuple[float, ...], ...]
-    """Of each variant, shape (V, C)."""
+    Means are weighted, with one pseudo-neighbour at the prior.
+    """
+
+    fits: tuple[FirstFit, ...]
 
     def __call__(
         self, number: int, turn: int, values: Floats32, sums: Floats32
     ) -> Floats32:
-        """Return the means from the sums of one round, shape (n_owned, V C)."""
-        priors: NDArray[Any] = np.array(self.priors, np.float32)
-        total = sums.reshape(len(sums), *priors.shape)
-        # Posteriors sum to 1, so their total is the neighbours' weight.
-        weight = total.sum(axis=2, keepdims=True)
-        mean = (total + priors) / (weight + 1)
-        flat: Floats32 = mean.reshape(len(sums), -1).astype(np.float32)
-        return flat
+        """Return the values after one round, in the columns of the sums."""
+        after = sums.copy()
+        for fit, of_fit in zip(
+            self.fits, np.hsplit(after, len(self.fits)), strict=True
+        ):
+            (posteriors,) = fit.columns([of_fit])[1]
+            total = posteriors.reshape(len(sums), *fit.priors.shape)
+            # Posteriors sum to 1, so their total is the neighbours' weight.
+            weight = total.sum(axis=2, keepdims=True)
+            mean = (total + fit.priors.astype(np.float32)) / (weight + 1)
+            posteriors[:] = mean.reshape(len(sums), -1)
+        return after

@@ -109,7 +109,8 @@ def partition_logits(
     nodes = part.read_nodes()
     index = nodes["index"].to_numpy()
     logits = np.empty((len(index), len(saved.prior)), np.float32)
-    for first, x in part.states(nodes["node_id"]):
-        rows = slice(first, first + len(x))
-        logits[rows] = saved.logits(x, values[rows], index[rows])
+    ids = nodes["node_id"]
+    scored = part.over_states(ids, lambda r, x: saved.logits(x, values[r], index[r]))
+    for rows, of_rows in scored:
+        logits[rows] = of_rows
     return index, logits

@@ -22,7 +22,6 @@ from xnq_dist.readout.logistic import (
     LinearModel,
     LogisticFit,
     decision,
-    fit_jobs,
     row_losses,
 )
 from xnq_dist.readout.objective import MemoryRows
@@ -35,7 +34,12 @@ from xnq_dist.readout.plus.trees import (
     fit_trees,
     staged,
 )
-from xnq_dist.readout.regularisation import cross_fit, search_from_middle
+from xnq_dist.readout.regularisation import (
+    ChosenC,
+    Fitter,
+    cross_fit,
+    search_from_middle,
+)
 from xnq_dist.reservoir.descriptors import HOPS, RAW
 
 __all__ = [
@@ -45,7 +49,9 @@ __all__ = [
     "TreeFit",
     "conclude",
     "fit_kind",
+    "fit_linear",
     "second_rows",
+    "standardised",
 ]
 
 
@@ -215,14 +221,20 @@ def fit_kind(rows: SecondRows, n_classes: int, kind: str, fold: int) -> TreeFit:
 
 
 def conclude(
-    rows: SecondRows, n_classes: int, fits: dict[str, Sequence[TreeFit]], priors: Floats
+    rows: SecondRows,
+    n_classes: int,
+    linear: ChosenC,
+    fits: dict[str, Sequence[TreeFit]],
+    priors: Floats,
 ) -> tuple[SecondStage, Floats, dict[str, Any]]:
     """Choose boosting rounds and pool weights.
 
-    `fits` are by kind, one for each fold; priors have the shape (K, C). Returns the
-    second stage, held-out log-probabilities of the rows, and facts.
+    `linear` is by `fit_linear`, `fits` are by kind, one for each fold; priors have the
+    shape (K, C). Returns the second stage, held-out log-probabilities of the rows, and
+    facts.
     """
-    coef, intercept, C = _fit_linear(rows, n_classes)
+    coef = np.stack([fit.model.coef for fit in linear.fits])
+    intercept = np.stack([fit.model.intercept for fit in linear.fits])
     trees, turns = {}, {}
     for kind, folds in fits.items():
         common = min(len(fold.losses) for fold in folds)
@@ -253,7 +265,7 @@ def conclude(
         for name, part in zip(names, parts, strict=True)
     }
     facts = {
-        "second_stage_C": C,
+        "second_stage_C": GRID[linear.place],
         "boosting_rounds": turns,
         "pool": dict(zip(names, weights.tolist(), strict=True)),
         "second_stage_log_losses": by_model,
@@ -261,20 +273,22 @@ def conclude(
     return chosen, pooled(parts, weights), facts
 
 
-def _fit_linear(rows: SecondRows, n_classes: int) -> tuple[Floats, Floats, float]:
-    """Fit logistic regressions, penalised as if columns were standardised."""
-    by_fold = [_standardised(rows, n_classes, fold) for fold in range(rows.count)]
+def fit_linear(fit_all: Fitter, folds: int, sets: int = 1) -> list[ChosenC]:
+    """Fit logistic regressions without each fold, for each set of rows; choose C.
 
-    def fit_all(jobs: Sequence[FitJob]) -> list[LogisticFit]:
-        return [fit for job in jobs for fit in fit_jobs(by_fold[job.hidden[0]], [job])]
+    Jobs of `fit_all` for fold k of set s have the block ``s * folds + k``, of which the
+    rows are `standardised`.
+    """
 
-    (chosen,) = cross_fit([GRID], rows.count, search_from_middle, fit_all)
-    coef = np.stack([fit.model.coef for fit in chosen.fits])
-    intercept = np.stack([fit.model.intercept for fit in chosen.fits])
-    return coef, intercept, GRID[chosen.place]
+    def fit_each(jobs: Sequence[FitJob]) -> Sequence[LogisticFit]:
+        return fit_all(
+            [replace(job, block=job.block * folds + job.hidden[0]) for job in jobs]
+        )
+
+    return cross_fit([GRID] * sets, folds, search_from_middle, fit_each)
 
 
-def _standardised(rows: SecondRows, n_classes: int, fold: int) -> MemoryRows:
+def standardised(rows: SecondRows, n_classes: int, fold: int) -> MemoryRows:
     """Rows for the models without a fold, penalised by the columns' variances."""
     z, used = rows.z[:, fold], rows.folds != fold
     spread = z[used].std(axis=0) if used.any() else np.ones(z.shape[1])

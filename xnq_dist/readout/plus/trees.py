@@ -108,8 +108,8 @@ def fit_trees(
 ) -> BoostedTrees:
     """Fit trees by scikit-learn's histogram method, with a fixed seed and one thread.
 
-    With held-out features and labels, boosting stops once their loss has not fallen for
-    `STEP` rounds.
+    With held-out features and labels, the trees end with the first multiple of `STEP`
+    rounds at which their loss has not fallen for `STEP` rounds.
 
     References
     ----------
@@ -117,16 +117,18 @@ def fit_trees(
     """
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    maximum = rounds_of(n_classes)
+    empty = held is not None and not len(held[1])
     estimator = HistGradientBoostingClassifier(
         learning_rate=0.05,
-        max_iter=maximum,
+        max_iter=STEP if empty else rounds_of(n_classes),
         max_leaf_nodes=shape.leaves,
         max_features=shape.share,
         min_samples_leaf=40,
         l2_regularization=1.0,
-        early_stopping=False,
-        warm_start=held is not None,
+        early_stopping=held is not None and not empty,
+        # It stops between multiples of `STEP`, too: not before those kept below.
+        n_iter_no_change=2 * STEP - 1,
+        tol=0.0,
         random_state=0,
     )
     rows, codes = z, labels
@@ -140,12 +142,14 @@ def fit_trees(
             weights = np.concatenate([weights, np.ones(len(absent))])
     # The limit is for this thread only; other tasks of the process keep theirs.
     with threadpool_limits(limits=1, user_api="openmp"):
-        for turns in range(STEP, maximum + 1, STEP) if held is not None else (maximum,):
-            estimator.set_params(max_iter=turns)
-            estimator.fit(rows, codes, weights)
-            trees = _exported(estimator)
-            if held is not None and np.argmin(staged(trees, *held)) <= turns - STEP:
-                break
+        if held is None or empty:
+            return _exported(estimator.fit(rows, codes, weights))
+        estimator.fit(rows, codes, weights, X_val=held[0], y_val=held[1])
+    trees = _exported(estimator)
+    losses = staged(trees, *held)
+    for turns in range(STEP, trees.turns, STEP):
+        if np.argmin(losses[: turns + 1]) <= turns - STEP:
+            return trees.truncated(turns)
     return trees
 
 
