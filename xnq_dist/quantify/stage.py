@@ -45,7 +45,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.node_weights import read_node_weights
 from xnq_dist.graph.sort import PairChunk
 from xnq_dist.graph.tables import Sources
-from xnq_dist.groups.leiden import engine_of
+from xnq_dist.groups.detection import engine_of
 from xnq_dist.quantify import communities as sets
 from xnq_dist.quantify.batches import (
     STAGE,
@@ -166,7 +166,9 @@ def quantify(
     tables = answer_digests(
         run.folder, sources, settings, source, graph.facts["id_type"]
     )
-    engine = engine_of(settings) if source == "leiden" else ""
+    engine = ""
+    if source == "leiden":
+        engine = engine_of(settings, graph.facts["n_edges"])
     table = benchmark_of(settings, source)
     if table is not None:
         table.check_classes([str(name) for name in labels.facts["classes"]])
