@@ -10,7 +10,6 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, StageError
 from xnq_dist.core.failures import OPEN, stage_errors
@@ -244,13 +243,18 @@ def _readout_to_quantify_due(
         return {"quantify"}
     else:
         source = choose_source(sources.memberships, settings)
+        engine = ""
+        if source == "leiden":
+            from xnq_dist.groups.detection import engine_of
+
+            engine = engine_of(settings, graph.facts["n_edges"])
         inputs = quantify_inputs(
             as_recorded(settings, quantify),
             source,
             answer_digests(
                 run.folder, sources, settings, source, graph.facts["id_type"]
             ),
-            _leiden_engine(settings) if source == "leiden" else "",
+            engine,
             labels,
             posteriors,
             [float(value) for value in readout.facts["prior"]],
@@ -264,18 +268,6 @@ def _readout_to_quantify_due(
     if embeddings.facts.get("released"):
         due |= {"embeddings"}  # the readout or the posteriors need them again
     return due
-
-
-def _leiden_engine(settings: Settings) -> str:
-    """Same result as `groups.leiden.engine_of`, whose import is slow."""
-    requested = settings.leiden.engine
-    if requested == "igraph" or (
-        requested == "auto" and not CLUSTERS.record_of(settings.cluster.kind).gpu
-    ):
-        return "igraph"
-    from xnq_dist.groups.leiden import engine_of
-
-    return engine_of(settings)
 
 
 def summary(run: RunDirectory) -> dict[str, Any]:

@@ -41,7 +41,7 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     from xnq_dist.graph.gpu_ingest import uses_cudf
     from xnq_dist.graph.profile.headers import check_headers
     from xnq_dist.graph.tables import open_table
-    from xnq_dist.groups.leiden import engine_of
+    from xnq_dist.groups.detection import engine_of
     from xnq_dist.quantify.default.benchmarks import benchmark_of
     from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
     from xnq_dist.report.earlier import check_named
@@ -61,7 +61,7 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     source = choose_source(sources.memberships, settings)
     benchmark_of(settings, source)
     if source == "leiden":
-        engine_of(settings)
+        engine_of(settings, edges=0)
     if source.startswith("column:"):
         column = settings.communities.removeprefix("column:")
         nodes = open_table(sources.nodes, "node table", settings.input)

@@ -252,8 +252,14 @@ def test_plan_refuses_an_ingest_that_does_not_fit():
         check_client_fits(replace(metis, client_limit=2**30))
     stream = planned("partitioner=stream", "input.memory=256 MiB")
     check_client_fits(replace(stream, client_limit=2**30))
-    size = load_settings(overrides=["partitioner=stream"])
-    assert add_up(SIZE, size, 4, WORKERS, detects=True).client_memory > 10**9
+    small = ["partitioner=stream", "input.memory=256 MiB"]
+    exact = load_settings(overrides=[*small, "leiden.engine=igraph"])
+    assert add_up(SIZE, exact, 4, WORKERS, detects=True).client_memory > 10**9
+    # Streamed, detection stays within input.memory; the plan says why.
+    streamed = add_up(SIZE, load_settings(overrides=small), 4, WORKERS, detects=True)
+    check_client_fits(replace(streamed, client_limit=2**30))
+    assert streamed.scratch_disk > add_up(SIZE, exact, 4, WORKERS).scratch_disk
+    assert "input.memory is 256.0 MiB" in dict(streamed.lines())["Leiden"]
 
 
 def test_plan_refuses_a_disk_that_is_too_small(tmp_path, monkeypatch):

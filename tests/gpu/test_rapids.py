@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from tests.conftest import small_settings
 from tests.groups.test_leiden import cliques
 from xnq_dist.core import backend as backends
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.groups.leiden import detect, engine_of, leiden, leiden_on_gpu
+from xnq_dist.groups.detection import detect, engine_of
+from xnq_dist.groups.leiden import leiden, leiden_on_gpu
 
 MODULE = "xnq_dist.groups.leiden"
 
@@ -98,13 +100,13 @@ def test_detection_with_gpus_is_cugraphs(monkeypatch, caplog):
     adjacency = cliques([4, 7, 5], [(0, 4), (10, 11)])
     expected = [2] * 4 + [0] * 7 + [1] * 5
     igraph = small_settings()
-    assert engine_of(igraph) == "igraph"
+    assert engine_of(igraph, 1) == "igraph"
     asked = small_settings("leiden.engine=cugraph")
     beside = small_settings("backend=auto", "cluster.kind=cuda")
     if not backends.gpu_facts().devices:
         with pytest.raises(SettingsError, match="cugraph"):
-            engine_of(asked)
-        assert engine_of(beside) == "igraph"
+            engine_of(asked, 1)
+        assert engine_of(beside, 1) == "igraph"
         assert "detected on the CPU by igraph: cugraph" in caplog.text
     pandas = pytest.importorskip("pandas")
     calls = []
@@ -113,13 +115,19 @@ def test_detection_with_gpus_is_cugraphs(monkeypatch, caplog):
         calls.append(1)
         return pandas
 
-    monkeypatch.setattr(f"{MODULE}.cugraph", lambda: GraphsOnTheCpu)
+    def detected(matrix, settings):
+        monkeypatch.setattr("xnq_dist.graph.layout.read_adjacency", lambda *_: matrix)
+        graph = SimpleNamespace(facts={"n_edges": matrix.nnz})
+        return detect(None, graph, settings, None).tolist()
+
+    for module in (MODULE, "xnq_dist.groups.detection"):
+        monkeypatch.setattr(f"{module}.cugraph", lambda: GraphsOnTheCpu)
     monkeypatch.setattr(f"{MODULE}.data_frames", frames)
     for settings in (asked, beside):
-        assert detect(adjacency, 1.0, settings).tolist() == expected
+        assert detected(adjacency, settings) == expected
     assert len(calls) == 2
-    assert detect(adjacency, 1.0, igraph).tolist() == expected
+    assert detected(adjacency, igraph) == expected
     assert len(calls) == 2
     # A node without an edge is alone, and numbered last.
     alone = cliques([1, 4, 7], [])
-    assert detect(alone, 1.0, asked).tolist() == [2] + [1] * 4 + [0] * 7
+    assert detected(alone, asked) == [2] + [1] * 4 + [0] * 7

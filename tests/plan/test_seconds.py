@@ -8,6 +8,7 @@ import pytest
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.need import PartitionCounts, RunSize
+from xnq_dist.groups.needs import STREAMED_EDGE
 from xnq_dist.groups.own_groups import ROUNDS
 from xnq_dist.plan import GraphSize, Workers, add_up
 from xnq_dist.plan.unit_costs import Costs
@@ -82,6 +83,8 @@ def test_auto_and_detection_are_counted():
     assert (plain, auto) == (0, 20_000 * WALKS)
     assert stages("leiden", *PLAIN, detects=True)["quantify"] == 20_000
     assert stages("leiden", *PLAIN)["quantify"] == 0
+    contracted = stages("leiden", *PLAIN, "leiden.engine=streamed", detects=True)
+    assert contracted["quantify"] == 20_000 * STREAMED_EDGE
 
 
 def test_groups_are_counted():

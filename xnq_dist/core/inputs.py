@@ -292,6 +292,8 @@ def quantify_inputs(
         inputs["leiden"] |= {"seed": settings.seed}
         if engine != "igraph":
             inputs["leiden"]["engine"] = engine
+        if engine == "streamed":
+            inputs["leiden"]["memory"] = settings.input.memory_bytes
     else:
         inputs["memberships"] = dict(tables.get("memberships") or {})
         inputs["unknown_nodes"] = settings.input.unknown_nodes

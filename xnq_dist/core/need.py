@@ -91,7 +91,7 @@ class RunSize(GraphSize):
     partitions: int = 1
     workers: Workers = field(default=Workers(1, 1, 2**40))
     detects: bool = False
-    """Whether Leiden detects communities, with all edges in one process."""
+    """Whether Leiden detects communities."""
 
     @classmethod
     def of(

@@ -1,7 +1,7 @@
 """Communities detected by Leiden: igraph's on the CPU, or cuGraph's on one GPU.
 
-All edges must fit in one process or on one device; for a larger graph, provide
-communities (``--memberships``). Both engines maximise the same objective, but cuGraph
+All edges must fit in one process or on one device; `streamed` contracts larger graphs
+first. Both engines maximise the same objective, but cuGraph
 moves nodes in parallel: its communities differ from igraph's, and between runs with the
 same seed.
 
@@ -13,59 +13,25 @@ well-connected communities", Scientific Reports 9, 5233, 2019.
 
 from __future__ import annotations
 
-import logging
 import random
 import sys
 from importlib.machinery import PathFinder
 from importlib.util import find_spec, module_from_spec
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Ints
+from xnq_dist.core.arrays import Floats, Floats32, Ints
 from xnq_dist.core.backend import cugraph, data_frames
-from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.config import Settings
-from xnq_dist.core.errors import SettingsError
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-__all__ = ["detect", "engine_of", "leiden", "number_by_size"]
-
-log = logging.getLogger(__name__)
+__all__ = ["leiden", "leiden_on_gpu", "number_by_size", "optimise"]
 
 ROUNDS = 10
 """Maximum number of passes; the algorithm ends when a pass changes nothing."""
-
-
-def engine_of(settings: Settings) -> Literal["igraph", "cugraph"]:
-    """Return the engine: as set, or with auto cuGraph on a GPU cluster if installed.
-
-    Raises
-    ------
-    SettingsError
-        When `leiden.engine` is ``cugraph`` and the package or a device is missing.
-    """
-    engine = settings.leiden.engine
-    if engine == "cugraph":
-        cugraph()
-        return engine
-    if engine == "auto" and CLUSTERS.record_of(settings.cluster.kind).gpu:
-        try:
-            cugraph()
-        except SettingsError as error:
-            log.warning("communities are detected on the CPU by igraph: %s", error)
-        else:
-            return "cugraph"
-    return "igraph"
-
-
-def detect(adjacency: sp.csr_array, resolution: float, settings: Settings) -> Ints:
-    """Community of every node, by the engine of the settings; see `leiden`."""
-    on_gpu = engine_of(settings) == "cugraph"
-    return (leiden_on_gpu if on_gpu else leiden)(adjacency, resolution, settings.seed)
 
 
 def _undirected(adjacency: sp.csr_array) -> tuple[NDArray[Any], ...]:
@@ -97,24 +63,44 @@ def leiden(adjacency: sp.csr_array, resolution: float = 1.0, seed: int = 0) -> I
     Community numbers, shape (N,), by decreasing size, then by the smallest member. A
     node without edges is a community of its own.
     """
-    igraph = _igraph()
     source, target, weights = _undirected(adjacency)
     n_nodes = adjacency.shape[0]
-    membership = np.arange(n_nodes, dtype=np.int64)
     if not len(weights):
-        return membership
+        return np.arange(n_nodes, dtype=np.int64)
+    ends = np.column_stack([source, target])
+    objective = {"resolution": resolution, "normalize_resolution": True}
+    return optimise(n_nodes, ends, weights, seed, **objective)
+
+
+def optimise(
+    n_nodes: int,
+    ends: NDArray[np.integer],
+    weights: Floats | Floats32,
+    seed: int,
+    **objective: Any,
+) -> Ints:
+    """Communities by igraph's Leiden, numbered by size.
+
+    Parameters
+    ----------
+    ends, weights
+        Both ends of every edge, shape (E, 2), and its weight above 0.
+    objective
+        Arguments of `igraph.GraphBase.community_leiden`.
+    """
+    igraph = _igraph()
     whole = np.int64 if igraph.INTEGER_SIZE == 64 else np.int32
-    edges: Any = np.column_stack([source, target]).astype(whole)
+    edges: Any = ends.astype(whole)
     graph = igraph.GraphBase(n_nodes, memoryview(edges))
+    membership = np.arange(n_nodes, dtype=np.int64)
     igraph.set_random_number_generator(random.Random(seed))
     try:
         for _ in range(ROUNDS):
             found, _quality = graph.community_leiden(
                 edge_weights=weights,
-                resolution=resolution,
-                normalize_resolution=True,
                 n_iterations=1,
                 initial_membership=membership.tolist(),
+                **objective,
             )
             renumbered = number_by_size(np.asarray(found, np.int64))
             if np.array_equal(renumbered, membership):

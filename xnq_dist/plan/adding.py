@@ -53,7 +53,7 @@ def add_up(
     workers
         Workers that hold the partitions.
     detects
-        Whether Leiden detects communities, with all edges in one process.
+        Whether Leiden detects communities.
     costs
         Costs of a unit of work; None: those in ``costs.json``.
     """
@@ -92,6 +92,7 @@ def add_up(
         device_tile=reservoir.device_need(size, settings)[1],
         memberships=size.memberships,
         detects=detects,
+        leiden=groups.detection(size, settings),
         needs={name: need.to_dict() for name, need in needs.items()},
         **_reading(size, settings),
     )

@@ -27,8 +27,8 @@ def check_client_fits(plan: Figures) -> None:
         raise DoesNotFitError(
             "reading tables, partitioning and Leiden need "
             f"{human(plan.client_memory)} but {human(limit)} are free: set "
-            "partitioner=stream or a smaller input.memory, or name a table with "
-            "--memberships and set auto.reference_edges=0"
+            "partitioner=stream, leiden.engine=streamed, auto.reference_edges=0 or a "
+            "smaller input.memory"
         )
 
 

@@ -99,6 +99,8 @@ class Figures:
     """Rows of the memberships; None: assumed one per node."""
     detects: bool = False
     """Whether Leiden detects communities."""
+    leiden: str = ""
+    """How Leiden detects them, and why; empty: it does not."""
     needs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Bytes that each stage needs, with the fields of `core.need.Need`."""
 
@@ -153,6 +155,7 @@ class Figures:
             ("memory of a worker", worker),
             *gpu,
             ("memory of the main process", human(self.client_memory)),
+            *([("Leiden", self.leiden)] if self.leiden else []),
             ("disk, run directory", human(self.run_disk)),
             ("disk, temporary", bound + human(self.scratch_disk)),
             ("time", f"{self.seconds:,.0f} s, {sure}"),

@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.store import Manifest, RunDirectory
-from xnq_dist.graph import layout
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.tables import Sources, open_table
@@ -39,11 +38,9 @@ def open_memberships(
             )
             context = from_memberships(table, nodes, settings, scratch)
         elif source == "leiden":
-            from xnq_dist.groups.leiden import detect
+            from xnq_dist.groups.detection import detect
 
-            adjacency = layout.read_adjacency(run.stage("graph"), graph)
-            communities = detect(adjacency, settings.leiden.resolution, settings)
-            del adjacency
+            communities = detect(run.stage("graph"), graph, settings, scratch)
             context = from_assignment(communities, settings, scratch)
         else:
             table = open_table(sources.nodes, "node table", settings.input)

@@ -32,7 +32,7 @@ from xnq_dist.graph.benchmark_table import BenchmarkTable
 from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.node_weights import read_node_weights
 from xnq_dist.graph.tables import Sources
-from xnq_dist.groups.leiden import engine_of
+from xnq_dist.groups.detection import engine_of
 from xnq_dist.quantify import communities as sets
 from xnq_dist.quantify.batch_files import widen, write_batches, write_prevalence
 from xnq_dist.quantify.batches import (
@@ -140,7 +140,9 @@ def quantify(
     tables = answer_digests(
         run.folder, sources, settings, source, graph.facts["id_type"]
     )
-    engine = engine_of(settings) if source == "leiden" else ""
+    engine = ""
+    if source == "leiden":
+        engine = engine_of(settings, graph.facts["n_edges"])
     table = benchmark_of(settings, source)
     if table is not None:
         table.check_classes([str(name) for name in labels.facts["classes"]])

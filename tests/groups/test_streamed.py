@@ -1,0 +1,254 @@
+"""Communities of graphs that stay on disk, against slow versions and igraph."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import scipy.sparse as sp
+
+from tests.conftest import small_settings
+from tests.graph.graphs import csr_of, edge_table, node_table, run
+from xnq_dist.core.store import RunDirectory
+from xnq_dist.graph import layout
+from xnq_dist.graph.prepare import prepare
+from xnq_dist.graph.tables import Sources
+from xnq_dist.groups.detection import detect, engine_of
+from xnq_dist.groups.leiden import leiden, number_by_size
+from xnq_dist.groups.streamed import Level, contract, move_nodes
+from xnq_dist.groups.streamed import detect as streamed
+
+LITTLE = 1 << 14
+"""Bytes that hold the edges of no graph here."""
+
+
+def modularity(adjacency: sp.csr_array, labels: np.ndarray) -> float:
+    """By igraph, of the mean of both directions."""
+    import igraph
+
+    both = sp.coo_array(sp.triu((adjacency + adjacency.T) / 2))
+    graph = igraph.Graph(adjacency.shape[0], np.column_stack([both.row, both.col]))
+    return graph.modularity(labels.tolist(), weights=both.data)
+
+
+def random_level(seed: int, weighted: bool, n: int = 60) -> tuple[Level, sp.csr_array]:
+    """A level and its matrix; weights and strengths are quarters, so sums are exact."""
+    rng = np.random.default_rng(seed)
+    dense = np.triu(rng.random((n, n)) < 0.12, 1).astype(float)
+    if weighted:
+        dense *= rng.integers(0, 9, (n, n)) / 4
+    matrix = sp.csr_array(dense + dense.T)
+    loops = rng.integers(0, 3, n)
+    strength = matrix.sum(axis=1) + loops
+    return Level(csr_of(matrix, weighted), strength), matrix
+
+
+def moved_slowly(matrix, strength, penalty, limit, visited, label):
+    """One pass over the nodes in plain Python."""
+    label, moved = list(label), 0
+    for v in visited:
+        votes: dict[int, float] = {}
+        for u in matrix.indices[matrix.indptr[v] : matrix.indptr[v + 1]]:
+            votes[label[u]] = votes.get(label[u], 0.0) + matrix[v, u]
+
+        def weight(community, v=v):
+            return sum(
+                strength[u]
+                for u in range(len(label))
+                if u != v and label[u] == community
+            )
+
+        def gain(community, v=v, votes=votes):
+            linked = votes.get(community, 0.0)
+            return linked - penalty * strength[v] * weight(community)
+
+        best = label[v]
+        for other, linked in votes.items():
+            fits = weight(other) + strength[v] <= limit
+            if linked > 0 and fits and gain(other) > gain(best):
+                best = other
+        moved += best != label[v]
+        label[v] = best
+    return label, moved
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("limit", [np.inf, 20.0], ids=["any size", "limited"])
+def test_a_pass_moves_nodes_as_plain_python_does(weighted, limit):
+    for seed in range(4):
+        level, matrix = random_level(seed, weighted)
+        n = len(level.strength)
+        penalty = 1 / 1024
+        label = np.arange(n, dtype=np.int32)
+        weight, votes = level.strength.copy(), np.zeros(n)
+        expected = label.tolist()
+        for _ in range(3):
+            expected, steps = moved_slowly(
+                matrix, level.strength, penalty, limit, range(n), expected
+            )
+            moved = 0
+            for rows in level.csr.chunks(50):
+                values = rows.weights, level.strength, penalty, limit, 0, 1, 0
+                state = label.reshape(-1, 1), weight, votes
+                moved += move_nodes(*rows.edges, *values, *state)
+            assert label.tolist() == expected
+            assert moved == steps
+        sums = np.bincount(label, level.strength, n)
+        np.testing.assert_array_equal(weight, sums)
+        assert not votes.any()
+
+
+def test_parts_visit_each_node_once():
+    level, _ = random_level(0, weighted=False, n=300)
+    n = len(level.strength)
+    visited = np.zeros(n, int)
+    for part in range(4):
+        # Every visited node of a complete bipartite start joins its neighbour 0.
+        star = sp.lil_array((n, n))
+        star[1:, 0] = star[0, 1:] = 1
+        rows = csr_of(sp.csr_array(star)).rows(1, n)
+        label = np.arange(n, dtype=np.int32).reshape(-1, 1)
+        values = rows.weights, np.ones(n), 0.0, np.inf, part, 4, 7
+        move_nodes(*rows.edges, *values, label, np.ones(n), np.zeros(n))
+        visited[1:] += label[1:, 0] == 0
+    assert (visited[1:] == 1).all()
+
+
+@pytest.mark.parametrize("memory", [1 << 12, 1 << 24], ids=["sorted runs", "memory"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_contracted_graph_has_the_sums_between_communities(tmp_path, weighted, memory):
+    level, matrix = random_level(1, weighted)
+    label = (np.arange(60) * 7 % 11).astype(np.int32)
+    small = contract(level, label, tmp_path / "small", memory)
+    one_hot = sp.csr_array((np.ones(60), (np.arange(60), label)))
+    expected = (one_hot.T @ matrix @ one_hot).toarray()
+    np.fill_diagonal(expected, 0)
+    indices, weights = small.csr.arrays()
+    found = sp.csr_array((weights, indices, small.csr.indptr), shape=(11, 11))
+    np.testing.assert_array_equal(found.toarray(), expected)
+    np.testing.assert_array_equal(small.strength, one_hot.T @ level.strength)
+
+
+def planted(folder, weights: bool = False, nodes: int = 3000) -> Sources:
+    """Blocks of nodes in random order, with loops and edges of one direction."""
+    rng = np.random.default_rng(3)
+    blocks = nodes // 60
+    name = rng.permutation(nodes)
+    inside = rng.integers(0, 60, (2, nodes * 5))
+    inside += 60 * rng.integers(0, blocks, nodes * 5)
+    between = rng.integers(0, nodes, (2, nodes * 2))
+    ends = name[np.concatenate([inside, between], axis=1)]
+    ends = np.unique(ends, axis=1)
+    more = {"weight": rng.integers(1, 9, ends.shape[1]) / 4} if weights else {}
+    folder.mkdir(exist_ok=True)
+    sources = str(folder / "nodes.parquet"), str(folder / "edges.parquet")
+    pq.write_table(node_table(nodes), sources[0])
+    pq.write_table(pa.table({"src": ends[0], "dst": ends[1], **more}), sources[1])
+    return Sources(*sources)
+
+
+KINDS = {
+    "directed": [],
+    "undirected": ["input.directed=false"],
+    "weighted": ["columns.weight=weight"],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_streamed_communities_are_as_good_as_leidens_in_any_partitions(tmp_path, kind):
+    sources = planted(tmp_path, weights=kind == "weighted")
+    found = []
+    for partitions in (1, 2, 5):
+        directory = RunDirectory(tmp_path / f"run{partitions}")
+        graph = prepare(directory, sources, small_settings(*KINDS[kind]), partitions)
+        folder = tmp_path / f"scratch{partitions}"
+        folder.mkdir()
+        found.append(streamed(directory.stage("graph"), graph, folder, LITTLE, 1.0, 0))
+        assert not list(folder.iterdir())
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+    adjacency = layout.read_adjacency(directory.stage("graph"), graph)
+    best = modularity(adjacency, leiden(adjacency))
+    assert modularity(adjacency, found[0]) >= 0.98 * best
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_leiden_of_a_graph_that_fits_has_leidens_modularity(tmp_path, kind):
+    """Loops, weights and directions count as they do with all edges in memory."""
+    sources = planted(tmp_path, weights=kind == "weighted", nodes=600)
+    directory = RunDirectory(tmp_path / "run")
+    graph = prepare(directory, sources, small_settings(*KINDS[kind]), 2)
+    stage = directory.stage("graph")
+    adjacency = layout.read_adjacency(stage, graph)
+    found = streamed(stage, graph, tmp_path, 1 << 24, 1.0, 0)
+    best = modularity(adjacency, leiden(adjacency))
+    assert modularity(adjacency, found) == pytest.approx(best, abs=0.005)
+
+
+def test_contraction_is_repeated_until_leiden_fits(tmp_path, caplog):
+    sources = planted(tmp_path)
+    directory = RunDirectory(tmp_path / "run")
+    graph = prepare(directory, sources, small_settings(), 2)
+    sizes = []
+    for memory in (1 << 23, 1 << 20, LITTLE):
+        caplog.clear()
+        folder = tmp_path / str(memory)
+        folder.mkdir()
+        with caplog.at_level(logging.INFO, "xnq_dist.groups.streamed"):
+            streamed(directory.stage("graph"), graph, folder, memory)
+        lines = [each.getMessage() for each in caplog.records]
+        sizes.append([int(x.split()[2]) for x in lines if x.startswith("Leiden on")])
+    assert sizes[0] == [3000]
+    assert 0 < sizes[1][0] < 3000
+    assert not sizes[2] or sizes[2][0] < sizes[1][0]
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    "name", ["cora", "minesweeper", "twitch-ptbr", "facebook100-johnshopkins55"]
+)
+def test_streamed_modularity_on_data_folder_is_close_to_leidens(
+    tmp_path, data_folder, name
+):
+    """Also where communities grow along the rows of a grid (Minesweeper)."""
+    tables = (
+        str(data_folder / name / "nodes.parquet"),
+        str(data_folder / name / "edges.parquet"),
+    )
+    directory = RunDirectory(tmp_path / "run")
+    settings = small_settings("columns.features=null")
+    graph = prepare(directory, Sources(*tables), settings, 2)
+    stage = directory.stage("graph")
+    adjacency = layout.read_adjacency(stage, graph)
+    found = streamed(stage, graph, tmp_path, 1 << 20, 1.0, 0)
+    best = modularity(adjacency, leiden(adjacency))
+    assert modularity(adjacency, found) >= 0.95 * best
+
+
+def test_nodes_without_edges_to_others_are_alone(tmp_path):
+    rows = [(0, 0), (1, 2), (2, 3), (1, 3)]
+    stage, graph = run(tmp_path, node_table(6), edge_table(rows))
+    for memory in (1, 1 << 24):
+        found = streamed(stage, graph, tmp_path, memory)
+        assert found.tolist() == [1, 0, 0, 0, 2, 3]
+    zeros = edge_table([(0, 1), (2, 3)], weight=[0.0, 0.0])
+    stage, graph = run(
+        tmp_path / "zeros", node_table(4), zeros, "columns.weight=weight"
+    )
+    assert streamed(stage, graph, tmp_path / "zeros", 1).tolist() == [0, 1, 2, 3]
+
+
+def test_engine_is_chosen_by_the_memory_of_the_input(tmp_path):
+    edges = 10_000_000  # 1.2 GiB
+    assert engine_of(small_settings(), edges) == "streamed"
+    assert engine_of(small_settings(), 1_000_000) == "igraph"
+    assert engine_of(small_settings("input.memory=2GiB"), edges) == "igraph"
+    assert engine_of(small_settings("leiden.engine=igraph"), edges) == "igraph"
+    assert engine_of(small_settings("leiden.engine=streamed"), 1) == "streamed"
+    stage, graph = run(tmp_path, node_table(6), edge_table())
+    exact = detect(stage, graph, small_settings(), tmp_path)
+    other = detect(stage, graph, small_settings("leiden.engine=streamed"), tmp_path)
+    np.testing.assert_array_equal(number_by_size(exact), number_by_size(other))

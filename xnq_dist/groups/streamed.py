@@ -1,0 +1,305 @@
+"""Communities of a graph whose edges do not fit in memory.
+
+Nodes join the communities of their neighbours where modularity gains most, in passes
+over edges on disk: label propagation with modularity's penalty for large communities
+(Barber and Clark) and a maximum size. The communities form a weighted graph, which is
+contracted again until Leiden can hold it. Leiden's communities are then refined by
+passes over the edges of each earlier graph. Nodes are visited in canonical order, so
+the result depends on the graph, the seed and the memory only.
+
+References
+----------
+M. J. Barber, J. W. Clark, "Detecting network communities by propagating labels under
+constraints", Physical Review E 80, 026129, 2009.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+
+from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
+from xnq_dist.core.simd import prefetch
+from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.graph import layout
+from xnq_dist.graph.ahead import ahead
+from xnq_dist.graph.csr import Csr, CsrRows, spans, write_csr
+from xnq_dist.graph.ids import mix
+from xnq_dist.graph.sort import PairSorter
+from xnq_dist.groups.leiden import number_by_size, optimise
+
+if TYPE_CHECKING:
+    from xnq_dist.graph.halo import Partition
+
+__all__ = ["LEIDEN_PAIR", "Level", "communities", "contract", "detect", "move_nodes"]
+
+log = logging.getLogger(__name__)
+
+LEIDEN_PAIR = 220
+"""Bytes of an undirected edge while Leiden runs (measured)."""
+PASSES = 6
+"""Maximum number of passes over all nodes before a graph is contracted or returned."""
+FIRST = 4
+"""The first pass visits these many random parts of the nodes, one after the other: in
+canonical order alone, communities of a grid grow along its rows."""
+MOVED_AT_END = 0.01
+"""Passes end after one that moved at most this share of the nodes."""
+MAX_SHARE = 1 / 20
+"""Maximum share of all edges that communities have before contraction."""
+MIN_SHRINKAGE = 0.9
+"""Contraction ends when it leaves more than this share of the nodes."""
+CHUNK = 1 << 20
+"""Edges of a partition that are packed at a time."""
+AHEAD = 32
+"""Prefetch distance in edges."""
+MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True)
+class Level:
+    """An undirected graph."""
+
+    csr: Csr
+    """Each edge in both directions, without loops."""
+    strength: Floats
+    """Sum of the weights of a node's edges, loops counted twice, shape (N,)."""
+
+
+def detect(
+    stage: Stage,
+    graph: Manifest,
+    folder: Path,
+    memory: int,
+    resolution: float = 1.0,
+    seed: int = 0,
+) -> Ints:
+    """Community of every node of a stage ``graph``.
+
+    Parameters
+    ----------
+    stage, graph
+        The stage and its manifest.
+    folder
+        For temporary files.
+    memory
+        Bytes, in addition to about 60 a node and the edges of one partition.
+    resolution, seed
+        As for `leiden.leiden`.
+
+    Returns
+    -------
+    Community numbers, shape (N,), as from `leiden.leiden`.
+    """
+    with TemporaryDirectory(dir=folder) as own:
+        level = _undirected(stage, graph, Path(own), memory)
+        labels = communities(level, Path(own), memory, resolution, seed)
+    return number_by_size(labels)
+
+
+def communities(
+    level: Level,
+    folder: Path,
+    memory: int,
+    resolution: float,
+    seed: int,
+    depth: int = 0,
+) -> Ints32:
+    """Community of every node of an undirected graph, shape (N,); see `detect`."""
+    n, pairs = len(level.strength), int(level.csr.indptr[-1]) // 2
+    total = float(level.strength.sum())
+    label: Ints32 = np.arange(n, dtype=np.int32)
+    if not pairs or total == 0:
+        return label
+    if pairs * LEIDEN_PAIR <= memory:
+        log.info("Leiden on %d nodes and %d edges", n, pairs)
+        return _leiden(level, resolution, seed)
+    penalty = resolution / total
+    _pass_over(level, label, penalty, total * MAX_SHARE, seed + depth)
+    used, codes = np.unique(label, return_inverse=True)
+    label = codes.astype(np.int32)
+    if len(used) < MIN_SHRINKAGE * n:
+        small = contract(level, label, _below(folder, depth), memory)
+        above = communities(small, folder, memory, resolution, seed, depth + 1)
+        shutil.rmtree(_below(folder, depth))
+        label = above[label]
+    _pass_over(level, label, penalty, np.inf)
+    return label
+
+
+def _below(folder: Path, depth: int) -> Path:
+    return folder / f"contracted-{depth}"
+
+
+def _pass_over(
+    level: Level, label: Ints32, penalty: float, limit: float, seed: int | None = None
+) -> None:
+    """Move nodes, in place, until few move; with a seed random parts of them first."""
+    n = len(label)
+    weight = np.bincount(label, level.strength, n).astype(np.float64)
+    votes = np.zeros(n)
+    column = label.reshape(-1, 1)
+
+    def visit(part: int, parts: int) -> int:
+        moved = 0
+        for rows in ahead(level.csr.chunks()):
+            moved += move_nodes(
+                *rows.edges,
+                rows.weights,
+                level.strength,
+                penalty,
+                limit,
+                *(part, parts, seed or 0),
+                *(column, weight, votes),
+            )
+        log.info("%d of %d nodes joined other communities", moved, n)
+        return moved
+
+    if seed is not None:
+        for part in range(FIRST):
+            visit(part, FIRST)
+    for _ in range(PASSES):
+        if visit(0, 1) <= MOVED_AT_END * n:
+            break
+
+
+@njit(cache=True, nogil=True)
+def move_nodes(
+    first: int,
+    indptr: Ints,
+    indices: Ints32,
+    weights: Floats32,
+    strength: Floats,
+    penalty: float,
+    limit: float,
+    part: int,
+    parts: int,
+    seed: int,
+    label: Ints32,
+    weight: Floats,
+    votes: Floats,
+) -> int:
+    """Move each row's node where modularity gains most; return how many moved.
+
+    `weights` is empty without weights, `label` has shape (N, 1), `weight` is the
+    strength of each community, at most `limit` after a node joined, and `votes` are
+    zeros, one for each community. Only one of `parts` random parts is visited. A tie
+    keeps the community, else takes the first.
+    """
+    moved = 0
+    last = indices.shape[0] - 1
+    weighted = weights.shape[0] > 0
+    for row in range(indptr.shape[0] - 1):
+        v = first + row
+        if parts > 1:
+            chance = mix((np.uint64(v) + np.uint64(1)) * MIX + np.uint64(seed))
+            if np.int64(chance % np.uint64(parts)) != part:
+                continue
+        begin, end = indptr[row], indptr[row + 1]
+        old, own = label[v, 0], strength[v]
+        for i in range(begin, end):
+            prefetch(label, indices[min(i + AHEAD, last)], 0)
+            votes[label[indices[i], 0]] += weights[i] if weighted else 1.0
+        weight[old] -= own
+        best, gain = old, votes[old] - penalty * own * weight[old]
+        for i in range(begin, end):
+            # Each community is compared once: its votes are zero when it occurs again.
+            other = label[indices[i], 0]
+            more = votes[other] - penalty * own * weight[other]
+            if votes[other] > 0 and more > gain and weight[other] + own <= limit:
+                best, gain = other, more
+            votes[other] = 0
+        weight[best] += own
+        if best != old:
+            label[v, 0] = best
+            moved += 1
+    return moved
+
+
+def contract(level: Level, label: Ints32, folder: Path, memory: int) -> Level:
+    """The weighted graph between the communities 0, 1, ... of a graph's nodes."""
+    strength = np.bincount(label, level.strength).astype(np.float64)
+    n = len(strength)
+    folder.mkdir()
+    with PairSorter(n, n, memory, folder, weighted=True) as sorter:
+        for rows in ahead(level.csr.chunks()):
+            sorter.add(*_between(rows, label))
+        csr = write_csr(sorter.chunks("sum"), n, folder, weighted=True)
+    return Level(csr, strength)
+
+
+def _between(rows: CsrRows, label: Ints32) -> tuple[Ints32, Ints32, Floats]:
+    """Communities at both ends of the edges between two of them, and the weights."""
+    here = label[rows.first : rows.first + len(rows.indptr) - 1]
+    ends, others = np.repeat(here, np.diff(rows.indptr)), label[rows.indices]
+    across = ends != others
+    weights = rows.weights[across] if len(rows.weights) else np.ones(across.sum())
+    return ends[across], others[across], weights.astype(np.float64)
+
+
+def _leiden(level: Level, resolution: float, seed: int) -> Ints32:
+    """Leiden's communities of a graph that fits in memory."""
+    indices, weights = level.csr.arrays()
+    n = len(level.strength)
+    ends = np.repeat(np.arange(n, dtype=np.int32), np.diff(level.csr.indptr))
+    upward = ends < indices
+    return optimise(
+        n,
+        np.column_stack([ends[upward], indices[upward]]),
+        weights[upward] if len(weights) else np.ones(upward.sum()),
+        seed,
+        # This is modularity; normalised by igraph, it would not count loops.
+        node_weights=level.strength.tolist(),
+        resolution=resolution / level.strength.sum(),
+    ).astype(np.int32)
+
+
+def _undirected(stage: Stage, graph: Manifest, folder: Path, memory: int) -> Level:
+    """The graph with both directions of its edges added up, from its partitions."""
+    n = int(graph.facts["n_nodes"])
+    both = bool(graph.facts["weighted"]) or not graph.facts["symmetric"]
+    index = layout.node_index(stage, graph)
+    canonical = np.concatenate(index)
+    loops = np.zeros(n)
+    with PairSorter(n, n, memory, folder, weighted=both) as sorter:
+        for number, rows in enumerate(index):
+            partition = layout.load_partition(stage, graph, number)
+            columns = np.concatenate([rows, canonical[partition.halo]])
+            for ends, others, weights in _edges(partition, rows, columns):
+                same = ends == others
+                loops[ends[same]] = weights[same]
+                some = ends[~same], others[~same], weights[~same]
+                sorter.add(*some)
+                if both:
+                    sorter.add(some[1], some[0], some[2])
+        del canonical
+        csr = write_csr(sorter.chunks("sum"), n, folder, weighted=both)
+    # A loop counts twice, and every other edge in both directions.
+    strength = loops * (4 if both else 2)
+    for part in csr.chunks():
+        count = len(part.indptr) - 1
+        ends = np.repeat(np.arange(count), np.diff(part.indptr))
+        weight = part.weights if both else None
+        strength[part.first : part.first + count] += np.bincount(ends, weight, count)
+    return Level(csr, strength)
+
+
+def _edges(
+    partition: Partition, rows: Ints, columns: Ints
+) -> Iterator[tuple[Ints, Ints, Floats]]:
+    """Canonical indices at both ends of a partition's edges, and the weights."""
+    for first, last in spans(partition.indptr, CHUNK):
+        begin, end = int(partition.indptr[first]), int(partition.indptr[last])
+        degrees = np.diff(partition.indptr[first : last + 1])
+        weights: Floats = np.ones(end - begin)
+        if partition.weights is not None:
+            weights[:] = partition.weights[begin:end]
+        ends = np.repeat(rows[first:last], degrees)
+        yield ends, columns[partition.indices[begin:end]], weights
