@@ -389,8 +389,10 @@ def _met(
     size = replace(size, memberships=plan.planned.memberships if plan else None)
     detects = plan is not None and plan.planned.detects
     met = add_up(size, settings, graph.facts["partitions"], workers, detects)
-    if plan is not None and met != plan.met:
-        plan.meets(met).write(run.folder)
+    if plan is not None:
+        met = replace(met, kind=plan.planned.kind)
+        if met != plan.met:
+            plan.meets(met).write(run.folder)
     if run.stage(stage).manifest() is not None:
         return met
     if stage in REMAINING:

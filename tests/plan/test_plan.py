@@ -71,7 +71,7 @@ def test_a_run_plans_once_and_records_what_it_met(tmp_path, small_graph, asked, 
     assert plan.planned.halo_is_bound
     assert plan.met.halo_rows == sum(facts["halo"]) < plan.planned.halo_rows
     # The workers are those that were planned.
-    for same in ("partitions", "workers", "threads", "worker_limit"):
+    for same in ("kind", "partitions", "workers", "threads", "worker_limit"):
         assert getattr(plan.met, same) == getattr(plan.planned, same)
     lines = [text for text in caplog.messages if text.startswith("the run differs")]
     assert not any("halo rows" in line for line in lines)  # within their bound

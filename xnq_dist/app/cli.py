@@ -51,17 +51,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-app.add_typer(datasets_app)
-app.command()(contract)
-app.command()(contrast)
-app.command(cls=WithFormats)(convert)
-app.command()(doctor)
-app.command()(history)
-app.command("label-plan")(label_plan)
-app.command("settings")(settings_command)
-app.command()(status)
-app.command(cls=WithSettings)(evaluate)
-
 TABLES, OTHER = "Tables", "Other"
 """Groups of options in the help."""
 
@@ -445,6 +434,19 @@ def erase(
             "tables first."
         )
     print_json(asdict(done), as_json)
+
+
+# After those above, which a newcomer needs first.
+app.command("label-plan")(label_plan)
+app.command()(history)
+app.command()(contrast)
+app.command()(status)
+app.command()(doctor)
+app.command("settings")(settings_command)
+app.command(cls=WithFormats)(convert)
+app.command()(contract)
+app.command(cls=WithSettings)(evaluate)
+app.add_typer(datasets_app)
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:

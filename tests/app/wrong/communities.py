@@ -71,6 +71,14 @@ def communities_cases() -> Iterable[Case]:
         status=0,
     )
     yield Case(
+        "community-without-a-name",
+        edit(MEMBERS, community=first(4, " ")),
+        ("'community'", "memberships.parquet", "blank name in 4 rows"),
+        arguments=GIVEN,
+        right=edit(MEMBERS, community=first(4, "page 10")),
+        status=0,
+    )
+    yield Case(
         "given-without-memberships",
         VALID,
         ("communities = given", "--memberships"),

@@ -389,15 +389,18 @@ def shape(seen: Seen) -> Iterator[Found]:
 
 
 def communities(seen: Seen) -> Iterator[Found]:
-    """Communities that differ by case or spaces alone, or that are not there."""
+    """Communities that differ by case or spaces alone, with no name, or absent."""
     table, name = seen.memberships, seen.settings.columns.community
     if table is None:
         table, name = seen.nodes, seen.settings.communities.removeprefix("column:")
     column = table.column(name)
     if column and column.rows == column.nulls:
         yield "community-none", {"name": name, "path": table.path}
-    groups = _variants(column.levels) if column else []
-    if groups:
+    levels = column.levels if column else ()
+    if blank := sum(rows for value, rows in levels if not str(value).strip()):
+        shown = {"name": name, "path": table.path, "rows": blank}
+        yield "community-blank", {"table": _what(table), **shown}
+    if groups := _variants(levels):
         pair = " and ".join(repr(value) for value, _ in groups[0][:2])
         more = f" (and {len(groups) - 1:,} more groups)" if len(groups) > 1 else ""
         shown = {"pair": pair, "more": more, "path": table.path}
