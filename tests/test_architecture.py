@@ -82,7 +82,7 @@ def test_modules_stay_small():
     assert long == {}
 
 
-LINES = {"pipeline": 56_200, "all": 67_900}
+LINES = {"pipeline": 56_620, "all": 68_330}
 """Maximum lines of Python: without the evaluation, and with it and the flows.
 
 They only go down; a change that needs more raises them and says for what.
