@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Collection
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -140,9 +141,5 @@ class SpmdExchange(LongTasks):
 
     def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
         """Results of a function of each partition's states, called on its worker."""
-        states = self._worker_states
-        futures = [
-            self._submit_to(worker, apply_on_worker, function, number, states[worker])
-            for number, worker in enumerate(self.placement)
-        ]
-        return self._gather(futures)
+        results = dict(chain(*self._everywhere(apply_on_worker, function)))
+        return [results[number] for number in range(len(self.placement))]

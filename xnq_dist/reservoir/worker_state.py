@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
@@ -45,7 +46,7 @@ class WorkerState:
         self.contexts: dict[int, Context] = {}
         self.states: dict[int, Floats32] = {}
         self.step = 1 if checkpoint is None else checkpoint[0]
-        self._threads, self._spec = threads, spec
+        self.threads, self._spec = threads, spec
         for number in [p for p, chosen in enumerate(placement) if chosen == worker]:
             part = load_context(graph, manifest, number, spec, threads, exchange=False)
             if checkpoint is None:
@@ -121,7 +122,7 @@ class WorkerState:
                 context.drive,
                 context.recurrent,
                 self._tiles,
-                self._threads,
+                self.threads,
                 after[number],
             )
             if follows:
@@ -146,14 +147,14 @@ class WorkerState:
                 states, width = self.states[number], columns.stop - columns.start
                 sums = self._sums[: len(states) * width].reshape(-1, width)
                 part = self.contexts[number].partition
-                gather(cpu(), part, states, columns, pick(), sums, self._threads)
+                gather(cpu(), part, states, columns, pick(), sums, self.threads)
                 wide[number][:, columns] = sums
 
             self.collect(self.step, tile, gather_tile, give_up)
         for number, context in self.contexts.items():
             self.peers.check()
             began = time.perf_counter()
-            update(cpu(), wide[number], context.drive, context.recurrent, self._threads)
+            update(cpu(), wide[number], context.drive, context.recurrent, self.threads)
             if self._wide:
                 after[number][...] = wide[number]
             self.peers.clock.computing += time.perf_counter() - began
@@ -183,11 +184,16 @@ def advance_worker(state: WorkerState, step: int, count: int) -> dict[str, float
 
 
 def apply_on_worker(
-    function: Callable[[int, Floats32], R], number: int, state: WorkerState
-) -> R:
-    """The (small) result of a function of one partition's states."""
-    states = state.states[number]
-    result: Any = function(number, states)
-    if isinstance(result, np.ndarray) and np.may_share_memory(result, states):
-        result = result.copy()  # later supersteps overwrite the states
-    return result  # type: ignore[no-any-return]
+    state: WorkerState, function: Callable[[int, Floats32], R]
+) -> list[tuple[int, R]]:
+    """Numbers of the partitions and (small) results of a function of their states."""
+
+    def one(number: int) -> tuple[int, R]:
+        states = state.states[number]
+        result: Any = function(number, states)
+        if isinstance(result, np.ndarray) and np.may_share_memory(result, states):
+            result = result.copy()  # later supersteps overwrite the states
+        return number, result
+
+    with ThreadPoolExecutor(state.threads) as pool:
+        return list(pool.map(one, state.states))
