@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_ROWS",
+    "MIN_FOR_TREES",
     "PRIOR_ROWS",
     "PlusFit",
     "PlusScores",
