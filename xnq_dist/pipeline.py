@@ -378,12 +378,8 @@ def _met(
         return None
     threads = cluster.workers(client)
     on_gpus = settings.backend == "gpu" and not settings.exchange.on_cpus
-    workers = Workers(
-        max(1, len(threads)),
-        max(threads.values(), default=1),
-        cluster.smallest_memory(client),
-        cluster.device_memory(client, settings.cluster) if on_gpus else 0,
-    )
+    device = cluster.device_memory(client, settings.cluster) if on_gpus else 0
+    workers = Workers.of(threads, cluster.smallest_memory(client), device)
     labels, plan = run.stage("labels").manifest(), Plan.read(run.folder)
     size = size_of(graph, settings, workers.count, run.stage("graph"), labels)
     size = replace(size, memberships=plan.planned.memberships if plan else None)

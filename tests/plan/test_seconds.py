@@ -8,12 +8,11 @@ import pytest
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.need import PartitionCounts, RunSize
-from xnq_dist.groups.needs import STREAMED_EDGE
 from xnq_dist.groups.own_groups import ROUNDS
 from xnq_dist.plan import GraphSize, Workers, add_up
 from xnq_dist.plan.unit_costs import Costs
 from xnq_dist.quantify.default.surroundings import WALKS
-from xnq_dist.readout.needs import PASSES, candidates_of, label_sums, turns_of
+from xnq_dist.readout.needs import candidates_of, label_sums, turns_of
 from xnq_dist.reservoir.needs import NeighbourSums, block_sums
 
 NUMBERS = [field.name for field in fields(Costs) if field.name != "basis"]
@@ -53,11 +52,17 @@ UNITS = {
     "task": ("supersteps", 10 * 3),
     # Labelled rows are gathered, then all are scored.
     "read": ("readout", 2 * 64_000 * 4),
-    "score": ("readout", 64_000),
+    # Fewer logits take as long as sixteen.
+    "score": ("readout", 64_000 * 16),
+    "share": ("readout", 2 * 1000),
     "posterior": ("readout", 1000),
-    # Eight values of C by five folds of 80 rows, then all 100; one covariance.
-    "row": ("readout", 64 * (8 * 5 * 80 + 100) * PASSES),
-    "square": ("readout", 64 * 64 * 100),
+    # Eight values of C by five folds, then all rows. A fit evaluates 12 + 64 // 24
+    # points, rescales its coordinates once, and evaluates five more.
+    "point": ("readout", 41 * 19),
+    "row": ("readout", 41 * 19 * 64 * 100),
+    # The covariance, one Hessian a fit, two changes of coordinates a point.
+    "square": ("readout", 64 * 64 * (100 + 41 * (100 + 2 * 19))),
+    "cube": ("readout", 41 * 64**3),
     "table": ("write", 64_000 * 4),
     "known": ("quantify", 1000),
     "name": ("quantify", 1000),
@@ -83,12 +88,11 @@ def test_auto_and_detection_are_counted():
     assert (plain, auto) == (0, 20_000 * WALKS)
     assert stages("leiden", *PLAIN, detects=True)["quantify"] == 20_000
     assert stages("leiden", *PLAIN)["quantify"] == 0
-    contracted = stages("leiden", *PLAIN, "leiden.engine=streamed", detects=True)
-    assert contracted["quantify"] == 20_000 * STREAMED_EDGE
 
 
 def test_groups_are_counted():
-    assert stages("leiden", *PLAIN)["readout"] == 20_000
+    # Coarse and fine groups.
+    assert stages("leiden", *PLAIN)["readout"] == 2 * 20_000
     assert stages("visit", *PLAIN)["readout"] == 0
     # Label propagation, where the graph is too large for Leiden.
     many = (*PLAIN, "auto.reference_edges=19999")
@@ -97,35 +101,43 @@ def test_groups_are_counted():
 
 
 def test_work_of_xnq_plus_is_counted():
-    for cost in ("tree", "bin", "leaf", "feature"):
+    for cost in ("tree", "column", "bin", "bins", "place", "leaf", "feature"):
         assert stages(cost, *PLAIN)["readout"] == 0
     # Two kinds of trees, five folds, 250 trees; of 8 features all, with degrees, at
     # three hops, and 32 columns of the spectrum. Log-odds of three blocks, 7 of labels.
-    assert stages("tree", *PLUS)["readout"] == 2 * 5 * 250
-    assert stages("bin", *PLUS)["readout"] == 5 * 250 * 80 * (37 + 69)
-    assert stages("leaf", *PLUS)["readout"] == 2 * 250 * 1000
-    assert stages("feature", *PLUS)["readout"] == 1000 * 7
+    trees = 250
+    assert stages("tree", *PLUS)["readout"] == 2 * 5 * trees
+    assert stages("column", *PLUS)["readout"] == 5 * trees * (37 + 69)
+    assert stages("bin", *PLUS)["readout"] == 5 * trees * 80 * (37 + 69)
+    assert stages("bins", *PLUS)["readout"] == 5 * (37 + 69)
+    assert stages("place", *PLUS)["readout"] == 5 * 80 * (37 + 69)
+    assert stages("leaf", *PLUS)["readout"] == 2 * trees * 1000
+    # All nodes; labelled rows in every variant, also with complete groups as folds.
+    assert stages("feature", *PLUS)["readout"] == (1000 + 2 * 5 * 100) * 7
     without = (*PLUS, "plus.boosting=never")
     assert stages("tree", *without)["readout"] == 0
     three = replace(SIZE, classes=3)
-    assert stages("tree", *PLUS, size=three)["readout"] == 3 * 2 * 5 * 250
+    assert stages("tree", *PLUS, size=three)["readout"] == 3 * 2 * 5 * trees
     settings = load_settings(overrides=[*PLUS])
     size = RunSize.of(SIZE, 1, Workers(1, 1, 2**34))
     # Five folds, and fifteen sets of hidden folds, of two classes; twice.
     found = label_sums(size, settings)
-    assert found == (NeighbourSums(2, 82),)
-    # With more classes, they are in rounds of their own.
-    assert label_sums(replace(size, classes=4), settings) == (NeighbourSums(2, 81),) * 2
+    assert found == (NeighbourSums(2, 11), NeighbourSums(2, 30)) * 2
     both = (NeighbourSums(2, 10), NeighbourSums(9, 138))
     assert block_sums(size, settings) == both
-    assert stages("gather", *PLUS)["readout"] == 2 * 20_000 * 82
+    assert stages("gather", *PLUS)["readout"] == 2 * 20_000 * (2 * 11 + 2 * 30)
     plain = stages("gather", *PLAIN)["supersteps"]
     beside = stages("gather", *PLUS)["supersteps"] - plain
     assert beside == 20_000 * (2 * 10 + 9 * 138)
     directed = (*PLUS, "input.directed=true")
     assert block_sums(size, load_settings(overrides=[*directed])) == both[:1]
-    # One more than plain xnq: for the neighbours' posteriors; all blocks.
-    assert stages("read", *PLUS)["readout"] == 3 * 1000 * (64 + 27 + 128) * 4
+    # Labelled rows, the neighbours' posteriors twice, then all posteriors.
+    assert stages("read", *PLUS)["readout"] == 4 * 1000 * (64 + 27 + 128) * 4
+    # A fit of each block with each of four values of C hides a fold, then one hides
+    # each pair of them; with groups as folds once. The second stage tries three values.
+    points = 12 + 5 + 64 // 24, 12 + 5 + 27 // 24, 12 + 5 + 128 // 24
+    expected = sum(points) * (4 * 5 + 10 + 5 + 10) + 2 * 3 * 5 * (12 + 5)
+    assert stages("point", *PLUS)["readout"] == pytest.approx(expected)
 
 
 def test_search_of_the_scales_is_counted():
@@ -141,10 +153,8 @@ def test_search_of_the_scales_is_counted():
 
 
 def test_folds_share_the_threads_of_all_workers():
-    settings = load_settings(overrides=["method=xnq"])
-
     def turns(*workers):
-        return turns_of(RunSize.of(SIZE, 1, Workers(*workers, 2**34)), settings)
+        return turns_of(RunSize.of(SIZE, 1, Workers(*workers, 2**34)), 5)
 
     assert [turns(*some) for some in ((1, 1), (2, 1), (2, 2), (8, 1))] == [5, 3, 2, 1]
 

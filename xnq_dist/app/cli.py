@@ -279,14 +279,17 @@ def estimate(
         float, typer.Option(help="With numbers: share of labelled nodes.")
     ] = 0.01,
     device: Annotated[
-        str,
-        typer.Option(help="With numbers: cpu, or gpu (one per worker, extrapolated)."),
-    ] = "cpu",
+        str | None,
+        typer.Option(
+            help="With numbers: cpu, or gpu (one per worker, extrapolated).",
+            show_default="as backend and cluster.kind say",
+        ),
+    ] = None,
     costs: Annotated[
         Path | None,
         typer.Option(
             help="File costs.json that `xnq-dist bench costs --out` wrote.",
-            show_default=False,
+            show_default="this machine's, by doctor --calibrate",
         ),
     ] = None,
     as_json: Json = False,
@@ -306,7 +309,7 @@ def estimate(
     chosen = load_settings(config, settings or ())
     counts = _count(nodes), _count(edges)
     if counts[0] is not None and counts[1] is not None:
-        if device not in ("cpu", "gpu"):
+        if device not in (None, "cpu", "gpu"):
             raise SettingsError(f"--device {device!r} is unknown: choose cpu or gpu")
         if not 0 <= labelled <= 1:
             raise SettingsError(
@@ -317,7 +320,7 @@ def estimate(
         n_labelled = int(labelled * counts[0])
         size = GraphSize(counts[0], counts[1], features, classes, n_labelled)
         on: Any = device
-        plan = pipeline.estimate_counts(size, chosen, on, str(costs or ""))
+        plan = pipeline.estimate_counts(size, chosen, on, costs)
     elif counts != (None, None):
         raise SettingsError(
             "one of --nodes and --edges is a number and the other a table: give two "
@@ -325,8 +328,7 @@ def estimate(
         )
     else:
         sources = Sources(nodes, edges, memberships)
-        unit_costs = load_costs(costs) if costs else None
-        plan = pipeline.estimate(sources, chosen, unit_costs)
+        plan = pipeline.estimate(sources, chosen, load_costs(costs))
     for name, value in plan.lines():
         typer.echo(f"  {name:<32}{value}")
     print_json(plan.to_dict(), as_json)

@@ -82,6 +82,15 @@ class Workers:
     """Bytes of GPU memory that each worker may use; 0: the work runs on CPUs."""
     ingest: int = 0
     """Bytes of GPU memory that reading edges may use; 0: a CPU reads them."""
+    hosts: bool = False
+    """Whether the workers are on several hosts."""
+
+    @classmethod
+    def of(cls, threads: Mapping[str, int], memory: int, device: int) -> Workers:
+        """Running workers, from the threads of each address."""
+        hosts = {address.rpartition(":")[0] for address in threads}
+        count, most = max(1, len(threads)), max(threads.values(), default=1)
+        return cls(count, most, memory, device, hosts=len(hosts) > 1)
 
 
 @dataclass(frozen=True)

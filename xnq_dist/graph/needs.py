@@ -49,7 +49,13 @@ def needs(size: RunSize, settings: Settings) -> Need:
         disk=disk,
         kept=disk,
         scratch=graph_scratch(*counts, memory, size.weighted),
-        work={"ingest": {"node": size.nodes, "edge": size.edges}},
+        work={
+            "ingest": {
+                "node": size.nodes,
+                "edge": size.edges,
+                "cut": size.edges if size.partitions > 1 else 0.0,
+            }
+        },
     )
 
 

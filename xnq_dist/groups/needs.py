@@ -25,7 +25,7 @@ def needs(size: RunSize, settings: Settings) -> Need:
     """Estimate what Leiden needs, or label propagation for groups of large graphs."""
     small = size.edges <= settings.auto.reference_edges
     leiden: Work = {"leiden": size.edges}
-    groups = leiden
+    groups = scaled(leiden, 2)  # coarse and fine groups
     if not small:
         visited = {"visit": busiest(size, settings)[1] / size.lanes}
         groups = scaled(added(visited, load_work(size, settings)), ROUNDS)

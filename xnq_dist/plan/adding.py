@@ -7,11 +7,12 @@ from typing import Any
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.need import GraphSize, Need, RunSize, Workers
+from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.graph import needs as graph
 from xnq_dist.graph.gpu_ingest import planned_bytes
 from xnq_dist.groups import needs as groups
 from xnq_dist.plan.figures import Figures
-from xnq_dist.plan.unit_costs import Costs, load_costs
+from xnq_dist.plan.unit_costs import ETHERNET, Costs, load_costs
 from xnq_dist.quantify import needs as quantify
 from xnq_dist.readout import needs as readout
 from xnq_dist.reservoir import needs as reservoir
@@ -55,13 +56,24 @@ def add_up(
     detects
         Whether Leiden detects communities.
     costs
-        Costs of a unit of work; None: those in ``costs.json``.
+        Costs of a unit of work on a CPU; None: as `load_costs` finds them.
     """
     size = RunSize.of(graph_size, partitions, workers, detects)
     needs = {name: stage(size, settings) for name, stage in STAGES.items()}
-    steps, costs = reservoir.supersteps_of(size, settings), costs or load_costs()
+    steps = reservoir.supersteps_of(size, settings)
+    costs = costs or load_costs()
+    if workers.device:
+        costs = costs.on_gpu()
+    if settings.cluster.bandwidth != "auto":
+        limit = parse_bytes(settings.cluster.bandwidth)
+        costs = costs.linked(limit, "cluster.bandwidth between workers")
+    elif workers.hosts:
+        assumed = "10 Gigabit Ethernet between hosts, assumed (cluster.bandwidth)"
+        costs = costs.linked(ETHERNET, assumed)
     moved = steps.moves.moved * settings.reservoir.dim * steps.wire
     stages = _seconds(needs.values(), costs)
+    if workers.count > 1:
+        stages["fixed"] += costs.start
     return Figures(
         nodes=size.nodes,
         edges=size.edges,

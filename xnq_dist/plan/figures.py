@@ -93,6 +93,8 @@ class Figures:
     """Free bytes of memory when the plan was made; None: not known."""
     kind: str = ""
     """Kind of cluster, `cluster.kind`; empty: not known."""
+    choice: str = ""
+    """Why `cluster.kind` = ``auto`` means this kind; empty: it was set."""
     starts_early: bool = False
     """Whether workers start while tables are read and leave `client_memory` free."""
     memberships: int | None = None
@@ -144,6 +146,7 @@ class Figures:
             ("nodes", f"{self.nodes:,}"),
             ("directed edges", f"{bound}{self.edges:,}"),
             ("partitions on workers", f"{self.partitions} on {self.workers}{alone}"),
+            *([("chosen", self.choice)] if self.choice else []),
             ("halo rows", f"{bound}{self.halo_rows:,} ({per_node:.2f} a node)"),
             (
                 f"exchanged a superstep ({self.engine})",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from xnq_dist.core import cluster
 from xnq_dist.core.backend import gpu_facts
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
+from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.limits import processors
 from xnq_dist.core.need import GraphSize, PartitionCounts, Workers
-from xnq_dist.core.sizes import parse_bytes
+from xnq_dist.core.sizes import human, parse_bytes
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.core.waiting import first_worker
 from xnq_dist.graph.gpu_ingest import ingest_limit, wants_cudf
@@ -51,7 +55,7 @@ def make_plan(
     Parameters
     ----------
     costs
-        Costs of a unit of work; None: those in ``costs.json``.
+        Costs of a unit of work; None: as `load_costs` finds them.
     partitions
         Number of partitions of the existing graph, kept with ``partitions = auto``.
 
@@ -60,41 +64,43 @@ def make_plan(
     InputError
         When a table is missing, empty or lacks a column.
     """
-    if settings.cluster.kind == "auto":
-        if settings.cluster.workers in ("auto", 1):
-            alone = make_plan(sources, _on("single", settings), costs, partitions)
-            if _fits_alone(alone.planned):
-                return alone
-        settings = _on("local", settings)
-    free = cluster.free_memory()
-    size = count_tables(sources, settings)
+    free, size = cluster.free_memory(), count_tables(sources, settings)
     detects = _detects(settings, size.edges, sources.memberships is not None)
     ingest = ingest_limit(settings)
 
-    def figures(memory: int) -> Figures:
-        """The figures with `memory` bytes for all local workers."""
-        workers = replace(_workers(settings, memory), ingest=ingest)
-        count = partitions
-        if count is None or settings.partitions != "auto":
-            count = _partitions(settings, size, workers)
-        count = min(count, size.nodes)
-        total = add_up(size, settings, count, workers, detects, costs)
-        return replace(total, client_limit=free, kind=settings.cluster.kind)
+    def planned(settings: Settings) -> Figures:
+        """The figures on one kind of cluster."""
 
-    planned = figures(free)
-    if CLUSTERS.record_of(settings.cluster.kind).ahead:
+        def figures(memory: int) -> Figures:
+            """The figures with `memory` bytes for all local workers."""
+            workers = replace(_workers(settings, memory), ingest=ingest)
+            count = partitions
+            if count is None or settings.partitions != "auto":
+                count = _partitions(settings, size, workers)
+            count = min(count, size.nodes)
+            total = add_up(size, settings, count, workers, detects, costs)
+            return replace(total, client_limit=free, kind=settings.cluster.kind)
+
+        late = figures(free)
+        if not CLUSTERS.record_of(settings.cluster.kind).ahead:
+            return late
         # Workers that start while tables are read leave the client its memory. If the
         # rest is not enough for them, they start later and may use all memory.
-        early = planned
+        early = late
         if settings.cluster.memory_limit == "auto":
-            early = figures(max(free - planned.client_memory, free // 10))
-        if early.worker_memory <= early.worker_limit:
-            planned = replace(early, starts_early=True)
-    return Plan(planned)
+            early = figures(max(free - late.client_memory, free // 10))
+        if early.worker_memory > early.worker_limit:
+            return late
+        return replace(early, starts_early=True)
+
+    return Plan(_placed(settings, planned))
 
 
 def estimate_counts(
-    size: GraphSize, settings: Settings, device: Device = "cpu", costs: str = ""
+    size: GraphSize,
+    settings: Settings,
+    device: Device | None = None,
+    costs: str | Path | None = None,
 ) -> Figures:
     """The figures of a hypothetical graph, from its counts.
 
@@ -106,33 +112,71 @@ def estimate_counts(
         `cluster.workers`, `.threads` and `.memory_limit` describe the workers, which
         need not exist.
     device
-        ``gpu``: one GPU for each worker, extrapolated from a data sheet.
+        ``gpu``: one GPU for each worker, extrapolated from a data sheet; None: what
+        `backend` and `cluster.kind` say.
     costs
-        Path of a file of costs; empty: ``costs.json``.
+        Path of a file of costs; None: as `load_costs` finds them.
 
     Raises
     ------
     InputError
         When the file cannot be read.
+    SettingsError
+        When `device` contradicts the settings.
     """
-    if settings.cluster.kind == "auto":
-        if settings.cluster.workers in ("auto", 1):
-            alone = estimate_counts(size, _on("single", settings), device, costs)
-            if _fits_alone(alone):
-                return alone
-        settings = _on("local", settings)
-    workers = _workers(settings)
-    if device == "gpu":
-        limit = settings.cluster.device_memory
-        share = GPU_BYTES if limit == "auto" else parse_bytes(limit)
-        reads = share if wants_cudf(settings) else 0
-        workers = Workers(workers.count, 1, workers.memory, share, reads)
-    else:
-        workers = replace(workers, device=0)
-    partitions = _partitions(settings, size, workers)
-    known = load_costs(costs) if costs else load_costs()
-    detects = _detects(settings, size.edges)
-    return add_up(size, settings, partitions, workers, detects, known.on(device))
+    chosen = settings.cluster
+    asked = settings.backend == "gpu" or CLUSTERS.record_of(chosen.kind).gpu
+    device = device or ("gpu" if asked else "cpu")
+    if device == "cpu" and asked:
+        raise SettingsError(
+            f"backend = {settings.backend} and cluster.kind = {chosen.kind} need GPUs: "
+            "leave --device cpu out, or change the settings"
+        )
+    if device == "gpu" and chosen.device_memory == "auto":
+        chosen = chosen.model_copy(update={"device_memory": GPU_BYTES})
+        settings = settings.model_copy(update={"cluster": chosen})
+    known, anywhere = load_costs(costs), chosen.kind == "auto"
+
+    def planned(settings: Settings) -> Figures:
+        """The figures on one kind of cluster."""
+        workers = _workers(settings)
+        if device == "gpu":
+            share = parse_bytes(settings.cluster.device_memory)
+            reads = share if wants_cudf(settings) else 0
+            workers = replace(workers, threads=1, device=share, ingest=reads)
+        else:
+            workers = replace(workers, device=0)
+        if anywhere and workers.count * workers.threads > processors():
+            workers = replace(workers, hosts=True)  # more than this machine has
+        partitions = _partitions(settings, size, workers)
+        detects = _detects(settings, size.edges)
+        return add_up(size, settings, partitions, workers, detects, known)
+
+    return _placed(settings, planned)
+
+
+def _placed(settings: Settings, planned: Callable[[Settings], Figures]) -> Figures:
+    """The figures on the kind of cluster that is set, or that ``auto`` chooses."""
+    count = settings.cluster.workers
+    if settings.cluster.kind != "auto":
+        return planned(settings)
+    several = planned(_on("local", settings))
+    others = f"{several.workers} worker processes"
+    if count not in ("auto", 1):
+        return replace(several, choice=f"{others}, set by cluster.workers")
+    alone = planned(_on("single", settings))
+    need = alone.client_memory + alone.worker_memory
+    if need > alone.worker_limit:
+        limits = f"{human(need)} of {human(alone.worker_limit)}"
+        why = f"{others}, since one process would need {limits}"
+        return replace(several, choice=why)
+    times = (
+        f"{alone.seconds:,.0f} s in one process, {several.seconds:,.0f} s on {others}"
+    )
+    fits = several.worker_memory <= several.worker_limit
+    if count == "auto" and fits and several.seconds < alone.seconds:
+        return replace(several, choice=f"{others}, since planned times are {times}")
+    return replace(alone, choice=f"one process, since planned times are {times}")
 
 
 def size_of(
@@ -214,31 +258,37 @@ def count_tables(sources: Sources, settings: Settings) -> GraphSize:
 
 
 def _workers(settings: Settings, free: int | None = None) -> Workers:
-    kind = settings.cluster.kind
-    module = CLUSTERS.module_of(kind)
-    if not CLUSTERS.record_of(kind).running:
+    kind, limit = settings.cluster.kind, settings.cluster.device_memory
+    record, module = CLUSTERS.record_of(kind), CLUSTERS.module_of(kind)
+    on_cpus = settings.backend == "cpu" or settings.exchange.on_cpus
+    if not record.running:
         size = module.size(settings.cluster, free)
         device = size.device
-        on_cpus = settings.backend == "cpu" or settings.exchange.on_cpus
         if not device and not on_cpus:
             # Local workers without dask-cuda share the machine's first GPU.
             device = int(gpu_facts().memory * cluster.DEVICE_SHARE) // size.workers
-        return Workers(size.workers, size.threads, size.memory, device)
+        if settings.backend == "gpu" and not device:
+            if limit == "auto":
+                raise SettingsError(
+                    f"backend = gpu but this machine has no GPU ({gpu_facts().reason})"
+                    ": set cluster.device_memory to plan for workers that have one, or "
+                    "set backend = cpu"
+                )
+            device = parse_bytes(limit)
+        placed = size.workers, size.threads, size.memory, device
+        return Workers(*placed, hosts=record.hosts)
     connection = module.connection_to(settings.cluster)
     with cluster.connect(connection, settings.cluster.timeout) as client:
         threads = first_worker(client)  # `open_cluster` reports if there is none
-        memory = cluster.smallest_memory(client)
-    return Workers(max(1, len(threads)), max(threads.values(), default=1), memory)
+        memory, device = cluster.smallest_memory(client), 0
+        if settings.backend == "gpu":
+            device = cluster.device_memory(client, settings.cluster)
+    return Workers.of(threads, memory, device)
 
 
 def _on(kind: str, settings: Settings) -> Settings:
     cluster = settings.cluster.model_copy(update={"kind": kind})
     return settings.model_copy(update={"cluster": cluster})
-
-
-def _fits_alone(alone: Figures) -> bool:
-    """Whether one process has memory for both the tables and a worker's states."""
-    return alone.client_memory + alone.worker_memory <= alone.worker_limit
 
 
 def _detects(settings: Settings, edges: int, named: bool = True) -> bool:

@@ -1,24 +1,30 @@
 """Costs of work in seconds per edge, value, byte or task.
 
-``costs.json`` next to this module holds the costs of one CPU core, measured and fitted
-by ``xnq-dist bench costs``, with the machine and the date. Costs of a GPU are
-extrapolated from a data sheet, and marked so.
+``costs.json`` next to this module holds the costs of one CPU core, measured by
+``xnq-dist bench costs``, with the machine and the date. A machine's own costs, measured
+by ``xnq-dist doctor --calibrate``, take their place. Costs of a GPU are extrapolated
+from a data sheet, and marked so.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
 
 from xnq_dist.core.errors import InputError
+from xnq_dist.core.limits import processor_name
 
-__all__ = ["RECORDED", "Costs", "Device", "load_costs"]
+__all__ = ["RECORDED", "VARIABLE", "Costs", "Device", "load_costs", "own_costs"]
 
 Device = Literal["cpu", "gpu"]
 
 RECORDED = Path(__file__).with_name("costs.json")
+VARIABLE = "XNQ_COSTS"
+"""Environment variable with the path of the file of this machine's own costs."""
 
 GPU_MEMORY = 1.6e12
 """Bytes per second of reading random rows of some hundred bytes: half of the memory
@@ -30,6 +36,12 @@ GPU_FLOPS = 4e13
 GPU_WIRE = 5e10
 """Bytes per second between GPUs of one machine: an eighth of NVLink's 4.5e11, because
 rows are packed and unpacked."""
+GPU_HOST = 2.5e10
+"""Bytes per second between host and GPU: four tenths of the 6.4e10 of PCIe 5 x16, since
+the host's memory is not pinned."""
+ETHERNET = 1.25e9
+"""Bytes per second between hosts that are assumed unless `cluster.bandwidth` is set: 10
+Gigabit Ethernet."""
 VALUE_BYTES = 4.0
 """Bytes of a state's value."""
 PASSES = 8.0
@@ -41,11 +53,15 @@ class Costs:
     """Seconds of one core (or one GPU) for each unit of work."""
 
     fixed: float
-    """The constant part of a run: processes, imports, the report."""
+    """The constant part of a run in one process: imports, scheduler, the report."""
+    start: float
+    """Worker processes started, in addition."""
     node: float
     """Read, rank and write a node of a few features."""
     edge: float
-    """Read, map, sort, partition and write a directed edge, including rho(A)."""
+    """Read, map, sort and write a directed edge, including rho(A)."""
+    cut: float
+    """One directed edge's ends assigned to partitions."""
     visit: float
     """Access one neighbour's state at a random address, up to its first value."""
     gather: float
@@ -60,6 +76,8 @@ class Costs:
     """One byte copied to newly allocated memory."""
     wire: float
     """One byte from worker to worker."""
+    host: float
+    """One byte of states between a GPU and its host; 0 on a CPU."""
     disk: float
     """One byte of arrays written, including checksums."""
     load: float
@@ -70,18 +88,30 @@ class Costs:
     """One byte of embeddings read from their table."""
     task: float
     """One task scheduled."""
+    point: float
+    """One evaluation of a fit's objective, without the cost of rows."""
     row: float
-    """One value of a labelled row in one pass of a fit."""
+    """One value of a labelled row in one evaluation."""
     square: float
     """One pair of a labelled row's values in the covariance matrix."""
+    cube: float
+    """One cubed column of a matrix that is factorised and inverted."""
     score: float
-    """One value of an embedding in the logits."""
+    """One value of an embedding in one logit."""
+    share: float
+    """One logit turned into a probability."""
     posterior: float
     """One node's posterior calibrated and written, including reading its columns."""
     tree: float
-    """One boosted tree fitted, without the cost of rows."""
+    """One boosted tree fitted, without the costs of columns and rows."""
+    column: float
+    """One column of one tree, without the cost of rows."""
     bin: float
     """One value of a row while a tree is fitted."""
+    bins: float
+    """The bins of one column, without the cost of rows."""
+    place: float
+    """One value of a row placed in its bin."""
     leaf: float
     """One row sent through one tree."""
     feature: float
@@ -101,10 +131,16 @@ class Costs:
     edges_measured: float
     """Directed edges of the largest graph that the costs were checked on."""
 
-    def on(self, device: Device) -> Costs:
-        """The costs on a device; those of a GPU are extrapolated from a data sheet."""
-        if device == "cpu":
-            return self
+    def linked(self, bandwidth: float, of: str) -> Costs:
+        """The costs with at most `bandwidth` bytes a second between workers.
+
+        `of` is its source, for `basis`.
+        """
+        wire = max(self.wire, 1.0 / bandwidth)
+        return replace(self, wire=wire, basis=f"{self.basis}; {of}")
+
+    def on_gpu(self) -> Costs:
+        """The costs on a GPU, extrapolated from a data sheet."""
         return replace(
             self,
             visit=0.0,
@@ -114,6 +150,7 @@ class Costs:
             value=PASSES * VALUE_BYTES / GPU_MEMORY,
             copy=1.0 / GPU_MEMORY,
             wire=1.0 / GPU_WIRE,
+            host=1.0 / GPU_HOST,
             row=VALUE_BYTES / GPU_MEMORY,
             square=2.0 / GPU_FLOPS,
             basis=f"GPU from its data sheet, never measured; the rest {self.basis}",
@@ -121,26 +158,44 @@ class Costs:
         )
 
 
-def load_costs(path: str | Path = RECORDED) -> Costs:
+def own_costs() -> Path:
+    """File of this machine's own costs: ``$XNQ_COSTS``, else one for its processor."""
+    if chosen := os.environ.get(VARIABLE):
+        return Path(chosen)
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    slug = re.sub(r"[^a-z0-9]+", "-", processor_name().lower()).strip("-")
+    return Path(home) / "xnq-dist" / f"costs-{slug}.json"
+
+
+def load_costs(path: str | Path | None = None) -> Costs:
     """Costs from a file, as ``xnq-dist bench costs`` records them.
+
+    Parameters
+    ----------
+    path
+        None: this machine's own costs if they were measured, else the package's.
 
     Raises
     ------
     InputError
         When the file does not exist or has another content.
     """
+    if path is None:
+        path = own_costs()
+        if not (path.exists() or os.environ.get(VARIABLE)):
+            path = RECORDED
+    advice = "write it again with xnq-dist doctor --calibrate"
     try:
         record = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(
-            f"the costs {path} cannot be read ({error}): name a costs.json that "
-            "`xnq-dist bench costs --out` wrote"
+            f"the costs {path} cannot be read ({error}): {advice}"
         ) from error
-    names = {field.name for field in fields(Costs)}
+    names = [field.name for field in fields(Costs)]
     values = record.get("costs") if isinstance(record, dict) else None
-    if not isinstance(values, dict) or not names <= set(values):
-        raise InputError(
-            f"{path} is not a record of costs: name a costs.json that `xnq-dist bench "
-            "costs --out` wrote"
-        )
+    values = values if isinstance(values, dict) else {}
+    text = isinstance(values.get("basis"), str)
+    numbers = [values.get(name) for name in names if name != "basis"]
+    if not text or not all(isinstance(n, float | int) and n >= 0 for n in numbers):
+        raise InputError(f"{path} lacks costs that this version needs: {advice}")
     return Costs(**{name: values[name] for name in names})

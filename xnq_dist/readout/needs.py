@@ -6,10 +6,12 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.need import Need, RunSize, Work, added, scaled
 from xnq_dist.core.sizes import parse_bytes
+from xnq_dist.readout.logistic import COLUMNS_A_ROUND, ROUNDS
 from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
+from xnq_dist.readout.plus import held_rows
 from xnq_dist.readout.plus.feature_files import fits_at_once
 from xnq_dist.readout.plus.label_features import HOPS, feature_count
-from xnq_dist.readout.plus.learning import MAX_ROWS
+from xnq_dist.readout.plus.learning import MAX_ROWS, MIN_FOR_TREES
 from xnq_dist.readout.plus.second_stage import KINDS, tree_columns
 from xnq_dist.readout.plus.trees import rounds_of
 from xnq_dist.readout.plus.variants import Variants
@@ -27,15 +29,19 @@ from xnq_dist.reservoir.volume import WORKER
 
 __all__ = ["candidates_of", "label_sums", "needs", "turns_of"]
 
-CLIMBED, SEARCHED = 8, 3
+CLIMBED, SEARCHED = 8, 4
 """Typical number of values of C tried: by `climb`, which goes to between 1 and 10 and
 two steps beyond the best; by xnq+, which starts from the middle of its grid."""
 SEARCH_FITS = 3
 """Values of C tried for each candidate of the search of scales."""
-PASSES = 12
-"""Passes over the rows per fit."""
-SECOND_FITS = 4
+AFTER = 5
+"""Evaluations of a fit after its coordinates were rescaled for the last time."""
+SECOND_FITS = 3
 """Values of C that the second stage of xnq+ tries."""
+PANEL = 16
+"""Logits that a product computes together: fewer take as long."""
+CONCLUDED = 100
+"""Evaluations of the pool and the calibration."""
 
 
 def needs(size: RunSize, settings: Settings) -> Need:
@@ -111,59 +117,90 @@ def _search_work(size: RunSize, settings: Settings) -> dict[str, float]:
     candidates, dim = candidates_of(settings), min(settings.reservoir.dim, UNITS)
     if not candidates:
         return {}
-    rows = size.known * (settings.readout.folds - 1.0)
-    judged = _moments(size, dim), scaled(_fit(size, rows, dim), SEARCH_FITS)
+    fits = SEARCH_FITS * settings.readout.folds
+    judged = _moments(size.known, dim), scaled(_fit(size, size.known, dim), fits)
     return scaled(added(reservoir_work(size, settings, dim), *judged), candidates)
 
 
 def _fit(size: RunSize, rows: float, dim: int) -> Work:
-    """Work of one fit to `rows` rows, or of several fits to as many in total."""
-    outputs = 1 if size.classes == 2 else size.classes
-    return {"row": rows * dim * outputs * PASSES}
+    """Work of one fit: every evaluation passes over all rows, hidden ones too."""
+    # Coordinates are rescaled once for two classes, typically twice for more.
+    outputs, rescaled = (1, 1) if size.classes == 2 else (size.classes, 2)
+    points = float(rescaled * (ROUNDS + dim // COLUMNS_A_ROUND) + AFTER)
+    square = dim * dim if dim <= WIDEST else dim
+    # Between two passes the coordinates are changed to those of the rows and back.
+    passes = {
+        "point": points,
+        "row": points * outputs * rows * dim,
+        "square": points * outputs * 2 * square,
+    }
+    cube = {"cube": float(dim) ** 3 if dim <= WIDEST else 0.0}
+    return added(passes, scaled(added(_moments(rows, dim), cube), rescaled))
 
 
-def _moments(size: RunSize, dim: int) -> Work:
-    """Work of the covariance of the labelled rows, which all fits share."""
-    return {"square": float(size.known) * dim * dim}
+def _moments(rows: float, dim: int) -> Work:
+    """Work of the covariance of labelled rows."""
+    return {"square": float(rows) * dim * (dim if dim <= WIDEST else 1)}
 
 
-def turns_of(size: RunSize, settings: Settings) -> int:
-    """Rounds of fits for the folds of one C, with all threads in parallel."""
-    folds = settings.readout.folds
-    return -(-folds // min(folds, size.workers.count * size.workers.threads))
+def turns_of(size: RunSize, jobs: int) -> int:
+    """Rounds of `jobs` fits, with all threads of the workers in parallel."""
+    return -(-jobs // min(jobs, size.workers.count * size.workers.threads))
 
 
-def _fits(size: RunSize, settings: Settings) -> int:
-    """Number of fits per fold of the (first-stage) readout."""
-    readout, plus = settings.readout, method_of(settings.method).second_stage
-    fits = (SEARCHED if plus else CLIMBED) if readout.C == "select" else 1
+def _fits(size: RunSize, settings: Settings) -> Work:
+    """Work of all fits of the (first-stage) readout."""
+    readout, dim = settings.readout, settings.reservoir.dim
+    plus, select = method_of(settings.method).second_stage, readout.C == "select"
+    folds = readout.folds
     if not plus:
-        return fits
-    # For every block; with the chosen C also for each pair of hidden folds, and all of
-    # these again with complete groups as folds.
-    hidden = 2 * len(Variants(readout.folds)) // readout.folds - 1
-    return len(blocks_of(size, settings)) * (fits + hidden)
+        fits = turns_of(size, folds) * (CLIMBED if select else 1)
+        of_folds = scaled(_fit(size, size.known, dim), fits)
+        return added(of_folds, _fit(size, size.known, dim), _moments(size.known, dim))
+    # For every block; with the chosen C also for each pair of hidden folds, and again
+    # with complete groups as folds.
+    blocks, pairs = blocks_of(size, settings), len(Variants(folds)) - folds
+    shared = turns_of(size, len(blocks) * folds) / (len(blocks) * folds)
+    nodes, groups = _fitted(size)
+    parts: list[Work] = []
+    for width in blocks:
+        fits = folds * (SEARCHED if select else 1) + pairs
+        for rows, count in (nodes, fits), (groups, folds + pairs):
+            parts.append(scaled(_fit(size, rows, width), shared * count))
+            parts.append(_moments(rows, width))
+    return added(*parts)
+
+
+def _fitted(size: RunSize) -> tuple[int, int]:
+    """Rows that xnq+ is fitted to with nodes, and with complete groups as folds."""
+    return min(size.known, MAX_ROWS), min(size.known, held_rows.MAX_ROWS)
 
 
 def _first_work(size: RunSize, settings: Settings) -> dict[str, float]:
-    """Work to read rows twice, fit folds and write posteriors; xnq+ reads once more."""
-    dim, folds = settings.reservoir.dim, settings.readout.folds
-    plus = method_of(settings.method).second_stage
+    """Work to read rows, fit folds and write posteriors.
+
+    xnq+ reads them again for the posteriors of each batch of neighbour sums.
+    """
+    plus, folds = method_of(settings.method).second_stage, settings.readout.folds
     nodes, _ = busiest(size, settings)
     values = float(nodes) * sum(blocks_of(size, settings)) / size.lanes
-    reads = 3 if plus else 2
-    rows = size.known * (folds - 1.0) / max(1, folds)
-    fits = _fits(size, settings) * turns_of(size, settings)
+    reads = 2 + len(label_sums(size, settings))
     return added(
         {
             "read": reads * values * embedding_item(settings),
-            "score": (reads - 1) * values,
             "posterior": nodes / size.lanes,
         },
-        scaled(_fit(size, rows, dim), fits),
-        _moments(size, dim),
-        {} if plus else _fit(size, size.known, dim),
+        _scores(size, settings, nodes / size.lanes, folds if plus else 1),
+        _fits(size, settings),
     )
+
+
+def _scores(size: RunSize, settings: Settings, rows: float, models: int) -> Work:
+    """Work of scoring rows by first-stage models of every block."""
+    blocks, logits = blocks_of(size, settings), models * size.classes
+    together = -(-logits // PANEL) * PANEL
+    share = rows * logits * len(blocks)
+    return {"score": rows * sum(blocks) * together, "share": share}
 
 
 def label_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
@@ -173,7 +210,8 @@ def label_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
     folds = settings.readout.folds
     # With nodes and with complete groups as folds.
     width = (folds + len(Variants(folds))) * size.classes + 1
-    at_once = fits_at_once(width)
+    on_disk = supersteps_of(size, settings).states == "disk"
+    at_once = fits_at_once(width, settings.reservoir.dim, on_disk)
     return (NeighbourSums(HOPS, at_once * width),) * (2 // at_once)
 
 
@@ -182,20 +220,36 @@ def _plus_work(size: RunSize, settings: Settings) -> dict[str, float]:
     if not method_of(settings.method).second_stage:
         return {}
     blocks, folds = blocks_of(size, settings), settings.readout.folds
-    nodes, _ = busiest(size, settings)
-    features = feature_count(size.classes)
-    parts: list[Work] = [
-        sums_work(size, settings, label_sums(size, settings)),
-        {"feature": float(nodes) * features / size.lanes},
-        scaled(_fit(size, size.known * (folds - 1.0), features), SECOND_FITS),
-    ]
-    if settings.plus.boosting == "auto":
-        trees = rounds_of(size.classes) * (1 if size.classes == 2 else size.classes)
-        rows = size.known * (folds - 1.0) / folds
-        second_stage = len(blocks) * (size.classes - 1) + features
+    nodes = busiest(size, settings)[0] / size.lanes
+    features, variants = feature_count(size.classes), len(Variants(folds))
+    width = len(blocks) * (size.classes - 1) + features
+    parts: list[Work] = [sums_work(size, settings, label_sums(size, settings))]
+    parts.append({"feature": nodes * features})
+    # With nodes and with complete groups as folds, whose fits are done side by side.
+    turns = turns_of(size, 2 * folds) / 2
+    for rows in _fitted(size):
+        second = added(_fit(size, rows, width), _moments(rows, width))
+        parts += [
+            {"feature": folds * rows / size.slots * features},
+            _scores(size, settings, nodes + rows, variants),
+            scaled(second, turns * SECOND_FITS),
+            {"share": float(CONCLUDED * rows * size.classes)},
+        ]
+    if settings.plus.boosting == "auto" and size.known >= MIN_FOR_TREES:
+        # Held-out losses seldom stop them early.
+        trees = float(rounds_of(size.classes))
+        trees *= 1 if size.classes == 2 else size.classes
+        fitted = _fitted(size)[0] * (folds - 1.0) / folds
+        jobs = len(KINDS) * folds
         for kind in KINDS:
-            columns = second_stage + len(tree_columns(blocks, kind))
-            fold = {"tree": float(trees), "bin": trees * rows * columns}
-            parts.append(scaled(fold, folds / size.slots))
-            parts.append({"leaf": float(nodes) * trees / size.lanes})
+            columns = float(width + len(tree_columns(blocks, kind)))
+            fold = {
+                "tree": trees,
+                "column": trees * columns,
+                "bin": fitted * trees * columns,
+                "bins": columns,
+                "place": fitted * columns,
+            }
+            parts.append(scaled(fold, folds * turns_of(size, jobs) / jobs))
+            parts.append({"leaf": nodes * trees})
     return added(*parts)

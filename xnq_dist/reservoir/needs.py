@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from xnq_dist.core.config import Settings
 from xnq_dist.core.inputs import set_scales
 from xnq_dist.core.method_records import method_of
-from xnq_dist.core.need import Need, RunSize, added, scaled
+from xnq_dist.core.need import Need, RunSize, Work, added, scaled
 from xnq_dist.graph.needs import halo_rows
 from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
 from xnq_dist.reservoir.descriptors import DOUBLE_ROUNDS, HOPS, SPARE, widths
@@ -258,6 +258,11 @@ def reservoir_work(size: RunSize, settings: Settings, dim: int) -> dict[str, flo
         "value": values,
         "copy": values * 4.0,
     }
+    if size.workers.device and steps.tile < reservoir.dim:
+        # To the GPU: states, halo, gathered sums, drive; from it: sums, new states.
+        item = 2 if reservoir.precision in ("float16", "bfloat16") else 4
+        halos = float(steps.moves.picked * size.per_worker * dim)
+        superstep["host"] = threads * (values * (3 * item + 8) + halos * item)
     row = reservoir.dim * steps.wire
     halo = 0 if steps.states == "disk" else halo_rows(size) * row
     moved = steps.moves.moved * row + steps.traffic
@@ -292,12 +297,18 @@ def sums_work(
     size: RunSize, settings: Settings, rounds: tuple[NeighbourSums, ...]
 ) -> dict[str, float]:
     """Work of rounds of sums over neighbours, with one halo exchange each."""
-    edges = busiest(size, settings)[1] / size.lanes
+    nodes, edges = (count / size.lanes for count in busiest(size, settings))
     # Each task reads the edges of its partition, for its rows and for its block.
     once = added(*2 * [load_work(size, settings)], {"task": 4.0 * size.partitions})
-    return added(
-        *(
-            scaled({"visit": edges, "gather": edges * sums.width, **once}, sums.rounds)
-            for sums in rounds
-        )
-    )
+    moved = 4.0 * halo_rows(size)
+    parts: list[Work] = []
+    for sums in rounds:
+        each: Work = {
+            "visit": edges,
+            "gather": edges * sums.width,
+            "value": nodes * sums.width,
+            "copy": BLOCK_COPIES * moved * sums.width / size.slots,
+            "wire": moved * sums.width / size.busy if size.workers.count > 1 else 0.0,
+        }
+        parts.append(scaled(added(each, once), sums.rounds))
+    return added(*parts)

@@ -26,7 +26,7 @@ from xnq_dist.evaluation.bench.runner import (
 )
 from xnq_dist.evaluation.bench.stage_costs import fit_costs
 from xnq_dist.plan import GraphSize, Workers, add_up
-from xnq_dist.plan.unit_costs import RECORDED, Costs, load_costs
+from xnq_dist.plan.unit_costs import RECORDED, VARIABLE, Costs, load_costs
 
 
 def command(*arguments: str) -> int:
@@ -173,8 +173,10 @@ def test_peers_of_the_readout_stop_at_the_same_loss(tmp_path):
 
 COSTS = Costs(
     fixed=1,
+    start=1,
     node=1e-6,
     edge=1e-6,
+    cut=0.0,
     visit=1e-8,
     gather=1e-9,
     flop=1e-10,
@@ -182,17 +184,24 @@ COSTS = Costs(
     value=1e-9,
     copy=1e-10,
     wire=1e-9,
+    host=0.0,
     disk=1e-8,
     load=1e-9,
     table=1e-8,
     read=1e-8,
     task=1e-3,
+    point=1e-4,
     row=1e-9,
     square=1e-10,
+    cube=1e-10,
     score=1e-9,
+    share=1e-8,
     posterior=1e-7,
     tree=1e-3,
+    column=1e-5,
     bin=1e-9,
+    bins=1e-3,
+    place=1e-7,
     leaf=1e-8,
     feature=1e-8,
     known=1e-7,
@@ -213,7 +222,7 @@ def test_recorded_costs_are_those_that_are_read(tmp_path):
     assert recorded.basis.startswith("measured 20")
     assert json.loads(RECORDED.read_text())["machine"]["cores"] > 0
     path.write_text('{"costs": {"fixed": 1}}')
-    with pytest.raises(InputError, match="not a record of costs"):
+    with pytest.raises(InputError, match="lacks costs"):
         load_costs(path)
     with pytest.raises(InputError, match="cannot be read"):
         load_costs(tmp_path / "none.json")
@@ -239,7 +248,7 @@ def test_times_follow_the_amounts():
     assert threads.stages["ingest"] == plan.stages["ingest"]
     assert not stages(edges=10**7).extrapolated
     assert stages(edges=10**7 + 1).extrapolated
-    gpu = COSTS.on("gpu")
+    gpu = COSTS.on_gpu()
     assert "never measured" in gpu.basis
     assert gpu.gather < COSTS.gather
     assert gpu.edge == COSTS.edge
@@ -354,7 +363,8 @@ def test_every_stage_of_the_pipeline_is_measured():
 
 
 @pytest.mark.slow
-def test_every_cost_is_measured():
+def test_every_cost_is_measured(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "none-yet.json"))
     report = run_benchmarks(["costs"], "small", 1)
     found = json.loads(report.files["costs.json"])["costs"]
     assert set(found) == {field.name for field in fields(Costs)}
@@ -367,7 +377,9 @@ def test_every_cost_is_measured():
 def test_costs_of_readouts_have_one_unit(tmp_path):
     bench = Bench("toy", "small", 1, tmp_path)
     found = fit_costs(bench, lambda work, repeats=1: 1e-3)
-    assert set(found) == {"square", "tree", "bin", "leaf", "feature"}
+    fits = {"point", "square", "cube", "score", "share"}
+    trees = {"tree", "column", "bin", "bins", "place", "leaf"}
+    assert set(found) == {*fits, *trees, "feature"}
     assert all(value >= 0 for value in found.values())
-    assert found["leaf"] == pytest.approx(1e-3 / (1_000 * 250))
+    assert found["square"] == pytest.approx(1e-3 / (1_000 * 256**2))
     assert found["feature"] == pytest.approx(1e-3 / (1_000 * 7))

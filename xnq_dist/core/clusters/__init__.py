@@ -33,6 +33,8 @@ class ClusterKind(records.PartRecord):
     """Whether the module has ``check(settings)``: errors before any table is read."""
     gpu: bool = False
     """Whether each worker has its own GPU."""
+    hosts: bool = False
+    """Whether workers may be on several hosts."""
 
 
 CLUSTERS = records.Registry(

@@ -35,6 +35,7 @@ RECORDS = (
         name="kubernetes",
         title="pods that the Dask operator of a Kubernetes cluster starts",
         rank=6,
+        hosts=True,
         checked=True,
     ),
 )

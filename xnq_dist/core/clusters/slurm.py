@@ -29,6 +29,7 @@ RECORDS = (
         title="jobs that are submitted to SLURM",
         rank=5,
         queued=True,
+        hosts=True,
         checked=True,
     ),
 )

@@ -9,6 +9,7 @@ of the same core.
 from __future__ import annotations
 
 import json
+import os
 import socket
 import threading
 import time
@@ -29,7 +30,7 @@ from xnq_dist.evaluation.bench.pipeline_runs import GENERATE, MEASURE
 from xnq_dist.evaluation.bench.stage_costs import fit_costs, run_costs
 from xnq_dist.pipeline import size_of
 from xnq_dist.plan import Workers, add_up
-from xnq_dist.plan.unit_costs import Costs, load_costs
+from xnq_dist.plan.unit_costs import RECORDED, VARIABLE, Costs, load_costs
 
 __all__ = ["costs"]
 
@@ -39,14 +40,28 @@ _INGEST = "xnq_dist.evaluation.bench.ingest"
 
 def costs(bench: Bench) -> None:
     """Measure all costs and write them as ``costs.json`` next to the tables."""
+    before = os.environ.get(VARIABLE)
+    # Runs make plans, and this machine's own costs may be missing or damaged.
+    os.environ[VARIABLE] = str(RECORDED)
+    try:
+        _measure(bench)
+    finally:
+        del os.environ[VARIABLE]
+        if before is not None:
+            os.environ[VARIABLE] = before
+
+
+def _measure(bench: Bench) -> None:
     machine = machine_facts()
-    node, edge, largest = _ingest_costs(bench)
+    node, edge, cut, largest = _ingest_costs(bench)
     visit, gather = _gather_costs(bench)
     flop, value = _update_costs(bench)
     measured = {
         "fixed": 0.0,
+        "start": 0.0,
         "node": node,
         "edge": edge,
+        "cut": cut,
         "visit": visit,
         "gather": gather,
         "flop": flop,
@@ -54,6 +69,7 @@ def costs(bench: Bench) -> None:
         "value": value,
         "copy": _copy_cost(bench),
         "wire": _wire_cost(),
+        "host": 0.0,
         "disk": _disk_cost(bench),
         **run_costs(bench, _busy),
         "task": _task_cost(bench),
@@ -67,7 +83,8 @@ def costs(bench: Bench) -> None:
         f"{machine['processor']}"
     )
     made = Costs(**measured, basis=basis, edges_measured=float(largest))
-    made = replace(made, fixed=_fixed_cost(bench, made))
+    made = replace(made, fixed=_fixed_cost(bench, made, "single"))
+    made = replace(made, start=_fixed_cost(bench, made, "local"))
     for field in fields(Costs):
         seconds = getattr(made, field.name)
         if field.name not in ("basis", "edges_measured"):
@@ -136,39 +153,51 @@ def _shared(work: Callable[[int], Any], repeats: int = 10) -> float:
     return float(min(max(repeat) for repeat in zip(*by_core, strict=True)))
 
 
-def _ingest_costs(bench: Bench) -> tuple[float, float, int]:
-    """Seconds per node and directed edge from three graphs; edges of the largest."""
+def _ingest_costs(bench: Bench) -> tuple[float, float, float, int]:
+    """Seconds per node and directed edge from three graphs; edges of the largest.
+
+    The largest is partitioned, too, for the cost of that.
+    """
     nodes = bench.choose(2_000, 100_000)
     seconds, edges = [], []
-    for count, degree in ((nodes // 4, 4.0), (nodes, 4.0), (nodes, 24.0)):
+    for count, degree, partitions in (
+        (nodes // 4, 4.0, 1),
+        (nodes, 4.0, 1),
+        (nodes, 24.0, 1),
+        (nodes, 24.0, 8),
+    ):
         graph = str(bench.folder / f"graph-{count}-{degree:.0f}")
-        arguments: dict[str, Any] = {"out": graph, "nodes": count, "degree": degree}
-        bench.child(GENERATE, arguments)
-        arguments = {"graph": graph, "memory": "64 MiB"}
+        if partitions == 1:
+            bench.child(GENERATE, {"out": graph, "nodes": count, "degree": degree})
+        arguments = {"graph": graph, "memory": "64 MiB", "partitions": partitions}
         runs = []
         for number in range(bench.repeat):
-            arguments["out"] = f"{graph}-run-{number}"
-            runs.append(bench.child(f"{_INGEST}:prepare_graph", arguments))
+            out = {"out": f"{graph}-run-{partitions}-{number}"}
+            runs.append(bench.child(f"{_INGEST}:prepare_graph", arguments | out))
         seconds.append(min(run["cpu"] for run in runs))
         edges.append(int(runs[0]["directed"]))
     edge = max((seconds[2] - seconds[1]) / (edges[2] - edges[1]), 1e-9)
     grown = seconds[1] - seconds[0] - edge * (edges[1] - edges[0])
-    return max(grown / (nodes - nodes // 4), 1e-9), edge, edges[2]
+    cut = max((seconds[3] - seconds[2]) / edges[2], 0.0)
+    return max(grown / (nodes - nodes // 4), 1e-9), edge, cut, edges[2]
 
 
-def _fixed_cost(bench: Bench, costs: Costs) -> float:
+def _fixed_cost(bench: Bench, costs: Costs, kind: str) -> float:
     """Seconds of a run of 500 nodes beyond the planned cost of its work."""
     graph = str(bench.folder / "graph-500")
     bench.child(GENERATE, {"out": graph, "nodes": 500})
-    run = str(bench.folder / "run-500")
-    overrides = ["partitions=2", "cluster.workers=2", "reservoir.dim=64"]
+    run = str(bench.folder / f"run-500-{kind}")
+    count = 1 if kind == "single" else 2
+    overrides = [f"cluster.kind={kind}", f"partitions={count}", "cluster.threads=1"]
+    overrides.append(f"cluster.workers={count}")
     arguments: dict[str, Any] = {"graph": graph, "out": run, "overrides": overrides}
     result = bench.child(MEASURE, arguments)
     settings = load_settings(overrides=overrides)
     made = RunDirectory(run)
     labels = made.complete("labels")
-    size = size_of(made.complete("graph"), settings, 2, made.stage("graph"), labels)
-    plan = add_up(size, settings, 2, Workers(2, 1, 2**31), True, costs)
+    size = size_of(made.complete("graph"), settings, count, made.stage("graph"), labels)
+    crew = Workers(count, 1, 2**31)
+    plan = add_up(size, settings, count, crew, True, costs)
     return max(float(result["cpu"]) - plan.seconds, 0.0)
 
 

@@ -113,17 +113,21 @@ def _write_graph(out: str, nodes: int, degree: float, labelled: float = 0.1) -> 
     return made.counts["edges"]
 
 
-def prepare_graph(graph: str, out: str, memory: str) -> dict[str, Any]:
+def prepare_graph(
+    graph: str, out: str, memory: str, partitions: int = PARTITIONS
+) -> dict[str, Any]:
     """Run the stage ``graph``; return seconds in total and by step."""
     # Warm up: imports and loading of kernels are not timed.
     _write_graph(f"{out}-first-graph", FIRST, 20.0)
-    _prepare(f"{out}-first-graph", f"{out}-first", memory)
+    _prepare(f"{out}-first-graph", f"{out}-first", memory, partitions)
     with _clock() as clock:
-        directed, steps = _prepare(graph, out, memory)
+        directed, steps = _prepare(graph, out, memory, partitions)
     return {"directed": directed, "steps": steps, **clock}
 
 
-def _prepare(graph: str, out: str, memory: str) -> tuple[int, dict[str, float]]:
+def _prepare(
+    graph: str, out: str, memory: str, partitions: int
+) -> tuple[int, dict[str, float]]:
     """Run the stage ``graph``; return directed edges and seconds by step."""
     from xnq_dist.core.config import load_settings
     from xnq_dist.core.store import RunDirectory
@@ -144,7 +148,8 @@ def _prepare(graph: str, out: str, memory: str) -> tuple[int, dict[str, float]]:
         steps[name] = steps.get(name, 0.0) + now - last
         last = now
 
-    facts = prepare(RunDirectory(out), sources, settings, PARTITIONS, progress).facts
+    run = RunDirectory(out)
+    facts = prepare(run, sources, settings, partitions, progress).facts
     return int(facts["n_edges"]), steps
 
 

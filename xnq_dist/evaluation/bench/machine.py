@@ -7,11 +7,10 @@ import platform
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from xnq_dist._version import __version__
-from xnq_dist.core.limits import free_memory, processors
+from xnq_dist.core.limits import free_memory, processor_name, processors
 
 __all__ = ["machine_facts"]
 
@@ -43,7 +42,7 @@ def machine_facts() -> dict[str, Any]:
         if pool["user_api"] == "blas"
     ]
     return {
-        "processor": _processor(),
+        "processor": processor_name(),
         "cores": processors(),
         "memory_bytes": int(psutil.virtual_memory().total),
         "free_memory_bytes": free_memory(),
@@ -54,12 +53,3 @@ def machine_facts() -> dict[str, Any]:
         "versions": {"xnq-dist": __version__, **versions},
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -6,6 +6,7 @@ Seconds are CPU seconds of the process, which include Arrow's threads.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.store import Attempt, RunDirectory
 from xnq_dist.evaluation.bench.harness import Bench
 from xnq_dist.evaluation.bench.pipeline_runs import GENERATE, MEASURE
+from xnq_dist.readout.objective import MemoryRows
 
 __all__ = ["fit_costs", "run_costs"]
 
@@ -85,7 +87,6 @@ def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
         "load": load / (4 * len(edges.indices)),
         "table": busy(lambda core: _write_table(attempt, core, ids, x)) / x.nbytes,
         "read": read / x.nbytes,
-        "score": score / x.size,
         "posterior": max(posterior - read - score, 0.0) / len(x),
         "known": busy(lambda _: load_node_table(run, prior)) / nodes,
         "name": busy(lambda _: layout.load_ids(stage, graph_manifest)) / nodes,
@@ -105,8 +106,9 @@ def fit_costs(bench: Bench, busy: Busy) -> dict[str, float]:
     rng = np.random.default_rng(0)
     rows = bench.choose(1_000, 16_000)
     return {
-        "square": _square_cost(rng, rows, busy),
-        **_tree_costs(rng, rows, busy),
+        **_logistic_costs(rng, rows, busy),
+        **_score_costs(rng, rows, busy),
+        **_tree_costs(rng, rows),
         "feature": _feature_cost(rng, rows, busy),
     }
 
@@ -120,38 +122,112 @@ def _planted(
     return x, (logits + rng.logistic(size=rows) > 0).astype(np.int32)
 
 
-def _square_cost(rng: np.random.Generator, rows: int, busy: Busy) -> float:
-    """Seconds per pair of values of a row in the moments of all rows."""
+@dataclass(frozen=True, eq=False)
+class _CountedRows(MemoryRows):
+    """Labelled rows that count the passes over them."""
+
+    passes: list[str] = field(default_factory=list)
+
+    def over(self, work: Callable[..., Any], *arguments: Any) -> Any:
+        """Results of ``work(group, *arguments)``, counted as one pass."""
+        self.passes.append(work.__name__)
+        return super().over(work, *arguments)
+
+
+def _logistic_costs(
+    rng: np.random.Generator, rows: int, busy: Busy
+) -> dict[str, float]:
+    """Costs of a fit: evaluations of few rows, moments, factors of the Hessian."""
+    from scipy.linalg import cholesky
+    from scipy.linalg.lapack import dtrtri
+
+    from xnq_dist.core.blocks import one_blas_thread
+    from xnq_dist.readout.logistic import FitJob, fit_jobs
     from xnq_dist.readout.objective import Group, group_moments
 
     width = 256
     x, labels = _planted(rng, rows, width)
-    group = Group(x, labels, np.zeros(rows, np.int32))
-    return busy(lambda _: group_moments(group, 1), 5) / (rows * width * width)
+    folds = np.zeros(rows, np.int32)
+    group = Group(x, labels, folds)
+    square = busy(lambda _: group_moments(group, 1), 5) / (rows * width * width)
+    hessian = np.cov(x, rowvar=False) + np.eye(width)
+    with one_blas_thread():
+        factors = busy(lambda _: dtrtri(cholesky(hessian, lower=True), lower=1))
+    few = _CountedRows.of(x[:64, :8], labels[:64], folds[:64], 2, smooth=True)
+    fits = busy(lambda _: fit_jobs(few, [FitJob((), 1.0)]))
+    few.passes.clear()  # type: ignore[attr-defined]
+    fit_jobs(few, [FitJob((), 1.0)])
+    points = few.passes.count("group_sums")  # type: ignore[attr-defined]
+    return {"point": fits / points, "square": square, "cube": factors / width**3}
 
 
-def _tree_costs(rng: np.random.Generator, rows: int, busy: Busy) -> dict[str, float]:
-    """Costs of trees from few and many rows, on one core as in a run."""
+def _score_costs(rng: np.random.Generator, rows: int, busy: Busy) -> dict[str, float]:
+    """Costs of 32 logits of a row, in the product and in the probabilities."""
+    from xnq_dist.core.products import product
+    from xnq_dist.readout.plus.first_stage import FirstStage
+
+    x, _ = _planted(rng, rows, 256)
+    first = FirstStage((256,), np.ones((16, 2, 256)), np.ones((16, 1, 2)))
+    weights = np.ones((256, 32))
+    products = busy(lambda _: product(x, weights))
+    scores = busy(lambda _: np.exp(first.scores(x)))
+    return {
+        "score": products / (32 * x.size),
+        "share": max(scores - products, 0.0) / (32 * rows),
+    }
+
+
+def _tree_costs(rng: np.random.Generator, rows: int) -> dict[str, float]:
+    """Costs of trees, from few and many rows and columns, on one core as in a run.
+
+    As many rows are held out as in one of five folds.
+    """
     from time import thread_time
 
     from xnq_dist.readout.plus.second_stage import KINDS
-    from xnq_dist.readout.plus.trees import ROUNDS, boosted_logits, fit_trees
+    from xnq_dist.readout.plus.trees import STEP, boosted_logits, fit_trees
 
-    columns, few = 24, rows // 8
-    x, labels = _planted(rng, rows, columns)
+    narrow, wide, few = 16, 96, rows // 8
+    x, labels = _planted(rng, rows + rows // 4, wide)
     z = x.astype(np.float64)
-    seconds = {}
+    many = (labels + 2 * (z[:, 0] > 0) + 4 * (z[:, 1] > 0)).astype(np.int32)
+
+    def seconds(count: int, width: int, classes: int) -> tuple[float, float]:
+        """Seconds of a fit and its trees, the means of the kinds."""
+        fitted, held = slice(count), slice(count, count + count // 4)
+        columns, codes = z[:, :width], labels if classes == 2 else many
+        totals = np.zeros(2)
+        for shape in KINDS.values():
+            began = thread_time()
+            train = columns[fitted], codes[fitted], classes, shape
+            trees = fit_trees(*train, (columns[held], codes[held]))
+            totals += thread_time() - began, len(trees.roots)
+        spent, grown = totals / len(KINDS)
+        return float(spent), float(grown)
+
+    seconds(few, narrow, 2)
+    # Columns are sorted into bins every `STEP` rounds, so hardly for many classes.
+    sizes = (few, narrow), (few, wide), (rows, wide)
+    each = [spent / trees for spent, trees in (seconds(*size, 8) for size in sizes)]
+    value = max(each[2] - each[1], 0.0) / ((rows - few) * wide)
+    column = max((each[1] - each[0]) / (wide - narrow) - few * value, 0.0)
+    tree = max(each[0] - narrow * (column + few * value), 0.0)
+    binned = []
+    for count in few, rows:
+        spent, trees = seconds(count, wide, 2)
+        spent -= trees * (tree + wide * (column + count * value))
+        binned.append(max(spent, 0.0) / (trees / STEP * wide))
+    place = max(binned[1] - binned[0], 0.0) / (rows - few)
     model = fit_trees(z[:few], labels[:few], 2, KINDS["trees"])
-    for count in (few, rows):
-        began = thread_time()
-        model = fit_trees(z[:count], labels[:count], 2, KINDS["trees"])
-        seconds[count] = (thread_time() - began) / ROUNDS
-    value = (seconds[rows] - seconds[few]) / ((rows - few) * columns)
-    scored = busy(lambda _: boosted_logits(model, z), 5)
+    began = thread_time()
+    boosted_logits(model, z)
     return {
-        "tree": max(seconds[few] - few * columns * value, 0.0),
-        "bin": max(value, 0.0),
-        "leaf": scored / (rows * ROUNDS),
+        "tree": tree,
+        "column": column,
+        "bin": value,
+        "bins": max(binned[0] - few * place, 0.0),
+        "place": place,
+        "leaf": (thread_time() - began) / (len(z) * len(model.roots)),
     }
 
 

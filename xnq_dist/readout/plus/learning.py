@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_ROWS",
+    "MIN_FOR_TREES",
     "PRIOR_ROWS",
     "PlusFit",
     "PlusScores",
