@@ -199,9 +199,9 @@ def test_plan_counts_what_xnq_plus_keeps_of_a_node():
     columns = 3 * 11 + 128
     # Seven label features with the own fold hidden, and for each of five folds in the
     # 200,000 nodes that models are fitted to; labels
-    # of two classes apart by fold, posteriors in fifteen variants, two hops each. The
-    # label features are there twice: with whole groups as folds, too.
-    described = 4 * (2 * (7 + 5 * 7 // 5) + 2 * ((5 + 15) * 2 + 1))
+    # of two classes apart by fold, posteriors in fifteen variants, two hops each. All
+    # are there twice: with whole groups as folds, too.
+    described = 4 * 2 * ((7 + 5 * 7 // 5) + 2 * ((5 + 15) * 2 + 1))
     # The blocks beside the states are in files of their own while the table is written.
     posteriors = 2 * 4 + 12 + 12
     most = max(described, 4 * columns) - posteriors

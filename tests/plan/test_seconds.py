@@ -122,10 +122,15 @@ def test_work_of_xnq_plus_is_counted():
     size = RunSize.of(SIZE, 1, Workers(1, 1, 2**34))
     # Five folds, and fifteen sets of hidden folds, of two classes; twice.
     found = label_sums(size, settings)
-    assert found == (NeighbourSums(2, 11), NeighbourSums(2, 30)) * 2
+    assert found == (NeighbourSums(2, 41),) * 2
+    # Wider states leave the memory for both at once.
+    wide = load_settings(overrides=[*PLUS, "reservoir.dim=128"])
+    assert label_sums(size, wide) == (NeighbourSums(2, 82),)
+    on_disk = load_settings(overrides=[*PLUS[:1], "exchange.states=disk"])
+    assert label_sums(size, on_disk) == (NeighbourSums(2, 41),) * 2
     both = (NeighbourSums(2, 10), NeighbourSums(9, 138))
     assert block_sums(size, settings) == both
-    assert stages("gather", *PLUS)["readout"] == 2 * 20_000 * (2 * 11 + 2 * 30)
+    assert stages("gather", *PLUS)["readout"] == 2 * 20_000 * 82
     plain = stages("gather", *PLAIN)["supersteps"]
     beside = stages("gather", *PLUS)["supersteps"] - plain
     assert beside == 20_000 * (2 * 10 + 9 * 138)

@@ -14,6 +14,7 @@ from xnq_dist.core.errors import DoesNotFitError, InputError
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
+from xnq_dist.readout.plus import feature_files
 from xnq_dist.readout.plus import held_rows as held
 from xnq_dist.readout.plus import learning as plus
 from xnq_dist.readout.plus.feature_files import read_own
@@ -80,8 +81,10 @@ def scores(run, client, labels, attempt, *overrides, groups=None):
 
 
 def test_same_prevalence_and_posteriors_for_any_partitions(
-    tmp_path, graph, run, client, thread_client
+    tmp_path, graph, run, client, thread_client, monkeypatch
 ):
+    # Nodes and groups as folds: in rounds of their own before, in the same ones here.
+    monkeypatch.setattr(feature_files, "fits_at_once", lambda *_: 2)
     # Worker processes once, threads of one process otherwise.
     for count, where, line in (
         (2, client, whole_line),

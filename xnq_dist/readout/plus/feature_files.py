@@ -24,13 +24,14 @@ from xnq_dist.reservoir.propagation import propagate
 
 __all__ = ["fits_at_once", "read_own", "spread_features"]
 
-WIDEST = 128
-"""Columns up to which two cross-fits share rounds; more would need too much memory."""
 
+def fits_at_once(columns: int, dim: int, on_disk: bool) -> int:
+    """Number of cross-fits that share rounds, each with `columns` columns.
 
-def fits_at_once(columns: int) -> int:
-    """Number of cross-fits that share rounds, each with `columns` columns."""
-    return 2 if 2 * columns <= WIDEST else 1
+    Two, if they need no more memory than the states of the reservoirs (d' = `dim`) did,
+    which were in memory or `on_disk`.
+    """
+    return 2 if 2 * columns <= dim and not on_disk else 1
 
 
 def spread_features(
@@ -42,7 +43,8 @@ def spread_features(
     """
     client, settings, attempt = work.client, work.settings, work.attempt
     turns = range(1, HOPS + 1)
-    size = fits_at_once(fits[0].width)
+    on_disk = work.source.embedded.facts["state_file_bytes_per_superstep"] > 0
+    size = fits_at_once(fits[0].width, settings.reservoir.dim, on_disk)
     files: list[list[FileRecord]] = [[] for _ in fits]
     for first in range(0, len(fits), size):
         batch = tuple(fits[first : first + size])
