@@ -252,3 +252,21 @@ def test_engine_is_chosen_by_the_memory_of_the_input(tmp_path):
     exact = detect(stage, graph, small_settings(), tmp_path)
     other = detect(stage, graph, small_settings("leiden.engine=streamed"), tmp_path)
     np.testing.assert_array_equal(number_by_size(exact), number_by_size(other))
+
+
+def test_interrupted_detection_starts_again_cleanly(tmp_path, monkeypatch):
+    module = "xnq_dist.groups.streamed._leiden"
+    stage, graph = run(tmp_path, node_table(6), edge_table())
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    expected = streamed(stage, graph, folder, 1 << 24)
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            streamed(stage, graph, folder, 1 << 24)
+    assert not list(folder.iterdir())
+    np.testing.assert_array_equal(streamed(stage, graph, folder, 1 << 24), expected)

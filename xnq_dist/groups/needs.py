@@ -17,7 +17,7 @@ ROW = 12
 TEMPORARY = {False: 28, True: 64}
 """Maximum bytes of temporary files per edge of a graph that is known to be symmetric
 without weights, and of others: sorted runs, the edges, and the contracted graph's."""
-STREAMED_EDGE = 0.5
+STREAMED_EDGE = 0.3
 """Time of streamed detection per edge, as a multiple of Leiden's (measured)."""
 
 
