@@ -70,6 +70,8 @@ def test_more_workers_than_this_machine_holds_are_on_several_hosts():
     local = ("cluster.workers=4096", "cluster.kind=local")
     assert "10 Gigabit Ethernet" not in basis(*local)
     assert "10 Gigabit Ethernet" in basis("cluster.kind=slurm", "cluster.workers=2")
+    # GPUs are those of one machine.
+    assert "10 Gigabit Ethernet" not in basis("cluster.workers=8", "backend=gpu")
 
 
 def test_tiles_cross_between_gpu_and_host():

@@ -144,10 +144,10 @@ def estimate_counts(
             share = parse_bytes(settings.cluster.device_memory)
             reads = share if wants_cudf(settings) else 0
             workers = replace(workers, threads=1, device=share, ingest=reads)
+        elif anywhere and workers.count * workers.threads > processors():
+            workers = replace(workers, device=0, hosts=True)  # more than are here
         else:
             workers = replace(workers, device=0)
-        if anywhere and workers.count * workers.threads > processors():
-            workers = replace(workers, hosts=True)  # more than this machine has
         partitions = _partitions(settings, size, workers)
         detects = _detects(settings, size.edges)
         return add_up(size, settings, partitions, workers, detects, known)

@@ -14,7 +14,7 @@ __all__ = ["RECORDS", "size", "start"]
 RECORDS = (
     ClusterKind(
         name="auto",
-        title="this process alone if the run fits in it, else worker processes",
+        title="this process alone if it fits and is as fast, else worker processes",
         rank=0,
         ahead=True,
     ),
