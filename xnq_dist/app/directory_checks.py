@@ -116,7 +116,7 @@ def _last_run(directory: str) -> Finding:
         return "fault", f"failed: {found['message']}; next: {found['next']}"
     if found["state"] == "stopped":
         place = found["place"] or "its beginning"
-        return "note", f"its process ended without an error at {place}: {found['next']}"
+        return "note", f"its process ended at {place}, with no message: {found['next']}"
     return None
 
 

@@ -22,7 +22,7 @@ def standing(directory: str) -> dict[str, Any]:
     -------
     dict
         ``state`` (``running``, ``finished``, ``failed``, ``stopped``: its process ended
-        without an error, ``empty``), ``next``, ``place`` (stage, step and time left),
+        without a message, ``empty``), ``next``, ``place`` (stage, step and time left),
         the lock's ``host``, ``pid`` and ``heartbeat_age`` in seconds, ``published``
         (time of the current results), ``report``, and the fields of `RunStatus`. What
         is not known is left out.
