@@ -36,6 +36,7 @@ ALLOWED = {
     "task that waits for it looks at its peers (`Wire.flush`)",
     "xnq_dist/reservoir/pipes.py:_ignore_failure": "the future is done",
     "xnq_dist/reservoir/wire.py:Wire.flush": "the future is done",
+    "xnq_dist/reservoir/worker_sums.py:SumsState.advance": THREADS,
     "xnq_dist/core/waiting.py:gather": INSIDE,
     "xnq_dist/core/waiting.py:run_on_workers": INSIDE,
 }
