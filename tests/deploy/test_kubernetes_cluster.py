@@ -149,6 +149,7 @@ def test_what_is_missing_is_one_sentence_before_any_table_is_read(
         ("a: [", "is not a DaskCluster manifest"),
         ("kind: Pod", "is not a DaskCluster manifest"),
         ("- 1", "is not a DaskCluster manifest"),
+        ("[" * 9999, "is not a DaskCluster manifest"),
     ],
 )
 def test_a_wrong_manifest_is_refused(

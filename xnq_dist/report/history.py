@@ -352,15 +352,10 @@ def _without_revealing(
 def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     """Tables below each other; names and classes as text where their types differ."""
     for name in ("community", "class"):
-        if len({table.schema.field(name).type for table in tables}) > 1:
-            tables = [
-                table.set_column(
-                    table.schema.get_field_index(name),
-                    name,
-                    pc.cast(table[name], pa.string()),
-                )
-                for table in tables
-            ]
+        at = tables[0].schema.get_field_index(name)
+        if len({table.schema.types[at] for table in tables}) > 1:
+            text = pa.field(name, pa.string())
+            tables = [table.cast(table.schema.set(at, text)) for table in tables]
     return pa.concat_tables(tables)
 
 

@@ -99,9 +99,8 @@ def _read(settings: ClusterSettings) -> dict[str, Any]:
         raise SettingsError(
             f"{file} cannot be read ({error.strerror}): correct cluster.template"
         ) from error
-    except (yaml.YAMLError, KeyError, IndexError, TypeError) as error:
+    except (yaml.YAMLError, LookupError, RecursionError, TypeError, ValueError):
         parts = None
-        log.debug("%s: %r", file, error)
     if parts is None or made.get("kind") != "DaskCluster":
         raise SettingsError(
             f"{file} is not a DaskCluster manifest with a scheduler, its service, and "
