@@ -82,10 +82,11 @@ def test_modules_stay_small():
     assert long == {}
 
 
-LINES = {"pipeline": 56_200, "all": 67_900}
+LINES = {"pipeline": 56_330, "all": 68_040}
 """Maximum lines of Python: without the evaluation, and with it and the flows.
 
-They only go down; a change that needs more raises them and says for what.
+They only go down; a change that needs more raises them and says for what. Last raised
+by 140 for `xnq-dist kernels`.
 """
 
 
