@@ -14,7 +14,6 @@ BENCHMARK = "a benchmark may take any time"
 INSIDE = "called inside `waiting.watched`, which looks at the cluster"
 
 ALLOWED = {
-    "xnq_dist/app/command_cost.py:_call": BENCHMARK,
     "xnq_dist/app/reporting.py:ReportOutbox._next": "a daemon thread waits for work",
     "xnq_dist/core/backend.py:GpuBackend.to_host": "copies an array, waits for nobody",
     "xnq_dist/evaluation/bench/cost_fits.py:_shared": "the barrier has a timeout",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -76,3 +78,34 @@ def test_nodes_of_a_graph_without_edges_are_groups_of_one(weight):
 def test_equal_sizes_are_numbered_by_first_node():
     assert number_by_size(np.array([9, 9, 4, 4, 1])).tolist() == [0, 0, 1, 1, 2]
     assert number_by_size(np.array([], np.int64)).tolist() == []
+
+
+ALONE = """
+import sys
+import numpy as np
+import scipy.sparse as sp
+from xnq_dist.groups.leiden import leiden
+rng = np.random.default_rng(0)
+graph = sp.csr_array(rng.random((120, 120)) * (rng.random((120, 120)) < 0.05))
+found = leiden(graph, 1.2, seed=4)
+assert "igraph" not in sys.modules and "matplotlib" not in sys.modules
+import random
+import subprocess
+import sys
+import igraph
+upper = sp.triu((graph + graph.T) / 2).tocoo()
+peer = igraph.Graph(120, np.column_stack([upper.row, upper.col]))
+igraph.set_random_number_generator(random.Random(4))
+members = list(range(120))
+for _ in range(10):
+    members = peer.community_leiden(
+        "modularity", upper.data, 1.2, n_iterations=1, initial_membership=members
+    ).membership
+from xnq_dist.groups.leiden import number_by_size
+assert len(set(found)) > 3
+assert (number_by_size(np.array(members)) == found).all()
+"""
+
+
+def test_igraphs_module_alone_agrees_with_the_package_imported_later():
+    subprocess.run([sys.executable, "-c", ALONE], check=True)

@@ -20,6 +20,7 @@ from xnq_dist.app.environment import prepare_environment
 from xnq_dist.app.evaluate_command import evaluate
 from xnq_dist.app.history_command import history
 from xnq_dist.app.json_lines import Console, JsonLines
+from xnq_dist.app.kernels_command import kernels
 from xnq_dist.app.output import (
     Config,
     Directory,
@@ -372,12 +373,11 @@ def bench(
     """Measure speed and memory, and compare them with other libraries."""
     begin("measuring")
     prepare_environment()
-    from xnq_dist.app.command_cost import BENCHMARKS
     from xnq_dist.evaluation.bench.runner import compare, read_record, run_benchmarks
 
     record = None if against is None else read_record(against)
     chosen: Any = size
-    report = run_benchmarks(names or (), chosen, repeat, out, BENCHMARKS)
+    report = run_benchmarks(names or (), chosen, repeat, out)
     typer.echo(report.text())
     slower: list[str] = []
     if record is not None:
@@ -441,6 +441,7 @@ def erase(
 # After those above, which a newcomer needs first.
 app.command("label-plan")(label_plan)
 app.command()(history)
+app.command()(kernels)
 app.command()(contrast)
 app.command()(status)
 app.command()(doctor)

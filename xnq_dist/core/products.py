@@ -186,12 +186,12 @@ def multiply(x: NDArray[Any], panels: NDArray[Any], out: NDArray[Any]) -> None:
                 into = out[row:] if left >= width else edge
                 _many(x, row, first, last, panel, into, place)
                 if left < width:
-                    _copy(edge, out, row, TILE_ROWS, at)
+                    _copy(edge, out, row, min(TILE_ROWS, n - row), at)
             for row in range(tiled, n):
                 into = out[row:] if left >= width else edge
                 _single(x, row, first, last, panel, into, place)
                 if left < width:
-                    _copy(edge, out, row, 1, at)
+                    _copy(edge, out, row, min(1, n - row), at)
 
 
 @njit(cache=True, nogil=True)

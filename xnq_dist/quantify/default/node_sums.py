@@ -92,7 +92,15 @@ def node_sums(
     cells, factors = np.empty(0, np.int32), np.empty((0, n_classes))
     if nodes.tilt is not None:
         cells, factors = nodes.tilt.cell, nodes.tilt.factors
-    count, total, square, mean, sums, places, by_group = _add_members(
+    size, width = len(offsets) - 1, len(codes)
+    count, total, square = np.zeros(size, np.int64), np.zeros(size), np.zeros(size)
+    mean, sums = np.zeros((size, n_classes)), np.zeros((4, size, width))
+    places = np.zeros(size + 1, np.int64)
+    codes_of = np.empty(capacity, np.int32)
+    values = np.empty((capacity, width), np.float32)
+    squares = np.empty((capacity if len(weights) else 0, width), np.float32)
+    # Allocated here: in the kernel, each allocation would be compiled.
+    _add_members(
         offsets,
         members,
         batch is None,
@@ -108,16 +116,20 @@ def node_sums(
         variances,
         variances * labelled,
         least,
-        capacity,
+        *(count, total, square, mean, sums, places, codes_of, values, squares),
+        *(np.zeros(variances.shape), np.zeros(variances.shape)),
+        np.zeros(len(variances), np.bool_),
+        np.empty(n_classes),
     )
     mean[total == 0] = np.nan
     with np.errstate(invalid="ignore"):
         mean /= np.where(total > 0, total, 1.0)[:, None]
     if n_classes == 2:
         mean[:, 0] = 1 - mean[:, 1]
-    codes_of, values, squares = (each[: int(places[-1])].copy() for each in by_group)
-    optional = None if nodes.weights is None else squares
-    group_sums = GroupSums(places, codes_of, values, optional)
+    rows = int(places[-1])
+    optional = None if nodes.weights is None else squares[:rows].copy()
+    found = codes_of[:rows].copy(), values[:rows].copy()
+    group_sums = GroupSums(places, *found, optional)
     parts: list[Any] = [count, total, square, mean, *sums, group_sums]
     return NodeSums(*parts)
 
@@ -157,27 +169,29 @@ def _add_members(
     variances: Floats,
     products: Floats,
     least: float,
-    capacity: int,
-) -> tuple[Any, ...]:
+    count: Ints,
+    sizes: Floats,
+    square: Floats,
+    mean: Floats,
+    totals: Floats,
+    places: Ints,
+    found_groups: Ints32,
+    found_weights: Floats32,
+    found_squares: Floats32,
+    sums: Floats,
+    squares: Floats,
+    seen: Bools,
+    row: Floats,
+) -> None:
     """Compute the fields of `NodeSums`; members are added one after the other.
 
-    Without weights every node counts once; without cells no posterior is tilted.
-    `capacity` is the number of rows allocated for the sums by group.
+    Without weights every node counts once; without cells no posterior is tilted. The
+    arrays from `count` to `found_squares` are the result; the last four are for work.
     """
     n_classes, width = posteriors.shape[1], codes.shape[0]
     weighted, tilted = weights.shape[0] > 0, cells.shape[0] > 0
-    size = offsets.shape[0] - 1
-    count, sizes, square = np.zeros(size, np.int64), np.zeros(size), np.zeros(size)
-    mean, totals = np.zeros((size, n_classes)), np.zeros((4, size, width))
-    weight, own, spread, calibrated = totals
-    places = np.zeros(size + 1, np.int64)
-    found_groups = np.empty(capacity, np.int32)
-    found_weights = np.empty((capacity, width), np.float32)
-    found_squares = np.empty((capacity if weighted else 0, width), np.float32)
-    levels = groups.shape[0]
-    sums, squares = np.zeros(variances.shape), np.zeros(variances.shape)
-    seen = np.zeros(variances.shape[0], np.bool_)
-    row = np.empty(n_classes)
+    size, levels = offsets.shape[0] - 1, groups.shape[0]
+    weight, own, spread, calibrated = totals[0], totals[1], totals[2], totals[3]
     at = 0
     for s in range(size):
         begin = at
@@ -238,5 +252,3 @@ def _add_members(
             weight[s, k] /= levels
             own[s, k] /= levels
         places[s + 1] = at
-    by_group = found_groups, found_weights, found_squares
-    return count, sizes, square, mean, totals, places, by_group
