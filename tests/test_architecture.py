@@ -82,7 +82,7 @@ def test_modules_stay_small():
     assert long == {}
 
 
-LINES = {"pipeline": 56_550, "all": 68_260}
+LINES = {"pipeline": 56_550, "all": 68_265}
 """Maximum lines of Python: without the evaluation, and with it and the flows.
 
 They only go down; a change that needs more raises them and says for what.

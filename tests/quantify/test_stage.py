@@ -343,6 +343,20 @@ def test_detected_communities_hold_every_node(made, client):
     assert again.attempt != manifest.attempt
 
 
+def test_streamed_detection_is_repeated_when_its_memory_changes(made, client):
+    settings = "communities=leiden", "leiden.engine=streamed"
+    attempts = [
+        quantify(
+            made.run,
+            made.graph.sources,
+            small_settings(*settings, f"input.memory={memory}"),
+            client,
+        ).attempt
+        for memory in ("64 MiB", "64 MiB", "128 MiB")
+    ]
+    assert attempts[0] == attempts[1] != attempts[2]
+
+
 def test_detected_communities_keep_string_ids(tmp_path, client):
     graph = write_graph(tmp_path / "input", nodes=100, edges=300)
     nodes = pq.read_table(graph.sources.nodes)

@@ -142,7 +142,8 @@ class InputSettings(Section):
         "the node table",
     )
     memory: Size = Field(
-        "1 GiB", description="memory for sorting the edges, on CPU or GPU"
+        "1 GiB",
+        description="memory for sorting the edges, on CPU or GPU, and for Leiden",
     )
 
     engine: Literal["auto", "cpu", "cudf"] = Field(
