@@ -123,10 +123,9 @@ def quantify(
     Memory of the client: names of the communities, 16 `disclosure.min_size` bytes per
     community of that size or larger, node ids, `input.memory` for the sort of the
     memberships and one batch, at most `combinations.MEMBERSHIPS` memberships; all edges
-    where Leiden detects groups, or communities within `input.memory`. Memory of a
-    worker process: 4 C + 18 bytes per node and one batch per thread; for nacc and npacc
-    another 16 C bytes per node, for bootstrap intervals about 40 C bytes per member of
-    a block of communities.
+    where Leiden holds them. Memory of a worker process: 4 C + 18 bytes per node and one
+    batch per thread; for nacc and npacc another 16 C bytes per node, for bootstrap
+    intervals about 40 C bytes per member of a block of communities.
     """
     began = time.monotonic()
     graph, labels, posteriors, readout = (
