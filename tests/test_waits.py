@@ -30,6 +30,7 @@ ALLOWED = {
     "xnq_dist/graph/sort.py:PairSorter._merged": THREADS,
     "xnq_dist/core/background.py:_end": "what is closed there has deadlines of its own",
     "xnq_dist/core/background.py:opened_in_background": "opened with deadlines",
+    "xnq_dist/readout/rows.py:Part.over_states": THREADS,
     "xnq_dist/reservoir/exchange.py:PinnedTasks._results": INSIDE,
     "xnq_dist/reservoir/pipes.py:PipeOutbox.admitted": "ended by `Wire.close`; the "
     "task that waits for it looks at its peers (`Wire.flush`)",

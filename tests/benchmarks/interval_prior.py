@@ -26,7 +26,7 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import Folder, RunDirectory
 from xnq_dist.evaluation.community_cases import CasePlan, _case, _kinds
 from xnq_dist.evaluation.datasets.families import family_of
-from xnq_dist.evaluation.designs import OWN_RESOLUTION, LabelPool, draw_labels
+from xnq_dist.evaluation.designs import GROUP_RESOLUTION, LabelPool, draw_labels
 from xnq_dist.evaluation.real import _truth
 from xnq_dist.evaluation.regions import only
 from xnq_dist.evaluation.task import TaskSource, load_task
@@ -66,7 +66,7 @@ def intervals(
     work = EvaluationWork.begin(run, task, settings)
     adjacency = layout.read_adjacency(*work.graph())
     adjacency.sort_indices()
-    own = [leiden(adjacency, each, settings.seed) for each in (OWN_RESOLUTION, FINE)]
+    own = [leiden(adjacency, each, settings.seed) for each in (GROUP_RESOLUTION, FINE)]
     by_links = tuple(groups.astype(np.int32) for groups in own)
     groups = Groups(by_links, degree_groups(np.diff(adjacency.indptr))).stacked
     pool = LabelPool(task.labels, len(task.classes), own[0], adjacency)

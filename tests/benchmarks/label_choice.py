@@ -31,7 +31,7 @@ from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.community_cases import _posteriors
-from xnq_dist.evaluation.designs import OWN_RESOLUTION, LabelPool, draw_labels
+from xnq_dist.evaluation.designs import GROUP_RESOLUTION, LabelPool, draw_labels
 from xnq_dist.evaluation.real import _truth
 from xnq_dist.evaluation.regions import communities_of
 from xnq_dist.evaluation.split_fit import FeatureRows
@@ -97,7 +97,7 @@ def load(folder: Path, positive: str | None, made: str) -> Graph:
         features[index] = values
     groups = tuple(
         leiden(adjacency, resolution, 0).astype(np.int32)
-        for resolution in (OWN_RESOLUTION, FINE)
+        for resolution in (GROUP_RESOLUTION, FINE)
     )
     pool = LabelPool(task.labels, len(task.classes), groups[0].astype(int), adjacency)
     name = folder.name if positive is None else f"{folder.name} {positive}"

@@ -60,13 +60,13 @@ from xnq_dist.core.quantifiers import records
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.community_cases import _posteriors
-from xnq_dist.evaluation.designs import OWN_RESOLUTION, Shown
+from xnq_dist.evaluation.designs import GROUP_RESOLUTION, Shown
 from xnq_dist.evaluation.estimators import Estimators
 from xnq_dist.evaluation.importance import (
     NAMES,
     ROUNDS,
     TELEPORT,
-    carried_back,
+    propagate_back,
     walk_matrix,
 )
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
@@ -267,7 +267,7 @@ def walked(
     """Test nodes where walks with restart from each start end, with replacement."""
     begin = np.zeros((walks.shape[0], len(starts)))
     begin[starts, np.arange(len(starts))] = 1.0
-    chances = carried_back(walks.T.tocsr(), begin, ROUNDS, TELEPORT)[test]
+    chances = propagate_back(walks.T.tocsr(), begin, ROUNDS, TELEPORT)[test]
     chances /= chances.sum(axis=0)
     return np.array([random.choice(test, SIZE, p=own) for own in chances.T])
 
@@ -310,7 +310,7 @@ def graph_rows(options: argparse.Namespace, opened: ExitStack) -> Iterator[dict]
     for index, values in parts:
         features[index] = values
     own = tuple(
-        leiden(adjacency, resolution, 0) for resolution in (OWN_RESOLUTION, FINE)
+        leiden(adjacency, resolution, 0) for resolution in (GROUP_RESOLUTION, FINE)
     )
     walks = walk_matrix(adjacency)
     one = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}

@@ -27,7 +27,7 @@ from xnq_dist.core.quantifiers import records
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.community_cases import _posteriors
-from xnq_dist.evaluation.designs import OWN_RESOLUTION, LabelPool, draw_labels
+from xnq_dist.evaluation.designs import GROUP_RESOLUTION, LabelPool, draw_labels
 from xnq_dist.evaluation.estimators import Estimators
 from xnq_dist.evaluation.real import _truth
 from xnq_dist.evaluation.regions import communities_of, draw_samples_by_class
@@ -105,7 +105,7 @@ def main() -> None:
         work = EvaluationWork.begin(run, task, settings)
         adjacency = layout.read_adjacency(*work.graph())
         adjacency.sort_indices()
-        own = leiden(adjacency, OWN_RESOLUTION, 0)
+        own = leiden(adjacency, GROUP_RESOLUTION, 0)
         pool = LabelPool(task.labels, len(task.classes), own, adjacency)
         ways = list(
             itertools.product(map(float, asked.shares.split(",")), range(asked.draws))

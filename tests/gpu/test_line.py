@@ -11,7 +11,7 @@ from tests.gpu.conftest import DEVICES
 from tests.reservoir.test_rounds import prepared, propagated
 from tests.test_pipeline import posteriors, whole_line
 from xnq_dist.core.errors import DoesNotFitError
-from xnq_dist.reservoir import propagation
+from xnq_dist.reservoir import worker_sums
 
 on_devices = pytest.mark.parametrize("device_line", DEVICES, indirect=True)
 
@@ -45,14 +45,14 @@ def test_sums_over_neighbours_have_the_cpus_bits(
     given = run, manifest, device_line, 3, [1, 3]
     here = propagated(*given, weighted=weighted)
     asked = []
-    real = propagation.gather
+    real = worker_sums.gather
 
     def told(backend, *args):
         asked.append(backend.name)
         real(backend, *args)
 
-    monkeypatch.setattr(propagation, "gather", told)
-    monkeypatch.setattr(propagation, "COLUMNS", 1)  # fewer than there are
+    monkeypatch.setattr(worker_sums, "gather", told)
+    monkeypatch.setattr(worker_sums, "COLUMNS", 1)  # fewer than there are
     there = propagated(*given, weighted=weighted, backend="gpu")
     for turn in (1, 3):
         np.testing.assert_array_equal(there[turn], here[turn])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import weakref
+from dataclasses import replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -204,7 +205,9 @@ class PrevalenceResult:
         # The run directory may be gone where the result is read: take everything along.
         for name in (*_TABLES, "classes", "findings", "_planned", "_settings", "_view"):
             getattr(self, name)
-        return self.__dict__
+        # A copy of the manifest is pickled whole, not as a reference to its file.
+        version = replace(self._version, manifest=replace(self._version.manifest))
+        return self.__dict__ | {"_version": version}
 
 
 def _row(tag: str, cells: tuple[str, ...]) -> str:
