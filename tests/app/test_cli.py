@@ -257,6 +257,7 @@ def test_an_internal_error_is_one_line_with_status_1(tmp_path, capsys, monkeypat
         main(["estimate", *tables])
 
 
+@pytest.mark.ci
 def test_demo_from_end_to_end_without_a_prefect_server(tmp_path, prefect_home):
     """README's first command."""
     out = tmp_path / "demo"

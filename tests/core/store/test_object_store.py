@@ -131,6 +131,7 @@ def copied(store: ObjectStore, finished: tuple[str, Sources], place: str) -> str
     return place
 
 
+@pytest.mark.ci
 def test_run_on_a_store_answers_as_on_a_disk(store, finished, tmp_path, thread_client):
     path, _ = finished
     out = store.uri(path)
