@@ -14,7 +14,14 @@ from typing import Any, Protocol
 
 from xnq_dist.core.redaction import redacted
 
-__all__ = ["Console", "JsonLines", "format_dask", "is_json", "json_lines"]
+__all__ = [
+    "Console",
+    "JsonLines",
+    "attached",
+    "format_dask",
+    "is_json",
+    "json_lines",
+]
 
 LOGGER = logging.getLogger("xnq_dist")
 
@@ -93,8 +100,16 @@ def json_lines(form: str, status: Named) -> Iterator[None]:
     if consoles:
         yield
         return
-    handler, level = Console(), LOGGER.level
+    handler = Console()
     handler.setFormatter(JsonLines(status))
+    with attached(handler):
+        yield
+
+
+@contextmanager
+def attached(handler: logging.Handler) -> Iterator[None]:
+    """Give the package's records from INFO on to one more handler."""
+    level = LOGGER.level
     LOGGER.addHandler(handler)
     if not LOGGER.isEnabledFor(logging.INFO):
         LOGGER.setLevel(logging.INFO)

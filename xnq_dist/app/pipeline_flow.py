@@ -28,6 +28,7 @@ from xnq_dist.app.deployed import (
     warn_of_credentials,
 )
 from xnq_dist.app.events import emit_news
+from xnq_dist.app.json_lines import attached
 from xnq_dist.app.lineage import lineage
 from xnq_dist.app.recording import recorded
 from xnq_dist.app.reporting import Artifacts, LogLines, ReportOutbox
@@ -103,7 +104,7 @@ class TaskPerStage:
             its results and the events, and the run's settings; None: none of these.
         """
         try:
-            with LogLines(self._outbox, lambda _client: self._flow_run).attached():
+            with attached(LogLines(self._outbox, lambda _client: self._flow_run)):
                 if out is None or settings is None:
                     yield None
                     return

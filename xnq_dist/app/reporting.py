@@ -30,6 +30,7 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.exceptions import PrefectException
 
 from xnq_dist import pipeline
+from xnq_dist.app.json_lines import attached
 from xnq_dist.app.run_progress import StageProgress
 from xnq_dist.core.errors import SettingsError, XnqError
 from xnq_dist.core.progress import Progress
@@ -230,20 +231,6 @@ class LogLines(logging.Handler):
         )
         self._outbox.post("log lines", self._send)
 
-    @contextmanager
-    def attached(self) -> Iterator[None]:
-        """Send the records of the block."""
-        logger = logging.getLogger("xnq_dist")
-        level = logger.level
-        logger.addHandler(self)
-        if not logger.isEnabledFor(logging.INFO):
-            logger.setLevel(logging.INFO)
-        try:
-            yield
-        finally:
-            logger.removeHandler(self)
-            logger.setLevel(level)
-
     def _send(self, client: SyncPrefectClient) -> None:
         run = str(self._flow_run(client))
         lines = []
@@ -373,7 +360,7 @@ def reported(
     """Report the block as a flow run; see `RunReport`."""
     report = RunReport(flow, parameters, name)
     try:
-        with report.lines.attached():
+        with attached(report.lines):
             yield report
     except BaseException as error:
         report.state(*_ended(error))
