@@ -25,7 +25,6 @@ def dask_setup(_worker: Any) -> None:
     """Trigger what would load on first use: Arrow's pandas check, Numba's runtime."""
     pa.array(np.zeros(1))
     none = np.zeros(0, np.int32)
-    rows = np.zeros((0, 1))
-    add_trees(
-        rows, none.astype(np.int64), none, rows[:, 0], none, none, rows[:, 0], rows
-    )
+    rows, first = np.zeros((0, 1)), np.zeros(1, np.int64)
+    bits = none.astype(np.uint64)
+    add_trees(rows, first, none, rows[:, 0], bits, first, rows[:, 0], rows)

@@ -31,7 +31,7 @@ from xnq_dist.app.events import emit_news
 from xnq_dist.app.json_lines import attached
 from xnq_dist.app.lineage import lineage
 from xnq_dist.app.recording import recorded
-from xnq_dist.app.reporting import Artifacts, LogLines, ReportOutbox
+from xnq_dist.app.reporting import Artifacts, LogLines, ReportOutbox, await_api
 from xnq_dist.app.run_page import RunPage
 from xnq_dist.app.run_progress import StageProgress, current_watch
 from xnq_dist.app.run_status import NEXT
@@ -123,6 +123,7 @@ class TaskPerStage:
                 emit_news(run, before)
         finally:
             self._outbox.flush()
+            await_api()
 
     def _artifacts(self, task_run: Any = None) -> Artifacts:
         return Artifacts(self._outbox, lambda _client: self._flow_run, task_run)

@@ -42,6 +42,7 @@ __all__ = [
     "LogLines",
     "ReportOutbox",
     "RunReport",
+    "await_api",
     "check_api",
     "reported",
 ]
@@ -56,6 +57,9 @@ GRACE = 5.0
 ROWS_SHOWN = 50
 """Rows of the table artifact; the complete table is in the run directory."""
 HOST = platform.node()
+PATIENCE = 300.0
+"""Seconds that a deployment's run waits at its end for an API that is down."""
+POLL = 2.0
 LOG_LINES = 1000
 """Maximum number of log lines that wait to be sent."""
 
@@ -75,6 +79,28 @@ def check_api() -> None:
             "--prefect reports to a Prefect API, and none is configured: start one "
             "with `prefect server start` and set PREFECT_API_URL, or remove --prefect"
         )
+
+
+def await_api(seconds: float = PATIENCE) -> None:
+    """Wait until Prefect's API answers, at most `seconds`.
+
+    Prefect's engine reports the end of a run once: a run that has ended well would
+    count as failed if the API were down at that moment.
+    """
+    end, told = time.monotonic() + seconds, False
+    with get_client(sync_client=True) as client:
+        while error := client.api_healthcheck():
+            if not told:
+                log.warning(
+                    "Prefect's API does not answer (%s): its report of the run's end "
+                    "waits up to %g s",
+                    redacted(str(error)) or type(error).__name__,
+                    seconds,
+                )
+            told = True
+            if time.monotonic() > end:
+                return
+            time.sleep(POLL)
 
 
 class ReportOutbox:

@@ -6,10 +6,13 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
 from threadpoolctl import threadpool_limits
 
-__all__ = ["ROWS", "for_each_block", "one_blas_thread"]
+__all__ = ["ROWS", "Spare", "for_each_block", "one_blas_thread"]
 
 ROWS = 256
 """Rows of a block: few enough for a processor's second-level cache."""
@@ -79,3 +82,23 @@ def for_each_block(
     with ThreadPoolExecutor(threads) as pool:
         for _ in pool.map(lambda s: work(s, min(s + size, rows)), starts):
             pass
+
+
+class Spare:
+    """Arrays of one shape that threads borrow instead of allocating for every block."""
+
+    def __init__(self, shape: tuple[int, int], dtype: DTypeLike = np.float32) -> None:
+        self._shape, self._dtype = shape, dtype
+        self._free: list[NDArray[Any]] = []
+
+    @contextmanager
+    def borrow(self) -> Iterator[NDArray[Any]]:
+        """An array with any values, until the end of the block."""
+        try:
+            array = self._free.pop()
+        except IndexError:
+            array = np.zeros(self._shape, self._dtype)
+        try:
+            yield array
+        finally:
+            self._free.append(array)

@@ -44,6 +44,8 @@ __all__ = [
     "settle",
     "settle_backend",
     "smallest_memory",
+    "thread_count",
+    "threads_each",
     "workers",
 ]
 
@@ -249,6 +251,16 @@ def workers(client: Client) -> dict[str, int]:
     """
     found = worker_records(client)
     return {address: int(found[address]["nthreads"]) for address in sorted(found)}
+
+
+def thread_count(client: Client) -> int:
+    """Number of threads of all workers, at least 1."""
+    return max(1, sum(workers(client).values()))
+
+
+def threads_each(client: Client, tasks: int) -> int:
+    """Threads for each of as many tasks as run at a time, at least 1."""
+    return max(1, thread_count(client) // max(1, tasks))
 
 
 def smallest_memory(client: Client) -> int:

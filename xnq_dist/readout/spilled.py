@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from xnq_dist.core.arrays import Ints, Ints32
+from xnq_dist.core.cluster import thread_count
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Folder, checked
@@ -29,7 +30,7 @@ from xnq_dist.readout.objective import (
     group_moments,
 )
 from xnq_dist.readout.rows import Labelled, Part, gather_used
-from xnq_dist.readout.tasks import thread_count, watch
+from xnq_dist.readout.tasks import watch
 
 if TYPE_CHECKING:
     from distributed import Client, Future

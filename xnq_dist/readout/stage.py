@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xnq_dist.core.backend import choose
-from xnq_dist.core.cluster import workers
+from xnq_dist.core.cluster import threads_each, workers
 from xnq_dist.core.config import Settings
 from xnq_dist.core.differences import shown
 from xnq_dist.core.errors import StageError
@@ -50,7 +50,7 @@ from xnq_dist.readout.rows import (
     gather_used,
     write_readout,
 )
-from xnq_dist.readout.tasks import TaskFits, rows_fit, thread_count, watch
+from xnq_dist.readout.tasks import TaskFits, rows_fit, watch
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -136,7 +136,7 @@ def fit_readout(
     graph = run.complete("graph", "run prepare first")
     labels = run.complete("labels", "run prepare first")
     embeddings = run.complete("embeddings", "run embed first")
-    parts = _parts(run, graph, embeddings, labels, thread_count(client))
+    parts = _parts(client, run, graph, embeddings, labels)
     inputs = readout_inputs(graph, embeddings, labels, settings)
     method = METHODS.module_of(settings.method)
     with stage_errors(run.uri, "readout"):
@@ -181,11 +181,11 @@ def fit_readout(
 
 
 def _parts(
+    client: Client,
     run: RunDirectory,
     graph: Manifest,
     embeddings: Manifest,
     labels: Manifest,
-    threads: int,
 ) -> list[Part]:
     nodes, rows = graph.named("nodes-"), embeddings.named("part-")
     known = labels.named("labels-")
@@ -196,7 +196,7 @@ def _parts(
         )
     has_roles = bool(labels.facts["has_roles"])
     stages = run.stage("graph"), run.stage("embeddings")
-    where, each = run.stage("labels"), max(1, threads // len(nodes))
+    where, each = run.stage("labels"), threads_each(client, len(nodes))
     return [
         Part(
             *(stages[0], node, stages[1], row, has_roles),

@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
-from xnq_dist.core.cluster import workers
+from xnq_dist.core.cluster import thread_count
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.progress import Progress
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     _Future = Future[Any]
 
-__all__ = ["TaskFits", "in_window", "rows_fit", "thread_count", "watch"]
+__all__ = ["TaskFits", "in_window", "rows_fit", "watch"]
 
 VALUE_BYTES = 8
 """Bytes per value of a labelled row: float32 as gathered, and again in sorted rows."""
@@ -114,8 +114,3 @@ def watch(
 ) -> None:
     """Wait for futures and report progress; raise the first failure."""
     wait_all(client, futures, partial(progress, what))
-
-
-def thread_count(client: Client) -> int:
-    """Number of threads of all workers, at least 1."""
-    return max(1, sum(workers(client).values()))

@@ -23,7 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats
-from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.core.blocks import for_each_block, one_blas_thread
+from xnq_dist.core.cluster import threads_each
 from xnq_dist.core.products import product
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
@@ -54,6 +55,8 @@ DEGREE_SCALE = 0.3
 """Scale of the standardised log degree, relative to features of scale 1."""
 ROWS = 1 << 15
 """Rows of features in memory at a time."""
+TURNED = 1 << 12
+"""Rows that a thread turns at a time."""
 TINY = 1e-12
 
 
@@ -110,10 +113,12 @@ def describe_nodes(
     facts = manifest.facts
     sizes = widths(facts["n_nodes"], facts["n_features"], facts["symmetric"])
     where = Stage(attempt.folder, "descriptors")
-    work = _Work(client, graph, manifest, where, attempt, backend, progress, engine)
+    parts = range(len(facts["edges"]))
+    threads = threads_each(client, len(parts))
+    given = client, graph, manifest, where, attempt, backend, progress, engine
+    work = _Work(*given, threads)
     hops = work.features()
     spectrum = work.spectrum(sizes.spectrum, seed) if sizes.spectrum else None
-    parts = range(len(facts["edges"]))
     files = gather(
         client,
         [
@@ -124,6 +129,7 @@ def describe_nodes(
                 None if spectrum is None else (spectrum[0][number], spectrum[1]),
                 attempt,
                 number,
+                threads,
                 pure=False,
             )
             for number in parts
@@ -155,20 +161,20 @@ class _Work:
     backend: str
     progress: Progress
     engine: str
+    threads: int
+    """Threads of a partition's task."""
 
     def _products(
-        self, left: Sequence[FileRecord], right: Sequence[FileRecord]
+        self, left: Sequence[FileRecord], right: Sequence[FileRecord] | None = None
     ) -> Floats:
-        """``Y.T @ Z`` over all nodes, for the vectors in these files."""
-        client, where = self.client, self.where
-        pairs = list(zip(left, right, strict=True))
-        tasks = [client.submit(_peaks, where, *pair, pure=False) for pair in pairs]
-        peaks, other_peaks = np.max(gather(client, tasks), axis=0)
-        sums = [
-            client.submit(_products, where, *pair, peaks, other_peaks, pure=False)
-            for pair in pairs
-        ]
-        return restored(self._added(sums), peaks, other_peaks)
+        """``Y.T @ Z`` over all nodes, for the vectors in these files; None: Z is Y."""
+        client, threads = self.client, self.threads
+        sides = [left] if right is None else [left, right]
+        jobs = [(self.where, *files, threads) for files in zip(*sides, strict=True)]
+        tasks = [client.submit(_peaks, *job, pure=False) for job in jobs]
+        peaks = np.max(gather(client, tasks), axis=0)
+        sums = [client.submit(_products, peaks, *job, pure=False) for job in jobs]
+        return restored(self._added(sums), peaks[0], peaks[-1])
 
     def _added(self, futures: list[Any]) -> NDArray[np.int64]:
         """The sum of the futures, computed on the workers to save client memory."""
@@ -208,7 +214,7 @@ class _Work:
             for record in before:
                 self.attempt.folder.delete(record.name)
             turned = self._orthogonal(files, turn)
-            start = _TurnStart(self.where, tuple(files), turned)
+            start = _TurnStart(self.where, tuple(files), turned, self.threads)
             before = [*files, turned]
         # Keep Q and S Q: their product Q' S Q gives the Ritz values.
         both = self._walk(start, 1, "ritz", keep=(0, 1))
@@ -242,7 +248,7 @@ class _Work:
 
     def _orthogonal(self, files: Sequence[FileRecord], turn: int) -> FileRecord:
         """The matrix that makes the vectors orthonormal, from their Gram matrix."""
-        gram = self._products(files, files)
+        gram = self._products(files)
         size = np.sqrt(np.maximum(np.diag(gram), TINY))
         scaled = gram / np.outer(size, size)
         # Sums are rounded: keep the matrix definite for almost equal vectors.
@@ -394,16 +400,16 @@ class _SignStart:
         """The start vectors, shape (n_owned, width + 2), as in `_WalkStep`."""
         nodes = load_nodes(self.graph, self.manifest, number, ["index"])
         index = nodes["index"].to_numpy()
-        shifts = np.arange(64, dtype=np.uint64)
-        words = []
-        for word in range(-(-self.width // 64)):
-            mixed = mixed_bits(
-                index, stream_key(self.seed, Purpose.FIRST_VECTORS, word)
-            )
-            words.append((mixed[:, None] >> shifts) & np.uint64(1))
-        bits = np.concatenate(words, axis=1)[:, : self.width]
-        signs = np.where(bits == 1, 1.0, -1.0).astype(np.float32)
-        return _with_degree(signs, np.zeros(len(index), np.float32))
+        out = _with_degree(len(index), self.width, np.zeros(len(index), np.float32))
+        for word in range(0, self.width, 64):
+            key = stream_key(self.seed, Purpose.FIRST_VECTORS, word // 64)
+            mixed = mixed_bits(index, key).astype("<u8")
+            octets = mixed.view(np.uint8).reshape(len(index), 8)
+            columns = out[:, word : min(word + 64, self.width)]
+            bits = np.unpackbits(octets, 1, columns.shape[1], "little")
+            np.multiply(bits, 2, out=columns)
+            columns -= 1
+        return out
 
 
 @dataclass(frozen=True)
@@ -413,11 +419,15 @@ class _TurnStart:
     where: Stage
     files: tuple[FileRecord, ...]
     matrix: FileRecord
+    threads: int
 
     def __call__(self, number: int) -> Array:
         """The start vectors, shape (n_owned, width + 2), as in `_WalkStep`."""
         values = self.where.read_arrays(self.files[number])["values"]
-        return _with_degree(_turned(self.where, self.matrix, values), values[:, -1])
+        turn = self.where.read_arrays(self.matrix)["matrix"]
+        out = _with_degree(len(values), turn.shape[1], values[:, -1])
+        _turn(values, turn, out[:, :-2], self.threads)
+        return out
 
 
 @dataclass(frozen=True)
@@ -429,42 +439,46 @@ class _WalkStep:
 
     def __call__(self, number: int, turn: int, values: Array, sums: Array) -> Array:
         """The vectors, ones and degrees, shape (n_owned, width + 2)."""
-        degree = sums[:, -2:-1]
-        nothing = np.zeros((len(sums), sums.shape[1] - 2), np.float32)
-        mean = np.divide(sums[:, :-2], degree, out=nothing, where=degree > 0)
-        return _with_degree(mean, degree[:, 0])
+        degree = sums[:, -2]
+        out = _with_degree(len(sums), sums.shape[1] - 2, degree)
+        some = degree[:, None] > 0
+        np.divide(sums[:, :-2], degree[:, None], out=out[:, :-2], where=some)
+        return out
 
 
-def _with_degree(vectors: Array, degree: Array) -> Array:
-    ones = np.ones(len(vectors), np.float32)
-    return np.concatenate([vectors, ones[:, None], degree[:, None]], axis=1)
+def _with_degree(rows: int, width: int, degree: Array) -> Array:
+    """Zeros for the vectors, ones and the degree, shape (rows, width + 2)."""
+    out = np.zeros((rows, width + 2), np.float32)
+    out[:, -2] = 1.0
+    out[:, -1] = degree
+    return out
 
 
-def _turned(where: Stage, matrix: FileRecord, values: Array) -> Array:
-    turn = where.read_arrays(matrix)["matrix"]
-    vectors: Array = product(np.ascontiguousarray(values[:, :-2]), turn)
-    return vectors
+def _turn(values: Array, turn: Array, out: Array, threads: int) -> None:
+    """``out = V @ turn`` for the vectors V in the values of a round."""
+
+    def work(first: int, last: int) -> None:
+        out[first:last] = product(values[first:last, :-2], turn)
+
+    for_each_block(len(values), threads, work, TURNED)
 
 
-def _vectors(where: Stage, record: FileRecord) -> Floats:
-    """The rows of Y from a file of V, shape (n_owned, width)."""
-    values = where.read_arrays(record)["values"].astype(np.float64)
-    return np.asarray(values[:, :-2] * np.sqrt(values[:, -1:]), np.float64)
+def _scaled(where: Stage, record: FileRecord) -> tuple[Array, Floats]:
+    """V and the factors of its rows in Y, shapes (n_owned, width) and (n_owned,)."""
+    values = where.read_arrays(record)["values"]
+    return values[:, :-2], np.sqrt(values[:, -1].astype(np.float64))
 
 
-def _peaks(where: Stage, *records: FileRecord) -> list[Floats]:
-    return [column_peaks(_vectors(where, record)) for record in records]
+def _peaks(where: Stage, *given: Any) -> list[Floats]:
+    *records, threads = given
+    return [column_peaks(*_scaled(where, record), threads) for record in records]
 
 
-def _products(
-    where: Stage,
-    left: FileRecord,
-    right: FileRecord,
-    left_peaks: Floats,
-    right_peaks: Floats,
-) -> NDArray[np.int64]:
-    values, others = _vectors(where, left), _vectors(where, right)
-    return integer_products(values, left_peaks, others, right_peaks)
+def _products(peaks: Floats, where: Stage, *given: Any) -> NDArray[np.int64]:
+    left, *right, threads = given
+    values, factors = _scaled(where, left)
+    others = _scaled(where, right[0])[0] if right else None
+    return integer_products(values, peaks[0], others, peaks[-1], factors, threads)
 
 
 def _write(
@@ -473,13 +487,17 @@ def _write(
     spectrum: tuple[FileRecord, FileRecord] | None,
     attempt: Attempt,
     number: int,
+    threads: int,
 ) -> FileRecord:
     """Write both blocks of one partition."""
     blocks = [where.read_arrays(record)["values"][:, :-1] for record in hops]
     if spectrum is not None:
         values = where.read_arrays(spectrum[0])["values"]
-        block = _turned(where, spectrum[1], values)
-        blocks.append(block * np.sqrt(values[:, -1:]))
+        turn = where.read_arrays(spectrum[1])["matrix"]
+        block = np.empty((len(values), turn.shape[1]), np.float32)
+        _turn(values, turn, block, threads)
+        block *= np.sqrt(values[:, -1:])
+        blocks.append(block)
     return attempt.write_arrays(
         f"descriptors-{number:05d}", values=np.concatenate(blocks, axis=1)
     )

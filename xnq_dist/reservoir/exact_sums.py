@@ -7,26 +7,44 @@ depend on the order of rows, blocks or partitions.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from threading import Lock
+
 import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.core.blocks import Spare, for_each_block, one_blas_thread
 
 __all__ = ["column_peaks", "integer_products", "restored"]
 
 
 STEPS = 1 << 17
 """Integers from 0 to a column's peak."""
-BLOCK = 1 << 17
-"""Rows of a block: their products of 34 bits stay below 2 ** 53 together."""
+BLOCK = 1 << 11
+"""Rows of a block: few enough for a processor's cache, and for their products of 34
+bits to stay below 2 ** 53 together."""
 
 
-def column_peaks(values: NDArray[np.floating]) -> Floats:
-    """Largest absolute value of each column, 0 without rows, shape (w,)."""
-    if not len(values):
-        return np.zeros(values.shape[1])
-    return np.asarray(np.abs(values).max(axis=0), np.float64)
+def column_peaks(
+    values: NDArray[np.floating], factors: Floats | None = None, threads: int = 1
+) -> Floats:
+    """Largest absolute value of each column, 0 without rows, shape (w,).
+
+    `factors`, shape (n,), multiply the rows; None: 1 each.
+    """
+    peaks, lock = np.zeros(values.shape[1]), Lock()
+    blocks = _Blocks(values, factors)
+
+    def work(first: int, last: int) -> None:
+        with blocks.rows(first, last) as block:
+            found = np.abs(block, out=block).max(axis=0)
+        with lock:
+            np.maximum(peaks, found, out=peaks)
+
+    for_each_block(len(values), threads, work, BLOCK)
+    return peaks
 
 
 def integer_products(
@@ -34,22 +52,32 @@ def integer_products(
     peaks: Floats,
     others: NDArray[np.floating] | None = None,
     other_peaks: Floats | None = None,
+    factors: Floats | None = None,
+    threads: int = 1,
 ) -> Ints:
     """``values.T @ others`` of the rounded values, shape (w, v).
 
     Shapes are (n, w) and (n, v); `others` is `values` if None. Peaks are `column_peaks`
-    over all nodes, the same in every call.
+    over all nodes, the same in every call. `factors`, shape (n,), multiply the rows of
+    both; None: 1 each.
     """
-    width = values.shape[1]
-    right = values if others is None else others
-    right_peaks = peaks if other_peaks is None else other_peaks
-    total = np.zeros((width, right.shape[1]), np.int64)
+    left = _Blocks(values, factors, peaks)
+    right = None
+    if others is not None:
+        right = _Blocks(others, factors, peaks if other_peaks is None else other_peaks)
+    width = values.shape[1] if others is None else others.shape[1]
+    total, lock = np.zeros((values.shape[1], width), np.int64), Lock()
+
+    def work(first: int, last: int) -> None:
+        with ExitStack() as held:
+            rows = held.enter_context(left.rows(first, last))
+            other = held.enter_context(right.rows(first, last)) if right else rows
+            products = (rows.T @ other).astype(np.int64)
+        with lock:
+            np.add(total, products, out=total)
+
     with one_blas_thread():
-        for first in range(0, len(values), BLOCK):
-            rows = slice(first, first + BLOCK)
-            left = _rounded(values[rows], peaks)
-            same = left if others is None else _rounded(right[rows], right_peaks)
-            total += (left.T @ same).astype(np.int64)
+        for_each_block(len(values), threads, work, BLOCK)
     return total
 
 
@@ -59,6 +87,30 @@ def restored(total: Ints, peaks: Floats, other_peaks: Floats | None = None) -> F
     return total.astype(np.float64) * np.outer(peaks, right) / float(STEPS) ** 2
 
 
-def _rounded(values: NDArray[np.floating], peaks: Floats) -> Floats:
-    scale = np.where(peaks > 0, STEPS / np.where(peaks > 0, peaks, 1.0), 0.0)
-    return np.rint(values.astype(np.float64) * scale)
+class _Blocks:
+    """Rows in float64, a block at a time, so that no copy of all of them is made."""
+
+    def __init__(
+        self,
+        values: NDArray[np.floating],
+        factors: Floats | None,
+        peaks: Floats | None = None,
+    ) -> None:
+        self._values, self._factors, self._scale = values, factors, None
+        if peaks is not None:
+            found = peaks > 0
+            self._scale = np.where(found, STEPS / np.where(found, peaks, 1.0), 0.0)
+        self._spare = Spare((BLOCK, values.shape[1]), np.float64)
+
+    @contextmanager
+    def rows(self, first: int, last: int) -> Iterator[Floats]:
+        """Rows times their factors; rounded to integers if there are peaks."""
+        with self._spare.borrow() as array:
+            block: Floats = array[: last - first]
+            block[...] = self._values[first:last]
+            if self._factors is not None:
+                block *= self._factors[first:last, None]
+            if self._scale is not None:
+                block *= self._scale
+                np.rint(block, out=block)
+            yield block

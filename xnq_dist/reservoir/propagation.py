@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xnq_dist.core.arrays import Floats32
+from xnq_dist.core.cluster import threads_each
 from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
@@ -161,13 +162,17 @@ def _by_tasks(
 
     where = work, graph, manifest
     values = [submit(work.first, number) for number in range(len(owners))]
+    threads = threads_each(client, len(owners))
     files: dict[int, list[Future[Any]]] = {}
     for turn in range(last + 1):
         before = values
         if turn:
             blocks = [submit(_boundary, *where, *pair) for pair in enumerate(values)]
             values = [
-                submit(_next, *where, p, turn, values[p], {o: blocks[o] for o in each})
+                submit(
+                    *(_next, *where, p, turn, values[p]),
+                    *({o: blocks[o] for o in each}, threads),
+                )
                 for p, each in enumerate(owners)
             ]
             del blocks
@@ -206,11 +211,12 @@ def _next(
     turn: int,
     values: Floats32,
     blocks: Mapping[int, Floats32],
+    threads: int,
 ) -> Floats32:
     partition, published = work.load(graph, manifest, number), work.published(values)
     picks = halo_picks(graph, manifest, partition)
     halo = pick_halo(picks, blocks, published.shape[1])
-    return work.after(partition, turn, values, published, halo)
+    return work.after(partition, turn, values, published, halo, threads)
 
 
 def load_values(

@@ -5,8 +5,7 @@ States are stored in float32 or float16; sums and products are always in float32
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 
 from xnq_dist.core.arrays import Floats32, Ints32
 from xnq_dist.core.backend import Backend, cpu
-from xnq_dist.core.blocks import ROWS, for_each_block
+from xnq_dist.core.blocks import ROWS, Spare, for_each_block
 from xnq_dist.core.products import multiply, pack
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import device
@@ -94,7 +93,7 @@ def update(
         gathered[...] = device.update(backend, gathered, drive, recurrent)
         return
     rows = _rows_update(_kernels(backend), recurrent)
-    blocks = _Spare((ROWS, recurrent.dim))
+    blocks = Spare((ROWS, recurrent.dim))
 
     def work(first: int, last: int) -> None:
         at = slice(first, last)
@@ -212,7 +211,7 @@ def _fused(
     weights = _NO_WEIGHTS if partition.weights is None else partition.weights
     streamed = not half and out.nbytes >= STREAMED
     rows = _rows_update(kernels, recurrent, streamed)
-    blocks = _Spare((ROWS, recurrent.dim))
+    blocks = Spare((ROWS, recurrent.dim))
     edges = (partition.indptr, partition.indices, weights, owned, halo)
 
     def fill(first: int, last: int, block: Floats32, after: Floats32) -> None:
@@ -266,25 +265,6 @@ def _tile(states: Floats32, columns: slice) -> Floats32:
     return part if part.flags.c_contiguous else part.copy()
 
 
-class _Spare:
-    """Arrays of one shape that threads borrow instead of allocating for every block."""
-
-    def __init__(self, shape: tuple[int, int]) -> None:
-        self._shape = shape
-        self._free: list[Floats32] = []
-
-    @contextmanager
-    def borrow(self) -> Iterator[Floats32]:
-        try:
-            array = self._free.pop()
-        except IndexError:
-            array = np.zeros(self._shape, dtype=np.float32)
-        try:
-            yield array
-        finally:
-            self._free.append(array)
-
-
 @dataclass(frozen=True)
 class _RowsUpdate:
     """``out = tanh(gathered W^T + drive)`` for at most `ROWS` rows."""
@@ -311,9 +291,9 @@ def _rows_update(
 def _sparse(
     kernels: Any, dim: int, columns: Ints32, values: Floats32, streamed: bool
 ) -> _RowsUpdate:
-    tiles, sums = _Spare((dim, kernels.LANES)), _Spare((kernels.WIDTH, kernels.LANES))
+    tiles, sums = Spare((dim, kernels.LANES)), Spare((kernels.WIDTH, kernels.LANES))
     # A few rows stay in a core's cache until they are written; a block would not.
-    spares = _Spare((kernels.LANES if streamed else 0, dim))
+    spares = Spare((kernels.LANES if streamed else 0, dim))
 
     def apply(gathered: Floats32, drive: Floats32, _out: Floats32) -> None:
         with tiles.borrow() as tile, sums.borrow() as total:
@@ -342,7 +322,7 @@ def _dense(kernels: Any, recurrent: Recurrent) -> _RowsUpdate:
 def _block_diagonal(kernels: Any, recurrent: BlockDiagonal) -> _RowsUpdate:
     """Update the reservoirs in turn, on copies, with the bits of a single reservoir."""
     parts = [
-        (columns, _rows_update(kernels, part), _Spare((ROWS, part.dim)))
+        (columns, _rows_update(kernels, part), Spare((ROWS, part.dim)))
         for columns, part in zip(recurrent.columns(), recurrent.parts, strict=True)
     ]
 

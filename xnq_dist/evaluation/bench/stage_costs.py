@@ -201,7 +201,7 @@ def _tree_costs(rng: np.random.Generator, rows: int) -> dict[str, float]:
             began = thread_time()
             train = columns[fitted], codes[fitted], classes, shape
             trees = fit_trees(*train, (columns[held], codes[held]))
-            totals += thread_time() - began, len(trees.roots)
+            totals += thread_time() - began, len(trees.tests) - 1
         spent, grown = totals / len(KINDS)
         return float(spent), float(grown)
 
@@ -227,7 +227,7 @@ def _tree_costs(rng: np.random.Generator, rows: int) -> dict[str, float]:
         "bin": value,
         "bins": max(binned[0] - few * place, 0.0),
         "place": place,
-        "leaf": (thread_time() - began) / (len(z) * len(model.roots)),
+        "leaf": (thread_time() - began) / (len(z) * (len(model.tests) - 1)),
     }
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xnq_dist.core.arrays import Floats32, Ints, Ints32
+from xnq_dist.core.cluster import threads_each
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.graph.layout import node_index
 from xnq_dist.readout.logistic import FitJob, LinearModel, warn_of_unconverged
@@ -29,7 +30,7 @@ from xnq_dist.readout.plus.variants import Variants, class_priors
 from xnq_dist.readout.plus.work import PlusWork
 from xnq_dist.readout.regularisation import Fitter, cross_fit, search_from_middle
 from xnq_dist.readout.rows import KnownLabels, Labelled, Part, assemble, gather_used
-from xnq_dist.readout.tasks import TaskFits, thread_count, watch
+from xnq_dist.readout.tasks import TaskFits, watch
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -140,7 +141,7 @@ def _visible_labels(work: PlusWork, folding: Folding) -> VisibleLabels:
 
 def _parts(work: PlusWork, visible: VisibleLabels) -> tuple[Part, ...]:
     source, count = work.source, len(visible.records)
-    threads = max(1, thread_count(work.client) // count)
+    threads = threads_each(work.client, count)
     return tuple(
         Part(
             *(source.graph, node, source.embeddings, row, False),

@@ -72,10 +72,12 @@ class FirstStage:
         count, classes, _ = self.coef.shape
         logs = np.empty((len(x), count, len(self.blocks), classes))
         for at, columns in enumerate(columns_of(self.blocks)):
-            weights = self.coef[:, :, columns].reshape(count * classes, -1)
-            values = product(np.ascontiguousarray(x[:, columns]), weights.T.copy())
-            logits = values.reshape(len(x), count, classes) + self.intercept[:, at]
-            logs[:, :, at] = log_softmax(logits, axis=2)
+            # Classes before variants: sums over classes then add whole rows.
+            weights = self.coef[:, :, columns].swapaxes(0, 1)
+            weights = weights.reshape(count * classes, -1).T.copy()
+            values = product(x[:, columns], weights)
+            logits = values.reshape(len(x), classes, count) + self.intercept[:, at].T
+            logs[:, :, at] = log_softmax(logits, axis=1).swapaxes(1, 2)
         return logs
 
 
