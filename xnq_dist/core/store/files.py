@@ -107,6 +107,11 @@ class TableWriter:
         table = schemas.conform(table, self._schema, where, self._run_id)
         if self._writer is None:
             file = pa.PythonFile(self._sink, mode="w")
+            vectors = [
+                field.name
+                for field in table.schema
+                if pa.types.is_fixed_size_list(field.type)
+            ]
             self._writer = pq.ParquetWriter(
                 file,
                 table.schema,
@@ -116,9 +121,10 @@ class TableWriter:
                 use_dictionary=[
                     field.name
                     for field in table.schema
-                    if field.name not in ("node_id", "index", "src", "dst")
-                    and not pa.types.is_fixed_size_list(field.type)
+                    if field.name not in ("node_id", "index", "src", "dst", *vectors)
                 ],
+                # A tenth smaller, and faster to write and to read.
+                use_byte_stream_split=[f"{name}.list.element" for name in vectors],
             )
         self._writer.write_table(table)
         self._rows += table.num_rows
