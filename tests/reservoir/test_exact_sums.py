@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from xnq_dist.reservoir import exact_sums
 from xnq_dist.reservoir.exact_sums import column_peaks, integer_products, restored
 
 
@@ -24,6 +25,23 @@ def test_products_are_near_those_of_floats_and_the_same_however_rows_are_cut():
     np.testing.assert_array_equal(sum(parts), whole)
     own = restored(integer_products(x, peaks), peaks)
     np.testing.assert_allclose(np.diag(own), (x**2).sum(axis=0), rtol=1e-4)
+
+
+def test_factors_and_threads_give_the_bits_of_scaled_rows(monkeypatch):
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((2, 500, 4)).astype(np.float32)
+    factors = rng.random(500)
+    left, right = (part.astype(np.float64) * factors[:, None] for part in (x, y))
+    peaks, others = column_peaks(left), column_peaks(right)
+    expected = integer_products(left, peaks, right, others)
+    own = integer_products(left, peaks)
+    monkeypatch.setattr(exact_sums, "BLOCK", 64)
+    for threads in (1, 3):
+        np.testing.assert_array_equal(column_peaks(x, factors, threads), peaks)
+        found = integer_products(x, peaks, y, others, factors, threads)
+        np.testing.assert_array_equal(found, expected)
+        found = integer_products(x, peaks, factors=factors, threads=threads)
+        np.testing.assert_array_equal(found, own)
 
 
 def test_no_rows_have_no_peak():

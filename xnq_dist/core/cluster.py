@@ -82,6 +82,14 @@ PLANNED: dict[str, Any] = {
 }
 """Dask's configuration for clusters started here and their workers."""
 
+ALLOCATOR = {
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+}
+"""Bytes from which on glibc returns free memory to the system: its own values once it
+has adapted. Dask's nannies set the second one to 64 KiB, which also ends the adaption:
+every block of 128 KiB is then made of new pages each time."""
+
 
 @dataclass(frozen=True)
 class Connection:
@@ -106,8 +114,8 @@ class LocalSize:
 
 
 def environment_of(values: Mapping[str, Any]) -> dict[str, str]:
-    """Environment variables that set Dask's configuration in another process."""
-    return {
+    """Environment variables of another process: `ALLOCATOR`, Dask's configuration."""
+    return ALLOCATOR | {
         "DASK_" + name.upper().replace(".", "__").replace("-", "_"): str(value)
         for name, value in values.items()
     }
@@ -140,7 +148,9 @@ def open_cluster(settings: ClusterSettings, preload: str = "") -> Iterator[Conne
             connection = module.connection_to(settings)
         else:
             size = module.size(settings)
-            stack.enter_context(dask.config.set(PLANNED))
+            nannies = "distributed.nanny.pre-spawn-environ"
+            planned = {f"{nannies}.{name}": ALLOCATOR[name] for name in ALLOCATOR}
+            stack.enter_context(dask.config.set(PLANNED | planned))
             try:
                 with kept_from_children(), _without_working_folder():
                     cluster = module.start(settings, size, preload)
