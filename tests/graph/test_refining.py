@@ -186,7 +186,7 @@ def test_limits_hold_from_any_start(
     part[rng.choice(n, partitions, replace=False)] = np.arange(partitions)
     refine(csr, part, partitions, memory)
     limits = find_limits(csr, partitions)
-    assert limits.nodes <= max(1.3 * n / partitions, n / partitions + 1)
+    assert limits.nodes <= max(1.05 * n / partitions, n / partitions + 1)
     nodes = np.bincount(part, minlength=partitions)
     assert nodes.min() >= 1
     assert nodes.max() <= limits.nodes

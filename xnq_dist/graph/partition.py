@@ -1,7 +1,7 @@
 """Assigns nodes to partitions: METIS, streaming clusters, ranges, or at random.
 
 METIS and ``stream`` are followed by `refine`: no partition has more than 1.1 times the
-mean number of edges or 1.3 times the mean number of nodes, unless a single node does.
+mean number of edges or 1.05 times the mean number of nodes, unless a single node does.
 
 Before refinement the weight of a node is its in-degree plus the mean in-degree, because
 a superstep has a cost for each node and each edge. (By degree alone one of eight
