@@ -60,6 +60,7 @@ HOST = platform.node()
 PATIENCE = 300.0
 """Seconds that a deployment's run waits at its end for an API that is down."""
 POLL = 2.0
+"""Seconds between two questions to it."""
 LOG_LINES = 1000
 """Maximum number of log lines that wait to be sent."""
 
