@@ -21,7 +21,16 @@ from xnq_dist.core.limits import processors
 from xnq_dist.graph import scratch
 from xnq_dist.graph.sort import PairChunk
 
-__all__ = ["ArrayCsr", "Csr", "CsrRows", "FileCsr", "map_chunks", "spans", "write_csr"]
+__all__ = [
+    "ArrayCsr",
+    "Csr",
+    "CsrRows",
+    "FileCsr",
+    "map_chunks",
+    "spans",
+    "write_csr",
+    "write_rows",
+]
 
 CHUNK_EDGES = 1 << 20
 """Maximum number of edges of a chunk, unless a single row has more."""
@@ -175,9 +184,18 @@ def write_csr(
     chunks: Iterable[PairChunk], n: int, folder: Path, weighted: bool
 ) -> FileCsr:
     """Write sorted pairs (major = row, minor = column) to an existing empty folder."""
-    degrees = np.zeros(n, np.int64)
+    degrees = write_rows(chunks, 0, n, folder, weighted)
+    indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    return FileCsr(indptr, folder, weighted)
+
+
+def write_rows(
+    chunks: Iterable[PairChunk], first: int, last: int, folder: Path, weighted: bool
+) -> Ints:
+    """Write the pairs of rows first to last - 1, as `write_csr`; return the degrees."""
+    degrees = np.zeros(last - first, np.int64)
     for chunk in chunks:
-        degrees[chunk.first : chunk.last] = np.diff(chunk.indptr)
+        degrees[chunk.first - first : chunk.last - first] = np.diff(chunk.indptr)
         scratch.append(folder / "indices", chunk.minor.astype(np.int32))
         if weighted and chunk.weight is not None:
             if len(chunk.weight) and chunk.weight.max() > np.finfo(np.float32).max:
@@ -186,5 +204,4 @@ def write_csr(
                     "is too large for float32: scale the weights down"
                 )
             scratch.append(folder / "weights", chunk.weight.astype(np.float32))
-    indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
-    return FileCsr(indptr, folder, weighted)
+    return degrees

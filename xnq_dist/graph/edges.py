@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,12 +25,19 @@ from xnq_dist.graph.sort import KeySort, PairSorter
 from xnq_dist.graph.tables import Batch, Table, ids_of, show
 
 __all__ = [
+    "EdgeCounts",
     "EdgeEngine",
     "Pairs",
+    "WeightConflict",
+    "add_edges",
     "batch_pairs",
     "batch_rows",
+    "check_rows",
+    "checked_csr",
+    "checked_edges",
     "columns_read",
     "read_edges",
+    "sorted_counts",
     "weights_of",
 ]
 
@@ -39,18 +46,23 @@ __all__ = [
 class EdgeCounts:
     """How many rows of the edge table were used, added or dropped."""
 
-    edges_read: int
+    edges_read: int = 0
     """Rows of the table."""
-    reversed_added: int
+    reversed_added: int = 0
     """Edges that exist only as the reverse of a row (undirected graphs)."""
-    duplicates_dropped: int
+    duplicates_dropped: int = 0
     """Rows after the first with the same (src, dst), dropped or added up."""
-    self_loops: int
+    self_loops: int = 0
     """Rows v -> v."""
-    self_loops_dropped: int
+    self_loops_dropped: int = 0
     """Self-loops left out because of `input.self_loops`."""
-    unknown_dropped: int
+    unknown_dropped: int = 0
     """Rows that name a node that is not in the node table."""
+
+    def __add__(self, other: EdgeCounts) -> EdgeCounts:
+        """The counts of both."""
+        mine, theirs = self.facts(), other.facts()
+        return EdgeCounts(**{name: mine[name] + theirs[name] for name in mine})
 
     def edges(self) -> int:
         """Expected number of edges of the graph."""
@@ -152,68 +164,116 @@ def read_edges(
     StageError
         When the number of edges after the sort is not the expected one.
     """
-    table = table.ids_as(ids.type, columns.src, columns.dst)
-    require_columns(table, "edges", columns)
-    has_weights = table.has(columns.weight)
-    weighted = has_weights or settings.duplicates == "sum"
+    table, weighted = checked_edges(table, ids, columns, settings)
     engine = EdgeEngine(settings.memory_bytes) if engine is None else engine
     n = len(ids)
-    read = loops = loops_dropped = unknown = 0
     with (
         closing(engine),
         PairSorter(n, n, engine.memory, folder, weighted, engine.sorting) as sorter,
     ):
-        for pairs in engine.pairs(table, ids, columns, settings):
-            source, target, weight = pairs.source, pairs.target, pairs.weight
-            if weighted and weight is None:
-                weight = np.ones(len(source))
-            keep = (source >= 0) & (target >= 0)
-            unknown += len(keep) - int(np.count_nonzero(keep))
-            loop = keep & (source == target)
-            loops += int(np.count_nonzero(loop))
-            if settings.self_loops == "drop":
-                loops_dropped += int(np.count_nonzero(loop))
-                keep &= ~loop
-            read += len(keep)
-            if not keep.all():
-                source, target = source[keep], target[keep]
-                weight = None if weight is None else weight[keep]
-            sorter.add(target, source, weight)
-            if not settings.directed:
-                sorter.add(source, target, weight, reverse=True)
-            progress("read edges", read, table.n_rows)
-        if not read:
-            raise InputError(
-                f"{table.what} {table.path} has no rows: check that it is the right "
-                "file"
-            )
-
-        def conflict(major: int, minor: int) -> InputError:
-            return InputError(
-                f"edge {ids.name(minor)} -> {ids.name(major)} occurs more than once "
-                f"in the {table.what} with different weights: set input.duplicates to "
-                "sum, or keep one row"
-            )
-
+        pairs = engine.pairs(table, ids, columns, settings)
+        counts = EdgeCounts()
+        for counts in add_edges(sorter, pairs, settings, weighted):
+            progress("read edges", counts.edges_read, table.n_rows)
+        check_rows(counts, table)
+        conflict = WeightConflict(ids.values, table.what)
         csr = write_csr(
             ahead(sorter.chunks(settings.duplicates, conflict)), n, folder, weighted
         )
-        counts = EdgeCounts(
-            edges_read=read,
-            reversed_added=sorter.reversed_added,
-            duplicates_dropped=sorter.duplicates,
+        counts += sorted_counts(sorter)
+    return checked_csr(csr, counts, table, columns), counts
+
+
+def checked_edges(
+    table: Table, ids: NodeIds, columns: ColumnSettings, settings: InputSettings
+) -> tuple[Table, bool]:
+    """The edge table with ids of the nodes' type, and whether pairs are weighted."""
+    table = table.ids_as(ids.type, columns.src, columns.dst)
+    require_columns(table, "edges", columns)
+    return table, table.has(columns.weight) or settings.duplicates == "sum"
+
+
+def add_edges(
+    sorter: PairSorter, pairs: Iterable[Pairs], settings: InputSettings, weighted: bool
+) -> Iterator[EdgeCounts]:
+    """Add the pairs that the rules keep to a sorter; yield the counts so far."""
+    counts = EdgeCounts()
+    for some in pairs:
+        source, target, weight = some.source, some.target, some.weight
+        if weighted and weight is None:
+            weight = np.ones(len(source))
+        keep = (source >= 0) & (target >= 0)
+        unknown = len(keep) - int(np.count_nonzero(keep))
+        loop = keep & (source == target)
+        loops = int(np.count_nonzero(loop))
+        drop_loops = settings.self_loops == "drop"
+        if drop_loops:
+            keep &= ~loop
+        counts += EdgeCounts(
+            edges_read=len(keep),
             self_loops=loops,
-            self_loops_dropped=loops_dropped,
+            self_loops_dropped=loops if drop_loops else 0,
             unknown_dropped=unknown,
         )
+        if not keep.all():
+            source, target = source[keep], target[keep]
+            weight = None if weight is None else weight[keep]
+        sorter.add(target, source, weight)
+        if not settings.directed:
+            sorter.add(source, target, weight, reverse=True)
+        yield counts
+
+
+def sorted_counts(sorter: PairSorter) -> EdgeCounts:
+    """What the sort has found."""
+    return EdgeCounts(
+        reversed_added=sorter.reversed_added, duplicates_dropped=sorter.duplicates
+    )
+
+
+def check_rows(counts: EdgeCounts, table: Table) -> None:
+    """Refuse a table without rows."""
+    if not counts.edges_read:
+        raise InputError(
+            f"{table.what} {table.path} has no rows: check that it is the right file"
+        )
+
+
+@dataclass(frozen=True)
+class WeightConflict:
+    """Makes the error for duplicates of different weight; called with the indices."""
+
+    ids: pa.Array
+    """In canonical order."""
+    what: str
+    """Name of the table in messages."""
+
+    def __call__(self, major: int, minor: int) -> InputError:
+        """The error for an edge from `minor` to `major`."""
+        return InputError(
+            f"edge {show(self.ids, minor)} -> {show(self.ids, major)} occurs more than "
+            f"once in the {self.what} with different weights: set input.duplicates to "
+            "sum, or keep one row"
+        )
+
+
+def checked_csr(
+    csr: FileCsr, counts: EdgeCounts, table: Table, columns: ColumnSettings
+) -> FileCsr:
+    """The adjacency, without weights if all of them only count rows and are 1.
+
+    Raises
+    ------
+    StageError
+        When it has another number of edges than the counts.
+    """
     if counts.edges() != int(csr.indptr[-1]):
         raise StageError(
             f"{counts.edges()} edges went into the sort and {int(csr.indptr[-1])} came "
             "out: internal error, please report it"
         )
-    if weighted and not has_weights and not counts.duplicates_dropped:
-        csr = FileCsr(csr.indptr, folder, weighted=False)
-    return csr, counts
+    weighted = table.has(columns.weight) or counts.duplicates_dropped > 0
+    return replace(csr, weighted=csr.weighted and weighted)
 
 
 def _indices(batch: Batch, column: str, ids: NodeIds, settings: InputSettings) -> Ints:

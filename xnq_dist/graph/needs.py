@@ -10,7 +10,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.need import Need, RunSize
 from xnq_dist.graph.clustering import PAIR
 from xnq_dist.graph.partition import METIS_SHARE, metis_memory
-from xnq_dist.graph.sort import pairs_held
+from xnq_dist.graph.sort import KEY, pairs_held
 
 __all__ = [
     "client_bytes",
@@ -26,8 +26,6 @@ CLIENT = 400 * 2**20
 """Bytes of the client process after it has loaded its libraries."""
 SORT_PAIR = 40
 """Bytes of a pair during the sort, up to `input.memory` in total."""
-KEY = 8
-"""Bytes of a pair, and of its weight, in a sorted run."""
 INDEX = 4
 """Bytes of a neighbour, a weight, a feature or a row number."""
 HALO = 8

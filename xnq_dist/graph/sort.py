@@ -7,8 +7,9 @@ hub with most of the pairs costs no more than any other node.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,15 +18,17 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.core.errors import DoesNotFitError, XnqError
+from xnq_dist.core.errors import DoesNotFitError, StageError, XnqError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import BackgroundCalls, ahead
 
-__all__ = ["KeySort", "PairChunk", "PairSorter", "pairs_held"]
+__all__ = ["KEY", "KeySort", "PairChunk", "PairSorter", "SortedRun", "pairs_held"]
 
 _BYTES_A_PAIR = {False: 64, True: 128}
 """Buffer, sort, selection and unpacking together, without and with weights."""
 _SMALLEST_BLOCK = 64
+KEY = 8
+"""Bytes of a key, and of a weight, in a sorted run."""
 
 Keys = Ints
 Weights = Floats | None
@@ -64,6 +67,41 @@ class PairChunk:
     weight: Floats | None
 
 
+@dataclass(frozen=True)
+class SortedRun:
+    """A file of sorted keys, one of their weights, and the part of them that counts."""
+
+    keys: Path
+    weights: Path | None
+    size: int
+    """Keys in the file."""
+    first: int
+    last: int
+    """Keys first to last - 1 count."""
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files."""
+        return (self.keys,) if self.weights is None else (self.keys, self.weights)
+
+    def between(self, low: int, high: int) -> SortedRun:
+        """The keys from `low` to `high` - 1, of a file that another process wrote.
+
+        Raises
+        ------
+        StageError
+            When a file is missing or has another size.
+        """
+        for path in self.paths:
+            if not path.exists() or path.stat().st_size != self.size * KEY:
+                raise StageError(
+                    f"{path} is missing or has another size: check that all workers "
+                    "see the same folder, and run again"
+                )
+        bounds = np.searchsorted(scratch.mapped(self.keys, np.int64), (low, high))
+        return replace(self, first=int(bounds[0]), last=int(bounds[1]))
+
+
 class PairSorter:
     """Sorts more pairs than fit in memory; a context manager.
 
@@ -71,6 +109,9 @@ class PairSorter:
     pair is also an original. Both numbers are in 0..n-1 and together must fit in 62
     bits. Buffers take `memory` bytes, or as much as the pairs of one major if that is
     more. Temporary files in `folder` are removed at the end.
+
+    Several sorters can share the work: each sorts some of the pairs (`runs`), and each
+    merges all pairs of some majors (`merge`).
     """
 
     def __init__(
@@ -94,14 +135,15 @@ class PairSorter:
         """Number of repeated originals; complete when `chunks` has ended."""
         self.reversed_added = 0
         """Number of pairs that were added as reverses only."""
-        self._n_major = n_major
+        self._majors = 0, n_major
         self._memory = memory
         self._capacity = pairs_held(memory, weighted)
         self._folder = folder
         self._keys = np.empty(self._capacity, np.int64)
         self._weights = np.empty(self._capacity, np.float64) if weighted else None
         self._filled = 0
-        self._runs: list[int] = []
+        self._runs: list[SortedRun] = []
+        self._others: list[SortedRun] = []
         self._spilling = BackgroundCalls()
         self._spare: list[tuple[Keys, Weights]] = []
 
@@ -111,13 +153,9 @@ class PairSorter:
     def __exit__(self, *_: object) -> None:
         # Its error was raised already, or the current exception takes precedence.
         self._spilling.__exit__(Exception)
-        for number in range(len(self._runs)):
-            for path in self._paths(number):
+        for run in self._runs:
+            for path in run.paths:
                 path.unlink(missing_ok=True)
-
-    def _paths(self, number: int) -> tuple[Path, Path]:
-        stem = f"run-{id(self):x}-{number}"
-        return self._folder / f"{stem}.keys", self._folder / f"{stem}.weights"
 
     def add(
         self,
@@ -151,8 +189,11 @@ class PairSorter:
         """Sort and write the buffer on a thread, and continue with another buffer."""
         buffers = self._keys, self._weights
         filled = self._filled
-        paths = self._paths(len(self._runs))
-        self._runs.append(0)
+        # Sorters of several processes share a folder.
+        path = self._folder / f"run-{uuid.uuid4().hex}"
+        weighted = buffers[1] is not None
+        values = path.with_suffix(".weights") if weighted else None
+        self._runs.append(SortedRun(path.with_suffix(".keys"), values, 0, 0, 0))
         number = len(self._runs) - 1
 
         def work() -> None:
@@ -162,10 +203,11 @@ class PairSorter:
                 count, repeated = drop_repeated(keys)
                 self.duplicates += int(repeated)
                 keys = keys[:count]
-            self._runs[number] = len(keys)
-            scratch.append(paths[0], keys)
-            if weights is not None:
-                scratch.append(paths[1], weights)
+            run = replace(self._runs[number], size=len(keys), last=len(keys))
+            self._runs[number] = run
+            scratch.append(run.keys, keys)
+            if run.weights is not None and weights is not None:
+                scratch.append(run.weights, weights)
             self._spare.append(buffers)
 
         self._spilling.call(work)
@@ -175,6 +217,23 @@ class PairSorter:
         else:
             self._keys = np.empty_like(buffers[0])
             self._weights = None if buffers[1] is None else np.empty_like(buffers[1])
+
+    def runs(self) -> list[SortedRun]:
+        """Sort all pairs into files, which stay; the sorter is empty then."""
+        if self._filled:
+            self._spill()
+        self._spilling.wait()
+        runs, self._runs = self._runs, []
+        return runs
+
+    def merge(self, runs: Iterable[SortedRun], first: int, last: int) -> None:
+        """Take the pairs of the majors first to last - 1 from files of other sorters.
+
+        `chunks` then covers these majors alone.
+        """
+        self._majors = first, last
+        low, high = (major << self._bits + 1 for major in self._majors)
+        self._others = [run.between(low, high) for run in runs]
 
     def chunks(
         self,
@@ -190,7 +249,7 @@ class PairSorter:
         target = max(self._memory // 128, _SMALLEST_BLOCK)
         waiting: list[tuple[Keys, Weights]] = []
         size = 0
-        first = 0
+        first, end = self._majors
         for keys, weights in ahead(self._merged()):
             waiting.append(self._settled(keys, weights, duplicates, conflict))
             size += len(waiting[-1][0])
@@ -207,7 +266,7 @@ class PairSorter:
                 yield self._chunk(first, last, pairs[:cut], values)
                 first = last
         pairs, values = _joined(waiting) if waiting else (np.empty(0, np.int64), None)
-        yield self._chunk(first, self._n_major, pairs, values)
+        yield self._chunk(first, end, pairs, values)
 
     def _chunk(self, first: int, last: int, pairs: Keys, weights: Weights) -> PairChunk:
         indptr = np.zeros(last - first + 1, np.int64)
@@ -218,7 +277,7 @@ class PairSorter:
 
     def _merged(self) -> Iterator[tuple[Keys, Weights]]:
         """Yield all keys in order, in pieces that never split the keys of one pair."""
-        if not self._runs:
+        if not self._runs and not self._others:
             some = None if self._weights is None else self._weights[: self._filled]
             yield self._ordered(self._keys[: self._filled], some)
             return
@@ -230,11 +289,9 @@ class PairSorter:
         self._keys = np.empty(0, np.int64)
         self._weights = np.empty(0, np.float64) if weighted else None
         # Merged pieces are in memory at the same time as their source blocks.
-        share = self._memory // (2 * _BYTES_A_PAIR[weighted] * len(self._runs))
-        runs = [
-            _Run(*self._paths(number), size, max(share, _SMALLEST_BLOCK), weighted)
-            for number, size in enumerate(self._runs)
-        ]
+        sources = self._runs + self._others
+        share = self._memory // (2 * _BYTES_A_PAIR[weighted] * len(sources))
+        runs = [_RunReader(run, max(share, _SMALLEST_BLOCK)) for run in sources]
         while any(run.left for run in runs):
             ends = [run.end() for run in runs if run.more]
             bound = min(ends) if ends else None
@@ -289,34 +346,32 @@ class PairSorter:
         return pairs[starts], np.bincount(group, weights).astype(np.float64)
 
 
-class _Run:
-    """A sorted run on disk, read block by block."""
+class _RunReader:
+    """Reads a sorted run block by block."""
 
-    def __init__(
-        self, keys: Path, weights: Path, size: int, block: int, weighted: bool
-    ) -> None:
-        self._paths = keys, weights
-        self._size = size
+    def __init__(self, run: SortedRun, block: int) -> None:
+        self._run = run
         self._block = block
-        self._at = 0
+        self._at = run.first
         self._keys: Keys = np.empty(0, np.int64)
+        weighted = run.weights is not None
         self._weights: Weights = np.empty(0, np.float64) if weighted else None
         self.read()
 
     def read(self) -> None:
         """Append the next block to what is loaded."""
-        count = min(self._block, self._size - self._at)
-        keys: NDArray[Any] = scratch.read(self._paths[0], np.int64, self._at, count)
+        count = min(self._block, self._run.last - self._at)
+        keys: NDArray[Any] = scratch.read(self._run.keys, np.int64, self._at, count)
         self._keys = np.concatenate([self._keys, keys])
-        if self._weights is not None:
-            more = scratch.read(self._paths[1], np.float64, self._at, count)
+        if self._weights is not None and self._run.weights is not None:
+            more = scratch.read(self._run.weights, np.float64, self._at, count)
             self._weights = np.concatenate([self._weights, more])
         self._at += count
 
     @property
     def more(self) -> bool:
         """Whether the file has keys that are not loaded."""
-        return self._at < self._size
+        return self._at < self._run.last
 
     @property
     def left(self) -> bool:

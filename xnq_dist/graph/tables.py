@@ -89,6 +89,38 @@ class Table:
     """What is known of text files so far."""
     known: dict[str, pa.Schema] = field(default_factory=dict, compare=False, repr=False)
     """Schemas of other files that need not be read again."""
+    groups: range | None = None
+    """Row groups of the only file; None: all rows of all files."""
+    first: int = 0
+    """Rows of the file before them."""
+
+    def shares(self, rows: int) -> list[Table]:
+        """Tables of some rows each, in order: all rows together.
+
+        Parameters
+        ----------
+        rows
+            Rows from which on a share ends; files without row groups stay complete.
+        """
+        found = []
+        for file in self.files:
+            single = replace(self, files=(file,))
+            with self._reading(file) as (reader, _):
+                sizes = (
+                    []
+                    if not format_of(file).grouped
+                    else reader.group_rows(self.filesystem, file)
+                )
+            first = begin = size = 0
+            for group, count in enumerate(sizes, 1):
+                size += count
+                if size >= rows or group == len(sizes):
+                    part = replace(single, groups=range(begin, group), first=first)
+                    found.append(part)
+                    first, begin, size = first + size, group, 0
+            if not sizes:
+                found.append(single)
+        return found
 
     @contextmanager
     def _reading(self, file: str) -> Iterator[tuple[Any, dict[str, Any]]]:
@@ -342,14 +374,16 @@ class Table:
             yield from table._batches_of(file, columns, rows)
 
     def _batches_of(self, file: str, columns: list[str], rows: int) -> Iterator[Batch]:
-        first = 0
+        first = self.first
         for name in columns:
             self._once(file, name)
-        with self._reading(file) as (reader, text):
-            if text:
-                text["as_text"] = self.as_text
+        with self._reading(file) as (reader, more):
+            if more:
+                more["as_text"] = self.as_text
+            if self.groups is not None:
+                more["groups"] = self.groups
             for batch in reader.batches(
-                self.filesystem, file, columns, rows, self._schemas[file], **text
+                self.filesystem, file, columns, rows, self._schemas[file], **more
             ):
                 if batch.num_rows:
                     yield Batch(batch, file, first)

@@ -29,6 +29,9 @@ class Format(records.PartRecord):
     """What to do with a file that cannot be read."""
     footer: bool = False
     """Whether files store their number of rows, and nulls and bytes of the columns."""
+    grouped: bool = False
+    """Whether rows are in groups that can be read alone: ``group_rows(filesystem,
+    file)`` returns their sizes, and ``batches`` takes a range of them, `groups`."""
     untyped: bool = False
     """Whether files are text, so that their values decide the types."""
 

@@ -19,15 +19,18 @@ HEADS = (1 << 10, 1 << 24)
 """Bytes in which most page headers are, and the maximum."""
 
 
-def check_pages(stream: Any, footer: Any, columns: Collection[str]) -> None:
-    """Check all pages of some columns; 20 microseconds a page.
+def check_pages(
+    stream: Any, footer: Any, columns: Collection[str], groups: range | None = None
+) -> None:
+    """Check all pages of some columns and row groups (None: all); 20 us a page.
 
     Raises
     ------
     pa.ArrowInvalid
         When a page is larger than the footer says, or has no valid header.
     """
-    for group in map(footer.row_group, range(footer.num_row_groups)):
+    numbers = range(footer.num_row_groups) if groups is None else groups
+    for group in map(footer.row_group, numbers):
         for chunk in map(group.column, range(footer.num_columns)):
             if chunk.path_in_schema.split(".")[0] in columns:
                 _check_chunk(stream, chunk)

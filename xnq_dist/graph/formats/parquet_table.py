@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from xnq_dist.graph.formats import Format
 from xnq_dist.graph.formats.parquet_pages import check_pages
 
-__all__ = ["RECORDS", "batches", "chunks", "rows", "schema"]
+__all__ = ["RECORDS", "batches", "chunks", "group_rows", "rows", "schema"]
 
 RECORDS = (
     Format(
@@ -22,6 +22,7 @@ RECORDS = (
         endings=(".parquet", ".pq"),
         hint="copy or write it again",
         footer=True,
+        grouped=True,
     ),
 )
 
@@ -53,6 +54,13 @@ def rows(filesystem: Any, file: str) -> int:
         return int(parquet.metadata.num_rows)
 
 
+def group_rows(filesystem: Any, file: str) -> list[int]:
+    """Number of rows of each row group."""
+    with _opened(filesystem, file) as parquet:
+        footer = parquet.metadata
+        return [footer.row_group(at).num_rows for at in range(footer.num_row_groups)]
+
+
 def chunks(filesystem: Any, file: str) -> Iterator[Any]:
     """Yield the footer's metadata of every chunk of every column."""
     with _opened(filesystem, file) as parquet:
@@ -63,12 +71,17 @@ def chunks(filesystem: Any, file: str) -> Iterator[Any]:
 
 
 def batches(
-    filesystem: Any, file: str, columns: list[str], rows: int, schema: pa.Schema
+    filesystem: Any,
+    file: str,
+    columns: list[str],
+    rows: int,
+    schema: pa.Schema,
+    groups: range | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the columns, at most `rows` rows at a time."""
+    """Yield the columns, of some row groups or all, at most `rows` rows at a time."""
     # A store checks what it sends, and every page would be a request.
     if filesystem.type_name == "local":
         with filesystem.open_input_file(file) as stream:
-            check_pages(stream, pq.read_metadata(stream), columns)
+            check_pages(stream, pq.read_metadata(stream), columns, groups)
     with _opened(filesystem, file) as parquet:
-        yield from parquet.iter_batches(batch_size=rows, columns=columns)
+        yield from parquet.iter_batches(rows, groups, columns)
