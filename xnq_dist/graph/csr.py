@@ -27,6 +27,7 @@ __all__ = [
     "CsrRows",
     "FileCsr",
     "map_chunks",
+    "shared_csr",
     "spans",
     "write_csr",
     "write_rows",
@@ -163,6 +164,11 @@ class FileCsr:
         if not path.exists() or path.stat().st_size == 0:
             return np.empty(0, dtype)
         return np.asarray(np.memmap(path, dtype, "c"))
+
+
+def shared_csr(folder: Path, n: int, weighted: bool) -> FileCsr:
+    """An adjacency of n rows whose row pointers are in its folder, too."""
+    return FileCsr(scratch.shared(folder / "indptr", np.int64, n + 1), folder, weighted)
 
 
 def map_chunks(

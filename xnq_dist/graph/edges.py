@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
@@ -172,9 +172,10 @@ def read_edges(
         PairSorter(n, n, engine.memory, folder, weighted, engine.sorting) as sorter,
     ):
         pairs = engine.pairs(table, ids, columns, settings)
-        counts = EdgeCounts()
-        for counts in add_edges(sorter, pairs, settings, weighted):
-            progress("read edges", counts.edges_read, table.n_rows)
+        counts = add_edges(
+            *(sorter, pairs, settings, weighted),
+            lambda rows: progress("read edges", rows, table.n_rows),
+        )
         check_rows(counts, table)
         conflict = WeightConflict(ids.values, table.what)
         csr = write_csr(
@@ -194,9 +195,16 @@ def checked_edges(
 
 
 def add_edges(
-    sorter: PairSorter, pairs: Iterable[Pairs], settings: InputSettings, weighted: bool
-) -> Iterator[EdgeCounts]:
-    """Add the pairs that the rules keep to a sorter; yield the counts so far."""
+    sorter: PairSorter,
+    pairs: Iterable[Pairs],
+    settings: InputSettings,
+    weighted: bool,
+    on_rows: Callable[[int], object] = lambda rows: None,
+) -> EdgeCounts:
+    """Add the pairs that the rules keep to a sorter; `on_rows`: called with the rows.
+
+    The counts are those of the rows; `sorted_counts` has the others.
+    """
     counts = EdgeCounts()
     for some in pairs:
         source, target, weight = some.source, some.target, some.weight
@@ -221,7 +229,8 @@ def add_edges(
         sorter.add(target, source, weight)
         if not settings.directed:
             sorter.add(source, target, weight, reverse=True)
-        yield counts
+        on_rows(counts.edges_read)
+    return counts
 
 
 def sorted_counts(sorter: PairSorter) -> EdgeCounts:

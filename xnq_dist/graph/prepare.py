@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,28 +12,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist.core.arrays import Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import graph_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
-from xnq_dist.graph import scratch
-from xnq_dist.graph.ahead import BackgroundCalls, ahead
-from xnq_dist.graph.csr import CsrRows, FileCsr
+from xnq_dist.core.worker_tasks import Tasks
+from xnq_dist.graph.ahead import BackgroundCalls
 from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
+from xnq_dist.graph.edge_tasks import read_edges_by_tasks, visible
 from xnq_dist.graph.edges import read_edges
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.features import FeatureBlocks, FeatureColumns, scaling_of
 from xnq_dist.graph.gpu_ingest import edge_engine
-from xnq_dist.graph.halo import (
-    Partition,
-    PartitionBook,
-    build_partition,
-    find_halo,
-    send_lists,
-    split_rows,
-)
+from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labelling import label, write_labels
 from xnq_dist.graph.labels import read_nodes
@@ -42,9 +35,11 @@ from xnq_dist.graph.layout import (
     HALO_SIZES,
     SCALING,
     file_stem,
-    partition_arrays,
 )
 from xnq_dist.graph.partition import divide
+from xnq_dist.graph.partition_files import write_partitions
+from xnq_dist.graph.partition_tasks import write_partitions_by_tasks
+from xnq_dist.graph.product_tasks import product_by_tasks
 from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.scaling import Scaling
 from xnq_dist.graph.scratch import scratch_folder
@@ -65,6 +60,7 @@ def prepare(
     partitions: int,
     progress: Progress = silent,
     contents: Mapping[str, Mapping[str, Any]] | None = None,
+    tasks: Tasks | None = None,
 ) -> Manifest:
     """Read, check, partition and write a graph; keep it if nothing changed.
 
@@ -74,6 +70,9 @@ def prepare(
     ----------
     contents
         Digests from `contents.read_contents`; None: computed here.
+    tasks
+        Read and sort edges, find rho(A) of a symmetric graph and write the partitions'
+        edges, with the same bits; None: this process does.
 
     Returns
     -------
@@ -119,22 +118,28 @@ def prepare(
         features.learn(*rows, settings.features, progress)
         scaling = scaling_of(features, *rows, mode, progress)
         run.reuse(STAGE, inputs)
-        csr, counts = read_edges(
-            edges,
-            ids,
-            settings.columns,
-            settings.input,
-            _new_folder(folder / "csr"),
-            progress,
-            edge_engine(settings, ids),
-        )
+        if tasks is not None and not visible(tasks, edges):
+            log.warning(
+                "edges are read in this process: not every worker can read %s and %s",
+                edges.path,
+                tasks.folder,
+            )
+            tasks = None
+        of_edges = edges, ids, settings.columns, settings.input
+        if tasks is None:
+            engine = edge_engine(settings, ids)
+            into = _new_folder(folder / "csr")
+            csr, counts = read_edges(*of_edges, into, progress, engine)
+        else:
+            csr, counts = read_edges_by_tasks(*of_edges, tasks, progress)
         # An unweighted graph with added reverses is symmetric.
         added = not settings.input.directed and not csr.weighted
         symmetric = added or is_symmetric(csr)
         rho = settings.reservoir.rho
         if rho == "auto":
             progress("spectral radius", 0, 1)
-            rho = adjacency_radius(csr, symmetric)
+            times = None if tasks is None else product_by_tasks(csr, tasks)
+            rho = adjacency_radius(csr, symmetric, times)
             progress("spectral radius", 1, 1)
         distances: dict[str, int] = {}
         if settings.reservoir.supersteps == "auto":
@@ -152,34 +157,29 @@ def prepare(
         stage = run.stage(STAGE)
         attempt = stage.begin()
         tables: list[FileRecord] = []
-        edges_written: list[FileRecord] = []
-        plan: list[dict[str, Any]] = []
-        sent: list[Ints] = []
 
-        def write_nodes(number: int) -> None:
-            tables.append(_write_nodes(attempt, number, ids, book, blocks))
+        def write_nodes(*numbers: int) -> None:
+            for number in numbers:
+                tables.append(_write_nodes(attempt, number, ids, book, blocks))
 
-        def write_edges(partition: Partition) -> None:
-            arrays = partition_arrays(partition)
-            record = attempt.write_arrays(
-                file_stem("adjacency", partition.number), **arrays
-            )
-            edges_written.append(record)
-            plan.append(_counts(partition))
-            sent.append(np.diff(partition.send_offsets))
+        with BackgroundCalls() as behind:
 
-        with BackgroundCalls() as edges_behind, BackgroundCalls() as nodes_behind:
-            for partition in _partitions(csr, book, memory, folder):
-                # At most one earlier partition is being written at the same time.
-                edges_behind.call(partial(write_edges, partition))
-                nodes_behind.call(partial(write_nodes, partition.number))
-                if partition.number:
-                    progress("write partitions", partition.number, partitions)
-                del partition
+            def on_partition(number: int) -> None:
+                behind.call(partial(write_nodes, number))
+                if number:
+                    progress("write partitions", number, partitions)
+
+            if tasks is None:
+                written = write_partitions(
+                    csr, book, memory, folder, attempt, on_partition
+                )
+            else:
+                behind.call(partial(write_nodes, *range(partitions)))
+                written = write_partitions_by_tasks(csr, book, tasks, attempt, progress)
         progress("write partitions", partitions, partitions)
-        pairs = zip(tables, edges_written, strict=True)
+        pairs = zip(tables, (each.record for each in written), strict=True)
         files = [record for pair in pairs for record in pair]
-        sizes = np.stack(sent).astype(np.int32)
+        sizes = np.stack([each.sent for each in written]).astype(np.int32)
         files.append(attempt.write_arrays(HALO_SIZES, sizes=sizes))
         if scaling is not None:
             table = scaling.table(features.feature_names(blocks.width))
@@ -205,8 +205,8 @@ def prepare(
             "partitioner": partitioner,
             "offsets": book.offsets.tolist(),
             **{
-                name: [counts_of_one[name] for counts_of_one in plan]
-                for name in plan[0]
+                name: [each.counts[name] for each in written]
+                for name in written[0].counts
             },
             "counts": counts.facts(),
         }
@@ -241,62 +241,6 @@ def _new_folder(folder: Path) -> Path:
     return folder
 
 
-def _partitions(
-    csr: FileCsr, book: PartitionBook, memory: int, folder: Path
-) -> Iterator[Partition]:
-    """Yield the partitions in order; edges are sorted into a file per partition."""
-    buckets = _new_folder(folder / "partitions")
-    split = (_split(rows, book) for rows in csr.chunks(max(memory // 256, 1024)))
-    for begins, indices, weights in ahead(split):
-        for number in np.flatnonzero(np.diff(begins)).tolist():
-            part = slice(begins[number], begins[number + 1])
-            scratch.append(buckets / f"{number}.indices", indices[part])
-            if csr.weighted:
-                scratch.append(buckets / f"{number}.weights", weights[part])
-    halo_offsets = []
-    firsts = [0]
-    for number in range(book.partitions):
-        sources = scratch.read(buckets / f"{number}.indices", np.int32)
-        halo, offsets = find_halo(sources, book, number)
-        scratch.append(buckets / "halo", halo)
-        halo_offsets.append(offsets)
-        firsts.append(firsts[-1] + len(halo))
-    # Mapped, because each owner needs a few rows of every reader.
-    halos = scratch.mapped(buckets / "halo", np.int64)
-    readers = list(zip(firsts, halo_offsets, strict=False))
-    for number in range(book.partitions):
-        segments = [
-            halos[first + at[number] : first + at[number + 1]] for first, at in readers
-        ]
-        mine = slice(firsts[number], firsts[number + 1])
-        degrees = np.diff(csr.indptr)[book.owned(number)]
-        values: Floats32 | None = None
-        if csr.weighted:
-            values = scratch.read(buckets / f"{number}.weights", np.float32)
-        yield build_partition(
-            number,
-            np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64),
-            scratch.read(buckets / f"{number}.indices", np.int32),
-            values,
-            book,
-            (np.array(halos[mine]), halo_offsets[number]),
-            send_lists(segments, int(book.offsets[number])),
-        )
-
-
-def _split(rows: CsrRows, book: PartitionBook) -> tuple[Ints, Ints32, Floats32]:
-    """Offsets of each owner, then edges and weights grouped by the rows' owner."""
-    counts = np.diff(rows.indptr)
-    owner = book.part[rows.first : rows.first + len(counts)]
-    sizes = np.bincount(owner, counts, book.partitions).astype(np.int64)
-    begins = np.concatenate([[0], np.cumsum(sizes)])
-    indices, weights = np.empty_like(rows.indices), np.empty_like(rows.weights)
-    split_rows(rows.indptr, rows.indices, owner, begins[:-1].copy(), indices)
-    if len(weights):
-        split_rows(rows.indptr, rows.weights, owner, begins[:-1].copy(), weights)
-    return begins, indices, weights
-
-
 def _write_nodes(
     attempt: Attempt,
     number: int,
@@ -318,15 +262,6 @@ def _write_nodes(
             }
             writer.write(pa.table(table))
     return writer.record
-
-
-def _counts(partition: Partition) -> dict[str, Any]:
-    return {
-        "owned": partition.n_owned,
-        "halo": partition.n_halo,
-        "edges": partition.n_edges,
-        "boundary": len(partition.boundary_rows),
-    }
 
 
 def _check_counts(facts: dict[str, Any], sizes: Ints32) -> None:

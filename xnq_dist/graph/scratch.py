@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.core.leftovers import owned_name, sweep_scratch
 
-__all__ = ["append", "mapped", "read", "scratch_folder"]
+__all__ = ["append", "mapped", "read", "scratch_folder", "shared"]
 
 
 @contextmanager
@@ -72,6 +72,23 @@ def read(
         path, dtype, count, offset=first * np.dtype(dtype).itemsize
     )
     return values
+
+
+def shared(path: Path, dtype: type, count: int) -> NDArray[Any]:
+    """As `mapped`, for a file of `count` values that another process wrote.
+
+    Raises
+    ------
+    StageError
+        When the file is missing or has another size.
+    """
+    size = count * np.dtype(dtype).itemsize
+    if not path.exists() or path.stat().st_size != size:
+        raise StageError(
+            f"{path} is missing or has another size: check that all workers see the "
+            "same folder, and run again"
+        )
+    return mapped(path, dtype)
 
 
 def mapped(path: Path, dtype: type) -> NDArray[Any]:

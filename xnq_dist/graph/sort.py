@@ -18,7 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.core.errors import DoesNotFitError, StageError, XnqError
+from xnq_dist.core.errors import DoesNotFitError, XnqError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import BackgroundCalls, ahead
 
@@ -92,13 +92,8 @@ class SortedRun:
         StageError
             When a file is missing or has another size.
         """
-        for path in self.paths:
-            if not path.exists() or path.stat().st_size != self.size * KEY:
-                raise StageError(
-                    f"{path} is missing or has another size: check that all workers "
-                    "see the same folder, and run again"
-                )
-        bounds = np.searchsorted(scratch.mapped(self.keys, np.int64), (low, high))
+        keys, *_ = [scratch.shared(path, np.int64, self.size) for path in self.paths]
+        bounds = np.searchsorted(keys, (low, high))
         return replace(self, first=int(bounds[0]), last=int(bounds[1]))
 
 
@@ -226,6 +221,14 @@ class PairSorter:
         runs, self._runs = self._runs, []
         return runs
 
+    def sizes(self, runs: Iterable[SortedRun], majors: Ints) -> Ints:
+        """Number of keys in files of sorters between each two of some majors."""
+        keys = majors << self._bits + 1
+        sizes = np.zeros(len(majors) - 1, np.int64)
+        for run in runs:
+            sizes += np.diff(np.searchsorted(scratch.mapped(run.keys, np.int64), keys))
+        return sizes
+
     def merge(self, runs: Iterable[SortedRun], first: int, last: int) -> None:
         """Take the pairs of the majors first to last - 1 from files of other sorters.
 
@@ -265,7 +268,8 @@ class PairSorter:
                 values = None if values is None else values[:cut]
                 yield self._chunk(first, last, pairs[:cut], values)
                 first = last
-        pairs, values = _joined(waiting) if waiting else (np.empty(0, np.int64), None)
+        # Without pairs, what is left of the buffers has none either.
+        pairs, values = _joined(waiting) if waiting else (self._keys, self._weights)
         yield self._chunk(first, end, pairs, values)
 
     def _chunk(self, first: int, last: int, pairs: Keys, weights: Weights) -> PairChunk:

@@ -44,11 +44,17 @@ DENSE = 64
 """Up to this many rows all eigenvalues are computed."""
 
 
-def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
+def adjacency_radius(
+    csr: Csr,
+    symmetric: bool | None = None,
+    times: Callable[[Floats, Floats], None] | None = None,
+) -> float:
     """rho(A) of a canonical adjacency, rounded to 6 significant digits.
 
     The rows are read once per product. Sums run in canonical order in float64, so the
     result does not depend on chunks or partitions. `symmetric` is determined if None.
+    `times(x, y)` computes y = A x, both of shape (N,), for symmetric matrices (None:
+    in this process); other matrices have products inside their components only.
     """
     n = len(csr.indptr) - 1
     if symmetric is None:
@@ -85,8 +91,11 @@ def adjacency_radius(csr: Csr, symmetric: bool | None = None) -> float:
 
     def product(x: Floats) -> Floats:
         vector[kept] = x.reshape(-1)
-        # A row is in one chunk, so its sum does not depend on the threads.
-        map_chunks(csr, add_up)
+        if symmetric and times is not None:
+            times(vector, sums)
+        else:
+            # A row is in one chunk, so its sum does not depend on the threads.
+            map_chunks(csr, add_up)
         return sums[kept].copy() if symmetric else sums[kept]
 
     return float(f"{spectral_radius(product, len(start), symmetric, start):.6g}")

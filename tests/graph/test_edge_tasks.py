@@ -1,0 +1,212 @@
+"""Edges sorted by tasks against edges sorted in one process: the same bits."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.graph.graphs import Edges, edges
+from tests.graph.tasks import TasksHere
+from tests.graph.test_prepare import ids_for
+from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.errors import InputError, StageError
+from xnq_dist.graph import edge_tasks
+from xnq_dist.graph.csr import FileCsr
+from xnq_dist.graph.edge_tasks import read_edges_by_tasks, visible
+from xnq_dist.graph.edges import EdgeCounts, read_edges
+from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.tables import open_table
+
+
+@pytest.fixture(autouse=True)
+def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edge_tasks, "ROWS", 1)
+
+
+def read_both(
+    folder: Path, path: Path, ids: NodeIds, chosen: Settings, tasks: TasksHere
+) -> list[tuple[FileCsr, EdgeCounts]]:
+    table = open_table(path, "edge table", chosen.input)
+    where = table, ids, chosen.columns, chosen.input
+    (folder / "alone").mkdir()
+    tasks.folder.mkdir()
+    return [read_edges(*where, folder / "alone"), read_edges_by_tasks(*where, tasks)]
+
+
+def assert_same(found: list[tuple[FileCsr, EdgeCounts]]) -> None:
+    (alone, counts), (shared, shared_counts) = found
+    assert counts == shared_counts
+    assert alone.weighted == shared.weighted
+    assert (alone.indptr == shared.indptr).all()
+    for one, other in zip(alone.arrays(), shared.arrays(), strict=True):
+        assert one.tobytes() == other.tobytes()
+
+
+@settings(max_examples=60)
+@given(
+    graph=edges(),
+    kind=st.sampled_from(["string", "dense", "sparse"]),
+    memory=st.sampled_from([1, 1 << 20]),
+    slots=st.integers(1, 4),
+    files=st.integers(1, 3),
+    group=st.integers(1, 9),
+    missing=st.integers(0, 2),
+    order=st.randoms(use_true_random=False),
+)
+def test_tasks_make_the_bits_of_one_process(
+    tmp_path_factory: pytest.TempPathFactory,
+    graph: Edges,
+    kind: str,
+    memory: int,
+    slots: int,
+    files: int,
+    group: int,
+    missing: int,
+    order: np.random.Generator,
+) -> None:
+    folder = tmp_path_factory.mktemp("edges")
+    names = ids_for(graph.n, kind)
+    source, target, weight = (list(column) for column in zip(*graph.rows, strict=True))
+    table = pa.table(
+        {"src": names.take(pa.array(source)), "dst": names.take(pa.array(target))}
+        | ({"weight": pa.array(weight, pa.float64())} if graph.weighted else {})
+    )
+    (folder / "table").mkdir()
+    cuts = np.linspace(0, len(table), files + 1).astype(int)
+    for number, (first, last) in enumerate(pairwise(cuts)):
+        part = table.slice(first, last - first)
+        pq.write_table(part, folder / f"table/{number}.parquet", row_group_size=group)
+    chosen = load_settings(
+        overrides=[
+            f"input.directed={graph.directed}",
+            f"input.self_loops={graph.self_loops}",
+            f"input.duplicates={graph.duplicates}",
+            "input.unknown_nodes=drop",
+        ]
+    )
+    ids, _ = NodeIds.from_column(pa.chunked_array([names[: graph.n - missing]]))
+
+    def shuffled(count: int) -> list[int]:
+        numbers = list(range(count))
+        order.shuffle(numbers)
+        return numbers
+
+    tasks = TasksHere(folder / "shared", slots, memory, shuffled)
+    found = read_both(folder, folder / "table", ids, chosen, tasks)
+    assert_same(found)
+    # Nothing is left but the adjacency and the ids.
+    left = {path.name for path in tasks.folder.iterdir()}
+    assert left == {"csr", "ids"}
+
+
+@pytest.mark.parametrize("ending", ["csv", "feather"])
+def test_files_without_row_groups_are_read_complete(
+    tmp_path: Path, ending: str
+) -> None:
+    rng = np.random.default_rng(0)
+    (tmp_path / "table").mkdir()
+    for number in range(3):
+        pairs = rng.integers(0, 50, (100, 2))
+        table = pa.table({"src": pairs[:, 0], "dst": pairs[:, 1]})
+        path = tmp_path / f"table/{number}.{ending}"
+        if ending == "csv":
+            pyarrow.csv.write_csv(table, path)
+        else:
+            with pa.ipc.new_file(path, table.schema) as file:
+                file.write_table(table)
+    ids, _ = NodeIds.from_column(pa.chunked_array([pa.array(range(50))]))
+    tasks = TasksHere(tmp_path / "shared")
+    assert_same(read_both(tmp_path, tmp_path / "table", ids, load_settings(), tasks))
+
+
+def table_with(tmp_path: Path, **columns: object) -> Path:
+    """A table of 40 rows in row groups of 4."""
+    base = {"src": pa.array(range(40)), "dst": pa.array([0] * 40)}
+    path = tmp_path / "edges.parquet"
+    pq.write_table(pa.table(base | columns), path, row_group_size=4)
+    return path
+
+
+def message(call: object) -> str:
+    with pytest.raises(InputError) as caught:
+        call()  # type: ignore[operator]
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"dst": [0] * 21 + [77] + [0] * 15 + [78, 0, 0]},
+        {"weight": [1.0] * 9 + [-1.0] + [1.0] * 29 + [float("nan")]},
+        {"src": [None if at in (30, 39) else at for at in range(40)]},
+        {
+            "src": [at % 20 for at in range(40)],
+            "weight": [1.0] * 30 + [2.0] * 10,
+        },
+    ],
+    ids=["unknown node", "negative weight", "null id", "conflict"],
+)
+def test_the_first_fault_of_the_table_is_named(
+    tmp_path: Path, columns: dict[str, object]
+) -> None:
+    path = table_with(tmp_path, **columns)
+    chosen = load_settings()
+    ids, _ = NodeIds.from_column(pa.chunked_array([pa.array(range(40))]))
+    table = open_table(path, "edge table", chosen.input)
+    where = table, ids, chosen.columns, chosen.input
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "alone").mkdir()
+    tasks = TasksHere(tmp_path / "shared", order=lambda count: range(count)[::-1])
+    due = message(lambda: read_edges(*where, tmp_path / "alone"))
+    assert message(lambda: read_edges_by_tasks(*where, tasks)) == due
+
+
+def test_an_empty_table_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "edges.parquet"
+    pq.write_table(pa.table({"src": pa.array([], pa.int64()), "dst": []}), path)
+    chosen = load_settings()
+    ids, _ = NodeIds.from_column(pa.chunked_array([pa.array(range(4))]))
+    table = open_table(path, "edge table", chosen.input)
+    (tmp_path / "shared").mkdir()
+    tasks = TasksHere(tmp_path / "shared")
+    where = table, ids, chosen.columns, chosen.input
+    with pytest.raises(InputError, match="has no rows"):
+        read_edges_by_tasks(*where, tasks)
+
+
+def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
+    class Cutting(TasksHere):
+        def map(self, work, items, progress=print):  # type: ignore[no-untyped-def]
+            for path in self.folder.glob("run-*.keys"):
+                path.write_bytes(path.read_bytes()[:-8])
+            return super().map(work, items)
+
+    path, chosen = table_with(tmp_path), load_settings()
+    ids, _ = NodeIds.from_column(pa.chunked_array([pa.array(range(40))]))
+    table = open_table(path, "edge table", chosen.input)
+    (tmp_path / "shared").mkdir()
+    where = table, ids, chosen.columns, chosen.input
+    with pytest.raises(StageError, match="another size"):
+        read_edges_by_tasks(*where, Cutting(tmp_path / "shared"))
+
+
+def test_workers_that_see_no_table_are_noticed(tmp_path: Path) -> None:
+    class Elsewhere(TasksHere):
+        def everywhere(self, function):  # type: ignore[no-untyped-def]
+            found = function()
+            path.rename(tmp_path / "moved")
+            return [found, function()]
+
+    path = table_with(tmp_path)
+    table = open_table(path, "edge table", load_settings().input)
+    (tmp_path / "shared").mkdir()
+    assert visible(TasksHere(tmp_path / "shared"), table)
+    assert not visible(Elsewhere(tmp_path / "shared"), table)

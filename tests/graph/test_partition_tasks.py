@@ -1,0 +1,83 @@
+"""The stage ``graph`` by tasks against the stage in one process: the same bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from tests.graph.graphs import csr_of, edge_table, node_table, random_matrix
+from tests.graph.tasks import TasksHere
+from tests.graph.test_prepare import digests
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.progress import silent
+from xnq_dist.core.store import Manifest, RunDirectory
+from xnq_dist.graph import edge_tasks, scratch
+from xnq_dist.graph.csr import FileCsr
+from xnq_dist.graph.prepare import prepare
+from xnq_dist.graph.product_tasks import product_by_tasks
+from xnq_dist.graph.spectral import adjacency_radius
+from xnq_dist.graph.tables import Sources
+
+
+def prepared(folder: Path, tasks: TasksHere | None, *overrides: str) -> Manifest:
+    out = "alone" if tasks is None else f"by-tasks-{tasks.slots}-{tasks.memory}"
+    files = (str(folder / f"{name}.parquet") for name in ("nodes", "edges"))
+    settings = load_settings(overrides=overrides)
+    where = RunDirectory(folder / out), Sources(*files), settings
+    return prepare(*where, 5, silent, None, tasks)
+
+
+@pytest.mark.parametrize("partitioner", ["metis", "stream"])
+@pytest.mark.parametrize("directed", [False, True], ids=["undirected", "directed"])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_the_stage_has_the_same_files_and_facts(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    partitioner: str,
+    directed: bool,
+    weighted: bool,
+) -> None:
+    monkeypatch.setattr(edge_tasks, "ROWS", 1)
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 300, (2000, 2))
+    more = {"weight": rng.integers(1, 9, 2000) / 4} if weighted else {}
+    links = edge_table([tuple(row) for row in rows.tolist()], **more)
+    pq.write_table(node_table(300), tmp_path / "nodes.parquet")
+    pq.write_table(links, tmp_path / "edges.parquet", row_group_size=97)
+    overrides = (
+        f"partitioner={partitioner}",
+        f"input.directed={directed}",
+        "input.duplicates=sum",
+    )
+    due = prepared(tmp_path, None, *overrides)
+    for slots, memory in ((1, 1 << 20), (3, 1 << 12)):
+        shared = tmp_path / f"shared-{slots}"
+        shared.mkdir()
+        found = prepared(tmp_path, TasksHere(shared, slots, memory), *overrides)
+        assert digests(found) == digests(due)
+        assert found.facts == due.facts
+        assert (shared / "csr").exists()
+
+
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("slots", [1, 2, 5])
+def test_rho_has_the_bits_of_one_process(
+    tmp_path: Path, weighted: bool, slots: int
+) -> None:
+    csr = csr_of(random_matrix(400, 0.02, seed=1, symmetric=True))
+    rng = np.random.default_rng(2)
+    scratch.append(tmp_path / "indptr", csr.indptr)
+    scratch.append(tmp_path / "indices", csr.indices)
+    if weighted:
+        weights = rng.random(len(csr.indices)).astype(np.float32)
+        scratch.append(tmp_path / "weights", weights)
+    files = FileCsr(csr.indptr, tmp_path, weighted)
+    times = product_by_tasks(files, TasksHere(tmp_path, slots))
+    # Weights that are not symmetric only make the sums harder to get right by chance.
+    due = adjacency_radius(files, symmetric=True)
+    assert adjacency_radius(files, symmetric=True, times=times) == due
+    left = {path.name for path in tmp_path.iterdir()} - {"weights"}
+    assert left == {"indptr", "indices"}
