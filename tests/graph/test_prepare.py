@@ -22,7 +22,7 @@ from xnq_dist.core.errors import (
 )
 from xnq_dist.core.progress import silent
 from xnq_dist.core.store import Manifest, RunDirectory, Stage
-from xnq_dist.graph import layout
+from xnq_dist.graph import layout, partition_files
 from xnq_dist.graph import prepare as module
 from xnq_dist.graph.prepare import partitions_table, prepare
 from xnq_dist.graph.tables import Sources
@@ -526,8 +526,8 @@ def test_a_node_table_that_changes_while_it_is_read_is_noticed(
 def test_counts_that_do_not_add_up_are_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = module._counts
-    monkeypatch.setattr(module, "_counts", lambda p: real(p) | {"edges": 0})
+    real = partition_files.counts
+    monkeypatch.setattr(partition_files, "counts", lambda p: real(p) | {"edges": 0})
     with pytest.raises(StageError, match="partitions hold 0 edges instead of"):
         run(tmp_path, node_table(4), edge_table())
 

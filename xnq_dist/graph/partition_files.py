@@ -28,6 +28,7 @@ from xnq_dist.graph.layout import file_stem, partition_arrays
 __all__ = [
     "WrittenPartition",
     "assembled",
+    "counts",
     "split",
     "write_partition",
     "write_partitions",
@@ -71,13 +72,17 @@ def write_partition(attempt: Attempt, partition: Partition) -> WrittenPartition:
     """Write the file of a partition."""
     stem = file_stem("adjacency", partition.number)
     record = attempt.write_arrays(stem, **partition_arrays(partition))
-    counts = {
+    return WrittenPartition(record, counts(partition), np.diff(partition.send_offsets))
+
+
+def counts(partition: Partition) -> dict[str, int]:
+    """The counts that the stage records of a partition."""
+    return {
         "owned": partition.n_owned,
         "halo": partition.n_halo,
         "edges": partition.n_edges,
         "boundary": len(partition.boundary_rows),
     }
-    return WrittenPartition(record, counts, np.diff(partition.send_offsets))
 
 
 def _partitions(

@@ -1,0 +1,138 @@
+"""Seconds of the stage graph's steps, in one process and by tasks on workers.
+
+    python tests/benchmarks/ingest_on_workers.py FOLDER [NODES] [DEGREE]
+
+Each process is bound to processors: `alone` to all of this machine's or to one, each
+worker of one thread to one of them. All ways must give the same bits. Each step's
+shortest time of `REPEATS` is printed: other work on the machine makes it longer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from xnq_dist.core.cluster import connect, open_cluster
+from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.progress import silent
+from xnq_dist.core.store import Folder
+from xnq_dist.core.store.files import Attempt
+from xnq_dist.core.worker_tasks import Tasks, tasks_on
+from xnq_dist.graph.csr import FileCsr
+from xnq_dist.graph.edge_tasks import read_edges_by_tasks
+from xnq_dist.graph.edges import read_edges
+from xnq_dist.graph.generate import generate
+from xnq_dist.graph.halo import PartitionBook
+from xnq_dist.graph.labels import read_nodes
+from xnq_dist.graph.partition_files import write_partitions
+from xnq_dist.graph.partition_tasks import write_partitions_by_tasks
+from xnq_dist.graph.product_tasks import product_by_tasks
+from xnq_dist.graph.scratch import scratch_folder
+from xnq_dist.graph.spectral import adjacency_radius
+from xnq_dist.graph.tables import open_table
+
+PARTITIONS = 8
+REPEATS = 3
+
+
+def bind(processors: list[int]) -> None:
+    """Bind all threads of this process."""
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), processors)
+
+
+@contextmanager
+def timed(seconds: dict[str, float], step: str) -> Iterator[None]:
+    began = time.perf_counter()
+    yield
+    seconds[step] = round(time.perf_counter() - began, 2)
+
+
+def stage(graph: Path, settings: Settings, folder: Path, tasks: Tasks | None) -> Any:
+    """Seconds of each step, and a digest of all results."""
+    nodes = open_table(graph / "nodes.parquet", "node table", settings.input)
+    table = open_table(graph / "edges.parquet", "edge table", settings.input)
+    ids, _, _ = read_nodes(nodes, settings.columns, silent, settings.labels.missing)
+    where = table, ids, settings.columns, settings.input
+    seconds: dict[str, float] = {}
+    with timed(seconds, "edges"):
+        if tasks is None:
+            (folder / "csr").mkdir()
+            csr, counts = read_edges(*where, folder / "csr")
+        else:
+            csr, counts = read_edges_by_tasks(*where, tasks)
+    with timed(seconds, "rho"):
+        times = None if tasks is None else product_by_tasks(csr, tasks)
+        rho = adjacency_radius(csr, True, times)
+    book = PartitionBook.of(blocks(csr), PARTITIONS)
+    out = Folder.of(folder / "out")
+    out.create()
+    attempt, memory = Attempt(out, "0"), settings.input.memory_bytes
+    with timed(seconds, "partitions"):
+        if tasks is None:
+            places = folder, attempt, lambda number: None
+            written = write_partitions(csr, book, memory, *places)
+        else:
+            written = write_partitions_by_tasks(csr, book, tasks, attempt)
+    made = [each.record.checksum for each in written], rho, counts.facts()
+    digest = hashlib.sha256(json.dumps(made).encode()).hexdigest()[:8]
+    return seconds, int(csr.indptr[-1]), digest
+
+
+def blocks(csr: FileCsr) -> np.ndarray:
+    """Partitions of consecutive nodes, with about the same number of edges."""
+    return (csr.indptr[:-1] * PARTITIONS // csr.indptr[-1]).astype(np.int32)
+
+
+def main(folder: Path, nodes: int, degree: float) -> None:
+    """Print a line for each way."""
+    graph = folder / f"graph-{nodes}-{degree:g}"
+    if not graph.exists():
+        sizes = {"nodes": nodes, "degree": degree, "features": 2, "classes": 2}
+        generate(str(graph), **sizes, homophily=0.5, communities=nodes // 1000, seed=0)
+    there = sorted(os.sched_getaffinity(0))
+    few = 2000
+    if nodes > few:  # compile and load kernels
+        main(folder, few, degree)
+
+    def way(name: str, settings: Settings, client: Any) -> None:
+        best: dict[str, float] = {}
+        for _ in range(REPEATS if nodes > few else 1):
+            with scratch_folder(str(folder)) as into, ExitStack() as held:
+                limit = settings.input.memory_bytes
+                tasks = client and held.enter_context(tasks_on(client, into, limit))
+                seconds, edges, digest = stage(graph, settings, into, tasks)
+            best = {of: min(s, best.get(of, s)) for of, s in seconds.items()}
+        if nodes > few:
+            line = {"way": name, "edges": edges, **best, "digest": digest}
+            sys.stdout.write(json.dumps(line) + "\n")
+
+    for count in (len(there), 1):
+        bind(there[:count])
+        way(f"alone, {count} processors", load_settings(), None)
+    bind(there)
+    for count in range(1, len(there) + 1):
+        of_workers = ["cluster.kind=local", f"cluster.workers={count}"]
+        settings = load_settings(overrides=[*of_workers, "cluster.threads=1"])
+        with (
+            open_cluster(settings.cluster) as connection,
+            connect(connection) as client,
+        ):
+            for number, address in enumerate(client.scheduler_info()["workers"]):
+                client.run(bind, [there[number]], workers=[address])
+            way(f"{count} workers of one thread", settings, client)
+
+
+if __name__ == "__main__":
+    path, *sizes = sys.argv[1:]
+    count = int(sizes[0]) if sizes else 500_000
+    main(Path(path), count, float(sizes[1]) if len(sizes) > 1 else 20.0)
