@@ -24,11 +24,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import SmallGraph, small_settings, write_graph
+from tests.graph.test_prepare import digests
 from xnq_dist import pipeline
 from xnq_dist.core import cluster, waiting
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InfrastructureError
 from xnq_dist.core.store import RunDirectory
+from xnq_dist.graph import edge_tasks
+from xnq_dist.plan import ingest
 
 TIMEOUT = 6.0
 """`cluster.timeout` of these tests; workers import modules in less."""
@@ -215,6 +218,29 @@ def test_a_stopped_worker_is_replaced_by_the_others(
             os.kill(stopped.pid, signal.SIGCONT)
     assert values(tmp_path / "run", stage) == values(calm.folder, stage)
     assert "no sign of life" in caplog.text or "has not answered" in caplog.text
+
+
+def test_edges_of_a_lost_worker_are_read_again(calm, processes, tmp_path, monkeypatch):
+    monkeypatch.setattr(ingest, "GAIN", -1e9)
+    monkeypatch.setattr(edge_tasks, "ROWS", 1)
+    run = RunDirectory(tmp_path / "run")
+    run.folder.create()
+    killed = []
+
+    def progress(what: str, done: int, total: int) -> None:
+        if what == "read edges" and not killed:
+            killed.append(processes.workers[0])
+            processes.workers[0].kill()
+
+    at = cluster.Connection(processes.address)
+    found = pipeline.prepare(
+        *(run, calm.graph.sources, processes.settings(), progress),
+        connect=lambda: cluster.connect(at, TIMEOUT),
+    )
+    assert killed
+    graph = RunDirectory(calm.folder).stage("graph").manifest()
+    assert digests(found) == digests(graph)
+    assert found.facts == graph.facts
 
 
 @pytest.mark.faults

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from functools import cache, partial
 from importlib import import_module
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -144,9 +144,20 @@ def _do_what_is_due(
     """
     if not due_stages(run, sources, settings):
         return _delivered(run, settings, do)
-    made = do("graph", lambda p: _written(prepare(run, sources, settings, p, plan)))
-    due = set(due_stages(run, sources, settings))
-    return {"graph": made, **_do_after_labels(run, sources, settings, due, workers, do)}
+    with ExitStack() as held:
+        kept = cache(lambda: held.enter_context(workers()))
+        made = do(
+            "graph",
+            lambda p: _written(
+                prepare(run, sources, settings, p, plan, lambda: kept()())
+            ),
+        )
+        if kept.cache_info().currsize:
+            # Workers that have read the edges stay for the later stages.
+            workers = _running(kept())
+        due = set(due_stages(run, sources, settings))
+        later = _do_after_labels(run, sources, settings, due, workers, do)
+        return {"graph": made, **later}
 
 
 def _do_after_labels(
@@ -206,8 +217,12 @@ def _delivered(run: RunDirectory, settings: Settings, do: Do) -> dict[str, Any]:
     return {"deliver": do("deliver", delivered)}
 
 
+def _running(connect: Connect) -> Workers:
+    return lambda: nullcontext(connect)
+
+
 def _given(client: Client) -> Workers:
-    return lambda: nullcontext(lambda: nullcontext(client))
+    return _running(lambda: nullcontext(client))
 
 
 @contextmanager
@@ -301,7 +316,8 @@ def cluster_in_background(
     A second call of the opener, after a repair, starts the cluster again.
 
     Worker processes take seconds to start and to import their libraries. They start
-    in parallel with `prepare`, which does not use them, and stop in parallel with
+    in parallel with `prepare`, which uses them for the edges of large graphs only, and
+    then keeps them until the end of the run. Otherwise they stop in parallel with
     `publish`. The opener connects to a running cluster only when called. A GPU cluster
     also starts only then, because `prepare` may use the GPUs itself.
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import asdict, replace
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -44,7 +44,9 @@ from xnq_dist.core.store import (
     set_aside_damage,
     setting_aside,
 )
+from xnq_dist.core.worker_tasks import Tasks, tasks_on
 from xnq_dist.graph.profile.inputs import read_contents
+from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.tables import Sources
 from xnq_dist.input_checks import check_inputs, check_request, check_sources
 from xnq_dist.plan import (
@@ -209,6 +211,7 @@ def prepare(
     settings: Settings,
     progress: Progress = silent,
     plan: Plan | None = None,
+    connect: Callable[[], AbstractContextManager[Client]] | None = None,
 ) -> Manifest:
     """Stages ``graph`` and ``labels``: ingest, partition, halo plan.
 
@@ -217,6 +220,9 @@ def prepare(
     plan
         From `plan_run`; None: made here. It is written to ``plan.json`` in the run
         directory, where the later stages read it.
+    connect
+        Opens a client of the workers, which read and sort the edges where the plan
+        expects that this pays; None: this process does, with the same result.
 
     Raises
     ------
@@ -252,7 +258,12 @@ def prepare(
             human(planned.worker_memory),
             human(planned.worker_limit),
         )
-    made = stage.prepare(run, sources, settings, planned.partitions, progress, tables)
+    workers: Callable[[], AbstractContextManager[Tasks | None]] = nullcontext
+    if planned.ingest_workers and connect is not None:
+        workers = partial(_tasks, run, plan.placed(settings), planned, connect)
+    made = stage.prepare(
+        run, sources, settings, planned.partitions, progress, tables, workers
+    )
     labels = run.stage("labels").manifest()
     classes = labels.facts["classes"] if labels else []
     # Check now that the classes are known, before the long stages.
@@ -260,6 +271,30 @@ def prepare(
     check_seed_runs(settings.intervals.seed_runs, run.uri, made)
     check_benchmark(run, sources, settings)
     return made
+
+
+@contextmanager
+def _tasks(
+    run: RunDirectory,
+    settings: Settings,
+    planned: Figures,
+    connect: Callable[[], AbstractContextManager[Client]],
+) -> Iterator[Tasks | None]:
+    """Tasks on the workers, and a folder that they share; None if there is none."""
+    kind = CLUSTERS.record_of(settings.cluster.kind)
+    where = settings.scratch
+    if where is None and (kind.running or kind.hosts):
+        if not run.folder.is_local:
+            log.warning(
+                "edges are read in one process: set scratch to a folder that all "
+                "workers can access"
+            )
+            yield None
+            return
+        where = run.folder.path()
+    check_scratch_fits(planned, where)
+    with scratch_folder(where) as folder, connect() as client:
+        yield tasks_on(client, folder, settings.input.memory_bytes)
 
 
 def _claim(

@@ -69,18 +69,23 @@ def sweep_scratch(where: str | Path | None = None) -> None:
 
 
 def in_run(folder: Folder) -> list[str]:
-    """Files that are being written in a run directory, or were by a killed run."""
-    return [
+    """What is being written in a run directory, or was by a killed run.
+
+    Temporary files, and temporary folders that all workers see.
+    """
+    folders = [name for name in folder.names() if _OWNED.match(name)]
+    return folders + [
         name
         for name in folder.files()
         # Another run may be reading a lock that was moved aside.
         if _TEMPORARY.search(name)
+        and not _OWNED.match(name)
         and not (name.startswith("_lock.json.") and folder.age(name) < LOCKS)
     ]
 
 
 def sweep_run(folder: Folder | str | Path) -> None:
-    """Remove files that a killed run was writing; the lock must be held.
+    """Remove what a killed run was writing; the lock must be held.
 
     Parameters
     ----------
@@ -90,6 +95,8 @@ def sweep_run(folder: Folder | str | Path) -> None:
     opened = Folder.of(folder) if isinstance(folder, str | Path) else folder
     for name in in_run(opened):
         with suppress(FileNotFoundError):  # this run's status, complete by now
+            if opened.is_folder(name):
+                opened.child(name).delete_folder()
             opened.delete(name)
         log.info("removed %s of a killed run", opened.uri_of(name))
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -98,8 +97,7 @@ class WorkerTasks:
         return list(run_on_workers(self.client, function).values())
 
 
-@contextmanager
-def tasks_on(client: Client, folder: Path, memory: int) -> Iterator[WorkerTasks]:
+def tasks_on(client: Client, folder: Path, memory: int) -> WorkerTasks:
     """Tasks on all workers of a client.
 
     Parameters
@@ -112,4 +110,4 @@ def tasks_on(client: Client, folder: Path, memory: int) -> Iterator[WorkerTasks]
     threads = workers(client)
     share = min(memory, smallest_memory(client) // SHARE)
     each = share // max(threads.values(), default=1)
-    yield WorkerTasks(client, folder, max(1, sum(threads.values())), each)
+    return WorkerTasks(client, folder, max(1, sum(threads.values())), each)

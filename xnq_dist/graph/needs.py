@@ -20,6 +20,7 @@ __all__ = [
     "random_boundary",
     "random_halo",
     "sort_scratch",
+    "task_bytes",
 ]
 
 CLIENT = 400 * 2**20
@@ -60,6 +61,15 @@ def needs(size: RunSize, settings: Settings) -> Need:
 def client_bytes(size: RunSize, peak: float) -> int:
     """Bytes of the client's memory, where its largest step takes `peak` bytes."""
     return int(CLIENT + size.nodes * 100 + peak)
+
+
+def task_bytes(nodes: int, threads: int) -> int:
+    """Bytes of a worker that reads edges, without the buffers of its tasks.
+
+    Ids with their look-up, or the book of the partitions, once; what each task needs a
+    node for its partition (`halo.build_partition`).
+    """
+    return int(CLIENT + nodes * (100 + 5 * threads))
 
 
 def _partitioning(size: RunSize, settings: Settings) -> int:

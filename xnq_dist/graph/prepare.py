@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def prepare(
     partitions: int,
     progress: Progress = silent,
     contents: Mapping[str, Mapping[str, Any]] | None = None,
-    tasks: Tasks | None = None,
+    workers: Callable[[], AbstractContextManager[Tasks | None]] = nullcontext,
 ) -> Manifest:
     """Read, check, partition and write a graph; keep it if nothing changed.
 
@@ -70,9 +71,10 @@ def prepare(
     ----------
     contents
         Digests from `contents.read_contents`; None: computed here.
-    tasks
-        Read and sort edges, find rho(A) of a symmetric graph and write the partitions'
-        edges, with the same bits; None: this process does.
+    workers
+        Opens tasks that read and sort edges, find rho(A) of a symmetric graph and write
+        the partitions' edges, with the same bits; called if the stage is due. None:
+        this process does.
 
     Returns
     -------
@@ -104,7 +106,7 @@ def prepare(
         label(run, current, nodes, contents, settings, progress=progress)
         return current
     began = time.monotonic()
-    with scratch_folder(settings.scratch) as folder:
+    with scratch_folder(settings.scratch) as folder, ExitStack() as held:
         mode = settings.features.scale
         chosen = chosen_columns(nodes, settings).features
         if settings.columns.features == "auto":
@@ -118,6 +120,7 @@ def prepare(
         features.learn(*rows, settings.features, progress)
         scaling = scaling_of(features, *rows, mode, progress)
         run.reuse(STAGE, inputs)
+        tasks = held.enter_context(workers())
         if tasks is not None and not visible(tasks, edges):
             log.warning(
                 "edges are read in this process: not every worker can read %s and %s",

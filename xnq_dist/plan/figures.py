@@ -95,6 +95,8 @@ class Figures:
     """Kind of cluster, `cluster.kind`; empty: not known."""
     choice: str = ""
     """Why `cluster.kind` = ``auto`` means this kind; empty: it was set."""
+    ingest_workers: int = 0
+    """Workers that read and sort the edges; 0: the main process does."""
     starts_early: bool = False
     """Whether workers start while tables are read and leave `client_memory` free."""
     memberships: int | None = None
@@ -134,6 +136,7 @@ class Figures:
         parts = self.stages.items()
         at_most = "at most " if self.bytes_are_bound else ""
         per_node = self.halo_rows / max(1, self.nodes)
+        readers = f"{self.ingest_workers} workers"
         device = f"{human(self.device_memory)} of {human(self.device_limit)}"
         gpu = [("memory of a GPU", device)] if self.device_limit else []
         if self.ingest_limit:
@@ -158,6 +161,7 @@ class Figures:
             ("memory of a worker", worker),
             *gpu,
             ("memory of the main process", human(self.client_memory)),
+            *([("edges read by", readers)] if self.ingest_workers else []),
             *([("Leiden", self.leiden)] if self.leiden else []),
             ("disk, run directory", human(self.run_disk)),
             ("disk, temporary", bound + human(self.scratch_disk)),

@@ -21,6 +21,7 @@ from xnq_dist.graph.layout import halo_sizes
 from xnq_dist.graph.tables import Sources
 from xnq_dist.plan.adding import add_up, choose_partitions
 from xnq_dist.plan.figures import Figures, Plan
+from xnq_dist.plan.ingest import ingest_on_workers
 from xnq_dist.plan.unit_costs import GPU_BYTES, Costs, Device, load_costs
 from xnq_dist.reservoir.context import needed_rows
 from xnq_dist.reservoir.volume import choose_engine
@@ -81,9 +82,9 @@ def make_plan(
             total = add_up(size, settings, count, workers, detects, costs)
             return replace(total, client_limit=free, kind=settings.cluster.kind)
 
-        late = figures(free)
+        late, known = figures(free), costs or load_costs()
         if not CLUSTERS.record_of(settings.cluster.kind).ahead:
-            return late
+            return ingest_on_workers(late, settings, known)
         # Workers that start while tables are read leave the client its memory. If the
         # rest is not enough for them, they start later and may use all memory.
         early = late
@@ -91,7 +92,8 @@ def make_plan(
             early = figures(max(free - late.client_memory, free // 10))
         if early.worker_memory > early.worker_limit:
             return late
-        return replace(early, starts_early=True)
+        early = replace(early, starts_early=True)
+        return ingest_on_workers(early, settings, known)
 
     return Plan(_placed(settings, planned))
 
@@ -150,7 +152,8 @@ def estimate_counts(
             workers = replace(workers, device=0)
         partitions = _partitions(settings, size, workers)
         detects = _detects(settings, size.edges)
-        return add_up(size, settings, partitions, workers, detects, known)
+        total = add_up(size, settings, partitions, workers, detects, known)
+        return ingest_on_workers(total, settings, known)
 
     return _placed(settings, planned)
 

@@ -1,0 +1,171 @@
+"""Runs whose workers read the edges: the results of a run in one process."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import (
+    SmallGraph,
+    published_values,
+    small_settings,
+    write_graph,
+)
+from tests.graph.test_prepare import digests
+from xnq_dist import jobs, pipeline
+from xnq_dist.core import leftovers
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import InputError
+from xnq_dist.core.leftovers import in_run, owned_name, sweep_run
+from xnq_dist.core.store import Manifest, RunDirectory
+from xnq_dist.graph import edge_tasks
+from xnq_dist.plan import GraphSize, Plan, ingest
+from xnq_dist.plan.of_tables import estimate_counts, make_plan
+
+
+@pytest.fixture
+def by_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any graph is large enough, and any row group is a task."""
+    monkeypatch.setattr(ingest, "GAIN", -1e9)
+    monkeypatch.setattr(edge_tasks, "ROWS", 1)
+
+
+def graph_of(out: Path) -> Manifest:
+    manifest = RunDirectory(out).stage("graph").manifest()
+    assert manifest is not None
+    return manifest
+
+
+def test_a_run_has_the_same_results(
+    tmp_path: Path,
+    small_graph: SmallGraph,
+    monkeypatch: pytest.MonkeyPatch,
+    by_workers: None,
+) -> None:
+    opened = []
+    real = jobs.cluster.open_cluster
+
+    def counted(*arguments: object) -> object:
+        opened.append(arguments)
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(jobs.cluster, "open_cluster", counted)
+    (tmp_path / "scratch").mkdir()
+    for name, *kind in (
+        ("alone", "cluster.kind=single", "cluster.workers=auto"),
+        ("workers", "cluster.kind=local"),
+    ):
+        more = "partitions=3", f"scratch={tmp_path / 'scratch'}", *kind
+        jobs.run_all(small_graph.sources, str(tmp_path / name), small_settings(*more))
+    plan = Plan.read(RunDirectory(tmp_path / "workers").folder)
+    assert plan is not None
+    assert plan.planned.ingest_workers == 2
+    # One cluster reads the edges and does the later stages.
+    assert [chosen[0].kind for chosen in opened] == ["single", "local"]
+    alone, found = graph_of(tmp_path / "alone"), graph_of(tmp_path / "workers")
+    assert digests(found) == digests(alone)
+    assert found.facts == alone.facts
+    values = [published_values(tmp_path / name) for name in ("alone", "workers")]
+    assert values[0].equals(values[1])
+    assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_workers_elsewhere_share_the_run_directory(
+    tmp_path: Path,
+    small_graph: SmallGraph,
+    client: object,
+    tls_settings: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    by_workers: None,
+) -> None:
+    where = [f"cluster.{name}={value}" for name, value in tls_settings.items()]
+    settings = small_settings("partitions=3", "cluster.kind=address", *where)
+    seen = []
+    real = edge_tasks.read_edges_by_tasks
+
+    def spied(*arguments: object) -> object:
+        seen.extend(path.name for path in (tmp_path / "run").iterdir())
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("xnq_dist.graph.prepare.read_edges_by_tasks", spied)
+    with pipeline.open_run(str(tmp_path / "run"), small_graph.sources) as run:
+        jobs.run_stages(run, small_graph.sources, settings, client)  # type: ignore
+    folders = [name for name in seen if name.startswith(leftovers.PREFIX)]
+    assert len(folders) == 1
+    assert in_run(run.folder) == []
+
+
+def test_what_a_killed_run_shared_is_removed(tmp_path: Path) -> None:
+    folder = RunDirectory(tmp_path / "run").folder
+    folder.create()
+    shared = tmp_path / "run" / owned_name()
+    shared.mkdir()
+    (shared / "ids").touch()
+    assert in_run(folder) == [shared.name]
+    sweep_run(folder)
+    assert not shared.exists()
+
+
+def test_a_table_that_workers_cannot_read_is_read_in_one_process(
+    tmp_path: Path,
+    small_graph: SmallGraph,
+    monkeypatch: pytest.MonkeyPatch,
+    client: object,
+    by_workers: None,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("xnq_dist.graph.prepare.visible", lambda *_: False)
+    settings = small_settings("partitions=3")
+    run = RunDirectory(tmp_path / "run")
+    run.folder.create()
+    with caplog.at_level(logging.WARNING):
+        pipeline.prepare(
+            *(run, small_graph.sources, settings),
+            connect=lambda: nullcontext(client),
+        )
+    assert "edges are read in this process" in caplog.text
+    assert graph_of(tmp_path / "run").facts["n_nodes"] == 600
+
+
+def test_a_fault_of_the_table_ends_the_run_in_its_sentence(
+    tmp_path: Path, client: object, by_workers: None
+) -> None:
+    graph = write_graph(tmp_path / "input", nodes=100, edges=400, weighted=True)
+    settings = small_settings("input.duplicates=drop", "columns.dst=elsewhere")
+    run = RunDirectory(tmp_path / "run")
+    run.folder.create()
+    with pytest.raises(InputError, match="elsewhere"):
+        pipeline.prepare(
+            *(run, graph.sources, settings), connect=lambda: nullcontext(client)
+        )
+
+
+def test_a_small_graph_is_read_in_one_process(small_graph: SmallGraph) -> None:
+    assert make_plan(small_graph.sources, small_settings()).planned.ingest_workers == 0
+
+
+@pytest.mark.parametrize(
+    ("workers", "threads", "kind", "found"),
+    [(16, 4, "local", 16), (2, 1, "local", 0), (1, 8, "local", 0), (8, 1, "cuda", 0)],
+)
+def test_many_workers_read_a_large_graph(
+    workers: int, threads: int, kind: str, found: int
+) -> None:
+    size = GraphSize(nodes=50_000_000, edges=1_600_000_000, features=8)
+    settings = load_settings(
+        overrides=[
+            f"cluster.kind={kind}",
+            f"cluster.workers={workers}",
+            f"cluster.threads={threads}",
+            "cluster.memory_limit=64 GiB",
+            "cluster.device_memory=64 GiB",
+        ]
+    )
+    device = "gpu" if kind == "cuda" else None
+    figures = estimate_counts(size, settings, device)
+    assert figures.ingest_workers == found
+    assert ("edges read by" in dict(figures.lines())) == bool(found)
+    assert figures.seconds == pytest.approx(sum(figures.stages.values()))

@@ -1,0 +1,49 @@
+"""Whether the workers read and sort the edges, or the main process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from xnq_dist.core.clusters import CLUSTERS
+from xnq_dist.core.config import Settings
+from xnq_dist.graph.needs import task_bytes
+from xnq_dist.plan.figures import Figures
+from xnq_dist.plan.unit_costs import Costs
+
+__all__ = ["ingest_on_workers"]
+
+MAIN = 0.25
+"""Share of the work that the main process keeps: the sums of Lanczos' vectors, files
+put together, waiting."""
+SHARED = 2.0
+"""The rest, in threads of workers that need as long as the main process. They need 1.2
+times its processor time, and it overlaps reading, sorting and writing on threads."""
+GAIN = 60.0
+"""Minimum seconds that the workers must save."""
+
+
+def ingest_on_workers(figures: Figures, settings: Settings, costs: Costs) -> Figures:
+    """The figures with the edges read by the workers, if that is planned to pay.
+
+    Workers without GPUs that have enough memory read them. For workers that run in
+    parallel with the main process only.
+    """
+    record = CLUSTERS.record_of(settings.cluster.kind)
+    threads = figures.workers * figures.threads
+    saved = figures.edges * costs.edge * (1 - MAIN - SHARED / threads)
+    needed = task_bytes(figures.nodes, figures.threads)
+    if (
+        figures.workers < 2
+        or saved < GAIN
+        or record.gpu
+        or figures.ingest_limit
+        or needed > figures.worker_limit
+    ):
+        return figures
+    stages = {**figures.stages, "ingest": figures.stages["ingest"] - saved}
+    return replace(
+        figures,
+        ingest_workers=figures.workers,
+        stages=stages,
+        seconds=figures.seconds - saved,
+    )
