@@ -27,7 +27,7 @@ ALLOWED = {
     "xnq_dist/graph/ahead.py:BackgroundCalls.wait": THREADS,
     "xnq_dist/graph/ahead.py:ahead": THREADS,
     "xnq_dist/graph/thread_pool.py:ThreadPool._each": THREADS,
-    "xnq_dist/graph/sort.py:PairSorter._merged": THREADS,
+    "xnq_dist/graph/sort.py:PairSorter._flush": THREADS,
     "xnq_dist/core/background.py:_end": "what is closed there has deadlines of its own",
     "xnq_dist/core/background.py:opened_in_background": "opened with deadlines",
     "xnq_dist/readout/rows.py:Part.over_states": THREADS,

@@ -87,12 +87,15 @@ def read_edges_by_tasks(
     table = table.settle(columns_read(table, columns))
     n, folder = len(ids), tasks.folder
     _write_ids(folder / "ids", ids)
-    job = EdgeSort(n, folder, columns, settings, weighted, tasks.memory, table.what)
+    rules = settings.model_copy(update={"memory": tasks.memory})
+    job = EdgeSort(n, folder, columns, rules, weighted, table.what)
     shares = table.shares(max(ROWS, table.n_rows // (SHARES * tasks.slots)))
-    sorted_shares = tasks.map(
-        job.sort, shares, lambda done, total: progress("read edges", done, total)
-    )
-    tasks.everywhere(forget)
+    try:
+        sorted_shares = tasks.map(
+            job.sort, shares, lambda done, total: progress("read edges", done, total)
+        )
+    finally:
+        tasks.everywhere(forget)
     counts = sum((share.counts for share in sorted_shares), EdgeCounts())
     check_rows(counts, table)
     sizes = np.sum([share.sizes for share in sorted_shares], axis=0)
@@ -136,8 +139,8 @@ class EdgeSort:
     folder: Path
     columns: ColumnSettings
     rules: InputSettings
+    """With the memory of a task."""
     weighted: bool
-    memory: int
     what: str
     """Name of the table in messages."""
 
@@ -157,7 +160,7 @@ class EdgeSort:
     def sort(self, share: Table) -> SortedShare:
         """Write the sorted pairs of some rows."""
         ids = loaded(_read_ids, self.folder / "ids")
-        engine = EdgeEngine(self.memory)
+        engine = EdgeEngine(self.rules.memory_bytes)
         with self._sorter(self.folder) as sorter:
             pairs = engine.pairs(share, ids, self.columns, self.rules)
             counts = add_edges(sorter, pairs, self.rules, self.weighted)
@@ -177,8 +180,8 @@ class EdgeSort:
             return MergedRange(folder, sorted_counts(sorter))
 
     def _sorter(self, folder: Path) -> PairSorter:
-        n = self.nodes
-        return PairSorter(n, n, self.memory, folder, self.weighted)
+        n, memory = self.nodes, self.rules.memory_bytes
+        return PairSorter(n, n, memory, folder, self.weighted)
 
     def _conflict(self, major: int, minor: int) -> InputError:
         values = _read_ids(self.folder / "ids").values

@@ -63,13 +63,13 @@ def client_bytes(size: RunSize, peak: float) -> int:
     return int(CLIENT + size.nodes * 100 + peak)
 
 
-def task_bytes(nodes: int, threads: int) -> int:
-    """Bytes of a worker that reads edges, without the buffers of its tasks.
+def task_bytes(nodes: int, edges: int, threads: int) -> int:
+    """Bytes of a worker that reads edges, without the buffers of the sort.
 
-    Ids with their look-up, or the book of the partitions, once; what each task needs a
-    node for its partition (`halo.build_partition`).
+    Ids with their look-up, or the book of the partitions, once; for each task what
+    `halo.build_partition` needs. `edges`: of a partition.
     """
-    return int(CLIENT + nodes * (100 + 5 * threads))
+    return CLIENT + 100 * nodes + threads * (5 * nodes + 12 * edges)
 
 
 def _partitioning(size: RunSize, settings: Settings) -> int:

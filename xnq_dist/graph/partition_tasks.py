@@ -55,15 +55,16 @@ def write_partitions_by_tasks(
     job = PartitionTasks(csr.folder, folder, n, parts, csr.weighted, attempt)
     size = min(tasks.memory // EDGE_BYTES, edges // (RANGES * tasks.slots) + 1)
     ranges = list(spans(csr.indptr, max(size, 1), n))
-    grouped = Listing.of(folder, "edges", tasks.map(job.group, ranges))
-    found = tasks.map(partial(job.find, grouped), range(parts))
-    written = tasks.map(
-        partial(job.write, grouped, Listing.of(folder, "halos", found)),
-        range(parts),
-        lambda done, total: progress("write partitions", done, total),
-    )
-    tasks.everywhere(forget)
-    return written
+    try:
+        grouped = Listing.of(folder, "edges", tasks.map(job.group, ranges))
+        found = tasks.map(partial(job.find, grouped), range(parts))
+        return tasks.map(
+            partial(job.write, grouped, Listing.of(folder, "halos", found)),
+            range(parts),
+            lambda done, total: progress("write partitions", done, total),
+        )
+    finally:
+        tasks.everywhere(forget)
 
 
 @dataclass(frozen=True)

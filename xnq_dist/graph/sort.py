@@ -215,11 +215,15 @@ class PairSorter:
 
     def runs(self) -> list[SortedRun]:
         """Sort all pairs into files, which stay; the sorter is empty then."""
+        self._flush()
+        runs, self._runs = self._runs, []
+        return runs
+
+    def _flush(self) -> None:
         if self._filled:
             self._spill()
         self._spilling.wait()
-        runs, self._runs = self._runs, []
-        return runs
+        self._spare.clear()
 
     def sizes(self, runs: Iterable[SortedRun], majors: Ints) -> Ints:
         """Number of keys in files of sorters between each two of some majors."""
@@ -285,10 +289,7 @@ class PairSorter:
             some = None if self._weights is None else self._weights[: self._filled]
             yield self._ordered(self._keys[: self._filled], some)
             return
-        if self._filled:
-            self._spill()
-        self._spilling.wait()
-        self._spare.clear()
+        self._flush()
         weighted = self._weights is not None
         self._keys = np.empty(0, np.int64)
         self._weights = np.empty(0, np.float64) if weighted else None

@@ -31,7 +31,8 @@ def ingest_on_workers(figures: Figures, settings: Settings, costs: Costs) -> Fig
     record = CLUSTERS.record_of(settings.cluster.kind)
     threads = figures.workers * figures.threads
     saved = figures.edges * costs.edge * (1 - MAIN - SHARED / threads)
-    needed = task_bytes(figures.nodes, figures.threads)
+    edges = figures.edges // figures.partitions
+    needed = task_bytes(figures.nodes, edges, figures.threads)
     if (
         figures.workers < 2
         or saved < GAIN
