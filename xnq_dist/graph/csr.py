@@ -167,8 +167,17 @@ class FileCsr:
 
 
 def shared_csr(folder: Path, n: int, weighted: bool) -> FileCsr:
-    """An adjacency of n rows whose row pointers are in its folder, too."""
-    return FileCsr(scratch.shared(folder / "indptr", np.int64, n + 1), folder, weighted)
+    """An adjacency of n rows that another process wrote, row pointers included.
+
+    Raises
+    ------
+    StageError
+        When a file is missing or has another size.
+    """
+    indptr = scratch.shared(folder / "indptr", np.int64, n + 1)
+    for name in ("indices", "weights") if weighted else ("indices",):
+        scratch.shared(folder / name, np.int32, int(indptr[-1]))
+    return FileCsr(indptr, folder, weighted)
 
 
 def map_chunks(

@@ -95,12 +95,14 @@ class Listing:
 
     def files(self) -> list[Grouped]:
         """The list; `begins` are mapped."""
-        names, begins = self.folder / f"{self.kind}.names", f"{self.kind}.begins"
-        width = self.partitions + 1
-        found = scratch.shared(self.folder / begins, np.int64, self.count * width)
-        listed = np.fromfile(names, "S32").astype(str).tolist()
-        rows = found.reshape(self.count, width)
-        return [Grouped(*each) for each in zip(listed, rows, strict=True)]
+        path, width = self.folder / self.kind, self.partitions + 1
+        names = scratch.shared(path.with_suffix(".names"), np.dtype("S32"), self.count)
+        values = path.with_suffix(".begins"), np.int64, self.count * width
+        rows = scratch.shared(*values).reshape(self.count, width)
+        return [
+            Grouped(str(name, "ascii"), begins)
+            for name, begins in zip(names.tolist(), rows, strict=True)
+        ]
 
     def parts(self, number: int, ending: str, dtype: type) -> list[NDArray[Any]]:
         """The values of a partition in each of the files, mapped."""

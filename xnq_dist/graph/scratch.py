@@ -74,7 +74,7 @@ def read(
     return values
 
 
-def shared(path: Path, dtype: type, count: int) -> NDArray[Any]:
+def shared(path: Path, dtype: np.dtype[Any] | type, count: int) -> NDArray[Any]:
     """As `mapped`, for a file of `count` values that another process wrote.
 
     Raises
@@ -91,7 +91,7 @@ def shared(path: Path, dtype: type, count: int) -> NDArray[Any]:
     return mapped(path, dtype)
 
 
-def mapped(path: Path, dtype: type) -> NDArray[Any]:
+def mapped(path: Path, dtype: np.dtype[Any] | type) -> NDArray[Any]:
     """All values of a file, read when they are used; empty if it is."""
     if not path.stat().st_size:
         return np.empty(0, dtype)
