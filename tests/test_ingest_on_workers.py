@@ -31,6 +31,7 @@ def by_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Any graph is large enough, and any row group is a task."""
     monkeypatch.setattr(ingest, "GAIN", -1e9)
     monkeypatch.setattr(edge_tasks, "ROWS", 1)
+    monkeypatch.setattr(edge_tasks, "PAIRS", 1)
 
 
 def graph_of(out: Path) -> Manifest:

@@ -28,6 +28,7 @@ from xnq_dist.core.store import Folder
 from xnq_dist.core.store.files import Attempt
 from xnq_dist.core.worker_tasks import WorkerTasks, tasks_on
 from xnq_dist.graph.csr import FileCsr
+from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
 from xnq_dist.graph.edge_tasks import read_edges_by_tasks
 from xnq_dist.graph.edges import read_edges
 from xnq_dist.graph.generate import generate
@@ -35,7 +36,7 @@ from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.labels import read_nodes
 from xnq_dist.graph.partition_files import write_partitions
 from xnq_dist.graph.partition_tasks import write_partitions_by_tasks
-from xnq_dist.graph.product_tasks import product_by_tasks
+from xnq_dist.graph.row_tasks import RowPasses
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius
 from xnq_dist.graph.tables import open_table
@@ -79,8 +80,10 @@ def stage(
         else:
             csr, counts = read_edges_by_tasks(*where, tasks)
     with timed(seconds, "rho"):
-        times = None if tasks is None else product_by_tasks(csr, tasks)
-        rho = adjacency_radius(csr, True, times)
+        passes = None if tasks is None else RowPasses(csr, tasks)
+        rho = adjacency_radius(csr, True, passes.times if passes else None)
+    with timed(seconds, "distances"):
+        steps = effective_diameter(csr, MAX_STEPS, passes.spread if passes else None)
     book = PartitionBook.of(blocks(csr), PARTITIONS)
     out = Folder.of(folder / "out")
     out.create()
@@ -91,7 +94,7 @@ def stage(
             written = write_partitions(csr, book, memory, *places)
         else:
             written = write_partitions_by_tasks(csr, book, tasks, attempt)
-    made = [each.record.checksum for each in written], rho, counts.facts()
+    made = [each.record.checksum for each in written], rho, steps, counts.facts()
     digest = hashlib.sha256(json.dumps(made).encode()).hexdigest()[:8]
     return seconds, int(csr.indptr[-1]), digest
 

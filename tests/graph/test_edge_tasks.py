@@ -29,6 +29,7 @@ from xnq_dist.graph.tables import open_table
 @pytest.fixture(autouse=True)
 def small_shares(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edge_tasks, "ROWS", 1)
+    monkeypatch.setattr(edge_tasks, "PAIRS", 1)
 
 
 def read_both(

@@ -15,12 +15,21 @@ from tests.graph.test_prepare import digests
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.progress import silent
 from xnq_dist.core.store import Manifest, RunDirectory
-from xnq_dist.graph import edge_tasks, scratch
+from xnq_dist.graph import edge_tasks, partition_tasks, row_tasks, scratch
 from xnq_dist.graph.csr import FileCsr
+from xnq_dist.graph.distances import effective_diameter, spread_kernel
 from xnq_dist.graph.prepare import prepare
-from xnq_dist.graph.product_tasks import product_by_tasks
+from xnq_dist.graph.row_tasks import RowPasses
 from xnq_dist.graph.spectral import adjacency_radius
 from xnq_dist.graph.tables import Sources
+
+
+@pytest.fixture(autouse=True)
+def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(edge_tasks, "ROWS", 1)
+    monkeypatch.setattr(edge_tasks, "PAIRS", 1)
+    monkeypatch.setattr(row_tasks, "EDGES", 1)
+    monkeypatch.setattr(partition_tasks, "EDGES", 1)
 
 
 def prepared(folder: Path, tasks: TasksHere | None, *overrides: str) -> Manifest:
@@ -36,12 +45,10 @@ def prepared(folder: Path, tasks: TasksHere | None, *overrides: str) -> Manifest
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_the_stage_has_the_same_files_and_facts(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     partitioner: str,
     directed: bool,
     weighted: bool,
 ) -> None:
-    monkeypatch.setattr(edge_tasks, "ROWS", 1)
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 300, (2000, 2))
     more = {"weight": rng.integers(1, 9, 2000) / 4} if weighted else {}
@@ -65,7 +72,7 @@ def test_the_stage_has_the_same_files_and_facts(
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("slots", [1, 2, 5])
-def test_rho_has_the_bits_of_one_process(
+def test_rho_and_distances_have_the_bits_of_one_process(
     tmp_path: Path, weighted: bool, slots: int
 ) -> None:
     csr = csr_of(random_matrix(400, 0.02, seed=1, symmetric=True))
@@ -76,9 +83,17 @@ def test_rho_has_the_bits_of_one_process(
         weights = rng.random(len(csr.indices)).astype(np.float32)
         scratch.append(tmp_path / "weights", weights)
     files = FileCsr(csr.indptr, tmp_path, weighted)
-    times = product_by_tasks(files, TasksHere(tmp_path, slots))
+    passes = RowPasses(files, TasksHere(tmp_path, slots))
     # Weights that are not symmetric only make the sums harder to get right by chance.
     due = adjacency_radius(files, symmetric=True)
-    assert adjacency_radius(files, symmetric=True, times=times) == due
+    assert adjacency_radius(files, symmetric=True, times=passes.times) == due
+    due_steps = effective_diameter(files, 30)
+    assert effective_diameter(files, 30, passes.spread) == due_steps
+    words = rng.integers(0, 2**63, 400).astype(np.uint64)
+    found, due_words = np.empty_like(words), np.empty_like(words)
+    for rows in files.chunks():
+        spread_kernel(*rows.edges, words, due_words)
+    passes.spread(words, found)
+    assert (found == due_words).all()
     left = {path.name for path in tmp_path.iterdir()} - {"weights"}
     assert left == {"indptr", "indices"}

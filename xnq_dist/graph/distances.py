@@ -13,6 +13,8 @@ shrinking diameters and possible explanations", KDD 2005 (the effective diameter
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numba import njit
 
@@ -29,13 +31,23 @@ MAX_STEPS = 30
 """Maximum number of supersteps derived from distances."""
 
 
-def effective_diameter(csr: Csr, max_steps: int) -> int:
+def effective_diameter(
+    csr: Csr, max_steps: int, spread: Callable[[Words, Words], None] | None = None
+) -> int:
     """Steps within which 90 % of the pairs within `max_steps` steps lie; at least 1.
 
     A step leads from a node to a node that has it as in-neighbour. The search starts
     from 64 random nodes with in-neighbours (from all if there are fewer), the same in
     every run. Memory is two 8-byte words a node and a chunk of edges.
+    ``spread(before, after)`` does a step, `spread_kernel` for all rows (None: in this
+    process).
     """
+
+    def in_chunks(before: Words, after: Words) -> None:
+        for rows in csr.chunks():
+            spread_kernel(*rows.edges, before, after)
+
+    spread = in_chunks if spread is None else spread
     degrees = np.diff(csr.indptr)
     linked = np.flatnonzero(degrees)
     if not len(linked):
@@ -50,8 +62,7 @@ def effective_diameter(csr: Csr, max_steps: int) -> int:
     reached = [int(np.bitwise_count(before).sum())]
     after = before.copy()
     for _ in range(max_steps):
-        for rows in csr.chunks():
-            spread_kernel(*rows.edges, before, after)
+        spread(before, after)
         reached.append(int(np.bitwise_count(after).sum()))
         if reached[-1] == reached[-2]:
             break

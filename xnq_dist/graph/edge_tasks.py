@@ -47,6 +47,8 @@ SHARES = 4
 """Shares of the table, and ranges of targets, for each task that runs at a time."""
 ROWS = 1 << 20
 """Minimum rows of a share, if the table's row groups allow it."""
+PAIRS = 1 << 22
+"""Minimum pairs of a range."""
 BUCKETS = 1 << 14
 """Maximum number of parts of the targets whose edges are counted to make ranges."""
 
@@ -150,9 +152,9 @@ class EdgeSort:
         return np.linspace(0, self.nodes, min(self.nodes, BUCKETS) + 1).astype(np.int64)
 
     def ranges(self, sizes: Ints, count: int) -> list[tuple[int, int]]:
-        """About as many ranges of targets with about the same number of pairs."""
+        """At most about `count` ranges of targets, with about the same size."""
         begins = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        size = int(begins[-1]) // count + 1
+        size = max(int(begins[-1]) // count + 1, PAIRS)
         bounds = self.bounds.tolist()
         parts = spans(begins, size, len(sizes))
         return [(bounds[first], bounds[last]) for first, last in parts]

@@ -14,10 +14,10 @@ T = TypeVar("T")
 _READING = threading.Lock()
 
 
-def loaded(read: Callable[..., T], path: Path, *sizes: int) -> T:
+def loaded(read: Callable[..., T], path: Path, *more: Any) -> T:
     """What a function reads from a path; a second task waits for the first to read."""
     with _READING:
-        found: T = _kept(read, path, *sizes)
+        found: T = _kept(read, path, *more)
         return found
 
 

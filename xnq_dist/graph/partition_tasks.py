@@ -36,7 +36,9 @@ __all__ = ["write_partitions_by_tasks"]
 EDGE_BYTES = 16
 """Bytes of an edge while a range of rows is grouped, weights included."""
 RANGES = 4
-"""Minimum ranges of rows for each task that runs at a time."""
+"""Ranges of rows for each task that runs at a time, or more if memory is small."""
+EDGES = 1 << 22
+"""Minimum edges of a range, if memory is enough."""
 
 
 def write_partitions_by_tasks(
@@ -53,7 +55,8 @@ def write_partitions_by_tasks(
     for name in ("part", "offsets", "order", "relabelled"):
         scratch.append(folder / name, getattr(book, name))
     job = PartitionTasks(csr.folder, folder, n, parts, csr.weighted, attempt)
-    size = min(tasks.memory // EDGE_BYTES, edges // (RANGES * tasks.slots) + 1)
+    size = max(edges // (RANGES * tasks.slots) + 1, EDGES)
+    size = min(size, tasks.memory // EDGE_BYTES)
     ranges = list(spans(csr.indptr, max(size, 1), n))
     try:
         grouped = Listing.of(folder, "edges", tasks.map(job.group, ranges))

@@ -40,8 +40,8 @@ from xnq_dist.graph.layout import (
 from xnq_dist.graph.partition import divide
 from xnq_dist.graph.partition_files import write_partitions
 from xnq_dist.graph.partition_tasks import write_partitions_by_tasks
-from xnq_dist.graph.product_tasks import product_by_tasks
 from xnq_dist.graph.profile.inputs import read_contents
+from xnq_dist.graph.row_tasks import RowPasses
 from xnq_dist.graph.scaling import Scaling
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
@@ -72,9 +72,9 @@ def prepare(
     contents
         Digests from `contents.read_contents`; None: computed here.
     workers
-        Opens tasks that read and sort edges, find rho(A) of a symmetric graph and write
-        the partitions' edges, with the same bits; called if the stage is due. None:
-        this process does.
+        Opens tasks that read and sort edges, find distances and rho(A) of a symmetric
+        graph, and write the partitions' edges, with the same bits; called if the stage
+        is due. None: this process does.
 
     Returns
     -------
@@ -138,15 +138,17 @@ def prepare(
         # An unweighted graph with added reverses is symmetric.
         added = not settings.input.directed and not csr.weighted
         symmetric = added or is_symmetric(csr)
+        passes = None if tasks is None else RowPasses(csr, tasks)
         rho = settings.reservoir.rho
         if rho == "auto":
             progress("spectral radius", 0, 1)
-            times = None if tasks is None else product_by_tasks(csr, tasks)
-            rho = adjacency_radius(csr, symmetric, times)
+            rho = adjacency_radius(csr, symmetric, passes.times if passes else None)
             progress("spectral radius", 1, 1)
         distances: dict[str, int] = {}
         if settings.reservoir.supersteps == "auto":
-            diameter = effective_diameter(csr, MAX_STEPS)
+            diameter = effective_diameter(
+                csr, MAX_STEPS, passes.spread if passes else None
+            )
             distances = {"effective_diameter": diameter}
         memory = settings.input.memory_bytes
         progress("partition", 0, 1)
