@@ -76,7 +76,10 @@ def loads_in_flight(code: str, load: str) -> list[int]:
     return found
 
 
-@pytest.mark.skipif(NVDISASM is None, reason="nvdisasm is not installed")
+@pytest.mark.skipif(
+    NVDISASM is None,
+    reason="nvdisasm is not installed: pip install nvidia-cuda-nvdisasm",
+)
 @pytest.mark.parametrize("compiled", COMPILERS)
 @pytest.mark.parametrize(
     ("name", "load"),
