@@ -117,7 +117,7 @@ class Context:
     partition: Partition
     drive: Floats32
     """W_in x + b, shape (n_owned, d')."""
-    recurrent: Recurrent | BlockDiagonal
+    recurrent: device.RecurrentWeights
     boundary: Ints
     """Owned rows that any other partition needs, ascending."""
     picks: Mapping[int, Ints]
@@ -128,7 +128,7 @@ class Context:
 
     def on(self, backend: Backend) -> Context:
         """The context with its arrays in the backend's memory."""
-        if not backend.on_device:
+        if not backend.on_device or isinstance(self.recurrent, device.DeviceWeights):
             return self
         move = backend.to_device if self.spec.resident else np.asarray
         return replace(
