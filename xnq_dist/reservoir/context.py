@@ -261,8 +261,14 @@ def pick_halo(
 ) -> Floats32:
     """Halo rows in local order from the owners' boundary blocks, shape (n_halo, w).
 
-    They have the precision of the blocks, which is that of the states.
+    They have the precision of the blocks, which is that of the states. A single block
+    that is needed completely, as with two partitions, is not copied.
     """
+    if len(picks) == 1:
+        ((owner, rows),) = picks.items()
+        if len(rows) == len(blocks[owner]):  # both ascend
+            # "W": for read-only arrays kernels would be compiled once more.
+            return np.require(blocks[owner], requirements=["C", "W"])
     kinds = {block.dtype for block in blocks.values()}
     halo = np.empty(
         (sum(map(len, picks.values())), width), kinds.pop() if kinds else np.float32
