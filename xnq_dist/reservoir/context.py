@@ -116,7 +116,7 @@ class Context:
     partition: Partition
     drive: Drive
     """W_in x + b, shape (n_owned, d'); stored for a GPU."""
-    recurrent: Recurrent | BlockDiagonal
+    recurrent: device.RecurrentWeights
     boundary: Ints
     """Owned rows that any other partition needs, ascending."""
     picks: Mapping[int, Ints]
@@ -127,7 +127,7 @@ class Context:
 
     def on(self, backend: Backend) -> Context:
         """The context with its arrays in the backend's memory."""
-        if not backend.on_device:
+        if not backend.on_device or isinstance(self.recurrent, device.DeviceWeights):
             return self
         move = backend.to_device if self.spec.resident else np.asarray
         return replace(

@@ -18,6 +18,7 @@ from xnq_dist.core.blocks import ROWS, Spare, for_each_block
 from xnq_dist.core.products import multiply, pack
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import device
+from xnq_dist.reservoir.device import DeviceWeights, RecurrentWeights
 from xnq_dist.reservoir.drive import Drive, rows_of
 from xnq_dist.reservoir.weights import BlockDiagonal, Recurrent
 
@@ -86,11 +87,11 @@ def update(
     backend: Backend,
     gathered: Floats32,
     drive: Drive,
-    recurrent: Recurrent | BlockDiagonal,
+    recurrent: RecurrentWeights,
     threads: int = 1,
 ) -> None:
     """``gathered = tanh(gathered W^T + drive)`` in place; shapes (n_owned, d')."""
-    if backend.on_device:
+    if isinstance(recurrent, DeviceWeights):
         gathered[...] = device.update(backend, gathered, drive, recurrent)
         return
     rows = _rows_update(_kernels(backend), recurrent)
@@ -115,7 +116,7 @@ def superstep(
     states: Floats32,
     halo: HaloSource,
     drive: Drive,
-    recurrent: Recurrent | BlockDiagonal,
+    recurrent: RecurrentWeights,
     tiles: Sequence[slice],
     threads: int = 1,
     out: Floats32 | None = None,
@@ -145,7 +146,7 @@ def superstep(
     ndarray
         The new states, of the type of `states`; float32 with several tiles.
     """
-    if backend.on_device:
+    if isinstance(recurrent, DeviceWeights):
         return _on_device(  # type: ignore[no-any-return]
             backend, partition, states, halo, drive, recurrent, tiles
         )
@@ -179,8 +180,8 @@ def _on_device(
     partition: Partition,
     states: Floats32,
     halo: HaloSource,
-    drive: Drive,
-    recurrent: Recurrent | BlockDiagonal,
+    drive: Any,
+    recurrent: DeviceWeights,
     tiles: Sequence[slice],
 ) -> Any:
     if len(tiles) == 1:
@@ -255,7 +256,7 @@ def _as_kept(owned: Floats32, halo: Floats32) -> tuple[Any, Any]:
 
 
 def first_states(
-    drive: Drive, recurrent: Recurrent | BlockDiagonal, threads: int = 1
+    drive: Drive, recurrent: RecurrentWeights, threads: int = 1
 ) -> Floats32:
     """States after superstep 1 on the CPU, from states of zero."""
     states = np.zeros(drive.shape, dtype=np.float32)
