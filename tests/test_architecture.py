@@ -82,7 +82,7 @@ def test_modules_stay_small():
     assert long == {}
 
 
-LINES = {"pipeline": 57_780, "all": 69_616}
+LINES = {"pipeline": 57_914, "all": 69_760}
 """Maximum lines of Python: without the evaluation, and with it and the flows.
 
 They only go down; a change that needs more raises them and says for what.
