@@ -5,10 +5,13 @@ from __future__ import annotations
 import mmap
 import time
 from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 from prefect import flow, tags
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.exceptions import PrefectHTTPStatusError
 
 from flows.housekeeping import housekeeping
 from tests.report.fake_run import prevalence_table, write_fake_run
@@ -61,6 +64,43 @@ def test_old_flow_runs_versions_and_temporary_files_go(
         left = client.read_flow_runs()
     assert not [each for each in left if "xnq" in each.tags]
     assert left
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("before", [0, 1])
+def test_flow_runs_that_a_busy_server_keeps_are_left_for_the_next_time(
+    before: int,
+    tmp_path: Path,
+    prefect_api: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Also one that the server's own retention deletes in between."""
+    for _ in range(3):
+        with tags("xnq"):
+            flow(name="old")(lambda: None)()
+    delete = SyncPrefectClient.delete_flow_run
+    asked: list[Any] = []
+
+    def busy(client: SyncPrefectClient, number: Any) -> None:
+        asked.append(number)
+        if len(asked) > before:
+            request = httpx.Request("DELETE", "http://server/api/flow_runs")
+            response = httpx.Response(503, request=request)
+            cause = httpx.HTTPStatusError("", request=request, response=response)
+            raise PrefectHTTPStatusError.from_httpx_error(cause)
+        delete(client, number)
+        delete(client, number)
+
+    monkeypatch.setattr(SyncPrefectClient, "delete_flow_run", busy)
+    state = housekeeping([], keep_flow_runs_days=0, return_state=True)
+    if before:
+        assert state.is_completed()
+        assert state.result()["flow_runs_deleted"] == 1
+        assert "left for the next time: 503 Service Unavailable" in caplog.text
+    else:
+        assert state.is_failed()
+        assert "deletes no flow runs (it answers 503 Service Una" in state.message
 
 
 @pytest.mark.server

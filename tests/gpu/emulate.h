@@ -13,6 +13,8 @@
 #define __global__
 #define __device__ static
 #define __forceinline__ inline
+#define __align__ alignas
+#define __launch_bounds__(...)
 #define __shared__ static
 #define SHARED_FLOATS(name) float* name = reinterpret_cast<float*>(shared_bytes.data())
 

@@ -28,7 +28,6 @@ from xnq_dist.quantify.gpu.sets import GpuSld
 from xnq_dist.quantify.interface import Communities, Reference
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.superstep import superstep
-from xnq_dist.reservoir.weights import Recurrent
 
 
 def floor(backend: GpuBackend, job: Job) -> tuple[float, float]:
@@ -90,7 +89,7 @@ def part_superstep(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]
                 8 + job.dim * (item + 4)
             )
             least = traffic / bandwidth
-            if isinstance(moved, Recurrent) and moved.columns is None:
+            if moved.dense:
                 least += 2.0 * job.nodes * job.dim**2 / rate
             yield "superstep", case, "seconds", took, "s"
             yield "superstep", case, "floor", least, "s"

@@ -1,8 +1,8 @@
 """A stand-in for a GPU on the CPU: NumPy for CuPy, g++ for NVRTC.
 
 The source of the kernels is compiled with `emulate.h` and run block by block, with the
-same grids, blocks and arguments as on a device; an argument of the wrong type is an
-error. It cannot show speed, cuBLAS's bits and memory on a device.
+same grids, blocks and arguments as on a device; an argument of the wrong type or layout
+is an error. It cannot show speed, cuBLAS's bits and memory on a device.
 """
 
 from __future__ import annotations
@@ -95,13 +95,18 @@ class StandinBackend(GpuBackend):
 
     def multiply(self, x, matrix, out):
         """``out = x matrix^T`` of rounded values, sums in float32."""
-        assert x.flags.c_contiguous
+        assert x.strides[1] == x.itemsize
         assert matrix.flags.c_contiguous
         assert out.dtype == np.float32
-        left, right = decode(np.asarray(x)), decode(np.asarray(matrix))
-        if self.precision == "tf32":
-            left, right = tf32(left), tf32(right)
-        out[...] = product(left, right.T)
+        assert out.strides[1] == out.itemsize
+        columns, inner = matrix.shape[-2:]
+        for number, block in enumerate(matrix.reshape(-1, columns, inner)):
+            part = x[:, number * inner : (number + 1) * inner]
+            left, right = decode(np.ascontiguousarray(part)), decode(np.asarray(block))
+            if self.precision == "tf32":
+                left, right = tf32(left), tf32(right)
+            at = slice(number * columns, (number + 1) * columns)
+            out[:, at] = product(np.asarray(left), right.T)
 
     def free_bytes(self):
         """The memory of a small device."""
@@ -185,6 +190,7 @@ class Emulated:
         assert np.prod(block) <= 1024
         assert shared_mem <= 48 * 1024
         assert all(side <= 65535 for side in grid[1:])
+        names = [p.rsplit(" ", 1)[1] for p in signatures(self.source)[self.name]]
         held, addresses = [], []
         for place, (value, (pointer, kind)) in enumerate(zip(args, kinds, strict=True)):
             what = f"{self.name}, argument {place}: {type(value)} for {kind}"
@@ -193,6 +199,8 @@ class Emulated:
                 bits = value.view(np.uint8) if value.dtype == np.bool_ else value
                 assert bits.dtype == kind, f"{what}, {value.dtype}"
                 assert value.size, f"{what}, empty"
+                strided = f"{names[place]}_stride" in names
+                assert strided or value.flags.c_contiguous, f"{what}, not contiguous"
                 held.append(np.array(value.ctypes.data, np.uintp))
             else:
                 assert isinstance(value, kind), what
@@ -213,7 +221,8 @@ class Emulated:
 @cache
 def signatures(source: str) -> dict[str, list[str]]:
     """Parameters of each kernel of a source."""
-    found = re.findall(r'extern "C" __global__ void (\w+)\(([^)]*)\)', source)
+    bounds = r"(?:__launch_bounds__\(\d+, \d+\) )?"
+    found = re.findall(rf'extern "C" __global__ void {bounds}(\w+)\(([^)]*)\)', source)
     return {name: [p.strip() for p in text.split(",")] for name, text in found}
 
 
@@ -263,7 +272,7 @@ def compiled(source: str, defines: tuple[str, ...]) -> ctypes.CDLL:
 
 def body_of(source: str, name: str) -> str:
     """The text from a kernel's name to the next kernel."""
-    begin = source.index(f"void {name}(")
+    begin = source.index(f" {name}(")
     end = source.find('extern "C"', begin)
     return source[begin : end if end > 0 else None]
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
+from tests.gpu.conftest import make_backend
 from tests.gpu.standin import decode, encode, tf32
 from tests.reservoir.reference import embed_reference, rational_tanh
-from tests.reservoir.test_kernels import draw, whole_partition
+from tests.reservoir.test_kernels import draw, no_halo, whole_partition
 from xnq_dist.core.backend import cpu
 from xnq_dist.core.products import product
 from xnq_dist.reservoir import device as on_device
 from xnq_dist.reservoir import gpu_kernels
-from xnq_dist.reservoir.superstep import column_tiles, superstep
+from xnq_dist.reservoir.superstep import column_tiles, first_states, superstep
 from xnq_dist.reservoir.weights import BlockDiagonal
 
 RNG = np.random.default_rng(11)
 HALF = ["float16", "bfloat16"]
+PRECISIONS = ["float32", "tf32", *HALF]
 
 
 def run_on(backend, part, weights, features, steps, tile=None):
@@ -139,6 +143,31 @@ def test_a_reservoir_next_to_others_equals_itself_alone(device, matrix):
     np.testing.assert_array_equal(tiled, both)
 
 
+@pytest.mark.parametrize("dims", [(16, 16, 16, 16), (20, 20, 20, 19)], ids=str)
+@pytest.mark.parametrize("matrix", ["dense", "sparse", "ring"])
+def test_four_reservoirs_in_several_row_blocks_have_the_cpus_bits(
+    monkeypatch, matrix, dims
+):
+    """On the stand-in, whose product is the CPU's."""
+    monkeypatch.setattr(on_device, "GEMM_ROWS", 64)
+    part, _ = whole_partition(weighted=True)
+    drawn = [
+        draw(matrix, dim, scale=1.0 + number, nonzeros=3 + number).recurrent
+        for number, dim in enumerate(dims)
+    ]
+    both = BlockDiagonal(tuple(drawn))
+    drive = RNG.standard_normal((300, both.dim)).astype(np.float32)
+    states = first_states(drive, both)
+    for _ in range(2):
+        states = superstep(
+            cpu(), part, states, no_halo, drive, both, column_tiles(both.dim, None)
+        )
+    backend = make_backend("standin")
+    for tile in (None, 7):
+        found = run_driven(backend, part, both, drive, 3, both.dim, tile)
+        np.testing.assert_array_equal(found, states)
+
+
 ERRORS = {"tf32": 2e-3, "float16": 5e-3, "bfloat16": 4e-2}
 """Largest error of a state after 10 supersteps of 64 units at a contractive scale."""
 
@@ -174,11 +203,12 @@ def test_rounding_on_the_host_is_that_of_the_kernels(device):
 
 def test_a_rows_product_is_independent_of_its_place_on_a_gpu(device):
     """The property that bits independent of the partition rest on."""
-    for precision in ("float32", "tf32", *HALF):
+    alone, together = (96, 96), (4, 24, 24)
+    for precision, shape in itertools.product(PRECISIONS, (alone, together)):
         backend = device(precision)
         dtype = backend.state_dtype
         x = encode(RNG.standard_normal((512, 96)).astype(np.float32), dtype)
-        matrix = encode(RNG.standard_normal((96, 96)).astype(np.float32), dtype)
+        matrix = encode(RNG.standard_normal(shape).astype(np.float32), dtype)
         moved = backend.to_device(matrix)
         answers = []
         for shift in (0, 1, 13, 255):

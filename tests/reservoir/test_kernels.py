@@ -9,6 +9,7 @@ from xnq_dist.core.backend import cpu
 from xnq_dist.core.products import product
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import kernels
+from xnq_dist.reservoir.drive import FeatureDrive, drive_width
 from xnq_dist.reservoir.superstep import (
     column_tiles,
     gather,
@@ -175,15 +176,27 @@ def draw(matrix, dim, scale=1.5, nonzeros=5) -> Weights:
     )
 
 
+def stored_drive(features, weights):
+    return product(features, weights.inputs.T) + weights.bias
+
+
+def drive_from_features(features, weights):
+    return FeatureDrive.of(features, [weights])
+
+
+DRIVES = pytest.mark.parametrize("drive_of", [stored_drive, drive_from_features])
+
+
+@DRIVES
 @pytest.mark.parametrize("matrix", ["dense", "sparse", "ring"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("width", [None, 7])
-def test_supersteps_equal_the_numpy_twin_bit_for_bit(matrix, weighted, width):
+def test_supersteps_equal_the_numpy_twin_bit_for_bit(matrix, weighted, width, drive_of):
     part, adjacency = whole_partition(weighted=weighted)
     weights = draw(matrix, 18, scale=12.0)
     features = RNG.standard_normal((300, 4)).astype(np.float32)
     expected = embed_reference(adjacency, features, weights, 5)
-    drive = product(features, weights.inputs.T) + weights.bias
+    drive = drive_of(features, weights)
     states = np.zeros((300, 18), np.float32)
     for _ in range(5):
         states = superstep(
@@ -197,6 +210,32 @@ def test_supersteps_equal_the_numpy_twin_bit_for_bit(matrix, weighted, width):
             threads=2,
         )
     np.testing.assert_array_equal(states, expected)
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 40])
+def test_a_drive_from_features_has_the_bits_of_a_stored_one(count):
+    """Two reservoirs side by side; rows together, in parts, and one by one."""
+    features = RNG.standard_normal((700, count)).astype(np.float32)
+    settings = {"nonzeros": 5, "recurrent_scale": 1.0, "rho": 3.0, "matrix": "dense"}
+    scales = {"input_scale": 0.7, "bias_scale": 0.1}
+    drawn = [draw_weights(s, 90, count, **settings, **scales) for s in (1, 2)]
+    expected = np.hstack([stored_drive(features, weights) for weights in drawn])
+    drive = FeatureDrive.of(features, drawn)
+    assert drive.shape == expected.shape
+    np.testing.assert_array_equal(drive.stored(threads=2), expected)
+    np.testing.assert_array_equal(drive.part(300, 700).stored(), expected[300:])
+    for first, last in [(0, 256), (255, 256), (444, 700)]:
+        with drive.rows(first, last) as rows:
+            np.testing.assert_array_equal(rows, expected[first:last])
+
+
+def test_a_drive_is_stored_where_features_are_many():
+    assert drive_width(0, 8) == 1
+    assert drive_width(32, 128) == 33
+    assert drive_width(33, 512) == 512
+    assert drive_width(20, 64) == 64
+    drive = FeatureDrive.of(np.zeros((10, 4), np.float32), [draw("dense", 64)])
+    assert drive.nbytes == 10 * 4 * drive_width(4, 64)
 
 
 def test_separate_gather_and_update_equal_the_fused_superstep():
@@ -237,15 +276,16 @@ def test_states_are_narrowed_as_numpy_does():
     np.testing.assert_array_equal(out.view(np.float16), values.astype(np.float16))
 
 
+@DRIVES
 @pytest.mark.parametrize("matrix", ["dense", "sparse"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("width", [None, 7])
-def test_float16_states_are_the_rounded_twins(matrix, weighted, width):
+def test_float16_states_are_the_rounded_twins(matrix, weighted, width, drive_of):
     part, adjacency = whole_partition(weighted=weighted)
     weights = draw(matrix, 18, scale=12.0)
     features = RNG.standard_normal((300, 4)).astype(np.float32)
     expected = embed_reference(adjacency, features, weights, 5, "float16")
-    drive = product(features, weights.inputs.T) + weights.bias
+    drive = drive_of(features, weights)
     states = np.zeros((300, 18), np.float16)
     for _ in range(5):
         tiles = column_tiles(18, width)

@@ -121,14 +121,14 @@ def test_memory_with_states_on_a_disk_follows_the_graph_and_not_the_limit():
     budget = tile_memory(WORKER + 2**30, 2)
     assert budget == 2**28
     assert tile_memory(WORKER, 1) == MIN_TILE
-    need = disk_need(moves, 64, 4, 1, budget)
+    need = disk_need(moves, 64, 4, 4, 1, budget)
     # One partition's last states, tables on their way, topology of four.
     assert 10**6 * 64 * 4 < need < 10**6 * 64 * 4 + 2**27 + 4 * 10**7 * 12
     # One tile a partition: everything once, and halo rows; more: in-neighbours again.
-    once = disk_traffic(100, 10**6, 50, 2, 8, 4, 10**6)
+    once = disk_traffic(100, 10**6, 50, 2, 8, 4, 4, 10**6)
     assert once == 8 * 4 * (100 + 50 + 100 + 100)
-    assert disk_traffic(100, 10**6, 50, 2, 8, 4, 1000) > 2 * once
-    assert disk_traffic(100, 200, 50, 2, 8, 4, 1000) <= 2 * once
+    assert disk_traffic(100, 10**6, 50, 2, 8, 4, 4, 1000) > 2 * once
+    assert disk_traffic(100, 200, 50, 2, 8, 4, 4, 1000) <= 2 * once
 
 
 def test_rows_for_several_readers_of_a_worker_are_counted_once(tmp_path):

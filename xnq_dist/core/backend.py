@@ -167,27 +167,30 @@ class GpuBackend(Backend):
 
         Parameters
         ----------
-        x, matrix
-            In `state_dtype`, C-contiguous, shapes (n, k) and (m, k).
+        x
+            In `state_dtype`, shape (n, b k): b blocks of columns. It and `out` may be
+            columns of wider C-contiguous arrays.
+        matrix
+            In `state_dtype`, C-contiguous, shape (m, k) or (b, m, k), one for each
+            block; all products are one launch.
         out
-            float32, C-contiguous, shape (n, m).
+            float32, shape (n, b m).
         """
         from cupy.cuda import cublas, device
 
         kind, compute = _MATRIX[self.precision]
         one, zero = np.ones(1, np.float32), np.zeros(1, np.float32)
-        rows, inner = x.shape
-        columns = matrix.shape[0]
+        columns, inner = matrix.shape[-2:]
         # cuBLAS is column-major: compute out^T = matrix x^T with `matrix` transposed.
-        cublas.gemmEx(
+        cublas.gemmStridedBatchedEx(
             device.get_cublas_handle(),
-            *(1, 0, columns, rows, inner),
+            *(1, 0, columns, len(x), inner),
             one.ctypes.data,
-            *(matrix.data.ptr, kind, inner),
-            *(x.data.ptr, kind, inner),
+            *(matrix.data.ptr, kind, inner, columns * inner),
+            *(x.data.ptr, kind, x.strides[0] // x.itemsize, inner),
             zero.ctypes.data,
-            *(out.data.ptr, _REAL32, columns),
-            *(compute, -1),
+            *(out.data.ptr, _REAL32, out.strides[0] // 4, columns),
+            *(matrix.size // (columns * inner), compute, -1),
         )
 
     def held_bytes(self) -> int:

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.backend import Backend, Precision, choose, cpu
-from xnq_dist.core.products import product
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph.halo import Partition
 from xnq_dist.graph.layout import file_stem, load_nodes, load_partition
 from xnq_dist.reservoir import device
+from xnq_dist.reservoir.drive import Drive, FeatureDrive, drive_width
 from xnq_dist.reservoir.superstep import column_tiles
 from xnq_dist.reservoir.weights import (
     BlockDiagonal,
@@ -34,7 +34,6 @@ __all__ = [
     "exchanged_bytes",
     "feature_matrix",
     "halo_picks",
-    "input_drive",
     "load_context",
     "needed_rows",
     "pick_halo",
@@ -115,9 +114,9 @@ class Context:
     """One partition on a worker: topology, input drive, weights, exchange lists."""
 
     partition: Partition
-    drive: Floats32
-    """W_in x + b, shape (n_owned, d')."""
-    recurrent: Recurrent | BlockDiagonal
+    drive: Drive
+    """W_in x + b, shape (n_owned, d'); stored for a GPU."""
+    recurrent: device.RecurrentWeights
     boundary: Ints
     """Owned rows that any other partition needs, ascending."""
     picks: Mapping[int, Ints]
@@ -128,7 +127,7 @@ class Context:
 
     def on(self, backend: Backend) -> Context:
         """The context with its arrays in the backend's memory."""
-        if not backend.on_device:
+        if not backend.on_device or isinstance(self.recurrent, device.DeviceWeights):
             return self
         move = backend.to_device if self.spec.resident else np.asarray
         return replace(
@@ -205,11 +204,14 @@ def load_context(
     features = feature_matrix(graph, manifest, number)
     drawn = draw_all(spec, features.shape[1])
     recurrent = combine_recurrent(drawn)
-    drive = input_drive(features, drawn, threads)
+    backend = choose(spec.backend, spec.precision)
+    made = FeatureDrive.of(features, drawn)
+    stored = backend.on_device or drive_width(features.shape[1], spec.dim) == spec.dim
+    drive: Drive = made.stored(threads) if stored else made
     picks = halo_picks(graph, manifest, partition) if exchange else {}
     boundary = partition.boundary_rows.astype(np.int64)
     context = Context(partition, drive, recurrent, boundary, picks, spec)
-    return context.on(choose(spec.backend, spec.precision))
+    return context.on(backend)
 
 
 def draw_all(spec: ReservoirSpec, features: int) -> list[Weights]:
@@ -238,17 +240,6 @@ def combine_recurrent(drawn: Sequence[Weights]) -> Recurrent | BlockDiagonal:
     return BlockDiagonal(tuple(weights.recurrent for weights in drawn))
 
 
-def input_drive(features: Floats32, drawn: Sequence[Weights], threads: int) -> Floats32:
-    """``W_in x + b`` of all reservoirs, shape (n, d').
-
-    The bits of a row do not depend on other rows.
-    """
-    inputs = np.concatenate([weights.inputs for weights in drawn])
-    drive = product(features, inputs.T, threads)
-    drive += np.concatenate([weights.bias for weights in drawn])
-    return drive
-
-
 def halo_picks(
     graph: Stage, manifest: Manifest, partition: Partition
 ) -> dict[int, Ints]:
@@ -270,8 +261,14 @@ def pick_halo(
 ) -> Floats32:
     """Halo rows in local order from the owners' boundary blocks, shape (n_halo, w).
 
-    They have the precision of the blocks, which is that of the states.
+    They have the precision of the blocks, which is that of the states. A single block
+    that is needed completely, as with two partitions, is not copied.
     """
+    if len(picks) == 1:
+        ((owner, rows),) = picks.items()
+        if len(rows) == len(blocks[owner]):  # both ascend
+            # "W": for read-only arrays kernels would be compiled once more.
+            return np.require(blocks[owner], requirements=["C", "W"])
     kinds = {block.dtype for block in blocks.values()}
     halo = np.empty(
         (sum(map(len, picks.values())), width), kinds.pop() if kinds else np.float32

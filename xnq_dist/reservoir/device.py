@@ -9,7 +9,8 @@ is for states that do not fit on the device.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Any, cast
 
 import numpy as np
@@ -23,6 +24,8 @@ from xnq_dist.reservoir.gpu_kernels import GEMM_ROWS, Topology
 from xnq_dist.reservoir.weights import BlockDiagonal, Recurrent
 
 __all__ = [
+    "DeviceWeights",
+    "RecurrentWeights",
     "decode",
     "device_bytes",
     "encode",
@@ -34,7 +37,22 @@ __all__ = [
     "update",
 ]
 
-Weights = Recurrent | BlockDiagonal
+
+@dataclass(frozen=True)
+class DeviceWeights:
+    """Recurrent weights of all reservoirs on the device."""
+
+    dense: tuple[Any, ...] = ()
+    """Blocks of the diagonal in the states' type; equal ones together, (b, m, m)."""
+    columns: Any = None
+    """Columns of a sparse W's non-zeros, int32 (k, d'): those of neighbouring units are
+    neighbours, so that a warp reads one line of memory."""
+    values: Any = None
+    """Their values, float32 (k, d')."""
+
+
+RecurrentWeights = Recurrent | BlockDiagonal | DeviceWeights
+"""The recurrent matrix in the memory of a backend."""
 
 
 def encode(states: Floats32, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -64,19 +82,25 @@ def move_partition(backend: Backend, partition: Partition) -> Partition:
     )
 
 
-def move_weights(backend: Backend, recurrent: Weights) -> Weights:
-    """The recurrent weights on the device; a dense W in the states' type."""
-    if isinstance(recurrent, BlockDiagonal):
-        parts = [move_weights(backend, part) for part in recurrent.parts]
-        return BlockDiagonal(tuple(cast(list[Recurrent], parts)))
-    if recurrent.columns is None:
-        values = backend.to_device(encode(recurrent.values, backend.state_dtype))
-        return replace(recurrent, values=values)
-    return replace(
-        recurrent,
-        values=backend.to_device(recurrent.values),
-        columns=backend.to_device(recurrent.columns),
-    )
+def move_weights(
+    backend: Backend, recurrent: Recurrent | BlockDiagonal
+) -> DeviceWeights:
+    """The recurrent weights on the device, for few launches."""
+    parts = recurrent.parts if isinstance(recurrent, BlockDiagonal) else (recurrent,)
+    sparse = [(part.columns, part.values) for part in parts if part.columns is not None]
+    if not sparse:
+        equal = groupby((part.values for part in parts), len)
+        stacks = [encode(np.stack(list(v)), backend.state_dtype) for _, v in equal]
+        return DeviceWeights(tuple(map(backend.to_device, stacks)))
+    # Zeros fill up rows with fewer non-zeros; a sum is never -0, so its bits stay.
+    shape = (max(there.shape[1] for there, _ in sparse), recurrent.dim)
+    columns, values = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
+    first = 0
+    for there, known in sparse:
+        at = slice(known.shape[1]), slice(first, first + len(known))
+        columns[at], values[at] = there.T + first, known.T
+        first += len(known)
+    return DeviceWeights((), backend.to_device(columns), backend.to_device(values))
 
 
 def _topology(backend: Backend, partition: Partition) -> Topology:
@@ -103,13 +127,6 @@ def _on_device(backend: Backend, states: Any) -> Any:
     return backend.to_device(states)
 
 
-def _parts(recurrent: Weights) -> Iterator[tuple[slice, Recurrent]]:
-    if isinstance(recurrent, BlockDiagonal):
-        yield from zip(recurrent.columns(), recurrent.parts, strict=True)
-    else:
-        yield slice(0, recurrent.dim), recurrent
-
-
 def first_states(backend: Backend, drive: Any, resident: bool = True) -> Any:
     """States after superstep 1, tanh(drive); on the device if `resident`."""
     gpu = cast(GpuBackend, backend)
@@ -133,7 +150,7 @@ def superstep(
     owned: Any,
     halo: Any,
     drive: Any,
-    recurrent: Weights,
+    weights: DeviceWeights,
 ) -> Any:
     """States after one more update, on the device.
 
@@ -145,12 +162,19 @@ def superstep(
     owned = _on_device(backend, owned)
     halo = _not_empty(backend, _on_device(backend, halo))
     out = backend.empty(drive.shape, backend.state_dtype)
-    for columns, part in _parts(recurrent):
-        view = owned[:, columns], halo[:, columns], drive[:, columns], out[:, columns]
-        if part.columns is None:
-            _dense(gpu, topology, part, *view)
-        else:
-            _sparse(gpu, topology, part, *view)
+    sparse = weights.columns, weights.values
+    if not weights.dense and gpu_kernels.sparse_superstep(
+        gpu, topology, owned, halo, *sparse, drive, out
+    ):
+        return out
+    # One block of rows at a time stays in cache.
+    sums = _sums(backend, drive.shape[1], weights)
+    for rows in _row_blocks(len(out)):
+        count = rows.stop - rows.start
+        gpu_kernels.gather_add(
+            gpu, topology, owned, halo, rows.start, rows.stop, sums[:count]
+        )
+        _update_block(gpu, sums, drive[rows], weights, out[rows])
     return out
 
 
@@ -159,48 +183,30 @@ def _row_blocks(count: int) -> Iterator[slice]:
         yield slice(first, min(first + GEMM_ROWS, count))
 
 
-def _dense(
-    backend: GpuBackend,
-    topology: Topology,
-    part: Recurrent,
-    owned: Any,
-    halo: Any,
-    drive: Any,
-    out: Any,
+def _sums(backend: Backend, dim: int, weights: DeviceWeights) -> Any:
+    """Memory for the sums of a row block, in the type that its update reads."""
+    # Zeros, because a dense product has all rows: one of another shape may differ in
+    # the last bit.
+    kind = backend.state_dtype if weights.dense else np.float32
+    return backend.xp.zeros((GEMM_ROWS, dim), kind)
+
+
+def _update_block(
+    backend: GpuBackend, sums: Any, drive: Any, weights: DeviceWeights, out: Any
 ) -> None:
-    """Gather, multiply and add one block of rows at a time, which stays in cache."""
-    # Pad with zeros: a product of another shape may differ in the last bit.
-    sums = backend.xp.zeros((GEMM_ROWS, part.dim), backend.state_dtype)
-    mixed = backend.empty((GEMM_ROWS, part.dim))
-    for rows in _row_blocks(out.shape[0]):
-        count = rows.stop - rows.start
-        gpu_kernels.gather_add(
-            backend, topology, owned, halo, rows.start, rows.stop, sums[:count]
+    """``out = tanh(sums W^T + drive)`` for the first rows of `sums`."""
+    if not weights.dense:
+        part = sums[: len(out)]
+        gpu_kernels.sparse_update(
+            backend, part, weights.columns, weights.values, drive, out
         )
-        backend.multiply(sums, part.values, mixed)
-        gpu_kernels.tanh_add(backend, mixed[:count], drive[rows], out[rows])
-
-
-def _sparse(
-    backend: GpuBackend,
-    topology: Topology,
-    part: Recurrent,
-    owned: Any,
-    halo: Any,
-    drive: Any,
-    out: Any,
-) -> None:
-    weights = part.columns, part.values
-    if gpu_kernels.sparse_superstep(
-        backend, topology, owned, halo, *weights, drive, out
-    ):
         return
-    for rows in _row_blocks(out.shape[0]):
-        sums = backend.empty((rows.stop - rows.start, part.dim))
-        gpu_kernels.gather_add(
-            backend, topology, owned, halo, rows.start, rows.stop, sums
-        )
-        gpu_kernels.sparse_update(backend, sums, *weights, drive[rows], out[rows])
+    mixed, first = backend.empty(sums.shape), 0
+    for stack in weights.dense:
+        columns = slice(first, first + stack.shape[0] * stack.shape[1])
+        backend.multiply(sums[:, columns], stack, mixed[:, columns])
+        first = columns.stop
+    gpu_kernels.tanh_add(backend, mixed[: len(out)], drive, out)
 
 
 def gather(
@@ -225,26 +231,20 @@ def gather(
     out[...] = backend.to_host(sums)
 
 
-def update(backend: Backend, gathered: Any, drive: Any, recurrent: Weights) -> Floats32:
-    """``tanh(gathered W^T + drive)`` in row blocks; all on the host, float32."""
+def update(
+    backend: Backend, gathered: Any, drive: Any, weights: DeviceWeights
+) -> Floats32:
+    """``tanh(gathered W^T + drive)`` in row blocks; on the host, float32."""
     gpu = cast(GpuBackend, backend)
     out = np.empty(gathered.shape, backend.state_dtype)
     for rows in _row_blocks(len(gathered)):
-        count = rows.stop - rows.start
-        pushed = backend.to_device(drive[rows])
-        after = backend.empty(pushed.shape, backend.state_dtype)
-        for columns, part in _parts(recurrent):
-            sums = np.ascontiguousarray(gathered[rows, columns])
-            view = pushed[:, columns], after[:, columns]
-            if part.columns is None:
-                padded = np.zeros((GEMM_ROWS, part.dim), backend.state_dtype)
-                padded[:count] = encode(sums, backend.state_dtype)
-                mixed = backend.empty((GEMM_ROWS, part.dim))
-                gpu.multiply(backend.to_device(padded), part.values, mixed)
-                gpu_kernels.tanh_add(gpu, mixed[:count], *view)
-            else:
-                moved = backend.to_device(sums)
-                gpu_kernels.sparse_update(gpu, moved, part.columns, part.values, *view)
+        sums = _sums(backend, gathered.shape[1], weights)
+        part = gathered[rows]
+        if weights.dense:
+            part = encode(part, backend.state_dtype)
+        sums[: len(part)] = backend.to_device(part)
+        after = backend.empty(part.shape, backend.state_dtype)
+        _update_block(gpu, sums, backend.to_device(drive[rows]), weights, after)
         out[rows] = backend.to_host(after)
     return decode(out)
 

@@ -33,7 +33,7 @@ ROWS_OF_BLOCK = (8, 4, 2, 1)
 """Possible rows of a block of `sparse_superstep`; the largest that fits is used."""
 SHARED = 48 * 1024
 """Bytes of shared memory of a block on every CUDA device."""
-WARP, WARPS, COLUMNS, THREADS = 32, 8, 128, 256
+WARP, WARPS, THREADS = 32, 8, 256
 _STATE = {"float32": 32, "tf32": 32, "float16": 16, "bfloat16": 8}
 
 
@@ -66,13 +66,19 @@ def superstep_source() -> str:
     return head + text
 
 
-def defines(precision: str, rows: int = 1) -> tuple[str, ...]:
+def defines(precision: str, rows: int = 1, vector: int = 4) -> tuple[str, ...]:
     """Compiler options of the source."""
-    return (f"-DSTATE={_STATE[precision]}", f"-DROWS={rows}")
+    return (f"-DSTATE={_STATE[precision]}", f"-DROWS={rows}", f"-DVECTOR={vector}")
 
 
-def _kernel(backend: GpuBackend, name: str, rows: int = 1) -> Kernel:
-    return backend.kernel(superstep_source(), name, defines(backend.precision, rows))
+def _kernel(backend: GpuBackend, name: str, rows: int = 1, vector: int = 4) -> Kernel:
+    options = defines(backend.precision, rows, vector)
+    return backend.kernel(superstep_source(), name, options)
+
+
+def _vector(width: int) -> int:
+    """Columns that a thread loads at once: every row must begin at a multiple."""
+    return 1 if width % 4 else 4
 
 
 def _stride(array: Any) -> np.int64:
@@ -87,9 +93,7 @@ def _sources(topology: Topology, owned: Any, halo: Any) -> tuple[Any, ...]:
         topology.weights,
         np.int32(topology.weighted),
         owned,
-        _stride(owned),
         halo,
-        _stride(halo),
         np.int32(len(topology.indptr) - 1),
         np.int32(owned.shape[1]),
     )
@@ -111,16 +115,17 @@ def gather_add(
     """Weighted sums of in-neighbours' states for owned rows first:last.
 
     `owned` and `halo`: states in the backend's `state_dtype`, (n_owned, w) and (n_halo,
-    w); columns of wider arrays are allowed. `out`: C-contiguous, (last - first, w), in
-    float32 or in the dtype of the states, to which sums are then rounded.
+    w). `out`: (last - first, w), in float32 or in the dtype of the states, to which
+    sums are then rounded. All are C-contiguous.
     """
     if last <= first:
         return
     name = "gather_add" if out.dtype == np.float32 else "gather_round"
-    grid = (_blocks(last - first, WARPS), _blocks(owned.shape[1], COLUMNS))
+    vector = _vector(owned.shape[1])
+    grid = (_blocks(last - first, WARPS), _blocks(owned.shape[1], WARP * vector))
     sources = _sources(topology, owned, halo)
     args = (*sources, np.int64(first), np.int64(last), out)
-    _kernel(backend, name)(grid, (WARP, WARPS), args)
+    _kernel(backend, name, vector=vector)(grid, (WARP, WARPS), args)
 
 
 def tanh_add(backend: GpuBackend, product: Any, drive: Any, out: Any) -> None:
@@ -140,26 +145,16 @@ def tanh_add(backend: GpuBackend, product: Any, drive: Any, out: Any) -> None:
 def sparse_update(
     backend: GpuBackend, gathered: Any, columns: Any, values: Any, drive: Any, out: Any
 ) -> None:
-    """``out = tanh(gathered W^T + drive)`` for a sparse W.
+    """``out = tanh(gathered W^T + drive)`` for a sparse W; (n, d'), C-contiguous.
 
-    `gathered` is float32, C-contiguous, (n, d'); `columns` and `values` are the
-    non-zeros of W, (d', k); `drive` and `out` as for `tanh_add`.
+    `gathered` and `drive` are float32. `columns` and `values`, (k, d'): the non-zeros
+    of W, of all units the first, then of all the second, and so on.
     """
-    count = gathered.shape[0] * gathered.shape[1]
+    count, width = gathered.size, np.int32(gathered.shape[1])
     if not count:
         return
-    args = (
-        gathered,
-        columns,
-        values,
-        np.int32(columns.shape[1]),
-        drive,
-        _stride(drive),
-        out,
-        _stride(out),
-        np.int32(gathered.shape[1]),
-        np.int64(count),
-    )
+    weights = (columns, values, np.int32(len(columns)))
+    args = (gathered, *weights, drive, out, width, np.int64(count))
     _kernel(backend, "sparse_update")((_blocks(count, THREADS),), (THREADS,), args)
 
 
@@ -185,19 +180,10 @@ def sparse_superstep(
     if not count:
         return True
     rows = fitting[0]
-    args = (
-        *_sources(topology, owned, halo),
-        np.int64(0),
-        np.int64(count),
-        columns,
-        values,
-        np.int32(columns.shape[1]),
-        drive,
-        _stride(drive),
-        out,
-        _stride(out),
-    )
-    _kernel(backend, "sparse_superstep", rows)(
+    sources = _sources(topology, owned, halo)
+    weights = (columns, values, np.int32(len(columns)))
+    args = (*sources, np.int64(0), np.int64(count), *weights, drive, out)
+    _kernel(backend, "sparse_superstep", rows, _vector(dim))(
         (_blocks(count, rows),), (WARP, WARPS), args, shared_mem=rows * dim * 4
     )
     return True

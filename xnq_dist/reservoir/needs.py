@@ -13,6 +13,7 @@ from xnq_dist.graph.needs import halo_rows
 from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
 from xnq_dist.reservoir.descriptors import DOUBLE_ROUNDS, HOPS, SPARE, widths
 from xnq_dist.reservoir.device import device_bytes
+from xnq_dist.reservoir.drive import drive_width
 from xnq_dist.reservoir.length import MAX_STEPS, length_of
 from xnq_dist.reservoir.propagation import COLUMNS
 from xnq_dist.reservoir.volume import (
@@ -110,9 +111,12 @@ def supersteps_of(size: RunSize, settings: Settings) -> Supersteps:
     both = matrix + lanes * moves.largest * size.features * 8
     budget = tile_memory(workers.memory, lanes)
     kept = _kept_item(wire, size)
+    width = _drive_width(size, settings)
+    stored, drive = 4 * (width == dim), moves.owned * width * 4
+    of_disk = dim, stored, wire, lanes, budget
     need = {
-        "memory": both + memory_need(moves, dim, tile, wire, kept, lanes),
-        "disk": both + disk_need(moves, dim, wire, lanes, budget),
+        "memory": both + drive + memory_need(moves, dim, tile, wire, kept, lanes),
+        "disk": both + (0 if stored else drive) + disk_need(moves, *of_disk),
     }
     states = settings.exchange.states
     if states == "auto":
@@ -123,15 +127,21 @@ def supersteps_of(size: RunSize, settings: Settings) -> Supersteps:
     files = traffic = 0
     if states == "disk":
         engine = "tasks"
-        files = size.nodes * dim * (4 + 2 * wire)
+        files = size.nodes * dim * (stored + 2 * wire)
         counts = size.nodes, size.edges, halo_rows(size), size.partitions
-        traffic = disk_traffic(*counts, dim, wire, budget)
+        traffic = disk_traffic(*counts, dim, stored, wire, budget)
         moves = replace(moves, moved=0, held=0, exact=True)
     length: int | str = reservoir.supersteps
     if length == "auto":
         length = MAX_STEPS if size.diameter is None else length_of(size.diameter)
     held = engine, moves, need, states, budget, matrix, tile, wire
     return Supersteps(*held, files, traffic, int(length))
+
+
+def _drive_width(size: RunSize, settings: Settings) -> int:
+    """Values that a worker keeps of a node's input drive; d' if it is stored."""
+    dim = settings.reservoir.dim
+    return dim if size.workers.device else drive_width(size.features, dim)
 
 
 def _kept_item(wire: int, size: RunSize) -> int:
@@ -251,10 +261,13 @@ def reservoir_work(size: RunSize, settings: Settings, dim: int) -> dict[str, flo
     products = _products(settings) * (1 if sparse else share)
     nodes, edges = busiest(size, settings)
     values, threads = float(nodes) * dim, size.workers.threads
+    width = _drive_width(size, settings)
+    made = 2.0 * values * width if width < reservoir.dim else 0.0
     superstep = {
         "visit": edges,
         "gather": edges * dim,
-        "nonzero" if sparse else "flop": 2.0 * values * products,
+        "flop": made + (0.0 if sparse else 2.0 * values * products),
+        "nonzero": 2.0 * values * products if sparse else 0.0,
         "value": values,
         "copy": values * 4.0,
     }

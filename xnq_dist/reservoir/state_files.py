@@ -33,8 +33,8 @@ from xnq_dist.reservoir.context import (
     combine_recurrent,
     draw_all,
     feature_matrix,
-    input_drive,
 )
+from xnq_dist.reservoir.drive import Drive, FeatureDrive, drive_width
 from xnq_dist.reservoir.superstep import first_states, superstep
 from xnq_dist.reservoir.weights import BlockDiagonal, Recurrent
 
@@ -67,7 +67,7 @@ class StateFiles:
         return Path(self.folder, f"state-{step:05d}-{number:05d}.raw")
 
     def drive(self, number: int) -> Path:
-        """File of a partition's input drive."""
+        """File of a partition's input drive, if it is stored."""
         return Path(self.folder, f"drive-{number:05d}.raw")
 
     @contextmanager
@@ -87,11 +87,13 @@ class StateFiles:
 
 @dataclass(frozen=True)
 class PartitionOnDisk:
-    """One partition on a worker, without its states and input drive."""
+    """One partition on a worker, without its states."""
 
     partition: Partition
     offsets: Ints
     """Global id of each partition's first node, shape (P + 1,)."""
+    drive: FeatureDrive | None
+    """None: in a file."""
     recurrent: Recurrent | BlockDiagonal
     tiles: tuple[int, ...]
     """First row of each row tile, and the number of rows."""
@@ -113,7 +115,7 @@ def open_partition(
     threads: int,
     checkpoint: tuple[int, Stage, FileRecord] | None = None,
 ) -> PartitionOnDisk:
-    """Read a partition; write its input drive and its states after superstep 1.
+    """Read a partition; write its states after superstep 1, and a stored input drive.
 
     With a checkpoint (superstep, stage and file of states) its states are written.
 
@@ -130,19 +132,23 @@ def open_partition(
     partition = load_partition(graph, manifest, number)
     features = feature_matrix(graph, manifest, number)
     drawn = draw_all(spec, features.shape[1])
-    recurrent = combine_recurrent(drawn)
+    recurrent, drive = combine_recurrent(drawn), FeatureDrive.of(features, drawn)
+    stored = drive_width(features.shape[1], spec.dim) == spec.dim
     item = np.dtype(spec.exchange_dtype).itemsize
     row = spec.dim * 4
     # Input drive, sums of the first superstep, and their copy for writing.
     step = max(ROWS, files.memory // (3 * row) // ROWS * ROWS)
     with ExitStack() as stack:
-        drive = stack.enter_context(_written_atomically(files.drive(number)))
-        out = None
+        pushed = out = None
+        if stored:
+            pushed = stack.enter_context(_written_atomically(files.drive(number)))
         if checkpoint is None:
             out = stack.enter_context(_written_atomically(files.states(1, number)))
         for first in range(0, partition.n_owned, step):
-            part = input_drive(features[first : first + step], drawn, threads)
-            _write(drive, part)
+            part: Drive = drive.part(first, first + step)
+            if pushed is not None:
+                part = drive.part(first, first + step).stored(threads)
+                _write(pushed, part)
             if out is not None:
                 states = first_states(part, recurrent, threads)
                 _write(out, states.astype(spec.exchange_dtype, copy=False))
@@ -156,12 +162,13 @@ def open_partition(
         partition.indices,
         n_local,
         spec.dim * item,
-        spec.dim * (4 + item),
+        spec.dim * (4 * stored + item),
         files.memory,
     )
     offsets = np.asarray(manifest.facts["offsets"], np.int64)
     tiles = tuple(begins.tolist())
-    return PartitionOnDisk(partition, offsets, recurrent, tiles, spec, files)
+    kept = None if stored else drive
+    return PartitionOnDisk(partition, offsets, kept, recurrent, tiles, spec, files)
 
 
 @njit(cache=True, nogil=True)
@@ -215,8 +222,7 @@ def advance_partition(held: PartitionOnDisk, step: int, threads: int) -> int:
             tile, sources = _compact(partition, first, last, edges)
             states = np.empty((len(sources), dim), held.dtype)
             _read_local(held, step, sources, states)
-            drive = np.empty((last - first, dim), np.float32)
-            _read_at(files.drive(number), first, drive)
+            drive = _drive(held, first, last)
             after = superstep(
                 cpu(),
                 tile,
@@ -228,8 +234,18 @@ def advance_partition(held: PartitionOnDisk, step: int, threads: int) -> int:
                 threads,
             )
             _write(out, after)
-            moved += states.nbytes + drive.nbytes + after.nbytes
+            moved += states.nbytes + after.nbytes
+            moved += drive.nbytes if held.drive is None else 0
     return moved
+
+
+def _drive(held: PartitionOnDisk, first: int, last: int) -> Drive:
+    """The input drive of some rows, computed or read."""
+    if held.drive is not None:
+        return held.drive.part(first, last)
+    drive = np.empty((last - first, held.spec.dim), np.float32)
+    _read_at(held.files.drive(held.partition.number), first, drive)
+    return drive
 
 
 def read_states(held: PartitionOnDisk, step: int) -> NDArray[np.floating]:

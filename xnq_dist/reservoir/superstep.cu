@@ -6,10 +6,11 @@
 // in float32 gather, sparse product and tanh have the bits of xnq_dist/reservoir/kernels.py,
 // for any partition, row block and launch.
 //
-// Defined by the compiler: STATE (32: float32, 16: float16, 8: bfloat16) and ROWS (rows
-// of a block of sparse_superstep). XNQ_EMULATED: a CPU emulates the GPU.
+// Defined by the compiler: STATE (32: float32, 16: float16, 8: bfloat16), ROWS (rows of a
+// block of sparse_superstep) and VECTOR (neighbouring columns that a thread of a gather
+// loads at once; it divides the width). XNQ_EMULATED: a CPU emulates the GPU.
 
-#define COLUMNS 4  // columns that a thread of a gather keeps in registers
+#define EDGES 4  // edges whose states are loaded together
 #define WARP 32
 
 #if STATE == 32
@@ -45,6 +46,9 @@ __device__ __forceinline__ state_t store_state(float value) {
 #endif
 #endif
 
+struct __align__(VECTOR * sizeof(state_t)) states_t { state_t value[VECTOR]; };
+struct __align__(VECTOR * sizeof(float)) sums_t { float value[VECTOR]; };
+
 // x P(x^2) / Q(x^2), the coefficients of the CPU kernels.
 __device__ __forceinline__ float rational_tanh(float x) {
   x = x > 9.0f ? 9.0f : x;
@@ -57,68 +61,70 @@ __device__ __forceinline__ float rational_tanh(float x) {
   return y < -1.0f ? -1.0f : y;
 }
 
-// Sums of COLUMNS columns, WARP apart, beginning at column `column`, of one row.
+// Sums of VECTOR columns of one row, beginning at column `column`. Loads of EDGES edges
+// precede the sums of these edges, predicated instead of in branches: all are in flight.
 __device__ __forceinline__ void gather_row(
     const long long* indptr, const int* indices, const float* weights, int weighted,
-    const state_t* owned, long long owned_stride, const state_t* halo,
-    long long halo_stride, int n_owned, int width, long long row, int column,
-    float* sums) {
-  for (int c = 0; c < COLUMNS; ++c) sums[c] = 0.0f;
+    const state_t* owned, const state_t* halo, int n_owned, int width, long long row,
+    int column, float* sums) {
+  for (int c = 0; c < VECTOR; ++c) sums[c] = 0.0f;
+  owned += column;
+  halo += column - (long long)n_owned * width;  // its rows are numbered after the owned
   long long last = indptr[row + 1];
-  int left = width - column;
-  bool whole = left > (COLUMNS - 1) * WARP;
-#pragma unroll 4
-  for (long long edge = indptr[row]; edge < last; ++edge) {
-    int source = indices[edge];
-    const state_t* state = source < n_owned
-                               ? owned + source * owned_stride
-                               : halo + (source - n_owned) * halo_stride;
-    state += column;
-    float weight = weighted ? weights[edge] : 1.0f;
-    if (whole) {  // no bounds to check: all loads of an edge run in parallel
-      for (int c = 0; c < COLUMNS; ++c)
-        sums[c] = sums[c] + weight * load_state(state[c * WARP]);
-    } else {
-      for (int c = 0; c < COLUMNS; ++c)
-        if (c * WARP < left) sums[c] = sums[c] + weight * load_state(state[c * WARP]);
-    }
+  for (long long edge = indptr[row]; edge < last; edge += EDGES) {
+    int count = last - edge < EDGES ? (int)(last - edge) : EDGES;
+    int source[EDGES];
+    float weight[EDGES];
+    states_t states[EDGES];
+#pragma unroll
+    for (int e = 0; e < EDGES; ++e)
+      if (e < count) source[e] = indices[edge + e];
+#pragma unroll
+    for (int e = 0; e < EDGES; ++e)
+      if (e < count) weight[e] = weighted ? weights[edge + e] : 1.0f;
+#pragma unroll
+    for (int e = 0; e < EDGES; ++e)
+      if (e < count) {
+        const state_t* base = source[e] < n_owned ? owned : halo;
+        states[e] = *(const states_t*)(base + (long long)source[e] * width);
+      }
+#pragma unroll
+    for (int e = 0; e < EDGES; ++e)
+      if (e < count)
+        for (int c = 0; c < VECTOR; ++c)
+          sums[c] = sums[c] + weight[e] * load_state(states[e].value[c]);
   }
 }
 
-// One warp for a row and 128 columns; block (32, rows of a block), grid (rows, columns).
+// One warp for a row and WARP * VECTOR columns; block (32, rows of a block), grid (rows,
+// columns).
 extern "C" __global__ void gather_add(
     const long long* indptr, const int* indices, const float* weights, int weighted,
-    const state_t* owned, long long owned_stride, const state_t* halo,
-    long long halo_stride, int n_owned, int width, long long first, long long last,
-    float* out) {
+    const state_t* owned, const state_t* halo, int n_owned, int width, long long first,
+    long long last, float* out) {
   long long row = first + (long long)blockIdx.x * blockDim.y + threadIdx.y;
-  int column = blockIdx.y * (WARP * COLUMNS) + threadIdx.x;
-  if (row >= last) return;
-  float sums[COLUMNS];
-  gather_row(indptr, indices, weights, weighted, owned, owned_stride, halo, halo_stride,
-             n_owned, width, row, column, sums);
-  for (int c = 0; c < COLUMNS; ++c) {
-    int j = column + c * WARP;
-    if (j < width) out[(row - first) * width + j] = sums[c];
-  }
+  int column = (blockIdx.y * WARP + threadIdx.x) * VECTOR;
+  if (row >= last || column >= width) return;
+  float sums[VECTOR];
+  gather_row(indptr, indices, weights, weighted, owned, halo, n_owned, width, row, column,
+             sums);
+  sums_t* to = (sums_t*)(out + (row - first) * width + column);
+  for (int c = 0; c < VECTOR; ++c) to->value[c] = sums[c];
 }
 
 // The same, rounded to the state's type: what a product in half precision reads.
 extern "C" __global__ void gather_round(
     const long long* indptr, const int* indices, const float* weights, int weighted,
-    const state_t* owned, long long owned_stride, const state_t* halo,
-    long long halo_stride, int n_owned, int width, long long first, long long last,
-    state_t* out) {
+    const state_t* owned, const state_t* halo, int n_owned, int width, long long first,
+    long long last, state_t* out) {
   long long row = first + (long long)blockIdx.x * blockDim.y + threadIdx.y;
-  int column = blockIdx.y * (WARP * COLUMNS) + threadIdx.x;
-  if (row >= last) return;
-  float sums[COLUMNS];
-  gather_row(indptr, indices, weights, weighted, owned, owned_stride, halo, halo_stride,
-             n_owned, width, row, column, sums);
-  for (int c = 0; c < COLUMNS; ++c) {
-    int j = column + c * WARP;
-    if (j < width) out[(row - first) * width + j] = store_state(sums[c]);
-  }
+  int column = (blockIdx.y * WARP + threadIdx.x) * VECTOR;
+  if (row >= last || column >= width) return;
+  float sums[VECTOR];
+  gather_row(indptr, indices, weights, weighted, owned, halo, n_owned, width, row, column,
+             sums);
+  states_t* to = (states_t*)(out + (row - first) * width + column);
+  for (int c = 0; c < VECTOR; ++c) to->value[c] = store_state(sums[c]);
 }
 
 // out = tanh(product + drive); one thread for each value.
@@ -133,62 +139,61 @@ extern "C" __global__ void tanh_add(
       store_state(rational_tanh(product[at] + drive[row * drive_stride + j]));
 }
 
-// out = tanh(gathered W^T + drive) for a sparse W; one thread for each value.
+// out = tanh(gathered W^T + drive) for a sparse W; one thread for each value. Non-zero k
+// of all units lies together, here and below: a warp reads neighbouring values.
 extern "C" __global__ void sparse_update(
     const float* gathered, const int* columns, const float* values, int nonzeros,
-    const float* drive, long long drive_stride, state_t* out, long long out_stride,
-    int width, long long count) {
+    const float* drive, state_t* out, int width, long long count) {
   long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
   if (at >= count) return;
   long long row = at / width;
   int unit = (int)(at - row * width);
   const float* sums = gathered + row * width;
-  const int* column = columns + (long long)unit * nonzeros;
-  const float* value = values + (long long)unit * nonzeros;
   float total = 0.0f;
-  for (int k = 0; k < nonzeros; ++k) total = total + value[k] * sums[column[k]];
-  out[row * out_stride + unit] =
-      store_state(rational_tanh(total + drive[row * drive_stride + unit]));
+  for (int k = 0; k < nonzeros; ++k)
+    total = total + values[k * width + unit] * sums[columns[k * width + unit]];
+  out[at] = store_state(rational_tanh(total + drive[at]));
 }
 
 // Gather, sparse product, drive and tanh in one pass: ROWS rows' sums stay in shared
-// memory, and a non-zero of W is read once for all of them. Block (32, any).
-extern "C" __global__ void sparse_superstep(
+// memory, and a non-zero of W is read once for all of them. Block (32, 8), of which three
+// fit on a multiprocessor: more registers would leave it too few warps, fewer spill.
+extern "C" __global__ void __launch_bounds__(256, 3) sparse_superstep(
     const long long* indptr, const int* indices, const float* weights, int weighted,
-    const state_t* owned, long long owned_stride, const state_t* halo,
-    long long halo_stride, int n_owned, int width, long long first, long long last,
-    const int* columns, const float* values, int nonzeros, const float* drive,
-    long long drive_stride, state_t* out, long long out_stride) {
+    const state_t* owned, const state_t* halo, int n_owned, int width, long long first,
+    long long last, const int* columns, const float* values, int nonzeros,
+    const float* drive, state_t* out) {
   SHARED_FLOATS(gathered);
   long long base = first + (long long)blockIdx.x * ROWS;
   int rows = last - base < ROWS ? (int)(last - base) : ROWS;
-  int pieces = (width + WARP * COLUMNS - 1) / (WARP * COLUMNS);
+  int pieces = (width + WARP * VECTOR - 1) / (WARP * VECTOR);
   for (int item = threadIdx.y; item < rows * pieces; item += blockDim.y) {
     int r = item / pieces;
-    int column = (item - r * pieces) * (WARP * COLUMNS) + threadIdx.x;
-    float sums[COLUMNS];
-    gather_row(indptr, indices, weights, weighted, owned, owned_stride, halo,
-               halo_stride, n_owned, width, base + r, column, sums);
-    for (int c = 0; c < COLUMNS; ++c) {
-      int j = column + c * WARP;
-      if (j < width) gathered[r * width + j] = sums[c];
-    }
+    int column = ((item - r * pieces) * WARP + threadIdx.x) * VECTOR;
+    if (column >= width) continue;
+    float sums[VECTOR];
+    gather_row(indptr, indices, weights, weighted, owned, halo, n_owned, width, base + r,
+               column, sums);
+    sums_t* to = (sums_t*)(gathered + r * width + column);
+    for (int c = 0; c < VECTOR; ++c) to->value[c] = sums[c];
   }
   __syncthreads();
   int threads = blockDim.x * blockDim.y;
   for (int unit = threadIdx.y * blockDim.x + threadIdx.x; unit < width; unit += threads) {
-    float total[ROWS];
-    for (int r = 0; r < ROWS; ++r) total[r] = 0.0f;
+    float total[ROWS], pushed[ROWS];
+    for (int r = 0; r < ROWS; ++r) {
+      total[r] = 0.0f;
+      if (r < rows) pushed[r] = drive[(base + r) * width + unit];
+    }
     for (int k = 0; k < nonzeros; ++k) {
-      float value = values[(long long)unit * nonzeros + k];
-      int column = columns[(long long)unit * nonzeros + k];
-      for (int r = 0; r < rows; ++r)
+      float value = values[k * width + unit];
+      int column = columns[k * width + unit];
+      for (int r = 0; r < ROWS; ++r)  // of the last block, some rows are not used
         total[r] = total[r] + value * gathered[r * width + column];
     }
-    for (int r = 0; r < rows; ++r) {
-      long long row = base + r;
-      out[row * out_stride + unit] = store_state(
-          rational_tanh(total[r] + drive[row * drive_stride + unit]));
-    }
+#pragma unroll
+    for (int r = 0; r < ROWS; ++r)
+      if (r < rows)
+        out[(base + r) * width + unit] = store_state(rational_tanh(total[r] + pushed[r]));
   }
 }

@@ -18,6 +18,8 @@ from xnq_dist.core.blocks import ROWS, Spare, for_each_block
 from xnq_dist.core.products import multiply, pack
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import device
+from xnq_dist.reservoir.device import DeviceWeights, RecurrentWeights
+from xnq_dist.reservoir.drive import Drive, rows_of
 from xnq_dist.reservoir.weights import BlockDiagonal, Recurrent
 
 __all__ = ["column_tiles", "first_states", "gather", "superstep", "update"]
@@ -84,25 +86,26 @@ def gather(
 def update(
     backend: Backend,
     gathered: Floats32,
-    drive: Floats32,
-    recurrent: Recurrent | BlockDiagonal,
+    drive: Drive,
+    recurrent: RecurrentWeights,
     threads: int = 1,
 ) -> None:
     """``gathered = tanh(gathered W^T + drive)`` in place; shapes (n_owned, d')."""
-    if backend.on_device:
+    if isinstance(recurrent, DeviceWeights):
         gathered[...] = device.update(backend, gathered, drive, recurrent)
         return
     rows = _rows_update(_kernels(backend), recurrent)
     blocks = Spare((ROWS, recurrent.dim))
 
     def work(first: int, last: int) -> None:
-        at = slice(first, last)
-        if rows.in_place:
-            rows.apply(gathered[at], drive[at], gathered[at])
-            return
-        with blocks.borrow() as block:
-            block[: last - first] = gathered[at]
-            rows.apply(block[: last - first], drive[at], gathered[at])
+        after = gathered[first:last]
+        with rows_of(drive, first, last) as pushed:
+            if rows.in_place:
+                rows.apply(after, pushed, after)
+                return
+            with blocks.borrow() as block:
+                block[: last - first] = after
+                rows.apply(block[: last - first], pushed, after)
 
     for_each_block(gathered.shape[0], threads, work)
 
@@ -112,8 +115,8 @@ def superstep(
     partition: Partition,
     states: Floats32,
     halo: HaloSource,
-    drive: Floats32,
-    recurrent: Recurrent | BlockDiagonal,
+    drive: Drive,
+    recurrent: RecurrentWeights,
     tiles: Sequence[slice],
     threads: int = 1,
     out: Floats32 | None = None,
@@ -127,7 +130,7 @@ def superstep(
     halo
         Returns the halo rows of a column tile.
     drive
-        ``W_in x + b`` of the owned rows, shape (n_owned, d').
+        ``W_in x + b`` of the owned rows, shape (n_owned, d'); an array on a GPU.
     recurrent
         The recurrent matrix W.
     tiles
@@ -143,7 +146,7 @@ def superstep(
     ndarray
         The new states, of the type of `states`; float32 with several tiles.
     """
-    if backend.on_device:
+    if isinstance(recurrent, DeviceWeights):
         return _on_device(  # type: ignore[no-any-return]
             backend, partition, states, halo, drive, recurrent, tiles
         )
@@ -177,8 +180,8 @@ def _on_device(
     partition: Partition,
     states: Floats32,
     halo: HaloSource,
-    drive: Floats32,
-    recurrent: Recurrent | BlockDiagonal,
+    drive: Any,
+    recurrent: DeviceWeights,
     tiles: Sequence[slice],
 ) -> Any:
     if len(tiles) == 1:
@@ -200,7 +203,7 @@ def _fused(
     partition: Partition,
     owned: Floats32,
     halo: Floats32,
-    drive: Floats32,
+    drive: Drive,
     recurrent: Recurrent | BlockDiagonal,
     threads: int,
     out: Floats32,
@@ -215,11 +218,13 @@ def _fused(
     edges = (partition.indptr, partition.indices, weights, owned, halo)
 
     def fill(first: int, last: int, block: Floats32, after: Floats32) -> None:
-        if rows.step is not None:
-            rows.step(edges, first, last, drive[first:last], after)
-            return
-        kernels.gather_add(*edges, first, last, block)
-        rows.apply(block, drive[first:last], after)
+        if rows.step is None:
+            kernels.gather_add(*edges, first, last, block)
+        with rows_of(drive, first, last) as pushed:
+            if rows.step is None:
+                rows.apply(block, pushed, after)
+            else:
+                rows.step(edges, first, last, pushed, after)
 
     def work(first: int, last: int) -> None:
         after = out[first:last]
@@ -251,7 +256,7 @@ def _as_kept(owned: Floats32, halo: Floats32) -> tuple[Any, Any]:
 
 
 def first_states(
-    drive: Floats32, recurrent: Recurrent | BlockDiagonal, threads: int = 1
+    drive: Drive, recurrent: RecurrentWeights, threads: int = 1
 ) -> Floats32:
     """States after superstep 1 on the CPU, from states of zero."""
     states = np.zeros(drive.shape, dtype=np.float32)

@@ -163,38 +163,50 @@ def tile_memory(limit: int, threads: int) -> int:
 def memory_need(
     moves: Volume, dim: int, columns: int, wire: int, kept: int, at_once: int
 ) -> int:
-    """Bytes of a worker's supersteps with states in memory.
+    """Bytes of a worker's supersteps with states in memory, without the input drive.
 
     `columns`: units exchanged at a time, of `dim`. `wire`, `kept`: bytes of a value as
     exchanged and as stored. `at_once`: partitions processed in parallel.
     """
-    # States before and after, the input drive; with tiles also a copy that is assembled
-    # from the tiles. Halo rows exist as blocks and in local order.
-    states = moves.owned * dim * (4 + 2 * kept if columns == dim else 12 + kept)
+    # States before and after; with tiles also a copy that is assembled from the tiles.
+    # Halo rows exist as blocks and in local order.
+    states = moves.owned * dim * (2 * kept if columns == dim else 8 + kept)
     halo = moves.held * wire + at_once * moves.picked * 4
     return states + halo * columns + _topology(moves)
 
 
-def disk_need(moves: Volume, dim: int, wire: int, at_once: int, budget: int) -> int:
-    """Bytes of a worker's supersteps with states on a disk and tiles of `budget`."""
+def disk_need(
+    moves: Volume, dim: int, stored: int, wire: int, at_once: int, budget: int
+) -> int:
+    """Bytes of a worker's supersteps with states on a disk and tiles of `budget`.
+
+    `stored`: bytes of a value of the input drive, 0 if it is computed.
+    """
     sources, rows = moves.largest + moves.picked, moves.largest
-    tile = min(budget, dim * (sources * wire + rows * (4 + wire)))
+    tile = min(budget, dim * (sources * wire + rows * (stored + wire)))
     # A partition's last states are completely in memory while its table is written.
     written = rows * dim * wire + 2 * min(GROUP, rows * dim * 4)
     return at_once * max(tile, written) + _topology(moves)
 
 
 def disk_traffic(
-    nodes: int, edges: int, halo: int, partitions: int, dim: int, wire: int, budget: int
+    nodes: int,
+    edges: int,
+    halo: int,
+    partitions: int,
+    dim: int,
+    stored: int,
+    wire: int,
+    budget: int,
 ) -> int:
     """Maximum bytes of states and input drive read and written in one superstep.
 
-    Each row tile reads its distinct in-neighbours once.
+    Each row tile reads its distinct in-neighbours once. `stored` as in `disk_need`.
     """
-    column = (nodes + halo) * wire + nodes * (4 + wire)
+    column = (nodes + halo) * wire + nodes * (stored + wire)
     tiles = -(-column * dim // (budget * partitions))
     rows = min(tiles * (nodes + halo), max(edges, nodes + halo if tiles == 1 else 0))
-    return dim * (rows * wire + nodes * (4 + wire))
+    return dim * (rows * wire + nodes * (stored + wire))
 
 
 def _topology(moves: Volume) -> int:

@@ -37,6 +37,7 @@ KINDS = (
     Kind("kill-worker"),
     Kind("terminate-worker"),
     Kind("lose-power"),
+    Kind("lose-all"),
     Kind("kill-dask-worker", WORKING),
     Kind("kill-all-dask-workers", WORKING),
     Kind("stop-dask-worker", WORKING),
@@ -48,7 +49,8 @@ KINDS = (
     Kind("change-input"),
 )
 """``pause``: stopped for some seconds; ``stop``: stopped until Prefect has started it
-again; ``lose-power``: all processes of a machine but the server's at once."""
+again; ``lose-power``: all processes of a machine but the server's at once;
+``lose-all``: the server's, too."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,12 @@ from xnq_dist.app.environment import DEFAULTS
 
 __all__ = ["SETTINGS", "SILENCE", "Stack"]
 
+LEASES = {
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
+        "prefect.server.concurrency.lease_storage.filesystem"
+    )
+}
+"""Of `docs/how-to/schedule.md`."""
 SILENCE = 120
 """Seconds without a heartbeat after which a flow run counts as crashed, as shipped."""
 UNSTARTED = 150
@@ -84,6 +90,7 @@ class Stack:
             **DEFAULTS,
             "PREFECT_HOME": str(folder / "prefect"),
             "PREFECT_API_URL": f"http://127.0.0.1:{self._port}/api",
+            **LEASES,
             "PREFECT_WORKER_QUERY_SECONDS": "1",
             "PYTHONPATH": str(ROOT),
             "TMPDIR": str(self.temporary),

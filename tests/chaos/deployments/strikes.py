@@ -106,14 +106,22 @@ class Target:
         self.stack.start_worker()
         return True
 
-    def _lose_power(self) -> bool:
+    def _lose_power(self, server: bool = False) -> bool:
         # The worker first, which would otherwise report the end of the flow run.
-        self.stack.worker.kill()
+        lost = [self.stack.worker, *([self.stack.server] if server else [])]
+        for process in lost:
+            process.kill()
         struck = send(signal.SIGKILL, marked(self.mark))
-        self.stack.worker.wait(120)
+        for process in lost:
+            process.wait(120)
         time.sleep(float(self.random.uniform(0, 3)))
+        if server:
+            self.stack.start_server()
         self.stack.start_worker()
         return struck
+
+    def _lose_all(self) -> bool:
+        return self._lose_power(server=True)
 
     def _kill_dask_worker(self) -> bool:
         return send(signal.SIGKILL, self._one(self._dask_workers()))

@@ -1,0 +1,102 @@
+"""The input drive ``W_in x + b`` of some nodes: stored, or computed where it is used.
+
+With few features, computing a block of rows again in every superstep takes about as
+long as reading it from memory, and a node takes its features instead of d' values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.core.arrays import Floats32
+from xnq_dist.core.blocks import ROWS, Spare, for_each_block
+from xnq_dist.core.products import multiply, pack
+from xnq_dist.reservoir.weights import Weights
+
+__all__ = ["Drive", "FeatureDrive", "drive_width", "rows_of"]
+
+FEW = 32
+"""Maximum number of features from which the drive is computed, at most `SHARE` of d'.
+A superstep then takes between .93 and 1.08 times as long (see docs/measurements.md)."""
+SHARE = 1 / 4
+
+
+@dataclass(frozen=True)
+class FeatureDrive:
+    """The input drive of nodes, computed from their features a block at a time.
+
+    The bits of a row do not depend on other rows.
+    """
+
+    features: Floats32
+    """Features and a one, shape (n, F + 1), C-contiguous."""
+    panels: NDArray[np.float32]
+    """``[W_in, b]`` of all reservoirs, packed. A product adds in the order of columns,
+    so the sum ends with b."""
+    blocks: Spare
+    """Work arrays, shape (`ROWS`, d')."""
+    dim: int
+    """d'."""
+
+    @classmethod
+    def of(cls, features: Floats32, drawn: Sequence[Weights]) -> FeatureDrive:
+        """The drive of nodes with these features, shape (n, F)."""
+        ones = np.ones((len(features), 1), np.float32)
+        inputs = [np.column_stack([weights.inputs, weights.bias]) for weights in drawn]
+        matrix = np.concatenate(inputs)
+        spare = Spare((ROWS, len(matrix)))
+        return cls(np.hstack([features, ones]), pack(matrix.T), spare, len(matrix))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(n, d')."""
+        return len(self.features), self.dim
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory, without work arrays."""
+        return self.features.nbytes
+
+    def part(self, first: int, last: int) -> FeatureDrive:
+        """The drive of some of the nodes."""
+        return replace(self, features=self.features[first:last])
+
+    @contextmanager
+    def rows(self, first: int, last: int) -> Iterator[Floats32]:
+        """Rows first to last - 1, at most `ROWS`, until the end of the block."""
+        with self.blocks.borrow() as block:
+            rows = block[: last - first]
+            multiply(self.features[first:last], self.panels, rows)
+            yield rows
+
+    def stored(self, threads: int = 1) -> Floats32:
+        """All rows, shape (n, d')."""
+        out = np.empty(self.shape, np.float32)
+
+        def work(first: int, last: int) -> None:
+            multiply(self.features[first:last], self.panels, out[first:last])
+
+        for_each_block(len(out), threads, work)
+        return out
+
+
+Drive: TypeAlias = Floats32 | FeatureDrive
+"""Stored, shape (n, d'), or computed."""
+
+
+def rows_of(drive: Drive, first: int, last: int) -> AbstractContextManager[Floats32]:
+    """Rows first to last - 1 of a drive, at most `ROWS`."""
+    if isinstance(drive, FeatureDrive):
+        return drive.rows(first, last)
+    return nullcontext(drive[first:last])
+
+
+def drive_width(features: int, dim: int) -> int:
+    """Number of values that a CPU keeps of a node's drive: d' if it is stored."""
+    return features + 1 if features <= min(FEW, SHARE * dim) else dim
