@@ -44,10 +44,11 @@ UNITS = {
     "node": ("ingest", 1000),
     "edge": ("ingest", 20_000),
     "gather": ("supersteps", 10 * 20_000 * 64),
-    "flop": ("supersteps", 2 * 64_000 * (10 * 64 + 8)),
+    # The input drive is computed from features and a one in each superstep.
+    "flop": ("supersteps", 2 * 64_000 * 10 * (64 + 9)),
     "value": ("supersteps", 10 * 64_000),
-    # One state per superstep and the input drive; one partition has no halo.
-    "copy": ("supersteps", 11 * 64_000 * 4),
+    # One state per superstep; one partition has no halo.
+    "copy": ("supersteps", 10 * 64_000 * 4),
     "load": ("supersteps", 20_000 * 4),
     "task": ("supersteps", 10 * 3),
     # Labelled rows are gathered, then all are scored.
@@ -76,6 +77,13 @@ def test_work_of_plain_xnq_is_counted_once(cost):
     found = stages(cost, *PLAIN, "quantifier=sld")
     assert found[stage] == pytest.approx(units)
     assert sum(found.values()) == pytest.approx(units)
+
+
+def test_a_stored_input_drive_is_computed_and_written_once():
+    many = replace(SIZE, features=40)
+    flop, copy = (stages(n, *PLAIN, size=many)["supersteps"] for n in ("flop", "copy"))
+    assert flop == 2 * 64_000 * (10 * 64 + 40)
+    assert copy == 11 * 64_000 * 4
 
 
 def test_auto_and_detection_are_counted():

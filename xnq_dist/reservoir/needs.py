@@ -262,7 +262,8 @@ def reservoir_work(size: RunSize, settings: Settings, dim: int) -> dict[str, flo
     nodes, edges = busiest(size, settings)
     values, threads = float(nodes) * dim, size.workers.threads
     width = _drive_width(size, settings)
-    made = 2.0 * values * width if width < reservoir.dim else 0.0
+    stored = width == reservoir.dim
+    made = 0.0 if stored else 2.0 * values * width
     superstep = {
         "visit": edges,
         "gather": edges * dim,
@@ -288,8 +289,8 @@ def reservoir_work(size: RunSize, settings: Settings, dim: int) -> dict[str, flo
     return added(
         load_work(size, settings),
         {
-            "copy": values * 4.0 / size.lanes,
-            "flop": 2.0 * values * size.features / threads,
+            "copy": stored * values * 4.0 / size.lanes,
+            "flop": stored * 2.0 * values * size.features / threads,
         },
         scaled(added(scaled(superstep, 1 / threads), exchange), steps.length),
     )
