@@ -140,14 +140,16 @@ class _Soak:
         at = members.schema.get_field_index("community")
         _replace(self.tables["memberships"], members.set_column(at, "community", made))
 
-    def next_run(self, kill: bool) -> bool:
-        """Wait for the next complete run; whether it was killed before."""
-        before, end = self.published(), time.monotonic() + LONGEST
+    def next_run(self, before: str, kill: bool) -> bool:
+        """Wait until other results than `before` are published, and all runs are over.
+
+        Returns whether a run was killed meanwhile.
+        """
+        end = time.monotonic() + LONGEST
         strike = time.monotonic() + float(self.random.uniform(2, 20)) if kill else None
         while self.published() == before or self.flow_runs("RUNNING"):
             if time.monotonic() > end:
                 raise TimeoutError(f"no run was completed after {self.done}")
-            # A run that is killed when it has published publishes nothing more.
             if strike and time.monotonic() > strike and self._strike():
                 strike = None
             time.sleep(0.5)
@@ -272,9 +274,14 @@ def soak(
             one = _Soak(stack, folder, tables, random, done, began, 0, retention)
             one.schedule(interval)
             due = 0
+            before = one.published()
+            if before:
+                one.change()
             while one.done < last:
                 due += one.done in struck
-                due -= one.next_run(due > 0)
+                due -= one.next_run(before, due > 0)
+                # A run may publish while the housekeeping runs.
+                before = one.published()
                 one.change()
                 if retention and one.done % HOUSEKEEPING == 0:
                     one.tidy()
