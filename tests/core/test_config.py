@@ -152,13 +152,16 @@ def test_plan_refuses_with_both_numbers_and_the_setting():
 def test_states_go_to_a_disk_only_beyond_memory():
     big = planned("reservoir.dim=4096")
     assert (big.states, planned("reservoir.dim=64").states) == ("disk", "memory")
-    assert big.state_disk == 10**6 * 4096 * (4 + 2 * 4)
+    # The input drive is computed from ten features, and stored for fifty.
+    assert big.state_disk == 10**6 * 4096 * 2 * 4
+    wide = planned("reservoir.dim=4096", size=replace(SIZE, features=50))
+    assert wide.state_disk == 10**6 * 4096 * (4 + 2 * 4)
     assert big.exchanged_bytes == big.block_memory == 0
     assert (
         big.worker_memory
         < planned("reservoir.dim=4096", "exchange.states=memory").worker_memory
     )
-    assert dict(big.lines())["states"].startswith("disk: 45.8 GiB of files, at most")
+    assert dict(big.lines())["states"].startswith("disk: 30.5 GiB of files, at most")
     in_scratch = planned("reservoir.dim=4096", "scratch=/tmp")
     assert big.run_disk - in_scratch.run_disk >= 10**6 * 4096 * 8
     # If complete rows do not fit, states stay in memory, which is refused.
