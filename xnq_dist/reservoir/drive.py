@@ -1,7 +1,7 @@
 """The input drive ``W_in x + b`` of some nodes: stored, or computed where it is used.
 
-With few features, computing a block of rows again in every superstep takes about as
-long as reading it from memory, and a node takes its features instead of d' values.
+With few features, computing a block of rows again in every superstep takes little
+longer than reading it, and a node takes its features instead of d' values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Drive", "FeatureDrive", "drive_width", "rows_of"]
 
 FEW = 32
 """Maximum number of features from which the drive is computed, at most `SHARE` of d'.
-A superstep then takes between .93 and 1.08 times as long (see docs/measurements.md)."""
+A superstep then takes about 1.08 times as long (see docs/measurements.md)."""
 SHARE = 1 / 4
 
 
