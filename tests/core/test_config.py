@@ -154,7 +154,8 @@ def test_states_go_to_a_disk_only_beyond_memory():
     assert (big.states, planned("reservoir.dim=64").states) == ("disk", "memory")
     # The input drive is computed from ten features, and stored for fifty.
     assert big.state_disk == 10**6 * 4096 * 2 * 4
-    wide = planned("reservoir.dim=4096", size=replace(SIZE, features=50))
+    fifty = replace(SIZE, features=50)
+    wide = planned("reservoir.dim=4096", size=fifty)
     assert wide.state_disk == 10**6 * 4096 * (4 + 2 * 4)
     assert big.exchanged_bytes == big.block_memory == 0
     assert (
@@ -162,8 +163,8 @@ def test_states_go_to_a_disk_only_beyond_memory():
         < planned("reservoir.dim=4096", "exchange.states=memory").worker_memory
     )
     assert dict(big.lines())["states"].startswith("disk: 30.5 GiB of files, at most")
-    in_scratch = planned("reservoir.dim=4096", "scratch=/tmp")
-    assert big.run_disk - in_scratch.run_disk >= 10**6 * 4096 * 8
+    in_scratch = planned("reservoir.dim=4096", "scratch=/tmp", size=fifty)
+    assert wide.run_disk - in_scratch.run_disk >= 10**6 * 4096 * 8
     # If complete rows do not fit, states stay in memory, which is refused.
     for other in ("exchange.engine=spmd", "reservoir.tile=512"):
         kept = planned("reservoir.dim=4096", other)
