@@ -143,7 +143,7 @@ class _Soak:
     def next_run(self, before: str, kill: bool) -> bool:
         """Wait until other results than `before` are published, and all runs are over.
 
-        Returns whether a run was killed meanwhile.
+        Returns whether a run was killed.
         """
         end = time.monotonic() + LONGEST
         strike = time.monotonic() + float(self.random.uniform(2, 20)) if kill else None

@@ -98,7 +98,7 @@ def test_states_of_four_edges_are_on_their_way_together(compiled, name, load, tm
         assert (weighted, unweighted) == (EDGES, EDGES), kernel
 
 
-def test_loads_between_uses_are_not_counted_together():
+def test_loads_between_uses_are_counted_apart():
     loop = """.L_x_1:
         /*0010*/                   LDG.E.128 R4, desc[UR4][R18.64] ;
         /*0020*/              @!P1 LDG.E.128 R8, desc[UR4][R20.64] ;

@@ -97,7 +97,8 @@ def sweep_run(folder: Folder | str | Path) -> None:
         with suppress(FileNotFoundError):  # this run's status, complete by now
             if opened.is_folder(name):
                 opened.child(name).delete_folder()
-            opened.delete(name)
+            else:
+                opened.delete(name)
         log.info("removed %s of a killed run", opened.uri_of(name))
 
 
