@@ -9,7 +9,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from xnq_dist.core.npz import read_npz
+from xnq_dist.core.npz import read_npz, read_row_blocks
 
 ARRAYS = {
     "rows": np.arange(12, dtype=np.int64).reshape(3, 4),
@@ -105,3 +105,23 @@ def test_many_threads_read_at_once():
         sys.setswitchinterval(interval)
         gc.set_threshold(*thresholds)
     assert seen == [20] * 320
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 100])
+def test_blocks_of_rows_are_the_array(rows):
+    data = written(**ARRAYS)
+    blocks = list(read_row_blocks(io.BytesIO(data), "rows", rows))
+    assert [len(block) for block in blocks][:-1] == [rows] * (len(blocks) - 1)
+    np.testing.assert_array_equal(np.concatenate(blocks), ARRAYS["rows"])
+    [empty] = read_row_blocks(io.BytesIO(data), "empty", rows)
+    assert empty.shape == (0, 7)
+
+
+def test_blocks_of_rows_refuse_other_orders_and_damage():
+    data = written(**ARRAYS)
+    with pytest.raises(ValueError, match="array columns is not in C order"):
+        next(read_row_blocks(io.BytesIO(data), "columns", 2))
+    at = data.index(ARRAYS["rows"].tobytes())
+    damaged = data[:at] + b"\xff" + data[at + 1 :]
+    with pytest.raises(zipfile.BadZipFile):
+        list(read_row_blocks(io.BytesIO(damaged), "rows", 2))

@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 import threading
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from tokenize import TokenError
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from numpy.lib import format as npy
+
+__all__ = ["read_npz", "read_row_blocks"]
 
 _HEADER = threading.Lock()
 _SLAB = 1 << 24
@@ -49,7 +51,34 @@ def read_npz(
         return found
 
 
+def read_row_blocks(stream: IO[bytes], name: str, rows: int) -> Iterator[np.ndarray]:
+    """Blocks of up to `rows` rows of an array, in order; at least one, maybe empty.
+
+    Errors are those of `read_npz`; arrays must be in C order.
+    """
+    with zipfile.ZipFile(stream) as archive:
+        size = archive.getinfo(f"{name}.npy").file_size
+        with archive.open(f"{name}.npy") as member:
+            shape, fortran, dtype = _read_header(member, name, size)
+            if fortran:
+                raise ValueError(f"array {name} is not in C order")
+            for first in range(0, max(shape[0], 1), rows):
+                block = np.empty((min(rows, shape[0] - first), *shape[1:]), dtype)
+                _fill(member, name, block.reshape(-1))
+                yield block
+
+
 def _read_array(member: IO[bytes], name: str, size: int) -> np.ndarray:
+    shape, fortran, dtype = _read_header(member, name, size)
+    values = np.empty(shape, dtype=dtype, order="F" if fortran else "C")
+    # An array without axes has no bytes to view.
+    _fill(member, name, values.reshape(-1, order="F" if fortran else "C"))
+    return values
+
+
+def _read_header(
+    member: IO[bytes], name: str, size: int
+) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     version = npy.read_magic(member)
     if version not in _HEADERS:
         raise ValueError(f"array {name} is of npy version {version}, not 1 or 2")
@@ -63,9 +92,11 @@ def _read_array(member: IO[bytes], name: str, size: int) -> np.ndarray:
     # Before the allocation: a damaged header can name any shape.
     if size - member.tell() < math.prod(shape) * dtype.itemsize:
         raise ValueError(f"array {name} ends after {size - member.tell()} bytes")
-    values = np.empty(shape, dtype=dtype, order="F" if fortran else "C")
-    # An empty array, and one without axes, have no bytes to view.
-    flat = values.reshape(-1, order="F" if fortran else "C")
+    return shape, fortran, dtype
+
+
+def _fill(member: IO[bytes], name: str, flat: np.ndarray) -> None:
+    """Read the bytes of an array with one axis."""
     data = flat.view(np.uint8).data if flat.nbytes else memoryview(b"")
     for start in range(0, len(data), _SLAB):
         part = data[start : start + _SLAB]
@@ -73,4 +104,3 @@ def _read_array(member: IO[bytes], name: str, size: int) -> np.ndarray:
         if len(got) != len(part):
             raise ValueError(f"array {name} ends after {start + len(got)} bytes")
         part[:] = got
-    return values

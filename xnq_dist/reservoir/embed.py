@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -36,13 +36,19 @@ from xnq_dist.core.waiting import Heartbeats, gather
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval, write_states
 from xnq_dist.reservoir.context import ReservoirSpec
-from xnq_dist.reservoir.descriptors import describe_nodes, read_descriptors
+from xnq_dist.reservoir.descriptors import Descriptors, describe_nodes
 from xnq_dist.reservoir.disk_engine import DiskExchange
 from xnq_dist.reservoir.exchange import TasksExchange, again_if_lost
 from xnq_dist.reservoir.length import with_length
+from xnq_dist.reservoir.spectrum import VECTORS
 from xnq_dist.reservoir.spmd import SpmdExchange
 from xnq_dist.reservoir.state_files import StateFiles
-from xnq_dist.reservoir.volume import GROUP, choose_engine, tile_memory
+from xnq_dist.reservoir.volume import (
+    GROUP,
+    choose_engine,
+    sums_columns,
+    tile_memory,
+)
 from xnq_dist.reservoir.weights import (
     block_seed,
     draw_recurrent,
@@ -277,27 +283,24 @@ class _WriteEmbeddings:
     manifest: Manifest
     attempt: Attempt
     dtype: str
-    descriptors: tuple[FileRecord, ...] = ()
-    """Files of further columns of xnq+, one for each partition."""
+    descriptors: Descriptors | None = None
+    """Further columns of xnq+."""
 
     def __call__(self, number: int, states: Floats32) -> FileRecord:
         ids = load_nodes(self.graph, self.manifest, number, ["node_id"])["node_id"]
-        more = np.empty((len(states), 0), np.float32)
-        if self.descriptors:
-            where = Stage(self.attempt.folder, "embeddings")
-            more = read_descriptors(where, self.descriptors[number])
-        width = states.shape[1] + more.shape[1]
+        width, described = states.shape[1], self.descriptors
+        if described is not None:
+            width += described.widths.total
         step = max(1, GROUP // (4 * width))
+        more = None if described is None else described.blocks(number, step)
         stem = f"part-{number:05d}"
         with self.attempt.table_writer(stem, "embeddings") as writer:
             # At least once, so that the file of an empty partition has the columns.
             for first in range(0, max(1, len(states)), step):
-                block = slice(first, first + step)
-                part = states[block].astype(self.dtype, copy=False)
-                if self.descriptors:
-                    part = np.concatenate(
-                        [part, more[block].astype(self.dtype)], axis=1
-                    )
+                part = states[first : first + step].astype(self.dtype, copy=False)
+                if more is not None:
+                    columns = next(more).astype(self.dtype, copy=False)
+                    part = np.concatenate([part, columns], axis=1)
                 values = pa.FixedSizeListArray.from_arrays(part.reshape(-1), width)
                 rows = ids.slice(first, step)
                 writer.write(pa.table({"node_id": rows, "embedding": values}))
@@ -386,21 +389,21 @@ def embed_scaled(
     )
     stage = run.stage("embeddings")
     attempt = stage.begin()
-    descriptors: list[FileRecord] = []
-    blocks = [spec.dim]
+    described, blocks = None, [spec.dim]
     if method_of(settings.method).descriptors:
-        descriptors, more = describe_nodes(
-            *(client, graph, manifest, settings.seed, attempt, settings.backend),
+        described = describe_nodes(
+            *(client, graph, manifest, settings.seed, attempt),
+            *(_sums_columns(client, facts), settings.backend),
             *(progress, settings.exchange.engine),
         )
-        blocks += [more.features, more.spectrum]
+        blocks += [described.widths.features, described.widths.spectrum]
     dtype = settings.embeddings.dtype
     files, traffic = run_reservoir(
         client,
         graph,
         manifest,
         spec,
-        _WriteEmbeddings(graph, manifest, attempt, dtype, tuple(descriptors)),
+        _WriteEmbeddings(graph, manifest, attempt, dtype, described),
         checkpoints,
         every,
         settings.cluster.timeout,
@@ -414,7 +417,7 @@ def embed_scaled(
             f"embeddings have {rows} rows for {facts['n_nodes']} nodes: internal "
             "error, please report it"
         )
-    for record in descriptors:
+    for record in described.files if described else ():
         attempt.folder.delete(record.name)
     row_bytes = spec.dim * spec.wire_bytes
     committed = stage.commit(
@@ -438,3 +441,10 @@ def embed_scaled(
     )
     checkpoints.remove()
     return committed
+
+
+def _sums_columns(client: Client, facts: Mapping[str, Any]) -> int:
+    """Columns of the spectrum that the workers have in memory at a time."""
+    busy = min(len(cluster.workers(client)), int(facts["partitions"]))
+    counts = facts["n_nodes"], facts["n_edges"], sum(facts["halo"]), busy
+    return sums_columns(VECTORS, *counts, cluster.smallest_memory(client))

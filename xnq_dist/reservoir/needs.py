@@ -11,12 +11,14 @@ from xnq_dist.core.method_records import method_of
 from xnq_dist.core.need import Need, RunSize, Work, added, scaled
 from xnq_dist.graph.needs import halo_rows
 from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
-from xnq_dist.reservoir.descriptors import DOUBLE_ROUNDS, HOPS, SPARE, widths
+from xnq_dist.reservoir.descriptors import HOPS, widths
 from xnq_dist.reservoir.device import device_bytes
 from xnq_dist.reservoir.drive import drive_width
 from xnq_dist.reservoir.length import MAX_STEPS, length_of
 from xnq_dist.reservoir.propagation import COLUMNS
+from xnq_dist.reservoir.spectrum import DOUBLE_ROUNDS, EXTRA, SPARE, VECTORS
 from xnq_dist.reservoir.volume import (
+    BLOCK_COPIES,
     WORKER,
     Volume,
     choose_engine,
@@ -24,6 +26,8 @@ from xnq_dist.reservoir.volume import (
     disk_traffic,
     max_volume,
     memory_need,
+    sums_columns,
+    sums_memory,
     tile_memory,
     volume,
 )
@@ -46,9 +50,6 @@ __all__ = [
 EMBEDDER = 400 * 2**20
 """Bytes of a worker before it loads the readout's libraries; `WORKER` includes them
 (measured: 306 to 385 MiB with states in memory)."""
-BLOCK_COPIES = 4
-"""Number of copies of a halo row: two to make its block, one on arrival, and one to
-local order."""
 
 
 @dataclass(frozen=True)
@@ -163,22 +164,31 @@ def needs(size: RunSize, settings: Settings) -> Need:
     checkpoint = size.nodes * dim * _kept_item(steps.wire, size)
     checkpoints = min(KEPT + 1, number) * checkpoint
     last = min(checkpoints, KEPT * checkpoint)
-    # Files of the descriptors: the blocks that are written with the states, and before
-    # that the hops of features and three rounds of the spectrum.
-    descriptors = size.nodes * 4 * (columns - dim)
-    rounds = descriptors
-    if method_of(settings.method).descriptors:
-        spectral = 3 * (blocks[2] + SPARE + 2) if len(blocks) > 2 else 0
-        rounds += size.nodes * 4 * (blocks[1] + 3 + spectral)
+    # Files of the descriptors stay until the table is written; in the spectrum's
+    # iteration there are three sets of vectors at a time.
+    descriptors = rounds = turns = sums_peak = 0
+    if len(blocks) > 1:
+        around = size.nodes, size.edges, halo_rows(size), size.busy
+        columns_each = blocks[1] // (HOPS + 1) + 1
+        descriptors = rounds = turns = size.nodes * 4 * (blocks[1] + HOPS + 1)
+        if len(blocks) > 2:
+            each = sums_columns(VECTORS, *around, size.workers.memory)
+            vectors = blocks[2] + SPARE
+            vectors += EXTRA * -(-vectors // max(1, each - EXTRA))
+            one = size.nodes * 4 * vectors
+            descriptors, rounds = descriptors + one, rounds + 3 * one
+            turns += (DOUBLE_ROUNDS + 2) * one
+            columns_each = max(columns_each, each)
+        sums_peak = WORKER + sums_memory(columns_each, *around)
     # Files of states, in the run directory or in `scratch`, exist while the table is
     # written, except those of one superstep.
     files_here = steps.files if settings.scratch is None else 0
     base = EMBEDDER if steps.states == "memory" else WORKER
     device, _ = device_need(size, settings)
-    written = {"disk": number * checkpoint + rounds, "table": float(table)}
+    written = {"disk": number * checkpoint + turns, "table": float(table)}
     sums = sums_work(size, settings, block_sums(size, settings))
     return Need(
-        worker=base + steps.need[steps.states],
+        worker=max(base + steps.need[steps.states], sums_peak),
         device=device,
         disk=max(
             descriptors + table + last, descriptors + checkpoints + files_here, rounds
@@ -303,7 +313,7 @@ def block_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
         return ()
     sums = [NeighbourSums(HOPS, blocks[1] // (HOPS + 1) + 1)]
     if len(blocks) > 2:
-        sums.append(NeighbourSums(2 * DOUBLE_ROUNDS + 1, blocks[2] + SPARE + 2))
+        sums.append(NeighbourSums(2 * DOUBLE_ROUNDS + 1, blocks[2] + SPARE + EXTRA))
     return tuple(sums)
 
 

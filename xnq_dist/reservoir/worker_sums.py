@@ -32,7 +32,8 @@ Start = Callable[[int], Floats32]
 
 Step = Callable[[int, int, Floats32, Floats32], Floats32]
 """``step(number, round, values, sums)``: a partition's values after the round (1, 2,
-...), from the previous values and the sums over in-neighbours; one row per node."""
+...), from the previous values and the sums over in-neighbours; one row per node. It may
+return the sums, changed in place."""
 
 Publish = Callable[[Floats32], Floats32]
 """``publish(values)``: the values to sum over, row by row, (m, w) to (m, any)."""

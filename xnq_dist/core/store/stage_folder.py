@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from xnq_dist.core import schemas
 from xnq_dist.core.errors import DamagedError, StageError
-from xnq_dist.core.npz import read_npz
+from xnq_dist.core.npz import read_npz, read_row_blocks
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.store.checksums import CheckedFile, FileRecord, check_all
 from xnq_dist.core.store.files import Attempt
@@ -270,6 +270,13 @@ class Stage:
         """Read arrays of an npz file of this stage (None: all), checked."""
         with self.open(record) as stream:
             return read_npz(cast(IO[bytes], stream), names)
+
+    def row_blocks(
+        self, record: FileRecord, name: str, rows: int
+    ) -> Iterator[np.ndarray]:
+        """Read an array of an npz file in blocks of up to `rows` rows, checked."""
+        with self.open(record) as stream:
+            yield from read_row_blocks(cast(IO[bytes], stream), name, rows)
 
 
 @lru_cache(maxsize=32)

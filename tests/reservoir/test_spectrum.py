@@ -1,0 +1,88 @@
+"""The spectrum and the descriptors: files of some columns, blocks of rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.conftest import small_settings, write_graph
+from xnq_dist import pipeline
+from xnq_dist.core.store import Stage
+from xnq_dist.reservoir.descriptors import _MeanStep, describe_nodes
+from xnq_dist.reservoir.spectrum import VECTORS, _WalkStep
+from xnq_dist.reservoir.volume import SLACK, WORKER, sums_columns, sums_memory
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    made = write_graph(tmp_path_factory.mktemp("input"), nodes=400, edges=1600)
+    settings = small_settings("input.directed=false", "partitions=3")
+    with pipeline.open_run(str(tmp_path_factory.mktemp("run")), made.sources) as run:
+        pipeline.prepare(run, made.sources, settings)
+    return run.stage("graph")
+
+
+def described(graph: Stage, folder, client, columns: int, rows: int = 7):
+    attempt = Stage(graph.folder.child(folder), "embeddings").begin()
+    manifest = graph.manifest()
+    found = describe_nodes(client, graph, manifest, 5, attempt, columns)
+    parts = [np.concatenate(list(found.blocks(p, rows))) for p in range(3)]
+    return found, parts, attempt.folder
+
+
+def test_columns_at_a_time_leave_every_bit(graph, thread_client):
+    """Few columns at a time, down to one, in blocks of any rows."""
+    found, every, folder = described(graph, "all", thread_client, VECTORS)
+    assert len(found.files) == 3 * 3 + 3 + 1
+    assert sorted(folder.names()) == sorted(record.name for record in found.files)
+    for columns, files in (70, 2), (40, 3), (1, 108):
+        few, parts, _ = described(graph, f"few-{columns}", thread_client, columns)
+        assert len(few.files) == 3 * 3 + 3 * files + 1
+        for one, other in zip(every, parts, strict=True):
+            np.testing.assert_array_equal(one, other)
+    for rows in (1, 50, 10_000):
+        again = np.concatenate(list(found.blocks(1, rows)))
+        np.testing.assert_array_equal(again, every[1])
+
+
+def test_steps_return_means_and_keep_nodes_without_edges():
+    draw = np.random.default_rng(3)
+    values = draw.normal(size=(6, 5)).astype(np.float32)
+    sums = draw.normal(size=(6, 5)).astype(np.float32)
+    weight = np.array([0, 2, 0, 1, 3, 5], np.float32)
+    linked = weight > 0
+    sums[:, -1] = weight
+    after = _MeanStep()(0, 1, values, sums.copy())
+    np.testing.assert_array_equal(after[~linked], values[~linked])
+    np.testing.assert_array_equal(after[linked], sums[linked] / weight[linked, None])
+    sums[:, -2] = weight
+    walked = _WalkStep()(0, 1, values, sums.copy())
+    means = (sums.T[:-2] / np.where(linked, weight, 1)).T
+    np.testing.assert_array_equal(walked[:, :-2], np.where(linked[:, None], means, 0))
+    np.testing.assert_array_equal(walked[:, -2], 1)
+    np.testing.assert_array_equal(walked[:, -1], weight)
+
+
+@given(
+    st.integers(1, 200),
+    st.integers(1, 10**8),
+    st.floats(0, 50),
+    st.integers(1, 64),
+    st.integers(0, 10**11),
+)
+def test_columns_fit_into_the_memory_or_are_one(width, nodes, degree, busy, memory):
+    """In groups of equal size, as few as fit."""
+    counts = nodes, int(nodes * degree), nodes // 3, busy
+    columns = sums_columns(width, *counts, memory)
+    assert 1 <= columns <= width
+    assert columns == 1 or WORKER + sums_memory(columns, *counts) <= memory
+    groups = -(-width // columns)
+    assert columns == -(-width // groups)
+
+
+def test_memory_of_sums_is_that_of_the_arrays():
+    """Two values of every node and four of every halo row, edges and row pointers."""
+    arrays = 4 * 10 * (2 * 1000 + 4 * 200) + 8 * 5000 + 16 * 1200
+    assert sums_memory(10, 1000, 5000, 200, 2) == int(arrays * SLACK / 2)

@@ -1,0 +1,316 @@
+"""Spectrum of the normalised adjacency, for graphs with a symmetric adjacency.
+
+Left singular vectors times their singular values, by block power iteration. The vectors
+are in files, some columns in each: rounds of the iteration have that many columns in
+memory, and products of all columns read blocks of rows. Results depend neither on the
+columns of a file nor on the partitioning.
+
+References
+----------
+N. Halko, P. G. Martinsson, J. A. Tropp, "Finding structure with randomness", SIAM
+Review 53, 2011 (block power iteration and Rayleigh-Ritz).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.core.arrays import Floats
+from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.core.products import product
+from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
+from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.core.waiting import gather, result
+from xnq_dist.graph.layout import load_nodes
+from xnq_dist.reservoir.exact_sums import column_peaks, integer_products, restored
+from xnq_dist.reservoir.superstep import column_tiles
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = [
+    "DOUBLE_ROUNDS",
+    "EXTRA",
+    "SPARE",
+    "SPECTRUM",
+    "VECTORS",
+    "Rounds",
+    "Spectrum",
+    "added",
+    "find_spectrum",
+    "symmetric_eigen",
+]
+
+Array = NDArray[np.float32]
+Rounds = Callable[..., dict[int, list[FileRecord]]]
+"""`propagate` of a run: start, step, rounds, stem and kept rounds."""
+
+SPECTRUM, SPARE = 128, 8
+"""Number of singular vectors that are kept, and of additional ones for convergence."""
+DOUBLE_ROUNDS = 4
+"""Orthogonalisations, each after two products with the adjacency."""
+EXTRA = 2
+"""Columns in addition to the vectors: ones, which sum up the degree, and the degree."""
+VECTORS = SPECTRUM + SPARE + EXTRA
+"""Maximum number of columns of all vectors."""
+ROWS = 1 << 15
+"""Rows of vectors in memory at a time."""
+TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """A partition's vectors V in files; those of the iteration are Y = D^1/2 V."""
+
+    where: Stage
+    files: tuple[FileRecord, ...]
+    """Some columns of V in each, followed by those of `EXTRA`."""
+
+    @property
+    def rows(self) -> int:
+        """Number of nodes."""
+        return self.files[0].rows
+
+    def blocks(self, rows: int = ROWS) -> Iterator[tuple[Array, Array]]:
+        """Blocks of rows: all columns of V, and the degree, (m, width) and (m, 1)."""
+        parts = [self.where.row_blocks(file, "values", rows) for file in self.files]
+        for block in zip(*parts, strict=True):
+            values = np.concatenate([part[:, :-EXTRA] for part in block], axis=1)
+            yield values, block[0][:, -1:]
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """The vectors of each partition, and the matrix that turns them to the spectrum."""
+
+    where: Stage
+    parts: tuple[Vectors, ...]
+    turn: FileRecord
+
+    @property
+    def files(self) -> tuple[FileRecord, ...]:
+        """All files."""
+        return *(file for part in self.parts for file in part.files), self.turn
+
+    def blocks(self, number: int, rows: int, threads: int) -> Iterator[Array]:
+        """Blocks of a partition's rows: singular vectors times singular values."""
+        turn = self.where.read_arrays(self.turn)["matrix"]
+        for values, degree in self.parts[number].blocks(rows):
+            block: Array = product(values, turn, threads)
+            block *= np.sqrt(degree)
+            yield block
+
+
+def find_spectrum(
+    client: Client,
+    graph: Stage,
+    manifest: Manifest,
+    attempt: Attempt,
+    rounds: Rounds,
+    width: int,
+    seed: int,
+    columns: int,
+    threads: int,
+) -> Spectrum:
+    """The spectrum of a graph with a symmetric adjacency.
+
+    Parameters
+    ----------
+    graph, manifest
+        The stage ``graph``.
+    attempt
+        Writes the files of the vectors.
+    rounds
+        Runs rounds of sums over neighbours; see `propagate`.
+    width
+        Number of singular vectors.
+    seed
+        Seed of the initial vectors.
+    columns
+        Columns of the values of a round, those of `EXTRA` included.
+    threads
+        Threads of a partition's task.
+    """
+    n_nodes, where = int(manifest.facts["n_nodes"]), Stage(attempt.folder, "spectrum")
+    every = width + SPARE if n_nodes >= 2 * (width + SPARE) else width
+    tiles = column_tiles(every, max(1, columns - EXTRA))
+
+    def walk(start: Any, turns: int, stem: str, keep: Sequence[int]) -> list[Any]:
+        files = [
+            rounds(start(tile), _WalkStep(), turns, f"{stem}-{tile.start:03d}", keep)
+            for tile in tiles
+        ]
+        return [
+            tuple(
+                Vectors(where, records)
+                for records in zip(*(tile[turn] for tile in files), strict=True)
+            )
+            for turn in keep
+        ]
+
+    def remove(parts: Sequence[Vectors], *more: FileRecord) -> None:
+        for record in (*(file for part in parts for file in part.files), *more):
+            attempt.folder.delete(record.name)
+
+    start: Any = partial(_SignStart, graph, manifest, seed)
+    before: list[Any] = []
+    for turn in range(DOUBLE_ROUNDS):
+        [parts] = walk(start, 2, f"power-{turn}", (2,))
+        if before:
+            remove(*before)
+        matrix = _orthonormal(_products(client, threads, parts))
+        record = attempt.write_arrays(f"turn-{turn}", matrix=matrix)
+        start = partial(_TurnStart, where, parts, record, threads)
+        before = [parts, record]
+    # Keep Q and S Q: their product Q' S Q gives the Ritz values.
+    parts, images = walk(start, 1, "ritz", (0, 1))
+    remove(*before)
+    values, vectors = symmetric_eigen(_products(client, threads, parts, images))
+    remove(images)
+    order = np.argsort(-np.abs(values), kind="stable")[:width]
+    ritz = (vectors[:, order] * np.abs(values[order])).astype(np.float32)
+    return Spectrum(where, parts, attempt.write_arrays("ritz-turn", matrix=ritz))
+
+
+def _products(client: Client, threads: int, *sides: Sequence[Vectors]) -> Floats:
+    """``Y.T @ Z`` over all nodes; with one side, Z is Y."""
+    jobs = [(each, threads) for each in zip(*sides, strict=True)]
+    tasks = [client.submit(_peaks, *job, pure=False) for job in jobs]
+    peaks = np.max(gather(client, tasks), axis=0)
+    sums = [client.submit(_rounded_products, peaks, *job, pure=False) for job in jobs]
+    return restored(added(client, sums), peaks[0], peaks[-1])
+
+
+def added(client: Client, futures: list[Any]) -> NDArray[np.int64]:
+    """The sum of the futures, computed on the workers to save client memory."""
+    total = futures[0]
+    for future in futures[1:]:
+        total = client.submit(np.add, total, future, pure=False)
+    sums: NDArray[np.int64] = result(client, total)
+    return sums
+
+
+def _orthonormal(gram: Floats) -> Array:
+    """The matrix that makes vectors orthonormal, from their Gram matrix."""
+    size = np.sqrt(np.maximum(np.diag(gram), TINY))
+    scaled = gram / np.outer(size, size)
+    # Sums are rounded: keep the matrix definite for almost equal vectors.
+    values, vectors = symmetric_eigen(scaled)
+    root = vectors / np.sqrt(np.maximum(values, 1e-7 * values.max()))
+    matrix: Array = ((root @ vectors.T) / size[:, None]).astype(np.float32)
+    return matrix
+
+
+def symmetric_eigen(matrix: Floats) -> tuple[Floats, Floats]:
+    """Ascending eigenvalues and vectors of a matrix, symmetric up to rounding."""
+    with one_blas_thread():
+        values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
+    return values, vectors
+
+
+def _factors(degree: Array) -> Floats:
+    """Factors of the rows of V in Y, shape (m,)."""
+    return np.sqrt(degree[:, 0].astype(np.float64))
+
+
+def _peaks(sides: Sequence[Vectors], threads: int) -> list[Floats]:
+    return [
+        np.max(
+            [column_peaks(v, _factors(degree), threads) for v, degree in side.blocks()],
+            axis=0,
+        )
+        for side in sides
+    ]
+
+
+def _rounded_products(
+    peaks: Sequence[Floats], sides: Sequence[Vectors], threads: int
+) -> NDArray[np.int64]:
+    total: Any = 0
+    for block in zip(*(side.blocks() for side in sides), strict=True):
+        (values, degree), others = block[0], block[-1][0]
+        right = others if len(sides) > 1 else None
+        given = right, peaks[-1], _factors(degree), threads
+        total = total + integer_products(values, peaks[0], *given)
+    return np.asarray(total)
+
+
+@dataclass(frozen=True)
+class _SignStart:
+    """Random signs by canonical index."""
+
+    graph: Stage
+    manifest: Manifest
+    seed: int
+    columns: slice
+
+    def __call__(self, number: int) -> Array:
+        """The start vectors of some columns, shape (n_owned, width + `EXTRA`)."""
+        nodes = load_nodes(self.graph, self.manifest, number, ["index"])
+        index = nodes["index"].to_numpy()
+        first, last = self.columns.start, self.columns.stop
+        out = _with_degree(len(index), last - first, np.zeros(len(index), np.float32))
+        for word in range(first // 64 * 64, last, 64):
+            key = stream_key(self.seed, Purpose.FIRST_VECTORS, word // 64)
+            mixed = mixed_bits(index, key).astype("<u8")
+            octets = mixed.view(np.uint8).reshape(len(index), 8)
+            low, high = max(word, first), min(word + 64, last)
+            columns = out[:, low - first : high - first]
+            bits = np.unpackbits(octets, 1, high - word, "little")[:, low - word :]
+            np.multiply(bits, 2, out=columns)
+            columns -= 1
+        return out
+
+
+@dataclass(frozen=True)
+class _TurnStart:
+    """Vectors of an earlier round times some columns of a small matrix."""
+
+    where: Stage
+    parts: tuple[Vectors, ...]
+    matrix: FileRecord
+    threads: int
+    columns: slice
+
+    def __call__(self, number: int) -> Array:
+        """The start vectors of some columns, shape (n_owned, width + `EXTRA`)."""
+        turn = self.where.read_arrays(self.matrix)["matrix"]
+        turn = np.ascontiguousarray(turn[:, self.columns])
+        vectors, first = self.parts[number], 0
+        out = np.empty((vectors.rows, turn.shape[1] + EXTRA), np.float32)
+        for values, degree in vectors.blocks():
+            rows = out[first : first + len(values)]
+            rows[:, :-EXTRA] = product(values, turn, self.threads)
+            rows[:, -2], rows[:, -1] = 1.0, degree[:, 0]
+            first += len(values)
+        return out
+
+
+@dataclass(frozen=True)
+class _WalkStep:
+    """A step of the random walk: means over neighbours, ones, and the degree.
+
+    It maps V as S = D^-1/2 A D^-1/2 maps Y = D^1/2 V.
+    """
+
+    def __call__(self, number: int, turn: int, values: Array, sums: Array) -> Array:
+        """The vectors, ones and degrees, in place of the sums."""
+        degree = sums[:, -2].copy()
+        some = degree > 0
+        np.divide(sums, degree[:, None], out=sums, where=some[:, None])
+        sums[~some] = 0.0
+        sums[:, -2], sums[:, -1] = 1.0, degree
+        return sums
+
+
+def _with_degree(rows: int, width: int, degree: Array) -> Array:
+    """Zeros for the vectors, ones and the degree, shape (rows, width + `EXTRA`)."""
+    out = np.zeros((rows, width + EXTRA), np.float32)
+    out[:, -2], out[:, -1] = 1.0, degree
+    return out
