@@ -9,10 +9,19 @@ from hypothesis import strategies as st
 
 from tests.conftest import small_settings, write_graph
 from xnq_dist import pipeline
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.need import GraphSize, RunSize, Workers
 from xnq_dist.core.store import Stage
 from xnq_dist.reservoir.descriptors import _MeanStep, describe_nodes
+from xnq_dist.reservoir.needs import needs
 from xnq_dist.reservoir.spectrum import VECTORS, _WalkStep
-from xnq_dist.reservoir.volume import SLACK, WORKER, sums_columns, sums_memory
+from xnq_dist.reservoir.volume import (
+    WORKER,
+    Volume,
+    max_volume,
+    sums_columns,
+    sums_memory,
+)
 
 
 @pytest.fixture(scope="module")
@@ -65,24 +74,42 @@ def test_steps_return_means_and_keep_nodes_without_edges():
     np.testing.assert_array_equal(walked[:, -1], weight)
 
 
+def moved(nodes: int, degree: float = 5.0) -> Volume:
+    """Counts of two partitions on two workers."""
+    return max_volume("tasks", nodes, int(nodes * degree), 2, 2)
+
+
 @given(
     st.integers(1, 200),
-    st.integers(1, 10**8),
+    st.integers(2, 10**8),
     st.floats(0, 50),
-    st.integers(1, 64),
+    st.integers(1, 8),
     st.integers(0, 10**11),
 )
-def test_columns_fit_into_the_memory_or_are_one(width, nodes, degree, busy, memory):
+def test_columns_fit_into_the_memory_or_are_one(width, nodes, degree, at_once, memory):
     """In groups of equal size, as few as fit."""
-    counts = nodes, int(nodes * degree), nodes // 3, busy
-    columns = sums_columns(width, *counts, memory)
+    moves = moved(nodes, degree)
+    columns = sums_columns(width, moves, at_once, memory)
     assert 1 <= columns <= width
-    assert columns == 1 or WORKER + sums_memory(columns, *counts) <= memory
-    groups = -(-width // columns)
-    assert columns == -(-width // groups)
+    assert columns == 1 or WORKER + sums_memory(columns, moves, at_once) <= memory
+    assert columns == -(-width // -(-width // columns))
 
 
 def test_memory_of_sums_is_that_of_the_arrays():
-    """Two values of every node and four of every halo row, edges and row pointers."""
-    arrays = 4 * 10 * (2 * 1000 + 4 * 200) + 8 * 5000 + 16 * 1200
-    assert sums_memory(10, 1000, 5000, 200, 2) == int(arrays * SLACK / 2)
+    """Two values of every node, blocks and halo rows, and the topology."""
+    moves = moved(1000)
+    rows = 2 * moves.owned + moves.held + 3 * moves.picked
+    topology = 8 * moves.edges + 16 * (moves.owned + moves.picked)
+    assert sums_memory(10, moves, 3) == 4 * 10 * rows + topology
+
+
+def test_the_plan_counts_the_spectrum_where_states_are_small():
+    """At d' = 16 the values of its rounds are larger than the states."""
+    size = GraphSize(nodes=10**6, edges=10**7, features=16)
+    workers, needed = Workers(2, 1, 2**34), {}
+    for method in "xnq+", "xnq":
+        small = load_settings(overrides=["reservoir.dim=16", f"method={method}"])
+        needed[method] = needs(RunSize.of(size, 2, workers), small).worker
+    moves = moved(10**6, 10)
+    assert needed["xnq+"] == WORKER + sums_memory(VECTORS, moves, 1)
+    assert needed["xnq+"] > 2 * needed["xnq"]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,7 @@ from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.core.inputs import embeddings_inputs, set_scales
 from xnq_dist.core.leftovers import owned_name
 from xnq_dist.core.method_records import method_of
+from xnq_dist.core.need import PartitionCounts
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import (
     STATES,
@@ -33,7 +34,7 @@ from xnq_dist.core.store import (
     fingerprint,
 )
 from xnq_dist.core.waiting import Heartbeats, gather
-from xnq_dist.graph.layout import load_nodes
+from xnq_dist.graph.layout import halo_sizes, load_nodes
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval, write_states
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.descriptors import Descriptors, describe_nodes
@@ -48,6 +49,7 @@ from xnq_dist.reservoir.volume import (
     choose_engine,
     sums_columns,
     tile_memory,
+    volume,
 )
 from xnq_dist.reservoir.weights import (
     block_seed,
@@ -393,8 +395,8 @@ def embed_scaled(
     if method_of(settings.method).descriptors:
         described = describe_nodes(
             *(client, graph, manifest, settings.seed, attempt),
-            *(_sums_columns(client, facts), settings.backend),
-            *(progress, settings.exchange.engine),
+            _sums_columns(client, graph, manifest, settings.exchange.engine),
+            *(settings.backend, progress, settings.exchange.engine),
         )
         blocks += [described.widths.features, described.widths.spectrum]
     dtype = settings.embeddings.dtype
@@ -443,8 +445,17 @@ def embed_scaled(
     return committed
 
 
-def _sums_columns(client: Client, facts: Mapping[str, Any]) -> int:
+def _sums_columns(client: Client, graph: Stage, manifest: Manifest, engine: str) -> int:
     """Columns of the spectrum that the workers have in memory at a time."""
-    busy = min(len(cluster.workers(client)), int(facts["partitions"]))
-    counts = facts["n_nodes"], facts["n_edges"], sum(facts["halo"]), busy
-    return sums_columns(VECTORS, *counts, cluster.smallest_memory(client))
+    facts, threads = manifest.facts, cluster.workers(client)
+    counts = PartitionCounts(
+        owned=facts["owned"],
+        edges=facts["edges"],
+        boundary=facts["boundary"],
+        halo_sizes=halo_sizes(graph, manifest),
+    )
+    parts = len(counts.edges)
+    busy = min(len(threads), parts)
+    moves = volume(choose_engine(engine, parts), counts, busy)
+    at_once = min(-(-parts // busy), max(threads.values()))
+    return sums_columns(VECTORS, moves, at_once, cluster.smallest_memory(client))

@@ -18,7 +18,6 @@ from xnq_dist.reservoir.length import MAX_STEPS, length_of
 from xnq_dist.reservoir.propagation import COLUMNS
 from xnq_dist.reservoir.spectrum import DOUBLE_ROUNDS, EXTRA, SPARE, VECTORS
 from xnq_dist.reservoir.volume import (
-    BLOCK_COPIES,
     WORKER,
     Volume,
     choose_engine,
@@ -50,6 +49,11 @@ __all__ = [
 EMBEDDER = 400 * 2**20
 """Bytes of a worker before it loads the readout's libraries; `WORKER` includes them
 (measured: 306 to 385 MiB with states in memory)."""
+
+
+BLOCK_COPIES = 4
+"""Number of copies of a halo row: two to make its block, one on arrival, and one to
+local order."""
 
 
 @dataclass(frozen=True)
@@ -168,18 +172,18 @@ def needs(size: RunSize, settings: Settings) -> Need:
     # iteration there are three sets of vectors at a time.
     descriptors = rounds = turns = sums_peak = 0
     if len(blocks) > 1:
-        around = size.nodes, size.edges, halo_rows(size), size.busy
+        moves = _moves(size, settings)
         columns_each = blocks[1] // (HOPS + 1) + 1
         descriptors = rounds = turns = size.nodes * 4 * (blocks[1] + HOPS + 1)
         if len(blocks) > 2:
-            each = sums_columns(VECTORS, *around, size.workers.memory)
+            each = sums_columns(VECTORS, moves, size.lanes, size.workers.memory)
             vectors = blocks[2] + SPARE
             vectors += EXTRA * -(-vectors // max(1, each - EXTRA))
             one = size.nodes * 4 * vectors
             descriptors, rounds = descriptors + one, rounds + 3 * one
             turns += (DOUBLE_ROUNDS + 2) * one
             columns_each = max(columns_each, each)
-        sums_peak = WORKER + sums_memory(columns_each, *around)
+        sums_peak = WORKER + sums_memory(columns_each, moves, size.lanes)
     # Files of states, in the run directory or in `scratch`, exist while the table is
     # written, except those of one superstep.
     files_here = steps.files if settings.scratch is None else 0

@@ -18,7 +18,6 @@ from xnq_dist.graph.needs import random_boundary, random_halo
 from xnq_dist.reservoir.context import place_on
 
 __all__ = [
-    "BLOCK_COPIES",
     "GROUP",
     "SLACK",
     "WORKER",
@@ -47,9 +46,6 @@ SLACK = 1.1
 """Assumed largest partition over the mean, before partitioning."""
 
 
-BLOCK_COPIES = 4
-"""Number of copies of a halo row: two to make its block, one on arrival, and one to
-local order."""
 SUMS_SHARE = 0.75
 """Share of a worker's remaining memory for sums over neighbours."""
 MANY = 16
@@ -217,27 +213,25 @@ def disk_traffic(
     return dim * (rows * wire + nodes * (stored + wire))
 
 
-def sums_memory(columns: int, nodes: int, edges: int, halo: int, busy: int) -> int:
-    """Bytes of a worker's rounds of sums over neighbours, of `busy` workers.
+def sums_memory(columns: int, moves: Volume, at_once: int) -> int:
+    """Bytes of a worker's rounds of sums over neighbours, of values in float32.
 
-    Values before and after a round, in float32, copies of halo rows, and the topology.
+    `at_once`: partitions processed in parallel.
     """
-    values = 4 * columns * (2 * nodes + BLOCK_COPIES * halo)
-    return int((values + 8 * edges + 16 * (nodes + halo)) * SLACK / busy)
+    # Values before and after a round; halo rows as blocks and in local order.
+    rows = 2 * moves.owned + moves.held + at_once * moves.picked
+    return 4 * columns * rows + _topology(moves)
 
 
-def sums_columns(
-    width: int, nodes: int, edges: int, halo: int, busy: int, memory: int
-) -> int:
+def sums_columns(width: int, moves: Volume, at_once: int, memory: int) -> int:
     """Columns of sums over neighbours that a worker computes at a time, of `width`.
 
     As many as fit into its `memory`, in groups of about the same number.
     """
-    counts = nodes, edges, halo, busy
-    fixed = WORKER + sums_memory(0, *counts)
-    column = max(1, sums_memory(1, *counts) - sums_memory(0, *counts))
-    fit = min(max(int(SUMS_SHARE * (memory - fixed)) // column, 1), width)
-    groups = -(-width // fit)
+    fixed = sums_memory(0, moves, at_once)
+    column = max(1, sums_memory(1, moves, at_once) - fixed)
+    room = int(SUMS_SHARE * (memory - WORKER - fixed))
+    groups = -(-width // min(max(room // column, 1), width))
     return -(-width // groups)
 
 
