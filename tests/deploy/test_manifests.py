@@ -175,6 +175,16 @@ def test_the_compose_file_is_valid() -> None:
     assert b"set a password for the database" in without.stderr
 
 
+def test_the_image_sets_the_variables_that_the_deployments_use() -> None:
+    used = re.findall(r"{{ \$(\w+) }}", (DEPLOY / "prefect.yaml").read_text())
+    file = (DEPLOY / "docker" / "Dockerfile").read_text()
+    given = dict(re.findall(r"^(?:ENV|   ) (\w+)=(\S+)", file, re.MULTILINE))
+    assert {name: given.get(name) for name in used} == {
+        "XNQ_ROOT": "/app",
+        "XNQ_DATA": "/data",
+    }
+
+
 @pytest.mark.parametrize(
     "file",
     ["deploy/docker/compose.yaml", "deploy/README.md", "docs/how-to/schedule.md"],

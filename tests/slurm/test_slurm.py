@@ -102,7 +102,7 @@ def test_a_cancelled_job_is_replaced_and_the_bits_stay(slurm, graph, calm, tmp_p
 
 def until(holds: Callable[[], Any]) -> None:
     """Wait until something holds."""
-    end = time.monotonic() + 300
+    end = time.monotonic() + 600
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.05)
@@ -124,7 +124,7 @@ def submit(slurm: Any, graph: Any, out: Path, *options: str) -> str:
 
 def finished(slurm: Any, job: str, out: Path) -> str:
     """The log of a job once it has left the queue."""
-    end = time.monotonic() + 400
+    end = time.monotonic() + 900
     log = out.parent / "job.log"
     while job in slurm("squeue", "--noheader", "--format=%i"):
         assert time.monotonic() < end, log.read_text()
