@@ -123,13 +123,13 @@ def test_signals_at_any_stage_end_with_status_4_and_the_next_run_resumes(
 
 
 def test_a_terminated_command_resumes_after_its_last_superstep(launch, tmp_path):
-    """SIGTERM to the command alone, as from Kubernetes or a batch system."""
+    """SIGTERM to all its processes, as from systemd or Prefect."""
     longer = [*SETTINGS, "reservoir.supersteps=400", "checkpoint.every=150"]
     running = launch.start(tmp_path / "run", longer)
     periodic = tmp_path / "run/checkpoints/step-00150/_manifest.json"
     assert wait_until(lambda: running.over or periodic.exists(), 120, 0.002)
     time.sleep(0.5)
-    running.process.terminate()
+    os.killpg(running.process.pid, signal.SIGTERM)
     began = time.monotonic()
     assert "interrupted by SIGTERM" in ended(running, 4)
     assert time.monotonic() - began < 30  # of Kubernetes and SLURM, then SIGKILL
