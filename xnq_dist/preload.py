@@ -16,6 +16,7 @@ import xnq_dist.quantify.batches
 import xnq_dist.readout.plus.learning
 import xnq_dist.reservoir.embed
 import xnq_dist.reservoir.kernels  # noqa: F401
+from xnq_dist.core.terminal import delay_end
 from xnq_dist.readout.plus.trees import add_trees
 
 __all__ = ["dask_setup"]
@@ -23,6 +24,7 @@ __all__ = ["dask_setup"]
 
 def dask_setup(_worker: Any) -> None:
     """Trigger what would load on first use: Arrow's pandas check, Numba's runtime."""
+    delay_end()
     pa.array(np.zeros(1))
     none = np.zeros(0, np.int32)
     rows, first = np.zeros((0, 1)), np.zeros(1, np.int64)

@@ -175,7 +175,7 @@ def prefect(environment: dict[str, str], *words: str) -> str:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
@@ -206,7 +206,7 @@ def deployed(tmp_path_factory, server_environment) -> Iterator[Nightly]:
 
 
 def _wait_until_it_answers(url: str, server: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 120
+    end = time.monotonic() + 300
     while time.monotonic() < end:
         if server.poll() is not None:
             pytest.fail(f"prefect server ended with status {server.returncode}")

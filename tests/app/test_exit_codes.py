@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -118,6 +120,32 @@ def test_signals_at_any_stage_end_with_status_4_and_the_next_run_resumes(
         whole(launch.start(tmp_path / "calm", SETTINGS), tmp_path / "calm")
     )
     assert list(launch.temporary.glob("xnq-dist-*")) == []
+
+
+def test_a_terminated_command_resumes_after_its_last_superstep(launch, tmp_path):
+    """SIGTERM to all its processes, as from systemd or Prefect."""
+    longer = [*SETTINGS, "reservoir.supersteps=400", "checkpoint.every=150"]
+    running = launch.start(tmp_path / "run", longer)
+    periodic = tmp_path / "run/checkpoints/step-00150/_manifest.json"
+    assert wait_until(lambda: running.over or periodic.exists(), 120, 0.002)
+    time.sleep(0.5)
+    os.killpg(running.process.pid, signal.SIGTERM)
+    began = time.monotonic()
+    assert "interrupted by SIGTERM" in ended(running, 4)
+    assert time.monotonic() - began < 30  # of Kubernetes and SLURM, then SIGKILL
+    words = "checkpoint after superstep", "resuming after superstep"
+    (written,) = steps(words[0], running)
+    assert written > 150
+    again = launch.start(tmp_path / "run", longer)
+    found = whole(again, tmp_path / "run")
+    assert steps(words[1], again) == [written]
+    calm = tmp_path / "calm"
+    assert found.equals(whole(launch.start(calm, longer), calm))
+
+
+def steps(words: str, running: Running) -> list[int]:
+    """Numbers of supersteps that a run's log lines name."""
+    return [int(n) for n in re.findall(rf"{words} (\d+)", "".join(running.lines))]
 
 
 def test_full_disk_ends_with_status_4_names_folder_and_stage_and_is_resumed(

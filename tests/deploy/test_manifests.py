@@ -7,10 +7,12 @@ would need the API of a cluster, even with `=client`.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +173,40 @@ def test_the_compose_file_is_valid() -> None:
         command, env={"PATH": ""}, capture_output=True, check=False
     )
     assert b"set a password for the database" in without.stderr
+
+
+def test_the_image_sets_the_variables_that_the_deployments_use() -> None:
+    used = re.findall(r"{{ \$(\w+) }}", (DEPLOY / "prefect.yaml").read_text())
+    file = (DEPLOY / "docker" / "Dockerfile").read_text()
+    given = dict(re.findall(r"^(?:ENV|   ) (\w+)=(\S+)", file, re.MULTILINE))
+    assert {name: given.get(name) for name in used} == {
+        "XNQ_ROOT": "/app",
+        "XNQ_DATA": "/data",
+    }
+
+
+@pytest.mark.parametrize(
+    "file",
+    ["deploy/docker/compose.yaml", "deploy/README.md", "docs/how-to/schedule.md"],
+)
+def test_the_servers_variables_bound_its_database_and_keep_leases(
+    file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read by Prefect itself, which refuses seconds where it wants P7D."""
+    from prefect.settings.models.server.root import ServerSettings
+
+    text = (DEPLOY.parent / file).read_text()
+    for name, value in re.findall(r"(PREFECT_SERVER_\w+)(?:=|: )\"?([\w,.]+)", text):
+        monkeypatch.setenv(name, value)
+    server = ServerSettings()
+    kept = server.services.db_vacuum
+    assert kept.enabled_vacuum_types == {"events", "flow_runs", "orphans"}
+    assert kept.retention_period == timedelta(days=30)
+    # As set, not by Prefect's default, which another version may change.
+    assert "retention_period" in server.events.model_fields_set
+    assert server.events.retention_period == timedelta(days=7)
+    assert max(kept.event_retention_overrides.values()) <= timedelta(days=7)
+    assert server.concurrency.lease_storage.endswith(".filesystem")
 
 
 def test_the_dockerfile_passes_hadolint() -> None:

@@ -288,7 +288,7 @@ def _first_row(number, states):
 def test_a_new_worker_state_is_kept_apart_from_the_old_one(tmp_path, weighted, client):
     engine = engine_of(client, tmp_path / "a", weighted)
     engine.advance(2)
-    engine._step = 7
+    engine.step = 7
     with pytest.raises(WorkersLost, match="is after superstep 3, not 7"):
         engine.advance(1)
 

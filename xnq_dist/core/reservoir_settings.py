@@ -118,6 +118,13 @@ class CheckpointSettings(Section):
     every: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto", description="supersteps between two checkpoints"
     )
+    grace: float = Field(
+        15.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="seconds that a run which a signal ends may take to complete its "
+        "supersteps and write a checkpoint; 0: it writes none",
+    )
 
 
 class EmbeddingSettings(Section):

@@ -47,7 +47,7 @@ class DiskExchange(PinnedTasks):
     methods raise `WorkersLost` when a worker is lost.
     """
 
-    stride = 1
+    max_stride, stride_seconds = 1, 0.0
     """All partitions finish a superstep before the next one starts."""
     bytes_per_superstep = 0
     """Bytes exchanged between workers: none, because rows are read from files."""
@@ -73,7 +73,7 @@ class DiskExchange(PinnedTasks):
             ) from error
         self._files = replace(files, folder=str(folder))
         self._held: list[Future[Any]] = []
-        self._step = 1
+        self._underway: list[Future[Any]] = []
         self._moved: list[int] = []
 
     @property
@@ -83,9 +83,9 @@ class DiskExchange(PinnedTasks):
 
     def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
         """Load partitions and a checkpoint's states; None: start at superstep 1."""
-        self._step = 1
+        self.step = 1
         if checkpoint is not None:
-            self._step = int(checkpoint[1].facts["superstep"])
+            self.step = int(checkpoint[1].facts["superstep"])
         self._held = []
         shared = self._graph, self._manifest
         for number in range(len(self.placement)):
@@ -93,7 +93,7 @@ class DiskExchange(PinnedTasks):
             kept = None
             if checkpoint is not None:
                 stage, manifest = checkpoint
-                kept = self._step, stage, manifest.named(f"state-{number:05d}")[0]
+                kept = self.step, stage, manifest.named(f"state-{number:05d}")[0]
             future = self._submit(number, open_partition, *shared, *args, kept)
             self._held.append(future)
         self._wait(self._held)
@@ -102,25 +102,30 @@ class DiskExchange(PinnedTasks):
         """Run `count` supersteps."""
         threads = self._inner_threads
         for _ in range(count):
-            done = [
-                self._submit(p, advance_partition, held, self._step, threads(p))
+            self._underway = [
+                self._submit(p, advance_partition, held, self.step, threads(p))
                 for p, held in enumerate(self._held)
             ]
-            self._moved.append(sum(self._results(done)))
-            self._files.forget(self._step, len(self._held))
-            self._step += 1
+            self.complete()
+
+    def complete(self) -> None:
+        """Wait for the superstep that an interrupted call of `advance` has begun."""
+        if self._underway:
+            self._moved.append(sum(self._results(self._underway)))
+            self.step, self._underway = self.step + 1, []
+            self._files.forget(self.step - 1, len(self._held))
 
     def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
         """Results of a function of each partition's states, called on its worker."""
         futures = [
-            self._submit(number, _apply, function, held, self._step)
+            self._submit(number, _apply, function, held, self.step)
             for number, held in enumerate(self._held)
         ]
         return self._results(futures)
 
     def close(self) -> None:
         """Release everything on the workers, and remove the files."""
-        self._held = []
+        self._held = self._underway = []
         # A released task may still write: the caller removes its files together with
         # the parent folder.
         shutil.rmtree(self._files.folder, ignore_errors=True)

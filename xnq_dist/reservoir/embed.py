@@ -169,6 +169,7 @@ def run_reservoir(
     progress: Progress = silent,
     engine: str = "auto",
     files: StateFiles | None = None,
+    grace: float = 0.0,
 ) -> tuple[list[R], Traffic]:
     """Run all supersteps and apply `finish` to each partition's final states.
 
@@ -191,6 +192,8 @@ def run_reservoir(
         ``tasks``, ``spmd`` or ``auto``, with the same bits.
     files
         Files of states for the engine ``tasks``, with the same bits; None: in memory.
+    grace
+        Seconds to write a checkpoint when a signal ends the run.
 
     Returns
     -------
@@ -220,7 +223,14 @@ def run_reservoir(
 
     def once(suspects: frozenset[str]) -> tuple[list[R], Traffic]:
         with closing(opened(suspects)) as used:
-            results = _drive(used, spec, finish, checkpoints, every, progress)
+            try:
+                results = _drive(used, spec, finish, checkpoints, every, progress)
+            except Exception:
+                raise
+            except BaseException:  # a signal or alarm, which ends the run
+                if checkpoints and grace and (every or 0) < spec.supersteps:
+                    _write_last(used, checkpoints, max(1, reached()), grace)
+                raise
             exchanged, disk = used.bytes_per_superstep, 0
             if isinstance(used, DiskExchange):
                 disk = used.disk_bytes_per_superstep
@@ -254,27 +264,50 @@ def _drive(
     progress: Progress,
 ) -> list[R]:
     latest = checkpoints.latest() if checkpoints else None
-    step = 1
     if latest:
-        step = latest[0]
-        log.info("resuming after superstep %d of %d", step, spec.supersteps)
+        log.info("resuming after superstep %d of %d", latest[0], spec.supersteps)
     engine.begin(latest[1:] if latest else None)
-    progress("supersteps", step, spec.supersteps)
-    while step < spec.supersteps:
+    progress("supersteps", engine.step, spec.supersteps)
+    stride = 4
+    while engine.step < spec.supersteps:
         target = spec.supersteps
         if every is not None:
-            target = min(target, (step // every + 1) * every)
+            target = min(target, (engine.step // every + 1) * every)
         # A few at a time, so that progress is reported.
-        count = min(engine.stride, target - step)
+        count = min(stride, engine.max_stride, target - engine.step)
+        began = time.perf_counter()
         engine.advance(count)
-        step += count
-        progress("supersteps", step, spec.supersteps)
-        if checkpoints and step == target and step < spec.supersteps:
-            began = time.perf_counter()
-            attempt = checkpoints.begin(step)
-            files = engine.apply(partial(write_states, attempt))
-            checkpoints.commit(step, attempt, files, time.perf_counter() - began)
+        taken = (time.perf_counter() - began) / count
+        stride = max(1, round(engine.stride_seconds / max(taken, 1e-6)))
+        progress("supersteps", engine.step, spec.supersteps)
+        if checkpoints and engine.step == target < spec.supersteps:
+            _write_checkpoint(engine, checkpoints)
     return engine.apply(finish)
+
+
+def _write_checkpoint(engine: Engine, checkpoints: Checkpoints) -> None:
+    began = time.perf_counter()
+    attempt = checkpoints.begin(engine.step)
+    files = engine.apply(partial(write_states, attempt))
+    checkpoints.commit(engine.step, attempt, files, time.perf_counter() - began)
+
+
+def _write_last(
+    engine: Engine, checkpoints: Checkpoints, reached: int, grace: float
+) -> None:
+    """Write a checkpoint of an interrupted run, if it is later than `reached`.
+
+    Takes about `grace` seconds at most; logs the reason if none could be written.
+    """
+    log.info("interrupted: a checkpoint is written first, within %g s", grace)
+    engine.deadline = time.monotonic() + grace
+    try:
+        engine.complete()
+        if engine.step > reached:
+            _write_checkpoint(engine, checkpoints)
+            log.info("checkpoint after superstep %d written", engine.step)
+    except Exception as error:  # the interruption is what ends the run
+        log.warning("no checkpoint was written (%s): the last one counts", error)
 
 
 @dataclass(frozen=True)
@@ -412,6 +445,7 @@ def embed_scaled(
         progress,
         settings.exchange.engine,
         state_files(settings, run.folder, client),
+        settings.checkpoint.grace,
     )
     rows = sum(record.rows for record in files)
     if rows != facts["n_nodes"]:

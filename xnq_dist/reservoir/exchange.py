@@ -11,6 +11,7 @@ with the remaining workers.
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
@@ -114,6 +115,11 @@ class PinnedTasks:
         When no worker is left; from `_wait`, when one that holds states was lost.
     """
 
+    step = 1
+    """Superstep after which the states are."""
+    deadline = math.inf
+    """Value of `time.monotonic` from which waits raise `TimeoutError`."""
+
     def __init__(
         self,
         client: Client,
@@ -166,6 +172,8 @@ class PinnedTasks:
         return list(watched(lambda: self._client.gather(futures), self._check_workers))
 
     def _check_workers(self) -> None:
+        if time.monotonic() > self.deadline:
+            raise TimeoutError("the time for it is over")
         needed = set(self.placement)
         lost = needed - set(self._beats.look(needed))
         if lost:
@@ -186,8 +194,11 @@ def _check_future(future: Future[Any]) -> None:
 class TasksExchange(PinnedTasks):
     """Engine ``tasks``: pinned superstep tasks."""
 
-    stride = 4
+    max_stride = 4
     """Supersteps submitted at a time; few, to bound the scheduler's memory."""
+
+    stride_seconds = 8.0
+    """Approximate seconds of one call of `advance`: a signal waits for its end."""
 
     _spec: ReservoirSpec
     _contexts: Sequence[Future[Any]] = ()
@@ -214,10 +225,12 @@ class TasksExchange(PinnedTasks):
             self._submit(p, load_context, *shared, p, spec, self._inner_threads(p))
             for p in parts
         ]
+        self.step = 1
         if checkpoint is None:
             kept: list[tuple[Any, ...]] = [() for _ in parts]
         else:
             stage, manifest = checkpoint
+            self.step = int(manifest.facts["superstep"])
             kept = [(stage, manifest.named(f"state-{p:05d}")[0]) for p in parts]
         self._states = [
             self._submit(p, _first_states, self._contexts[p], *kept[p]) for p in parts
@@ -227,7 +240,11 @@ class TasksExchange(PinnedTasks):
     def advance(self, count: int) -> None:
         """Run `count` supersteps."""
         for _ in range(count):
-            self._states = self._superstep()
+            self._states, self.step = self._superstep(), self.step + 1
+        self.complete()
+
+    def complete(self) -> None:
+        """Wait for the supersteps that an interrupted call of `advance` has begun."""
         self._wait(self._states)
 
     def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:

@@ -8,7 +8,6 @@ from the last checkpoint, as with the engine ``tasks``.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Callable, Collection
 from itertools import chain
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["LongTasks", "SpmdExchange"]
 
 R = TypeVar("R")
-
-MAX_STRIDE, SECONDS = 64, 2.0
-"""Maximum number of supersteps of one task, and its approximate duration."""
 
 
 class LongTasks(PinnedTasks):
@@ -79,11 +75,13 @@ class LongTasks(PinnedTasks):
 
     def _everywhere(self, function: Callable[..., R], *args: Any) -> list[R]:
         """Results of a function of every worker's object, called in parallel."""
-        futures = [
+        return self._gather(self._start(function, *args))
+
+    def _start(self, function: Callable[..., Any], *args: Any) -> list[Future[Any]]:
+        return [
             self._submit_to(worker, function, state, *args)
             for worker, state in self._worker_states.items()
         ]
-        return self._gather(futures)
 
     def _gather(self, futures: list[Future[Any]]) -> list[Any]:
         try:
@@ -97,14 +95,15 @@ class LongTasks(PinnedTasks):
 class SpmdExchange(LongTasks):
     """Engine ``spmd``."""
 
+    max_stride, stride_seconds = 64, 2.0
+    """Maximum number of supersteps of one task, and its approximate duration."""
+
     _spec: ReservoirSpec
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._step = 1
         self._rows = 0
-        self.stride = 4
-        """Best number of supersteps for one call of `advance`."""
+        self._underway: tuple[int, list[Future[Any]]] = 0, []
         self.clocks: list[dict[str, float]] = []
         """Times of each worker since `begin`; see `peers.Clock`."""
 
@@ -118,26 +117,38 @@ class SpmdExchange(LongTasks):
     def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
         """Load partitions and a checkpoint's states; None: start at superstep 1."""
         start = None
-        self._step = 1
+        self.step = 1
         if checkpoint is not None:
-            self._step = int(checkpoint[1].facts["superstep"])
-            start = (self._step, *checkpoint)
+            self.step = int(checkpoint[1].facts["superstep"])
+            start = (self.step, *checkpoint)
         self._open(WorkerState, self._spec, start)
         self._rows = sum(self._everywhere(attrgetter("peers.routes.rows_sent")))
         self.clocks = []
 
     def advance(self, count: int) -> None:
         """Run `count` supersteps."""
-        began = time.perf_counter()
-        spent = self._everywhere(advance_worker, self._step, count)
-        self._step += count
+        self._underway = count, self._start(advance_worker, self.step, count)
+        self.complete()
+
+    def complete(self) -> None:
+        """Wait for the supersteps that an interrupted call of `advance` has begun."""
+        count, futures = self._underway
+        if not futures:
+            return
+        spent = self._results(futures)
+        self.step, self._underway = self.step + count, (0, [])
         if not self.clocks:
             self.clocks = [dict.fromkeys(clock, 0.0) for clock in spent]
         for total, clock in zip(self.clocks, spent, strict=True):
             for name, value in clock.items():
                 total[name] += value
-        taken = (time.perf_counter() - began) / count
-        self.stride = min(MAX_STRIDE, max(1, round(SECONDS / max(taken, 1e-6))))
+
+    def close(self) -> None:
+        """Release everything on the workers."""
+        # Running tasks detect by themselves that their futures were released.
+        for future in self._underway[1]:
+            future.release()
+        super().close()
 
     def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
         """Results of a function of each partition's states, called on its worker."""
