@@ -1,11 +1,11 @@
 """Seconds of the stage graph's steps, in one process and by tasks on workers.
 
-    python tests/benchmarks/ingest_on_workers.py FOLDER [NODES] [DEGREE]
+    python tests/benchmarks/ingest_on_workers.py FOLDER [NODES] [DEGREE] [REPEATS]
 
 Label propagation goes over the workers for any size of the graph; refinement is that of
 64 partitions in four groups, from blocks of consecutive nodes. Each process is bound to
 processors: `alone` to all of this machine's or to one, each worker of one thread to one
-of them. All ways must give the same bits. Each step's shortest time of `REPEATS` is
+of them. All ways must give the same bits. Each step's shortest time of the repeats is
 printed: other work on the machine makes it longer.
 """
 
@@ -50,7 +50,6 @@ from xnq_dist.graph.tables import open_table
 PARTITIONS = 8
 MANY, GROUPS = 64, 4
 """Partitions of the streamed partitioner, and groups of them that are refined."""
-REPEATS = 3
 
 
 def bind(processors: list[int]) -> None:
@@ -131,7 +130,7 @@ def blocks(csr: FileCsr, partitions: int) -> np.ndarray:
     return (csr.indptr[:-1] * partitions // csr.indptr[-1]).astype(np.int32)
 
 
-def main(folder: Path, nodes: int, degree: float) -> None:
+def main(folder: Path, nodes: int, degree: float, repeats: int) -> None:
     """Print a line for each way."""
     stream_tasks.ROUND = 0
     graph = folder / f"graph-{nodes}-{degree:g}"
@@ -141,11 +140,11 @@ def main(folder: Path, nodes: int, degree: float) -> None:
     there = sorted(os.sched_getaffinity(0))
     few = 2000
     if nodes > few:  # compile and load kernels
-        main(folder, few, degree)
+        main(folder, few, degree, 1)
 
     def way(name: str, settings: Settings, client: Any) -> None:
         best: dict[str, float] = {}
-        for _ in range(REPEATS if nodes > few else 1):
+        for _ in range(repeats):
             with scratch_folder(str(folder)) as into:
                 limit = settings.input.memory_bytes
                 tasks = client and tasks_on(client, into, limit)
@@ -154,6 +153,7 @@ def main(folder: Path, nodes: int, degree: float) -> None:
         if nodes > few:
             line = {"way": name, "edges": edges, **best, "digest": digest}
             sys.stdout.write(json.dumps(line) + "\n")
+            sys.stdout.flush()
 
     for count in (len(there), 1):
         bind(there[:count])
@@ -173,5 +173,5 @@ def main(folder: Path, nodes: int, degree: float) -> None:
 
 if __name__ == "__main__":
     path, *sizes = sys.argv[1:]
-    count = int(sizes[0]) if sizes else 500_000
-    main(Path(path), count, float(sizes[1]) if len(sizes) > 1 else 20.0)
+    count, mean, times = (*sizes, *("500000", "20", "3")[len(sizes) :])
+    main(Path(path), int(count), float(mean), int(times))

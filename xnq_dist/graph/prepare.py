@@ -73,9 +73,9 @@ def prepare(
     contents
         Digests from `contents.read_contents`; None: computed here.
     workers
-        Opens tasks that read and sort edges, find distances and rho(A) of a symmetric
-        graph, and write the partitions' edges, with the same bits; called if the stage
-        is due. None: this process does.
+        Opens tasks that read and sort edges, find distances and rho(A), do passes of
+        the partitioner, and write the partitions' edges, with the same bits; called if
+        the stage is due. None: this process does.
 
     Returns
     -------

@@ -42,13 +42,19 @@ from xnq_dist.graph.clustering import (
 from xnq_dist.graph.csr import FileCsr, shared_csr, spans
 from xnq_dist.graph.loaded import forget, loaded
 from xnq_dist.graph.refining import GroupRules, refine_group
-from xnq_dist.graph.thread_pool import BATCHES, ThreadPool, batch_spans, even_marks
+from xnq_dist.graph.thread_pool import (
+    BATCHES,
+    MAX_THREADS,
+    ThreadPool,
+    batch_spans,
+    even_marks,
+)
 
 __all__ = ["StreamTasks"]
 
 ROUND = 1 << 21
-"""Minimum edges of a batch that is divided among workers: a tenth of a second on one
-thread. A round of tasks takes 10 to 30 ms more, which a second thread would save."""
+"""Minimum edges of a batch that is divided among workers. A round of tasks takes 10 to
+30 ms more than its work, as long as four threads of the main process for this batch."""
 SAMPLE_EDGES = 1 << 24
 """Minimum edges of a range while pairs are sampled."""
 RANGES = 4
@@ -172,7 +178,7 @@ class StreamTask:
         """File of the new partition of each node of a group of partitions."""
         part = _read(folder / "part", np.int32, self.nodes)
         nodes = np.isin(part, group)
-        with ThreadPool(min(threads, processors())) as pool:
+        with ThreadPool(min(threads, processors(), MAX_THREADS)) as pool:
             refine_group(pool, self.adjacency(), part, group, rules)
         file = folder / uuid.uuid4().hex
         scratch.append(file, part[nodes])
