@@ -182,9 +182,9 @@ def test_a_file_of_another_size_is_refused_and_nothing_is_left(
 def test_workers_of_a_cluster_make_the_bits_of_one_process(
     tmp_path: Path, client: Any
 ) -> None:
-    csr = files_of(tmp_path / "csr", 100, 0.05, 3, True)
+    csr = files_of(tmp_path / "csr", 50, 0.1, 3, True)
     tasks = StreamTasks(csr, tasks_on(client, tmp_path, 1 << 20))
-    due, _ = divide(csr, 20, "stream", memory=8 * 100)
-    found, _ = divide(csr, 20, "stream", memory=8 * 100, tasks=tasks)
+    due, _ = divide(csr, 12, "stream", memory=8 * 50)
+    found, _ = divide(csr, 12, "stream", memory=8 * 50, tasks=tasks)
     assert found.tobytes() == due.tobytes()
     assert left_in(tmp_path) == []
