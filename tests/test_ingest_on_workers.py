@@ -170,3 +170,25 @@ def test_many_workers_read_a_large_graph(
     assert figures.ingest_workers == found
     assert ("edges read by" in dict(figures.lines())) == bool(found)
     assert figures.seconds == pytest.approx(sum(figures.stages.values()))
+
+
+def test_groups_that_are_refined_in_turn_take_time_and_workers_share_it() -> None:
+    size = GraphSize(nodes=111_000_000, edges=1_600_000_000, features=8)
+
+    def ingest_of(workers: int, memory: str) -> float:
+        settings = load_settings(
+            overrides=[
+                "cluster.kind=local",
+                "partitions=64",
+                "cluster.threads=8",
+                "cluster.memory_limit=900 GiB",
+                f"cluster.workers={workers}",
+                f"input.memory={memory}",
+            ]
+        )
+        return estimate_counts(size, settings).stages["ingest"]
+
+    # A table of 64 bytes a node, in one group or in eight.
+    assert ingest_of(1, "1 GiB") > 2 * ingest_of(1, "8 GiB")
+    assert ingest_of(64, "1 GiB") < 0.2 * ingest_of(1, "1 GiB")
+    assert ingest_of(64, "8 GiB") < ingest_of(1, "8 GiB")

@@ -1,10 +1,12 @@
 """Seconds of the stage graph's steps, in one process and by tasks on workers.
 
-    python tests/benchmarks/ingest_on_workers.py FOLDER [NODES] [DEGREE]
+    python tests/benchmarks/ingest_on_workers.py FOLDER [NODES] [DEGREE] [REPEATS]
 
-Each process is bound to processors: `alone` to all of this machine's or to one, each
-worker of one thread to one of them. All ways must give the same bits. Each step's
-shortest time of `REPEATS` is printed: other work on the machine makes it longer.
+Label propagation goes over the workers for any size of the graph; refinement is that of
+64 partitions in four groups, from blocks of consecutive nodes. Each process is bound to
+processors: `alone` to all of this machine's or to one, each worker of one thread to one
+of them. All ways must give the same bits. Each step's shortest time of the repeats is
+printed: other work on the machine makes it longer.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from xnq_dist.core.progress import silent
 from xnq_dist.core.store import Folder
 from xnq_dist.core.store.files import Attempt
 from xnq_dist.core.worker_tasks import WorkerTasks, tasks_on
+from xnq_dist.graph import stream_tasks
+from xnq_dist.graph.clustering import PAIR, contract, find_clusters
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
 from xnq_dist.graph.edge_tasks import read_edges_by_tasks
@@ -36,13 +40,16 @@ from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.labels import read_nodes
 from xnq_dist.graph.partition_files import write_partitions
 from xnq_dist.graph.partition_tasks import write_partitions_by_tasks
+from xnq_dist.graph.refining import refine
 from xnq_dist.graph.row_tasks import RowPasses
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius
+from xnq_dist.graph.stream_tasks import StreamTasks
 from xnq_dist.graph.tables import open_table
 
 PARTITIONS = 8
-REPEATS = 3
+MANY, GROUPS = 64, 4
+"""Partitions of the streamed partitioner, and groups of them that are refined."""
 
 
 def bind(processors: list[int]) -> None:
@@ -84,17 +91,31 @@ def stage(
         rho = adjacency_radius(csr, True, passes.times if passes else None)
     with timed(seconds, "distances"):
         steps = effective_diameter(csr, MAX_STEPS, passes.spread if passes else None)
-    book = PartitionBook.of(blocks(csr), PARTITIONS)
+    n, memory = len(ids), settings.input.memory_bytes
+    stream = None if tasks is None else StreamTasks(csr, tasks)
+    base = int(csr.indptr[-1]) // n + 1
+    rules = base, (int(csr.indptr[-1]) + base * n) // (MANY * 16)
+    with timed(seconds, "label propagation"):
+        label, count = find_clusters(csr, *rules, stream and stream.choices(*rules))
+    with timed(seconds, "contraction"):
+        samples = stream and stream.samples(label, count)
+        small = contract(csr, label, count, base, memory // PAIR, samples)
+    part = blocks(csr, MANY)
+    with timed(seconds, "refinement"):
+        turns = stream and stream.turns
+        refine(csr, part, MANY, n * MANY // GROUPS, turns=turns)
+    cut = [hashlib.sha256(each).hexdigest() for each in (label, small.counts, part)]
+    book = PartitionBook.of(blocks(csr, PARTITIONS), PARTITIONS)
     out = Folder.of(folder / "out")
     out.create()
-    attempt, memory = Attempt(out, "0"), settings.input.memory_bytes
+    attempt = Attempt(out, "0")
     with timed(seconds, "partitions"):
         if tasks is None:
             places = folder, attempt, lambda number: None
             written = write_partitions(csr, book, memory, *places)
         else:
             written = write_partitions_by_tasks(csr, book, tasks, attempt)
-    made = [each.record.checksum for each in written], rho, steps, counts.facts()
+    made = [each.record.checksum for each in written], rho, steps, counts.facts(), cut
     digest = hashlib.sha256(json.dumps(made).encode()).hexdigest()[:8]
     return seconds, int(csr.indptr[-1]), digest
 
@@ -104,13 +125,14 @@ def of_workers(tasks: WorkerTasks | None) -> list[float]:
     return [] if tasks is None else list(tasks.client.run(time.process_time).values())
 
 
-def blocks(csr: FileCsr) -> np.ndarray:
+def blocks(csr: FileCsr, partitions: int) -> np.ndarray:
     """Partitions of consecutive nodes, with about the same number of edges."""
-    return (csr.indptr[:-1] * PARTITIONS // csr.indptr[-1]).astype(np.int32)
+    return (csr.indptr[:-1] * partitions // csr.indptr[-1]).astype(np.int32)
 
 
-def main(folder: Path, nodes: int, degree: float) -> None:
+def main(folder: Path, nodes: int, degree: float, repeats: int) -> None:
     """Print a line for each way."""
+    stream_tasks.ROUND = 0
     graph = folder / f"graph-{nodes}-{degree:g}"
     if not graph.exists():
         sizes = {"nodes": nodes, "degree": degree, "features": 2, "classes": 2}
@@ -118,11 +140,11 @@ def main(folder: Path, nodes: int, degree: float) -> None:
     there = sorted(os.sched_getaffinity(0))
     few = 2000
     if nodes > few:  # compile and load kernels
-        main(folder, few, degree)
+        main(folder, few, degree, 1)
 
     def way(name: str, settings: Settings, client: Any) -> None:
         best: dict[str, float] = {}
-        for _ in range(REPEATS if nodes > few else 1):
+        for _ in range(repeats):
             with scratch_folder(str(folder)) as into:
                 limit = settings.input.memory_bytes
                 tasks = client and tasks_on(client, into, limit)
@@ -131,6 +153,7 @@ def main(folder: Path, nodes: int, degree: float) -> None:
         if nodes > few:
             line = {"way": name, "edges": edges, **best, "digest": digest}
             sys.stdout.write(json.dumps(line) + "\n")
+            sys.stdout.flush()
 
     for count in (len(there), 1):
         bind(there[:count])
@@ -150,5 +173,5 @@ def main(folder: Path, nodes: int, degree: float) -> None:
 
 if __name__ == "__main__":
     path, *sizes = sys.argv[1:]
-    count = int(sizes[0]) if sizes else 500_000
-    main(Path(path), count, float(sizes[1]) if len(sizes) > 1 else 20.0)
+    count, mean, times = (*sizes, *("500000", "20", "3")[len(sizes) :])
+    main(Path(path), int(count), float(mean), int(times))

@@ -8,14 +8,16 @@ is measured in a new process and printed as one line of JSON:
 
 - `halo`: halo rows over nodes; `to_metis`: halo rows over those of METIS without
   refinement (see its row for its balance), for minimum volume if that finishes;
+- `load`: the largest number of edges plus `LOAD` times that of nodes, over the mean;
 - `nodes`, `edges`: of the largest partition, over the mean; `hub`: the largest
   in-degree over a partition's mean edges;
 - `passes`: number of passes over the edges; `seconds`, `processor_seconds`;
 - `peak_mib`, `base_mib`: peak memory of the process, and before partitioning.
 
 `--share 0.0625` gives `stream` a sixteenth of the memory of METIS, as for a graph of
-100 million edges with the default `input.memory`. METIS is skipped for graphs of more
-than `--metis-edges`.
+100 million edges with the default `input.memory`. `--node-weight 8` sets the weight of
+a node without its edges, in place of the mean in-degree. METIS is skipped for graphs of
+more than `--metis-edges`.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ import numpy as np
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.progress import silent
+from xnq_dist.graph import partition
 from xnq_dist.graph.csr import CHUNK_EDGES, CsrRows, FileCsr, spans
 from xnq_dist.graph.edges import read_edges
 from xnq_dist.graph.generate import generate
@@ -43,6 +46,9 @@ from xnq_dist.graph.partition import divide, metis, metis_memory
 from xnq_dist.graph.tables import Sources, open_table
 
 PLAIN = "metis-plain"
+LOAD = 8
+"""Cost of a node over that of an edge in a superstep of 256 units with a sparse W, by
+the costs of the plan (4 with 64 units, 28 with 512 and a dense W)."""
 VOLUME_WORK = 100_000_000
 """Edges times partitions up to which METIS alone minimises volume: beyond it takes
 many minutes, and cuts edges instead."""
@@ -153,6 +159,7 @@ def row_of(folder: Path, name: str, partitions: int, share: float) -> dict[str, 
     degrees = np.diff(csr.indptr)
     owned = np.bincount(part, minlength=partitions) * partitions / n
     read = np.bincount(part, degrees, partitions) * partitions / edges
+    loads = np.bincount(part, degrees + LOAD, partitions)
     rows = halo_rows(csr, part, partitions)
     return {
         "nodes_total": n,
@@ -161,6 +168,7 @@ def row_of(folder: Path, name: str, partitions: int, share: float) -> dict[str, 
         "partitioner": name,
         "halo_rows": rows,
         "halo": round(rows / n, 3),
+        "load": round(float(loads.max() / loads.mean()), 3),
         "nodes": round(float(owned.max()), 3),
         "edges": round(float(read.max()), 3),
         "hub": round(float(degrees.max()) * partitions / edges, 3),
@@ -181,10 +189,13 @@ def main() -> None:
     )
     parser.add_argument("--share", type=float, default=0.0)
     parser.add_argument("--metis-edges", type=int, default=30_000_000)
+    parser.add_argument("--node-weight", type=int, default=0)
     parser.add_argument("--row", nargs=3, metavar=("FOLDER", "NAME", "PARTITIONS"))
     arguments = parser.parse_args()
     if arguments.row:
         folder, name, partitions = arguments.row
+        if arguments.node_weight:
+            partition._base_weight = lambda csr: arguments.node_weight
         row = row_of(Path(folder), name, int(partitions), arguments.share)
         sys.stdout.write(json.dumps(row) + "\n")
         return
@@ -199,7 +210,8 @@ def main() -> None:
                         continue
                     command = [sys.executable, __file__, "--share"]
                     command += [str(arguments.share), "--row", folder, name]
-                    command += [str(partitions)]
+                    command += [str(partitions), "--node-weight"]
+                    command += [str(arguments.node_weight)]
                     done = subprocess.run(
                         command, check=True, capture_output=True, text=True
                     )

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse as sp
 
 from tests.graph.graphs import csr_of, edge_table, node_table, random_matrix
 from tests.graph.tasks import TasksHere
@@ -15,7 +16,13 @@ from tests.graph.test_prepare import digests
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.progress import silent
 from xnq_dist.core.store import Manifest, RunDirectory
-from xnq_dist.graph import edge_tasks, partition_tasks, row_tasks, scratch
+from xnq_dist.graph import (
+    edge_tasks,
+    partition_tasks,
+    row_tasks,
+    scratch,
+    stream_tasks,
+)
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import effective_diameter, spread_kernel
 from xnq_dist.graph.prepare import prepare
@@ -30,6 +37,7 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edge_tasks, "PAIRS", 1)
     monkeypatch.setattr(row_tasks, "EDGES", 1)
     monkeypatch.setattr(partition_tasks, "EDGES", 1)
+    monkeypatch.setattr(stream_tasks, "SAMPLE_EDGES", 1)
 
 
 def prepared(folder: Path, tasks: TasksHere | None, *overrides: str) -> Manifest:
@@ -71,11 +79,14 @@ def test_the_stage_has_the_same_files_and_facts(
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("symmetric", [False, True], ids=["directed", "symmetric"])
 @pytest.mark.parametrize("slots", [1, 2, 5])
 def test_rho_and_distances_have_the_bits_of_one_process(
-    tmp_path: Path, weighted: bool, slots: int
+    tmp_path: Path, weighted: bool, symmetric: bool, slots: int
 ) -> None:
-    csr = csr_of(random_matrix(400, 0.02, seed=1, symmetric=True))
+    # Directed: several components, which have edges between them.
+    matrix = random_matrix(400, 0.02, seed=1, symmetric=symmetric)
+    csr = csr_of(matrix if symmetric else sp.triu(matrix, -40).tocsr())
     rng = np.random.default_rng(2)
     scratch.append(tmp_path / "indptr", csr.indptr)
     scratch.append(tmp_path / "indices", csr.indices)
@@ -85,8 +96,8 @@ def test_rho_and_distances_have_the_bits_of_one_process(
     files = FileCsr(csr.indptr, tmp_path, weighted)
     passes = RowPasses(files, TasksHere(tmp_path, slots))
     # Weights that are not symmetric only make the sums harder to get right by chance.
-    due = adjacency_radius(files, symmetric=True)
-    assert adjacency_radius(files, symmetric=True, times=passes.times) == due
+    due = adjacency_radius(files, symmetric)
+    assert adjacency_radius(files, symmetric, times=passes.times) == due > 1
     due_steps = effective_diameter(files, 30)
     assert effective_diameter(files, 30, passes.spread) == due_steps
     words = rng.integers(0, 2**63, 400).astype(np.uint64)

@@ -7,8 +7,13 @@ from hypothesis import strategies as st
 
 from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.graph import thread_pool as module
-from xnq_dist.graph.csr import CsrRows
-from xnq_dist.graph.thread_pool import ThreadPool, batches, max_batch_rows
+from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr, CsrRows
+from xnq_dist.graph.thread_pool import (
+    ThreadPool,
+    batch_spans,
+    batches,
+    max_batch_rows,
+)
 
 
 @settings(max_examples=40, deadline=None)
@@ -46,6 +51,18 @@ def test_no_row_is_left_out_or_shared_twice(
     ]
     assert sorted(met) == expected
     assert count >= min(minimum, n) // 2
+
+
+def test_the_number_of_batches_is_bounded_for_any_graph() -> None:
+    """Each batch may be a round of tasks, however small."""
+    rng = np.random.default_rng(0)
+    for edges in (10_000, 10**6, 10**10):
+        degrees = rng.pareto(1.5, 5000)
+        ends = np.cumsum(degrees / degrees.sum() * edges).astype(np.int64)
+        csr = ArrayCsr(np.r_[0, ends], np.empty(0, np.int32), NO_WEIGHTS)
+        found = batch_spans(csr)
+        assert 256 <= len(found) <= 2 * 256 + 1
+        assert [last for _, last in found[:-1]] == [first for first, _ in found[1:]]
 
 
 def test_nodes_are_divided_and_an_error_comes_back() -> None:

@@ -50,6 +50,8 @@ FORMATS = {
     "published": 4,
 }
 """Raise a stage's number when it writes different files from the same inputs."""
+LARGE = 1 << 28
+"""Nodes or directed edges beyond which ``stream`` had more batches before 0.2.0."""
 ELSEWHERE = {"sinks", "lineage", "watch"}
 """Sections of the settings that no file of a run depends on."""
 
@@ -88,6 +90,9 @@ def graph_inputs(
     if settings.partitioner in ("auto", "stream"):
         # The memory decides between METIS and streaming, and the edges streaming uses.
         relevant["input"]["memory"] = settings.input.memory_bytes
+        nodes, edges = (tables[name].get("rows", 0) for name in ("nodes", "edges"))
+        if max(nodes, 2 * edges) > LARGE:
+            relevant["batches"] = "relative"
     return {
         "format": FORMATS["graph"],
         **{name: dict(tables[name]) for name in ("nodes", "features", "edges")},

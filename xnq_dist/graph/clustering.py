@@ -11,6 +11,7 @@ size-constrained clustering", SEA 2014).
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,7 +23,19 @@ from xnq_dist.core.simd import prefetch
 from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr, Csr, CsrRows, map_chunks
 from xnq_dist.graph.thread_pool import ThreadPool, batches, max_batch_rows
 
-__all__ = ["PAIR", "coarsen", "contract", "find_clusters"]
+__all__ = [
+    "NO_COUNTS",
+    "PAIR",
+    "SAMPLE_CHUNK",
+    "Choices",
+    "Samples",
+    "choose_clusters",
+    "coarsen",
+    "contract",
+    "find_clusters",
+    "join_clusters",
+    "sample_rows",
+]
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +60,12 @@ NO_COUNTS = np.empty(0, np.int64)
 MIX = np.uint64(0x9E3779B97F4A7C15)
 MIX_AGAIN = np.uint64(0xBF58476D1CE4E5B9)
 EVERY = np.uint64(2**64 - 1)
+Choices = Callable[[Ints32, Ints], Iterator[tuple[int, Ints32]]]
+"""A pass: from the cluster of each node and the weight of each cluster, the first row
+of every batch and the clusters that its rows choose. The caller lets them join, in both
+arrays, before it asks for the next batch."""
+Samples = Callable[[np.uint64], list[Ints]]
+"""The pairs of `sample_rows` up to a hash, in the order of the rows."""
 
 
 @dataclass(frozen=True)
@@ -62,29 +81,41 @@ class Contracted:
     """Weight of each cluster, shape (C,)."""
 
 
-def find_clusters(csr: Csr, base: int, max_weight: int) -> tuple[Ints32, int]:
+def find_clusters(
+    csr: Csr, base: int, max_weight: int, choices: Choices | None = None
+) -> tuple[Ints32, int]:
     """Cluster of every node, shape (N,), and the number of clusters, C.
 
     The weight of a node is its in-degree plus `base`. No cluster grows beyond
     `max_weight`, and a heavier node stays alone. `csr` is streamed up to `ROUNDS`
     times; memory is 24 bytes a node, and 4 more for each thread. Batches of nodes are
     processed in canonical order: the nodes of a batch choose in parallel, then join one
-    by one, so the result is the same for any number of threads.
+    by one, so the result is the same for any number of threads. `choices`: where they
+    choose; None: in this process.
     """
     node_weight = np.diff(csr.indptr) + base
-    return _propagate(csr, NO_COUNTS, node_weight, max_weight)
+    return _propagate(csr, NO_COUNTS, node_weight, max_weight, choices)
 
 
 def _propagate(
-    csr: Csr, counts: Ints, node_weight: Ints, max_weight: int
+    csr: Csr,
+    counts: Ints,
+    node_weight: Ints,
+    max_weight: int,
+    choices: Choices | None = None,
 ) -> tuple[Ints32, int]:
     """Clusters of nodes; an edge has one vote, or as many as its count."""
     n = len(node_weight)
     label, clusters = np.arange(n, dtype=np.int32), n
     weight = node_weight.copy()
     with ThreadPool() as pool:
+        here = partial(_choices, pool, csr, counts, node_weight, max_weight)
         for _ in range(ROUNDS):
-            moved = _one_pass(pool, csr, counts, node_weight, max_weight, label, weight)
+            moved = 0
+            for first, chosen in (choices or here)(label, weight):
+                moved += join_clusters(
+                    first, chosen, node_weight, max_weight, label, weight
+                )
             label, clusters = _numbered(label)
             weight = np.bincount(label, node_weight, clusters).astype(np.int64)
             log.info("%d nodes joined others, %d clusters", moved, clusters)
@@ -93,7 +124,7 @@ def _propagate(
     return label, clusters
 
 
-def _one_pass(
+def _choices(
     pool: ThreadPool,
     csr: Csr,
     counts: Ints,
@@ -101,8 +132,8 @@ def _one_pass(
     max_weight: int,
     label: Ints32,
     weight: Ints,
-) -> int:
-    """Let every node choose once, in place; return how many moved."""
+) -> Iterator[tuple[int, Ints32]]:
+    """`Choices` on the threads of a pool."""
     tallies = [np.zeros(len(weight), np.int32) for _ in range(pool.threads)]
     choice = np.empty(max_batch_rows(csr), np.int32)
 
@@ -119,14 +150,9 @@ def _one_pass(
             choice[low:],
         )
 
-    moved = 0
     for rows in batches(csr):
         pool.share(rows, choose)
-        chosen = choice[: len(rows.indptr) - 1]
-        moved += join_clusters(
-            rows.first, chosen, node_weight, max_weight, label, weight
-        )
-    return moved
+        yield rows.first, choice[: len(rows.indptr) - 1]
 
 
 def _numbered(label: Ints32) -> tuple[Ints32, int]:
@@ -292,20 +318,26 @@ def fill_both(
 
 
 def contract(
-    csr: Csr, label: Ints32, clusters: int, base: int, keep: int
+    csr: Csr,
+    label: Ints32,
+    clusters: int,
+    base: int,
+    keep: int,
+    samples: Samples | None = None,
 ) -> Contracted:
     """The graph between the clusters of `find_clusters`, from about `keep` edges.
 
     If there are more edges between clusters, a sample is drawn by a hash of the two
     nodes: both directions of an edge are kept or left out together, for any chunks.
     Memory is `PAIR` bytes for each kept edge; `base` is as in `find_clusters`.
+    `samples`: where edges are sampled; None: in this process.
     """
     keep = min(keep, MAX_VOTES)
 
-    def sample(limit: np.uint64, rows: CsrRows) -> Ints:
-        pairs = np.empty(len(rows.indices), np.int64)
-        size = sample_pairs(*rows.edges, label, clusters, limit, pairs)
-        return pairs[:size].copy()
+    def here(limit: np.uint64) -> list[Ints]:
+        return map_chunks(
+            csr, partial(sample_rows, label, clusters, limit), SAMPLE_CHUNK
+        )
 
     # First assume that all edges are between clusters; if the sample is then less than
     # half as large as allowed, sample again with the estimated number.
@@ -313,7 +345,7 @@ def contract(
     parts: list[Ints] = []
     for _ in range(2):
         limit = np.uint64(int(keep / edges * 2**53) << 11) if keep < edges else EVERY
-        parts = map_chunks(csr, partial(sample, limit), SAMPLE_CHUNK)
+        parts = (samples or here)(limit)
         size = sum(map(len, parts))
         if limit == EVERY or 2 * size > keep:
             break
@@ -324,6 +356,13 @@ def contract(
     weights = np.bincount(label, np.diff(csr.indptr), clusters).astype(np.int64)
     weights += base * np.bincount(label, minlength=clusters)
     return _between(pairs, None, weights)
+
+
+def sample_rows(label: Ints32, clusters: int, limit: np.uint64, rows: CsrRows) -> Ints:
+    """The pairs of clusters of some rows' edges; see `sample_pairs`."""
+    pairs = np.empty(len(rows.indices), np.int64)
+    size = sample_pairs(*rows.edges, label, clusters, limit, pairs)
+    return pairs[:size].copy()
 
 
 @njit(cache=True, nogil=True)

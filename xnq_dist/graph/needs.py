@@ -9,16 +9,19 @@ from __future__ import annotations
 from xnq_dist.core.config import Settings
 from xnq_dist.core.need import Need, RunSize
 from xnq_dist.graph.clustering import PAIR
-from xnq_dist.graph.partition import METIS_SHARE, metis_memory
+from xnq_dist.graph.partition import METIS_SHARE, MIN_MEMORY, metis_memory
+from xnq_dist.graph.refining import columns_in
 from xnq_dist.graph.sort import KEY, pairs_held
 
 __all__ = [
+    "REFINING",
     "client_bytes",
     "graph_scratch",
     "halo_rows",
     "needs",
     "random_boundary",
     "random_halo",
+    "refined_groups",
     "sort_scratch",
     "task_bytes",
 ]
@@ -31,6 +34,9 @@ INDEX = 4
 """Bytes of a neighbour, a weight, a feature or a row number."""
 HALO = 8
 """Bytes of a halo row's global id."""
+REFINING = 0.5
+"""Share of the time of partitioning that refinement takes, if it has one group of
+partitions. With several ones, each adds as much."""
 
 
 def needs(size: RunSize, settings: Settings) -> Need:
@@ -52,7 +58,7 @@ def needs(size: RunSize, settings: Settings) -> Need:
             "ingest": {
                 "node": size.nodes,
                 "edge": size.edges,
-                "cut": size.edges if size.partitions > 1 else 0.0,
+                "cut": _cut(size, settings),
             }
         },
     )
@@ -63,13 +69,36 @@ def client_bytes(size: RunSize, peak: float) -> int:
     return int(CLIENT + size.nodes * 100 + peak)
 
 
-def task_bytes(nodes: int, edges: int, threads: int) -> int:
+def _cut(size: RunSize, settings: Settings) -> float:
+    """Edges to partition, more than once where several groups are refined in turn."""
+    if size.partitions == 1:
+        return 0.0
+    groups = refined_groups(size.nodes, size.partitions, settings)
+    return size.edges * (1 + REFINING * (groups - 1))
+
+
+def refined_groups(nodes: int, partitions: int, settings: Settings) -> int:
+    """Groups of partitions that are refined one after the other, or in parallel.
+
+    There are several if a table of all partitions does not fit in `input.memory`.
+    """
+    if settings.partitioner not in ("auto", "stream", "metis"):
+        return 1
+    memory = max(settings.input.memory_bytes, MIN_MEMORY)
+    return -(-partitions // columns_in(memory, max(nodes, 1)))
+
+
+def task_bytes(
+    nodes: int, edges: int, threads: int, tables: int = 0, memory: int = 0
+) -> int:
     """Bytes of a worker that reads edges, without the buffers of the sort.
 
-    Ids with their look-up, or the book of the partitions, once; for each task what
-    `halo.build_partition` needs. `edges`: of a partition.
+    Ids with their look-up, the book of the partitions or clusters, once; for each task
+    what `halo.build_partition` needs. `edges`: of a partition. `tables`: groups of
+    partitions that the worker refines at the same time, each within `memory`.
     """
-    return CLIENT + 100 * nodes + threads * (5 * nodes + 12 * edges)
+    each = threads * (5 * nodes + 12 * edges)
+    return CLIENT + 100 * nodes + max(each, tables * (13 * nodes + memory))
 
 
 def _partitioning(size: RunSize, settings: Settings) -> int:

@@ -45,6 +45,7 @@ from xnq_dist.graph.row_tasks import RowPasses
 from xnq_dist.graph.scaling import Scaling
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
+from xnq_dist.graph.stream_tasks import StreamTasks
 from xnq_dist.graph.tables import Sources, open_table
 
 __all__ = ["partitions_table", "prepare"]
@@ -72,9 +73,9 @@ def prepare(
     contents
         Digests from `contents.read_contents`; None: computed here.
     workers
-        Opens tasks that read and sort edges, find distances and rho(A) of a symmetric
-        graph, and write the partitions' edges, with the same bits; called if the stage
-        is due. None: this process does.
+        Opens tasks that read and sort edges, find distances and rho(A), do passes of
+        the partitioner, and write the partitions' edges, with the same bits; called if
+        the stage is due. None: this process does.
 
     Returns
     -------
@@ -152,9 +153,9 @@ def prepare(
             distances = {"effective_diameter": diameter}
         memory = settings.input.memory_bytes
         progress("partition", 0, 1)
-        part, partitioner = divide(
-            csr, partitions, settings.partitioner, settings.seed, memory, symmetric
-        )
+        how = settings.partitioner, settings.seed, memory, symmetric
+        stream = None if tasks is None else StreamTasks(csr, tasks)
+        part, partitioner = divide(csr, partitions, *how, stream)
         progress("partition", 1, 1)
         book = PartitionBook.of(part, partitions)
         blocks = FeatureBlocks(book.offsets, memory, _new_folder(folder / "features"))

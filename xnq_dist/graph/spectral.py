@@ -47,14 +47,14 @@ DENSE = 64
 def adjacency_radius(
     csr: Csr,
     symmetric: bool | None = None,
-    times: Callable[[Floats, Floats], None] | None = None,
+    times: Callable[[Floats, Floats, Ints32], None] | None = None,
 ) -> float:
     """rho(A) of a canonical adjacency, rounded to 6 significant digits.
 
     The rows are read once per product. Sums run in canonical order in float64, so the
     result does not depend on chunks or partitions. `symmetric` is determined if None.
-    `times(x, y)` computes y = A x, both of shape (N,), for symmetric matrices (None:
-    in this process); other matrices have products inside their components only.
+    `times(x, y, component)` computes y = A x, both of shape (N,), over edges inside
+    components (empty: over all), as `multiply`; None: in this process.
     """
     n = len(csr.indptr) - 1
     if symmetric is None:
@@ -91,8 +91,8 @@ def adjacency_radius(
 
     def product(x: Floats) -> Floats:
         vector[kept] = x.reshape(-1)
-        if symmetric and times is not None:
-            times(vector, sums)
+        if times is not None:
+            times(vector, sums, component)
         else:
             # A row is in one chunk, so its sum does not depend on the threads.
             map_chunks(csr, add_up)

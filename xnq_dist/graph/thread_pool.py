@@ -14,11 +14,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from xnq_dist.core.arrays import Ints
 from xnq_dist.core.limits import processors
 from xnq_dist.graph.ahead import ahead
-from xnq_dist.graph.csr import CHUNK_EDGES, Csr, CsrRows, spans
+from xnq_dist.graph.csr import Csr, CsrRows, spans
 
-__all__ = ["ThreadPool", "batches", "max_batch_rows"]
+__all__ = ["ThreadPool", "batch_spans", "batches", "even_marks", "max_batch_rows"]
 
 BATCHES = 256
 """Minimum number of batches of a pass: with 64 batches the graph Tolokers had 6 % more
@@ -29,23 +30,33 @@ SINGLE_THREAD = 1 << 15
 """Edges up to which a second thread is not worthwhile."""
 
 
-def batches(csr: Csr, minimum: int = BATCHES) -> Iterator[CsrRows]:
-    """Yield all rows in order, in `minimum` batches or more, with read-ahead.
+def batch_spans(csr: Csr, minimum: int = BATCHES) -> list[tuple[int, int]]:
+    """Row ranges of `minimum` batches or more, of the row pointers and `minimum` alone.
 
-    The rows of a batch depend on the graph and `minimum` alone.
+    No range has more than its share of the edges, unless a single row has, or of the
+    rows: there are at most about twice `minimum` for any graph.
     """
-    edges = int(csr.indptr[-1])
-    size = max(min(-(-edges // minimum), CHUNK_EDGES), 1)
-    each = (
-        csr.rows(*span)
-        for span in spans(csr.indptr, size, max_batch_rows(csr, minimum))
-    )
-    yield from each if size <= SINGLE_THREAD else ahead(each)
+    size = max(-(-int(csr.indptr[-1]) // minimum), 1)
+    return list(spans(csr.indptr, size, max_batch_rows(csr, minimum)))
+
+
+def batches(csr: Csr, minimum: int = BATCHES) -> Iterator[CsrRows]:
+    """Yield all rows in order, in the batches of `batch_spans`, with read-ahead."""
+    each = (csr.rows(*span) for span in batch_spans(csr, minimum))
+    small = int(csr.indptr[-1]) <= minimum * SINGLE_THREAD
+    yield from each if small else ahead(each)
 
 
 def max_batch_rows(csr: Csr, minimum: int = BATCHES) -> int:
     """Maximum rows of a batch."""
-    return max(min(-(-(len(csr.indptr) - 1) // minimum), CHUNK_EDGES), 1)
+    return max(-(-(len(csr.indptr) - 1) // minimum), 1)
+
+
+def even_marks(indptr: Ints, parts: int) -> list[int]:
+    """Bounds of consecutive ranges of rows, each with as many edges and rows."""
+    cost = indptr + np.arange(len(indptr))
+    inner = np.linspace(cost[0], cost[-1], parts + 1)[1:-1]
+    return [0, *np.searchsorted(cost, inner).tolist(), len(indptr) - 1]
 
 
 class ThreadPool:
@@ -79,9 +90,7 @@ class ThreadPool:
         if self.threads == 1 or count + edges < SINGLE_THREAD:
             piece(0, 0, count)
             return
-        cost = rows.indptr + np.arange(count + 1)
-        inner = np.linspace(0, cost[-1], self.threads + 1)[1:-1]
-        self._each([0, *np.searchsorted(cost, inner).tolist(), count], piece)
+        self._each(even_marks(rows.indptr, self.threads), piece)
 
     def divide(self, n: int, edges: int, work: Callable[[int, int], object]) -> None:
         """Call ``work(low, high)`` for ranges of n items with `edges` edges in all."""
