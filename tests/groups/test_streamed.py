@@ -15,7 +15,7 @@ from tests.conftest import small_settings
 from tests.graph.graphs import csr_of, edge_table, node_table, run
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import clustering, layout, thread_pool
-from xnq_dist.graph.clustering import FIRST, one_pass
+from xnq_dist.graph.clustering import FIRST, choices, join_clusters
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 from xnq_dist.graph.thread_pool import ThreadPool
@@ -115,8 +115,13 @@ def test_passes_move_nodes_as_plain_python_does(monkeypatch, weighted, limit, th
             state = level.strength, penalty, limit, label, expected_due, turn
             expected, steps = moved_slowly(matrix, *state, sizes)
             nodes = weighted, level.strength, limit, label, weight, penalty, due
+            joined = 0
             with ThreadPool(threads) as pool:
-                assert one_pass(pool, level.csr, *nodes, turn) == steps
+                for first, chosen in choices(pool, level.csr, *nodes, turn):
+                    joined += join_clusters(
+                        first, chosen, level.strength, limit, label, weight
+                    )
+            assert joined == steps
             assert label.tolist() == expected
             assert due.tolist() == expected_due.tolist()
             total += steps

@@ -12,6 +12,7 @@ size-constrained clustering", SEA 2014).
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,12 +27,12 @@ from xnq_dist.graph.thread_pool import ThreadPool, batches, max_batch_rows
 __all__ = [
     "FIRST",
     "PAIR",
+    "choices",
     "coarsen",
     "contract",
     "find_clusters",
     "join_clusters",
     "numbered",
-    "one_pass",
 ]
 
 log = logging.getLogger(__name__)
@@ -98,10 +99,13 @@ def _propagate(
     label, clusters = np.arange(n, dtype=np.int32), n
     weight = node_weight.copy()
     with ThreadPool() as pool:
+        here = partial(choices, pool, csr, weighted, node_weight, max_weight)
         for _ in range(ROUNDS):
-            moved = one_pass(
-                pool, csr, weighted, node_weight, max_weight, label, weight
-            )
+            moved = 0
+            for first, chosen in here(label, weight):
+                moved += join_clusters(
+                    first, chosen, node_weight, max_weight, label, weight
+                )
             label, clusters = numbered(label)
             weight = np.bincount(label, node_weight, clusters).astype(np.int64)
             log.info("%d nodes joined others, %d clusters", moved, clusters)
@@ -110,7 +114,7 @@ def _propagate(
     return label, clusters
 
 
-def one_pass(
+def choices(
     pool: ThreadPool,
     csr: Csr,
     weighted: bool,
@@ -121,14 +125,14 @@ def one_pass(
     penalty: float = 0.0,
     due: Bytes = NONE_DUE,
     turn: int = 0,
-) -> int:
-    """Let every node, or those that are due, choose once; return how many moved.
+) -> Iterator[tuple[int, Ints32]]:
+    """A pass: the first row of every batch and the clusters that its rows choose.
 
-    Changes in place `label`, the `weight` of each cluster and `due`, the number of the
-    pass in which a node is due; nodes with neighbours that moved are due again.
+    The caller lets them join, in `label` and the `weight` of each cluster, before it
+    asks for the next batch. `due`: the pass in which each node is due, changed in place
+    (empty: all are); nodes with neighbours that moved are due again from `FIRST` on.
     """
     choice = np.empty(max_batch_rows(csr), np.int32)
-    before = np.empty_like(choice)
 
     def choose(_: int, low: int, rows: CsrRows) -> None:
         votes = rows.weights if weighted else NO_WEIGHTS
@@ -145,21 +149,16 @@ def one_pass(
             choice[low:],
         )
 
-    def mark(_: int, low: int, rows: CsrRows) -> None:
+    def mark(before: Ints32, _: int, low: int, rows: CsrRows) -> None:
         mark_due(*rows.edges, before[low:], label, due)
 
-    moved = 0
     for rows in batches(csr):
         pool.share(rows, choose)
-        chosen = choice[: len(rows.indptr) - 1]
-        before[: len(chosen)] = label[rows.first : rows.first + len(chosen)]
-        joined = join_clusters(
-            rows.first, chosen, node_weight, max_weight, label, weight
-        )
-        if joined and len(due):
-            pool.share(rows, mark)
-        moved += joined
-    return moved
+        size = len(rows.indptr) - 1
+        before = label[rows.first : rows.first + size].copy()
+        yield rows.first, choice[:size]
+        if len(due):
+            pool.share(rows, partial(mark, before))
 
 
 def numbered(label: Ints32) -> tuple[Ints32, int]:

@@ -30,7 +30,7 @@ from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph import layout
 from xnq_dist.graph.ahead import ahead
-from xnq_dist.graph.clustering import FIRST, numbered, one_pass
+from xnq_dist.graph.clustering import FIRST, choices, join_clusters, numbered
 from xnq_dist.graph.csr import Csr, CsrRows, spans, write_csr
 from xnq_dist.graph.sort import PairSorter
 from xnq_dist.graph.thread_pool import ThreadPool
@@ -146,7 +146,11 @@ def _pass_over(
     nodes = level.csr.weighted, level.strength, limit, label, weight, penalty, due
     with ThreadPool() as pool:
         for turn in range(FIRST if seed is None else 0, FIRST + PASSES):
-            moved = one_pass(pool, level.csr, *nodes, turn)
+            moved = 0
+            for first, choice in choices(pool, level.csr, *nodes, turn):
+                moved += join_clusters(
+                    first, choice, level.strength, limit, label, weight
+                )
             log.info("%d of %d nodes joined other communities", moved, n)
             if turn >= FIRST and moved <= MOVED_AT_END * n:
                 break
@@ -157,7 +161,8 @@ def contract(level: Level, label: Ints32, folder: Path, memory: int) -> Level:
     strength = np.bincount(label, level.strength).astype(np.float64)
     n = len(strength)
     folder.mkdir()
-    with PairSorter(n, n, memory, folder, weighted=True) as sorter:
+    weighted = level.csr.weighted
+    with PairSorter(n, n, memory, folder, weighted, counted=not weighted) as sorter:
         for rows in ahead(level.csr.chunks()):
             sorter.add(*_between(rows, label))
         csr = write_csr(sorter.chunks("sum"), n, folder, weighted=True)
@@ -169,7 +174,7 @@ def _between(rows: CsrRows, label: Ints32) -> tuple[Ints32, Ints32, Floats]:
     here = label[rows.first : rows.first + len(rows.indptr) - 1]
     ends, others = np.repeat(here, np.diff(rows.indptr)), label[rows.indices]
     across = ends != others
-    weights = rows.weights[across] if len(rows.weights) else np.ones(across.sum())
+    weights = rows.weights[across] if len(rows.weights) else rows.weights
     return ends[across], others[across], weights.astype(np.float64)
 
 
@@ -193,11 +198,13 @@ def _leiden(level: Level, resolution: float, seed: int) -> Ints32:
 def _undirected(stage: Stage, graph: Manifest, folder: Path, memory: int) -> Level:
     """The graph with both directions of its edges added up, from its partitions."""
     n = int(graph.facts["n_nodes"])
-    both = bool(graph.facts["weighted"]) or not graph.facts["symmetric"]
+    weighted = bool(graph.facts["weighted"])
+    both = weighted or not graph.facts["symmetric"]
+    counted = both and not weighted
     index = layout.node_index(stage, graph)
     canonical = np.concatenate(index)
     loops = np.zeros(n)
-    with PairSorter(n, n, memory, folder, weighted=both) as sorter:
+    with PairSorter(n, n, memory, folder, weighted, counted=counted) as sorter:
         for number, rows in enumerate(index):
             partition = layout.load_partition(stage, graph, number)
             columns = np.concatenate([rows, canonical[partition.halo]])
