@@ -29,18 +29,20 @@ def joined(chunks: list[PairChunk], n_major: int) -> tuple[np.ndarray, ...]:
     return major, minor, np.concatenate(weights) if weights else np.ones(len(major))
 
 
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+@pytest.mark.parametrize("kind", ["plain", "weighted", "counted"])
 @pytest.mark.parametrize("memory", [TINY, 30_000, 1 << 24], ids=["tiny", "some", "all"])
 def test_any_memory_gives_what_lexsort_gives(
-    tmp_path: Path, memory: int, weighted: bool
+    tmp_path: Path, memory: int, kind: str
 ) -> None:
+    weighted, counted = kind == "weighted", kind == "counted"
     rng = np.random.default_rng(0)
     n_major, n_minor, size = 50, 2000, 20_000
     major, minor = rng.integers(0, n_major, size), rng.integers(0, n_minor, size)
     # One major key has most pairs: keys need not be spread evenly.
     major[rng.random(size) < 0.6] = 7
     weight = rng.integers(1, 9, size) / 4
-    with PairSorter(n_major, n_minor, memory, tmp_path, weighted) as sorter:
+    sizes = n_major, n_minor, memory
+    with PairSorter(*sizes, tmp_path, weighted, counted=counted) as sorter:
         for part in np.array_split(np.arange(size), 9):
             sorter.add(major[part], minor[part], weight[part] if weighted else None)
         chunks = list(sorter.chunks("sum"))
@@ -55,6 +57,8 @@ def test_any_memory_gives_what_lexsort_gives(
     assert (found[1] == minor[order][starts]).all()
     if weighted:
         assert (found[2] == np.add.reduceat(weight[order], starts)).all()
+    if counted:
+        assert (found[2] == np.diff(starts, append=size)).all()
     assert sorter.duplicates == size - len(starts)
     if memory < 1 << 24:
         assert len(chunks) > 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -13,12 +14,14 @@ import scipy.sparse as sp
 from tests.conftest import small_settings
 from tests.graph.graphs import csr_of, edge_table, node_table, run
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.graph import layout
+from xnq_dist.graph import clustering, layout, thread_pool
+from xnq_dist.graph.clustering import FIRST, choices, join_clusters
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.thread_pool import ThreadPool
 from xnq_dist.groups.detection import detect, engine_of
 from xnq_dist.groups.leiden import leiden, number_by_size
-from xnq_dist.groups.streamed import Level, contract, move_nodes
+from xnq_dist.groups.streamed import Level, contract
 from xnq_dist.groups.streamed import detect as streamed
 
 LITTLE = 1 << 14
@@ -46,75 +49,85 @@ def random_level(seed: int, weighted: bool, n: int = 60) -> tuple[Level, sp.csr_
     return Level(csr_of(matrix, weighted), strength), matrix
 
 
-def moved_slowly(matrix, strength, penalty, limit, visited, label):
-    """One pass over the nodes in plain Python."""
-    label, moved = list(label), 0
-    for v in visited:
-        votes: dict[int, float] = {}
-        for u in matrix.indices[matrix.indptr[v] : matrix.indptr[v + 1]]:
-            votes[label[u]] = votes.get(label[u], 0.0) + matrix[v, u]
+def moved_slowly(matrix, strength, penalty, limit, label, due, turn, sizes):
+    """One pass in plain Python: batches of nodes choose, then join one by one."""
+    label, moved, first = label.tolist(), 0, 0
 
-        def weight(community, v=v):
-            return sum(
-                strength[u]
-                for u in range(len(label))
-                if u != v and label[u] == community
-            )
+    def weight(community):
+        return sum(s for s, c in zip(strength, label, strict=True) if c == community)
 
-        def gain(community, v=v, votes=votes):
-            linked = votes.get(community, 0.0)
-            return linked - penalty * strength[v] * weight(community)
-
-        best = label[v]
-        for other, linked in votes.items():
-            fits = weight(other) + strength[v] <= limit
-            if linked > 0 and fits and gain(other) > gain(best):
-                best = other
-        moved += best != label[v]
-        label[v] = best
+    for size in sizes:
+        batch = range(first, first + size)
+        choice = {}
+        for v in batch:
+            if due[v] > turn:
+                continue
+            due[v] = 255
+            votes: dict[int, float] = {label[v]: 0.0}
+            for u in matrix.indices[matrix.indptr[v] : matrix.indptr[v + 1]]:
+                votes[label[u]] = votes.get(label[u], 0.0) + matrix[v, u]
+            own = strength[v]
+            without = {c: weight(c) - own * (c == label[v]) for c in votes}
+            gain = {c: votes[c] - penalty * own * without[c] for c in votes}
+            room = [
+                c
+                for c in votes
+                if c == label[v] or (votes[c] > 0 and without[c] + own <= limit)
+            ]
+            if own <= limit:
+                # The old community comes first, the others as they were met.
+                choice[v] = max(room, key=gain.__getitem__)
+        joined = set()
+        for v, best in choice.items():
+            if best != label[v] and weight(best) + strength[v] <= limit:
+                label[v] = best
+                joined.add(v)
+        for v in joined:
+            for u in matrix.indices[matrix.indptr[v] : matrix.indptr[v + 1]]:
+                if label[u] != label[v]:
+                    due[u] = min(due[u], FIRST)
+        moved += len(joined)
+        first += size
     return label, moved
 
 
+@pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("limit", [np.inf, 20.0], ids=["any size", "limited"])
-def test_a_pass_moves_nodes_as_plain_python_does(weighted, limit):
+def test_passes_move_nodes_as_plain_python_does(monkeypatch, weighted, limit, threads):
+    """Random parts first, then nodes with neighbours that moved."""
+    batches = partial(thread_pool.batches, minimum=7)
+    monkeypatch.setattr(clustering, "batches", batches)
+    rows = partial(thread_pool.max_batch_rows, minimum=7)
+    monkeypatch.setattr(clustering, "max_batch_rows", rows)
+    monkeypatch.setattr(thread_pool, "SINGLE_THREAD", 0)
     for seed in range(4):
         level, matrix = random_level(seed, weighted)
+        sizes = [len(each.indptr) - 1 for each in batches(level.csr)]
+        assert len(sizes) >= 7
         n = len(level.strength)
         penalty = 1 / 1024
-        label = np.arange(n, dtype=np.int32)
-        weight, votes = level.strength.copy(), np.zeros(n)
-        expected = label.tolist()
-        for _ in range(3):
-            expected, steps = moved_slowly(
-                matrix, level.strength, penalty, limit, range(n), expected
-            )
-            moved = 0
-            for rows in level.csr.chunks(50):
-                values = rows.weights, level.strength, penalty, limit, 0, 1, 0
-                state = label.reshape(-1, 1), weight, votes
-                moved += move_nodes(*rows.edges, *values, *state)
+        label, weight = np.arange(n, dtype=np.int32), level.strength.copy()
+        due = np.random.default_rng(seed).integers(FIRST, size=n, dtype=np.uint8)
+        total = 0
+        for turn in range(FIRST + 3):
+            expected_due = due.copy()
+            state = level.strength, penalty, limit, label, expected_due, turn
+            expected, steps = moved_slowly(matrix, *state, sizes)
+            nodes = weighted, level.strength, limit, label, weight, penalty, due
+            joined = 0
+            with ThreadPool(threads) as pool:
+                for first, chosen in choices(pool, level.csr, *nodes, turn):
+                    joined += join_clusters(
+                        first, chosen, level.strength, limit, label, weight
+                    )
+            assert joined == steps
             assert label.tolist() == expected
-            assert moved == steps
+            assert due.tolist() == expected_due.tolist()
+            total += steps
+        assert total > n / 2
         sums = np.bincount(label, level.strength, n)
         np.testing.assert_array_equal(weight, sums)
-        assert not votes.any()
-
-
-def test_parts_visit_each_node_once():
-    level, _ = random_level(0, weighted=False, n=300)
-    n = len(level.strength)
-    visited = np.zeros(n, int)
-    for part in range(4):
-        # Every visited node of a complete bipartite start joins its neighbour 0.
-        star = sp.lil_array((n, n))
-        star[1:, 0] = star[0, 1:] = 1
-        rows = csr_of(sp.csr_array(star)).rows(1, n)
-        label = np.arange(n, dtype=np.int32).reshape(-1, 1)
-        values = rows.weights, np.ones(n), 0.0, np.inf, part, 4, 7
-        move_nodes(*rows.edges, *values, label, np.ones(n), np.zeros(n))
-        visited[1:] += label[1:, 0] == 0
-    assert (visited[1:] == 1).all()
 
 
 @pytest.mark.parametrize("memory", [1 << 12, 1 << 24], ids=["sorted runs", "memory"])

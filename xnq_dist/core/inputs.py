@@ -298,7 +298,7 @@ def quantify_inputs(
         if engine != "igraph":
             inputs["leiden"]["engine"] = engine
         if engine == "streamed":
-            inputs["leiden"]["memory"] = settings.input.memory_bytes
+            inputs["leiden"] |= {"memory": settings.input.memory_bytes, "form": 2}
     else:
         inputs["memberships"] = dict(tables.get("memberships") or {})
         inputs["unknown_nodes"] = settings.input.unknown_nodes

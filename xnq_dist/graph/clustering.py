@@ -1,7 +1,8 @@
 """Clusters of nodes by label propagation, and the contracted graph of the clusters.
 
 A node joins the cluster of most of its in-neighbours, as long as that cluster is below
-a maximum weight; a few passes over the edges find most of a community structure. The
+a maximum weight; a few passes over the edges find most of a community structure. With
+a penalty on heavy clusters, what a node gains is modularity (`groups.streamed`). The
 edges between clusters, sampled if memory is not enough for all, form a weighted graph.
 It is clustered again in the same way until it is small enough for METIS. The size limit
 is that of Meyerhenke, Sanders and Schulz ("Partitioning complex networks via
@@ -18,22 +19,25 @@ from functools import partial
 import numpy as np
 from numba import njit
 
-from xnq_dist.core.arrays import Ints, Ints32
+from xnq_dist.core.arrays import Bytes, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.simd import prefetch
 from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr, Csr, CsrRows, map_chunks
 from xnq_dist.graph.thread_pool import ThreadPool, batches, max_batch_rows
 
 __all__ = [
-    "NO_COUNTS",
+    "FIRST",
+    "NONE_DUE",
     "PAIR",
     "SAMPLE_CHUNK",
     "Choices",
     "Samples",
+    "choices",
     "choose_clusters",
     "coarsen",
     "contract",
     "find_clusters",
     "join_clusters",
+    "numbered",
     "sample_rows",
 ]
 
@@ -45,7 +49,10 @@ had from 3 % fewer to 3 % more halo rows, a generated one 5 % more."""
 MOVED_AT_END = 0.0
 """Propagation ends after a pass that moved at most this share of the nodes."""
 AHEAD = 32
-"""Prefetch distance in edges."""
+"""Prefetch distance in edges for labels, and half of it for weights of clusters."""
+FIRST = 4
+"""A pass from which on nodes are due again when a neighbour joined another cluster."""
+NEVER = 255
 SAMPLE_CHUNK = 1 << 18
 """Edges of a chunk while pairs of clusters are sampled, so that it stays in cache."""
 SAMPLE_MARGIN = 1.05
@@ -56,7 +63,7 @@ MIN_SHRINKAGE = 0.95
 """Coarsening ends when it leaves more than this share of the clusters."""
 PAIR = 64
 """Maximum bytes for each edge between clusters during contraction."""
-NO_COUNTS = np.empty(0, np.int64)
+NONE_DUE = np.empty(0, np.uint8)
 MIX = np.uint64(0x9E3779B97F4A7C15)
 MIX_AGAIN = np.uint64(0xBF58476D1CE4E5B9)
 EVERY = np.uint64(2**64 - 1)
@@ -66,6 +73,8 @@ of every batch and the clusters that its rows choose. The caller lets them join,
 arrays, before it asks for the next batch."""
 Samples = Callable[[np.uint64], list[Ints]]
 """The pairs of `sample_rows` up to a hash, in the order of the rows."""
+SPREAD = 2654435769
+LOW_BITS = 2**32 - 1
 
 
 @dataclass(frozen=True)
@@ -82,41 +91,41 @@ class Contracted:
 
 
 def find_clusters(
-    csr: Csr, base: int, max_weight: int, choices: Choices | None = None
+    csr: Csr, base: int, max_weight: int, elsewhere: Choices | None = None
 ) -> tuple[Ints32, int]:
     """Cluster of every node, shape (N,), and the number of clusters, C.
 
     The weight of a node is its in-degree plus `base`. No cluster grows beyond
     `max_weight`, and a heavier node stays alone. `csr` is streamed up to `ROUNDS`
-    times; memory is 24 bytes a node, and 4 more for each thread. Batches of nodes are
-    processed in canonical order: the nodes of a batch choose in parallel, then join one
-    by one, so the result is the same for any number of threads. `choices`: where they
-    choose; None: in this process.
+    times; memory is 24 bytes a node, and 28 for each edge of the row with most edges.
+    Batches of nodes are processed in canonical order: the nodes of a batch choose in
+    parallel, then join one by one, so the result is the same for any number of threads.
+    `elsewhere`: where they choose; None: in this process.
     """
     node_weight = np.diff(csr.indptr) + base
-    return _propagate(csr, NO_COUNTS, node_weight, max_weight, choices)
+    return _propagate(csr, False, node_weight, max_weight, elsewhere)
 
 
 def _propagate(
     csr: Csr,
-    counts: Ints,
+    weighted: bool,
     node_weight: Ints,
     max_weight: int,
-    choices: Choices | None = None,
+    elsewhere: Choices | None = None,
 ) -> tuple[Ints32, int]:
-    """Clusters of nodes; an edge has one vote, or as many as its count."""
+    """Clusters of nodes; an edge has one vote, or as many as its weight."""
     n = len(node_weight)
     label, clusters = np.arange(n, dtype=np.int32), n
     weight = node_weight.copy()
     with ThreadPool() as pool:
-        here = partial(_choices, pool, csr, counts, node_weight, max_weight)
+        here = partial(choices, pool, csr, weighted, node_weight, max_weight)
         for _ in range(ROUNDS):
             moved = 0
-            for first, chosen in (choices or here)(label, weight):
+            for first, chosen in (elsewhere or here)(label, weight):
                 moved += join_clusters(
                     first, chosen, node_weight, max_weight, label, weight
                 )
-            label, clusters = _numbered(label)
+            label, clusters = numbered(label)
             weight = np.bincount(label, node_weight, clusters).astype(np.int64)
             log.info("%d nodes joined others, %d clusters", moved, clusters)
             if moved <= MOVED_AT_END * n:
@@ -124,38 +133,54 @@ def _propagate(
     return label, clusters
 
 
-def _choices(
+def choices(
     pool: ThreadPool,
     csr: Csr,
-    counts: Ints,
-    node_weight: Ints,
-    max_weight: int,
+    weighted: bool,
+    node_weight: Ints | Floats,
+    max_weight: float,
     label: Ints32,
-    weight: Ints,
+    weight: Ints | Floats,
+    penalty: float = 0.0,
+    due: Bytes = NONE_DUE,
+    turn: int = 0,
 ) -> Iterator[tuple[int, Ints32]]:
-    """`Choices` on the threads of a pool."""
-    tallies = [np.zeros(len(weight), np.int32) for _ in range(pool.threads)]
+    """A pass: the first row of every batch and the clusters that its rows choose.
+
+    The caller lets them join, in `label` and the `weight` of each cluster, before it
+    asks for the next batch. `due`: the pass in which each node is due, changed in place
+    (empty: all are); nodes with neighbours that moved are due again from `FIRST` on.
+    """
     choice = np.empty(max_batch_rows(csr), np.int32)
 
-    def choose(thread: int, low: int, rows: CsrRows) -> None:
-        begin = int(csr.indptr[rows.first] - rows.indptr[0])
+    def choose(_: int, low: int, rows: CsrRows) -> None:
+        votes = rows.weights if weighted else NO_WEIGHTS
+        columns = label.reshape(-1, 1), weight.reshape(-1, 1)
         choose_clusters(
             *rows.edges,
-            counts[begin : begin + len(rows.indices)],
+            votes,
             node_weight,
             max_weight,
-            label.reshape(-1, 1),
-            weight,
-            tallies[thread],
+            penalty,
+            *columns,
+            due,
+            turn,
             choice[low:],
         )
 
+    def mark(before: Ints32, _: int, low: int, rows: CsrRows) -> None:
+        mark_due(*rows.edges, before[low:], label, due)
+
     for rows in batches(csr):
         pool.share(rows, choose)
-        yield rows.first, choice[: len(rows.indptr) - 1]
+        size = len(rows.indptr) - 1
+        before = label[rows.first : rows.first + size].copy()
+        yield rows.first, choice[:size]
+        if len(due):
+            pool.share(rows, partial(mark, before))
 
 
-def _numbered(label: Ints32) -> tuple[Ints32, int]:
+def numbered(label: Ints32) -> tuple[Ints32, int]:
     """Labels renumbered from 0 in the same order, and their number."""
     used = np.zeros(len(label), np.bool_)
     used[label] = True
@@ -170,58 +195,109 @@ def choose_clusters(
     first: int,
     indptr: Ints,
     indices: Ints32,
-    counts: Ints,
-    node_weight: Ints,
-    max_weight: int,
+    votes: Floats32 | Ints,
+    node_weight: Ints | Floats,
+    max_weight: float,
+    penalty: float,
     label: Ints32,
-    weight: Ints,
-    tally: Ints32,
+    weight: Ints | Floats,
+    due: Bytes,
+    turn: int,
     choice: Ints32,
 ) -> None:
     """Choose a cluster for each row; a tie keeps the old one, else takes the first.
 
-    `indptr`: offsets of the rows in `indices`. `counts`: votes of each edge, with a sum
-    below 2^31; empty: one each. `node_weight` (N,), `label` (N, 1), `weight` of each
-    cluster, `tally`: zeros, one for each cluster. The result is written to `choice`.
+    A cluster gains its votes less `penalty` times its weight and the node's, both
+    without the node. `indptr`: offsets of the rows in `indices`. `votes` of each edge;
+    empty: one each. Shapes: `node_weight` (N,), `label` (N, 1), `weight` of each
+    cluster (C, 1). Only rows with `due` up to `turn` choose, empty: all; then they are
+    never due. The result is written to `choice`, the old cluster for other rows.
     """
-    counted = counts.shape[0] > 0
     rows = indptr.shape[0] - 1
-    widest = 0
-    for row in range(rows):
-        widest = max(widest, indptr[row + 1] - indptr[row])
-    met = np.empty(widest, np.int32)
-    last = indices.shape[0] - 1
+    # Copy the edges of rows that choose, so that the next ones can be prefetched.
+    chooses = np.empty(rows, np.int32)
+    size, edges, widest = 0, 0, 1
     for row in range(rows):
         v = first + row
-        old = label[v, 0]
-        choice[row] = old
-        begin, size = indptr[row], indptr[row + 1] - indptr[row]
-        if node_weight[v] > max_weight:
-            continue
-        for i in range(size):
-            prefetch(label, indices[min(begin + i + AHEAD, last)], 0)
-            met[i] = label[indices[begin + i], 0]
-        for i in range(size):
-            if indices[begin + i] != v:
-                tally[met[i]] += counts[begin + i] if counted else 1
-        votes = tally[old]
-        for i in range(size):
-            # Each cluster is compared once: its tally is zero when it occurs again.
-            other, count = met[i], tally[met[i]]
-            tally[other] = 0
-            if count > votes and weight[other] + node_weight[v] <= max_weight:
-                choice[row] = other
-                votes = count
+        choice[row] = label[v, 0]
+        if due.shape[0] > 0:
+            if due[v] > turn:
+                continue
+            due[v] = NEVER
+        if node_weight[v] <= max_weight:
+            chooses[size] = row
+            size += 1
+            edges += indptr[row + 1] - indptr[row]
+            widest = max(widest, indptr[row + 1] - indptr[row])
+    ends = np.empty(edges, np.int32)
+    at = 0
+    for k in range(size):
+        for i in range(indptr[chooses[k]], indptr[chooses[k] + 1]):
+            ends[at] = indices[i]
+            at += 1
+    # A hash table of the clusters of one row stays in cache.
+    clusters = np.full(2 * widest, -1, np.int32)
+    sums = np.empty(2 * widest, np.float64)
+    met = np.empty(widest, np.int32)
+    last, at = edges - 1, 0
+    for k in range(size):
+        row = chooses[k]
+        v, old, own = first + row, choice[row], node_weight[first + row]
+        begin, degree = indptr[row], indptr[row + 1] - indptr[row]
+        count, kept = 0, 0.0
+        for i in range(degree):
+            prefetch(label, ends[min(at + AHEAD, last)], 0)
+            prefetch(weight, label[ends[min(at + AHEAD // 2, last)], 0], 0)
+            other = label[ends[at], 0]
+            loop = ends[at] == v
+            at += 1
+            if loop:
+                continue
+            vote = np.float64(votes[begin + i]) if votes.shape[0] > 0 else 1.0
+            if other == old:
+                kept += vote
+                continue
+            slot = (((other * SPREAD) & LOW_BITS) * (2 * degree)) >> 32
+            while clusters[slot] != other and clusters[slot] >= 0:
+                slot = slot + 1 if slot + 1 < 2 * degree else 0
+            if clusters[slot] < 0:
+                clusters[slot], sums[slot] = other, 0.0
+                met[count] = slot
+                count += 1
+            sums[slot] += vote
+        gain = kept - penalty * own * (weight[old, 0] - own)
+        for i in range(count):
+            slot = met[i]
+            other = clusters[slot]
+            clusters[slot] = -1
+            more = sums[slot] - penalty * own * weight[other, 0]
+            fits = weight[other, 0] + own <= max_weight
+            if sums[slot] > 0 and more > gain and fits:
+                choice[row], gain = other, more
+
+
+@njit(cache=True, nogil=True)
+def mark_due(
+    first: int, indptr: Ints, indices: Ints32, before: Ints32, label: Ints32, due: Bytes
+) -> None:
+    """Nodes are due if a neighbour left cluster `before` for one that is not theirs."""
+    for row in range(indptr.shape[0] - 1):
+        joined = label[first + row]
+        if joined != before[row]:
+            for i in range(indptr[row], indptr[row + 1]):
+                u = indices[i]
+                if due[u] > FIRST and label[u] != joined:
+                    due[u] = FIRST
 
 
 @njit(cache=True, nogil=True)
 def join_clusters(
     first: int,
     choice: Ints32,
-    node_weight: Ints,
-    max_weight: int,
+    node_weight: Ints | Floats,
+    max_weight: float,
     label: Ints32,
-    weight: Ints,
+    weight: Ints | Floats,
 ) -> int:
     """Let rows join their chosen cluster within the limit; return how many moved."""
     moved = 0
@@ -248,8 +324,8 @@ def coarsen(
     place = np.arange(len(small.weights), dtype=np.int32)
     while len(small.indices) > edges:
         before = len(small.weights)
-        adjacency = ArrayCsr(small.indptr, small.indices, NO_WEIGHTS)
-        label, clusters = _propagate(adjacency, small.counts, small.weights, max_weight)
+        adjacency = ArrayCsr(small.indptr, small.indices, small.counts)
+        label, clusters = _propagate(adjacency, True, small.weights, max_weight)
         place = label[place]
         ends = label[np.repeat(np.arange(before), np.diff(small.indptr))]
         others = label[small.indices]

@@ -50,7 +50,7 @@ class CsrRows:
     indptr: Ints
     """Shape (rows + 1,), from 0."""
     indices: Ints32
-    weights: Floats32
+    weights: NDArray[Any]
     """Empty without weights."""
 
     @property
@@ -104,7 +104,7 @@ class ArrayCsr:
 
     indptr: Ints
     indices: Ints32
-    weights: Floats32
+    weights: NDArray[Any]
 
     @property
     def weighted(self) -> bool:

@@ -105,6 +105,9 @@ class PairSorter:
     bits. Buffers take `memory` bytes, or as much as the pairs of one major if that is
     more. Temporary files in `folder` are removed at the end.
 
+    With `counted` the weight of a pair is the number of times it was added, as if each
+    time had weight 1, in half the memory; there are no reverses.
+
     Several sorters can share the work: each sorts some of the pairs (`runs`), and each
     merges all pairs of some majors (`merge`).
     """
@@ -117,7 +120,9 @@ class PairSorter:
         folder: Path,
         weighted: bool = False,
         keys: KeySort | None = None,
+        counted: bool = False,
     ) -> None:
+        self._counted = counted
         self._sort = KeySort() if keys is None else keys
         # Shift instead of multiplying: dividing would take longer than sorting.
         self._bits = max(n_minor - 1, 1).bit_length()
@@ -194,7 +199,7 @@ class PairSorter:
         def work() -> None:
             some = None if buffers[1] is None else buffers[1][:filled]
             keys, weights = self._ordered(buffers[0][:filled], some)
-            if weights is None:
+            if weights is None and not self._counted:
                 count, repeated = drop_repeated(keys)
                 self.duplicates += int(repeated)
                 keys = keys[:count]
@@ -315,6 +320,11 @@ class PairSorter:
         conflict: Callable[[int, int], XnqError] | None,
     ) -> tuple[Keys, Weights]:
         """Each pair once, with the weight that `duplicates` defines."""
+        if self._counted:
+            starts = np.flatnonzero(np.diff(keys, prepend=-1))
+            counts = np.diff(starts, append=len(keys))
+            self.duplicates += len(keys) - len(starts)
+            return keys[starts] >> 1, counts.astype(np.float64)
         if weights is None:
             pairs = np.empty(len(keys), np.int64)
             count, repeated, reverses = settle_pairs(keys, pairs)

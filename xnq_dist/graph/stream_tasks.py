@@ -31,7 +31,7 @@ from xnq_dist.core.limits import processors
 from xnq_dist.core.worker_tasks import Tasks
 from xnq_dist.graph import scratch
 from xnq_dist.graph.clustering import (
-    NO_COUNTS,
+    NONE_DUE,
     SAMPLE_CHUNK,
     Choices,
     Samples,
@@ -39,7 +39,7 @@ from xnq_dist.graph.clustering import (
     join_clusters,
     sample_rows,
 )
-from xnq_dist.graph.csr import FileCsr, shared_csr, spans
+from xnq_dist.graph.csr import NO_WEIGHTS, FileCsr, shared_csr, spans
 from xnq_dist.graph.loaded import forget, loaded
 from xnq_dist.graph.refining import GroupRules, refine_group
 from xnq_dist.graph.thread_pool import (
@@ -201,29 +201,25 @@ class Propagation:
         self.joined = 0
         """Number of batches whose rows have joined the clusters that they chose."""
         self._joining = threading.Lock()
-        self._tallies: list[Ints32] = []
-        """Zeros; one for each task that ran at the same time."""
 
     def choose(self, number: int, rows: tuple[int, int]) -> Ints32:
         """See `StreamTask.choose`; all earlier batches have joined."""
         with self._joining:
             while self.joined < number:
                 self._join()
-            tally = self._tallies.pop() if self._tallies else None
-        if tally is None:
-            tally = np.zeros(self._pass.clusters, np.int32)
         choice = np.empty(rows[1] - rows[0], np.int32)
         choose_clusters(
             *self._csr.rows(*rows).edges,
-            NO_COUNTS,
+            NO_WEIGHTS,
             self._node_weight,
             self._pass.max_weight,
+            0.0,
             self._label.reshape(-1, 1),
-            self._weight,
-            tally,
+            self._weight.reshape(-1, 1),
+            NONE_DUE,
+            0,
             choice,
         )
-        self._tallies.append(tally)
         return choice
 
     def _join(self) -> None:

@@ -4,8 +4,9 @@ Nodes join the communities of their neighbours where modularity gains most, in p
 over edges on disk: label propagation with modularity's penalty for large communities
 (Barber and Clark) and a maximum size. The communities form a weighted graph, which is
 contracted again until Leiden can hold it. Leiden's communities are then refined by
-passes over the edges of each earlier graph. Nodes are visited in canonical order, so
-the result depends on the graph, the seed and the memory only.
+passes over the edges of each earlier graph. The nodes of a batch choose in parallel,
+then join one by one (`graph.clustering`), so the result depends on the graph, the seed
+and the memory only.
 
 References
 ----------
@@ -24,32 +25,31 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
-from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
-from xnq_dist.core.simd import prefetch
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph import layout
 from xnq_dist.graph.ahead import ahead
+from xnq_dist.graph.clustering import FIRST, choices, join_clusters, numbered
 from xnq_dist.graph.csr import Csr, CsrRows, spans, write_csr
-from xnq_dist.graph.ids import mix
 from xnq_dist.graph.sort import PairSorter
+from xnq_dist.graph.thread_pool import ThreadPool
 from xnq_dist.groups.leiden import number_by_size, optimise
 
 if TYPE_CHECKING:
     from xnq_dist.graph.halo import Partition
 
-__all__ = ["LEIDEN_PAIR", "Level", "communities", "contract", "detect", "move_nodes"]
+__all__ = ["LEIDEN_PAIR", "Level", "communities", "contract", "detect"]
 
 log = logging.getLogger(__name__)
 
 LEIDEN_PAIR = 220
 """Bytes of an undirected edge while Leiden runs (measured)."""
 PASSES = 6
-"""Maximum number of passes over all nodes before a graph is contracted or returned."""
-FIRST = 4
-"""The first pass visits these many random parts of the nodes, one after the other: in
-canonical order alone, communities of a grid grow along its rows."""
+"""Maximum number of passes over all nodes before a graph is contracted or returned.
+
+Before contraction `clustering.FIRST` passes come first, each over a random part of the
+nodes: in canonical order alone, communities of a grid grow along its rows."""
 MOVED_AT_END = 0.01
 """Passes end after one that moved at most this share of the nodes."""
 MAX_SHARE = 1 / 20
@@ -58,9 +58,6 @@ MIN_SHRINKAGE = 0.9
 """Contraction ends when it leaves more than this share of the nodes."""
 CHUNK = 1 << 20
 """Edges of a partition that are packed at a time."""
-AHEAD = 32
-"""Prefetch distance in edges."""
-MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True)
@@ -123,9 +120,8 @@ def communities(
         return _leiden(level, resolution, seed)
     penalty = resolution / total
     _pass_over(level, label, penalty, total * MAX_SHARE, seed + depth)
-    used, codes = np.unique(label, return_inverse=True)
-    label = codes.astype(np.int32)
-    if len(used) < MIN_SHRINKAGE * n:
+    label, found = numbered(label)
+    if found < MIN_SHRINKAGE * n:
         small = contract(level, label, _below(folder, depth), memory)
         above = communities(small, folder, memory, resolution, seed, depth + 1)
         shutil.rmtree(_below(folder, depth))
@@ -144,83 +140,20 @@ def _pass_over(
     """Move nodes, in place, until few move; with a seed random parts of them first."""
     n = len(label)
     weight = np.bincount(label, level.strength, n).astype(np.float64)
-    votes = np.zeros(n)
-    column = label.reshape(-1, 1)
-
-    def visit(part: int, parts: int) -> int:
-        moved = 0
-        for rows in ahead(level.csr.chunks()):
-            moved += move_nodes(
-                *rows.edges,
-                rows.weights,
-                level.strength,
-                penalty,
-                limit,
-                *(part, parts, seed or 0),
-                *(column, weight, votes),
-            )
-        log.info("%d of %d nodes joined other communities", moved, n)
-        return moved
-
+    due = np.zeros(n, np.uint8)
     if seed is not None:
-        for part in range(FIRST):
-            visit(part, FIRST)
-    for _ in range(PASSES):
-        if visit(0, 1) <= MOVED_AT_END * n:
-            break
-
-
-@njit(cache=True, nogil=True)
-def move_nodes(
-    first: int,
-    indptr: Ints,
-    indices: Ints32,
-    weights: Floats32,
-    strength: Floats,
-    penalty: float,
-    limit: float,
-    part: int,
-    parts: int,
-    seed: int,
-    label: Ints32,
-    weight: Floats,
-    votes: Floats,
-) -> int:
-    """Move each row's node where modularity gains most; return how many moved.
-
-    `weights` is empty without weights, `label` has shape (N, 1), `weight` is the
-    strength of each community, at most `limit` after a node joined, and `votes` are
-    zeros, one for each community. Only one of `parts` random parts is visited. A tie
-    keeps the community, else takes the first.
-    """
-    moved = 0
-    last = indices.shape[0] - 1
-    weighted = weights.shape[0] > 0
-    for row in range(indptr.shape[0] - 1):
-        v = first + row
-        if parts > 1:
-            chance = mix((np.uint64(v) + np.uint64(1)) * MIX + np.uint64(seed))
-            if np.int64(chance % np.uint64(parts)) != part:
-                continue
-        begin, end = indptr[row], indptr[row + 1]
-        old, own = label[v, 0], strength[v]
-        for i in range(begin, end):
-            prefetch(label, indices[min(i + AHEAD, last)], 0)
-            votes[label[indices[i], 0]] += weights[i] if weighted else 1.0
-        weight[old] -= own
-        best, gain = old, votes[old] - penalty * own * weight[old]
-        for i in range(begin, end):
-            # Each community is compared once: its votes are zero when it occurs again.
-            other = label[indices[i], 0]
-            more = votes[other] - penalty * own * weight[other]
-            if votes[other] > 0 and more > gain and weight[other] + own <= limit:
-                best, gain = other, more
-            votes[other] = 0
-        weight[best] += own
-        if best != old:
-            label[v, 0] = best
-            moved += 1
-    return moved
+        due = np.random.default_rng(seed).integers(FIRST, size=n, dtype=np.uint8)
+    nodes = level.csr.weighted, level.strength, limit, label, weight, penalty, due
+    with ThreadPool() as pool:
+        for turn in range(FIRST if seed is None else 0, FIRST + PASSES):
+            moved = 0
+            for first, choice in choices(pool, level.csr, *nodes, turn):
+                moved += join_clusters(
+                    first, choice, level.strength, limit, label, weight
+                )
+            log.info("%d of %d nodes joined other communities", moved, n)
+            if turn >= FIRST and moved <= MOVED_AT_END * n:
+                break
 
 
 def contract(level: Level, label: Ints32, folder: Path, memory: int) -> Level:
@@ -228,7 +161,8 @@ def contract(level: Level, label: Ints32, folder: Path, memory: int) -> Level:
     strength = np.bincount(label, level.strength).astype(np.float64)
     n = len(strength)
     folder.mkdir()
-    with PairSorter(n, n, memory, folder, weighted=True) as sorter:
+    weighted = level.csr.weighted
+    with PairSorter(n, n, memory, folder, weighted, counted=not weighted) as sorter:
         for rows in ahead(level.csr.chunks()):
             sorter.add(*_between(rows, label))
         csr = write_csr(sorter.chunks("sum"), n, folder, weighted=True)
@@ -240,7 +174,7 @@ def _between(rows: CsrRows, label: Ints32) -> tuple[Ints32, Ints32, Floats]:
     here = label[rows.first : rows.first + len(rows.indptr) - 1]
     ends, others = np.repeat(here, np.diff(rows.indptr)), label[rows.indices]
     across = ends != others
-    weights = rows.weights[across] if len(rows.weights) else np.ones(across.sum())
+    weights = rows.weights[across] if len(rows.weights) else rows.weights
     return ends[across], others[across], weights.astype(np.float64)
 
 
@@ -264,11 +198,13 @@ def _leiden(level: Level, resolution: float, seed: int) -> Ints32:
 def _undirected(stage: Stage, graph: Manifest, folder: Path, memory: int) -> Level:
     """The graph with both directions of its edges added up, from its partitions."""
     n = int(graph.facts["n_nodes"])
-    both = bool(graph.facts["weighted"]) or not graph.facts["symmetric"]
+    weighted = bool(graph.facts["weighted"])
+    both = weighted or not graph.facts["symmetric"]
+    counted = both and not weighted
     index = layout.node_index(stage, graph)
     canonical = np.concatenate(index)
     loops = np.zeros(n)
-    with PairSorter(n, n, memory, folder, weighted=both) as sorter:
+    with PairSorter(n, n, memory, folder, weighted, counted=counted) as sorter:
         for number, rows in enumerate(index):
             partition = layout.load_partition(stage, graph, number)
             columns = np.concatenate([rows, canonical[partition.halo]])
