@@ -25,6 +25,7 @@ import pytest
 import yaml
 
 from tests.app.conftest import (
+    PREFECT,
     ROOT,
     deploy,
     end_all,
@@ -220,6 +221,44 @@ def test_a_killed_run_is_started_again_with_the_same_bits(
             end_all(worker)
             worker = start_worker(server)
         assert not (run / "published.json").exists()
+        wait_until(lambda: set(states(server)) == {"COMPLETED"}, 400)
+    finally:
+        end_all(worker)
+    (only,) = flow_runs(server)
+    assert only["run_count"] == 2
+    assert published_values(run).equals(published_values(calm / "run"))
+
+
+def test_a_container_that_is_asked_to_end_saves_its_work_and_reschedules_its_run(
+    server, calm, tmp_path
+):
+    """As a pod ends: SIGTERM to its first process, which Prefect's work pool starts."""
+    shutil.copytree(calm / "input", tmp_path / "input")
+    often = {**LONG, "checkpoint": {"every": 100}}
+    run = deploy(server, tmp_path, NEVER, **often)
+    prefect(server, "deployment", "run", "xnq-nightly/nightly")
+    (made,) = flow_runs(server)
+    text = (ROOT / "deploy" / "prefect.yaml").read_text()
+    variables = yaml.safe_load(text)["definitions"]["pool"]["job_variables"]["env"]
+    pod = subprocess.Popen(
+        [PREFECT, "flow-run", "execute", made["id"]],
+        env=server | variables | {"XNQ_ROOT": str(ROOT)},
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: checkpointed(run))
+        time.sleep(1)
+        pod.terminate()
+        assert pod.wait(60) == 0  # the pods' terminationGracePeriodSeconds
+    finally:
+        pod.kill()
+    assert [each["state_name"] for each in flow_runs(server)] == ["AwaitingRetry"]
+    steps = [int(path.name.removeprefix("step-")) for path in run.glob("checkpoints/*")]
+    assert max(steps) % 100
+    worker = start_worker(server)
+    try:
         wait_until(lambda: set(states(server)) == {"COMPLETED"}, 400)
     finally:
         end_all(worker)

@@ -189,10 +189,11 @@ def test_the_image_sets_the_variables_that_the_deployments_use() -> None:
     "file",
     ["deploy/docker/compose.yaml", "deploy/README.md", "docs/how-to/schedule.md"],
 )
-def test_the_servers_variables_bound_its_database_and_keep_leases(
+def test_the_servers_variables_bound_its_database_and_serve_lost_runs(
     file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read by Prefect itself, which refuses seconds where it wants P7D."""
+    from prefect.server.events.ordering import PRECEDING_EVENT_LOOKBACK
     from prefect.settings.models.server.root import ServerSettings
 
     text = (DEPLOY.parent / file).read_text()
@@ -206,7 +207,10 @@ def test_the_servers_variables_bound_its_database_and_keep_leases(
     assert "retention_period" in server.events.model_fields_set
     assert server.events.retention_period == timedelta(days=7)
     assert max(kept.event_retention_overrides.values()) <= timedelta(days=7)
+    # Leases on a disk, and buckets of automations that outlast the 15 minutes for which
+    # Prefect holds events: runs that are lost together with the server start again.
     assert server.concurrency.lease_storage.endswith(".filesystem")
+    assert server.events.expired_bucket_buffer > PRECEDING_EVENT_LOOKBACK
 
 
 def test_the_dockerfile_passes_hadolint() -> None:

@@ -20,10 +20,11 @@ from xnq_dist.app.environment import DEFAULTS
 
 __all__ = ["SETTINGS", "SILENCE", "Stack"]
 
-LEASES = {
+LOST = {
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
         "prefect.server.concurrency.lease_storage.filesystem"
-    )
+    ),
+    "PREFECT_SERVER_EVENTS_EXPIRED_BUCKET_BUFFER": "PT1H",
 }
 """Of `docs/how-to/schedule.md`."""
 SILENCE = 120
@@ -90,7 +91,7 @@ class Stack:
             **DEFAULTS,
             "PREFECT_HOME": str(folder / "prefect"),
             "PREFECT_API_URL": f"http://127.0.0.1:{self._port}/api",
-            **LEASES,
+            **LOST,
             "PREFECT_WORKER_QUERY_SECONDS": "1",
             "PYTHONPATH": str(ROOT),
             "TMPDIR": str(self.temporary),
