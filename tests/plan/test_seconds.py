@@ -86,6 +86,24 @@ def test_a_stored_input_drive_is_computed_and_written_once():
     assert copy == 11 * 64_000 * 4
 
 
+def test_time_is_of_the_expected_supersteps_and_bytes_of_the_most():
+    auto = (*PLAIN, "reservoir.supersteps=auto")
+    # 1000 nodes of degree 20: 20^2 / 1000 < log 10 < 20^3 / 1000, and two more.
+    assert stages("gather", *auto)["supersteps"] == 5 * 20_000 * 64
+    known = replace(SIZE, diameter=9)
+    assert stages("gather", *auto, size=known)["supersteps"] == 11 * 20_000 * 64
+    crew, settings = Workers(2, 1, 2**34), load_settings(overrides=auto)
+    plan = add_up(SIZE, settings, 2, crew)
+    assert plan.exchanged_bytes == 29 * plan.bytes_per_superstep
+    # Times are of the edges that are likely, memory and bytes of those there may be.
+    likely = replace(SIZE, likely_edges=10_000, diameter=9)
+    assert stages("gather", *auto, size=likely)["supersteps"] == 11 * 10_000 * 64
+    assert add_up(likely, settings, 2, crew).edges == 20_000
+    # Few edges: there may be long paths.
+    few = replace(SIZE, edges=900)
+    assert stages("gather", *auto, size=few)["supersteps"] == 30 * 900 * 64
+
+
 def test_auto_and_detection_are_counted():
     assert stages("judged", *PLAIN, "quantifier=auto")["quantify"] == 500
     # Labels around nodes, to study how they were chosen.

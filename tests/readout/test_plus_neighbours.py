@@ -39,7 +39,7 @@ class Embedded(Part):
         super().__init__(None, None, None, None, False, threads=threads)
 
     def read_nodes(self):
-        return {"node_id": None}
+        return {"node_id": X[:, 0]}
 
     def states(self, _ids):
         yield 0, X[:25]

@@ -20,6 +20,7 @@ from xnq_dist.readout.plus.second_stage import (
     second_rows,
     standardised,
     tree_columns,
+    used_by_trees,
 )
 from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
 from xnq_dist.readout.regularisation import search_from_middle
@@ -37,7 +38,7 @@ def sample(kind: str, count: int = 600, classes: int = 2) -> SecondRows:
     labels = (rng.random(count) < 1 / (1 + np.exp(-score))).astype(np.int32)
     if classes > 2:
         labels += (z[:, 1] > 1).astype(np.int32)
-    x = rng.standard_normal((count, sum(BLOCKS))).astype(np.float32)
+    x = rng.standard_normal((count, len(used_by_trees(BLOCKS)))).astype(np.float32)
     folds = node_folds(np.arange(count), FOLDS, 0)
     first = np.full((count, len(BLOCKS), classes), -np.log(classes))
     return SecondRows(labels, folds, np.stack([z] * FOLDS, axis=1), x, BLOCKS, first)
@@ -132,6 +133,10 @@ def test_trees_use_features_degrees_and_the_leading_spectrum():
     np.testing.assert_array_equal(
         tree_columns((4, 6), "trees with spectrum"), range(4, 10)
     )
+    for blocks in (BLOCKS, (4, 6), (4, 3 * 129, 128)):
+        for kind in KINDS:
+            used = tree_columns(blocks, kind)
+            np.testing.assert_array_equal(used_by_trees(blocks)[: len(used)], used)
 
 
 def test_rows_are_log_odds_and_label_features():

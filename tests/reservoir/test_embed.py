@@ -331,3 +331,33 @@ def test_workers_release_states_of_past_supersteps(
 
 def _keys(dask_worker):
     return [key for key in dask_worker.data if "state" in key or "superstep" in key]
+
+
+def test_no_block_that_was_received_waits_for_a_superstep(
+    tmp_path, small_graph, thread_client, monkeypatch
+):
+    from distributed import get_worker
+
+    compute, held = exchange.superstep, []
+
+    def blocks():
+        return [key for key in get_worker().data if str(key).startswith("_publish")]
+
+    def counted(*args):
+        # The client may have released them just now.
+        end = time.monotonic() + 5
+        while len(blocks()) > 1 and time.monotonic() < end:
+            time.sleep(0.001)
+        held.append(len(blocks()))
+        assert held[-1] <= 1  # the own block, until the other worker has it
+        return compute(*args)
+
+    monkeypatch.setattr(exchange, "superstep", counted)
+    more = ("partitions=2", "reservoir.supersteps=9", "exchange.engine=tasks")
+    # It would remove one of two copies after some seconds.
+    thread_client.amm.stop()
+    try:
+        embed(tmp_path / "a", small_graph, thread_client, *more)
+    finally:
+        thread_client.amm.start()
+    assert len(held) == 2 * 8

@@ -109,7 +109,8 @@ def test_rows_held_follow_the_engine():
     counts = PartitionCounts([10, 10], [20, 20], [6, 4], [[0, 6], [4, 0]])
     tasks, spmd = volume("tasks", counts, 2), volume("spmd", counts, 2)
     assert tasks.moved == spmd.moved == 10
-    assert tasks.held == max(2 * 6 + 4, 2 * 4 + 6)
+    assert tasks.held == 6 + 4
+    assert volume("tasks", counts, 1).held == 2 * (6 + 4)
     assert spmd.held == 2 * 6
     idle = volume("tasks", counts, 5)
     assert (idle.moved, idle.owned) == (10, 10)

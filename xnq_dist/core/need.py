@@ -67,6 +67,8 @@ class GraphSize:
     """Rows of the memberships; None: assumed one per node."""
     id_text: float = 0.0
     """Mean bytes of a string id; 0: ids are integers."""
+    likely_edges: int | None = None
+    """Expected number of directed edges, for times; None: `edges`."""
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,12 @@ from xnq_dist.core.arrays import Ints, Ints32, Words
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.graph.csr import Csr
 
-__all__ = ["MAX_STEPS", "effective_diameter"]
+__all__ = ["MAX_STEPS", "SHARE", "effective_diameter"]
 
 SOURCES = 64
 """Bits of a word."""
 SHARE = 0.9
+"""Share of the pairs within the effective diameter."""
 MAX_STEPS = 30
 """Maximum number of supersteps derived from distances."""
 

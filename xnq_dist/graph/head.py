@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
@@ -22,9 +23,12 @@ __all__ = [
     "id_text",
     "labelled_rows",
     "node_bytes",
+    "reversed_share",
     "table_size",
 ]
 
+SAMPLE = 1 << 16
+"""Rows of an edge table that are looked at."""
 _TEXT_ROW = 24
 """Bytes of a row, assumed for files that do not store their number of rows."""
 
@@ -111,6 +115,28 @@ def class_count(path: str, settings: Settings) -> int:
     missing = settings.labels.missing
     words = {"None", *(NULL_WORDS if missing == "auto" else missing)}
     return max(2, sum(str(value) not in words for value in found))
+
+
+def reversed_share(path: str, settings: Settings, rows: int) -> float:
+    """Share of the edges whose reverse is a row too, estimated from the first rows.
+
+    If all are, the reverse of a row is among the first m of M rows with a chance of
+    m / M, whether they are in random order or sorted by source.
+    """
+    opened, columns = open_table(path, "edge table", settings.input), settings.columns
+    ends = [columns.src, columns.dst]
+    try:
+        with closing(opened.batches(ends, SAMPLE, settled=False)) as batches:
+            first = next(batches)
+        both = pa.concat_arrays([first.column(end).cast(pa.string()) for end in ends])
+    except (pa.ArrowNotImplementedError, UnicodeDecodeError):
+        return 0.0  # no ids; the profile says what is wrong with them
+    codes = both.dictionary_encode().indices.fill_null(-1).to_numpy().astype(np.int64)
+    source, target = np.split(codes, 2)
+    found = np.isin(source << 32 | target, target << 32 | source)
+    found &= source != target
+    expected = len(source) * min(1.0, len(source) / rows)
+    return float(min(1.0, np.count_nonzero(found) / expected))
 
 
 def id_text(path: str, settings: Settings) -> float:

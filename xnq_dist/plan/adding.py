@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from xnq_dist.core.config import Settings
@@ -16,6 +17,7 @@ from xnq_dist.plan.unit_costs import ETHERNET, Costs, load_costs
 from xnq_dist.quantify import needs as quantify
 from xnq_dist.readout import needs as readout
 from xnq_dist.reservoir import needs as reservoir
+from xnq_dist.reservoir.length import expected_diameter
 from xnq_dist.reservoir.volume import SLACK, WORKER
 
 __all__ = ["add_up", "choose_partitions"]
@@ -71,7 +73,8 @@ def add_up(
         assumed = "10 Gigabit Ethernet between hosts, assumed (cluster.bandwidth)"
         costs = costs.linked(ETHERNET, assumed)
     moved = steps.moves.moved * settings.reservoir.dim * steps.wire
-    stages = _seconds(needs.values(), costs)
+    likely = _expected(size)
+    stages = _seconds([stage(likely, settings) for stage in STAGES.values()], costs)
     if workers.count > 1:
         stages["fixed"] += costs.start
     return Figures(
@@ -108,6 +111,14 @@ def add_up(
         needs={name: need.to_dict() for name, need in needs.items()},
         **_reading(size, settings),
     )
+
+
+def _expected(size: RunSize) -> RunSize:
+    """The counts that times are of, where those of `size` are bounds."""
+    edges, diameter = size.likely_edges or size.edges, size.diameter
+    if diameter is None:
+        diameter = expected_diameter(size.nodes, edges)
+    return replace(size, edges=edges, diameter=diameter)
 
 
 def _reading(size: RunSize, settings: Settings) -> dict[str, Any]:

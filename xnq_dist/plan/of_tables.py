@@ -238,14 +238,19 @@ def count_tables(sources: Sources, settings: Settings) -> GraphSize:
         id_text,
         labelled_rows,
         node_bytes,
+        reversed_share,
         table_size,
     )
 
     nodes, features = table_size(sources.nodes, settings, "nodes")
     edges, _ = table_size(sources.edges, settings, "edges")
+    most, likely = edges, edges
+    if not settings.input.directed:
+        most = 2 * edges
+        likely = round(most - edges * reversed_share(sources.edges, settings, edges))
     return GraphSize(
         nodes,
-        edges if settings.input.directed else 2 * edges,
+        most,
         features,
         class_count(sources.nodes, settings),
         labelled=labelled_rows(sources.nodes, settings),
@@ -257,6 +262,7 @@ def count_tables(sources: Sources, settings: Settings) -> GraphSize:
         ),
         node_bytes=node_bytes(sources.nodes, settings),
         id_text=id_text(sources.nodes, settings) if wants_cudf(settings) else 0.0,
+        likely_edges=likely,
     )
 
 

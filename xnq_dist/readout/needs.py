@@ -5,7 +5,6 @@ from __future__ import annotations
 from xnq_dist.core.config import Settings
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.need import Need, RunSize, Work, added, scaled
-from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.readout.logistic import COLUMNS_A_ROUND, ROUNDS
 from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
 from xnq_dist.readout.plus import held_rows
@@ -15,12 +14,14 @@ from xnq_dist.readout.plus.learning import MAX_ROWS, MIN_FOR_TREES
 from xnq_dist.readout.plus.second_stage import KINDS, tree_columns
 from xnq_dist.readout.plus.trees import rounds_of
 from xnq_dist.readout.plus.variants import Variants
+from xnq_dist.readout.rows import BATCH
 from xnq_dist.readout.select import INPUT_SCALES, RECURRENT_SCALES, UNITS
 from xnq_dist.reservoir.needs import (
     NeighbourSums,
     blocks_of,
     busiest,
     embedding_item,
+    moves_of,
     reservoir_work,
     sums_work,
     supersteps_of,
@@ -40,6 +41,9 @@ SECOND_FITS = 3
 """Values of C that the second stage of xnq+ tries."""
 PANEL = 16
 """Logits that a product computes together: fewer take as long."""
+BATCHES = 5
+"""Copies of a batch of embeddings while the file is read and decoded: what a worker has
+more after reading than before (measured: 170 MiB with batches of 28 MiB)."""
 CONCLUDED = 100
 """Evaluations of the pool and the calibration."""
 
@@ -47,11 +51,8 @@ CONCLUDED = 100
 def needs(size: RunSize, settings: Settings) -> Need:
     """Estimate what the search of scales, the fits and the posteriors need."""
     plus, dim = method_of(settings.method).second_stage, settings.reservoir.dim
-    fitted = min(size.known, MAX_ROWS) if plus else size.known
-    columns = sum(blocks_of(size, settings))
-    rows = min(fitted * columns * 24, parse_bytes(settings.readout.memory) * 3)
-    memory, rounds_disk, features_disk = _described(size, settings, fitted)
-    largest = supersteps_of(size, settings).moves.largest
+    fitted = min(size.known, MAX_ROWS)
+    rounds_disk, features_disk = _described(size, settings, fitted)
     # Features are written twice: with nodes and with complete groups as folds.
     described = size.nodes * (rounds_disk + 2 * features_disk)
     # Three partitions into groups take 12 bytes per node; held-out posteriors are few.
@@ -60,7 +61,7 @@ def needs(size: RunSize, settings: Settings) -> Need:
     beyond = not plus and size.known * dim * 8 > settings.readout.memory_bytes
     spilled = 2 * size.known * dim * embedding_item(settings) if beyond else 0
     return Need(
-        worker=int(WORKER + max(rows, size.per_worker * largest * memory)),
+        worker=WORKER + (_plus_memory if plus else _memory)(size, settings),
         device=_on_device(size, settings),
         disk=max(described, kept, spilled),
         kept=kept,
@@ -72,21 +73,51 @@ def needs(size: RunSize, settings: Settings) -> Need:
     )
 
 
-def _described(size: RunSize, settings: Settings, fitted: int) -> tuple[int, int, int]:
-    """Bytes per node of xnq+'s label features: in memory, and two figures on disk.
+def _memory(size: RunSize, settings: Settings) -> int:
+    """Bytes of the labelled rows, and of what fits to them hold."""
+    return min(
+        size.known * settings.reservoir.dim * 24, settings.readout.memory_bytes * 3
+    )
 
-    On disk for the sums of the rounds, which are deleted, and for the features; models
-    are fitted to `fitted` nodes.
+
+def _plus_memory(size: RunSize, settings: Settings) -> int:
+    """Bytes of a worker of xnq+ in the phase of the readout that takes most."""
+    blocks, moves = blocks_of(size, settings), moves_of(size, settings)
+    folds, threads = settings.readout.folds, size.workers.threads
+    row = sum(blocks) * embedding_item(settings)
+    nodes, groups = _fitted(size)
+    nodes = min(nodes, settings.readout.memory_bytes // (8 * sum(blocks)))
+    rows, features = nodes * row, feature_count(size.classes)
+    held = rows + (groups * row if groups < nodes else 0)
+    # Values before and after a round; halo rows as blocks and in local order.
+    around = moves.held + size.lanes * moves.picked + 2 * moves.owned
+    around = around * label_sums(size, settings)[0].width + moves.owned * features
+    width = len(blocks) * (size.classes - 1) + features
+    trees = [len(tree_columns(blocks, kind)) for kind in KINDS]
+    second = nodes * (8 * folds * width + 4 * max(trees))
+    phases = (
+        # Rows of all partitions, joined; later rows that are sent to other workers.
+        held + rows,
+        held + 4 * around + 8 * moves.edges,
+        held + second + 2 * 4 * nodes * folds * features,
+        # Inputs of trees in float64, twice while they are put together.
+        second + 2 * 8 * threads * nodes * (width + max(trees)),
+    )
+    return (BATCHES + threads) * min(moves.largest, BATCH) * row + max(phases)
+
+
+def _described(size: RunSize, settings: Settings, fitted: int) -> tuple[int, int]:
+    """Bytes on disk per node of xnq+'s label features.
+
+    For the sums of the rounds, which are deleted, and for the features; models are
+    fitted to `fitted` nodes.
     """
     if not method_of(settings.method).second_stage:
-        return 0, 0, 0
+        return 0, 0
     folds, count = settings.readout.folds, feature_count(size.classes)
     # Features of the nodes that models are fitted to are computed again for each fold.
     features = count + min(1.0, fitted / max(1, size.nodes)) * folds * count
-    width = label_sums(size, settings)[0].width
-    # A round holds the values before and after it, and the sums.
-    memory = HOPS * width + max(width, features)
-    return 4 * int(memory), 4 * HOPS * width, 4 * int(features)
+    return 4 * HOPS * label_sums(size, settings)[0].width, 4 * int(features)
 
 
 def _on_device(size: RunSize, settings: Settings) -> int:

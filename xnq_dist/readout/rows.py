@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,6 +25,7 @@ from xnq_dist.readout.apply import SavedReadout, posteriors
 from xnq_dist.readout.calibration import Calibration
 
 __all__ = [
+    "BATCH",
     "FEATURES",
     "GROUPS",
     "KnownLabels",
@@ -133,7 +135,10 @@ class Part:
             with self.embeddings.open(self.rows) as stream:
                 file = pq.ParquetFile(stream)
                 schemas.check(file.schema_arrow, "embeddings", where)
-                for batch in file.iter_batches(BATCH):
+                # By group, because the reader keeps what it read until its last batch.
+                groups = ([group] for group in range(file.num_row_groups))
+                each = (file.iter_batches(BATCH, group) for group in groups)
+                for batch in chain.from_iterable(each):
                     expected = ids.slice(first, len(batch)).combine_chunks()
                     if not batch["node_id"].equals(expected):
                         break
@@ -189,8 +194,15 @@ def gather_used(part: Part) -> Labelled | None:
     """Read the used rows of one partition; None when it has no row at all."""
     nodes = part.read_nodes()
     used = part.used(nodes)
-    pieces = [x[used[first:][: len(x)]] for first, x in part.states(nodes["node_id"])]
-    if not pieces:
+    x: NDArray[Any] | None = None
+    at = 0
+    for first, batch in part.states(nodes["node_id"]):
+        rows = batch[used[first:][: len(batch)]]
+        if x is None:
+            x = np.empty((np.count_nonzero(used), batch.shape[1]), batch.dtype)
+        x[at : at + len(rows)] = rows
+        at += len(rows)
+    if x is None:
         return None
     taken = nodes.filter(pa.array(used))
     roles = pc.index_in(taken["role"], pa.array(ROLES)).fill_null(-1).to_numpy()
@@ -205,7 +217,7 @@ def gather_used(part: Part) -> Labelled | None:
         taken["index"].to_numpy(),
         labels,
         roles.astype(np.int8) if with_roles else None,
-        np.concatenate(pieces),
+        x,
         weights,
     )
 
@@ -215,13 +227,18 @@ def assemble(pieces: Sequence[Labelled | None]) -> Labelled:
     nonempty = [piece for piece in pieces if piece is not None]
     index = np.concatenate([piece.index for piece in nonempty])
     order = np.argsort(index)
+    # Rows go to their places piece by piece: a sorted copy of all takes twice as much.
+    x = np.empty((len(order), nonempty[0].x.shape[1]), nonempty[0].x.dtype)
+    ends = np.cumsum([len(piece.index) for piece in nonempty[:-1]])
+    for piece, rows in zip(nonempty, np.split(np.argsort(order), ends), strict=True):
+        x[rows] = piece.x
     with_roles = [piece.roles for piece in nonempty if piece.roles is not None]
     weights = [piece.weights for piece in nonempty if piece.weights is not None]
     return Labelled(
         index[order],
         np.concatenate([piece.labels for piece in nonempty])[order],
         np.concatenate(with_roles)[order] if with_roles else None,
-        np.concatenate([piece.x for piece in nonempty])[order],
+        x,
         np.concatenate(weights)[order] if weights else None,
     )
 

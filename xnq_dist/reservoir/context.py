@@ -157,7 +157,7 @@ class Context:
         """The boundary block of one column tile, in exchange precision."""
         block = states[self.boundary, columns]
         if states.dtype == np.float32:  # half-precision states are not converted
-            block = block.astype(self.spec.exchange_dtype)
+            block = block.astype(self.spec.exchange_dtype, copy=False)
         if self.spec.resident and not self.spec.blocks_on_device:
             return self.backend.to_host(block)
         return block

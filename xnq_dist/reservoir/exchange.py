@@ -279,8 +279,11 @@ class TasksExchange(PinnedTasks):
                 for p in parts
             ]
             for p in parts:
-                received = {owner: blocks[owner] for owner in owners[p]}
-                args = contexts[p], states[p], received, tile, threads(p)
+                arriving = {owner: blocks[owner] for owner in owners[p]}
+                # Blocks arrive once the states before are complete, and are released
+                # once their rows are in local order: none waits for a superstep.
+                halo = self._submit(p, _receive, contexts[p], states[p], arriving, tile)
+                args = contexts[p], states[p], halo, tile, threads(p)
                 pieces[p].append(self._submit(p, function, *args))
         if len(tiles) == 1:
             return [made[0] for made in pieces]
@@ -311,21 +314,23 @@ def _done(_piece: Any) -> bool:
     return True
 
 
-def _superstep(
+def _receive(
     context: Context,
-    states: Floats32,
+    _states: Floats32,
     blocks: Mapping[int, NDArray[np.floating]],
-    _columns: slice,
-    threads: int,
-) -> Floats32:
-    def halo(columns: slice) -> Floats32:
-        return context.receive(blocks, columns.stop - columns.start)
+    columns: slice,
+) -> Any:
+    return context.receive(blocks, columns.stop - columns.start)
 
+
+def _superstep(
+    context: Context, states: Floats32, halo: Floats32, _columns: slice, threads: int
+) -> Floats32:
     after = superstep(
         context.backend,
         context.partition,
         states,
-        halo,
+        lambda _columns: halo,
         context.drive,
         context.recurrent,
         context.spec.tiles(),
@@ -335,17 +340,11 @@ def _superstep(
 
 
 def _gather(
-    context: Context,
-    states: Floats32,
-    blocks: Mapping[int, NDArray[np.floating]],
-    columns: slice,
-    threads: int,
+    context: Context, states: Floats32, halo: Floats32, columns: slice, threads: int
 ) -> Floats32:
     width = columns.stop - columns.start
     out = np.empty((states.shape[0], width), dtype=np.float32)
-    halo = context.receive(blocks, width)
-    store = states
-    gather(context.backend, context.partition, store, columns, halo, out, threads)
+    gather(context.backend, context.partition, states, columns, halo, out, threads)
     return out
 
 

@@ -2,18 +2,25 @@
 
 After L supersteps a state depends on the nodes within L steps of its node. 90 % of the
 pairs lie within the effective diameter; `EXTRA` more steps let the states settle.
+
+References
+----------
+M. E. J. Newman, S. H. Strogatz, D. J. Watts, "Random graphs with arbitrary degree
+distributions and their applications", Physical Review E 64, 2001 (distances in random
+graphs).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
-from xnq_dist.graph.distances import MAX_STEPS
+from xnq_dist.graph.distances import MAX_STEPS, SHARE
 
-__all__ = ["MAX_STEPS", "length_of", "with_length"]
+__all__ = ["MAX_STEPS", "expected_diameter", "length_of", "with_length"]
 
 EXTRA = 2
 
@@ -27,6 +34,23 @@ def length_of(diameter: int) -> int:
     [3, 11, 30]
     """
     return min(diameter + EXTRA, MAX_STEPS)
+
+
+def expected_diameter(nodes: int, edges: int) -> int:
+    """Effective diameter of a random graph with as many nodes and directed edges.
+
+    Of n nodes with mean degree k, a share of 1 - exp(-k^d / n) lies within d steps.
+
+    Examples
+    --------
+    >>> [expected_diameter(1_000_000, edges) for edges in (10**6, 10**7, 10**8)]
+    [30, 7, 4]
+    """
+    degree = edges / nodes
+    if degree <= 1:
+        return MAX_STEPS
+    reached = -math.log(1 - SHARE) * nodes
+    return min(MAX_STEPS, math.ceil(math.log(reached) / math.log(degree)))
 
 
 def with_length(settings: Settings, facts: Mapping[str, Any]) -> Settings:

@@ -40,6 +40,7 @@ __all__ = [
     "busiest",
     "embedding_item",
     "load_work",
+    "moves_of",
     "needs",
     "reservoir_work",
     "sums_work",
@@ -96,7 +97,8 @@ def _engine(size: RunSize, settings: Settings) -> str:
     return choose_engine(settings.exchange.engine, size.partitions, on_device)
 
 
-def _moves(size: RunSize, settings: Settings) -> Volume:
+def moves_of(size: RunSize, settings: Settings) -> Volume:
+    """Rows that workers hold and exchange with states in memory."""
     engine, workers = _engine(size, settings), size.workers.count
     if size.partition_counts is not None:
         return volume(engine, size.partition_counts, workers)
@@ -109,7 +111,7 @@ def supersteps_of(size: RunSize, settings: Settings) -> Supersteps:
     reservoir, engine = settings.reservoir, _engine(size, settings)
     dim, lanes, workers = reservoir.dim, size.lanes, size.workers
     wire = 2 if settings.exchange.dtype == "float16" else 4
-    moves = _moves(size, settings)
+    moves = moves_of(size, settings)
     tile = dim if reservoir.tile is None else min(dim, reservoir.tile)
     dense = reservoir.matrix == "dense"
     matrix = dim * dim * 8 if dense else dim * reservoir.nonzeros * 12
@@ -259,7 +261,7 @@ def _products(settings: Settings) -> int:
 
 def busiest(size: RunSize, settings: Settings) -> tuple[int, int]:
     """Nodes and directed edges of the worker with the largest load."""
-    moves = _moves(size, settings)
+    moves = moves_of(size, settings)
     return min(size.nodes, moves.owned), min(size.edges, moves.edges)
 
 

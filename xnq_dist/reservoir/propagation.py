@@ -70,10 +70,9 @@ def propagate(
     step
         Maps partition, round, values and sums, float32 with n_owned rows, to the values
         after the round, float32, of the same shape. Row v of the result must depend on
-        rows v alone. The sums may be changed and returned, the values must not be
-        changed. `start`, `step` and
-        `publish` are called on workers, possibly more than once: they must be small,
-        picklable (frozen dataclasses) and pure, and load data from files.
+        rows v alone, and of the arguments only the sums may be changed. `start`, `step`
+        and `publish` are called on workers, possibly more than once: they must be
+        small, picklable (frozen dataclasses) and pure, and load data from files.
     rounds
         Number of rounds.
     attempt, stem

@@ -114,7 +114,7 @@ def volume(engine: str, counts: PartitionCounts, workers: int) -> Volume:
         sent[worker] = rows[local].sum()
     return Volume(
         int(arriving.sum()),
-        _held(engine, sent, arriving),
+        _held(engine, sent, arriving, len(at) > workers),
         int(sizes.sum(axis=0).max(initial=0)),
         int(np.bincount(at, counts.owned, workers).max(initial=0)),
         max(counts.owned),
@@ -151,7 +151,7 @@ def max_volume(
     else:
         picked, sent, moved = max(halo), min(nodes, sum(halo)), sum(halo)
     counts = np.array([sent / busy]), np.array([moved / busy])
-    held = _held(engine, *counts)
+    held = _held(engine, *counts, partitions > workers)
     owned, on_worker = per_worker * largest, per_worker * max_edges
     return Volume(moved, held, picked, owned, largest, on_worker, False)
 
@@ -175,7 +175,7 @@ def memory_need(
     # States before and after; with tiles also a copy that is assembled from the tiles.
     # Halo rows exist as blocks and in local order.
     states = moves.owned * dim * (2 * kept if columns == dim else 8 + kept)
-    halo = moves.held * wire + at_once * moves.picked * 4
+    halo = (moves.held + at_once * moves.picked) * wire
     return states + halo * columns + _topology(moves)
 
 
@@ -239,13 +239,14 @@ def _topology(moves: Volume) -> int:
     return moves.edges * 8 + moves.owned * 16 + moves.picked * 16
 
 
-def _held(engine: str, sent: Counts, arriving: Counts) -> int:
+def _held(engine: str, sent: Counts, arriving: Counts, several: bool) -> int:
     """Maximum rows of blocks that a worker holds.
 
-    With ``tasks`` a worker's blocks stay until their last reader is done, while the
-    next ones are published. With ``spmd`` a few rows are copied at a time for sending,
-    and senders may be one superstep ahead of the reader.
+    With ``tasks`` a worker's blocks stay until their last reader has its halo rows; if
+    readers have several partitions, this may be after the next blocks were published.
+    With ``spmd`` a few rows are copied at a time for sending, and senders may be one
+    superstep ahead of the reader.
     """
     if engine == "spmd":
         return int(np.max(2 * arriving, initial=0))
-    return int(np.max(2 * sent + arriving, initial=0))
+    return int(np.max((2 if several else 1) * sent + arriving, initial=0))

@@ -25,7 +25,11 @@ from xnq_dist.readout.plus.feature_files import spread_features
 from xnq_dist.readout.plus.first_stage import GRID, FirstStage, block_rows, columns_of
 from xnq_dist.readout.plus.label_features import VisibleLabels
 from xnq_dist.readout.plus.neighbours import FirstFit
-from xnq_dist.readout.plus.second_stage import SecondRows, second_rows
+from xnq_dist.readout.plus.second_stage import (
+    SecondRows,
+    second_rows,
+    used_by_trees,
+)
 from xnq_dist.readout.plus.variants import Variants, class_priors
 from xnq_dist.readout.plus.work import PlusWork
 from xnq_dist.readout.regularisation import Fitter, cross_fit, search_from_middle
@@ -245,20 +249,16 @@ def _second_rows(
     order = np.argsort(np.concatenate([index for index, _ in fitted_features]))
     features = np.concatenate([values for _, values in fitted_features])[order]
     places = Variants(count).places()[folds]
-    inputs, out_of_fold = [], []
-    for begin in range(0, len(rows.x), BLOCK):
+    n, classes, blocks = len(rows.x), first.coef.shape[1], first.blocks
+    z = np.empty((n, count, len(blocks) * (classes - 1) + features.shape[2]))
+    out_of_fold = np.empty((n, len(blocks), classes))
+    for begin in range(0, n, BLOCK):
         block = slice(begin, begin + BLOCK)
         scores = first.scores(rows.x[block])
         at = np.arange(len(scores))
-        out_of_fold.append(scores[at, folds[block]])
-        inputs.append(
-            np.stack(
-                [
-                    second_rows(scores[at, places[block, fold]], features[block, fold])
-                    for fold in range(count)
-                ],
-                axis=1,
-            )
-        )
-    rest = rows.x, first.blocks, np.concatenate(out_of_fold), rows.weights
-    return SecondRows(rows.labels, folds, np.concatenate(inputs), *rest)
+        out_of_fold[block] = scores[at, folds[block]]
+        for fold in range(count):
+            of_fold = scores[at, places[block, fold]]
+            z[block, fold] = second_rows(of_fold, features[block, fold])
+    x = rows.x[:, used_by_trees(blocks)]
+    return SecondRows(rows.labels, folds, z, x, blocks, out_of_fold, rows.weights)

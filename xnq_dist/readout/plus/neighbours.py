@@ -23,6 +23,9 @@ from xnq_dist.readout.rows import Part
 
 __all__ = ["AroundStart", "AroundStep", "FirstFit"]
 
+BLOCK = 1 << 15
+"""Rows whose means are computed at a time."""
+
 
 @dataclass(frozen=True, eq=False)
 class FirstFit:
@@ -63,26 +66,36 @@ class AroundStart:
             FirstStage.from_arrays(fit.visible.where.read_arrays(fit.models))
             for fit in self.fits
         ]
-        columns: list[Floats32] = []
-        for fit in self.fits:
-            hops = HopStart(fit.visible)(number)
-            columns += [hops, np.empty((len(hops), fit.priors.size), np.float32)]
+        ids = part.read_nodes()["node_id"]
+        out = np.empty((len(ids), sum(fit.width for fit in self.fits)), np.float32)
+        hops, columns = zip(*_columns(self.fits, out), strict=True)
+        for fit, counts in zip(self.fits, hops, strict=True):
+            counts[:] = HopStart(fit.visible)(number)
 
         def score(rows: slice, x: NDArray[Any]) -> None:
-            for first, values in zip(models, columns[1::2], strict=True):
+            for first, values in zip(models, columns, strict=True):
                 means = np.exp(first.scores(x)).mean(axis=2)
                 values[rows] = means.reshape(len(x), -1)
 
-        for _ in part.over_states(part.read_nodes()["node_id"], score):
+        for _ in part.over_states(ids, score):
             pass
-        for fit, values in zip(self.fits, columns[1::2], strict=True):
+        for fit, values in zip(self.fits, columns, strict=True):
             labels, folds = fit.visible.load(number)
             known = np.flatnonzero(labels >= 0)
             seen = fit.visible.variants.visible()[:, folds[known]].T[:, :, None]
             hot = np.eye(fit.visible.n_classes, dtype=np.float32)[labels[known], None]
             by_variant = values.reshape(len(values), *fit.priors.shape)
             by_variant[known] = np.where(seen, hot, by_variant[known])
-        return np.concatenate(columns, axis=1)
+        return out
+
+
+def _columns(
+    fits: Sequence[FirstFit], values: Floats32
+) -> list[tuple[Floats32, Floats32]]:
+    """Views of the label counts and the posteriors of each fit."""
+    each = zip(fits, np.hsplit(values, len(fits)), strict=True)
+    pairs = [fit.columns([of_fit]) for fit, of_fit in each]
+    return [(hops, posteriors) for (hops,), (posteriors,) in pairs]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,15 +110,13 @@ class AroundStep:
     def __call__(
         self, number: int, turn: int, values: Floats32, sums: Floats32
     ) -> Floats32:
-        """Return the values after one round, in the columns of the sums."""
-        after = sums.copy()
-        for fit, of_fit in zip(
-            self.fits, np.hsplit(after, len(self.fits)), strict=True
-        ):
-            (posteriors,) = fit.columns([of_fit])[1]
-            total = posteriors.reshape(len(sums), *fit.priors.shape)
-            # Posteriors sum to 1, so their total is the neighbours' weight.
-            weight = total.sum(axis=2, keepdims=True)
-            mean = (total + fit.priors.astype(np.float32)) / (weight + 1)
-            posteriors[:] = mean.reshape(len(sums), -1)
-        return after
+        """Return the values after one round, in place of the sums."""
+        pairs = _columns(self.fits, sums)
+        for fit, (_, posteriors) in zip(self.fits, pairs, strict=True):
+            for first in range(0, len(sums), BLOCK):
+                total = posteriors[first : first + BLOCK].reshape(-1, *fit.priors.shape)
+                # Posteriors sum to 1, so their total is the neighbours' weight.
+                weight = total.sum(axis=2, keepdims=True) + 1
+                total += fit.priors.astype(np.float32)
+                total /= weight
+        return sums

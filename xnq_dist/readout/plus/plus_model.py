@@ -13,7 +13,11 @@ from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.readout.calibration import Calibration
 from xnq_dist.readout.plus.feature_files import read_own
 from xnq_dist.readout.plus.first_stage import FirstStage
-from xnq_dist.readout.plus.second_stage import SecondStage, second_rows
+from xnq_dist.readout.plus.second_stage import (
+    SecondStage,
+    second_rows,
+    used_by_trees,
+)
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.rows import Part, write_scored
 
@@ -66,12 +70,14 @@ class SavedPlus:
         """
         scores = self.first.scores(x)
         folds = node_folds(index, scores.shape[1], self.seed)
+        columns = used_by_trees(self.second.blocks)
         logs = np.empty((len(x), scores.shape[3]))
         for fold in range(scores.shape[1]):
             rows = np.flatnonzero(folds == fold)
             first = scores[rows, fold]
             z = second_rows(first, features[rows])
-            logs[rows] = self.second.scores(first, z, x[rows], fold)
+            embedded = x[rows[:, None], columns]
+            logs[rows] = self.second.scores(first, z, embedded, fold)
         return logs
 
     def labelled(self, index: Ints) -> Bools:

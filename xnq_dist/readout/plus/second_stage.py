@@ -52,6 +52,7 @@ __all__ = [
     "fit_linear",
     "second_rows",
     "standardised",
+    "used_by_trees",
 ]
 
 
@@ -79,7 +80,7 @@ class SecondRows:
     z: Floats
     """`second_rows` with each fold and the row's own hidden, shape (n, K, D)."""
     x: NDArray[Any]
-    """Columns of the embedding, shape (n, columns)."""
+    """The columns `used_by_trees` of the embedding, shape (n, columns)."""
     blocks: tuple[int, ...]
     """Columns of each block."""
     scores: Floats
@@ -95,12 +96,12 @@ class SecondRows:
 
     def tree_inputs(self, kind: str, rows: Bools, fold: int) -> Floats:
         """Return the inputs of trees of a kind, with a fold hidden."""
-        embedded = self.x[rows][:, tree_columns(self.blocks, kind)]
+        embedded = self.x[rows, : len(tree_columns(self.blocks, kind))]
         return np.concatenate([self.z[rows, fold], embedded], axis=1)
 
 
 def tree_columns(blocks: Sequence[int], kind: str) -> Ints:
-    """Columns of the embedding that trees of a kind use."""
+    """Columns of the embedding that trees of a kind use, the spectrum's last."""
     columns = columns_of(blocks)
     width = blocks[1] // (HOPS + 1)
     # The last column of each hop is the log degree.
@@ -112,6 +113,11 @@ def tree_columns(blocks: Sequence[int], kind: str) -> Ints:
         first = columns[2].start
         used += range(first, first + min(LEADING, blocks[2]))
     return np.array(used, np.int64)
+
+
+def used_by_trees(blocks: Sequence[int]) -> Ints:
+    """Columns of the embedding that trees use; those of each kind come first."""
+    return max((tree_columns(blocks, kind) for kind in KINDS), key=len)
 
 
 def second_rows(scores: Floats, features: NDArray[Any]) -> Floats:
@@ -155,7 +161,7 @@ class SecondStage:
         """Return log-probabilities of one fold's rows by each model of the pool.
 
         `scores` are by the blocks of the first stage with the fold hidden, (n, B, C);
-        `z` is `second_rows` of these, and `x` the rows' embeddings.
+        `z` is `second_rows` of these, and `x` the rows' columns `used_by_trees`.
         """
         linear = LinearModel(self.coef[fold], self.intercept[fold], 1.0, True)
         logs = [
@@ -163,7 +169,7 @@ class SecondStage:
             log_softmax(decision(linear, z), axis=1),
         ]
         for kind, trees in self.trees.items():
-            embedded = x[:, tree_columns(self.blocks, kind)]
+            embedded = x[:, : len(tree_columns(self.blocks, kind))]
             inputs = np.concatenate([z, embedded.astype(np.float64)], axis=1)
             logs.append(log_softmax(boosted_logits(trees[fold], inputs), axis=1))
         if len(self.weights) > len(logs):

@@ -1,0 +1,95 @@
+"""Arrays of the readout: how many bytes are alive at once, and the plan's figure."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+import numpy as np
+import pyarrow as pa
+
+from tests.readout.test_plus_label_features import VARIANTS
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.need import PartitionCounts
+from xnq_dist.core.store import RunDirectory, Stage
+from xnq_dist.evaluation.peak_memory import peak_memory
+from xnq_dist.plan import GraphSize, Workers, add_up
+from xnq_dist.readout.plus.label_features import VisibleLabels
+from xnq_dist.readout.plus.neighbours import AroundStep, FirstFit
+from xnq_dist.readout.rows import Labelled, Part, assemble
+
+
+def peak_of(work):
+    """Peak bytes that a call allocates, its result included."""
+    tracemalloc.start()
+    try:
+        result = work()
+        return tracemalloc.get_traced_memory()[1], result
+    finally:
+        tracemalloc.stop()
+
+
+def test_labelled_rows_of_all_partitions_are_joined_in_one_copy():
+    rng = np.random.default_rng(0)
+    index = np.array_split(rng.permutation(20_000), [3_000, 11_000])
+    values = (np.arange(20_000)[:, None] + np.arange(64) / 64).astype(np.float32)
+    pieces = [
+        Labelled(rows, rows.astype(np.int32), None, values[rows]) for rows in index
+    ]
+    peak, joined = peak_of(lambda: assemble([*pieces, None]))
+    np.testing.assert_array_equal(joined.index, np.arange(20_000))
+    np.testing.assert_array_equal(joined.labels, joined.index)
+    np.testing.assert_array_equal(joined.x, values)
+    assert peak < 1.25 * joined.x.nbytes
+
+
+def test_embeddings_are_read_a_row_group_at_a_time(tmp_path):
+    """Arrow's reader keeps what it decoded of all groups until its last batch."""
+    attempt = RunDirectory(tmp_path).stage("embeddings").begin()
+    rng, ids = np.random.default_rng(1), pa.array(np.arange(160_000))
+    with attempt.table_writer("part-00000", "embeddings") as writer:
+        for first in range(0, len(ids), 16_000):
+            values = pa.array(rng.random(16_000 * 256, np.float32))
+            rows = pa.FixedSizeListArray.from_arrays(values, 256)
+            part = {"node_id": ids[first : first + 16_000], "embedding": rows}
+            writer.write(pa.table(part))
+    where = Stage(attempt.folder, "embeddings")
+    part = Part(None, None, where, writer.record, False)
+    sizes, ends = [], []
+    for _, x in part.states(pa.chunked_array([ids])):
+        sizes.append(x.nbytes)
+        ends.append(peak_memory(reset=True))
+    assert sum(sizes) == 160_000 * 256 * 4
+    # Once two groups were read, no more memory is taken.
+    assert max(ends) < ends[len(ends) // 5] + sum(sizes) / 4
+
+
+def test_a_round_of_label_features_takes_no_more_than_its_sums():
+    count, classes = 200_000, 2
+    visible = VisibleLabels(None, (), VARIANTS.folds, classes)
+    priors = np.full((len(VARIANTS), classes), 1 / classes)
+    fit = FirstFit(visible, None, priors, None)
+    sums = np.ones((count, 2 * fit.width), np.float32)
+    step = AroundStep((fit, fit))
+    peak, after = peak_of(lambda: step(0, 1, sums, sums))
+    assert after is sums
+    assert peak < 0.25 * sums.nbytes
+
+
+def test_the_planned_memory_is_that_of_a_measured_run():
+    """Peak resident MiB of a worker in the readout (docs/measurements.md)."""
+    nodes, sizes, measured = 300_000, (157_000, 143_000), 803
+    halo = int(0.36 * nodes / 2)
+    counts = PartitionCounts(
+        sizes, [5 * nodes] * 2, [halo] * 2, np.array([[0, halo], [halo, 0]])
+    )
+    size = GraphSize(
+        nodes,
+        10 * nodes,
+        16,
+        labelled=nodes // 10,
+        halo=[halo] * 2,
+        partition_counts=counts,
+        diameter=6,
+    )
+    plan = add_up(size, load_settings(), 2, Workers(2, 1, 2**34))
+    assert measured < plan.needs["readout"]["worker"] / 2**20 < 1.25 * measured
