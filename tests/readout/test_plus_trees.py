@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.special import softmax
+from threadpoolctl import threadpool_limits
 
 from xnq_dist.readout.logistic import row_losses
 from xnq_dist.readout.plus import growing
@@ -38,14 +39,17 @@ def peer(z, labels, weights=None, rounds=ROUNDS):
     """scikit-learn's trees; each split looks at all columns."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    return HistGradientBoostingClassifier(
+    estimator = HistGradientBoostingClassifier(
         learning_rate=RATE,
         max_iter=rounds,
         max_leaf_nodes=SHAPE.leaves,
         min_samples_leaf=LEAST,
         l2_regularization=RIDGE,
         early_stopping=False,
-    ).fit(z, labels, weights)
+    )
+    # Its threads wait for each other at every node, for minutes on a busy machine.
+    with threadpool_limits(limits=1, user_api="openmp"):
+        return estimator.fit(z, labels, weights)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
