@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import sklearn.ensemble  # noqa: F401
 
 import xnq_dist.quantify.batches
 import xnq_dist.readout.plus.learning

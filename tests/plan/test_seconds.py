@@ -133,8 +133,9 @@ def test_work_of_xnq_plus_is_counted():
     # three hops, and 32 columns of the spectrum. Log-odds of three blocks, 7 of labels.
     trees = 250
     assert stages("tree", *PLUS)["readout"] == 2 * 5 * trees
-    assert stages("column", *PLUS)["readout"] == 5 * trees * (37 + 69)
-    assert stages("bin", *PLUS)["readout"] == 5 * trees * 80 * (37 + 69)
+    # Half and a tenth of the columns are drawn for all leaves but the last two.
+    assert stages("column", *PLUS)["readout"] == 5 * trees * (19 * 13 + 7 * 29)
+    assert stages("bin", *PLUS)["readout"] == 5 * trees * 80 * (19 * 3 + 7 * 4)
     assert stages("bins", *PLUS)["readout"] == 5 * (37 + 69)
     assert stages("place", *PLUS)["readout"] == 5 * 80 * (37 + 69)
     assert stages("leaf", *PLUS)["readout"] == 2 * trees * 1000

@@ -111,7 +111,7 @@ def test_climb_goes_on_over_one_rise_and_stops_after_two():
     assert run([3, 2, 1]) == (2, 3)
 
 
-def test_blocks_are_searched_together_and_start_from_the_fit_before():
+def test_blocks_are_searched_together_and_start_from_the_nearest_fit():
     losses = {0: [9, 8, 7, 5, 6], 1: [3, 1, 0, 2, 4]}
     seen = []
 
@@ -125,9 +125,10 @@ def test_blocks_are_searched_together_and_start_from_the_fit_before():
     grids = [range(5), range(5)]
     first, second = cross_fit(grids, 2, search_from_middle, fit_all)
     assert (first.place, second.place) == (3, 2)
-    assert first.losses == {2: 14, 3: 10, 4: 12}
+    assert first.losses == {2: 14, 1: 16, 3: 10, 4: 12}
     assert [fit.model for fit in first.fits] == [(0, 3), (0, 3)]
-    assert [len(step) for step in seen] == [4, 4, 4]
+    assert [len(step) for step in seen] == [4, 4, 4, 2]
     assert seen[0][0] == (0, (0,), 2, None)
-    assert seen[1][1] == (0, (1,), 3, (0, 2))
+    assert seen[1][1] == (0, (1,), 1, (0, 2))
+    assert seen[2][1] == (0, (1,), 3, (0, 2))
     assert cross_fit(grids, 0, climb, fit_all)[0].fits == ()

@@ -105,9 +105,9 @@ class Costs:
     tree: float
     """One boosted tree fitted, without the costs of columns and rows."""
     column: float
-    """One column of one tree, without the cost of rows."""
+    """One column that one split looks at, without the cost of rows."""
     bin: float
-    """One value of a row while a tree is fitted."""
+    """One value of a row that a split looks at."""
     bins: float
     """The bins of one column, without the cost of rows."""
     place: float

@@ -272,12 +272,13 @@ def _plus_work(size: RunSize, settings: Settings) -> dict[str, float]:
         trees *= 1 if size.classes == 2 else size.classes
         fitted = _fitted(size)[0] * (folds - 1.0) / folds
         jobs = len(KINDS) * folds
-        for kind in KINDS:
+        for kind, shape in KINDS.items():
             columns = float(width + len(tree_columns(blocks, kind)))
+            looks, values = shape.looks(columns)
             fold = {
                 "tree": trees,
-                "column": trees * columns,
-                "bin": fitted * trees * columns,
+                "column": trees * looks,
+                "bin": fitted * trees * values,
                 "bins": columns,
                 "place": fitted * columns,
             }

@@ -295,7 +295,7 @@ def group_sums(group: Group, problems: Sequence[Problem]) -> Floats:
     """
     xp, place = group.backend.xp, group.backend.to_device
     outputs, width = problems[0].coef.shape
-    points = [(place(each.coef.T), place(each.intercept)) for each in problems]
+    points = [(place(each.coef), place(each.intercept)[:, None]) for each in problems]
     totals = xp.zeros((len(problems), 1 + outputs * (width + 1)))
     with one_blas_thread():
         for rows, labels, folds, weights in group.blocks():
@@ -303,27 +303,31 @@ def group_sums(group: Group, problems: Sequence[Problem]) -> Floats:
                 totals, problems, points, strict=True
             ):
                 used = _used(problem, folds, weights)
-                losses, excess = _excess(xp, rows @ coef + intercept, labels)
-                excess *= used[:, None]
+                losses, excess = _excess(xp, coef @ rows.T + intercept, labels)
+                excess *= used
                 sums[0] += losses @ used
-                sums[1:-outputs] += (excess.T @ rows).ravel()
-                sums[-outputs:] += excess.sum(axis=0)
+                sums[1:-outputs] += (excess @ rows).ravel()
+                sums[-outputs:] += excess.sum(axis=1)
     return group.backend.to_host(totals)
 
 
 def _excess(xp: Any, logits: Any, labels: Any) -> tuple[Any, Any]:
-    """Log-losses, shape (m,), and P(class) minus the label, shape (m, k)."""
-    if logits.shape[1] == 1:
+    """Log-losses, shape (m,), and P(class) minus the label, shape (k, m).
+
+    Logits have the shape (k, m), in which sums over few classes are fast.
+    """
+    if len(logits) == 1:
         signs = 2.0 * labels - 1.0
-        margin = signs * logits[:, 0]
+        margin = signs * logits[0]
         # log(1 + exp(-margin)) without overflow.
         half = xp.exp(-xp.abs(margin))
         losses = xp.maximum(-margin, 0.0) + xp.log1p(half)
         wrong = xp.where(margin > 0, half, 1.0) / (1.0 + half)
-        return losses, (-signs * wrong)[:, None]
-    logits = logits - logits.max(axis=1, keepdims=True)
+        return losses, (-signs * wrong)[None]
+    logits = logits - logits.max(axis=0)
+    own = labels, xp.arange(len(labels))
     shares = xp.exp(logits)
-    mass = shares.sum(axis=1, keepdims=True)
-    hot = labels[:, None] == xp.arange(logits.shape[1])[None, :]
-    losses = xp.log(mass)[:, 0] - (logits * hot).sum(axis=1)
-    return losses, shares / mass - hot
+    mass = shares.sum(axis=0)
+    shares /= mass
+    shares[own] -= 1.0
+    return xp.log(mass) - logits[own], shares

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
-from xnq_dist.readout.logistic import FitJob, LogisticFit
+from xnq_dist.readout.logistic import FitJob, LinearModel, LogisticFit
 
 __all__ = ["ChosenC", "Fitter", "Search", "climb", "cross_fit", "search_from_middle"]
 
@@ -54,8 +54,10 @@ def cross_fit(
     while pending:
         jobs = []
         for block, place in pending.items():
-            last = next(reversed(tried[block].values()), None)
-            starts = [None] * folds if last is None else [fit.model for fit in last]
+            near = min(tried[block], key=lambda at: abs(at - place), default=None)
+            starts: list[LinearModel | None] = [None] * folds
+            if near is not None:
+                starts = [fit.model for fit in tried[block][near]]
             C = grids[block][place]
             jobs += [FitJob((k,), C, start, block) for k, start in enumerate(starts)]
         fits = fit_all(jobs)
@@ -88,13 +90,14 @@ def climb(count: int) -> Search:
 
 
 def search_from_middle(count: int) -> Search:
-    """Search up from the middle while the loss falls, or down if it never does.
+    """Search down from the middle while the loss falls, or up if it never does.
 
-    `PULL` is added to the loss for each step from the middle.
+    Fits of a small C take the fewest steps. `PULL` is added to the loss for each step
+    from the middle.
     """
     middle = (count - 1) // 2
     losses = {middle: (yield middle)}
-    for step in (1, -1):
+    for step in (-1, 1):
         place = middle + step
         while 0 <= place < count:
             losses[place] = (yield place) + PULL * abs(place - middle)

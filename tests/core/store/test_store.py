@@ -56,6 +56,28 @@ def committed(run: RunDirectory, name="posteriors", inputs=None) -> Stage:
     return stage
 
 
+def test_embeddings_are_written_plain_and_other_vectors_compressed(run):
+    attempt = run.stage("posteriors").begin()
+    values = np.linspace(-1, 1, 8000, dtype=np.float32)
+    columns = {
+        "node_id": pa.array(range(1000)),
+        "embedding": pa.FixedSizeListArray.from_arrays(pa.array(values), 8),
+    }
+    kept = attempt.write_table("part-00000", pa.table(columns), "embeddings")
+    small = attempt.write_table("part-00001", table(), "posteriors")
+
+    def written(record, column):
+        with attempt.folder.open_input(record.name) as source:
+            group = pq.ParquetFile(pa.BufferReader(source.read())).metadata.row_group(0)
+        return group.column(column).compression, group.column(column).encodings
+
+    assert written(kept, 0)[0] == "ZSTD"
+    assert written(kept, 1)[0] == "UNCOMPRESSED"
+    assert "BYTE_STREAM_SPLIT" not in written(kept, 1)[1]
+    assert written(small, 1)[0] == "ZSTD"
+    assert "BYTE_STREAM_SPLIT" in written(small, 1)[1]
+
+
 @pytest.fixture
 def run(tmp_path):
     found = RunDirectory(tmp_path / "run")

@@ -185,7 +185,7 @@ def _tree_costs(rng: np.random.Generator, rows: int) -> dict[str, float]:
     from time import thread_time
 
     from xnq_dist.readout.plus.second_stage import KINDS
-    from xnq_dist.readout.plus.trees import STEP, boosted_logits, fit_trees
+    from xnq_dist.readout.plus.trees import boosted_logits, fit_trees
 
     narrow, wide, few = 16, 96, rows // 8
     x, labels = _planted(rng, rows + rows // 4, wide)
@@ -206,17 +206,22 @@ def _tree_costs(rng: np.random.Generator, rows: int) -> dict[str, float]:
         return float(spent), float(grown)
 
     seconds(few, narrow, 2)
-    # Columns are sorted into bins every `STEP` rounds, so hardly for many classes.
+    looked = [
+        [shape.looks(width) for shape in KINDS.values()] for width in (narrow, wide)
+    ]
+    less, more = np.mean(looked, axis=1)
+    # Columns are sorted into bins once, for many trees of many classes.
     sizes = (few, narrow), (few, wide), (rows, wide)
     each = [spent / trees for spent, trees in (seconds(*size, 8) for size in sizes)]
-    value = max(each[2] - each[1], 0.0) / ((rows - few) * wide)
-    column = max((each[1] - each[0]) / (wide - narrow) - few * value, 0.0)
-    tree = max(each[0] - narrow * (column + few * value), 0.0)
+    value = max(each[2] - each[1], 0.0) / ((rows - few) * more[1])
+    gap = each[1] - each[0] - few * value * (more[1] - less[1])
+    column = max(gap / (more[0] - less[0]), 0.0)
+    tree = max(each[0] - column * less[0] - few * value * less[1], 0.0)
     binned = []
     for count in few, rows:
         spent, trees = seconds(count, wide, 2)
-        spent -= trees * (tree + wide * (column + count * value))
-        binned.append(max(spent, 0.0) / (trees / STEP * wide))
+        spent -= trees * (tree + column * more[0] + count * value * more[1])
+        binned.append(max(spent, 0.0) / wide)
     place = max(binned[1] - binned[0], 0.0) / (rows - few)
     model = fit_trees(z[:few], labels[:few], 2, KINDS["trees"])
     began = thread_time()

@@ -1,9 +1,7 @@
-"""Gradient-boosted trees: fitted by scikit-learn, stored and evaluated as plain arrays.
+"""Gradient-boosted trees as plain arrays: fits (`growing` grows a tree), evaluation.
 
-Estimator objects would have to be pickled. Instead, the trees are exported as arrays
-from scikit-learn's private node tables (`_predictors`; tested with 1.7 to 1.9), and
-evaluated by a kernel in this module: every test of a tree is applied to many rows at a
-time, without branches, and removes the leaves that a row cannot reach.
+A kernel evaluates them: every test of a tree is applied to many rows at a time, without
+branches, and removes the leaves that a row cannot reach.
 
 References
 ----------
@@ -13,15 +11,17 @@ ensembles of regression trees", SIGIR 2015.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
+from scipy.special import expit, softmax
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
+from xnq_dist.readout.plus.growing import binned, grow
 
 __all__ = [
     "BoostedTrees",
@@ -118,6 +118,15 @@ class Shape:
     share: float
     """Share of the features that is drawn for each split."""
 
+    def drawn(self, columns: float) -> int:
+        """Number of columns that are drawn for each split."""
+        return math.ceil(self.share * columns)
+
+    def looks(self, columns: float) -> tuple[float, float]:
+        """Columns of a tree that are looked at, and values of each row in them."""
+        drawn = self.drawn(columns)
+        return drawn * (2.0 * self.leaves - 3), drawn * math.log2(self.leaves)
+
 
 def rounds_of(n_classes: int) -> int:
     """Maximum number of boosting rounds."""
@@ -132,87 +141,83 @@ def fit_trees(
     held: tuple[Floats, Ints32] | None = None,
     weights: Floats | None = None,
 ) -> BoostedTrees:
-    """Fit trees by scikit-learn's histogram method, with a fixed seed and one thread.
+    """Fit trees with fixed random draws, on one thread.
 
     With held-out features and labels, the trees end with the first multiple of `STEP`
     rounds at which their loss has not fallen for `STEP` rounds.
-
-    References
-    ----------
-    Ke et al., "LightGBM: a highly efficient gradient boosting decision tree", 2017.
     """
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
     empty = held is not None and not len(held[1])
-    estimator = HistGradientBoostingClassifier(
-        learning_rate=0.05,
-        max_iter=STEP if empty else rounds_of(n_classes),
-        max_leaf_nodes=shape.leaves,
-        max_features=shape.share,
-        min_samples_leaf=40,
-        l2_regularization=1.0,
-        early_stopping=held is not None and not empty,
-        # It stops between multiples of `STEP`, too: not before those kept below.
-        n_iter_no_change=2 * STEP - 1,
-        tol=0.0,
-        random_state=0,
-    )
     rows, codes = z, labels
+    if weights is None:
+        weights = np.ones(len(labels))
     absent = np.setdiff1d(np.arange(n_classes, dtype=labels.dtype), labels)
     if len(absent):
         # One median row of each absent class, so that no class has probability 0.
         middle = np.median(z, axis=0) if len(z) else np.zeros(z.shape[1])
         rows = np.concatenate([z, np.tile(middle, (len(absent), 1))])
         codes = np.concatenate([labels, absent])
-        if weights is not None:
-            weights = np.concatenate([weights, np.ones(len(absent))])
-    # The limit is for this thread only; other tasks of the process keep theirs.
-    with threadpool_limits(limits=1, user_api="openmp"):
-        if held is None or empty:
-            return _exported(estimator.fit(rows, codes, weights))
-        estimator.fit(rows, codes, weights, X_val=held[0], y_val=held[1])
-    trees = _exported(estimator)
-    losses = staged(trees, *held)
-    for turns in range(STEP, trees.turns, STEP):
-        if np.argmin(losses[: turns + 1]) <= turns - STEP:
-            return trees.truncated(turns)
+        weights = np.concatenate([weights, np.ones(len(absent))])
+    growth = _Growth(rows, codes, weights, n_classes, shape)
+    most = STEP if empty else rounds_of(n_classes)
+    for turns in range(STEP, most + STEP, STEP):
+        trees = growth.to(min(turns, most))
+        if held is None or empty or trees.turns == most:
+            continue
+        if np.argmin(staged(trees, *held)) <= turns - STEP:
+            break
     return trees
 
 
-def _exported(estimator: Any) -> BoostedTrees:
-    """Export the trees of a fitted scikit-learn estimator, in boosting order."""
-    names = ["is_leaf", "left", "right", "feature_idx", "num_threshold", "value"]
-    tests: list[tuple[int, float, int]] = []
-    values: list[float] = []
-    first_tests, first_leaves = [0], [0]
+class _Growth:
+    """Trees that grow, and what they need of the rows."""
 
-    def walk(nodes: list[Any], number: int) -> None:
-        leaf, left, right, feature, threshold, value = nodes[number]
-        if leaf:
-            values.append(value)
-            return
-        place, before = len(tests), len(values) - first_leaves[-1]
-        tests.append((feature, threshold, 0))
-        walk(nodes, left)
-        below = (1 << (len(values) - first_leaves[-1])) - (1 << before)
-        tests[place] = feature, threshold, int(_ALL) ^ below
-        walk(nodes, right)
+    def __init__(
+        self, z: Floats, labels: Ints32, weights: Floats, n_classes: int, shape: Shape
+    ) -> None:
+        logs = np.log(np.bincount(labels, weights, n_classes) / weights.sum())
+        self._hot = labels == np.arange(n_classes)[:, None]
+        self._baseline = logs - logs.mean()
+        if n_classes == 2:
+            self._hot, self._baseline = self._hot[1:], logs[1:] - logs[:1]
+        self._weights, self._shape = weights, shape
+        self._codes, self._highest, self._bins = binned(z)
+        self._scores = np.tile(self._baseline[:, None], len(z))
+        self._draws = np.zeros(1, np.uint64)
+        self._tests: list[tuple[Ints32, Floats, NDArray[np.uint64]]] = []
+        self._values: list[Floats] = []
 
-    for turn in estimator._predictors:
-        for tree in turn:
-            walk(tree.nodes[names].tolist(), 0)
-            first_tests.append(len(tests))
-            first_leaves.append(len(values))
-    feature, threshold, kept = zip(*tests, strict=True) if tests else ((), (), ())
-    return BoostedTrees(
-        baseline=np.array(estimator._baseline_prediction, np.float64).ravel(),
-        tests=np.array(first_tests, np.int64),
-        feature=np.array(feature, np.int32),
-        threshold=np.array(threshold, np.float64),
-        kept=np.array(kept, np.uint64),
-        leaves=np.array(first_leaves, np.int64),
-        value=np.array(values, np.float64),
-    )
+    def to(self, turns: int) -> BoostedTrees:
+        """Return the model of the first `turns` rounds; no fewer than before."""
+        outputs = len(self._baseline)
+        while len(self._values) < turns * outputs:
+            scores = self._scores
+            shares = expit(scores) if outputs == 1 else softmax(scores, axis=0)
+            slopes = (shares - self._hot) * self._weights
+            curves = shares * (1.0 - shares) * self._weights
+            for each in zip(slopes, curves, scores, strict=True):
+                self._grow(*each)
+        sizes = np.cumsum([0, *map(len, self._values)])
+        feature, threshold, kept = map(np.concatenate, zip(*self._tests, strict=True))
+        return BoostedTrees(
+            baseline=self._baseline,
+            tests=sizes - np.arange(len(sizes)),
+            feature=feature,
+            threshold=threshold,
+            kept=kept,
+            leaves=sizes,
+            value=np.concatenate(self._values),
+        )
+
+    def _grow(self, slopes: Floats, curves: Floats, scores: Floats) -> None:
+        drawn, most = self._shape.drawn(len(self._codes)), self._shape.leaves
+        feature, cut = np.empty(most - 1, np.int32), np.empty(most - 1, np.int64)
+        kept, value = np.empty(most - 1, np.uint64), np.empty(most)
+        columns = self._codes, self._bins, slopes, curves, drawn, self._draws
+        count = grow(*columns, scores, feature, cut, kept, value)
+        tests = slice(count - 1)
+        highest = self._highest[feature[tests], cut[tests]]
+        self._tests.append((feature[tests], highest, kept[tests]))
+        self._values.append(value[:count])
 
 
 @njit(cache=True, nogil=True)

@@ -1,0 +1,213 @@
+"""The growth of one boosted tree from binned columns, and the bins.
+
+Trees grow as scikit-learn's `HistGradientBoostingClassifier` grows them: the leaf whose
+split lowers the loss most is split next, and each split looks at columns drawn anew.
+scikit-learn sums the histograms of all columns, and spends most of the time of a small
+tree in Python; here only drawn columns are summed. Sums are in the order of the rows,
+so the bits do not depend on threads.
+
+References
+----------
+Ke et al., "LightGBM: a highly efficient gradient boosting decision tree", 2017.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from xnq_dist.core.arrays import Floats, Ints, Ints32
+
+__all__ = ["BINS", "LEAST", "RATE", "RIDGE", "binned", "grow"]
+
+BINS = 255
+"""Maximum number of bins of a column, about equally many rows in each."""
+LEAST = 40
+"""Minimum number of rows of a leaf."""
+RIDGE, CURVED = 1.0, 1e-3
+"""L2 penalty on the values of leaves; minimum summed curvature of a leaf."""
+RATE = 0.05
+"""Learning rate."""
+_ALL, _ONE, _HALF = np.uint64(2**64 - 1), np.uint64(1), np.uint64(32)
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_SHIFTS = np.array([30, 27, 31], np.uint64)
+
+
+def binned(z: Floats) -> tuple[NDArray[np.uint8], Floats, Ints]:
+    """Sort each column into bins.
+
+    Returns
+    -------
+    The bin of each value, shape (D, n); the highest value of each bin but the last,
+    then infinity, shape (D, `BINS`); and the number of bins of each column.
+    """
+    rows, width = z.shape
+    codes = np.empty((width, rows), np.uint8)
+    highest = np.full((width, BINS), np.inf)
+    counts = np.empty(width, np.int64)
+    for at in range(width):
+        column = np.ascontiguousarray(z[:, at])
+        ends = _ends(np.sort(column))
+        codes[at] = np.searchsorted(ends, column)
+        highest[at, : len(ends)] = ends
+        counts[at] = len(ends) + 1
+    return codes, highest, counts
+
+
+def _ends(values: Floats) -> Floats:
+    """Ends of the bins of ascending values: quantiles, or middles of a few values."""
+    distinct = values[np.append(True, values[1:] != values[:-1])]
+    if len(distinct) <= BINS:
+        return np.asarray((distinct[1:] + distinct[:-1]) / 2)
+    places, over = np.divmod(np.arange(1, BINS) * len(values), BINS)
+    return np.unique((values[places - (over == 0)] + values[places]) / 2)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _draw(columns: Ints, count: int, state: NDArray[np.uint64]) -> None:
+    """Move `count` columns, drawn at random, to the front (splitmix64)."""
+    for place in range(count):
+        state[0] += _STEP
+        bits = state[0]
+        bits = (bits ^ (bits >> _SHIFTS[0])) * _FIRST
+        bits = (bits ^ (bits >> _SHIFTS[1])) * _SECOND
+        bits = (bits ^ (bits >> _SHIFTS[2])) >> _HALF
+        other = place + np.int64(bits * np.uint64(len(columns) - place) >> _HALF)
+        columns[place], columns[other] = columns[other], columns[place]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _split(
+    codes: NDArray[np.uint8],
+    bins: int,
+    rows: NDArray[np.uint32],
+    slopes: Floats,
+    curves: Floats,
+    sums: Floats,
+    histogram: Floats,
+    best: Floats,
+) -> bool:
+    """Find the best split of a leaf by one column; whether it beats `best`.
+
+    `best` has the summed loss that the split takes off and, of the rows at most in the
+    bin at index 1, the slope and curvature; its first value starts as the leaf's own.
+    """
+    histogram[:] = 0.0
+    for place in range(len(rows)):
+        code = codes[rows[place]]
+        histogram[code, 0] += slopes[place]
+        histogram[code, 1] += curves[place]
+        histogram[code, 2] += 1.0
+    found, slope, curve, count = False, 0.0, 0.0, 0.0
+    for code in range(bins - 1):
+        slope += histogram[code, 0]
+        curve += histogram[code, 1]
+        count += histogram[code, 2]
+        if count > len(rows) - LEAST:
+            break
+        if count >= LEAST:
+            other, left = sums[0] - slope, curve + RIDGE
+            right = sums[1] - curve + RIDGE
+            gain = (slope * slope * right + other * other * left) / (left * right)
+            if gain > best[0] and min(left, right) >= CURVED + RIDGE:
+                found = True
+                best[0], best[1], best[2], best[3] = gain, code, slope, curve
+    return found
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def grow(
+    codes: NDArray[np.uint8],
+    bins: Ints,
+    slopes: Floats,
+    curves: Floats,
+    drawn: int,
+    state: NDArray[np.uint64],
+    scores: Floats,
+    feature: Ints32,
+    cut: Ints,
+    kept: NDArray[np.uint64],
+    value: Floats,
+) -> int:
+    """Grow one tree, add its leaves to `scores`, and return their number.
+
+    Parameters
+    ----------
+    codes, bins
+        Results of `binned`.
+    slopes, curves
+        First and second derivatives of the rows' losses by their scores, shape (n,).
+    drawn
+        Number of columns that each split looks at.
+    state
+        State of the random draws, shape (1,); it is moved on.
+    feature, cut, kept
+        Column and bin of each test, and the leaves that stay where it fails, as in
+        `BoostedTrees`, shape (L - 1,); written.
+    value
+        Values of the leaves, from left to right, shape (L,); written.
+    """
+    most, count = len(value), 1
+    rows = np.arange(len(slopes)).astype(np.uint32)
+    slopes, curves = slopes.copy(), curves.copy()
+    columns, histogram = np.arange(len(codes)), np.empty((BINS, 3))
+    # By leaf in the order of the splits: rows, sums, best split, place from the left.
+    start, stop = np.zeros(most, np.int64), np.zeros(most, np.int64)
+    sums, best = np.zeros((most, 2)), np.zeros((most, 4))
+    by, place = np.zeros(most, np.int64), np.zeros(most, np.int64)
+    # By test: the leaves on its left side.
+    first, last = np.zeros(most, np.int64), np.zeros(most, np.int64)
+    stop[0], sums[0, 0], sums[0, 1] = len(rows), slopes.sum(), curves.sum()
+    fresh = np.zeros(1, np.int64)
+    while count < most:
+        for leaf in fresh:
+            low, high = start[leaf], stop[leaf]
+            alone = sums[leaf, 0] ** 2 / (sums[leaf, 1] + RIDGE)
+            best[leaf, 0] = alone
+            if high - low >= 2 * LEAST:
+                _draw(columns, drawn, state)
+                for column in columns[:drawn]:
+                    if _split(
+                        codes[column],
+                        bins[column],
+                        rows[low:high],
+                        slopes[low:high],
+                        curves[low:high],
+                        sums[leaf],
+                        histogram,
+                        best[leaf],
+                    ):
+                        by[leaf] = column
+            best[leaf, 0] -= alone
+        leaf = np.argmax(best[:count, 0])
+        if best[leaf, 0] <= 0:
+            break
+        low, high, test = start[leaf], stop[leaf], count - 1
+        feature[test], cut[test] = by[leaf], np.int64(best[leaf, 1])
+        right = codes[by[leaf]][rows[low:high]] > cut[test]
+        order = low + np.append(np.flatnonzero(~right), np.flatnonzero(right))
+        rows[low:high], middle = rows[order], high - right.sum()
+        slopes[low:high], curves[low:high] = slopes[order], curves[order]
+        # Leaves further right move by one place, and so do the sides of tests.
+        for each in range(count):
+            place[each] += place[each] > place[leaf]
+            first[each] += first[each] > place[leaf]
+            last[each] += last[each] > place[leaf]
+        first[test], last[test] = place[leaf], place[leaf] + 1
+        start[count], stop[count], stop[leaf] = middle, high, middle
+        place[count] = place[leaf] + 1
+        sums[count] = sums[leaf] - best[leaf, 2:]
+        sums[leaf] = best[leaf, 2:]
+        fresh = np.array([leaf, count])
+        count += 1
+    for each in range(count):
+        value[place[each]] = -RATE * sums[each, 0] / (sums[each, 1] + RIDGE)
+        for row in rows[start[each] : stop[each]]:
+            scores[row] += value[place[each]]
+    for test in range(count - 1):
+        kept[test] = _ALL
+        for at in range(first[test], last[test]):
+            kept[test] ^= _ONE << np.uint64(at)
+    return count
