@@ -174,7 +174,7 @@ def needs(size: RunSize, settings: Settings) -> Need:
     # iteration there are three sets of vectors at a time.
     descriptors = rounds = turns = sums_peak = 0
     if len(blocks) > 1:
-        moves = _moves(size, settings)
+        moves = moves_of(size, settings)
         columns_each = blocks[1] // (HOPS + 1) + 1
         descriptors = rounds = turns = size.nodes * 4 * (blocks[1] + HOPS + 1)
         if len(blocks) > 2:
