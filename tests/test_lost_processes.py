@@ -252,6 +252,7 @@ def test_edges_of_a_lost_worker_are_read_again(calm, processes, tmp_path, monkey
 def test_batches_of_a_lost_worker_choose_again(processes, tmp_path, monkeypatch):
     """The other worker makes the joins of all batches before."""
     monkeypatch.setattr(stream_tasks, "ROUND", 0)
+    monkeypatch.setattr(stream_tasks, "CHOICE_EDGES", 1)
     csr = csr_of(random_matrix(50, 0.1, 3, symmetric=True))
     for name in ("indptr", "indices"):
         scratch.append(tmp_path / name, getattr(csr, name))

@@ -132,7 +132,7 @@ def blocks(csr: FileCsr, partitions: int) -> np.ndarray:
 
 def main(folder: Path, nodes: int, degree: float, repeats: int) -> None:
     """Print a line for each way."""
-    stream_tasks.ROUND = 0
+    stream_tasks.ROUND, stream_tasks.CHOICE_EDGES = 0, 1
     graph = folder / f"graph-{nodes}-{degree:g}"
     if not graph.exists():
         sizes = {"nodes": nodes, "degree": degree, "features": 2, "classes": 2}
@@ -151,7 +151,7 @@ def main(folder: Path, nodes: int, degree: float, repeats: int) -> None:
                 seconds, edges, digest = stage(graph, settings, into, tasks)
             best = {of: round(min(s, best.get(of, s)), 2) for of, s in seconds.items()}
         if nodes > few:
-            line = {"way": name, "edges": edges, **best, "digest": digest}
+            line = {"way": name, "directed": edges, **best, "digest": digest}
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
 

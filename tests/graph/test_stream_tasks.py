@@ -28,6 +28,7 @@ from xnq_dist.graph.stream_tasks import StreamTasks
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every batch is a round, every row is sampled alone, a group has 8 partitions."""
     monkeypatch.setattr(stream_tasks, "ROUND", 0)
+    monkeypatch.setattr(stream_tasks, "CHOICE_EDGES", 1)
     monkeypatch.setattr(stream_tasks, "SAMPLE_EDGES", 1)
     monkeypatch.setattr(stream_tasks, "SAMPLE_CHUNK", 7)
     monkeypatch.setattr(partition, "MIN_MEMORY", 1)
