@@ -14,7 +14,7 @@ __all__ = ["detection", "needs"]
 
 ROW = 12
 """Bytes per edge of one partition while its edges are packed."""
-TEMPORARY = {False: 28, True: 64}
+TEMPORARY = {False: 20, True: 64}
 """Maximum bytes of temporary files per edge of a graph that is known to be symmetric
 without weights, and of others: sorted runs, the edges, and the contracted graph's."""
 STREAMED_EDGE = 0.3
