@@ -43,7 +43,7 @@ FORMATS = {
     "graph": 3,
     "labels": 1,
     "select": 2,
-    "embeddings": 2,
+    "embeddings": 1,
     "readout": 7,
     "posteriors": 1,
     "quantify": 8,
