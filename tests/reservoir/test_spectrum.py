@@ -14,7 +14,7 @@ from xnq_dist.core.need import GraphSize, RunSize, Workers
 from xnq_dist.core.store import Stage
 from xnq_dist.reservoir.descriptors import _MeanStep, describe_nodes
 from xnq_dist.reservoir.needs import needs
-from xnq_dist.reservoir.spectrum import VECTORS, _WalkStep
+from xnq_dist.reservoir.spectrum import EXTRA, SPARE, SPECTRUM, _WalkStep, groups_of
 from xnq_dist.reservoir.volume import (
     WORKER,
     Volume,
@@ -22,6 +22,8 @@ from xnq_dist.reservoir.volume import (
     sums_columns,
     sums_memory,
 )
+
+VECTORS = SPECTRUM + SPARE + EXTRA
 
 
 @pytest.fixture(scope="module")
@@ -80,19 +82,22 @@ def moved(nodes: int, degree: float = 5.0) -> Volume:
 
 
 @given(
-    st.integers(1, 200),
-    st.integers(2, 10**8),
-    st.floats(0, 50),
-    st.integers(1, 8),
-    st.integers(0, 10**11),
+    st.integers(2, 10**8), st.floats(0, 50), st.integers(1, 8), st.integers(0, 10**11)
 )
-def test_columns_fit_into_the_memory_or_are_one(width, nodes, degree, at_once, memory):
-    """In groups of equal size, as few as fit."""
+def test_columns_fit_into_the_memory_or_are_one(nodes, degree, at_once, memory):
     moves = moved(nodes, degree)
-    columns = sums_columns(width, moves, at_once, memory)
-    assert 1 <= columns <= width
+    columns = sums_columns(moves, at_once, memory)
     assert columns == 1 or WORKER + sums_memory(columns, moves, at_once) <= memory
-    assert columns == -(-width // -(-width // columns))
+
+
+@given(st.integers(1, 300), st.integers(1, 400))
+def test_groups_of_vectors_have_about_the_same_number_and_fit(vectors, columns):
+    groups = groups_of(vectors, columns)
+    sizes = [group.stop - group.start for group in groups]
+    assert sum(sizes) == vectors
+    assert max(sizes) <= max(1, columns - EXTRA)
+    assert len(groups) == -(-vectors // max(1, columns - EXTRA)) or max(sizes) == 1
+    assert sizes[:-1] == [max(sizes)] * (len(sizes) - 1)
 
 
 def test_memory_of_sums_is_that_of_the_arrays():

@@ -41,7 +41,6 @@ from xnq_dist.reservoir.descriptors import Descriptors, describe_nodes
 from xnq_dist.reservoir.disk_engine import DiskExchange
 from xnq_dist.reservoir.exchange import TasksExchange, again_if_lost
 from xnq_dist.reservoir.length import with_length
-from xnq_dist.reservoir.spectrum import VECTORS
 from xnq_dist.reservoir.spmd import SpmdExchange
 from xnq_dist.reservoir.state_files import StateFiles
 from xnq_dist.reservoir.volume import (
@@ -480,7 +479,7 @@ def embed_scaled(
 
 
 def _sums_columns(client: Client, graph: Stage, manifest: Manifest, engine: str) -> int:
-    """Columns of the spectrum that the workers have in memory at a time."""
+    """Columns of sums over neighbours that fit into every worker's memory."""
     facts, threads = manifest.facts, cluster.workers(client)
     counts = PartitionCounts(
         owned=facts["owned"],
@@ -492,4 +491,4 @@ def _sums_columns(client: Client, graph: Stage, manifest: Manifest, engine: str)
     busy = min(len(threads), parts)
     moves = volume(choose_engine(engine, parts), counts, busy)
     at_once = min(-(-parts // busy), max(threads.values()))
-    return sums_columns(VECTORS, moves, at_once, cluster.smallest_memory(client))
+    return sums_columns(moves, at_once, cluster.smallest_memory(client))

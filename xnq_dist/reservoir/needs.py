@@ -16,7 +16,7 @@ from xnq_dist.reservoir.device import device_bytes
 from xnq_dist.reservoir.drive import drive_width
 from xnq_dist.reservoir.length import MAX_STEPS, length_of
 from xnq_dist.reservoir.propagation import COLUMNS
-from xnq_dist.reservoir.spectrum import DOUBLE_ROUNDS, EXTRA, SPARE, VECTORS
+from xnq_dist.reservoir.spectrum import DOUBLE_ROUNDS, EXTRA, SPARE, groups_of
 from xnq_dist.reservoir.volume import (
     WORKER,
     Volume,
@@ -178,13 +178,12 @@ def needs(size: RunSize, settings: Settings) -> Need:
         columns_each = blocks[1] // (HOPS + 1) + 1
         descriptors = rounds = turns = size.nodes * 4 * (blocks[1] + HOPS + 1)
         if len(blocks) > 2:
-            each = sums_columns(VECTORS, moves, size.lanes, size.workers.memory)
-            vectors = blocks[2] + SPARE
-            vectors += EXTRA * -(-vectors // max(1, each - EXTRA))
-            one = size.nodes * 4 * vectors
+            fit = sums_columns(moves, size.lanes, size.workers.memory)
+            groups = groups_of(blocks[2] + SPARE, fit)
+            one = size.nodes * 4 * (groups[-1].stop + EXTRA * len(groups))
             descriptors, rounds = descriptors + one, rounds + 3 * one
             turns += (DOUBLE_ROUNDS + 2) * one
-            columns_each = max(columns_each, each)
+            columns_each = max(columns_each, groups[0].stop + EXTRA)
         sums_peak = WORKER + sums_memory(columns_each, moves, size.lanes)
     # Files of states, in the run directory or in `scratch`, exist while the table is
     # written, except those of one superstep.

@@ -39,11 +39,11 @@ __all__ = [
     "EXTRA",
     "SPARE",
     "SPECTRUM",
-    "VECTORS",
     "Rounds",
     "Spectrum",
     "added",
     "find_spectrum",
+    "groups_of",
     "symmetric_eigen",
 ]
 
@@ -57,8 +57,6 @@ DOUBLE_ROUNDS = 4
 """Orthogonalisations, each after two products with the adjacency."""
 EXTRA = 2
 """Columns in addition to the vectors: ones, which sum up the degree, and the degree."""
-VECTORS = SPECTRUM + SPARE + EXTRA
-"""Maximum number of columns of all vectors."""
 ROWS = 1 << 15
 """Rows of vectors in memory at a time."""
 TINY = 1e-12
@@ -133,13 +131,13 @@ def find_spectrum(
     seed
         Seed of the initial vectors.
     columns
-        Columns of the values of a round, those of `EXTRA` included.
+        Maximum number of columns of the values of a round.
     threads
         Threads of a partition's task.
     """
     n_nodes, where = int(manifest.facts["n_nodes"]), Stage(attempt.folder, "spectrum")
     every = width + SPARE if n_nodes >= 2 * (width + SPARE) else width
-    tiles = column_tiles(every, max(1, columns - EXTRA))
+    tiles = groups_of(every, columns)
 
     def walk(start: Any, turns: int, stem: str, keep: Sequence[int]) -> list[Any]:
         files = [
@@ -176,6 +174,18 @@ def find_spectrum(
     order = np.argsort(-np.abs(values), kind="stable")[:width]
     ritz = (vectors[:, order] * np.abs(values[order])).astype(np.float32)
     return Spectrum(where, parts, attempt.write_arrays("ritz-turn", matrix=ritz))
+
+
+def groups_of(vectors: int, columns: int) -> tuple[slice, ...]:
+    """Groups of vectors with about the same number, in rounds of at most `columns`.
+
+    Examples
+    --------
+    >>> groups_of(9, 6)
+    (slice(0, 3, None), slice(3, 6, None), slice(6, 9, None))
+    """
+    groups = -(-vectors // max(1, columns - EXTRA))
+    return column_tiles(vectors, -(-vectors // groups))
 
 
 def _products(client: Client, threads: int, *sides: Sequence[Vectors]) -> Floats:

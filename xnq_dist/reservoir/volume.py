@@ -223,16 +223,11 @@ def sums_memory(columns: int, moves: Volume, at_once: int) -> int:
     return 4 * columns * rows + _topology(moves)
 
 
-def sums_columns(width: int, moves: Volume, at_once: int, memory: int) -> int:
-    """Columns of sums over neighbours that a worker computes at a time, of `width`.
-
-    As many as fit into its `memory`, in groups of about the same number.
-    """
+def sums_columns(moves: Volume, at_once: int, memory: int) -> int:
+    """Columns of sums over neighbours that fit into a worker's memory, at least one."""
     fixed = sums_memory(0, moves, at_once)
     column = max(1, sums_memory(1, moves, at_once) - fixed)
-    room = int(SUMS_SHARE * (memory - WORKER - fixed))
-    groups = -(-width // min(max(room // column, 1), width))
-    return -(-width // groups)
+    return max(int(SUMS_SHARE * (memory - WORKER - fixed)) // column, 1)
 
 
 def _topology(moves: Volume) -> int:
