@@ -1,4 +1,4 @@
-"""Boosted trees as arrays, beside those of scikit-learn."""
+"""Boosted trees as arrays, next to those of scikit-learn."""
 
 from __future__ import annotations
 
