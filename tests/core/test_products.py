@@ -75,6 +75,17 @@ def test_equal_columns_have_equal_products_at_every_place():
         assert (product(x, np.repeat(column, m, axis=1)) == alone).all()
 
 
+@pytest.mark.parametrize("kind", TYPES)
+@pytest.mark.parametrize("shape", [(1, 5, 3), (9, 1, 2), (17, 300, 33), (8, 4, 70)])
+def test_a_transpose_has_the_product_of_its_copy(kind, shape):
+    n, k, m = shape
+    x, panels = drawn(k, n, kind=kind), pack(drawn(k, m, kind=kind))
+    out, of_copy = np.empty((2, n, m), kind)
+    multiply(x.T, panels, out)
+    multiply(x.T.copy(), panels, of_copy)
+    np.testing.assert_array_equal(out, of_copy)
+
+
 def test_rows_may_lie_apart_and_be_of_another_type():
     x, matrix = drawn(30, 64), drawn(64, 12)
     expected = product(x[::3].copy(), matrix)

@@ -79,6 +79,15 @@ def test_work_of_plain_xnq_is_counted_once(cost):
     assert sum(found.values()) == pytest.approx(units)
 
 
+def test_fits_of_several_classes_have_a_cost_of_their_own():
+    several = replace(SIZE, classes=7)
+    # Coordinates are rescaled twice: 12 + 64 // 24 evaluations each time, and five.
+    found = stages("class_row", *PLAIN, size=several)
+    assert found["readout"] == 41 * (2 * 14 + 5) * 7 * 64 * 100
+    assert stages("row", *PLAIN, size=several)["readout"] == 0
+    assert stages("class_row", *PLAIN)["readout"] == 0
+
+
 def test_a_stored_input_drive_is_computed_and_written_once():
     many = replace(SIZE, features=40)
     flop, copy = (stages(n, *PLAIN, size=many)["supersteps"] for n in ("flop", "copy"))

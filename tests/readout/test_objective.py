@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 from scipy.optimize import check_grad
+from scipy.special import log_softmax
 
 from tests.readout.samples import states
 from xnq_dist.readout import objective
+from xnq_dist.readout.class_sums import class_sums
 from xnq_dist.readout.lbfgs import minimise
 from xnq_dist.readout.logistic import LogisticFit
 from xnq_dist.readout.objective import (
@@ -49,6 +51,42 @@ def test_sums_hold_the_gradient_of_the_loss(k):
     gap = check_grad(lambda flat: sums(flat)[0], lambda flat: sums(flat)[1:], at)
     assert gap < 1e-4
     assert np.isfinite(sums(1e4 * at)).all()
+
+
+def plain_sums(x, labels, weights, coef, intercept):
+    """Loss and gradient of one regression of several classes."""
+    logits = x.astype(np.float64) @ coef.T + intercept
+    logs = log_softmax(logits, axis=1)
+    excess = np.exp(logs)
+    excess[np.arange(len(x)), labels] -= 1
+    excess *= weights[:, None]
+    loss = -weights @ logs[np.arange(len(x)), labels]
+    return np.concatenate([[loss], (excess.T @ x).ravel(), excess.sum(axis=0)])
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("n", "width", "classes", "problems"),
+    [(1, 1, 3, 1), (127, 5, 2, 4), (300, 40, 7, 5), (400, 300, 3, 1), (0, 4, 3, 2)],
+)
+def test_sums_of_several_classes_equal_the_plain_ones(
+    kind, n, width, classes, problems
+):
+    rng = np.random.default_rng(n)
+    x = rng.normal(size=(n, width)).astype(kind)
+    labels = rng.integers(0, classes, n).astype(np.int32)
+    weights = rng.random((problems, n)) * rng.integers(0, 2, (problems, n))
+    coef = rng.normal(size=(problems, classes, width))
+    intercept = 10 * rng.normal(size=(problems, classes))
+    labels.flags.writeable = x.flags.writeable = False
+    sums = class_sums(x, labels, weights, coef, intercept)
+    for number, of_problem in enumerate(sums):
+        point = weights[number], coef[number], intercept[number]
+        plain = plain_sums(x, labels, *point)
+        np.testing.assert_allclose(of_problem, plain, rtol=1e-9, atol=1e-9)
+        one = slice(number, number + 1)
+        alone = class_sums(x, labels, weights[one], coef[one], intercept[one])
+        assert (alone[0] == of_problem).all()
 
 
 def test_moments_are_those_of_weighted_rows():

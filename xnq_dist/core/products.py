@@ -87,8 +87,8 @@ def _tile_code(
 ) -> Any:
     """Add ``x[row:row + rows, first:last] @ panel[first:last]`` to ``out[:rows, at:]``.
 
-    The sums start at zero where `first` is 0. Rows of all three are contiguous;
-    `panel` has ``width`` columns, `VECTORS` vectors.
+    The sums start at zero where `first` is 0. Rows of `panel` and `out` are contiguous,
+    and rows or columns of `x`; `panel` has ``width`` columns, `VECTORS` vectors.
     """
     _, row, first, last, _, _, at = arguments
     element = context.get_value_type(kinds[0].dtype)
@@ -107,6 +107,10 @@ def _tile_code(
         _pointer(context, builder, kinds[0], arguments[0], [plus(row, i), zero])
         for i in range(rows)
     ]
+    step = ir.Constant(first.type, 1)
+    if kinds[0].layout == "F":
+        step = context.make_array(kinds[0])(context, builder, arguments[0]).shape
+        step = builder.extract_value(step, 0)
     pieces = vectors(4, [zero, zero])
     places = [
         builder.gep(vectors(5, [ir.Constant(first.type, i), at]), [word(v)])
@@ -128,6 +132,7 @@ def _tile_code(
     everywhere = ir.Constant(ir.VectorType(word, lanes), [0] * lanes)
     one = ir.Constant(first.type, 1)
     with cgutils.for_range_slice(builder, first, last, one) as (k, _):
+        at_k = builder.mul(k, step)
         base = builder.mul(k, ir.Constant(k.type, VECTORS))
         of_panel = [
             builder.load(builder.gep(pieces, [plus(base, v)]), align=4)
@@ -136,7 +141,7 @@ def _tile_code(
         for i, scalar in enumerate(scalars):
             value = builder.insert_element(
                 ir.Constant(vector, ir.Undefined),
-                builder.load(builder.gep(scalar, [k])),
+                builder.load(builder.gep(scalar, [at_k])),
                 word(0),
             )
             value = builder.shuffle_vector(value, value, everywhere)
@@ -159,7 +164,7 @@ def multiply(x: NDArray[Any], panels: NDArray[Any], out: NDArray[Any]) -> None:
     Parameters
     ----------
     x
-        Float32 or float64, shape (n, k), rows contiguous.
+        Float32 or float64, shape (n, k), rows contiguous, or columns.
     panels
         `pack` of a matrix of shape (k, m), of the type of `x`.
     out

@@ -91,7 +91,9 @@ class Costs:
     point: float
     """One evaluation of a fit's objective, without the cost of rows."""
     row: float
-    """One value of a labelled row in one evaluation."""
+    """One value of a labelled row in one evaluation, for two classes."""
+    class_row: float
+    """The same for each of several classes, with five fits in a pass."""
     square: float
     """One pair of a labelled row's values in the covariance matrix."""
     cube: float
@@ -152,6 +154,7 @@ class Costs:
             wire=1.0 / GPU_WIRE,
             host=1.0 / GPU_HOST,
             row=VALUE_BYTES / GPU_MEMORY,
+            class_row=VALUE_BYTES / GPU_MEMORY,
             square=2.0 / GPU_FLOPS,
             basis=f"GPU from its data sheet, never measured; the rest {self.basis}",
             edges_measured=0.0,

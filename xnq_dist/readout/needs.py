@@ -156,13 +156,14 @@ def _search_work(size: RunSize, settings: Settings) -> dict[str, float]:
 def _fit(size: RunSize, rows: float, dim: int) -> Work:
     """Work of one fit: every evaluation passes over all rows, hidden ones too."""
     # Coordinates are rescaled once for two classes, typically twice for more.
-    outputs, rescaled = (1, 1) if size.classes == 2 else (size.classes, 2)
+    two = size.classes == 2
+    outputs, rescaled = (1, 1) if two else (size.classes, 2)
     points = float(rescaled * (ROUNDS + dim // COLUMNS_A_ROUND) + AFTER)
     square = dim * dim if dim <= WIDEST else dim
     # Between two passes the coordinates are changed to those of the rows and back.
     passes = {
         "point": points,
-        "row": points * outputs * rows * dim,
+        "row" if two else "class_row": points * outputs * rows * dim,
         "square": points * outputs * 2 * square,
     }
     cube = {"cube": float(dim) ** 3 if dim <= WIDEST else 0.0}

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.backend import Backend, cpu
 from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.readout.class_sums import class_sums
 
 __all__ = [
     "BLOCK_VALUES",
@@ -71,13 +72,16 @@ class Group:
         on_device = self.backend.on_device
         values = DEVICE_VALUES if on_device else BLOCK_VALUES
         size = 1 << max(0, (values // max(1, self.x.shape[1])).bit_length() - 1)
+        weights = self.used()
         for first in range(0, len(self.labels), size):
             part = slice(first, first + size)
-            folds = self.folds[part]
-            weights = (folds >= 0).astype(np.float64)
-            if self.weights is not None:
-                weights = weights * self.weights[part]
-            yield self.x[part].astype(np.float64), self.labels[part], folds, weights
+            rows = self.x[part].astype(np.float64)
+            yield rows, self.labels[part], self.folds[part], weights[part]
+
+    def used(self) -> Any:
+        """Weights of the rows, 0 without a fold, float64, shape (m,)."""
+        weights = (self.folds >= 0).astype(np.float64)
+        return weights if self.weights is None else weights * self.weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -248,8 +252,9 @@ def group_moments(group: Group, folds: int, problem: Problem | None = None) -> M
                 of_fold = weights * (fold == number)
                 counts[number] += of_fold.sum()
                 totals[number] += of_fold @ rows
-            weighted = rows * weights[:, None]
-            products += (weighted * rows).sum(axis=0) if wide else weighted.T @ rows
+            # A matrix times its own transpose takes a BLAS half the work.
+            rows *= xp.sqrt(weights)[:, None]
+            products += (rows * rows).sum(axis=0) if wide else rows.T @ rows
     return Moments(*map(group.backend.to_host, (counts, totals, products)))
 
 
@@ -295,6 +300,11 @@ def group_sums(group: Group, problems: Sequence[Problem]) -> Floats:
     """
     xp, place = group.backend.xp, group.backend.to_device
     outputs, width = problems[0].coef.shape
+    if outputs > 1 and not group.backend.on_device:
+        weights = [_used(each, group.folds, group.used()) for each in problems]
+        coef = np.stack([each.coef for each in problems])
+        intercept = np.stack([each.intercept for each in problems])
+        return class_sums(group.x, group.labels, np.stack(weights), coef, intercept)
     points = [(place(each.coef), place(each.intercept)[:, None]) for each in problems]
     totals = xp.zeros((len(problems), 1 + outputs * (width + 1)))
     with one_blas_thread():

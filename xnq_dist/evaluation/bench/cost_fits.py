@@ -73,7 +73,8 @@ def _measure(bench: Bench) -> None:
         "disk": _disk_cost(bench),
         **run_costs(bench, _busy),
         "task": _task_cost(bench),
-        "row": _row_cost(),
+        "row": _row_cost(1, 1),
+        "class_row": _row_cost(7, 5),
         **fit_costs(bench, _busy),
         **_member_costs(),
         "leiden": _leiden_cost(bench),
@@ -337,17 +338,18 @@ def _task_cost(bench: Bench) -> float:
         return float(_minimum(work, 5, threads=True) / count)
 
 
-def _row_cost() -> float:
+def _row_cost(outputs: int, problems: int) -> float:
     from xnq_dist.core.blocks import one_blas_thread
     from xnq_dist.readout.objective import Group, Problem, group_sums
 
     rng = np.random.default_rng(0)
     x = rng.random((4096, WIDTH), dtype=np.float32)
-    labels = rng.integers(0, 2, 4096).astype(np.int32)
+    labels = rng.integers(0, max(2, outputs), 4096).astype(np.int32)
     group = Group(x, labels, np.zeros(4096, np.int32))
-    problem = Problem((), np.zeros((1, WIDTH)), np.zeros(1))
+    point = Problem((), np.zeros((outputs, WIDTH)), np.zeros(outputs))
     with one_blas_thread():  # as during a fit: entering it takes longer than a pass
-        return _minimum(lambda: group_sums(group, [problem])) / x.size
+        seconds = _minimum(lambda: group_sums(group, [point] * problems))
+    return seconds / (x.size * outputs * problems)
 
 
 def _member_costs() -> dict[str, float]:
