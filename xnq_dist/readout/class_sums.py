@@ -19,7 +19,7 @@ from xnq_dist.core.products import multiply, pack
 
 __all__ = ["class_sums"]
 
-ROWS = 128
+ROWS = 256
 """Rows of a block; they fit in a processor's level-2 cache."""
 
 
