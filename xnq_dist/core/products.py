@@ -26,7 +26,15 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.blocks import for_each_block
 
-__all__ = ["FORM", "VECTOR_BYTES", "has_fma", "multiply", "pack", "product"]
+__all__ = [
+    "FORM",
+    "VECTOR_BYTES",
+    "has_fma",
+    "multiply",
+    "multiply_narrow",
+    "pack",
+    "product",
+]
 
 FORM = "fma-in-order"
 """Name of the arithmetic, for manifests: equal names mean equal bits."""
@@ -53,8 +61,8 @@ def _pointer(context: Any, builder: Any, kind: Any, array: Any, at: list[Any]) -
     return cgutils.get_item_pointer(context, builder, kind, made, at, wraparound=False)
 
 
-def _make_tile(rows: int) -> Any:
-    """An intrinsic that multiplies `rows` rows with one panel."""
+def _make_tile(rows: int, width: int = VECTORS) -> Any:
+    """An intrinsic that multiplies `rows` rows with a panel of `width` vectors."""
 
     @intrinsic
     def tile(
@@ -71,7 +79,7 @@ def _make_tile(rows: int) -> Any:
         signature = numba.types.void(x, place, place, place, panel, out, place)
 
         def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
-            return _tile_code(context, builder, types.args, arguments, rows)
+            return _tile_code(context, builder, types.args, arguments, rows, width)
 
         return signature, generate
 
@@ -84,11 +92,12 @@ def _tile_code(
     kinds: Sequence[Any],
     arguments: Sequence[Any],
     rows: int,
+    width: int,
 ) -> Any:
     """Add ``x[row:row + rows, first:last] @ panel[first:last]`` to ``out[:rows, at:]``.
 
     The sums start at zero where `first` is 0. Rows of `panel` and `out` are contiguous,
-    and rows or columns of `x`; `panel` has ``width`` columns, `VECTORS` vectors.
+    and rows or columns of `x`; rows of `panel` are `width` vectors.
     """
     _, row, first, last, _, _, at = arguments
     element = context.get_value_type(kinds[0].dtype)
@@ -115,7 +124,7 @@ def _tile_code(
     places = [
         builder.gep(vectors(5, [ir.Constant(first.type, i), at]), [word(v)])
         for i in range(rows)
-        for v in range(VECTORS)
+        for v in range(width)
     ]
     sums = [cgutils.alloca_once(builder, vector) for _ in places]
     nothing = ir.Constant(vector, [0.0] * lanes)
@@ -133,10 +142,10 @@ def _tile_code(
     one = ir.Constant(first.type, 1)
     with cgutils.for_range_slice(builder, first, last, one) as (k, _):
         at_k = builder.mul(k, step)
-        base = builder.mul(k, ir.Constant(k.type, VECTORS))
+        base = builder.mul(k, ir.Constant(k.type, width))
         of_panel = [
             builder.load(builder.gep(pieces, [plus(base, v)]), align=4)
-            for v in range(VECTORS)
+            for v in range(width)
         ]
         for i, scalar in enumerate(scalars):
             value = builder.insert_element(
@@ -145,8 +154,8 @@ def _tile_code(
                 word(0),
             )
             value = builder.shuffle_vector(value, value, everywhere)
-            for v in range(VECTORS):
-                total = sums[i * VECTORS + v]
+            for v in range(width):
+                total = sums[i * width + v]
                 step = builder.call(fma, [value, of_panel[v], builder.load(total)])
                 builder.store(step, total)
     for total, after in zip(sums, places, strict=True):
@@ -155,6 +164,8 @@ def _tile_code(
 
 
 _many, _single = _make_tile(TILE_ROWS), _make_tile(1)
+NARROW_ROWS = TILE_ROWS * VECTORS
+_narrow, _narrow_single = _make_tile(NARROW_ROWS, 1), _make_tile(1, 1)
 
 
 @njit(cache=True, nogil=True)
@@ -211,13 +222,36 @@ def _copy(edge: NDArray[Any], out: NDArray[Any], row: int, rows: int, at: int) -
             out[row + i, at + j] = edge[i, j]
 
 
-def pack(matrix: NDArray[Any]) -> NDArray[Any]:
+@njit(cache=True, nogil=True)
+def multiply_narrow(x: NDArray[Any], panel: NDArray[Any], out: NDArray[Any]) -> None:
+    """``out = x @ panel`` for a panel of one vector register, with `multiply`'s bits.
+
+    Parameters
+    ----------
+    x
+        As of `multiply`, shape (n, k).
+    panel
+        Shape (k, `VECTOR_BYTES` in values).
+    out
+        Shape (n, columns of `panel`); overwritten.
+    """
+    n, depth = x.shape
+    tiled = n - n % NARROW_ROWS
+    for row in range(0, tiled, NARROW_ROWS):
+        _narrow(x, row, 0, depth, panel, out[row:], 0)
+    for row in range(tiled, n):
+        _narrow_single(x, row, 0, depth, panel, out[row:], 0)
+
+
+def pack(matrix: NDArray[Any], vectors: int = VECTORS) -> NDArray[Any]:
     """A matrix as `multiply` reads it: panels of a few columns, each row contiguous.
 
     Parameters
     ----------
     matrix
         Float32 or float64, shape (k, m).
+    vectors
+        Vector registers of a panel's row: 1 for `multiply_narrow`.
 
     Returns
     -------
@@ -226,7 +260,7 @@ def pack(matrix: NDArray[Any]) -> NDArray[Any]:
         padded with zeros.
     """
     depth, columns = matrix.shape
-    width = VECTORS * VECTOR_BYTES // matrix.dtype.itemsize
+    width = vectors * VECTOR_BYTES // matrix.dtype.itemsize
     panels = np.zeros((-(-columns // width), depth, width), matrix.dtype)
     for number, panel in enumerate(panels):
         part = matrix[:, number * width : (number + 1) * width]

@@ -91,9 +91,9 @@ class Costs:
     point: float
     """One evaluation of a fit's objective, without the cost of rows."""
     row: float
-    """One value of a labelled row in one evaluation, for two classes."""
+    """One value of a labelled row in one evaluation, for two classes and five fits."""
     class_row: float
-    """The same for each of several classes, with five fits in a pass."""
+    """The same for each of several classes."""
     square: float
     """One pair of a labelled row's values in the covariance matrix."""
     cube: float

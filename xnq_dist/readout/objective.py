@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.backend import Backend, cpu
 from xnq_dist.core.blocks import one_blas_thread
-from xnq_dist.readout.class_sums import class_sums
+from xnq_dist.readout.row_sums import row_sums
 
 __all__ = [
     "BLOCK_VALUES",
@@ -300,11 +300,11 @@ def group_sums(group: Group, problems: Sequence[Problem]) -> Floats:
     """
     xp, place = group.backend.xp, group.backend.to_device
     outputs, width = problems[0].coef.shape
-    if outputs > 1 and not group.backend.on_device:
+    if not group.backend.on_device:
         weights = [_used(each, group.folds, group.used()) for each in problems]
         coef = np.stack([each.coef for each in problems])
         intercept = np.stack([each.intercept for each in problems])
-        return class_sums(group.x, group.labels, np.stack(weights), coef, intercept)
+        return row_sums(group.x, group.labels, np.stack(weights), coef, intercept)
     points = [(place(each.coef), place(each.intercept)[:, None]) for each in problems]
     totals = xp.zeros((len(problems), 1 + outputs * (width + 1)))
     with one_blas_thread():

@@ -73,8 +73,8 @@ def _measure(bench: Bench) -> None:
         "disk": _disk_cost(bench),
         **run_costs(bench, _busy),
         "task": _task_cost(bench),
-        "row": _row_cost(1, 1),
-        "class_row": _row_cost(7, 5),
+        "row": _row_cost(1),
+        "class_row": _row_cost(7),
         **fit_costs(bench, _busy),
         **_member_costs(),
         "leiden": _leiden_cost(bench),
@@ -338,7 +338,7 @@ def _task_cost(bench: Bench) -> float:
         return float(_minimum(work, 5, threads=True) / count)
 
 
-def _row_cost(outputs: int, problems: int) -> float:
+def _row_cost(outputs: int, problems: int = 5) -> float:
     from xnq_dist.core.blocks import one_blas_thread
     from xnq_dist.readout.objective import Group, Problem, group_sums
 

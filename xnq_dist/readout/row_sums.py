@@ -1,4 +1,4 @@
-"""The objective of logistic regressions with several classes, compiled.
+"""The objective of logistic regressions on a processor, compiled.
 
 A BLAS packs the rows anew for each problem, which takes as long as the sums of a few
 classes. Here the problems of a pass are the columns of one matrix. The bits of a
@@ -15,15 +15,15 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints32
-from xnq_dist.core.products import multiply, pack
+from xnq_dist.core.products import VECTOR_BYTES, multiply, multiply_narrow, pack
 
-__all__ = ["class_sums"]
+__all__ = ["row_sums"]
 
 ROWS = 256
 """Rows of a block; they fit in a processor's level-2 cache."""
 
 
-def class_sums(
+def row_sums(
     x: NDArray[Any], labels: Ints32, weights: Floats, coef: Floats, intercept: Floats
 ) -> Floats:
     """Log-losses of several regressions and their gradients.
@@ -37,7 +37,7 @@ def class_sums(
     weights
         Weight of each row in each problem, shape (p, n).
     coef, intercept
-        The points, shape (p, k, d) and (p, k), for k >= 2 classes.
+        The points, shape (p, k, d) and (p, k): k = 1 for two classes, C for more.
 
     Returns
     -------
@@ -46,23 +46,35 @@ def class_sums(
         (p, 1 + k d + k).
     """
     count, classes, width = coef.shape
-    panels = pack(coef.reshape(-1, width).T)
-    shifts = intercept.reshape(-1)
+    columns = count * classes
+    # The bits are the same with both.
+    narrow = columns * coef.itemsize <= VECTOR_BYTES
+    matrix = coef.reshape(-1, width).T
+    panels = pack(matrix, 1) if narrow else pack(matrix)
+    # Whole panels: products then have no edges.
+    padded = panels.shape[0] * panels.shape[2]
+    shifts = np.zeros(padded)
+    shifts[:columns] = intercept.ravel()
     # "W": for read-only arrays the kernel would be compiled once more.
     labels = np.require(labels, np.int32, ["C", "W"])
-    losses, totals = np.zeros(count), np.zeros(len(shifts))
-    slopes = np.zeros((width, len(shifts)))
-    part = np.empty_like(slopes)
+    losses, totals = np.zeros(count), np.zeros(columns)
+    slopes, part = np.zeros((width, padded)), np.empty((width, padded))
     for first in range(0, len(labels), ROWS):
         rows = x[first : first + ROWS].astype(np.float64)
-        logits = np.empty((len(rows), len(shifts)))
-        multiply(rows, panels, logits)
-        logits += shifts
+        logits = np.empty((len(rows), padded))
         excess = np.zeros((len(panels), len(rows), panels.shape[2]))
+        if narrow:
+            multiply_narrow(rows, panels[0], logits)
+        else:
+            multiply(rows, panels, logits)
+        logits += shifts
         _excess(logits, labels, weights, first, losses, totals, excess)
-        multiply(rows.T, excess, part)
+        if narrow:
+            multiply_narrow(rows.T, excess[0], part)
+        else:
+            multiply(rows.T, excess, part)
         slopes += part
-    gradient = slopes.T.reshape(count, -1), totals.reshape(count, classes)
+    gradient = slopes[:, :columns].T.reshape(count, -1), totals.reshape(count, classes)
     return np.concatenate([losses[:, None], *gradient], axis=1)
 
 
@@ -88,7 +100,14 @@ def _excess(
         for problem in range(count):
             weight, at = weights[problem, first + row], problem * classes
             top, mass, scale = -np.inf, 0.0, 0.0
-            if weight:
+            if weight and classes == 1:
+                margin = logits[row, at] if own else -logits[row, at]
+                half = math.exp(-abs(margin))
+                losses[problem] += weight * (max(-margin, 0.0) + math.log1p(half))
+                wrong = (half if margin > 0 else 1.0) / (1.0 + half)
+                logits[row, at] = -wrong if own else wrong
+                scale = weight
+            elif weight:
                 for c in range(at, at + classes):
                     top = max(top, logits[row, c])
                 chosen = logits[row, at + own] - top
@@ -101,7 +120,7 @@ def _excess(
                 value = 0.0
                 if weight:
                     value = scale * logits[row, at + c]
-                    if c == own:
+                    if classes > 1 and c == own:
                         value -= weight
                 totals[at + c] += value
                 excess[panel, row, place] = value
