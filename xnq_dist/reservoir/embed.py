@@ -224,10 +224,9 @@ def run_reservoir(
         with closing(opened(suspects)) as used:
             try:
                 results = _drive(used, spec, finish, checkpoints, every, progress)
-            except Exception:
-                raise
-            except BaseException:  # a signal or alarm, which ends the run
-                if checkpoints and grace and (every or 0) < spec.supersteps:
+            except BaseException as ended:
+                asked = not isinstance(ended, Exception)  # by a signal or an alarm
+                if asked and checkpoints and grace and (every or 0) < spec.supersteps:
                     _write_last(used, checkpoints, max(1, reached()), grace)
                 raise
             exchanged, disk = used.bytes_per_superstep, 0
