@@ -147,7 +147,8 @@ def posteriors(graph: Graph, labels: np.ndarray, count: int, seed: int) -> np.nd
         total = (graph.adjacency @ mean.reshape(n_nodes, -1)).reshape(mean.shape)
         mean = (total + priors) / (total.sum(axis=2, keepdims=True) + 1)
         hops.append(hop.astype(np.float32))
-        means.append(mean.reshape(n_nodes, -1).astype(np.float32))
+        others = np.column_stack([mean[..., 1:].reshape(n_nodes, -1), np.ones(n_nodes)])
+        means.append(others.astype(np.float32))
 
     def described(nodes: np.ndarray, places: np.ndarray) -> np.ndarray:
         near = [values[nodes] for values in hops], [values[nodes] for values in means]

@@ -61,7 +61,7 @@ def features(tmp_path, adjacency, labels, folds, smoothing=2.0):
     """In every variant, shape (n, V, F), the means of neighbours left at 0."""
     visible, _ = shown(tmp_path, labels, folds)
     hops = around(adjacency, HopStart(visible), only_sums)
-    means = [np.zeros((NODES, len(VARIANTS) * 3), np.float32)] * 2
+    means = [np.zeros((NODES, len(VARIANTS) * 2 + 1), np.float32)] * 2
     priors = priors_of(labels, folds)
     return np.stack(
         [

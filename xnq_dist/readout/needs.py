@@ -241,7 +241,7 @@ def label_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
         return ()
     folds = settings.readout.folds
     # With nodes and with complete groups as folds.
-    width = (folds + len(Variants(folds))) * size.classes + 1
+    width = folds * size.classes + len(Variants(folds)) * (size.classes - 1) + 2
     on_disk = supersteps_of(size, settings).states == "disk"
     at_once = fits_at_once(width, settings.reservoir.dim, on_disk)
     return (NeighbourSums(HOPS, at_once * width),) * (2 // at_once)

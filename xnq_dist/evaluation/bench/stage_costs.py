@@ -246,7 +246,7 @@ def _feature_cost(rng: np.random.Generator, rows: int, busy: Busy) -> float:
         for _ in range(HOPS)
     ]
     means = [
-        rng.random((rows, 2 * len(variants)), dtype=np.float32) for _ in range(HOPS)
+        rng.random((rows, len(variants) + 1), dtype=np.float32) for _ in range(HOPS)
     ]
     chosen = rng.integers(0, variants.folds, rows)
     arguments = hops, means, np.tile(prior, (len(variants), 1)), chosen, variants, 10.0

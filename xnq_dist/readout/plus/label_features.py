@@ -87,8 +87,9 @@ def label_features(
     For each hop: the share of each class but the first among the labels that walks of
     that length reach, smoothed to the prior with `smoothing` pseudo-labels, and
     log(1 + labels reached), with counts divided by the share of visible folds; the
-    neighbours' mean probabilities at each hop; log(1 + degree). `hops` and `means` are
-    the columns of `HopStart` and of posteriors in `neighbours` after rounds 1 and 2.
+    neighbours' mean probabilities at each hop; log(1 + degree). `hops` are
+    the columns of `HopStart`, and `means` those of posteriors and ones in `neighbours`,
+    after rounds 1 and 2.
     """
     features = np.empty((len(chosen), feature_count(priors.shape[1])), np.float32)
     # In blocks, because float64 intermediates take several times the memory.
@@ -129,7 +130,7 @@ def _features_of_rows(
         share = (counts + smoothing * prior) / (reached + smoothing)
         columns += [share[:, 1:], np.log1p(reached)]
     for values in means:
-        by_variant = values.reshape(rows, len(variants), classes)
-        columns.append(by_variant[np.arange(rows), chosen, 1:])
+        by_variant = values[:, :-1].reshape(rows, len(variants), classes - 1)
+        columns.append(by_variant[np.arange(rows), chosen])
     columns.append(np.log1p(hops[0][:, -1:].astype(np.float64)))
     return np.concatenate(columns, axis=1)

@@ -2,8 +2,9 @@
 
 Both are sums over the in-neighbours, computed together by halo exchange; this module
 has the functions of arrays. There are posteriors for every variant: those of its
-first-stage models, replaced by labels where these are visible. Several cross-fits have
-columns next to each other.
+first-stage models, replaced by labels where these are visible. That of the first class
+follows from the others and is left out. Several cross-fits have columns next to each
+other.
 """
 
 from __future__ import annotations
@@ -41,15 +42,20 @@ class FirstFit:
 
     @property
     def width(self) -> int:
-        """Columns of the label counts and posteriors."""
-        return self.visible.n_folds * self.visible.n_classes + 1 + self.priors.size
+        """Columns of the label counts, of posteriors, and of ones."""
+        others = self.priors[:, 1:].size
+        return self._counts + others + 1
+
+    @property
+    def _counts(self) -> int:
+        return self.visible.n_folds * self.visible.n_classes + 1
 
     def columns(
         self, rounds: Sequence[Floats32]
     ) -> tuple[list[Floats32], list[Floats32]]:
-        """Label counts and posteriors of each round."""
-        middle = self.width - self.priors.size
-        return [x[:, :middle] for x in rounds], [x[:, middle:] for x in rounds]
+        """Label counts, and posteriors with ones, of each round."""
+        at = self._counts
+        return [x[:, :at] for x in rounds], [x[:, at:] for x in rounds]
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,8 +80,9 @@ class AroundStart:
 
         def score(rows: slice, x: NDArray[Any]) -> None:
             for first, values in zip(models, columns, strict=True):
-                means = np.exp(first.scores(x)).mean(axis=2)
-                values[rows] = means.reshape(len(x), -1)
+                means = np.exp(first.scores(x)[..., 1:]).mean(axis=2)
+                values[rows, :-1] = means.reshape(len(x), -1)
+                values[rows, -1] = 1.0
 
         for _ in part.over_states(ids, score):
             pass
@@ -84,18 +91,24 @@ class AroundStart:
             known = np.flatnonzero(labels >= 0)
             seen = fit.visible.variants.visible()[:, folds[known]].T[:, :, None]
             hot = np.eye(fit.visible.n_classes, dtype=np.float32)[labels[known], None]
-            by_variant = values.reshape(len(values), *fit.priors.shape)
-            by_variant[known] = np.where(seen, hot, by_variant[known])
+            by_variant = _by_variant(fit, values)
+            by_variant[known] = np.where(seen, hot[..., 1:], by_variant[known])
         return out
 
 
 def _columns(
     fits: Sequence[FirstFit], values: Floats32
 ) -> list[tuple[Floats32, Floats32]]:
-    """Views of the label counts and the posteriors of each fit."""
+    """Views of the label counts, and of posteriors with ones, of each fit."""
     each = zip(fits, np.hsplit(values, len(fits)), strict=True)
     pairs = [fit.columns([of_fit]) for fit, of_fit in each]
     return [(hops, posteriors) for (hops,), (posteriors,) in pairs]
+
+
+def _by_variant(fit: FirstFit, values: Floats32) -> Floats32:
+    """View of posteriors by variant, shape (n, V, C - 1)."""
+    variants, classes = fit.priors.shape
+    return values[:, :-1].reshape(len(values), variants, classes - 1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,9 +127,9 @@ class AroundStep:
         pairs = _columns(self.fits, sums)
         for fit, (_, posteriors) in zip(self.fits, pairs, strict=True):
             for first in range(0, len(sums), BLOCK):
-                total = posteriors[first : first + BLOCK].reshape(-1, *fit.priors.shape)
-                # Posteriors sum to 1, so their total is the neighbours' weight.
-                weight = total.sum(axis=2, keepdims=True) + 1
-                total += fit.priors.astype(np.float32)
-                total /= weight
+                block = posteriors[first : first + BLOCK]
+                total = _by_variant(fit, block)
+                total += fit.priors[:, 1:].astype(np.float32)
+                total /= block[:, -1:, None] + 1
+                block[:, -1] = 1.0
         return sums
