@@ -171,8 +171,8 @@ def test_work_of_xnq_plus_is_counted():
     assert beside == 20_000 * (2 * 10 + 9 * 138)
     directed = (*PLUS, "input.directed=true")
     assert block_sums(size, load_settings(overrides=[*directed])) == both[:1]
-    # Labelled rows, the neighbours' posteriors twice, then all posteriors.
-    assert stages("read", *PLUS)["readout"] == 4 * 1000 * (64 + 27 + 128) * 4
+    # Labelled rows, the neighbours' posteriors, then all posteriors.
+    assert stages("read", *PLUS)["readout"] == 3 * 1000 * (64 + 27 + 128) * 4
     # A fit of each block with each of four values of C hides a fold, then one hides
     # each pair of them; with groups as folds once. The second stage tries three values.
     points = 12 + 5 + 64 // 24, 12 + 5 + 27 // 24, 12 + 5 + 128 // 24
