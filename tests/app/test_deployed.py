@@ -78,6 +78,7 @@ def test_a_flow_run_is_started_four_times_at_most(monkeypatch):
 @pytest.mark.server
 def test_a_run_that_hangs_in_a_stage_ends_with_its_workers(tmp_path):
     settings = load_settings(overrides=["cluster.workers=1", "cluster.threads=1"])
+    others = set(psutil.Process().children(recursive=True))  # of fixtures
     workers = []
 
     def hang():
@@ -86,7 +87,7 @@ def test_a_run_that_hangs_in_a_stage_ends_with_its_workers(tmp_path):
             cluster.open_cluster(settings.cluster) as connection,
             cluster.connect(connection) as client,
         ):
-            workers.extend(psutil.Process().children(recursive=True))
+            workers.extend({*psutil.Process().children(recursive=True)} - others)
             # The time starts again here: workers may start slowly.
             signal.setitimer(signal.ITIMER_REAL, 0.5)
             waiting.result(client, client.submit(time.sleep, 3600))

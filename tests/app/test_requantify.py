@@ -67,7 +67,7 @@ def test_commands_do_what_changed_and_start_workers_only_for_it(
     tmp_path, capfd, started, kind, request
 ):
     """On existing workers, and on local workers with reports to a Prefect API."""
-    dask = {}
+    dask = {"kind": "local"}
     if kind == "local":
         request.getfixturevalue("prefect_api")
     else:
