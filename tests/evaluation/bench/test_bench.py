@@ -188,6 +188,7 @@ COSTS = Costs(
     task=1e-3,
     point=1e-4,
     row=1e-9,
+    class_row=1e-9,
     square=1e-10,
     cube=1e-10,
     score=1e-9,
