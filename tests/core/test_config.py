@@ -202,13 +202,15 @@ def test_plan_counts_what_xnq_plus_keeps_of_a_node():
     # Ten features and the degree at three hops, and the spectrum, beside the states.
     columns = 3 * 11 + 128
     # Seven label features with the own fold hidden, and for each of five folds in the
-    # 200,000 nodes that models are fitted to; labels
-    # of two classes apart by fold, posteriors in fifteen variants, two hops each. All
-    # are there twice: with whole groups as folds, too.
-    described = 4 * 2 * ((7 + 5 * 7 // 5) + 2 * ((5 + 15) * 2 + 1))
-    # The blocks beside the states are in files of their own while the table is written.
+    # 200,000 nodes that models are fitted to; labels of two classes apart by fold, one
+    # posterior in fifteen variants, the weight twice, two hops each. All are there
+    # twice: with whole groups as folds, too.
+    described = 4 * 2 * ((7 + 5 * 7 // 5) + 2 * (5 * 2 + 15 + 2))
+    # The blocks beside the states are in files of their own while the table is written:
+    # each hop with ones, the spectrum with eight more vectors, ones and the degree.
+    files = 4 * (3 * 12 + 138)
     posteriors = 2 * 4 + 12 + 12
-    most = max(described, 4 * columns) - posteriors
+    most = max(described, files) - posteriors
     assert plus.run_disk - plain.run_disk == SIZE.nodes * (4 * columns + most)
     # More labelled rows than memory go through files, twice, by plain xnq alone.
     files = planned("method=xnq", "checkpoint.every=100").run_disk - plain.run_disk
@@ -216,7 +218,7 @@ def test_plan_counts_what_xnq_plus_keeps_of_a_node():
     assert planned("checkpoint.every=100").run_disk == plus.run_disk
     # Of all nodes in one worker's memory: kept rounds and what is made of them.
     narrow = planned("plus.boosting=never", "reservoir.dim=8", partitions=1)
-    assert narrow.worker_memory >= SIZE.nodes * 4 * 2 * 41 + 2**28
+    assert narrow.worker_memory >= SIZE.nodes * 4 * 2 * 27 + 2**28
     plain = planned("method=xnq", "reservoir.dim=8", partitions=1)
     assert narrow.worker_memory > plain.worker_memory
 
