@@ -116,10 +116,10 @@ def _tile_code(
         _pointer(context, builder, kinds[0], arguments[0], [plus(row, i), zero])
         for i in range(rows)
     ]
-    step = ir.Constant(first.type, 1)
+    apart = ir.Constant(first.type, 1)
     if kinds[0].layout == "F":
-        step = context.make_array(kinds[0])(context, builder, arguments[0]).shape
-        step = builder.extract_value(step, 0)
+        array = context.make_array(kinds[0])(context, builder, arguments[0])
+        apart = builder.extract_value(array.shape, 0)
     pieces = vectors(4, [zero, zero])
     places = [
         builder.gep(vectors(5, [ir.Constant(first.type, i), at]), [word(v)])
@@ -141,7 +141,7 @@ def _tile_code(
     everywhere = ir.Constant(ir.VectorType(word, lanes), [0] * lanes)
     one = ir.Constant(first.type, 1)
     with cgutils.for_range_slice(builder, first, last, one) as (k, _):
-        at_k = builder.mul(k, step)
+        at_k = builder.mul(k, apart)
         base = builder.mul(k, ir.Constant(k.type, width))
         of_panel = [
             builder.load(builder.gep(pieces, [plus(base, v)]), align=4)

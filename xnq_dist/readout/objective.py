@@ -301,7 +301,8 @@ def group_sums(group: Group, problems: Sequence[Problem]) -> Floats:
     xp, place = group.backend.xp, group.backend.to_device
     outputs, width = problems[0].coef.shape
     if not group.backend.on_device:
-        weights = [_used(each, group.folds, group.used()) for each in problems]
+        known = group.used()
+        weights = [_used(each, group.folds, known) for each in problems]
         coef = np.stack([each.coef for each in problems])
         intercept = np.stack([each.intercept for each in problems])
         return row_sums(group.x, group.labels, np.stack(weights), coef, intercept)

@@ -87,9 +87,9 @@ def label_features(
     For each hop: the share of each class but the first among the labels that walks of
     that length reach, smoothed to the prior with `smoothing` pseudo-labels, and
     log(1 + labels reached), with counts divided by the share of visible folds; the
-    neighbours' mean probabilities at each hop; log(1 + degree). `hops` are
-    the columns of `HopStart`, and `means` those of posteriors and ones in `neighbours`,
-    after rounds 1 and 2.
+    neighbours' mean probabilities at each hop; log(1 + degree). `hops` are the columns
+    of `HopStart`, and `means` those of posteriors and ones in `neighbours`, after
+    rounds 1 and 2.
     """
     features = np.empty((len(chosen), feature_count(priors.shape[1])), np.float32)
     # In blocks, because float64 intermediates take several times the memory.
