@@ -17,6 +17,7 @@ from tests.readout.samples import states
 from xnq_dist.core.errors import InputError
 from xnq_dist.readout import logistic, objective
 from xnq_dist.readout.logistic import (
+    CONVERGED,
     GRID,
     FitJob,
     decision,
@@ -77,6 +78,21 @@ def test_optimum_with_weights_is_scikit_learns(classes):
     x, y = states(300, 20, classes)
     weights = np.random.default_rng(1).exponential(2.0, 300)
     assert_optimum(fit(x, y, classes, 1.0, weights=weights), x, y, 1.0, weights)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("width", [12, 120])
+@pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
+def test_fits_that_others_build_on_end_near_the_optimum(classes, width, C):
+    x, y = states(400, width, classes)
+    rows = MemoryRows.of(x, y, np.zeros(400, np.int32), classes)
+    jobs = FitJob((), C), FitJob((), C, tolerance=CONVERGED)
+    near = [found.model for found in fit_jobs(rows, jobs)]
+    assert all(model.converged for model in near)
+    losses = [mean_objective(m.coef, m.intercept, x, y, C) for m in near]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+    posteriors = [softmax(decision(model, x), axis=1) for model in near]
+    np.testing.assert_allclose(*posteriors, atol=2e-3)
 
 
 @pytest.mark.parametrize("classes", [2, 4])

@@ -42,6 +42,7 @@ from xnq_dist.readout.objective import Group, MemoryRows, Problem, Rows, group_s
 
 __all__ = [
     "COARSE_GRID",
+    "CONVERGED",
     "GRID",
     "FitJob",
     "LinearModel",
@@ -64,9 +65,10 @@ COARSE_GRID = GRID[::2]
 TOLERANCE = 1e-10
 """Expected decrease by another step, relative to the objective, at which a fit stops:
 posteriors are then within about 1e-5 of those at the optimum."""
-SLACK = 1000
-"""Multiple of the tolerance up to which a fit that rounding has stopped counts as
-converged."""
+CONVERGED = 1e-7
+"""The same decrease up to which a fit that rounding has stopped counts as converged:
+posteriors are within about 3e-4. Summed over 10 M rows this is half a unit of log-loss,
+as much as sampling errors of one coefficient cost."""
 ROUNDS, COLUMNS_A_ROUND = 12, 24
 """Evaluations of the objective before the coordinates are rescaled, and columns per
 additional evaluation: a Hessian takes longer the more columns it has."""
@@ -102,6 +104,8 @@ class FitJob:
     """A model to start from, such as the one for a neighbouring C."""
     block: int = 0
     """Number of the set of rows that it is fitted to."""
+    tolerance: float = TOLERANCE
+    """Expected relative decrease at which it stops."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +235,7 @@ class _Search:
         scaled = coef * factor if factor.ndim == 1 else coef @ factor
         shift = (self.point.intercept + coef @ self._middle) * self._root
         start = np.column_stack([scaled, shift]).ravel()
-        self._steps = minimise(start, TOLERANCE, self._rounds)
+        self._steps = minimise(start, self._job.tolerance, self._rounds)
         self._move(next(self._steps))
 
     def _move(self, point: Floats) -> None:
@@ -269,9 +273,10 @@ class _Search:
         except StopIteration as ended:
             minimum: Minimum = ended.value
             self._move(minimum.point)
-            if minimum.gain > TOLERANCE and minimum.rounds >= self._rounds:
+            far = minimum.gain > self._job.tolerance
+            if far and minimum.rounds >= self._rounds:
                 return False
-            self._end(minimum.gain <= SLACK * TOLERANCE)
+            self._end(minimum.gain <= CONVERGED)
         return True
 
     def refresh(self) -> None:

@@ -36,7 +36,8 @@ two steps beyond the best; by xnq+, which starts from the middle of its grid."""
 SEARCH_FITS = 3
 """Values of C tried for each candidate of the search of scales."""
 AFTER = 5
-"""Evaluations of a fit after its coordinates were rescaled for the last time."""
+"""Evaluations of a fit at the tightest tolerance after its coordinates were rescaled
+for the last time."""
 SECOND_FITS = 3
 """Values of C that the second stage of xnq+ tries."""
 PANEL = 16
@@ -149,16 +150,16 @@ def _search_work(size: RunSize, settings: Settings) -> dict[str, float]:
     if not candidates:
         return {}
     fits = SEARCH_FITS * settings.readout.folds
-    judged = _moments(size.known, dim), scaled(_fit(size, size.known, dim), fits)
+    judged = _moments(size.known, dim), scaled(_fit(size, size.known, dim, AFTER), fits)
     return scaled(added(reservoir_work(size, settings, dim), *judged), candidates)
 
 
-def _fit(size: RunSize, rows: float, dim: int) -> Work:
+def _fit(size: RunSize, rows: float, dim: int, after: int = 0) -> Work:
     """Work of one fit: every evaluation passes over all rows, hidden ones too."""
-    # Coordinates are rescaled once for two classes, typically twice for more.
+    # Typical numbers of fits to generated graphs of two and seven classes.
     two = size.classes == 2
-    outputs, rescaled = (1, 1) if two else (size.classes, 2)
-    points = float(rescaled * (ROUNDS + dim // COLUMNS_A_ROUND) + AFTER)
+    outputs, rescaled = (1, 1.0) if two else (size.classes, 1.5)
+    points = rescaled * (ROUNDS + dim // COLUMNS_A_ROUND) + after
     square = dim * dim if dim <= WIDEST else dim
     # Between two passes the coordinates are changed to those of the rows and back.
     passes = {
@@ -187,8 +188,8 @@ def _fits(size: RunSize, settings: Settings) -> Work:
     folds = readout.folds
     if not plus:
         fits = turns_of(size, folds) * (CLIMBED if select else 1)
-        of_folds = scaled(_fit(size, size.known, dim), fits)
-        return added(of_folds, _fit(size, size.known, dim), _moments(size.known, dim))
+        one = _fit(size, size.known, dim, AFTER)
+        return added(scaled(one, fits), one, _moments(size.known, dim))
     # For every block; with the chosen C also for each pair of hidden folds, and again
     # with complete groups as folds.
     blocks, pairs = blocks_of(size, settings), len(Variants(folds)) - folds

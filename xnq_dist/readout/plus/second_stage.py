@@ -18,6 +18,7 @@ from scipy.special import log_softmax
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.readout.logistic import (
+    CONVERGED,
     FitJob,
     LinearModel,
     LogisticFit,
@@ -288,7 +289,14 @@ def fit_linear(fit_all: Fitter, folds: int, sets: int = 1) -> list[ChosenC]:
 
     def fit_each(jobs: Sequence[FitJob]) -> Sequence[LogisticFit]:
         return fit_all(
-            [replace(job, block=job.block * folds + job.hidden[0]) for job in jobs]
+            [
+                replace(
+                    job,
+                    block=job.block * folds + job.hidden[0],
+                    tolerance=CONVERGED,
+                )
+                for job in jobs
+            ]
         )
 
     return cross_fit([GRID] * sets, folds, search_from_middle, fit_each)
