@@ -81,9 +81,9 @@ def test_work_of_plain_xnq_is_counted_once(cost):
 
 def test_fits_of_several_classes_have_a_cost_of_their_own():
     several = replace(SIZE, classes=7)
-    # Coordinates are rescaled twice: 12 + 64 // 24 evaluations each time, and five.
+    # Coordinates are rescaled after 12 + 64 // 24 evaluations, 1.5 times, and five.
     found = stages("class_row", *PLAIN, size=several)
-    assert found["readout"] == 41 * (2 * 14 + 5) * 7 * 64 * 100
+    assert found["readout"] == 41 * (1.5 * 14 + 5) * 7 * 64 * 100
     assert stages("row", *PLAIN, size=several)["readout"] == 0
     assert stages("class_row", *PLAIN)["readout"] == 0
 
@@ -175,8 +175,8 @@ def test_work_of_xnq_plus_is_counted():
     assert stages("read", *PLUS)["readout"] == 3 * 1000 * (64 + 27 + 128) * 4
     # A fit of each block with each of four values of C hides a fold, then one hides
     # each pair of them; with groups as folds once. The second stage tries three values.
-    points = 12 + 5 + 64 // 24, 12 + 5 + 27 // 24, 12 + 5 + 128 // 24
-    expected = sum(points) * (4 * 5 + 10 + 5 + 10) + 2 * 3 * 5 * (12 + 5)
+    points = 12 + 64 // 24, 12 + 27 // 24, 12 + 128 // 24
+    expected = sum(points) * (4 * 5 + 10 + 5 + 10) + 2 * 3 * 5 * 12
     assert stages("point", *PLUS)["readout"] == pytest.approx(expected)
 
 

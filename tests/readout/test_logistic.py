@@ -16,8 +16,8 @@ from sklearn.linear_model import LogisticRegression
 from tests.readout.samples import states
 from xnq_dist.core.errors import InputError
 from xnq_dist.readout import logistic, objective
+from xnq_dist.readout.lbfgs import CONVERGED
 from xnq_dist.readout.logistic import (
-    CONVERGED,
     GRID,
     FitJob,
     decision,
@@ -85,9 +85,9 @@ def test_optimum_with_weights_is_scikit_learns(classes):
 @pytest.mark.parametrize("C", [0.01, 1.0, 100.0])
 def test_fits_that_others_build_on_end_near_the_optimum(classes, width, C):
     x, y = states(400, width, classes)
-    rows = MemoryRows.of(x, y, np.zeros(400, np.int32), classes)
-    jobs = FitJob((), C), FitJob((), C, tolerance=CONVERGED)
-    near = [found.model for found in fit_jobs(rows, jobs)]
+    tight = MemoryRows.of(x, y, np.zeros(400, np.int32), classes)
+    rows = tight, replace(tight, tolerance=CONVERGED)
+    near = [fit_jobs(each, [FitJob((), C)])[0].model for each in rows]
     assert all(model.converged for model in near)
     losses = [mean_objective(m.coef, m.intercept, x, y, C) for m in near]
     assert losses[1] == pytest.approx(losses[0], rel=1e-6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import ModuleType
 from typing import Any, Literal, Protocol
 
@@ -370,28 +370,6 @@ def device_share() -> tuple[str, int]:
     return str(device.pci_bus_id), int(device.mem_info[1])
 
 
-def data_frames() -> ModuleType:
-    """The package cuDF.
-
-    Raises
-    ------
-    SettingsError
-        When the package is missing or there is no device.
-    """
-    return _rapids("cudf")
-
-
-def cugraph() -> ModuleType:
-    """The package cuGraph.
-
-    Raises
-    ------
-    SettingsError
-        When the package is missing or there is no device.
-    """
-    return _rapids("cugraph")
-
-
 def _rapids(name: str) -> ModuleType:
     if not _installed(name):
         raise SettingsError(f"{name} is not installed: {INSTALL}")
@@ -399,3 +377,7 @@ def _rapids(name: str) -> ModuleType:
     if not facts.devices:
         raise SettingsError(f"{name} cannot be used: {facts.reason}")
     return importlib.import_module(name)
+
+
+data_frames, cugraph = partial(_rapids, "cudf"), partial(_rapids, "cugraph")
+"""The packages cuDF and cuGraph; `SettingsError` if one, or a device, is missing."""

@@ -16,8 +16,14 @@ import numpy as np
 
 from xnq_dist.core.arrays import Floats
 
-__all__ = ["Minimum", "minimise"]
+__all__ = ["CONVERGED", "TOLERANCE", "Minimum", "minimise"]
 
+TOLERANCE, CONVERGED = 1e-10, 1e-7
+"""Expected decreases by another step, relative to the value: at which a fit stops
+(posteriors within about 1e-5 of the optimum's), and up to which one that rounding stops
+has converged (3e-4). Models that others build on stop at the latter: over 10 M rows it
+adds up to half a unit, as much as one coefficient's sampling error costs.
+"""
 MEMORY = 20
 """Number of recent steps in the model of the curvature."""
 SUFFICIENT = 1e-4

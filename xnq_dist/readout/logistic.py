@@ -37,12 +37,11 @@ from xnq_dist.core.backend import choose
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.products import product
-from xnq_dist.readout.lbfgs import Minimum, minimise
+from xnq_dist.readout.lbfgs import CONVERGED, Minimum, minimise
 from xnq_dist.readout.objective import Group, MemoryRows, Problem, Rows, group_sums
 
 __all__ = [
     "COARSE_GRID",
-    "CONVERGED",
     "GRID",
     "FitJob",
     "LinearModel",
@@ -62,13 +61,6 @@ GRID = tuple(float(10.0 ** (step / 2)) for step in range(-4, 7))
 COARSE_GRID = GRID[::2]
 """Full decades, for comparisons where speed matters more."""
 
-TOLERANCE = 1e-10
-"""Expected decrease by another step, relative to the objective, at which a fit stops:
-posteriors are then within about 1e-5 of those at the optimum."""
-CONVERGED = 1e-7
-"""The same decrease up to which a fit that rounding has stopped counts as converged:
-posteriors are within about 3e-4. Summed over 10 M rows this is half a unit of log-loss,
-as much as sampling errors of one coefficient cost."""
 ROUNDS, COLUMNS_A_ROUND = 12, 24
 """Evaluations of the objective before the coordinates are rescaled, and columns per
 additional evaluation: a Hessian takes longer the more columns it has."""
@@ -104,8 +96,6 @@ class FitJob:
     """A model to start from, such as the one for a neighbouring C."""
     block: int = 0
     """Number of the set of rows that it is fitted to."""
-    tolerance: float = TOLERANCE
-    """Expected relative decrease at which it stops."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -235,7 +225,7 @@ class _Search:
         scaled = coef * factor if factor.ndim == 1 else coef @ factor
         shift = (self.point.intercept + coef @ self._middle) * self._root
         start = np.column_stack([scaled, shift]).ravel()
-        self._steps = minimise(start, self._job.tolerance, self._rounds)
+        self._steps = minimise(start, self._rows.tolerance, self._rounds)
         self._move(next(self._steps))
 
     def _move(self, point: Floats) -> None:
@@ -273,7 +263,7 @@ class _Search:
         except StopIteration as ended:
             minimum: Minimum = ended.value
             self._move(minimum.point)
-            far = minimum.gain > self._job.tolerance
+            far = minimum.gain > self._rows.tolerance
             if far and minimum.rounds >= self._rounds:
                 return False
             self._end(minimum.gain <= CONVERGED)

@@ -36,8 +36,7 @@ two steps beyond the best; by xnq+, which starts from the middle of its grid."""
 SEARCH_FITS = 3
 """Values of C tried for each candidate of the search of scales."""
 AFTER = 5
-"""Evaluations of a fit at the tightest tolerance after its coordinates were rescaled
-for the last time."""
+"""Evaluations of a fit at the tightest tolerance after it was rescaled last."""
 SECOND_FITS = 3
 """Values of C that the second stage of xnq+ tries."""
 PANEL = 16

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.backend import Backend, cpu
 from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.readout.lbfgs import TOLERANCE
 from xnq_dist.readout.row_sums import row_sums
 
 __all__ = [
@@ -147,6 +148,10 @@ class Rows(Protocol):
     def smooth(self) -> bool:
         """Whether half a label of each class is added at the mean of the rows."""
 
+    @property
+    def tolerance(self) -> float:
+        """Expected relative decrease of the objective at which a fit stops."""
+
     def placed(self) -> Rows:
         """Return the rows in the place where sums are computed."""
 
@@ -172,6 +177,7 @@ class MemoryRows:
     weights: Any = None
     penalty: Floats | float = 1.0
     smooth: bool = False
+    tolerance: float = TOLERANCE
     backend: Backend = CPU
     threads: int = 1
     """Number of groups processed at a time."""

@@ -22,6 +22,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Folder, checked
 from xnq_dist.core.waiting import gather, result
 from xnq_dist.readout import objective
+from xnq_dist.readout.lbfgs import TOLERANCE
 from xnq_dist.readout.objective import (
     Group,
     Moments,
@@ -87,6 +88,7 @@ class SpilledRows:
 
     penalty: float = 1.0
     smooth: bool = False
+    tolerance: float = TOLERANCE
 
     def placed(self) -> SpilledRows:
         """Return the rows unchanged: the workers compute the sums."""

@@ -9,7 +9,7 @@ measure the error in groups without labels; both share the passes over the embed
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -19,13 +19,7 @@ from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.cluster import threads_each
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.graph.layout import node_index
-from xnq_dist.readout.logistic import (
-    CONVERGED,
-    FitJob,
-    LinearModel,
-    LogisticFit,
-    warn_of_unconverged,
-)
+from xnq_dist.readout.logistic import FitJob, LinearModel, warn_of_unconverged
 from xnq_dist.readout.objective import MemoryRows
 from xnq_dist.readout.plus.feature_files import spread_features
 from xnq_dist.readout.plus.first_stage import GRID, FirstStage, block_rows, columns_of
@@ -171,13 +165,9 @@ def _first_stages(
     work: PlusWork, foldings: int, fit_all: Fitter
 ) -> tuple[list[list[LinearModel]], tuple[float, ...]]:
     """Fit the models of each folding and block in every variant; choose C by block."""
-
-    def roughly(jobs: Sequence[FitJob]) -> Sequence[LogisticFit]:
-        return fit_all([replace(job, tolerance=CONVERGED) for job in jobs])
-
     blocks, readout = len(work.source.blocks), work.settings.readout
     grid = GRID if readout.C == "select" else (readout.C,)
-    chosen = cross_fit([grid] * blocks, readout.folds, search_from_middle, roughly)
+    chosen = cross_fit([grid] * blocks, readout.folds, search_from_middle, fit_all)
     strengths = tuple(grid[one.place] for one in chosen)
     hidden = Variants(readout.folds).hidden
     # No start from a model of one hidden fold: it was fitted to the other fold.
@@ -186,7 +176,7 @@ def _first_stages(
         for at in range(blocks * foldings)
         for folds in (hidden[readout.folds :] if at < blocks else hidden)
     ]
-    made = iter(roughly(jobs))
+    made = iter(fit_all(jobs))
     before = [one.fits for one in chosen] + [()] * (blocks * (foldings - 1))
     models = [
         [fit.model for fit in (*some, *islice(made, len(hidden) - len(some)))]

@@ -18,6 +18,7 @@ from scipy.special import log_softmax
 
 from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.products import product
+from xnq_dist.readout.lbfgs import CONVERGED
 from xnq_dist.readout.logistic import LinearModel
 from xnq_dist.readout.objective import ROUNDING, MemoryRows
 
@@ -105,4 +106,5 @@ def block_rows(
     squares = rows.moments.products
     size = float(squares.sum() if squares.ndim == 1 else np.trace(squares))
     size /= max(1.0, float(rows.moments.counts.sum()))
-    return replace(rows, penalty=total if total > 2 * ROUNDING * size else 1.0)
+    penalty = total if total > 2 * ROUNDING * size else 1.0
+    return replace(rows, penalty=penalty, tolerance=CONVERGED)

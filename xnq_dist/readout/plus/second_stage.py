@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
+from xnq_dist.readout.lbfgs import CONVERGED
 from xnq_dist.readout.logistic import (
-    CONVERGED,
     FitJob,
     LinearModel,
     LogisticFit,
@@ -289,14 +289,7 @@ def fit_linear(fit_all: Fitter, folds: int, sets: int = 1) -> list[ChosenC]:
 
     def fit_each(jobs: Sequence[FitJob]) -> Sequence[LogisticFit]:
         return fit_all(
-            [
-                replace(
-                    job,
-                    block=job.block * folds + job.hidden[0],
-                    tolerance=CONVERGED,
-                )
-                for job in jobs
-            ]
+            [replace(job, block=job.block * folds + job.hidden[0]) for job in jobs]
         )
 
     return cross_fit([GRID] * sets, folds, search_from_middle, fit_each)
@@ -308,4 +301,5 @@ def standardised(rows: SecondRows, n_classes: int, fold: int) -> MemoryRows:
     spread = z[used].std(axis=0) if used.any() else np.ones(z.shape[1])
     spread[spread < 1e-9] = 1.0  # constant columns
     fields = z, rows.labels, rows.folds, n_classes, rows.weights
-    return replace(MemoryRows.of(*fields, smooth=True), penalty=spread**2)
+    smooth = MemoryRows.of(*fields, smooth=True)
+    return replace(smooth, penalty=spread**2, tolerance=CONVERGED)
