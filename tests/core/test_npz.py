@@ -40,6 +40,18 @@ def test_agrees_with_numpy(save):
             np.testing.assert_array_equal(found[name], values)
 
 
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_a_stream_that_checks_itself_is_read_directly(save):
+    stream = io.BytesIO()
+    save(stream, **ARRAYS)
+    whole = read_npz(io.BytesIO(stream.getvalue()))
+    for name, values in read_npz(stream, checked=True).items():
+        assert values.flags.f_contiguous == whole[name].flags.f_contiguous
+        np.testing.assert_array_equal(values, whole[name])
+    blocks = list(read_row_blocks(stream, "rows", 2, checked=True))
+    np.testing.assert_array_equal(np.concatenate(blocks), ARRAYS["rows"])
+
+
 def test_an_array_longer_than_a_slab(monkeypatch):
     monkeypatch.setattr("xnq_dist.core.npz._SLAB", 1000)
     values = np.random.default_rng(2).normal(size=777)

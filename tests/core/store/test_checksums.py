@@ -54,6 +54,30 @@ def test_every_read_gives_the_bytes_of_the_file(data):
     assert empty.read() == b""
 
 
+def test_reading_into_a_buffer_gives_and_compares_the_same_bytes(data):
+    record, rng = recorded(data), np.random.default_rng(1)
+    torn = bytearray(data)
+    torn[BLOCK + 77] ^= 4
+    sound, damaged = opened(data, record), opened(bytes(torn), record)
+    buffer = bytearray(SIZE + 10)
+    assert sound.readinto(buffer) == SIZE
+    assert buffer[:SIZE] == data
+    assert sound.readinto(buffer) == 0
+    for _ in range(50):
+        start, length = int(rng.integers(0, SIZE)), int(rng.integers(0, SIZE))
+        sound.seek(start)
+        damaged.seek(start)
+        count = sound.readinto(memoryview(buffer)[:length])
+        assert count == min(length, SIZE - start)
+        assert sound.tell() == start + count
+        assert buffer[:count] == data[start : start + count]
+        if start < 2 * BLOCK and start + count > BLOCK:
+            with pytest.raises(DamagedError, match="between byte 1048576 and 2097152"):
+                damaged.readinto(memoryview(buffer)[:length])
+        else:
+            assert damaged.readinto(memoryview(buffer)[:length]) == count
+
+
 def test_only_the_blocks_that_are_read_are_compared(data):
     record = recorded(data)
     torn = bytearray(data)
@@ -123,6 +147,26 @@ def test_every_flipped_bit_of_a_table_is_found_by_its_reader(tmp_path):
     Path(path).write_bytes(first[:-1])
     with pytest.raises(DamagedError, match="bytes, not"):
         stage.read_table(record, "embeddings", ["node_id"])
+
+
+@pytest.mark.parametrize("rows", [7, 1 << 15, 1 << 20])
+def test_every_flipped_bit_of_an_array_is_found_by_its_reader(tmp_path, rows):
+    stage = RunDirectory(tmp_path).stage("spectrum")
+    values = np.random.default_rng(3).random((60_000, 20)).astype(np.float32)
+    record = stage.begin().write_arrays("power-0", values=values, more=values[:5])
+    path = stage.folder.path(record.name)
+
+    def read() -> np.ndarray:
+        if rows < len(values):
+            return np.concatenate(list(stage.row_blocks(record, "values", rows)))
+        return stage.read_arrays(record)["values"]
+
+    np.testing.assert_array_equal(read(), values)
+    for at in np.random.default_rng(4).integers(0, record.bytes, 5).tolist():
+        flip(path, at)
+        with pytest.raises(DamagedError, match="differs from its checksum"):
+            read()
+        flip(path, at)
 
 
 def test_one_array_is_read_alone(tmp_path):

@@ -12,8 +12,10 @@ import errno
 import hashlib
 import io
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO, Any
+from functools import partial
+from typing import Any
 from zlib import crc32
 
 from xnq_dist.core.errors import DamagedError
@@ -100,7 +102,7 @@ class CheckedFile(io.RawIOBase):
         When bytes that are read differ from the record.
     """
 
-    def __init__(self, source: IO[bytes], record: FileRecord, folder: str) -> None:
+    def __init__(self, source: Any, record: FileRecord, folder: str) -> None:
         self._source = source
         self._record = record
         self._folder = folder
@@ -146,11 +148,19 @@ class CheckedFile(io.RawIOBase):
         return self.read(-1)
 
     def readinto(self, buffer: Any, /) -> int:
-        """Read bytes into a buffer; return how many."""
-        view = memoryview(buffer).cast("B")
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
+        """Read bytes into a buffer, complete blocks in place; return how many."""
+        left = max(0, self._record.bytes - self._at)
+        view = memoryview(buffer).cast("B")[:left]
+        head = min(len(view), -self._at % BLOCK)
+        tail = (len(view) - head) % BLOCK
+        view[:head] = self.read(head)
+        for at in range(head, len(view) - tail, BLOCK):
+            block = view[at : at + BLOCK]
+            count = self._asked(self._at, partial(self._source.readinto, block))
+            self._compare(self._at, block[:count], BLOCK)
+            self._at += BLOCK
+        view[len(view) - tail :] = self.read(tail)
+        return len(view)
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Bytes of the file, checked."""
@@ -173,15 +183,23 @@ class CheckedFile(io.RawIOBase):
         return bytes(memoryview(found)[begin : begin + size])
 
     def _blocks(self, first: int, last: int) -> bytes:
+        data: bytes = self._asked(first, partial(self._source.read, last - first))
+        self._compare(first, memoryview(data), last - first)
+        return data
+
+    def _asked(self, first: int, read: Callable[[], Any]) -> Any:
+        """Call a method of the source that reads from byte `first` on."""
         try:
             self._source.seek(first)
-            data = self._source.read(last - first)
+            return read()
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
             raise self._damaged("cannot be read: the disk reports an error") from error
-        view = memoryview(data)
-        if len(view) != last - first:
+
+    def _compare(self, first: int, view: memoryview, size: int) -> None:
+        """Compare bytes from `first` on, complete blocks, with the record."""
+        if len(view) != size:
             raise self._damaged(f"ends after {first + len(view)} bytes")
         for at in range(0, len(view), BLOCK):
             digits = (first + at) // BLOCK * DIGITS
@@ -189,9 +207,8 @@ class CheckedFile(io.RawIOBase):
             if f"{crc32(view[at : at + BLOCK]):0{DIGITS}x}" != expected:
                 raise self._damaged(
                     f"differs from its checksum between byte {first + at} and "
-                    f"{min(first + at + BLOCK, last)}"
+                    f"{min(first + at + BLOCK, first + size)}"
                 )
-        return data
 
 
 def check_all(stream: CheckedFile) -> None:

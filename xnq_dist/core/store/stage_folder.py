@@ -269,14 +269,15 @@ class Stage:
     ) -> dict[str, np.ndarray]:
         """Read arrays of an npz file of this stage (None: all), checked."""
         with self.open(record) as stream:
-            return read_npz(cast(IO[bytes], stream), names)
+            return read_npz(cast(IO[bytes], stream), names, checked=True)
 
     def row_blocks(
         self, record: FileRecord, name: str, rows: int
     ) -> Iterator[np.ndarray]:
         """Read an array of an npz file in blocks of up to `rows` rows, checked."""
         with self.open(record) as stream:
-            yield from read_row_blocks(cast(IO[bytes], stream), name, rows)
+            source = cast(IO[bytes], stream)
+            yield from read_row_blocks(source, name, rows, checked=True)
 
 
 @lru_cache(maxsize=32)
