@@ -19,7 +19,7 @@ from xnq_dist.core.errors import SettingsError, StageError
 
 __all__ = ["kernels", "run_small_graphs"]
 
-SMALL = ("cluster.kind=single", "reservoir.dim=64", "reservoir.supersteps=4")
+SMALL = ("cluster.kind=single", "reservoir.dim=64")
 OTHER = "method=xnq quantifier=sld reservoir.matrix=dense exchange.dtype=float16"
 RUNS: tuple[tuple[dict[str, Any], bool, tuple[str, ...]], ...] = (
     ({"classes": 2}, True, ("partitions=1",)),

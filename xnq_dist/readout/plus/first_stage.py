@@ -7,14 +7,15 @@ weak penalty on the distance from the middle of the grid, for tasks with few lab
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
-from scipy.special import log_softmax
 
 from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.products import product
@@ -73,13 +74,28 @@ class FirstStage:
         count, classes, _ = self.coef.shape
         logs = np.empty((len(x), count, len(self.blocks), classes))
         for at, columns in enumerate(columns_of(self.blocks)):
-            # Classes before variants: sums over classes then add whole rows.
-            weights = self.coef[:, :, columns].swapaxes(0, 1)
-            weights = weights.reshape(count * classes, -1).T.copy()
-            values = product(x[:, columns], weights)
-            logits = values.reshape(len(x), classes, count) + self.intercept[:, at].T
-            logs[:, :, at] = log_softmax(logits, axis=1).swapaxes(1, 2)
+            weights = self.coef[:, :, columns].reshape(count * classes, -1).T
+            logits = product(x[:, columns], weights).reshape(len(x), count, classes)
+            _log_shares(logits, self.intercept[:, at], logs[:, :, at])
         return logs
+
+
+@njit(cache=True, nogil=True)
+def _log_shares(logits: Floats, shifts: Floats, out: Floats) -> None:
+    """Log-probabilities, (n, V, C), of ``logits + shifts``."""
+    for row in range(len(logits)):
+        for v in range(len(shifts)):
+            values, best = out[row, v], 0
+            for c in range(len(values)):
+                values[c] = logits[row, v, c] + shifts[v, c]
+                if values[c] > values[best]:
+                    best = c
+            top, mass = values[best], 0.0
+            for c in range(len(values)):
+                values[c] -= top
+                if c != best:
+                    mass += math.exp(values[c])
+            values -= math.log1p(mass)
 
 
 def columns_of(blocks: Sequence[int]) -> list[slice]:
