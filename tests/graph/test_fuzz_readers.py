@@ -163,3 +163,11 @@ def test_a_file_that_unpacks_to_much_more_is_streamed(tmp_path: Path) -> None:
         rows += batch.rows.num_rows
         assert pa.total_allocated_bytes() < 4 * MEMORY
     assert rows == 16 << 20
+
+
+def test_a_message_shows_the_begin_of_a_very_long_name(tmp_path: Path) -> None:
+    path, name = tmp_path / "t.parquet", "n" * 3000
+    pq.write_table(pa.table({name: [0.5], "dst": [1]}), path)
+    (batch,) = open_table(path, "edge table").batches([name])
+    with pytest.raises(InputError, match=r"column 'n{200}\.{3}' is 0.5 in"):
+        ids_of(batch, name)

@@ -392,7 +392,7 @@ class Table:
 
 _TEXTS: dict[tuple[Any, ...], TextFile] = {}
 """What is known of text files, by their state."""
-MAX_TEXTS = 1000
+MAX_TEXTS, LONGEST = 1000, 200
 TEXT = 1
 """Raised when text is read with another result."""
 MAGIC = {"parquet": b"PAR1", "feather": b"ARROW1"}
@@ -490,8 +490,8 @@ def ids_of(batch: Batch, column: str) -> pa.Array:
     if array.null_count:
         at = pc.index(pc.is_null(array), pa.scalar(True)).as_py()
         raise InputError(
-            f"column {column!r} is null in {batch.row(at)}: fill in the id, every row "
-            "needs one"
+            f"column {_quoted(column)} is null in {batch.row(at)}: fill in the id, "
+            "every row needs one"
         )
     if pt.is_date32(array.type):
         return array.cast(pa.string())
@@ -500,8 +500,8 @@ def ids_of(batch: Batch, column: str) -> pa.Array:
             return array.cast(pa.int64())
         except pa.ArrowInvalid as error:
             raise InputError(
-                f"column {column!r} of {batch.file} holds ids too large for int64, "
-                f"such as {pc.max(array).as_py()}: write them as strings"
+                f"column {_quoted(column)} of {batch.file} holds ids too large for "
+                f"int64, such as {pc.max(array).as_py()}: write them as strings"
             ) from error
     if (
         pt.is_string(array.type)
@@ -510,8 +510,8 @@ def ids_of(batch: Batch, column: str) -> pa.Array:
     ):
         return array.cast(pa.string())
     raise InputError(
-        f"column {column!r} of {batch.file} is {array.type}, not an integer or a "
-        "string: cast the ids to one of them"
+        f"column {_quoted(column)} of {batch.file} is {array.type}, not an integer or "
+        "a string: cast the ids to one of them"
     )
 
 
@@ -523,8 +523,8 @@ def _whole_numbers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
     if pc.all(exact).as_py() is False:
         at = pc.index(exact, pa.scalar(False)).as_py()
         raise InputError(
-            f"column {column!r} is {wide[at].as_py()} in {batch.row(at)}, and ids are "
-            "integers or text: write the column as one of them"
+            f"column {_quoted(column)} is {wide[at].as_py()} in {batch.row(at)}, and "
+            "ids are integers or text: write the column as one of them"
         )
     return wide.cast(pa.int64())
 
@@ -535,3 +535,8 @@ def show(ids: pa.Array | pa.ChunkedArray, at: int) -> str:
     if pt.is_integer(value.type):
         return str(value.as_py())
     return repr(bytes(value.as_buffer()).decode("utf-8", errors="replace"))
+
+
+def _quoted(column: str) -> str:
+    """A column's name in a message; a damaged file may have very long ones."""
+    return repr(column if len(column) <= LONGEST else f"{column[:LONGEST]}...")
