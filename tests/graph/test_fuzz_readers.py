@@ -165,7 +165,7 @@ def test_a_file_that_unpacks_to_much_more_is_streamed(tmp_path: Path) -> None:
     assert rows == 16 << 20
 
 
-def test_a_message_shows_the_begin_of_a_very_long_name(tmp_path: Path) -> None:
+def test_a_very_long_name_is_shortened_in_a_message(tmp_path: Path) -> None:
     path, name = tmp_path / "t.parquet", "n" * 3000
     pq.write_table(pa.table({name: [0.5], "dst": [1]}), path)
     (batch,) = open_table(path, "edge table").batches([name])

@@ -81,8 +81,8 @@ def read_row_blocks(
 
 def _member(
     archive: zipfile.ZipFile, info: zipfile.ZipInfo, stream: IO[bytes], checked: bool
-) -> AbstractContextManager[IO[bytes]]:
-    """A stream at the begin of an array's bytes."""
+) -> AbstractContextManager[Any]:
+    """A stream at the first byte of an array."""
     if not checked or info.compress_type != zipfile.ZIP_STORED:
         return archive.open(info)
     stream.seek(info.header_offset)
@@ -92,7 +92,7 @@ def _member(
     return nullcontext(stream)
 
 
-def _read_array(member: IO[bytes], name: str, size: int) -> np.ndarray:
+def _read_array(member: Any, name: str, size: int) -> np.ndarray:
     shape, fortran, dtype = _read_header(member, name, size)
     values = np.empty(shape, dtype=dtype, order="F" if fortran else "C")
     # An array without axes has no bytes to view.
@@ -121,11 +121,11 @@ def _read_header(
     return shape, fortran, dtype
 
 
-def _fill(member: IO[bytes], name: str, flat: np.ndarray) -> None:
+def _fill(member: Any, name: str, flat: np.ndarray) -> None:
     """Read the bytes of an array with one axis."""
     data = flat.view(np.uint8).data if flat.nbytes else memoryview(b"")
     for start in range(0, len(data), _SLAB):
         part = data[start : start + _SLAB]
-        count = member.readinto(part)  # type: ignore[attr-defined]
+        count = member.readinto(part)
         if count != len(part):
             raise ValueError(f"array {name} ends after {start + count} bytes")

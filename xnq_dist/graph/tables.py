@@ -392,7 +392,7 @@ class Table:
 
 _TEXTS: dict[tuple[Any, ...], TextFile] = {}
 """What is known of text files, by their state."""
-MAX_TEXTS, LONGEST = 1000, 200
+MAX_TEXTS, MAX_NAME = 1000, 200
 TEXT = 1
 """Raised when text is read with another result."""
 MAGIC = {"parquet": b"PAR1", "feather": b"ARROW1"}
@@ -539,4 +539,4 @@ def show(ids: pa.Array | pa.ChunkedArray, at: int) -> str:
 
 def _quoted(column: str) -> str:
     """A column's name in a message; a damaged file may have very long ones."""
-    return repr(column if len(column) <= LONGEST else f"{column[:LONGEST]}...")
+    return repr(column if len(column) <= MAX_NAME else f"{column[:MAX_NAME]}...")

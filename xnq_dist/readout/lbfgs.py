@@ -21,8 +21,8 @@ __all__ = ["CONVERGED", "TOLERANCE", "Minimum", "minimise"]
 TOLERANCE, CONVERGED = 1e-10, 1e-7
 """Expected decreases by another step, relative to the value: at which a fit stops
 (posteriors within about 1e-5 of the optimum's), and up to which one that rounding stops
-has converged (3e-4). Models that others build on stop at the latter: over 10 M rows it
-adds up to half a unit, as much as one coefficient's sampling error costs.
+has converged (3e-4). Models whose output others use stop at the latter: over 10 M rows
+it adds up to half a unit, as much as one coefficient's sampling error costs.
 """
 MEMORY = 20
 """Number of recent steps in the model of the curvature."""
