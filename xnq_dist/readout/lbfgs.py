@@ -20,9 +20,9 @@ __all__ = ["CONVERGED", "TOLERANCE", "Minimum", "minimise"]
 
 TOLERANCE, CONVERGED = 1e-10, 1e-7
 """Expected decreases by another step, relative to the value: at which a fit stops
-(posteriors within about 1e-5 of the optimum's), and up to which one that rounding stops
-has converged (3e-4). Models whose output others use stop at the latter: over 10 M rows
-it adds up to half a unit, as much as one coefficient's sampling error costs.
+(posteriors at most 5e-5 from the optimum's in 24 fits to 400 rows), and up to which one
+that rounding stops has converged (1e-3). Models whose output others use stop there:
+over 10 M rows it adds up to half a unit, one coefficient's sampling error.
 """
 MEMORY = 20
 """Number of recent steps in the model of the curvature."""
