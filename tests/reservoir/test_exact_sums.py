@@ -44,6 +44,20 @@ def test_factors_and_threads_give_the_bits_of_scaled_rows(monkeypatch):
         np.testing.assert_array_equal(found, own)
 
 
+def test_sums_are_those_of_rounded_rows_in_plain_numpy():
+    rng = np.random.default_rng(2)
+    for dtype in (np.float32, np.float64):
+        x = (rng.standard_normal((3000, 4)) * [1, 1e-5, 40, 0]).astype(dtype)
+        factors = rng.random(3000)
+        rows = x.astype(np.float64) * factors[:, None]
+        peaks = np.abs(rows).max(axis=0)
+        np.testing.assert_array_equal(column_peaks(x, factors), peaks)
+        steps = np.divide(1 << 17, peaks, out=np.zeros(4), where=peaks > 0)
+        whole = np.rint(rows * steps).astype(np.int64)
+        found = integer_products(x, peaks, factors=factors)
+        np.testing.assert_array_equal(found, whole.T @ whole)
+
+
 def test_no_rows_have_no_peak():
     assert not column_peaks(np.empty((0, 3))).any()
     assert not integer_products(np.empty((0, 3)), np.zeros(3)).any()

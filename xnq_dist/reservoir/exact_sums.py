@@ -7,11 +7,12 @@ depend on the order of rows, blocks or partitions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from threading import Lock
+from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
@@ -22,7 +23,7 @@ __all__ = ["column_peaks", "integer_products", "restored"]
 
 STEPS = 1 << 17
 """Integers from 0 to a column's peak."""
-BLOCK = 1 << 11
+BLOCK = 1 << 10
 """Rows of a block: few enough for a processor's cache, and for their products of 34
 bits to stay below 2 ** 53 together."""
 
@@ -35,11 +36,11 @@ def column_peaks(
     `factors`, shape (n,), multiply the rows; None: 1 each.
     """
     peaks, lock = np.zeros(values.shape[1]), Lock()
-    blocks = _Blocks(values, factors)
+    scales = _factors(values, factors)
 
     def work(first: int, last: int) -> None:
-        with blocks.rows(first, last) as block:
-            found = np.abs(block, out=block).max(axis=0)
+        found = np.zeros_like(peaks)
+        _raise_peaks(values[first:last], scales[first:last], found)
         with lock:
             np.maximum(peaks, found, out=peaks)
 
@@ -61,18 +62,23 @@ def integer_products(
     over all nodes, the same in every call. `factors`, shape (n,), multiply the rows of
     both; None: 1 each.
     """
-    left = _Blocks(values, factors, peaks)
-    right = None
+    sides = [(values, peaks)]
     if others is not None:
-        right = _Blocks(others, factors, peaks if other_peaks is None else other_peaks)
-    width = values.shape[1] if others is None else others.shape[1]
-    total, lock = np.zeros((values.shape[1], width), np.int64), Lock()
+        sides.append((others, peaks if other_peaks is None else other_peaks))
+    steps = [_steps(each) for _, each in sides]
+    spares = [Spare((BLOCK, side.shape[1]), np.float64) for side, _ in sides]
+    scales = _factors(values, factors)
+    widths = values.shape[1], sides[-1][0].shape[1]
+    total, lock = np.zeros(widths, np.int64), Lock()
 
     def work(first: int, last: int) -> None:
         with ExitStack() as held:
-            rows = held.enter_context(left.rows(first, last))
-            other = held.enter_context(right.rows(first, last)) if right else rows
-            products = (rows.T @ other).astype(np.int64)
+            rows: list[Floats] = []
+            for (side, _), step, spare in zip(sides, steps, spares, strict=True):
+                block = held.enter_context(spare.borrow())[: last - first]
+                _round_rows(side[first:last], scales[first:last], step, block)
+                rows.append(block)
+            products = (rows[0].T @ rows[-1]).astype(np.int64)
         with lock:
             np.add(total, products, out=total)
 
@@ -87,30 +93,33 @@ def restored(total: Ints, peaks: Floats, other_peaks: Floats | None = None) -> F
     return total.astype(np.float64) * np.outer(peaks, right) / float(STEPS) ** 2
 
 
-class _Blocks:
-    """Rows in float64, a block at a time, so that no copy of all of them is made."""
+def _factors(values: NDArray[Any], factors: Floats | None) -> Floats:
+    return np.ones(len(values)) if factors is None else factors
 
-    def __init__(
-        self,
-        values: NDArray[np.floating],
-        factors: Floats | None,
-        peaks: Floats | None = None,
-    ) -> None:
-        self._values, self._factors, self._scale = values, factors, None
-        if peaks is not None:
-            found = peaks > 0
-            self._scale = np.where(found, STEPS / np.where(found, peaks, 1.0), 0.0)
-        self._spare = Spare((BLOCK, values.shape[1]), np.float64)
 
-    @contextmanager
-    def rows(self, first: int, last: int) -> Iterator[Floats]:
-        """Rows times their factors; rounded to integers if there are peaks."""
-        with self._spare.borrow() as array:
-            block: Floats = array[: last - first]
-            block[...] = self._values[first:last]
-            if self._factors is not None:
-                block *= self._factors[first:last, None]
-            if self._scale is not None:
-                block *= self._scale
-                np.rint(block, out=block)
-            yield block
+def _steps(peaks: Floats) -> Floats:
+    """Integers a unit of each column; 0 for a column of zeros."""
+    found = peaks > 0
+    return np.where(found, STEPS / np.where(found, peaks, 1.0), 0.0)
+
+
+@njit(cache=True, nogil=True)
+def _raise_peaks(values: NDArray[Any], factors: Floats, peaks: Floats) -> None:
+    """Raise `peaks`, shape (w,), to the largest absolute values of the scaled rows."""
+    for row in range(len(values)):
+        for column in range(len(peaks)):
+            size = abs(values[row, column] * factors[row])
+            if size > peaks[column]:
+                peaks[column] = size
+
+
+@njit(cache=True, nogil=True)
+def _round_rows(
+    values: NDArray[Any], factors: Floats, steps: Floats, out: Floats
+) -> None:
+    """Rows times their factors and columns times their steps, rounded."""
+    for row in range(len(values)):
+        for column in range(len(steps)):
+            out[row, column] = np.rint(
+                values[row, column] * factors[row] * steps[column]
+            )
