@@ -7,7 +7,6 @@ depend on the order of rows, blocks or partitions.
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from threading import Lock
 from typing import Any
 
@@ -16,10 +15,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.core.blocks import Spare, for_each_block, one_blas_thread
+from xnq_dist.core.blocks import for_each_block, one_blas_thread
 
 __all__ = ["column_peaks", "integer_products", "restored"]
-
 
 STEPS = 1 << 17
 """Integers from 0 to a column's peak."""
@@ -65,20 +63,15 @@ def integer_products(
     sides = [(values, peaks)]
     if others is not None:
         sides.append((others, peaks if other_peaks is None else other_peaks))
-    steps = [_steps(each) for _, each in sides]
-    spares = [Spare((BLOCK, side.shape[1]), np.float64) for side, _ in sides]
+    sides = [(side, _steps(each)) for side, each in sides]
     scales = _factors(values, factors)
     widths = values.shape[1], sides[-1][0].shape[1]
     total, lock = np.zeros(widths, np.int64), Lock()
 
     def work(first: int, last: int) -> None:
-        with ExitStack() as held:
-            rows: list[Floats] = []
-            for (side, _), step, spare in zip(sides, steps, spares, strict=True):
-                block = held.enter_context(spare.borrow())[: last - first]
-                _round_rows(side[first:last], scales[first:last], step, block)
-                rows.append(block)
-            products = (rows[0].T @ rows[-1]).astype(np.int64)
+        factor = scales[first:last]
+        rows = [_rounded(side[first:last], factor, steps) for side, steps in sides]
+        products = (rows[0].T @ rows[-1]).astype(np.int64)
         with lock:
             np.add(total, products, out=total)
 
@@ -99,8 +92,7 @@ def _factors(values: NDArray[Any], factors: Floats | None) -> Floats:
 
 def _steps(peaks: Floats) -> Floats:
     """Integers a unit of each column; 0 for a column of zeros."""
-    found = peaks > 0
-    return np.where(found, STEPS / np.where(found, peaks, 1.0), 0.0)
+    return np.divide(STEPS, peaks, out=np.zeros_like(peaks), where=peaks > 0)
 
 
 @njit(cache=True, nogil=True)
@@ -114,12 +106,11 @@ def _raise_peaks(values: NDArray[Any], factors: Floats, peaks: Floats) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _round_rows(
-    values: NDArray[Any], factors: Floats, steps: Floats, out: Floats
-) -> None:
+def _rounded(values: NDArray[Any], factors: Floats, steps: Floats) -> Floats:
     """Rows times their factors and columns times their steps, rounded."""
+    out = np.empty(values.shape)
     for row in range(len(values)):
+        factor = factors[row]
         for column in range(len(steps)):
-            out[row, column] = np.rint(
-                values[row, column] * factors[row] * steps[column]
-            )
+            out[row, column] = np.rint(values[row, column] * factor * steps[column])
+    return out
