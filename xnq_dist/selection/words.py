@@ -62,10 +62,7 @@ def _verdict(labels: Mapping[str, Any], answers: Sequence[Mapping[str, Any]]) ->
     }
     text = texts[labels["verdict"]]
     if not labels.get("exchangeable", True):
-        text += (
-            " With method = xnq these tests are approximate; method = xnq+ makes them "
-            "exact."
-        )
+        text += " With method = xnq these tests are approximate, with xnq+ exact."
     return text
 
 
@@ -82,8 +79,9 @@ def _reach(labels: Mapping[str, Any], last: Mapping[str, Any]) -> str:
             "These labels and posteriors are too weak to show even a strong choice by "
             "class."
         )
+    times = f"{factor:.2g}" if factor >= 1.1 else f"{max(factor, 1.001):.3f}"
     return (
-        f"A choice by class in which class {last['class']} is less than {factor:.2g} "
+        f"A choice by class in which class {last['class']} is less than {times} "
         "times as likely to be labelled as the rest could have gone unnoticed."
     )
 
