@@ -34,7 +34,7 @@ def column_peaks(
     `factors`, shape (n,), multiply the rows; None: 1 each.
     """
     peaks, lock = np.zeros(values.shape[1]), Lock()
-    scales = _factors(values, factors)
+    scales = np.ones(len(values)) if factors is None else factors
 
     def work(first: int, last: int) -> None:
         found = np.zeros_like(peaks)
@@ -64,7 +64,7 @@ def integer_products(
     if others is not None:
         sides.append((others, peaks if other_peaks is None else other_peaks))
     sides = [(side, _steps(each)) for side, each in sides]
-    scales = _factors(values, factors)
+    scales = np.ones(len(values)) if factors is None else factors
     widths = values.shape[1], sides[-1][0].shape[1]
     total, lock = np.zeros(widths, np.int64), Lock()
 
@@ -84,10 +84,6 @@ def restored(total: Ints, peaks: Floats, other_peaks: Floats | None = None) -> F
     """Convert an integer sum to the sum of products."""
     right = peaks if other_peaks is None else other_peaks
     return total.astype(np.float64) * np.outer(peaks, right) / float(STEPS) ** 2
-
-
-def _factors(values: NDArray[Any], factors: Floats | None) -> Floats:
-    return np.ones(len(values)) if factors is None else factors
 
 
 def _steps(peaks: Floats) -> Floats:
@@ -110,7 +106,6 @@ def _rounded(values: NDArray[Any], factors: Floats, steps: Floats) -> Floats:
     """Rows times their factors and columns times their steps, rounded."""
     out = np.empty(values.shape)
     for row in range(len(values)):
-        factor = factors[row]
-        for column in range(len(steps)):
-            out[row, column] = np.rint(values[row, column] * factor * steps[column])
+        for at in range(len(steps)):
+            out[row, at] = np.rint(values[row, at] * factors[row] * steps[at])
     return out

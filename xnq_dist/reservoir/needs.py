@@ -192,6 +192,8 @@ def needs(size: RunSize, settings: Settings) -> Need:
     device, _ = device_need(size, settings)
     written = {"disk": number * checkpoint + turns, "table": float(table)}
     sums = sums_work(size, settings, block_sums(size, settings))
+    if len(blocks) > 2:
+        sums = added(sums, _turns_work(size, settings, blocks[2] + SPARE, len(groups)))
     return Need(
         worker=max(base + steps.need[steps.states], sums_peak),
         device=device,
@@ -320,6 +322,17 @@ def block_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
     if len(blocks) > 2:
         sums.append(NeighbourSums(2 * DOUBLE_ROUNDS + 1, blocks[2] + SPARE + EXTRA))
     return tuple(sums)
+
+
+def _turns_work(
+    size: RunSize, settings: Settings, width: int, groups: int
+) -> dict[str, float]:
+    """Work of the spectrum between its rounds: vectors turned, and their products."""
+    nodes, turns = busiest(size, settings)[0] / size.lanes, DOUBLE_ROUNDS + 1
+    # Products are in float64, which counts as two in float32. Each group reads all
+    # vectors to turn them; peaks and products read them once more.
+    each = {"flop": (2.0 + 4.0) * width, "load": 4.0 * (groups + 2)}
+    return scaled(each, turns * float(nodes) * width)
 
 
 def sums_work(

@@ -265,7 +265,8 @@ class _SignStart:
         nodes = load_nodes(self.graph, self.manifest, number, ["index"])
         index = nodes["index"].to_numpy()
         first, last = self.columns.start, self.columns.stop
-        out = _with_degree(len(index), last - first, np.zeros(len(index), np.float32))
+        out = np.zeros((len(index), last - first + EXTRA), np.float32)
+        out[:, -2] = 1.0
         for word in range(first // 64 * 64, last, 64):
             key = stream_key(self.seed, Purpose.FIRST_VECTORS, word // 64)
             mixed = mixed_bits(index, key).astype("<u8")
@@ -317,10 +318,3 @@ class _WalkStep:
         sums[~some] = 0.0
         sums[:, -2], sums[:, -1] = 1.0, degree
         return sums
-
-
-def _with_degree(rows: int, width: int, degree: Array) -> Array:
-    """Zeros for the vectors, ones and the degree, shape (rows, width + `EXTRA`)."""
-    out = np.zeros((rows, width + EXTRA), np.float32)
-    out[:, -2], out[:, -1] = 1.0, degree
-    return out
