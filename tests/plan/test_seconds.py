@@ -171,6 +171,14 @@ def test_work_of_xnq_plus_is_counted():
     assert beside == 20_000 * (2 * 10 + 9 * 138)
     directed = (*PLUS, "input.directed=true")
     assert block_sums(size, load_settings(overrides=[*directed])) == both[:1]
+
+    def of_spectrum(cost):
+        return stages(cost, *PLUS)["supersteps"] - stages(cost, *directed)["supersteps"]
+
+    # Five times all 136 vectors are turned, and multiplied in float64; both read them,
+    # as peaks do. A round reads the edges twice.
+    assert of_spectrum("flop") == 5 * (2 + 4) * 1000 * 136**2
+    assert of_spectrum("load") == 5 * 3 * 1000 * 136 * 4 + 9 * 2 * 20_000 * 4
     # Labelled rows, the neighbours' posteriors, then all posteriors.
     assert stages("read", *PLUS)["readout"] == 3 * 1000 * (64 + 27 + 128) * 4
     # A fit of each block with each of four values of C hides a fold, then one hides
