@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.backend import Backend, Precision, choose, cpu
 from xnq_dist.core.store import Manifest, Stage
-from xnq_dist.graph.halo import Partition
+from xnq_dist.graph.halo import Partition, distinct
 from xnq_dist.graph.layout import file_stem, load_nodes, load_partition
 from xnq_dist.reservoir import device
 from xnq_dist.reservoir.drive import Drive, FeatureDrive, drive_width
@@ -286,7 +286,7 @@ def _boundary(graph: Stage, manifest: Manifest, owner: int) -> Ints:
     """Boundary rows of another partition; only this array of its file is read."""
     record = manifest.named(file_stem("adjacency", owner) + "-")[0]
     rows = graph.read_arrays(record, ["send_rows"])["send_rows"]
-    return np.unique(rows).astype(np.int64)
+    return distinct(rows)
 
 
 def feature_matrix(graph: Stage, manifest: Manifest, number: int) -> Floats32:
@@ -326,7 +326,7 @@ def needed_rows(graph: Stage, manifest: Manifest, workers: int) -> list[list[int
         record = manifest.named(file_stem("adjacency", owner) + "-")[0]
         lists = graph.read_arrays(record, ["send_rows", "send_offsets"])
         reader = np.repeat(np.arange(len(at)), np.diff(lists["send_offsets"]))
-        pairs = np.unique(lists["send_rows"].astype(np.int64) * workers + at[reader])
+        pairs = distinct(lists["send_rows"].astype(np.int64) * workers + at[reader])
         counts = np.bincount(pairs % workers, minlength=workers)
         counts[at[owner]] = 0
         found.append(counts.tolist())

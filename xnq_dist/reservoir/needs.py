@@ -328,11 +328,9 @@ def _turns_work(
     size: RunSize, settings: Settings, width: int, groups: int
 ) -> dict[str, float]:
     """Work of the spectrum between its rounds: vectors turned, and their products."""
-    nodes, turns = busiest(size, settings)[0] / size.lanes, DOUBLE_ROUNDS + 1
-    # Products are in float64, which counts as two in float32. Each group reads all
-    # vectors to turn them; peaks and products read them once more.
-    each = {"flop": (2.0 + 4.0) * width, "load": 4.0 * (groups + 2)}
-    return scaled(each, turns * float(nodes) * width)
+    values = (DOUBLE_ROUNDS + 1) * width * busiest(size, settings)[0] / size.lanes
+    # Products in float64 count twice. Each group, peaks and products read all vectors.
+    return scaled({"flop": (2.0 + 4.0) * width, "load": 4.0 * (groups + 2)}, values)
 
 
 def sums_work(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Ints
-from xnq_dist.graph.halo import Partition
+from xnq_dist.graph.halo import Partition, distinct
 
 __all__ = ["find_routes", "pick_rows"]
 
@@ -51,7 +51,7 @@ def find_routes(
             if reader not in partitions:
                 rows = _part(partition.send_rows, partition.send_offsets, reader)
                 lists.setdefault(placement[reader], []).append(rows)
-        sends[number] = {worker: _union(each) for worker, each in lists.items()}
+        sends[number] = {to: distinct(np.concatenate(it)) for to, it in lists.items()}
         for owner in np.flatnonzero(np.diff(partition.halo_offsets)).tolist():
             rows = _part(partition.halo, partition.halo_offsets, owner)
             needed.setdefault(owner, {})[number] = rows - offsets[owner]
@@ -60,7 +60,7 @@ def find_routes(
     for owner in sorted(needed):
         block = None
         if owner not in partitions:
-            block = _union(list(needed[owner].values()))
+            block = distinct(np.concatenate(list(needed[owner].values())))
             arrivals[owner] = len(block)
         for number, rows in needed[owner].items():
             picks[number][owner] = rows if block is None else block.searchsorted(rows)
@@ -81,7 +81,3 @@ def pick_rows(
 
 def _part(rows: NDArray[np.integer], offsets: Ints, number: int) -> Ints:
     return rows[offsets[number] : offsets[number + 1]].astype(np.int64)
-
-
-def _union(lists: Sequence[Ints]) -> Ints:
-    return np.unique(np.concatenate(lists))
