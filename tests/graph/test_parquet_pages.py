@@ -85,15 +85,13 @@ def test_a_page_of_a_damaged_size_is_refused_before_memory_is_allocated(
     tmp_path, unpacked, packed
 ):
     damaged(tmp_path / "t.parquet", unpacked, packed)
-    pq.write_table(pa.table({"src": np.arange(5000)}), tmp_path / "whole.parquet")
+    pq.write_table(pa.table({"src": np.arange(5000)}), tmp_path / "complete.parquet")
     # A pool of its own: that of the process remembers the peaks of all tests before.
-    before, pool = (
-        pa.default_memory_pool(),
-        pa.proxy_memory_pool(pa.system_memory_pool()),
-    )
+    before = pa.default_memory_pool()
+    pool = pa.proxy_memory_pool(pa.system_memory_pool())
     pa.set_memory_pool(pool)
     try:
-        list(open_table(tmp_path / "whole.parquet", "t").batches(["src"]))
+        list(open_table(tmp_path / "complete.parquet", "t").batches(["src"]))
         with pytest.raises(
             InputError, match=r"t\.parquet is not .*damaged.*write it again"
         ):

@@ -53,9 +53,9 @@ def test_sums_are_those_of_rounded_rows_in_plain_numpy():
         peaks = np.abs(rows).max(axis=0)
         np.testing.assert_array_equal(column_peaks(x, factors), peaks)
         steps = np.divide(1 << 17, peaks, out=np.zeros(4), where=peaks > 0)
-        whole = np.rint(rows * steps).astype(np.int64)
-        found = integer_products(x, peaks, factors=factors)
-        np.testing.assert_array_equal(found, whole.T @ whole)
+        rounded = np.rint(rows * steps).astype(np.int64)
+        sums = integer_products(x, peaks, factors=factors)
+        np.testing.assert_array_equal(sums, rounded.T @ rounded)
 
 
 def test_no_rows_have_no_peak():

@@ -88,7 +88,7 @@ def test_weak_labels_are_named():
     assert "too weak to show even a strong choice" in " ".join(sentences(found, 0.95))
 
 
-def test_a_factor_of_very_many_labels_is_not_rounded_to_one():
+def test_a_factor_of_very_many_labels_stays_above_one():
     found = labels()
     for factor, said in ((1.0127, "1.013"), (1.00002, "1.001"), (1.1, "1.1")):
         found["answers"][-1]["detectable"] = factor

@@ -109,7 +109,7 @@ class Partition:
 
 
 def distinct(rows: NDArray[np.integer]) -> Ints:
-    """Ascending row numbers, once each; `numpy.unique` takes 100 times as long."""
+    """Ascending row numbers, once each, by a byte for each; `numpy.unique` hashes."""
     seen = np.zeros(rows.max(initial=-1) + 1, np.bool_)
     seen[rows] = True
     return np.flatnonzero(seen)

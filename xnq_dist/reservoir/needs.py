@@ -324,29 +324,28 @@ def block_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
     return tuple(sums)
 
 
-def _turns_work(
-    size: RunSize, settings: Settings, width: int, groups: int
-) -> dict[str, float]:
+def _turns_work(size: RunSize, settings: Settings, width: int, groups: int) -> Work:
     """Work of the spectrum between its rounds: vectors turned, and their products."""
-    values = (DOUBLE_ROUNDS + 1) * width * busiest(size, settings)[0] / size.lanes
+    values = (DOUBLE_ROUNDS + 1) * width * float(busiest(size, settings)[0])
     # Products in float64 count twice. Each group, peaks and products read all vectors.
-    return scaled({"flop": (2.0 + 4.0) * width, "load": 4.0 * (groups + 2)}, values)
+    flops, read = (2.0 + 4.0) * values * width, 4.0 * values * (groups + 2)
+    return {"flop": flops / size.workers.threads, "load": read / size.lanes}
 
 
 def sums_work(
     size: RunSize, settings: Settings, rounds: tuple[NeighbourSums, ...]
 ) -> dict[str, float]:
     """Work of rounds of sums over neighbours, with one halo exchange each."""
-    nodes, edges = (count / size.lanes for count in busiest(size, settings))
+    (nodes, edges), threads = busiest(size, settings), size.workers.threads
     # Each task reads the edges of its partition, for its rows and for its block.
     once = added(*2 * [load_work(size, settings)], {"task": 4.0 * size.partitions})
     moved = 4.0 * halo_rows(size)
     parts: list[Work] = []
     for sums in rounds:
         each: Work = {
-            "visit": edges,
-            "gather": edges * sums.width,
-            "value": nodes * sums.width,
+            "visit": edges / threads,
+            "gather": edges * sums.width / threads,
+            "value": nodes * sums.width / size.lanes,
             "copy": BLOCK_COPIES * moved * sums.width / size.slots,
             "wire": moved * sums.width / size.busy if size.workers.count > 1 else 0.0,
         }
