@@ -207,6 +207,19 @@ def test_folds_share_the_threads_of_all_workers():
     assert [turns(*some) for some in ((1, 1), (2, 1), (2, 2), (8, 1))] == [5, 3, 2, 1]
 
 
+def test_one_partition_is_computed_by_all_threads():
+    settings = load_settings(overrides=[*PLUS, "checkpoint.every=100"])
+
+    def supersteps(cost, threads):
+        costs, crew = replace(FREE, **{cost: 1.0}), Workers(1, threads, 2**34)
+        return add_up(SIZE, settings, 1, crew, False, costs).stages["supersteps"]
+
+    for cost in ("visit", "gather", "flop"):
+        assert supersteps(cost, 4) == pytest.approx(supersteps(cost, 1) / 4)
+    # One task reads its edges and vectors.
+    assert supersteps("load", 4) == supersteps("load", 1)
+
+
 def test_the_busiest_worker_decides():
     for cost in ("gather", "read", "posterior"):
         stage = UNITS[cost][0]
