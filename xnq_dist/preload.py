@@ -6,6 +6,7 @@ other threads and while the client still reads tables.
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -29,3 +30,5 @@ def dask_setup(_worker: Any) -> None:
     rows, first = np.zeros((0, 1)), np.zeros(1, np.int64)
     bits = none.astype(np.uint64)
     add_trees(rows, first, none, rows[:, 0], bits, first, rows[:, 0], rows)
+    # Imports stay until the end; collections need not look at them.
+    gc.freeze()

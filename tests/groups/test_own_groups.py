@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,6 +15,7 @@ from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
+from xnq_dist.groups import own_groups
 from xnq_dist.groups.own_groups import degree_groups, node_groups
 
 
@@ -71,6 +74,27 @@ def test_label_propagation_on_workers_recovers_planted_blocks(client, tmp_path):
     same = block[:, None] == block
     assert (together & same).sum() > 0.8 * together.sum()
     assert (together & same).sum() > 0.8 * same.sum()
+
+
+def test_nodes_choose_the_group_of_most_neighbours():
+    rng = np.random.default_rng(0)
+    degree = np.r_[0, 1, rng.integers(0, 3 * own_groups.FEW, 200)]
+    ends, n = np.cumsum(degree), len(degree)
+    neighbours = np.split(rng.integers(0, n, ends[-1]).astype(np.int32), ends[:-1])
+    nodes, label = rng.permutation(n), rng.integers(0, 9, n).astype(np.int32)
+    flat = np.r_[0, ends], np.concatenate(neighbours), nodes, label
+    chosen = [own_groups._choices(*flat, 7, turn) for turn in range(2)]
+    for row, (node, others) in enumerate(zip(nodes, neighbours, strict=True)):
+        votes = Counter(label[nodes[others[others != row]]].tolist())
+        most = [group for group, n in votes.items() if n == max(votes.values())]
+        own = label[node]
+        best = own if own in most or not most else max(most, key=_hashed)
+        # Each node chooses in one of the two rounds, and keeps its group in the other.
+        assert {own, *(turn[row] for turn in chosen)} == {own, best}
+
+
+def _hashed(group: int) -> int:
+    return int(own_groups._mixed(group, 7))
 
 
 def test_a_graph_without_edges_is_one_group(client, tmp_path):

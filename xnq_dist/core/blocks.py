@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 __all__ = ["ROWS", "Spare", "for_each_block", "one_blas_thread"]
 
@@ -51,9 +53,15 @@ class _OneBlasThread:
                 self._holder.join()
 
 
+@lru_cache(maxsize=1)
+def _libraries(_modules: int) -> ThreadpoolController:
+    """Loaded libraries with threads; an import may add one, so found again after it."""
+    return ThreadpoolController()
+
+
 def _hold(held: threading.Event, done: threading.Event) -> None:
     try:
-        with threadpool_limits(limits=1, user_api="blas"):
+        with _libraries(len(sys.modules)).limit(limits=1, user_api="blas"):
             held.set()
             done.wait()
     finally:

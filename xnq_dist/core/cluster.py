@@ -83,12 +83,13 @@ PLANNED: dict[str, Any] = {
 """Dask's configuration for clusters started here and their workers."""
 
 ALLOCATOR = {
-    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
 }
-"""Bytes from which on glibc returns free memory to the system: its own values once it
-has adapted. Dask's nannies set the second one to 64 KiB, which also ends the adaption:
-every block of 128 KiB is then made of new pages each time."""
+"""Have glibc take all memory from one heap, and keep up to 1 GiB of its free end. Else
+each array from 32 MiB on is made of new pages, which the system clears first (Dask's
+nannies: from 128 KiB on); a virtual machine may have to get them from its host."""
 
 
 @dataclass(frozen=True)

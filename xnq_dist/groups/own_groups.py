@@ -43,6 +43,8 @@ ROUNDS = 8
 GROUPS = 200
 """A group has at most 1 / `GROUPS` of the nodes, or `MAX_SIZE` if that is more."""
 MAX_SIZE = 100
+FEW = 32
+"""Maximum number of neighbours that are sorted by insertion."""
 MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -177,6 +179,17 @@ def _mixed(value: int, seed: int) -> np.uint64:
 
 
 @njit(cache=True, nogil=True)
+def _sort_few(values: Ints32) -> None:
+    """Sort by insertion, which is faster for few values."""
+    for at in range(1, len(values)):
+        value, to = values[at], at
+        while to and values[to - 1] > value:
+            values[to] = values[to - 1]
+            to -= 1
+        values[to] = value
+
+
+@njit(cache=True, nogil=True)
 def _choices(
     indptr: Ints, indices: Ints32, columns: Ints, label: Ints32, seed: int, turn: int
 ) -> Ints32:
@@ -194,7 +207,11 @@ def _choices(
             if indices[i] != row:
                 candidates[size] = label[columns[indices[i]]]
                 size += 1
-        votes = np.sort(candidates[:size])
+        votes = candidates[:size]
+        if size > FEW:
+            votes = np.sort(votes)
+        else:
+            _sort_few(votes)
         best, max_votes = label[v], 0
         at = 0
         while at < size:

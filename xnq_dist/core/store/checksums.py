@@ -2,8 +2,8 @@
 
 A file's record holds the CRC-32 of each MiB. A reader of some columns of a table, or of
 one array of an archive, checks the blocks that it reads, footers and headers included,
-for any format. CRC-32 misses one in four thousand million damaged blocks, at four times
-the speed of blake2b.
+for any format. CRC-32 misses one in four thousand million damaged blocks, at twenty
+times the speed of blake2b (with zlib-ng; with zlib four times).
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from zlib import crc32
+
+from zlib_ng.zlib_ng import crc32
 
 from xnq_dist.core.errors import DamagedError
 
