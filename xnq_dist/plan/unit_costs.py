@@ -75,7 +75,7 @@ class Costs:
     copy: float
     """One byte copied to newly allocated memory."""
     wire: float
-    """One byte from worker to worker."""
+    """One byte from worker to worker, encrypted."""
     host: float
     """One byte of states between a GPU and its host; 0 on a CPU."""
     disk: float

@@ -11,7 +11,7 @@ from xnq_dist.core.method_records import method_of
 from xnq_dist.core.need import Need, RunSize, Work, added, scaled
 from xnq_dist.graph.needs import halo_rows
 from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
-from xnq_dist.reservoir.descriptors import HOPS, widths
+from xnq_dist.reservoir.descriptors import COMPONENTS, HOPS, RAW, SKETCHED, widths
 from xnq_dist.reservoir.device import device_bytes
 from xnq_dist.reservoir.drive import drive_width
 from xnq_dist.reservoir.length import MAX_STEPS, length_of
@@ -52,6 +52,8 @@ EMBEDDER = 400 * 2**20
 (measured: 306 to 385 MiB with states in memory)."""
 
 
+EIGEN = 5.0
+"""Time of a matrix's eigenvectors, as a multiple of its factor's and inverse's."""
 BLOCK_COPIES = 4
 """Number of copies of a halo row: two to make its block, one on arrival, and one to
 local order."""
@@ -192,6 +194,8 @@ def needs(size: RunSize, settings: Settings) -> Need:
     device, _ = device_need(size, settings)
     written = {"disk": number * checkpoint + turns, "table": float(table)}
     sums = sums_work(size, settings, block_sums(size, settings))
+    if len(blocks) > 1:
+        sums = added(sums, _features_work(size, settings))
     if len(blocks) > 2:
         sums = added(sums, _turns_work(size, settings, blocks[2] + SPARE, len(groups)))
     return Need(
@@ -322,6 +326,17 @@ def block_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
     if len(blocks) > 2:
         sums.append(NeighbourSums(2 * DOUBLE_ROUNDS + 1, blocks[2] + SPARE + EXTRA))
     return tuple(sums)
+
+
+def _features_work(size: RunSize, settings: Settings) -> Work:
+    """Work of the features' components: a sketch of many, products, eigenvectors."""
+    count, nodes = size.features, busiest(size, settings)[0] / size.lanes
+    sketched = SKETCHED // 2 if count > SKETCHED else 0
+    width = sketched or count
+    # Three passes sketch the features. Products in float64 count twice.
+    products = 3 * count * sketched + width * (width + min(width, COMPONENTS))
+    cube = EIGEN * float(width) ** 3 if width > RAW else 0.0
+    return {"flop": 4.0 * nodes * products, "cube": cube}
 
 
 def _turns_work(size: RunSize, settings: Settings, width: int, groups: int) -> Work:

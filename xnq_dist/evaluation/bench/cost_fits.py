@@ -8,9 +8,9 @@ of the same core.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from xnq_dist.core.clusters.local import tls
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.limits import processors
 from xnq_dist.core.store import RunDirectory
@@ -290,25 +291,37 @@ def _nonzero_cost(nonzeros: int = 16) -> float:
 
 
 def _wire_cost(size: int = 1 << 24) -> float:
-    """Seconds per byte of one loopback TCP stream, with the copies at both ends."""
-    data = memoryview(bytes(size))
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(60)
-        sender = socket.create_connection(server.getsockname())
-        receiver, _ = server.accept()
-        with sender, receiver:
-            receiver.settimeout(60)
-            into = memoryview(bytearray(size))
+    """Seconds per byte from one worker to another, over TLS as between local workers.
 
-            def work() -> None:
-                thread = threading.Thread(target=sender.sendall, args=(data,))
-                thread.start()
-                at = 0
-                while at < size:
-                    at += receiver.recv_into(into[at:])
-                thread.join(60)
+    They are CPU seconds of both, because each worker sends as much as it receives.
+    """
+    from distributed.comm.core import connect, listen
+    from distributed.protocol.serialize import to_serialize
 
-            return float(_minimum(work, 10, threads=True) / size)
+    values = np.ones(size // 4, np.float32)
+    security = tls()["security"]
+
+    async def answer(comm: Any) -> None:
+        while await comm.read() is not None:
+            await comm.write(True)
+
+    async def moved(repeats: int = 10) -> list[float]:
+        accepted = security.get_listen_args("worker")
+        listener = listen("tls://127.0.0.1:0", answer, **accepted)
+        async with asyncio.timeout(60), listener:
+            offered = security.get_connection_args("worker")
+            comm = await connect(listener.contact_address, **offered)
+            seconds = []
+            for _ in range(repeats):
+                began = time.process_time()
+                await comm.write({"values": to_serialize(values)})
+                await comm.read()
+                seconds.append(time.process_time() - began)
+            await comm.write(None)
+            await comm.close()
+            return seconds
+
+    return min(asyncio.run(moved())) / size
 
 
 def _disk_cost(bench: Bench) -> float:

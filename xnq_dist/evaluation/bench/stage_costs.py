@@ -164,17 +164,14 @@ def _logistic_costs(
 def _score_costs(rng: np.random.Generator, rows: int, busy: Busy) -> dict[str, float]:
     """Costs of 32 logits of a row, in the product and in the probabilities."""
     from xnq_dist.core.products import product
-    from xnq_dist.readout.plus.first_stage import FirstStage
+    from xnq_dist.readout.plus.first_stage import log_shares
 
     x, _ = _planted(rng, rows, 256)
-    first = FirstStage((256,), np.ones((16, 2, 256)), np.ones((16, 1, 2)))
-    weights = np.ones((256, 32))
+    weights = rng.standard_normal((256, 32)) / 16
+    logits = product(x, weights).reshape(rows, 16, 2)
     products = busy(lambda _: product(x, weights))
-    scores = busy(lambda _: np.exp(first.scores(x)))
-    return {
-        "score": products / (32 * x.size),
-        "share": max(scores - products, 0.0) / (32 * rows),
-    }
+    shares = busy(lambda _: log_shares(logits, np.ones((16, 2)), np.empty_like(logits)))
+    return {"score": products / (32 * x.size), "share": shares / logits.size}
 
 
 def _tree_costs(rng: np.random.Generator, rows: int) -> dict[str, float]:

@@ -23,7 +23,7 @@ from xnq_dist.readout.lbfgs import CONVERGED
 from xnq_dist.readout.logistic import LinearModel
 from xnq_dist.readout.objective import ROUNDING, MemoryRows
 
-__all__ = ["GRID", "FirstStage", "block_rows", "columns_of"]
+__all__ = ["GRID", "FirstStage", "block_rows", "columns_of", "log_shares"]
 
 GRID = tuple(float(10.0**step) for step in range(-1, 6))
 """Values of C for rows of total variance 1."""
@@ -76,12 +76,12 @@ class FirstStage:
         for at, columns in enumerate(columns_of(self.blocks)):
             weights = self.coef[:, :, columns].reshape(count * classes, -1).T
             logits = product(x[:, columns], weights).reshape(len(x), count, classes)
-            _log_shares(logits, self.intercept[:, at], logs[:, :, at])
+            log_shares(logits, self.intercept[:, at], logs[:, :, at])
         return logs
 
 
 @njit(cache=True, nogil=True)
-def _log_shares(logits: Floats, shifts: Floats, out: Floats) -> None:
+def log_shares(logits: Floats, shifts: Floats, out: Floats) -> None:
     """Log-probabilities, (n, V, C), of ``logits + shifts``."""
     for row in range(len(logits)):
         for v in range(len(shifts)):
