@@ -144,7 +144,7 @@ def describe_nodes(
         given = client, graph, manifest, start, step, count, attempt, stem, keep
         return propagate(*given, backend=backend, progress=progress, engine=engine)
 
-    spectrum, hops = None, _features(client, graph, manifest, attempt, rounds)
+    spectrum, hops = None, _features(client, graph, manifest, attempt, rounds, threads)
     if sizes.spectrum:
         given = client, graph, manifest, attempt, rounds
         spectrum = find_spectrum(*given, sizes.spectrum, seed, columns, threads)
@@ -153,11 +153,16 @@ def describe_nodes(
 
 
 def _features(
-    client: Client, graph: Stage, manifest: Manifest, attempt: Attempt, rounds: Rounds
+    client: Client,
+    graph: Stage,
+    manifest: Manifest,
+    attempt: Attempt,
+    rounds: Rounds,
+    threads: int,
 ) -> tuple[tuple[FileRecord, ...], ...]:
     """Files of each partition: the features, and their means at each later hop."""
     facts = manifest.facts
-    raw = _Raw(graph, manifest, int(facts["n_features"]))
+    raw = _Raw(graph, manifest, int(facts["n_features"]), threads)
 
     def each(task: Any, *more: Any) -> list[Any]:
         parts = range(int(facts["partitions"]))
@@ -180,6 +185,7 @@ class _Raw:
     graph: Stage
     manifest: Manifest
     n_features: int
+    threads: int
 
     @property
     def sketched(self) -> int:
@@ -212,7 +218,7 @@ class _Raw:
                 x = flat.to_numpy(zero_copy_only=False).reshape(count, -1)
                 x = x.astype(np.float64)
             if signs is not None:
-                x = np.asarray(product(x, signs), np.float64)
+                x = np.asarray(product(x, signs, self.threads), np.float64)
             yield (
                 first,
                 np.concatenate([x, degrees[:, None], np.ones((count, 1))], axis=1),
@@ -229,7 +235,7 @@ def _raw_peaks(raw: _Raw, number: int) -> Floats:
 def _raw_products(raw: _Raw, number: int, peaks: Floats) -> NDArray[np.int64]:
     total = np.zeros((len(peaks), len(peaks)), np.int64)
     for _, values in raw.blocks(number):
-        total += integer_products(values, peaks)
+        total += integer_products(values, peaks, threads=raw.threads)
     return total
 
 
@@ -275,7 +281,8 @@ class _FeatureStart:
             standard = (values[:, :-1] - middle) / spread
             x = standard[:, :-1]
             if len(components) > RAW:
-                x = np.asarray(product(np.ascontiguousarray(x), components))
+                x = np.ascontiguousarray(x)
+                x = np.asarray(product(x, components, self.raw.threads))
             rows = out[at : at + len(values)]
             rows[:, :-2], rows[:, -2] = x, DEGREE_SCALE * standard[:, -1]
             rows[:, -1] = 1.0

@@ -330,13 +330,13 @@ def block_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
 
 def _features_work(size: RunSize, settings: Settings) -> Work:
     """Work of the features' components: a sketch of many, products, eigenvectors."""
-    count, nodes = size.features, busiest(size, settings)[0] / size.lanes
+    count, nodes = size.features, busiest(size, settings)[0]
     sketched = SKETCHED // 2 if count > SKETCHED else 0
     width = sketched or count
     # Three passes sketch the features. Products in float64 count twice.
     products = 3 * count * sketched + width * (width + min(width, COMPONENTS))
     cube = EIGEN * float(width) ** 3 if width > RAW else 0.0
-    return {"flop": 4.0 * nodes * products, "cube": cube}
+    return {"flop": 4.0 * nodes * products / size.workers.threads, "cube": cube}
 
 
 def _turns_work(size: RunSize, settings: Settings, width: int, groups: int) -> Work:
