@@ -36,6 +36,7 @@ from xnq_dist.app.output import (
 from xnq_dist.app.result_commands import contract, contrast, label_plan
 from xnq_dist.app.settings_command import WithSettings, settings_command
 from xnq_dist.app.status_command import status
+from xnq_dist.core.allocator import keep_free_memory
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.failures import OPEN, stage_errors
 from xnq_dist.core.redaction import redacted
@@ -489,6 +490,7 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments is not None:
         start_clock()
     else:
+        keep_free_memory()
         atexit.register(end_process, status)  # runs after those registered later
     try:
         with json_alone(as_json), named_ending(words):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist._version import __version__
+from xnq_dist.core.allocator import ALLOCATOR
 from xnq_dist.core.backend import (
     choose,
     device_share,
@@ -81,15 +82,6 @@ PLANNED: dict[str, Any] = {
     **PRIVATE,
 }
 """Dask's configuration for clusters started here and their workers."""
-
-ALLOCATOR = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_ARENA_MAX": "1",
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
-}
-"""Have glibc take all memory from one heap, and keep up to 1 GiB of its free end. Else
-each array from 32 MiB on is made of new pages, which the system clears first (Dask's
-nannies: from 128 KiB on); a virtual machine may have to get them from its host."""
 
 
 @dataclass(frozen=True)

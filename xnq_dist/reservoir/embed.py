@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -34,6 +34,7 @@ from xnq_dist.core.store import (
     fingerprint,
 )
 from xnq_dist.core.waiting import Heartbeats, gather
+from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.layout import halo_sizes, load_nodes
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval, write_states
 from xnq_dist.reservoir.context import ReservoirSpec
@@ -320,24 +321,27 @@ class _WriteEmbeddings:
     """Further columns of xnq+."""
 
     def __call__(self, number: int, states: Floats32) -> FileRecord:
+        with self.attempt.table_writer(f"part-{number:05d}", "embeddings") as writer:
+            for table in ahead(self._tables(number, states)):
+                writer.write(table)
+        return writer.record
+
+    def _tables(self, number: int, states: Floats32) -> Iterator[pa.Table]:
+        """Groups of rows, at least one: an empty partition's file has columns, too."""
         ids = load_nodes(self.graph, self.manifest, number, ["node_id"])["node_id"]
         width, described = states.shape[1], self.descriptors
         if described is not None:
             width += described.widths.total
         step = max(1, GROUP // (4 * width))
         more = None if described is None else described.blocks(number, step)
-        stem = f"part-{number:05d}"
-        with self.attempt.table_writer(stem, "embeddings") as writer:
-            # At least once, so that the file of an empty partition has the columns.
-            for first in range(0, max(1, len(states)), step):
-                part = states[first : first + step].astype(self.dtype, copy=False)
-                if more is not None:
-                    columns = next(more).astype(self.dtype, copy=False)
-                    part = np.concatenate([part, columns], axis=1)
-                values = pa.FixedSizeListArray.from_arrays(part.reshape(-1), width)
-                rows = ids.slice(first, step)
-                writer.write(pa.table({"node_id": rows, "embedding": values}))
-        return writer.record
+        for first in range(0, max(1, len(states)), step):
+            part = states[first : first + step].astype(self.dtype, copy=False)
+            if more is not None:
+                columns = next(more).astype(self.dtype, copy=False)
+                part = np.concatenate([part, columns], axis=1)
+            values = pa.FixedSizeListArray.from_arrays(part.reshape(-1), width)
+            rows = ids.slice(first, step)
+            yield pa.table({"node_id": rows, "embedding": values})
 
 
 def embed_rows(

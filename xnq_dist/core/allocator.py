@@ -1,0 +1,29 @@
+"""Has glibc take all memory from one heap, and keep up to 1 GiB of its free end.
+
+Else each array from 32 MiB on (in a Dask nanny's worker: from 128 KiB on) is made of
+new pages, which the system clears first; a virtual machine may have to get them from
+its host.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+__all__ = ["ALLOCATOR", "keep_free_memory"]
+
+# By environment variable: the option's number in glibc's malloc.h, and its value.
+_OPTIONS = {
+    "MALLOC_MMAP_MAX_": (-4, 0),
+    "MALLOC_ARENA_MAX": (-8, 1),
+    "MALLOC_TRIM_THRESHOLD_": (-1, 1 << 30),
+}
+ALLOCATOR = {name: str(value) for name, (_, value) in _OPTIONS.items()}
+"""Environment variables of processes that are started."""
+
+
+def keep_free_memory() -> None:
+    """Set the options in this process, before it has threads; elsewhere do nothing."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc alone has it
+    if mallopt is not None:
+        for option, value in _OPTIONS.values():
+            mallopt(option, value)
