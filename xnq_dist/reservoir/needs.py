@@ -300,11 +300,11 @@ def reservoir_work(size: RunSize, settings: Settings, dim: int) -> dict[str, flo
         superstep["host"] = threads * (values * (3 * item + 8) + halos * item)
     row = reservoir.dim * steps.wire
     halo = 0 if steps.states == "disk" else halo_rows(size) * row
-    moved = steps.moves.moved * row + steps.traffic
     exchange = {
         "copy": BLOCK_COPIES * share * halo / size.slots,
         # Each worker receives its share, in parallel with the others.
-        "wire": share * moved / size.busy,
+        "wire": share * steps.moves.moved * row / size.busy,
+        "load": share * steps.traffic / size.busy,
         "task": 3.0 * (size.busy if steps.engine == "spmd" else size.partitions),
     }
     return added(
