@@ -210,8 +210,8 @@ def suppressed(
     place[rows] = np.arange(len(rows))
     above, gone, n = place[parent[rows]], hidden[rows], sizes[rows]
     sums = np.vstack([of.sums, total[None]]).astype(np.int64)
-    # Equal communities have equal estimates: all of them are suppressed, or none.
-    key = sums[:-1, 1] + (sums[:-1, 2] << 31)
+    # Equal ones are all suppressed or none. Node 0, of hash 0, changes their size only.
+    key = sums[:-1, 1] + (sums[:-1, 2] << 31) + ((sums[:-1, 0] & 1) << 62)
     _, first, same = np.unique(key, return_index=True, return_inverse=True)
     outside = (sums[-1, 0] - sums[:-1, 0]) % int(MODULUS)
     gone |= (outside > 0) & (outside < min_size)
