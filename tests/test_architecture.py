@@ -82,7 +82,7 @@ def test_modules_stay_small():
     assert long == {}
 
 
-LINES = {"pipeline": 60_546, "all": 72_412}
+LINES = {"pipeline": 60_551, "all": 72_417}
 """Maximum lines of Python: without the evaluation, and with it and the flows.
 
 They only go down; a change that needs more raises them and says for what.

@@ -33,7 +33,9 @@ def new_pages(how: str) -> int:
     command = [sys.executable, "-c", NEW_PAGES, how]
     # Dask leaves variables for its workers in the environment.
     kept = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
-    done = subprocess.run(command, check=True, capture_output=True, env=kept)
+    done = subprocess.run(
+        command, check=True, capture_output=True, env=kept, timeout=120
+    )
     return int(done.stdout)
 
 

@@ -49,4 +49,4 @@ with one_blas_thread():
     assert len(threads()) > count and set(threads()) == {1}, threads()
 """
     several = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
-    subprocess.run([sys.executable, "-c", code], check=True, env=several)
+    subprocess.run([sys.executable, "-c", code], check=True, env=several, timeout=120)

@@ -38,7 +38,7 @@ from xnq_dist.reservoir.spectrum import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["HOPS", "Descriptors", "Widths", "describe_nodes", "widths"]
+__all__ = ["HOPS", "Descriptors", "Widths", "describe_nodes", "sketch_width", "widths"]
 
 Array = NDArray[np.float32]
 
@@ -73,6 +73,11 @@ def widths(n_nodes: int, n_features: int, symmetric: bool) -> Widths:
     each_hop = min(n_features, COMPONENTS) + 1
     spectrum = min(SPECTRUM, n_nodes // 4) if symmetric else 0
     return Widths((HOPS + 1) * each_hop, spectrum)
+
+
+def sketch_width(n_features: int) -> int:
+    """Columns of the sketch of so many features; 0: they are used directly."""
+    return SKETCHED // 2 if n_features > SKETCHED else 0
 
 
 @dataclass(frozen=True)
@@ -190,7 +195,7 @@ class _Raw:
     @property
     def sketched(self) -> int:
         """Columns of the sketch; 0: features are used directly."""
-        return SKETCHED // 2 if self.n_features > SKETCHED else 0
+        return sketch_width(self.n_features)
 
     @property
     def width(self) -> int:

@@ -11,7 +11,7 @@ from xnq_dist.core.method_records import method_of
 from xnq_dist.core.need import Need, RunSize, Work, added, scaled
 from xnq_dist.graph.needs import halo_rows
 from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
-from xnq_dist.reservoir.descriptors import COMPONENTS, HOPS, RAW, SKETCHED, widths
+from xnq_dist.reservoir.descriptors import COMPONENTS, HOPS, RAW, sketch_width, widths
 from xnq_dist.reservoir.device import device_bytes
 from xnq_dist.reservoir.drive import drive_width
 from xnq_dist.reservoir.length import MAX_STEPS, length_of
@@ -331,7 +331,7 @@ def block_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
 def _features_work(size: RunSize, settings: Settings) -> Work:
     """Work of the features' components: a sketch of many, products, eigenvectors."""
     count, nodes = size.features, busiest(size, settings)[0]
-    sketched = SKETCHED // 2 if count > SKETCHED else 0
+    sketched = sketch_width(count)
     width = sketched or count
     # Three passes sketch the features. Products in float64 count twice.
     products = 3 * count * sketched + width * (width + min(width, COMPONENTS))
