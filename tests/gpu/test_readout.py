@@ -54,8 +54,6 @@ def test_gpu_and_cpu_agree(device, monkeypatch, smooth):
     monkeypatch.setattr(backends, "gpu", device)
     x, y = states(200, 10, 2)
     weights = np.random.default_rng(0).exponential(1.0, 200)
-    there, here = (
-        fit(x, y, 2, 1.0, None, name, smooth, weights) for name in ("gpu", "cpu")
-    )
+    there, here = (fit(x, y, 2, 1.0, name, smooth, weights) for name in ("gpu", "cpu"))
     np.testing.assert_allclose(there.coef, here.coef, atol=1e-5)
     np.testing.assert_allclose(there.intercept, here.intercept, atol=1e-5)

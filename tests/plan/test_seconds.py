@@ -61,6 +61,7 @@ UNITS = {
     # points, rescales its coordinates once, and evaluates five more.
     "point": ("readout", 41 * 19),
     "row": ("readout", 41 * 19 * 64 * 100),
+    "loss": ("readout", 41 * 19 * 100),
     # The covariance, one Hessian a fit, two changes of coordinates a point.
     "square": ("readout", 64 * 64 * (100 + 41 * (100 + 2 * 19))),
     "cube": ("readout", 41 * 64**3),
@@ -84,8 +85,11 @@ def test_fits_of_several_classes_have_a_cost_of_their_own():
     # Coordinates are rescaled after 12 + 64 // 24 evaluations, 1.5 times, and five.
     found = stages("class_row", *PLAIN, size=several)
     assert found["readout"] == 41 * (1.5 * 14 + 5) * 7 * 64 * 100
-    assert stages("row", *PLAIN, size=several)["readout"] == 0
-    assert stages("class_row", *PLAIN)["readout"] == 0
+    losses = stages("class_loss", *PLAIN, size=several)["readout"]
+    assert losses == found["readout"] / 64
+    for one in "row", "loss":
+        assert stages(one, *PLAIN, size=several)["readout"] == 0
+        assert stages(f"class_{one}", *PLAIN)["readout"] == 0
 
 
 def test_a_stored_input_drive_is_computed_and_written_once():

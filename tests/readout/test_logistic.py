@@ -242,7 +242,10 @@ def test_a_warm_start_changes_only_the_path(classes):
     x, y = states(300, 100, classes)
     start = fit(x, y, classes, 0.1)
     kept = start.coef.copy()
-    cold, warm = fit(x, y, classes, 0.3), fit(x, y, classes, 0.3, start)
+    rows = MemoryRows.of(x, y, np.zeros(300, np.int32), classes)
+    cold, warm = (
+        fit_jobs(rows, [FitJob((), 0.3, model)])[0].model for model in (None, start)
+    )
     np.testing.assert_array_equal(start.coef, kept)
     np.testing.assert_allclose(warm.coef, cold.coef, atol=2e-4)
     np.testing.assert_allclose(warm.intercept, cold.intercept, atol=2e-4)

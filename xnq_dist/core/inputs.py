@@ -44,7 +44,7 @@ FORMATS = {
     "labels": 1,
     "select": 2,
     "embeddings": 1,
-    "readout": 9,
+    "readout": 10,
     "posteriors": 1,
     "quantify": 8,
     "published": 4,

@@ -13,7 +13,7 @@ import os
 import re
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.limits import processor_name
@@ -92,8 +92,12 @@ class Costs:
     """One evaluation of a fit's objective, without the cost of rows."""
     row: float
     """One value of a labelled row in one evaluation, for two classes and five fits."""
+    loss: float
+    """The log-loss of a labelled row in it, and its derivative."""
     class_row: float
-    """The same for each of several classes."""
+    """As `row`, for each of several classes."""
+    class_loss: float
+    """As `loss`, for each of several classes."""
     square: float
     """One pair of a labelled row's values in the covariance matrix."""
     cube: float
@@ -143,18 +147,18 @@ class Costs:
 
     def on_gpu(self) -> Costs:
         """The costs on a GPU, extrapolated from a data sheet."""
+        moved = "gather", "row", "loss", "class_row", "class_loss"
+        costs: Any = dict.fromkeys(moved, VALUE_BYTES / GPU_MEMORY)
         return replace(
             self,
+            **costs,
             visit=0.0,
-            gather=VALUE_BYTES / GPU_MEMORY,
             flop=1.0 / GPU_FLOPS,
             nonzero=1.0 / GPU_FLOPS,
             value=PASSES * VALUE_BYTES / GPU_MEMORY,
             copy=1.0 / GPU_MEMORY,
             wire=1.0 / GPU_WIRE,
             host=1.0 / GPU_HOST,
-            row=VALUE_BYTES / GPU_MEMORY,
-            class_row=VALUE_BYTES / GPU_MEMORY,
             square=2.0 / GPU_FLOPS,
             basis=f"GPU from its data sheet, never measured; the rest {self.basis}",
             edges_measured=0.0,

@@ -55,7 +55,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-
 GRID = tuple(float(10.0 ** (step / 2)) for step in range(-4, 7))
 """Values of C tried when it is to be selected: 1e-2 to 1e3 in half decades."""
 COARSE_GRID = GRID[::2]
@@ -139,7 +138,6 @@ def fit(
     y: Ints32,
     n_classes: int,
     C: float,
-    start: LinearModel | None = None,
     backend: str = "cpu",
     smooth: bool = False,
     weights: Floats | None = None,
@@ -148,8 +146,7 @@ def fit(
 
     With `smooth`, half a label of every class is added at the mean of the rows: a class
     without a row then has a small probability, and few labels give no extreme
-    intercepts. Without it, a class without a row is an `InputError`. A model to `start`
-    from saves steps.
+    intercepts. Without it, a class without a row is an `InputError`.
     """
     counts = np.bincount(y, minlength=n_classes)
     if n_classes < 2 or len(counts) > n_classes or not (counts.all() or smooth):
@@ -158,9 +155,8 @@ def fit(
             f"{np.flatnonzero(counts).tolist()}: label at least one node of each class"
         )
     folds = np.zeros(len(y), np.int32)
-    where = choose(backend)
-    rows = MemoryRows.of(x, y, folds, n_classes, weights, smooth, where)
-    return fit_jobs(rows, [FitJob((), C, start)])[0].model
+    rows = MemoryRows.of(x, y, folds, n_classes, weights, smooth, choose(backend))
+    return fit_jobs(rows, [FitJob((), C)])[0].model
 
 
 def warn_of_unconverged(models: Sequence[LinearModel]) -> None:
@@ -294,13 +290,11 @@ def _hidden_losses(
     group: Group, hidden: Sequence[tuple[int, ...]], models: Sequence[LinearModel]
 ) -> Floats:
     """Summed log-loss of the rows that each model was not fitted to."""
-    totals = np.zeros(len(models))
+    totals, weights = np.zeros(len(models)), group.used()
     for number, (folds, model) in enumerate(zip(hidden, models, strict=True)):
         held = np.isin(group.folds, folds)
         losses = row_losses(decision(model, group.x[held]), group.labels[held])
-        if group.weights is not None:
-            losses = losses * group.weights[held]
-        totals[number] = losses.sum()
+        totals[number] = (losses * weights[held]).sum()
     return totals
 
 

@@ -164,6 +164,7 @@ def _fit(size: RunSize, rows: float, dim: int, after: int = 0) -> Work:
     passes = {
         "point": points,
         "row" if two else "class_row": points * outputs * rows * dim,
+        "loss" if two else "class_loss": points * outputs * rows,
         "square": points * outputs * 2 * square,
     }
     cube = {"cube": float(dim) ** 3 if dim <= WIDEST else 0.0}

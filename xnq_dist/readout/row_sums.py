@@ -19,8 +19,8 @@ from xnq_dist.core.products import VECTOR_BYTES, multiply, multiply_narrow, pack
 
 __all__ = ["row_sums"]
 
-ROWS = 256
-"""Rows of a block; they fit in a processor's level-2 cache."""
+VALUES = 1 << 16
+"""Float64 values of a block of rows; they fit in a processor's level-2 cache."""
 
 
 def row_sums(
@@ -52,46 +52,40 @@ def row_sums(
     matrix = coef.reshape(-1, width).T
     panels = pack(matrix, 1) if narrow else pack(matrix)
     # Whole panels: products then have no edges.
-    padded = panels.shape[0] * panels.shape[2]
-    shifts = np.zeros(padded)
-    shifts[:columns] = intercept.ravel()
+    more = panels.shape[0] * panels.shape[2] - columns
+    shifts = np.pad(intercept.ravel(), (0, more))
     # "W": for read-only arrays the kernel would be compiled once more.
     labels = np.require(labels, np.int32, ["C", "W"])
     losses, totals = np.zeros(count), np.zeros(columns)
-    slopes, part = np.zeros((width, padded)), np.empty((width, padded))
-    for first in range(0, len(labels), ROWS):
-        rows = x[first : first + ROWS].astype(np.float64)
-        logits = np.empty((len(rows), padded))
-        excess = np.zeros((len(panels), len(rows), panels.shape[2]))
-        if narrow:
-            multiply_narrow(rows, panels[0], logits)
-        else:
-            multiply(rows, panels, logits)
-        logits += shifts
-        _excess(logits, labels, weights, first, losses, totals, excess)
-        if narrow:
-            multiply_narrow(rows.T, excess[0], part)
-        else:
-            multiply(rows.T, excess, part)
-        slopes += part
+    slopes, some = np.zeros((width, len(shifts))), max(1, VALUES // max(1, width))
+    for first in range(0, len(labels), some):
+        rows = x[first : first + some].astype(np.float64)
+        sums = shifts, losses, totals, slopes
+        _add_sums(rows, labels, weights, first, panels, narrow, sums)
     gradient = slopes[:, :columns].T.reshape(count, -1), totals.reshape(count, classes)
     return np.concatenate([losses[:, None], *gradient], axis=1)
 
 
 @njit(cache=True, nogil=True)
-def _excess(
-    logits: Floats,
+def _add_sums(
+    rows: Floats,
     labels: Ints32,
     weights: Floats,
     first: int,
-    losses: Floats,
-    totals: Floats,
-    excess: Floats,
+    panels: Floats,
+    narrow: bool,
+    sums: tuple[Floats, Floats, Floats, Floats],
 ) -> None:
-    """Add log-losses and P(class) minus the label; write the latter as panels.
-
-    `logits` are those of the rows from `first` on, and are overwritten.
-    """
+    """Add a block's sums, the rows from `first` on, to `sums` but the first."""
+    shifts, losses, totals, slopes = sums
+    logits = np.empty((len(rows), len(shifts)))
+    # P(class) minus the label, as panels.
+    excess = np.zeros((len(panels), len(rows), panels.shape[2]))
+    if narrow:
+        multiply_narrow(rows, panels[0], logits)
+    else:
+        multiply(rows, panels, logits)
+    logits += shifts
     width, count = excess.shape[2], len(weights)
     classes = len(totals) // count
     for row in range(len(logits)):
@@ -127,3 +121,9 @@ def _excess(
                 place += 1
                 if place == width:
                     panel, place = panel + 1, 0
+    part = np.empty(slopes.shape)
+    if narrow:
+        multiply_narrow(rows.T, excess[0], part)
+    else:
+        multiply(rows.T, excess, part)
+    slopes += part

@@ -57,6 +57,8 @@ def _measure(bench: Bench) -> None:
     node, edge, cut, largest = _ingest_costs(bench)
     visit, gather = _gather_costs(bench)
     flop, value = _update_costs(bench)
+    row, loss = _row_costs(1)
+    class_row, class_loss = _row_costs(7)
     measured = {
         "fixed": 0.0,
         "start": 0.0,
@@ -74,8 +76,10 @@ def _measure(bench: Bench) -> None:
         "disk": _disk_cost(bench),
         **run_costs(bench, _busy),
         "task": _task_cost(bench),
-        "row": _row_cost(1),
-        "class_row": _row_cost(7),
+        "row": row,
+        "loss": loss,
+        "class_row": class_row,
+        "class_loss": class_loss,
         **fit_costs(bench, _busy),
         **_member_costs(),
         "leiden": _leiden_cost(bench),
@@ -351,18 +355,25 @@ def _task_cost(bench: Bench) -> float:
         return float(_minimum(work, 5, threads=True) / count)
 
 
-def _row_cost(outputs: int, problems: int = 5) -> float:
+def _row_costs(outputs: int) -> tuple[float, float]:
+    """Seconds per value of a labelled row, and per row, from narrow and wide rows."""
     from xnq_dist.core.blocks import one_blas_thread
     from xnq_dist.readout.objective import Group, Problem, group_sums
 
-    rng = np.random.default_rng(0)
-    x = rng.random((4096, WIDTH), dtype=np.float32)
-    labels = rng.integers(0, max(2, outputs), 4096).astype(np.int32)
-    group = Group(x, labels, np.zeros(4096, np.int32))
-    point = Problem((), np.zeros((outputs, WIDTH)), np.zeros(outputs))
-    with one_blas_thread():  # as during a fit: entering it takes longer than a pass
-        seconds = _minimum(lambda: group_sums(group, [point] * problems))
-    return seconds / (x.size * outputs * problems)
+    rng, narrow, rows, problems = np.random.default_rng(0), 8, 4096, 5
+    labels = rng.integers(0, max(2, outputs), rows).astype(np.int32)
+
+    def seconds(width: int) -> float:
+        x = rng.random((rows, width), dtype=np.float32)
+        group = Group(x, labels, np.zeros(rows, np.int32))
+        points = [Problem((), np.zeros((outputs, width)), np.zeros(outputs))] * problems
+        with one_blas_thread():  # entering it takes longer than a pass over rows
+            passed = _busy(lambda _: group_sums(group, points), 20)
+        return passed / (rows * outputs * problems)
+
+    few, many = seconds(narrow), seconds(WIDTH)
+    value = (many - few) / (WIDTH - narrow)
+    return value, max(few - narrow * value, 0.0)
 
 
 def _member_costs() -> dict[str, float]:

@@ -101,13 +101,8 @@ def densities(
     hold all edges.
     """
     mark = np.full(adjacency.shape[0], -1, np.int64)
-    edges = edges_inside(
-        adjacency.indptr,
-        adjacency.indices,
-        communities.offsets,
-        communities.members,
-        mark,
-    )
+    graph, sets = (adjacency.indptr, adjacency.indices), communities
+    edges = edges_inside(*graph, sets.offsets, sets.members, mark)
     sizes = np.diff(communities.offsets).astype(np.float64)
     density: NDArray[np.float64] = edges / np.maximum(sizes * (sizes - 1), 1)
     return density

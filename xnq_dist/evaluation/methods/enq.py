@@ -1,10 +1,6 @@
 """ENQ, ego networks for quantification: the majority label around a node.
 
-References
-----------
-L. Milli, A. Monreale, G. Rossetti, D. Pedreschi, F. Giannotti, F. Sebastiani,
-"Quantification in social networks", IEEE International Conference on Data Science and
-Advanced Analytics (DSAA), 2015.
+It is from the paper that `cdq` names.
 """
 
 from __future__ import annotations
@@ -113,9 +109,8 @@ def two_hop_votes(
 
     def work(first: int, last: int) -> None:
         mark = np.full(len(by_node), -1, np.int32)
-        count_two_hops(
-            indptr, indices, by_node, order, first, last, mark, votes[first:last]
-        )
+        given = by_node, order, first, last, mark, votes[first:last]
+        count_two_hops(indptr, indices, *given)
 
     for_each_block(len(by_node), threads, work, max(ROWS, len(by_node) // 64))
     return np.ascontiguousarray(votes.T)
