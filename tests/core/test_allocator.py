@@ -9,19 +9,28 @@ import sys
 
 import pytest
 
+from xnq_dist.core.allocator import ALLOCATOR
+
 NEW_PAGES = """
 import resource, sys, threading
 import numpy as np
-from xnq_dist.core.allocator import keep_free_memory
+from xnq_dist.core.allocator import keep_free_memory, release
+
+size, count, how = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+
+def pages():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 def make():
-    np.ones(1 << 23)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(19):
-        np.ones(1 << 23)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    np.ones(size)
+    if how == "released":
+        release()
+    before = pages()
+    for _ in range(count):
+        np.ones(size)
+    print(pages() - before)
 
-if sys.argv[1] == "kept":
+if how != "as it is":
     keep_free_memory()
 thread = threading.Thread(target=make)
 thread.start()
@@ -29,18 +38,29 @@ thread.join()
 """
 
 
-def new_pages(how: str) -> int:
-    command = [sys.executable, "-c", NEW_PAGES, how]
+pytestmark = pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="options of glibc"
+)
+
+
+def new_pages(how: str, mebibytes: int, count: int, **variables: str) -> int:
+    """Pages that a process gets for arrays, made one after the other."""
+    command = [sys.executable, "-c", NEW_PAGES, str(mebibytes << 17), str(count), how]
     # Dask leaves variables for its workers in the environment.
     kept = {k: v for k, v in os.environ.items() if not k.startswith("MALLOC_")}
     done = subprocess.run(
-        command, check=True, capture_output=True, env=kept, timeout=120
+        command, check=True, capture_output=True, env=kept | variables, timeout=120
     )
     return int(done.stdout)
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="options of glibc")
 def test_large_arrays_of_a_thread_use_freed_pages():
     # 64 MiB have 32 pages if they are huge ones.
-    assert new_pages("as it is") >= 19 * 32
-    assert new_pages("kept") < 19 * 32 / 2
+    assert new_pages("as it is", 64, 19) >= 19 * 32
+    assert new_pages("kept", 64, 19) < 19 * 32 / 2
+
+
+def test_very_large_arrays_use_freed_pages_until_they_are_released():
+    assert new_pages("kept", 1280, 1) < 640 / 2
+    assert new_pages("as it is", 1280, 1, **ALLOCATOR) < 640 / 2
+    assert new_pages("released", 1280, 1) >= 640

@@ -1,4 +1,4 @@
-"""Has glibc take all memory from one heap, and keep up to 1 GiB of its free end.
+"""Has glibc take all memory from one heap, and keep what is free until `release`.
 
 Else each array from 32 MiB on (in a Dask nanny's worker: from 128 KiB on) is made of
 new pages, which the system clears first; a virtual machine may have to get them from
@@ -9,21 +9,28 @@ from __future__ import annotations
 
 import ctypes
 
-__all__ = ["ALLOCATOR", "keep_free_memory"]
+__all__ = ["ALLOCATOR", "keep_free_memory", "release"]
 
-# By environment variable: the option's number in glibc's malloc.h, and its value.
-_OPTIONS = {
-    "MALLOC_MMAP_MAX_": (-4, 0),
-    "MALLOC_ARENA_MAX": (-8, 1),
-    "MALLOC_TRIM_THRESHOLD_": (-1, 1 << 30),
+ALLOCATOR = {
+    "MALLOC_MMAP_MAX_": "0",
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_TRIM_THRESHOLD_": str(2**63 - 1),
 }
-ALLOCATOR = {name: str(value) for name, (_, value) in _OPTIONS.items()}
 """Environment variables of processes that are started."""
+# Their numbers in glibc's malloc.h, and values as an int: -1 is the highest threshold.
+_OPTIONS = {-4: 0, -8: 1, -1: -1}
 
 
 def keep_free_memory() -> None:
     """Set the options in this process, before it has threads; elsewhere do nothing."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc alone has it
     if mallopt is not None:
-        for option, value in _OPTIONS.values():
+        for option, value in _OPTIONS.items():
             mallopt(option, value)
+
+
+def release() -> None:
+    """Give free memory back to the system; elsewhere than with glibc, do nothing."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -70,12 +70,9 @@ def graph_inputs(
         Digests of ``nodes`` (the ids), ``features`` and ``edges``.
     """
     relevant: dict[str, Any] = {
-        "input": {
-            "directed": settings.input.directed,
-            "self_loops": settings.input.self_loops,
-            "duplicates": settings.input.duplicates,
-            "unknown_nodes": settings.input.unknown_nodes,
-        },
+        "input": settings.input.model_dump(
+            include={"directed", "self_loops", "duplicates", "unknown_nodes"}
+        ),
         "features": {"scale": settings.features.scale},
         "partitions": partitions,
         "partitioner": settings.partitioner,
@@ -128,10 +125,8 @@ def selects_scales(settings: Settings) -> bool:
 
 def set_scales(settings: Settings) -> tuple[Any, Any]:
     """Recurrent and input scale of the settings; those of xnq+ for ``select``."""
-    recurrent, inputs = (
-        settings.reservoir.recurrent_scale,
-        settings.reservoir.input_scale,
-    )
+    reservoir = settings.reservoir
+    recurrent, inputs = reservoir.recurrent_scale, reservoir.input_scale
     return (
         settings.plus.recurrent_scales if recurrent == "select" else recurrent,
         settings.plus.input_scale if inputs == "select" else inputs,
@@ -142,7 +137,7 @@ def select_inputs(
     graph: Manifest, labels: Manifest, settings: Settings
 ) -> dict[str, Any]:
     """Inputs of the stage ``select``; the backend is not ``auto``."""
-    inputs: dict[str, Any] = {
+    return _device(settings) | {
         "format": FORMATS["select"],
         "graph": graph.fingerprint,
         "labels": labels.fingerprint,
@@ -153,7 +148,6 @@ def select_inputs(
         "exchange_dtype": settings.exchange.dtype,
         "folds": settings.readout.folds,
     }
-    return inputs | _device(settings)
 
 
 def embeddings_inputs(
@@ -161,7 +155,8 @@ def embeddings_inputs(
 ) -> dict[str, Any]:
     """Inputs of the stage ``embeddings``; the backend is not ``auto``."""
     scales = {"recurrent_scale", "input_scale"}
-    inputs: dict[str, Any] = {
+    more = method_of(settings.method).inputs("embeddings") | _device(settings)
+    return more | {
         "format": FORMATS["embeddings"],
         "graph": graph.fingerprint,
         "seed": settings.seed,
@@ -173,8 +168,6 @@ def embeddings_inputs(
         "exchange_dtype": settings.exchange.dtype,
         "dtype": settings.embeddings.dtype,
     }
-    more = method_of(settings.method).inputs("embeddings")
-    return inputs | more | _device(settings)
 
 
 def _device(settings: Settings) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist.core import cluster, products
+from xnq_dist.core import allocator, cluster, products
 from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError, StageError
@@ -33,7 +33,7 @@ from xnq_dist.core.store import (
     Stage,
     fingerprint,
 )
-from xnq_dist.core.waiting import Heartbeats, gather
+from xnq_dist.core.waiting import Heartbeats, gather, run_on_workers
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.layout import halo_sizes, load_nodes
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval, write_states
@@ -434,6 +434,8 @@ def embed_scaled(
             *(settings.backend, progress, settings.exchange.engine),
         )
         blocks += [described.widths.features, described.widths.spectrum]
+        # Arrays of other sizes follow.
+        run_on_workers(client, allocator.release)
     dtype = settings.embeddings.dtype
     files, traffic = run_reservoir(
         client,
@@ -449,6 +451,7 @@ def embed_scaled(
         state_files(settings, run.folder, client),
         settings.checkpoint.grace,
     )
+    run_on_workers(client, allocator.release)
     rows = sum(record.rows for record in files)
     if rows != facts["n_nodes"]:
         raise StageError(
@@ -484,12 +487,8 @@ def embed_scaled(
 def _sums_columns(client: Client, graph: Stage, manifest: Manifest, engine: str) -> int:
     """Columns of sums over neighbours that fit into every worker's memory."""
     facts, threads = manifest.facts, cluster.workers(client)
-    counts = PartitionCounts(
-        owned=facts["owned"],
-        edges=facts["edges"],
-        boundary=facts["boundary"],
-        halo_sizes=halo_sizes(graph, manifest),
-    )
+    known = {name: facts[name] for name in ("owned", "edges", "boundary")}
+    counts = PartitionCounts(**known, halo_sizes=halo_sizes(graph, manifest))
     parts = len(counts.edges)
     busy = min(len(threads), parts)
     moves = volume(choose_engine(engine, parts), counts, busy)
