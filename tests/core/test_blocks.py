@@ -1,13 +1,15 @@
-"""The limit of BLAS threads, which belongs to the process."""
+"""Blocks of rows on threads, and the limit of BLAS threads of a process."""
 
 import os
 import subprocess
 import sys
 import threading
 
+import numpy as np
+import pytest
 from threadpoolctl import threadpool_info
 
-from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.core.blocks import for_each_block, one_blas_thread
 
 
 def blas_threads():
@@ -38,8 +40,10 @@ def test_blas_has_one_thread_until_the_last_thread_has_left():
 def test_a_library_loaded_later_has_one_thread_too():
     code = """
 import sys
+import numpy as np
+import pytest
 from threadpoolctl import threadpool_info
-from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.core.blocks import for_each_block, one_blas_thread
 def threads():
     return [i["num_threads"] for i in threadpool_info() if i["user_api"] == "blas"]
 with one_blas_thread():
@@ -50,3 +54,25 @@ with one_blas_thread():
 """
     several = os.environ | {"OPENBLAS_NUM_THREADS": "2"}
     subprocess.run([sys.executable, "-c", code], check=True, env=several, timeout=120)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_every_block_is_processed_once(threads):
+    seen = np.zeros(1001, np.int64)
+
+    def work(first, last):
+        seen[first:last] += 1
+
+    for_each_block(1001, threads, work, 10)
+    for_each_block(0, threads, work, 10)
+    assert (seen == 1).all()
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_the_error_of_a_block_is_raised(threads):
+    def work(first, last):
+        if first == 30:
+            raise ValueError("block 30")
+
+    with pytest.raises(ValueError, match="block 30"):
+        for_each_block(100, threads, work, 10)

@@ -83,7 +83,11 @@ def test_nodes_choose_the_group_of_most_neighbours():
     neighbours = np.split(rng.integers(0, n, ends[-1]).astype(np.int32), ends[:-1])
     nodes, label = rng.permutation(n), rng.integers(0, 9, n).astype(np.int32)
     flat = np.r_[0, ends], np.concatenate(neighbours), nodes, label
-    chosen = [own_groups._choices(*flat, 7, turn) for turn in range(2)]
+    chosen = np.zeros((2, n), np.int32)
+    for turn in range(2):
+        for first in range(0, n, 50):
+            block = chosen[turn, first : first + 50]
+            own_groups._choose(*flat, 7, turn, first, block)
     for row, (node, others) in enumerate(zip(nodes, neighbours, strict=True)):
         votes = Counter(label[nodes[others[others != row]]].tolist())
         most = [group for group, n in votes.items() if n == max(votes.values())]

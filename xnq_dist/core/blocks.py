@@ -82,14 +82,19 @@ def for_each_block(
     rows: int, threads: int, work: Callable[[int, int], None], size: int = ROWS
 ) -> None:
     """Call ``work(first, last)`` for every block of rows, on `threads` threads."""
-    starts = range(0, rows, size)
-    if threads <= 1 or len(starts) <= 1:
-        for first in starts:
+    left = iter(range(0, rows, size))
+
+    def work_on(_thread: int) -> None:
+        # Threads share the iterator: a future for each block takes longer than a block.
+        for first in left:
             work(first, min(first + size, rows))
+
+    threads = min(threads, -(-rows // size))
+    if threads <= 1:
+        work_on(0)
         return
     with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(lambda s: work(s, min(s + size, rows)), starts):
-            pass
+        list(pool.map(work_on, range(threads)))
 
 
 class Spare:

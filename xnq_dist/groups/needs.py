@@ -27,7 +27,7 @@ def needs(size: RunSize, settings: Settings) -> Need:
     leiden: Work = {"leiden": size.edges}
     groups = scaled(leiden, 2)  # coarse and fine groups
     if not small:
-        visited = {"visit": busiest(size, settings)[1] / size.lanes}
+        visited = {"visit": busiest(size, settings)[1] / size.workers.threads}
         groups = scaled(added(visited, load_work(size, settings)), ROUNDS)
     held = LEIDEN_EDGE * size.edges if small else 0
     detection: Work = {}

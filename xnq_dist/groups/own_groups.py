@@ -19,6 +19,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Ints, Ints32
+from xnq_dist.core.blocks import for_each_block
+from xnq_dist.core.cluster import threads_each
 from xnq_dist.core.config import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import gather
@@ -43,6 +45,8 @@ ROUNDS = 8
 GROUPS = 200
 """A group has at most 1 / `GROUPS` of the nodes, or `MAX_SIZE` if that is more."""
 MAX_SIZE = 100
+BLOCK = 1 << 14
+"""Nodes that a thread processes at a time."""
 FEW = 32
 """Maximum number of neighbours that are sorted by insertion."""
 MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -110,10 +114,11 @@ def _propagated(
     label = np.arange(n_nodes, dtype=np.int32)
     weight, each = np.ones(n_nodes, np.int64), np.ones(n_nodes, np.int64)
     limit = max(MAX_SIZE, n_nodes // GROUPS)
+    threads = threads_each(client, int(graph.facts["partitions"]))
     for turn in range(ROUNDS):
         record = attempt.write_arrays(f"labels-{turn}", label=label)
         choice = label.copy()
-        more = {"labels": record, "seed": seed, "turn": turn}
+        more = {"labels": record, "seed": seed, "turn": turn, "threads": threads}
         _by_partition(choose_groups, stage, graph, attempt, client, choice, **more)
         attempt.folder.delete(record.name)
         join_clusters(0, choice, each, limit, label, weight)
@@ -156,6 +161,7 @@ def choose_groups(
     labels: FileRecord,
     seed: int,
     turn: int,
+    threads: int,
 ) -> FileRecord:
     """Choose groups for the nodes of one partition in one round; run on a worker.
 
@@ -164,12 +170,15 @@ def choose_groups(
     """
     part = layout.load_partition(stage, graph, number)
     index = layout.node_index(stage, graph)
-    rows = index[number]
-    columns = np.concatenate([rows, np.concatenate(index)[part.halo]])
+    columns = np.concatenate([index[number], np.concatenate(index)[part.halo]])
     label = Stage(attempt.folder, "groups").read_arrays(labels)["label"]
-    choice = _choices(
-        part.indptr.astype(np.int64), part.indices, columns, label, seed, turn
-    )
+    edges = part.indptr.astype(np.int64), part.indices, columns, label
+    choice = np.empty(part.n_owned, np.int32)
+
+    def work(first: int, last: int) -> None:
+        _choose(*edges, seed, turn, first, choice[first:last])
+
+    for_each_block(len(choice), threads, work, BLOCK)
     return attempt.write_arrays(f"choice-{turn}-{number:05d}", values=choice)
 
 
@@ -190,15 +199,21 @@ def _sort_few(values: Ints32) -> None:
 
 
 @njit(cache=True, nogil=True)
-def _choices(
-    indptr: Ints, indices: Ints32, columns: Ints, label: Ints32, seed: int, turn: int
-) -> Ints32:
-    """Group that each row chooses: by votes, then its current group, then by hash."""
-    rows = indptr.shape[0] - 1
-    choice = np.empty(rows, np.int32)
-    for row in range(rows):
+def _choose(
+    indptr: Ints,
+    indices: Ints32,
+    columns: Ints,
+    label: Ints32,
+    seed: int,
+    turn: int,
+    first: int,
+    choice: Ints32,
+) -> None:
+    """Group that rows from `first` on choose: by votes, current group, then hash."""
+    for chosen in range(len(choice)):
+        row = first + chosen
         v = columns[row]
-        choice[row] = label[v]
+        choice[chosen] = label[v]
         if (_mixed(v, seed + turn // 2) & np.uint64(1)) != np.uint64(turn % 2):
             continue
         candidates = np.empty(indptr[row + 1] - indptr[row], np.int32)
@@ -226,5 +241,4 @@ def _choices(
             if better:
                 best, max_votes = votes[at], end - at
             at = end
-        choice[row] = best
-    return choice
+        choice[chosen] = best

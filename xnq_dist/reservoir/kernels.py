@@ -212,13 +212,8 @@ def gather_add(
                     target[j] = total + w2 * _value(s2[j]) + w3 * _value(s3[j])
             else:
                 for j in range(width):
-                    target[j] = (
-                        target[j]
-                        + _value(s0[j])
-                        + _value(s1[j])
-                        + _value(s2[j])
-                        + _value(s3[j])
-                    )
+                    total = target[j] + _value(s0[j]) + _value(s1[j])
+                    target[j] = total + _value(s2[j]) + _value(s3[j])
             edge += 4
         if edge + 2 <= end:
             s0 = _state(owned, halo, n_owned, indices[edge])

@@ -27,6 +27,7 @@ from xnq_dist.core.products import product
 from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import gather, result
+from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.reservoir.exact_sums import column_peaks, integer_products, restored
 from xnq_dist.reservoir.superstep import column_tiles
@@ -57,8 +58,8 @@ DOUBLE_ROUNDS = 4
 """Orthogonalisations, each after two products with the adjacency."""
 EXTRA = 2
 """Columns in addition to the vectors: ones, which sum up the degree, and the degree."""
-ROWS = 1 << 15
-"""Rows of vectors in memory at a time."""
+ROWS = 1 << 14
+"""Rows of vectors that are read at a time, while those before are processed."""
 TINY = 1e-12
 
 
@@ -78,7 +79,7 @@ class Vectors:
     def blocks(self, rows: int = ROWS) -> Iterator[tuple[Array, Array]]:
         """Blocks of rows: all columns of V, and the degree, (m, width) and (m, 1)."""
         parts = [self.where.row_blocks(file, "values", rows) for file in self.files]
-        for block in zip(*parts, strict=True):
+        for block in ahead(zip(*parts, strict=True)):
             values = np.concatenate([part[:, :-EXTRA] for part in block], axis=1)
             yield values, block[0][:, -1:]
 

@@ -67,18 +67,10 @@ def gather(
     kernels = _kernels(backend)
     owned, halo = _as_kept(_tile(states, columns), halo)
     weights = _NO_WEIGHTS if partition.weights is None else partition.weights
+    edges = (partition.indptr, partition.indices, weights, owned, halo)
 
     def work(first: int, last: int) -> None:
-        kernels.gather_add(
-            partition.indptr,
-            partition.indices,
-            weights,
-            owned,
-            halo,
-            first,
-            last,
-            out[first:last],
-        )
+        kernels.gather_add(*edges, first, last, out[first:last])
 
     for_each_block(owned.shape[0], threads, work)
 
@@ -154,16 +146,8 @@ def superstep(
         owned = _tile(states, tiles[0])
         if out is None:
             out = backend.empty(drive.shape, owned.dtype)
-        _fused(
-            _kernels(backend),
-            partition,
-            owned,
-            halo(tiles[0]),
-            drive,
-            recurrent,
-            threads,
-            out,
-        )
+        inputs = partition, owned, halo(tiles[0]), drive, recurrent
+        _fused(_kernels(backend), *inputs, threads, out)
         return out
     if out is None:
         out = backend.empty(drive.shape)
