@@ -180,8 +180,7 @@ def needs(size: RunSize, settings: Settings) -> Need:
         columns_each = blocks[1] // (HOPS + 1) + 1
         descriptors = rounds = turns = size.nodes * 4 * (blocks[1] + HOPS + 1)
         if len(blocks) > 2:
-            fit = sums_columns(moves, size.lanes, size.workers.memory)
-            groups = groups_of(blocks[2] + SPARE, fit)
+            groups = _vector_groups(size, settings, blocks[2])
             one = size.nodes * 4 * (groups[-1].stop + EXTRA * len(groups))
             descriptors, rounds = descriptors + one, rounds + 3 * one
             turns += (DOUBLE_ROUNDS + 2) * one
@@ -324,8 +323,17 @@ def block_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
         return ()
     sums = [NeighbourSums(HOPS, blocks[1] // (HOPS + 1) + 1)]
     if len(blocks) > 2:
-        sums.append(NeighbourSums(2 * DOUBLE_ROUNDS + 1, blocks[2] + SPARE + EXTRA))
+        for each in _vector_groups(size, settings, blocks[2]):
+            width = each.stop - each.start + EXTRA
+            sums.append(NeighbourSums(2 * DOUBLE_ROUNDS + 1, width))
     return tuple(sums)
+
+
+def _vector_groups(size: RunSize, settings: Settings, width: int) -> tuple[slice, ...]:
+    """Columns of each of the spectrum's rounds."""
+    moves = moves_of(size, settings)
+    fit = sums_columns(moves, size.lanes, size.workers.memory)
+    return groups_of(width + SPARE, fit)
 
 
 def _features_work(size: RunSize, settings: Settings) -> Work:
