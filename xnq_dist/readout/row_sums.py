@@ -85,10 +85,11 @@ def _add_sums(
         multiply_narrow(rows, panels[0], logits)
     else:
         multiply(rows, panels, logits)
-    logits += shifts
     width, count = excess.shape[2], len(weights)
     classes = len(totals) // count
     for row in range(len(logits)):
+        for c in range(len(shifts)):  # expressions of arrays take seconds to compile
+            logits[row, c] += shifts[c]
         own = labels[first + row]
         panel, place = 0, 0
         for problem in range(count):
@@ -126,4 +127,6 @@ def _add_sums(
         multiply_narrow(rows.T, excess[0], part)
     else:
         multiply(rows.T, excess, part)
-    slopes += part
+    for row in range(len(part)):
+        for c in range(len(shifts)):
+            slopes[row, c] += part[row, c]

@@ -146,37 +146,17 @@ def fit_readout(
             stage = run.stage("readout")
             attempt = stage.begin()
             groups = node_groups(run.stage("graph"), graph, settings, attempt, client)
-            files, facts = method.fit(
-                ReadoutWork(
-                    client,
-                    run,
-                    graph,
-                    labels,
-                    embeddings,
-                    parts,
-                    settings,
-                    attempt,
-                    groups,
-                    progress,
-                )
-            )
+            made_from = client, run, graph, labels, embeddings, parts, settings
+            work = ReadoutWork(*made_from, attempt, groups, progress)
+            files, facts = method.fit(work)
             files = [*files, _write_groups(attempt, groups)]
             fitted = _commit(stage, attempt, files, inputs, facts, began)
     after = posteriors_inputs(fitted)
     with stage_errors(run.uri, "posteriors"):
         written = run.reuse("posteriors", after)
         if written is None:
-            n_nodes = int(graph.facts["n_nodes"])
-            written = _posteriors(
-                run,
-                client,
-                parts,
-                fitted,
-                n_nodes,
-                after,
-                progress,
-                method.write_posteriors,
-            )
+            given = run, client, parts, fitted, int(graph.facts["n_nodes"]), after
+            written = _posteriors(*given, progress, method.write_posteriors)
     return written
 
 

@@ -326,16 +326,9 @@ def _receive(
 def _superstep(
     context: Context, states: Floats32, halo: Floats32, _columns: slice, threads: int
 ) -> Floats32:
-    after = superstep(
-        context.backend,
-        context.partition,
-        states,
-        lambda _columns: halo,
-        context.drive,
-        context.recurrent,
-        context.spec.tiles(),
-        threads,
-    )
+    before = context.partition, states, lambda _columns: halo
+    weights = context.drive, context.recurrent, context.spec.tiles()
+    after = superstep(context.backend, *before, *weights, threads)
     return context.rounded(after)
 
 

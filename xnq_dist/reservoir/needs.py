@@ -331,8 +331,7 @@ def block_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
 
 def _vector_groups(size: RunSize, settings: Settings, width: int) -> tuple[slice, ...]:
     """Columns of each of the spectrum's rounds."""
-    moves = moves_of(size, settings)
-    fit = sums_columns(moves, size.lanes, size.workers.memory)
+    fit = sums_columns(moves_of(size, settings), size.lanes, size.workers.memory)
     return groups_of(width + SPARE, fit)
 
 

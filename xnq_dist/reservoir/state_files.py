@@ -223,16 +223,8 @@ def advance_partition(held: PartitionOnDisk, step: int, threads: int) -> int:
             states = np.empty((len(sources), dim), held.dtype)
             _read_local(held, step, sources, states)
             drive = _drive(held, first, last)
-            after = superstep(
-                cpu(),
-                tile,
-                states,
-                _no_halo,
-                drive,
-                held.recurrent,
-                (slice(0, dim),),
-                threads,
-            )
+            weights = drive, held.recurrent, (slice(0, dim),)
+            after = superstep(cpu(), tile, states, _no_halo, *weights, threads)
             _write(out, after)
             moved += states.nbytes + after.nbytes
             moved += drive.nbytes if held.drive is None else 0

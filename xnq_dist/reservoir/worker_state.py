@@ -114,17 +114,9 @@ class WorkerState:
 
         def run_partition(number: int, pick: Callable[[], Floats32]) -> None:
             context = self.contexts[number]
-            superstep(
-                cpu(),
-                context.partition,
-                self.states[number],
-                lambda _: pick(),
-                context.drive,
-                context.recurrent,
-                self._tiles,
-                self.threads,
-                after[number],
-            )
+            before = context.partition, self.states[number], lambda _: pick()
+            weights = context.drive, context.recurrent, self._tiles
+            superstep(cpu(), *before, *weights, self.threads, after[number])
             if follows:
                 self._post(step + 1, 0, number, after[number])
 

@@ -208,10 +208,7 @@ def _fixed_cost(bench: Bench, costs: Costs, kind: str) -> float:
 
 
 def _gather_costs(bench: Bench) -> tuple[float, float]:
-    """Seconds per neighbour and per value of its state, from narrow and wide rows.
-
-    States of 1 GB, as of a million nodes: larger than caches and pages that are known.
-    """
+    """Seconds per neighbour and per value of its state, of narrow and wide rows."""
     rows, degree = bench.choose(5_000, 1_000_000), 10
     narrow = 32
     seconds = {

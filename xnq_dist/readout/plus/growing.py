@@ -130,6 +130,33 @@ def _split(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def _divide(
+    column: NDArray[np.uint8],
+    limit: int,
+    rows: NDArray[np.uint32],
+    slopes: Floats,
+    curves: Floats,
+    aside: tuple[NDArray[np.uint32], Floats, Floats],
+) -> int:
+    """Move a leaf's rows beyond a bin behind the others; the number of the others.
+
+    `aside` are work arrays as long as `rows`, `slopes` and `curves`.
+    """
+    left = right = 0
+    for at in range(len(rows)):
+        row, slope, curve = rows[at], slopes[at], curves[at]
+        # Both are written, since half of the branches would be mispredicted.
+        rows[left], slopes[left], curves[left] = row, slope, curve
+        aside[0][right], aside[1][right], aside[2][right] = row, slope, curve
+        beyond = int(column[row] > limit)
+        left, right = left + 1 - beyond, right + beyond
+    for at in range(right):
+        rows[left + at], slopes[left + at] = aside[0][at], aside[1][at]
+        curves[left + at] = aside[2][at]
+    return left
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def grow(
     codes: NDArray[np.uint8],
     bins: Ints,
@@ -161,27 +188,34 @@ def grow(
     value
         Values of the leaves, from left to right, shape (L,); written.
     """
-    most, count = len(value), 1
-    rows = np.arange(len(slopes)).astype(np.uint32)
-    slopes, curves = slopes.copy(), curves.copy()
-    columns, some = np.arange(len(codes)), np.empty(TOGETHER, np.int64)
+    # Loops instead of expressions of arrays, whose compilation takes seconds.
+    most, count, n = len(value), 1, len(slopes)
+    rows, own_slopes, own_curves = np.empty(n, np.uint32), np.empty(n), np.empty(n)
+    aside = np.empty(n, np.uint32), np.empty(n), np.empty(n)
+    columns, some = np.empty(len(codes), np.int64), np.empty(TOGETHER, np.int64)
+    for at in range(len(columns)):
+        columns[at] = at
     histograms = np.empty((TOGETHER, BINS, 4))
-    # By leaf in the order of the splits: rows, sums, best split, place from the left.
-    start, stop = np.zeros(most, np.int64), np.zeros(most, np.int64)
     sums, best = np.zeros((most, 2)), np.zeros((most, 4))
-    by, place = np.zeros(most, np.int64), np.zeros(most, np.int64)
-    # By test: the leaves on its left side.
-    first, last = np.zeros(most, np.int64), np.zeros(most, np.int64)
-    stop[0], sums[0, 0], sums[0, 1] = len(rows), slopes.sum(), curves.sum()
-    fresh = np.zeros(1, np.int64)
+    # By leaf in the order of the splits: rows, best column, place from the left; by
+    # test: the leaves on its left side.
+    spans = np.zeros((6, most), np.int64)
+    start, stop, by, place = spans[0], spans[1], spans[2], spans[3]
+    first, last = spans[4], spans[5]
+    stop[0], fresh = n, 0
+    for row in range(n):
+        rows[row], own_slopes[row], own_curves[row] = row, slopes[row], curves[row]
+        sums[0, 0] += slopes[row]
+        sums[0, 1] += curves[row]
     while count < most:
-        for leaf in fresh:
+        # The leaf that was split and the last one, or the first leaf alone.
+        for leaf in range(fresh, count, max(1, count - 1 - fresh)):
             low, high = start[leaf], stop[leaf]
             alone = sums[leaf, 0] ** 2 / (sums[leaf, 1] + RIDGE)
             best[leaf, 0] = alone
             if high - low >= 2 * LEAST:
                 _draw(columns, drawn, state)
-                of_leaf = rows[low:high], slopes[low:high], curves[low:high]
+                of_leaf = rows[low:high], own_slopes[low:high], own_curves[low:high]
                 for at in range(0, drawn, TOGETHER):
                     for each in range(TOGETHER):
                         some[each] = columns[min(at + each, drawn - 1)]
@@ -191,15 +225,16 @@ def grow(
                         if _split(histograms[each], *given):
                             by[leaf] = some[each]
             best[leaf, 0] -= alone
-        leaf = np.argmax(best[:count, 0])
+        leaf = 0
+        for each in range(1, count):
+            if best[each, 0] > best[leaf, 0]:
+                leaf = each
         if best[leaf, 0] <= 0:
             break
         low, high, test = start[leaf], stop[leaf], count - 1
         feature[test], cut[test] = by[leaf], np.int64(best[leaf, 1])
-        right = codes[by[leaf]][rows[low:high]] > cut[test]
-        order = low + np.append(np.flatnonzero(~right), np.flatnonzero(right))
-        rows[low:high], middle = rows[order], high - right.sum()
-        slopes[low:high], curves[low:high] = slopes[order], curves[order]
+        of_leaf = rows[low:high], own_slopes[low:high], own_curves[low:high]
+        middle = low + _divide(codes[by[leaf]], cut[test], *of_leaf, aside)
         # Leaves further right move by one place, and so do the sides of tests.
         for each in range(count):
             place[each] += place[each] > place[leaf]
@@ -208,10 +243,10 @@ def grow(
         first[test], last[test] = place[leaf], place[leaf] + 1
         start[count], stop[count], stop[leaf] = middle, high, middle
         place[count] = place[leaf] + 1
-        sums[count] = sums[leaf] - best[leaf, 2:]
-        sums[leaf] = best[leaf, 2:]
-        fresh = np.array([leaf, count])
-        count += 1
+        for each in range(2):
+            sums[count, each] = sums[leaf, each] - best[leaf, 2 + each]
+            sums[leaf, each] = best[leaf, 2 + each]
+        fresh, count = leaf, count + 1
     for each in range(count):
         value[place[each]] = -RATE * sums[each, 0] / (sums[each, 1] + RIDGE)
         for row in rows[start[each] : stop[each]]:
