@@ -211,6 +211,20 @@ def test_the_kernels_that_grow_trees_do_the_same_in_plain_python(monkeypatch):
         np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
+@pytest.mark.parametrize("limit", [0, 90, 254])
+def test_rows_of_a_leaf_are_divided_in_their_order(limit):
+    rng = np.random.default_rng(0)
+    column = rng.integers(0, 255, 300).astype(np.uint8)
+    leaf = [rng.permutation(300).astype(np.uint32)[:200], *rng.random((2, 200))]
+    right = column[leaf[0]] > limit
+    order = np.argsort(right, kind="stable")
+    expected = [values[order] for values in leaf]
+    aside = tuple(np.empty_like(values) for values in leaf)
+    assert growing._divide(column, limit, *leaf, aside) == np.sum(~right)
+    for found, values in zip(leaf, expected, strict=True):
+        np.testing.assert_array_equal(found, values)
+
+
 def test_a_fold_without_rows_gets_trees_of_one_step():
     z, labels = rows(2)
     assert fit_trees(z, labels, 2, SHAPE, (z[:0], labels[:0])).turns == STEP
