@@ -38,14 +38,18 @@ def test_the_page_has_the_figures_of_the_command(
 ) -> None:
     command = [sys.executable, "-m", "xnq_dist.app.cli", "demo", name, "--json"]
     done = subprocess.run(
-        [*command, "--out", str(tmp_path / "demo")],
+        command,
+        cwd=tmp_path,  # each demo has a folder of its own there
         env=prefect_home,
         capture_output=True,
         text=True,
         timeout=1200,
         check=True,
     )
-    errors = json.loads(done.stdout.strip().splitlines()[-1])["errors"]
+    summary = json.loads(done.stdout.strip().splitlines()[-1])
+    folder = {"bots": "xnq-demo"}.get(name, f"xnq-{name}")
+    assert summary["run"] == str(tmp_path / folder / "run")
+    errors = summary["errors"]
     run, labelled = errors["auto (the run's)"], errors["share of the labelled"]
     assert all(run[kind] < labelled[kind] for kind in run)
     page = (PAGES / f"{name}.md").read_text(encoding="utf-8")

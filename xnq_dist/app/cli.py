@@ -211,11 +211,12 @@ def requantify(
 @app.command()
 def demo(
     name: Annotated[str, typer.Argument(help="bots, votes or infections")] = "bots",
-    out: Annotated[str, typer.Option(help="Folder for the demo.")] = "xnq-demo",
+    out: Annotated[str, typer.Option(help="Folder; else xnq-demo or xnq-NAME.")] = "",
     seed: Annotated[int, typer.Option(help="Seed of the network and the run.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Run the complete pipeline on a small generated data set with known truth."""
+    out = out or ("xnq-demo" if name == "bots" else f"xnq-{name}")
     begin(f"generating a small data set in {out}")
     prepare_environment()
     from xnq_dist.app.demo import run_demo
