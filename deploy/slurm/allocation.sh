@@ -6,7 +6,7 @@ umask 077; tls=$(mktemp -d "$HOME/xnq-dist-XXXXXX"); trap 'kill $(jobs -p) 2>/de
 openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=dask -keyout "$tls/key" -out "$tls/cert" 2>/dev/null
 export DASK_DISTRIBUTED__COMM__TLS__CA_FILE=$tls/cert DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=True
 for role in SCHEDULER WORKER CLIENT; do export DASK_DISTRIBUTED__COMM__TLS__${role}__{CERT="$tls/cert",KEY="$tls/key"}; done
-export DASK_DISTRIBUTED__WORKER__MEMORY__{TARGET,SPILL,PAUSE}=False DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False MALLOC_MMAP_MAX_=0 MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=9223372036854775807
+export DASK_DISTRIBUTED__WORKER__MEMORY__{TARGET,SPILL,PAUSE}=False DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False MALLOC_MMAP_MAX_=0 MALLOC_ARENA_MAX=1 MALLOC_TRIM_THRESHOLD_=-1
 address=tls://$(hostname):$((20000 + SLURM_JOB_ID % 20000))
 dask scheduler --host "$address" --no-dashboard &
 # A quarter of the memory is left for the client and the scheduler.

@@ -11,21 +11,21 @@ import ctypes
 
 __all__ = ["ALLOCATOR", "keep_free_memory", "release"]
 
-ALLOCATOR = {
-    "MALLOC_MMAP_MAX_": "0",
-    "MALLOC_ARENA_MAX": "1",
-    "MALLOC_TRIM_THRESHOLD_": str(2**63 - 1),
+# The option's number in glibc's malloc.h, and its value; -1 is the highest threshold.
+_OPTIONS = {
+    "MALLOC_MMAP_MAX_": (-4, 0),
+    "MALLOC_ARENA_MAX": (-8, 1),
+    "MALLOC_TRIM_THRESHOLD_": (-1, -1),
 }
+ALLOCATOR = {name: str(value) for name, (_, value) in _OPTIONS.items()}
 """Environment variables of processes that are started."""
-# Their numbers in glibc's malloc.h, and values as an int: -1 is the highest threshold.
-_OPTIONS = {-4: 0, -8: 1, -1: -1}
 
 
 def keep_free_memory() -> None:
     """Set the options in this process, before it has threads; elsewhere do nothing."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # glibc alone has it
     if mallopt is not None:
-        for option, value in _OPTIONS.items():
+        for option, value in _OPTIONS.values():
             mallopt(option, value)
 
 
