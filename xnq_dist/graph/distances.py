@@ -20,12 +20,13 @@ from numba import njit
 
 from xnq_dist.core.arrays import Ints, Ints32, Words
 from xnq_dist.core.random_bits import Purpose, stream
-from xnq_dist.graph.csr import Csr
+from xnq_dist.graph.csr import Csr, map_chunks
 
 __all__ = ["MAX_STEPS", "SHARE", "effective_diameter"]
 
 SOURCES = 64
 """Bits of a word."""
+FULL = np.uint64(2**64 - 1)
 SHARE = 0.9
 """Share of the pairs within the effective diameter."""
 MAX_STEPS = 30
@@ -45,21 +46,17 @@ def effective_diameter(
     """
 
     def in_chunks(before: Words, after: Words) -> None:
-        for rows in csr.chunks():
-            spread_kernel(*rows.edges, before, after)
+        map_chunks(csr, lambda rows: spread_kernel(*rows.edges, before, after))
 
     spread = in_chunks if spread is None else spread
     degrees = np.diff(csr.indptr)
     linked = np.flatnonzero(degrees)
     if not len(linked):
         return 1
-    sources = linked
-    if len(linked) > SOURCES:
-        sources = np.sort(
-            stream(0, Purpose.DISTANCES).choice(linked, SOURCES, replace=False)
-        )
+    count = min(SOURCES, len(linked))
+    sources = stream(0, Purpose.DISTANCES).choice(linked, count, replace=False)
     before = np.zeros(len(degrees), np.uint64)
-    before[sources] = np.uint64(1) << np.arange(len(sources), dtype=np.uint64)
+    before[sources] = np.uint64(1) << np.arange(count, dtype=np.uint64)
     reached = [int(np.bitwise_count(before).sum())]
     after = before.copy()
     for _ in range(max_steps):
@@ -78,7 +75,8 @@ def spread_kernel(
 ) -> None:
     """Write each row's word, combined with those of its in-neighbours, to `after`."""
     for row in range(indptr.shape[0] - 1):
-        word = before[first + row]
-        for edge in range(indptr[row], indptr[row + 1]):
+        word, edge = before[first + row], indptr[row]
+        while word != FULL and edge < indptr[row + 1]:
             word |= before[indices[edge]]
+            edge += 1
         after[first + row] = word

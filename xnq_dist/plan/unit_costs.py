@@ -79,11 +79,11 @@ class Costs:
     host: float
     """One byte of states between a GPU and its host; 0 on a CPU."""
     disk: float
-    """One byte of arrays written, including checksums."""
+    """One byte written to a new file, including checksums."""
     load: float
     """One byte of a partition's arrays read."""
     table: float
-    """One byte of embeddings written to their table."""
+    """One byte of embeddings encoded for their table, without `disk`."""
     read: float
     """One byte of embeddings read from their table."""
     task: float

@@ -162,7 +162,7 @@ def _fit(size: RunSize, rows: float, dim: int, after: int = 0) -> Work:
     square = dim * dim if dim <= WIDEST else dim
     # Between two passes the coordinates are changed to those of the rows and back.
     passes = {
-        "point": points,
+        "point": points * size.workers.threads,  # threads take turns with Python code
         "row" if two else "class_row": points * outputs * rows * dim,
         "loss" if two else "class_loss": points * outputs * rows,
         "square": points * outputs * 2 * square,

@@ -191,7 +191,7 @@ def needs(size: RunSize, settings: Settings) -> Need:
     files_here = steps.files if settings.scratch is None else 0
     base = EMBEDDER if steps.states == "memory" else WORKER
     device, _ = device_need(size, settings)
-    written = {"disk": number * checkpoint + turns, "table": float(table)}
+    written = {"disk": number * checkpoint + turns + table, "table": float(table)}
     sums = sums_work(size, settings, block_sums(size, settings))
     if len(blocks) > 1:
         sums = added(sums, _features_work(size, settings))
