@@ -329,7 +329,7 @@ def _disk_cost(bench: Bench) -> float:
     values = np.random.default_rng(0).random((1 << 14, WIDTH), dtype=np.float32)
     attempt = RunDirectory(bench.folder / "disk").stage("graph").begin()
     seconds = []
-    for number in range(bench.choose(3, 64)):
+    for number in range(bench.choose(3, 32)):
         began = time.thread_time()
         attempt.write_arrays(f"values-{number}", values=values)
         seconds.append(time.thread_time() - began)
