@@ -26,7 +26,7 @@ __all__ = ["MAX_STEPS", "SHARE", "effective_diameter"]
 
 SOURCES = 64
 """Bits of a word."""
-FULL = np.uint64(2**64 - 1)
+FULL = np.uint64(2**64 - 1)  # of a node that all 64 sources have reached
 SHARE = 0.9
 """Share of the pairs within the effective diameter."""
 MAX_STEPS = 30
@@ -40,9 +40,9 @@ def effective_diameter(
 
     A step leads from a node to a node that has it as in-neighbour. The search starts
     from 64 random nodes with in-neighbours (from all if there are fewer), the same in
-    every run. Memory is two 8-byte words a node and a chunk of edges.
-    ``spread(before, after)`` does a step, `spread_kernel` for all rows (None: in this
-    process).
+    every run. Memory is two 8-byte words a node and a chunk of edges for each thread.
+    ``spread(before, after)`` does a step, `spread_kernel` for all rows (None: on the
+    threads of this process).
     """
 
     def in_chunks(before: Words, after: Words) -> None:
