@@ -7,6 +7,7 @@ import io
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -110,6 +111,10 @@ def browser() -> Iterator[Any]:
         opened = running.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox"]
         )
+        # Chromium refuses some first pictures after its start: MarketSquare/
+        # robotframework-browser#5237.
+        with suppress(api.Error):
+            opened.new_page().screenshot()
         yield opened
         opened.close()
 
