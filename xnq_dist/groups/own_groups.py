@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from xnq_dist.core import allocator
 from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.blocks import for_each_block
 from xnq_dist.core.cluster import threads_each
@@ -97,6 +98,7 @@ def node_groups(
     _by_partition(degrees, stage, graph, attempt, client, degree)
     by_degree = degree_groups(degree)
     if n_edges <= settings.auto.reference_edges:
+        allocator.release()  # what METIS left
         adjacency = layout.read_adjacency(stage, graph)
         by_links = tuple(
             leiden(adjacency, resolution, settings.seed).astype(np.int32)

@@ -51,8 +51,7 @@ def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
     nodes = bench.choose(1_000, 100_000)
     bench.child(GENERATE, {"out": graph, "nodes": nodes})
     out = str(bench.folder / "run-stages")
-    arguments = {"graph": graph, "out": out, "overrides": list(SETTINGS)}
-    bench.child(MEASURE, arguments)
+    bench.child(MEASURE, {"graph": graph, "out": out, "overrides": list(SETTINGS)})
     run = RunDirectory(out)
     graph_manifest = run.complete("graph")
     embedded = run.complete("embeddings")
@@ -82,7 +81,6 @@ def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
     posterior = busy(scored)
     edges = layout.load_partition(stage, graph_manifest, 0)
     load = busy(lambda _: layout.load_partition(stage, graph_manifest, 0))
-    prior = fitted.facts["prior"]
     table = busy(lambda core: _write_table(attempt, core, ids, x))
     plain = busy(lambda core: attempt.write_arrays(f"plain-{core}", x=x))
     return {
@@ -90,7 +88,7 @@ def run_costs(bench: Bench, busy: Busy) -> dict[str, float]:
         "table": max(table - plain, 0.0) / x.nbytes,
         "read": read / x.nbytes,
         "posterior": max(posterior - read - score, 0.0) / len(x),
-        "known": busy(lambda _: load_node_table(run, prior)) / nodes,
+        "known": busy(lambda _: load_node_table(run, fitted.facts["prior"])) / nodes,
         "name": busy(lambda _: layout.load_ids(stage, graph_manifest)) / nodes,
     }
 
