@@ -155,8 +155,8 @@ def fit_readout(
     with stage_errors(run.uri, "posteriors"):
         written = run.reuse("posteriors", after)
         if written is None:
-            given = run, client, parts, fitted, int(graph.facts["n_nodes"]), after
-            written = _posteriors(*given, progress, method.write_posteriors)
+            sources = run, client, parts, fitted, int(graph.facts["n_nodes"]), after
+            written = _posteriors(*sources, progress, method.write_posteriors)
     return written
 
 

@@ -206,7 +206,7 @@ def _fixed_cost(bench: Bench, costs: Costs, kind: str) -> float:
 
 def _gather_costs(bench: Bench) -> tuple[float, float]:
     """Seconds per neighbour and per value of its state, of narrow and wide rows."""
-    rows, degree, narrow = bench.choose(5_000, 1_000_000), 10, 32
+    rows, degree, narrow = bench.choose(5_000, 1_000_000), 10, 32  # 1 GB of states
     seconds = {
         width: _gather_seconds(rows * WIDTH // width, width, degree)
         for width in (narrow, WIDTH)

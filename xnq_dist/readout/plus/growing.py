@@ -189,25 +189,25 @@ def grow(
         Values of the leaves, from left to right, shape (L,); written.
     """
     # Loops instead of expressions of arrays, whose compilation takes seconds.
-    most, count, n = len(value), 1, len(slopes)
-    rows, own_slopes, own_curves = np.empty(n, np.uint32), np.empty(n), np.empty(n)
+    max_leaves, count, n = len(value), 1, len(slopes)
+    rows, leaf_slopes, leaf_curves = np.empty(n, np.uint32), np.empty(n), np.empty(n)
     aside = np.empty(n, np.uint32), np.empty(n), np.empty(n)
     columns, some = np.empty(len(codes), np.int64), np.empty(TOGETHER, np.int64)
     for at in range(len(columns)):
         columns[at] = at
     histograms = np.empty((TOGETHER, BINS, 4))
-    sums, best = np.zeros((most, 2)), np.zeros((most, 4))
+    sums, best = np.zeros((max_leaves, 2)), np.zeros((max_leaves, 4))
     # By leaf in the order of the splits: rows, best column, place from the left; by
     # test: the leaves on its left side.
-    spans = np.zeros((6, most), np.int64)
+    spans = np.zeros((6, max_leaves), np.int64)
     start, stop, by, place = spans[0], spans[1], spans[2], spans[3]
     first, last = spans[4], spans[5]
     stop[0], fresh = n, 0
     for row in range(n):
-        rows[row], own_slopes[row], own_curves[row] = row, slopes[row], curves[row]
+        rows[row], leaf_slopes[row], leaf_curves[row] = row, slopes[row], curves[row]
         sums[0, 0] += slopes[row]
         sums[0, 1] += curves[row]
-    while count < most:
+    while count < max_leaves:
         # The leaf that was split and the last one, or the first leaf alone.
         for leaf in range(fresh, count, max(1, count - 1 - fresh)):
             low, high = start[leaf], stop[leaf]
@@ -215,14 +215,14 @@ def grow(
             best[leaf, 0] = alone
             if high - low >= 2 * LEAST:
                 _draw(columns, drawn, state)
-                of_leaf = rows[low:high], own_slopes[low:high], own_curves[low:high]
+                of_leaf = rows[low:high], leaf_slopes[low:high], leaf_curves[low:high]
                 for at in range(0, drawn, TOGETHER):
                     for each in range(TOGETHER):
                         some[each] = columns[min(at + each, drawn - 1)]
                     _add_up(codes, some, *of_leaf, histograms)
                     for each in range(min(TOGETHER, drawn - at)):
-                        given = bins[some[each]], high - low, sums[leaf], best[leaf]
-                        if _split(histograms[each], *given):
+                        arguments = bins[some[each]], high - low, sums[leaf], best[leaf]
+                        if _split(histograms[each], *arguments):
                             by[leaf] = some[each]
             best[leaf, 0] -= alone
         leaf = 0
@@ -233,7 +233,7 @@ def grow(
             break
         low, high, test = start[leaf], stop[leaf], count - 1
         feature[test], cut[test] = by[leaf], np.int64(best[leaf, 1])
-        of_leaf = rows[low:high], own_slopes[low:high], own_curves[low:high]
+        of_leaf = rows[low:high], leaf_slopes[low:high], leaf_curves[low:high]
         middle = low + _divide(codes[by[leaf]], cut[test], *of_leaf, aside)
         # Leaves further right move by one place, and so do the sides of tests.
         for each in range(count):
