@@ -20,6 +20,7 @@ from xnq_dist.graph.linking import draw_edges
 from xnq_dist.graph.planted import (
     NODE_BLOCK,
     Arguments,
+    PlantedNetwork,
     draw_features,
     draw_memberships,
     draw_network,
@@ -138,74 +139,13 @@ def _write(
     folder = Folder.of(out)
     folder.create()
     folder.delete("meta.json")
-    total = arguments.nodes
-    progress("draw nodes", 0, total)
-    network = draw_network(arguments)
-    counts = {
-        "nodes": total,
-        "edges": 0,
-        "same_class_edges": 0,
-        "labelled": int(network.labelled.sum()),
-        "communities": arguments.communities,
-        "memberships": 0,
-    }
-
-    def node_ids(nodes: NDArray[np.integer]) -> pa.Array:
-        ids = pa.array(nodes.astype(np.int64))
-        if not arguments.string_ids:
-            return ids
-        text = pc.utf8_lpad(pc.cast(ids, pa.string()), len(str(total - 1)), "0")
-        return pc.binary_join_element_wise("user-", text, "")
-
-    def labels_of(first: int, last: int, hidden: Any = None) -> pa.Array:
-        codes = network.label[first:last].astype(np.int64)
-        labels = pa.array(codes, mask=hidden)
-        return pa.array(classes).take(labels) if classes else labels
-
-    def node_tables() -> Iterator[pa.Table]:
-        for first in range(0, total, NODE_BLOCK):
-            last = min(first + NODE_BLOCK, total)
-            values = draw_features(network, arguments, first, last)
-            hidden = ~network.labelled[first:last]
-            yield pa.table(
-                {
-                    "node_id": node_ids(np.arange(first, last)),
-                    "features": pa.FixedSizeListArray.from_arrays(
-                        pa.array(values.ravel()), arguments.features
-                    ),
-                    "label": labels_of(first, last, hidden),
-                }
-            )
-            progress("write nodes", last, total)
-
-    def truth_tables() -> Iterator[pa.Table]:
-        for first in range(0, total, ROWS_AT_ONCE):
-            last = min(first + ROWS_AT_ONCE, total)
-            ids = node_ids(np.arange(first, last))
-            yield pa.table({"node_id": ids, "label": labels_of(first, last)})
-
-    def edge_tables() -> Iterator[pa.Table]:
-        for last, src, dst in draw_edges(network, arguments):
-            counts["edges"] += len(src)
-            same = network.label[src] == network.label[dst]
-            counts["same_class_edges"] += int(np.count_nonzero(same))
-            yield pa.table({"src": node_ids(src), "dst": node_ids(dst)})
-            progress("write edges", last, total)
-
-    def membership_tables() -> Iterator[pa.Table]:
-        named = None if names is None else pa.array(names, pa.string())
-        for last, community, member in draw_memberships(network, arguments):
-            counts["memberships"] += len(member)
-            ids = pa.array(community)
-            ids = ids if named is None else named.take(ids)
-            yield pa.table({"community": ids, "node_id": node_ids(member)})
-            progress("write communities", last, arguments.communities)
-
+    progress("draw nodes", 0, arguments.nodes)
+    drawn = _Tables(draw_network(arguments), arguments, names, classes, progress)
     written = (
-        ("nodes", "generated_nodes", node_tables()),
-        ("truth", "truth", truth_tables()),
-        ("edges", "generated_edges", edge_tables()),
-        ("memberships", "memberships", membership_tables()),
+        ("nodes", "generated_nodes", drawn.nodes()),
+        ("truth", "truth", drawn.truth()),
+        ("edges", "generated_edges", drawn.edges()),
+        ("memberships", "memberships", drawn.memberships()),
     )
     for name, schema, tables in written:
         with TableWriter(folder, f"{name}.parquet", schema) as writer:
@@ -215,10 +155,89 @@ def _write(
     labels = names if names is not None else [str(k) for k in range(len(kinds))]
     meta = {
         "arguments": asdict(arguments),
-        "counts": counts,
-        "class_counts": np.diff(network.by_class[1]).tolist(),
+        "counts": drawn.counts,
+        "class_counts": np.diff(drawn.network.by_class[1]).tolist(),
         "kinds": dict(zip(labels, kinds, strict=True)),
     }
     folder.write_bytes("meta.json", json.dumps(meta, indent=1).encode())
     paths = {name: folder.uri_of(f"{name}.parquet") for name, _, _ in written}
-    return GeneratedGraph({**paths, "meta": folder.uri_of("meta.json")}, counts)
+    return GeneratedGraph({**paths, "meta": folder.uri_of("meta.json")}, drawn.counts)
+
+
+class _Tables:
+    """The tables of a network, in blocks of rows; what is written is counted."""
+
+    def __init__(
+        self,
+        network: PlantedNetwork,
+        arguments: Arguments,
+        names: Sequence[str] | None,
+        classes: Sequence[str],
+        progress: Progress,
+    ) -> None:
+        self.network, self._arguments, self._progress = network, arguments, progress
+        self._names = None if names is None else pa.array(names, pa.string())
+        self._classes = classes
+        self.counts = {
+            "nodes": arguments.nodes,
+            "edges": 0,
+            "same_class_edges": 0,
+            "labelled": int(network.labelled.sum()),
+            "communities": arguments.communities,
+            "memberships": 0,
+        }
+
+    def nodes(self) -> Iterator[pa.Table]:
+        for first, last in self._blocks(NODE_BLOCK):
+            values = draw_features(self.network, self._arguments, first, last)
+            yield pa.table(
+                {
+                    "node_id": self._ids(np.arange(first, last)),
+                    "features": pa.FixedSizeListArray.from_arrays(
+                        pa.array(values.ravel()), self._arguments.features
+                    ),
+                    "label": self._labels(
+                        first, last, ~self.network.labelled[first:last]
+                    ),
+                }
+            )
+            self._progress("write nodes", last, self._arguments.nodes)
+
+    def truth(self) -> Iterator[pa.Table]:
+        for first, last in self._blocks(ROWS_AT_ONCE):
+            ids = self._ids(np.arange(first, last))
+            yield pa.table({"node_id": ids, "label": self._labels(first, last)})
+
+    def edges(self) -> Iterator[pa.Table]:
+        for last, src, dst in draw_edges(self.network, self._arguments):
+            same = self.network.label[src] == self.network.label[dst]
+            self.counts["edges"] += len(src)
+            self.counts["same_class_edges"] += int(np.count_nonzero(same))
+            yield pa.table({"src": self._ids(src), "dst": self._ids(dst)})
+            self._progress("write edges", last, self._arguments.nodes)
+
+    def memberships(self) -> Iterator[pa.Table]:
+        for last, community, member in draw_memberships(self.network, self._arguments):
+            self.counts["memberships"] += len(member)
+            ids = pa.array(community)
+            ids = ids if self._names is None else self._names.take(ids)
+            yield pa.table({"community": ids, "node_id": self._ids(member)})
+            self._progress("write communities", last, self._arguments.communities)
+
+    def _blocks(self, size: int) -> Iterator[tuple[int, int]]:
+        total = self._arguments.nodes
+        for first in range(0, total, size):
+            yield first, min(first + size, total)
+
+    def _ids(self, nodes: NDArray[np.integer]) -> pa.Array:
+        ids = pa.array(nodes.astype(np.int64))
+        if not self._arguments.string_ids:
+            return ids
+        width = len(str(self._arguments.nodes - 1))
+        text = pc.utf8_lpad(pc.cast(ids, pa.string()), width, "0")
+        return pc.binary_join_element_wise("user-", text, "")
+
+    def _labels(self, first: int, last: int, hidden: Any = None) -> pa.Array:
+        codes = self.network.label[first:last].astype(np.int64)
+        labels = pa.array(codes, mask=hidden)
+        return pa.array(self._classes).take(labels) if self._classes else labels

@@ -208,16 +208,7 @@ def draw_network(arguments: Arguments) -> PlantedNetwork:
     # Weights are integers below 2^53, so the sums are exact.
     edges[1:] = np.cumsum(np.bincount(group, propensity, classes * blocks))
 
-    rng = stream(seed, _MEANS, 0)
-    means = rng.standard_normal((classes, arguments.features))
-    means -= means.mean(axis=0)
-    # The mean squared distance of centred means is 2 / (C - 1) sum |m|^2.
-    means *= CLASS_DISTANCE / np.sqrt(2 / (classes - 1) * np.sum(means**2))
-    # A block's offset is mainly a mix of the class means, so that its nodes can look
-    # like those of another class.
-    mix = rng.standard_normal((blocks, classes))
-    offsets = OFFSET_IN_CLASS_SPACE * mix @ means
-    offsets += OFFSET_ELSEWHERE * rng.standard_normal((blocks, arguments.features))
+    means, offsets, taste = _feature_blocks(arguments, blocks)
     return PlantedNetwork(
         home=home,
         label=label,
@@ -229,8 +220,24 @@ def draw_network(arguments: Arguments) -> PlantedNetwork:
         by_home=(np.argsort(home, kind="stable"), _bounds(home, blocks)),
         means=means.astype(np.float32),
         offsets=offsets.astype(np.float32),
-        taste=TASTE * rng.standard_normal(blocks),
+        taste=taste,
     )
+
+
+def _feature_blocks(arguments: Arguments, blocks: int) -> tuple[Floats, Floats, Floats]:
+    """Class means (C, F), offsets of blocks (B, F) and tastes of blocks (B,)."""
+    classes = arguments.classes
+    rng = stream(arguments.seed, _MEANS, 0)
+    means = rng.standard_normal((classes, arguments.features))
+    means -= means.mean(axis=0)
+    # The mean squared distance of centred means is 2 / (C - 1) sum |m|^2.
+    means *= CLASS_DISTANCE / np.sqrt(2 / (classes - 1) * np.sum(means**2))
+    # A block's offset is mainly a mix of the class means, so that its nodes can look
+    # like those of another class.
+    mix = rng.standard_normal((blocks, classes))
+    offsets = OFFSET_IN_CLASS_SPACE * mix @ means
+    offsets += OFFSET_ELSEWHERE * rng.standard_normal((blocks, arguments.features))
+    return means, offsets, TASTE * rng.standard_normal(blocks)
 
 
 def _propensity_range(nodes: int, degree: float) -> tuple[float, float]:
