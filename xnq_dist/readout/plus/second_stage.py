@@ -127,7 +127,8 @@ def second_rows(scores: Floats, features: NDArray[Any]) -> Floats:
     `scores` are log-probabilities by the blocks of the first stage, (n, B, C),
     `features` (n, F); the result has the shape (n, B (C - 1) + F).
     """
-    odds = (scores[:, :, 1:] - scores[:, :, :1]).reshape(len(scores), -1)
+    rows, blocks, classes = scores.shape
+    odds = (scores[:, :, 1:] - scores[:, :, :1]).reshape(rows, blocks * (classes - 1))
     return np.concatenate([odds, features.astype(np.float64)], axis=1)
 
 
