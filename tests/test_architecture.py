@@ -89,7 +89,7 @@ NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
     "all": 395_400,
     "core": 39_400,
-    "graph": 77_000,
+    "graph": 77_100,
     "reservoir": 36_000,
     "groups": 4_200,
     "plan and needs": 11_700,
