@@ -7,8 +7,11 @@ would need the API of a cluster, even with `=client`.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -18,8 +21,10 @@ from typing import Any
 
 import pytest
 import yaml
+from distributed import Security
 
-from tests.deploy.stand_in import check_manifest
+from tests.conftest import SmallGraph, published_values, small_settings
+from xnq_dist.jobs import run_all
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 MANIFESTS = [
@@ -27,6 +32,44 @@ MANIFESTS = [
     for file in sorted((DEPLOY / "kubernetes").glob("*.yaml"))
     for each in yaml.safe_load_all(file.read_text())
 ]
+
+
+KUBERNETES = "1.34"
+"""Version of the schemas."""
+
+
+def check_manifest(manifest: dict[str, Any]) -> None:
+    """Check a manifest against its schema; unknown keys are errors."""
+    if manifest["kind"] == "DaskCluster":
+        package = pytest.importorskip("dask_kubernetes")
+        folder = Path(package.__file__).parent / "operator/deployment/helm"
+        file = folder / "dask-kubernetes-operator/crds/daskcluster.yaml"
+        definition = yaml.safe_load(file.read_text())
+        schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+        import jsonschema
+
+        jsonschema.validate(manifest, _strict(schema, top=True))
+        return
+    module = pytest.importorskip("kubernetes_validate")
+    module.validate(manifest, KUBERNETES, strict=True)
+
+
+def _strict(schema: Any, top: bool = False) -> Any:
+    """The schema with unknown keys as errors, as `kubectl` has it."""
+    if isinstance(schema, list):
+        return [_strict(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: _strict(value) for key, value in schema.items()}
+    if "properties" in schema and isinstance(schema["properties"], dict):
+        if top:
+            known = ("apiVersion", "kind", "metadata", "status")
+            made["properties"] |= {key: {} for key in known}
+        if not schema.get("x-kubernetes-preserve-unknown-fields"):
+            made.setdefault("additionalProperties", False)
+    if schema.get("x-kubernetes-int-or-string"):
+        made["type"] = ["integer", "string"]
+    return made
 
 
 @pytest.mark.parametrize(
@@ -114,23 +157,65 @@ def test_pods_have_limits_and_run_without_privileges() -> None:
             assert "/tmp" in mounts or container["name"] == "kernels"  # noqa: S108
 
 
-def test_flow_runs_may_do_what_a_cluster_of_pods_needs() -> None:
-    (role,) = (
-        each
-        for each in MANIFESTS
-        if each["kind"] == "Role" and each["metadata"]["name"] == "xnq-run"
-    )
-    allowed = {
-        (resource, verb)
-        for rule in role["rules"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
+@pytest.mark.ci
+def test_the_pods_of_workers_form_an_encrypted_cluster(
+    tmp_path: Path, small_graph: SmallGraph
+) -> None:
+    """Their commands as processes: no images, volumes, names of services, permissions.
+
+    The Secret's files and the scheduler's address are those of this test.
+    """
+    (dask,) = (each for each in MANIFESTS if each["kind"] == "DaskCluster")
+    security = Security.temporary()
+    (tmp_path / "tls.crt").write_text(security.tls_ca_file)
+    (tmp_path / "tls.key").write_text(security.tls_client_key)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    here = {
+        "tls://xnq-scheduler.xnq:8786": f"tls://127.0.0.1:{port}",
+        "8786": port,
+        "/tmp": str(tmp_path),  # noqa: S108
+        "15GiB": "1GiB",
     }
-    needed = {("daskclusters", verb) for verb in ("list", "create", "delete")}
-    assert (
-        needed | {("secrets", "create"), ("pods", "get"), ("pods", "list")} <= allowed
+
+    def put_here(text: str) -> str:
+        return here.get(text, text.replace("/etc/xnq", str(tmp_path)))
+
+    def pod(name: str) -> subprocess.Popen[bytes]:
+        container = dask["spec"][name]["spec"]["containers"][0]
+        variables = {each["name"]: put_here(each["value"]) for each in container["env"]}
+        words = [put_here(each) for each in container["args"]]
+        return subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                *words,
+                *(["--host", "127.0.0.1"] * (name != "worker")),
+            ],
+            env=os.environ | variables | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            start_new_session=True,
+        )
+
+    files = {"tls_ca": "tls.crt", "tls_cert": "tls.crt", "tls_key": "tls.key"}
+    settings = small_settings(
+        "cluster.kind=address",
+        "cluster.workers=auto",
+        f"cluster.address=tls://127.0.0.1:{port}",
+        *(f"cluster.{key}={tmp_path / file}" for key, file in files.items()),
     )
-    assert "secrets" not in {what for what, verb in allowed if verb != "create"}
+    processes = [pod("scheduler"), pod("worker")]
+    try:
+        run_all(small_graph.sources, str(tmp_path / "run"), settings)
+    finally:
+        for process in processes:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(30)
+    alone = small_settings("cluster.kind=auto", "cluster.workers=1")
+    run_all(small_graph.sources, str(tmp_path / "alone"), alone)
+    assert published_values(tmp_path / "run").equals(
+        published_values(tmp_path / "alone")
+    )
 
 
 def test_a_container_of_the_docker_pool_runs_without_privileges() -> None:

@@ -334,11 +334,6 @@ class ClusterSettings(Section):
     memory_limit: SizeOrAuto = Field(
         "auto", description="memory of each worker (local, slurm), such as '8 GiB'"
     )
-    template: str | None = Field(
-        None,
-        description="file of a DaskCluster manifest (kubernetes): image, volumes, and "
-        "what workers, threads and memory_limit are with auto",
-    )
     timeout: float = Field(
         60.0,
         gt=0,
