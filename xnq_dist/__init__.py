@@ -17,7 +17,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist._version import __version__ as __version__
-from xnq_dist.core.kernel_cache import use_shipped_kernels
 
 if TYPE_CHECKING:
     from xnq_dist.api.estimate import estimate_prevalence
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
         publish,
         quantify_communities,
     )
-
-use_shipped_kernels()
 
 __all__ = [
     "NetworkQuantifier",

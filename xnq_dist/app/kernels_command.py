@@ -8,14 +8,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from xnq_dist.app.environment import prepare_environment
 from xnq_dist.app.output import Json, begin, print_json
-from xnq_dist.core import kernel_cache
-from xnq_dist.core.errors import SettingsError, StageError
+from xnq_dist.core.errors import StageError
 
 __all__ = ["kernels", "run_small_graphs"]
 
@@ -49,61 +48,22 @@ def run_small_graphs() -> None:
             run_pipeline(sources, f"{folder}/run-{number}", settings)
 
 
-def kernels(
-    portable: Annotated[
-        bool,
-        typer.Option(
-            "--portable",
-            help="For an image: compile for every x86-64 processor with AVX2 and for "
-            "every one with AVX-512, instead of for this machine's model. Needs "
-            "NUMBA_CACHE_DIR.",
-        ),
-    ] = False,
-    as_json: Json = False,
-) -> None:
+def kernels(as_json: Json = False) -> None:
     """Compile the kernels now, so that the first run does not wait for them.
 
     They are kept where Numba keeps them: in the folder NUMBA_CACHE_DIR, else next to
-    the installed package, else in ~/.cache/numba. Update the package or Numba, and run
-    the command again.
+    the installed package, else in ~/.cache/numba. They serve processors of this
+    machine's model. Update the package or Numba, and run the command again.
     """
     begin("compiling the kernels")
-    targets: dict[str, dict[str, str]] = {"this processor": {}}
-    if portable:
-        folder = kernel_cache.cache_folder()
-        if folder is None:
-            raise SettingsError(
-                "--portable needs a folder that the image keeps: set NUMBA_CACHE_DIR"
-            )
-        folder.mkdir(parents=True, exist_ok=True)
-        levels = [each for each in kernel_cache.LEVELS if kernel_cache.runs_here(each)]
-        for level in kernel_cache.LEVELS.keys() - levels:
-            typer.echo(f"  {level}: this processor lacks its instructions; left out")
-        if not levels:
-            raise SettingsError(
-                "--portable needs an x86-64 processor with AVX2: leave it out here"
-            )
-        targets = {level: kernel_cache.environment(level) for level in levels}
-    seconds = {}
-    for name, variables in targets.items():
-        began = time.monotonic()
-        _compile(variables)
-        seconds[name] = round(time.monotonic() - began, 1)
-        typer.echo(f"  {name}: compiled in {seconds[name]:.0f} s")
-    if portable:
-        kernel_cache.mark_shipped(list(targets))
-    print_json({"seconds": seconds}, as_json)
-
-
-def _compile(variables: dict[str, str]) -> None:
-    """`run_small_graphs` in a process whose Numba compiles for another processor."""
+    began = time.monotonic()
     code = f"from {__name__} import run_small_graphs; run_small_graphs()"
     kept = {k: v for k, v in os.environ.items() if k != "PREFECT_API_URL"}
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join([root, *filter(None, [kept.get("PYTHONPATH")])])
     done = subprocess.run(  # noqa: S603 - our own interpreter and code
         [sys.executable, "-c", code],
-        env=kept | {"PYTHONPATH": path} | variables,
+        env=kept | {"PYTHONPATH": path},
         check=False,
         capture_output=True,
         text=True,
@@ -114,3 +74,6 @@ def _compile(variables: dict[str, str]) -> None:
             f"the kernels could not be compiled ({done.stderr.strip()[-500:]}): "
             "xnq-dist doctor checks this machine"
         )
+    seconds = round(time.monotonic() - began, 1)
+    typer.echo(f"  compiled in {seconds:.0f} s")
+    print_json({"seconds": seconds}, as_json)
