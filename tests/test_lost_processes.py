@@ -226,7 +226,7 @@ def test_a_stopped_worker_is_replaced_by_the_others(
 
 
 def test_edges_of_a_lost_worker_are_read_again(calm, processes, tmp_path, monkeypatch):
-    monkeypatch.setattr(ingest, "GAIN", -1e9)
+    monkeypatch.setattr(ingest, "MIN_EDGES", 0)
     monkeypatch.setattr(edge_tasks, "ROWS", 1)
     monkeypatch.setattr(edge_tasks, "PAIRS", 1)
     run = RunDirectory(tmp_path / "run")

@@ -16,7 +16,6 @@ INSIDE = "called inside `waiting.watched`, which looks at the cluster"
 ALLOWED = {
     "xnq_dist/app/reporting.py:ReportOutbox._next": "a daemon thread waits for work",
     "xnq_dist/core/backend.py:GpuBackend.to_host": "copies an array, waits for nobody",
-    "xnq_dist/evaluation/bench/cost_fits.py:_shared": "the barrier has a timeout",
     "xnq_dist/evaluation/bench/harness.py:Bench.child": BENCHMARK,
     "xnq_dist/core/blocks.py:_OneBlasThread.__enter__": THREADS,
     "xnq_dist/core/blocks.py:_OneBlasThread.__exit__": THREADS,

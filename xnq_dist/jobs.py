@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache, partial
 from importlib import import_module
@@ -46,8 +46,8 @@ Connect = Callable[[], AbstractContextManager["Client"]]
 Workers = Callable[[], AbstractContextManager[Connect]]
 """Starts or finds the workers, which stay until the block ends."""
 
-Planned = Callable[[Mapping[str, float], Collection[str]], None]
-"""Takes the expected seconds of each part of a plan, and the stages that are due."""
+Planned = Callable[[float | None], None]
+"""Takes the expected seconds of a complete run; None: not known."""
 
 PRELOAD = "xnq_dist.preload"
 """Module that workers of a local cluster import before they join."""
@@ -66,7 +66,7 @@ def run_all(
     settings: Settings,
     overwrite: bool = False,
     do: Do | None = None,
-    planned: Planned = lambda seconds, due: None,
+    planned: Planned = lambda seconds: None,
 ) -> dict[str, Any]:
     """Do all stages that are due, in order, in this process.
 
@@ -76,8 +76,7 @@ def run_all(
         Runs each stage, such as in a Prefect task; None: called directly, without
         progress.
     planned
-        Called with the expected seconds of each part of the plan and the due stages,
-        before the first of them.
+        Called with the expected seconds of a run that begins with the graph, before it.
 
     Returns
     -------
@@ -94,7 +93,8 @@ def run_all(
         due = due_stages(run, sources, settings)
         if not ON_WORKERS.isdisjoint(due):
             plan = plan_run(run, sources, settings)
-            planned(plan.planned.stages, due)
+            if "graph" in due:
+                planned(plan.planned.seconds)
         with cluster_in_background(plan, settings) as opened:
             workers = partial(_connected, opened, settings)
             work = partial(_do_what_is_due, run, sources, settings, workers, do, plan)

@@ -139,28 +139,33 @@ def test_a_command_is_timed_from_the_creation_of_its_process(monkeypatch):
     assert Context().run(output.elapsed) == 2.25
 
 
-def test_time_left_follows_the_plan_and_is_corrected_by_finished_stages():
+def test_time_left_follows_the_plan_and_the_pace_of_a_long_step():
     now = [0.0]
     left = TimeLeft(clock=lambda: now[0])
     assert left.left() is None
     assert left.text() == ""
-    plan = {"ingest": 100, "supersteps": 400, "readout": 60, "quantify": 40}
-    left.plan({**plan, "fixed": 0.0, "write": 0.0}, ("graph", "embeddings", "quantify"))
+    left.plan(540.0)
     left.step("graph: read edges", 0, 10)
-    assert left.left() == 540  # the readout is complete
+    assert left.left() == 540
     assert left.text() == "about 9 min left"
     now[0] = 50.0
     assert left.share() == pytest.approx(50 / 540)
-    now[0] = 200.0  # twice as long as planned
-    left.step("embed: supersteps", 0, 4)
-    assert left.left() == pytest.approx(205 / 105 * 440)
     shown = left.share()
-    now[0] = 1400.0
+    now[0] = 200.0
+    left.step("embed: supersteps", 0, 4)
+    now[0] = 500.0
     left.step("embed: supersteps", 1, 4)
-    # Each of the other three takes as long as the first; then the communities.
-    assert left.left() == pytest.approx(3600 + 1405 / 505 * 40)
-    assert left.text() == "about 62 min left"
+    # Each of the other three takes as long as the first.
+    assert left.left() == 900
+    assert left.text() == "about 15 min left"
     assert left.share() >= shown
+    left.step("embed: supersteps", 4, 4)
+    assert left.left() == 40
+    now[0] = 600.0  # longer than planned
+    assert left.left() is None
+    assert left.share() >= shown
+    left.plan(None)
+    assert not left.planned
 
 
 @pytest.mark.slow

@@ -70,7 +70,7 @@ def test_a_run_shows_stage_superstep_owner_and_time_left_while_it_works(begun):
         progress("supersteps", 12, 30)
 
     with recorded(begun.uri, small_settings()) as status, RunLock(begun.folder):
-        current_watch().left.plan({"supersteps": 500.0}, ("embeddings",))
+        current_watch().left.plan(500.0)
         on_console("embed", work)
         end = time.monotonic() + 30
         while (found := standing(begun.uri)).get("step") != "supersteps":

@@ -13,9 +13,10 @@ from xnq_dist import jobs, pipeline
 from xnq_dist.app.cli import main
 from xnq_dist.core import cluster
 from xnq_dist.core.clusters import local
-from xnq_dist.core.errors import DoesNotFitError
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.store import PLAN, RunDirectory, verify
-from xnq_dist.plan import Plan
+from xnq_dist.plan import GraphSize, Plan
 from xnq_dist.plan.of_tables import make_plan
 
 FREE = 8 * 2**30
@@ -115,8 +116,6 @@ def test_a_plan_stays_as_it_was_made(small_graph):
     with pytest.raises(FrozenInstanceError):
         plan.planned.nodes = 1
     with pytest.raises(TypeError):
-        plan.planned.stages["ingest"] = 0.0
-    with pytest.raises(TypeError):
         plan.planned.needs["graph"] = {}
 
 
@@ -153,6 +152,53 @@ def test_one_process_does_what_fits_and_workers_do_the_rest(
     assert plan.placed(settings).cluster.kind == kind
     alone = (plan.planned.workers, plan.planned.partitions) == (1, 1)
     assert alone == (kind == "single")
+
+
+def test_worker_processes_do_large_graphs_on_machines_of_many_processors(
+    monkeypatch,
+):
+    monkeypatch.setattr(cluster, "free_memory", lambda: 2**36)
+
+    def choice(processors, edges, *overrides):
+        monkeypatch.setattr(local, "processors", lambda: processors)
+        size = GraphSize(10**6, edges, 8, 2, labelled=10**4)
+        plan = pipeline.estimate_counts(size, load_settings(overrides=overrides))
+        return plan.workers, dict(plan.lines())["chosen"]
+
+    many = ("cluster.workers=4", "cluster.memory_limit=8GiB")
+    assert choice(2, 10**7, *many) == (4, "4 worker processes, set by cluster.workers")
+    for processors, edges in ((2, 10**8), (64, 10**7 - 1)):
+        workers, why = choice(processors, edges)
+        assert workers == 1
+        assert why.startswith("one process, which needs ")
+        assert why.endswith(" of 57.6 GiB")
+    workers, why = choice(8, 10**7)
+    assert workers == 4
+    assert why.startswith("4 worker processes, which take less time from 10,000,000")
+    workers, why = choice(8, 10**7, "cluster.memory_limit=600MiB")
+    assert "one process would need" in why
+
+
+@pytest.mark.parametrize("asked", ["backend=gpu", "cluster.kind=cuda"])
+def test_settings_that_need_a_gpu_plan_one(asked):
+    size = GraphSize(10**6, 10**7, 8, 2, labelled=10**4)
+    settings = load_settings(overrides=["cluster.memory_limit=64GiB", asked])
+    plan = pipeline.estimate_counts(size, settings)
+    assert plan.device_memory > 0
+    assert plan.seconds is None
+    assert plan == pipeline.estimate_counts(size, settings, "gpu")
+    with pytest.raises(SettingsError, match="need GPUs: leave --device cpu out"):
+        pipeline.estimate_counts(size, settings, "cpu")
+
+
+def test_tables_are_planned_for_gpus_that_are_there_or_set(small_graph):
+    for kind in ("single", "local"):
+        settings = small_settings("backend=gpu", f"cluster.kind={kind}")
+        with pytest.raises(SettingsError, match=r"no GPU .* set cluster\.device_mem"):
+            pipeline.estimate(small_graph.sources, settings)
+    there = small_settings("backend=gpu", "cluster.device_memory=60GiB")
+    plan = pipeline.estimate(small_graph.sources, there)
+    assert plan.device_limit == 60 * 2**30
 
 
 def test_a_damaged_plan_is_found_and_made_again(tmp_path, small_graph):

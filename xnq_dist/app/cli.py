@@ -284,15 +284,8 @@ def estimate(
     device: Annotated[
         str | None,
         typer.Option(
-            help="With numbers: cpu, or gpu (one per worker, extrapolated).",
+            help="With numbers: cpu, or gpu (one per worker).",
             show_default="as backend and cluster.kind say",
-        ),
-    ] = None,
-    costs: Annotated[
-        Path | None,
-        typer.Option(
-            help="File costs.json that `xnq-dist bench costs --out` wrote.",
-            show_default="this machine's, by doctor --calibrate",
         ),
     ] = None,
     as_json: Json = False,
@@ -307,7 +300,6 @@ def estimate(
     from xnq_dist.core.config import load_settings
     from xnq_dist.graph.tables import Sources
     from xnq_dist.plan import GraphSize, check_client_fits, check_fits
-    from xnq_dist.plan.unit_costs import load_costs
 
     chosen = load_settings(config, settings or ())
     counts = _count(nodes), _count(edges)
@@ -323,7 +315,7 @@ def estimate(
         n_labelled = int(labelled * counts[0])
         size = GraphSize(counts[0], counts[1], features, classes, n_labelled)
         on: Any = device
-        plan = pipeline.estimate_counts(size, chosen, on, costs)
+        plan = pipeline.estimate_counts(size, chosen, on)
     elif counts != (None, None):
         raise SettingsError(
             "one of --nodes and --edges is a number and the other a table: give two "
@@ -331,7 +323,7 @@ def estimate(
         )
     else:
         sources = Sources(nodes, edges, memberships)
-        plan = pipeline.estimate(sources, chosen, load_costs(costs))
+        plan = pipeline.estimate(sources, chosen)
     for name, value in plan.lines():
         typer.echo(f"  {name:<32}{value}")
     print_json(plan.to_dict(), as_json)

@@ -22,12 +22,9 @@ from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings_sections import ClusterSettings
 from xnq_dist.core.sizes import human
 from xnq_dist.core.store import RUN, Folder
-from xnq_dist.evaluation.bench.harness import Size
 from xnq_dist.evaluation.bench.product_price import relative_time
-from xnq_dist.evaluation.bench.runner import run_benchmarks
-from xnq_dist.plan.unit_costs import load_costs, own_costs
 
-__all__ = ["Check", "calibrate_costs", "disk", "examine", "prefect"]
+__all__ = ["Check", "disk", "examine", "prefect"]
 
 
 def examine(
@@ -44,7 +41,7 @@ def examine(
     settings
         Settings of the next run in it; None: those of the last one.
     """
-    checks = [_python(), *_packages(), _machine(), _costs(), _products(), _gpu()]
+    checks = [_python(), *_packages(), _machine(), _products(), _gpu()]
     checks.append(disk(out))
     checks.append(_dask(ClusterSettings.model_validate({"workers": 1, "threads": 1})))
     if address is not None:
@@ -83,28 +80,6 @@ def _machine() -> Check:
         f"{size.workers} workers of {size.threads} threads, {human(size.memory)} each"
     )
     return Check("machine", "ok", text)
-
-
-def calibrate_costs(size: Size = "full") -> Path:
-    """Measure this machine's costs of work; return the file, which plans then use."""
-    path = own_costs()
-    Folder.of(path.parent).create()  # refused before the minutes of measuring
-    files = run_benchmarks(["costs"], size, repeat=1).files
-    Folder.of(path.parent).write_bytes(path.name, files["costs.json"])
-    return path
-
-
-def _costs() -> Check:
-    """The costs behind planned times, and whether they are this machine's own."""
-    path = own_costs()
-    try:
-        basis = load_costs().basis
-    except XnqError as error:
-        return Check("costs of work", "fault", str(error))
-    if path.exists():
-        return Check("costs of work", "ok", f"{basis} ({path})")
-    text = f"{basis}: for planned times of this machine, run doctor --calibrate"
-    return Check("costs of work", "note", text)
 
 
 def _products() -> Check:

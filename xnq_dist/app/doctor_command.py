@@ -25,13 +25,6 @@ def doctor(
     ] = None,
     config: Config = None,
     settings: Set = None,
-    calibrate: Annotated[
-        bool,
-        typer.Option(
-            "--calibrate",
-            help="Measure this machine's costs of work, for planned times (minutes).",
-        ),
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check this machine and a run directory; name each fault with its fix.
@@ -42,11 +35,9 @@ def doctor(
     """
     begin("checking this machine")
     prepare_environment()
-    from xnq_dist.app.doctor import calibrate_costs, examine
+    from xnq_dist.app.doctor import examine
     from xnq_dist.core.config import load_settings
 
-    if calibrate:
-        calibrate_costs()
     chosen = load_settings(config, settings or ()) if config or settings else None
     checks = examine(address, directory, chosen)
     for check in checks:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeVar
@@ -37,16 +37,6 @@ SEND_EVERY = 2.0
 
 Send = Callable[[str, str, float], None]
 """Sends stage, text and percent as an artifact; must not block."""
-
-PARTS: dict[str, tuple[str, float, tuple[str, ...]]] = {
-    "graph": ("graph", 0.3, ("ingest",)),
-    "embed": ("embeddings", 0.3, ("supersteps", "write")),
-    "readout": ("readout", 0.2, ("readout",)),
-    "quantify": ("quantify", 0.1, ("quantify",)),
-    "publish": ("published", 0.1, ()),
-}
-"""By the name under which work is done: the stage, its share of the plan's fixed time,
-and the parts of the plan that it takes."""
 
 
 class StageProgress:
@@ -89,36 +79,29 @@ def counted(text: str, done: int, total: int, left: TimeLeft) -> str:
 
 
 class TimeLeft:
-    """Remaining seconds of a run: those planned, corrected by those that stages took.
+    """Remaining seconds of a run: those planned, or more by the pace of its step.
 
-    Without a plan nothing is known.
+    Nothing is known without a plan, or once a run takes longer than planned.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._began = self._entered = self._step_began = clock()
-        self._planned: dict[str, float] = {}
-        self._stage = self._step = ""
-        self._step_left = 0.0
-        self._done = self._done_planned = self._shown = 0.0
+        self._began = self._step_began = clock()
+        self._planned = self._step_left = self._shown = 0.0
+        self._step = ""
 
-    def plan(self, seconds: Mapping[str, float], due: Collection[str]) -> None:
-        """Take the expected seconds of each part of a plan, and the due stages."""
-        fixed = seconds.get("fixed", 0.0)
-        self._planned = {
-            name: share * fixed + sum(seconds.get(part, 0.0) for part in parts)
-            for name, (stage, share, parts) in PARTS.items()
-            if stage in due or name == "publish"
-        }
+    @property
+    def planned(self) -> bool:
+        """Whether there is a plan."""
+        return self._planned > 0
+
+    def plan(self, seconds: float | None) -> None:
+        """Take the expected seconds of the complete run; None: not known."""
+        self._planned = seconds or 0.0
 
     def step(self, text: str, done: int, total: int) -> None:
         """Note that `done` of `total` parts of ``stage: step`` are done."""
-        stage, now = text.partition(": ")[0], self._clock()
-        if stage != self._stage:
-            if self._stage in self._planned:
-                self._done += now - self._entered
-                self._done_planned += self._planned.pop(self._stage)
-            self._stage, self._entered = stage, now
+        now = self._clock()
         if text != self._step:
             self._step, self._step_began = text, now
         spent = now - self._step_began
@@ -126,17 +109,11 @@ class TimeLeft:
 
     def left(self) -> float | None:
         """Expected seconds to the end; None if nothing is known."""
-        if not self._planned:
+        if not self.planned:
             return None
-        spent = self._clock() - self._entered
-        current = self._planned.get(self._stage, 0.0)
-        done, planned = self._done + 5.0, self._done_planned + 5.0
-        if spent > current:  # a stage that is late corrects the others
-            done, planned = done + spent, planned + current
-        ratio = max(0.2, done / planned)
-        later = sum(s for name, s in self._planned.items() if name != self._stage)
-        here = max(ratio * current - spent, self._step_left, 0.0)
-        return here + ratio * later
+        left = self._began + self._planned - self._clock()
+        left = max(left, self._step_left)
+        return left if left > 0 else None
 
     def share(self) -> float:
         """Share of the time that has passed; it never decreases."""
@@ -222,7 +199,7 @@ def _bar(left: TimeLeft) -> Iterator[Progress]:
 
     class Left(TextColumn):
         def render(self, task: Any) -> Text:
-            if left.left() is not None:
+            if left.planned:
                 bars.update(task.id, completed=left.share(), total=1.0)
             return Text(left.text())
 
@@ -240,7 +217,7 @@ def _bar(left: TimeLeft) -> Iterator[Progress]:
         def show(text: str, done: int, total: int) -> None:
             steps = f" {done:,}/{total:,}" if total > 1 else ""
             bars.update(row, description=text.removesuffix(f": {START}") + steps)
-            if left.left() is None:
+            if not left.planned:
                 bars.update(row, completed=done, total=total)
 
         yield show

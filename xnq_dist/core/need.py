@@ -1,4 +1,4 @@
-"""The counts that a run is planned from, and the needs of a stage.
+"""The counts that a run is planned from, and the bytes that a stage needs.
 
 Each stage's subpackage has a function ``needs(size, settings)``; `xnq_dist.plan` adds
 up the results.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
 
 from xnq_dist.core.arrays import Ints
 
@@ -17,14 +16,8 @@ __all__ = [
     "Need",
     "PartitionCounts",
     "RunSize",
-    "Work",
     "Workers",
-    "added",
-    "scaled",
 ]
-
-Work = Mapping[str, float]
-"""Units of work by the name of their cost, as in `plan.unit_costs.Costs`."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +61,7 @@ class GraphSize:
     id_text: float = 0.0
     """Mean bytes of a string id; 0: ids are integers."""
     likely_edges: int | None = None
-    """Expected number of directed edges, for times; None: `edges`."""
+    """Expected number of directed edges, for the time; None: `edges`."""
 
 
 @dataclass(frozen=True)
@@ -84,15 +77,12 @@ class Workers:
     """Bytes of GPU memory that each worker may use; 0: the work runs on CPUs."""
     ingest: int = 0
     """Bytes of GPU memory that reading edges may use; 0: a CPU reads them."""
-    hosts: bool = False
-    """Whether the workers are on several hosts."""
 
     @classmethod
     def of(cls, threads: Mapping[str, int], memory: int, device: int) -> Workers:
         """Running workers, from the threads of each address."""
-        hosts = {address.rpartition(":")[0] for address in threads}
         count, most = max(1, len(threads)), max(threads.values(), default=1)
-        return cls(count, most, memory, device, hosts=len(hosts) > 1)
+        return cls(count, most, memory, device)
 
 
 @dataclass(frozen=True)
@@ -128,11 +118,6 @@ class RunSize(GraphSize):
         return min(self.partitions, self.workers.count)
 
     @property
-    def slots(self) -> int:
-        """Tasks that run in parallel in all workers."""
-        return self.lanes * self.busy
-
-    @property
     def known(self) -> int:
         """Labelled nodes; all nodes if they were not counted."""
         return self.nodes if self.labelled is None else self.labelled
@@ -145,7 +130,7 @@ class RunSize(GraphSize):
 
 @dataclass(frozen=True)
 class Need:
-    """Peak bytes and work of a stage."""
+    """Peak bytes of a stage."""
 
     worker: int = 0
     """Bytes of one worker's memory."""
@@ -159,23 +144,7 @@ class Need:
     """Bytes of the run directory that stay once the stage is complete."""
     scratch: int = 0
     """Bytes of temporary files."""
-    work: Mapping[str, Work] = field(default_factory=dict)
-    """Work by the part of the plan's time that it belongs to."""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, int]:
         """The bytes as JSON values."""
-        return {name: n for name, n in asdict(self).items() if name != "work"}
-
-
-def added(*works: Work) -> dict[str, float]:
-    """Sum of the work of several parts."""
-    total: dict[str, float] = {}
-    for work in works:
-        for cost, units in work.items():
-            total[cost] = total.get(cost, 0.0) + units
-    return total
-
-
-def scaled(work: Work, factor: float) -> dict[str, float]:
-    """Work times a factor."""
-    return {cost: units * factor for cost, units in work.items()}
+        return asdict(self)

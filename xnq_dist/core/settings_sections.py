@@ -343,12 +343,6 @@ class ClusterSettings(Section):
     device_memory: SizeOrAuto = Field(
         "auto", description="GPU memory that each worker may use"
     )
-    bandwidth: SizeOrAuto = Field(
-        "auto",
-        description="bytes a second between workers, for the planned time, such as "
-        "'3 GB'; auto: measured for workers on this machine, 10 Gigabit Ethernet for "
-        "several hosts",
-    )
     protocol: Literal["auto", "tcp", "ucx"] = Field(
         "auto",
         description="protocol between GPU workers (cuda); auto: TCP, encrypted; ucx: "

@@ -1,4 +1,4 @@
-"""Memory, disk and work of the stage ``graph``.
+"""Memory and disk of the stage ``graph``.
 
 The formulas for temporary files follow what `sort`, `csr`, `features` and `prepare`
 write to the scratch folder.
@@ -14,7 +14,6 @@ from xnq_dist.graph.refining import columns_in
 from xnq_dist.graph.sort import KEY, pairs_held
 
 __all__ = [
-    "REFINING",
     "client_bytes",
     "graph_scratch",
     "halo_rows",
@@ -34,9 +33,6 @@ INDEX = 4
 """Bytes of a neighbour, a weight, a feature or a row number."""
 HALO = 8
 """Bytes of a halo row's global id."""
-REFINING = 0.5
-"""Share of the time of partitioning that refinement takes, if it has one group of
-partitions. With several ones, each adds as much."""
 
 
 def needs(size: RunSize, settings: Settings) -> Need:
@@ -54,27 +50,12 @@ def needs(size: RunSize, settings: Settings) -> Need:
         disk=disk,
         kept=disk,
         scratch=graph_scratch(*counts, memory, size.weighted),
-        work={
-            "ingest": {
-                "node": size.nodes,
-                "edge": size.edges,
-                "cut": _cut(size, settings),
-            }
-        },
     )
 
 
 def client_bytes(size: RunSize, peak: float) -> int:
     """Bytes of the client's memory, where its largest step takes `peak` bytes."""
     return int(CLIENT + size.nodes * 100 + peak)
-
-
-def _cut(size: RunSize, settings: Settings) -> float:
-    """Edges to partition, more than once where several groups are refined in turn."""
-    if size.partitions == 1:
-        return 0.0
-    groups = refined_groups(size.nodes, size.partitions, settings)
-    return size.edges * (1 + REFINING * (groups - 1))
 
 
 def refined_groups(nodes: int, partitions: int, settings: Settings) -> int:

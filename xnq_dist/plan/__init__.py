@@ -1,8 +1,8 @@
 """Plans the memory, disk and time of a run before it starts, and checks that it fits.
 
 Counts come from the tables' footers; halo rows are bounded by those of a random
-partitioning. Memory and disk are the sum of the arrays that will exist, and times
-follow from costs measured on one core (`xnq_dist.plan.unit_costs`).
+partitioning. Memory and disk are the sum of the arrays that will exist; the time of the
+complete run follows from six costs (`xnq_dist.plan.seconds`).
 """
 
 from __future__ import annotations

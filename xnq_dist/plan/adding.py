@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.need import GraphSize, Need, RunSize, Workers
-from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.graph import needs as graph
 from xnq_dist.graph.gpu_ingest import planned_bytes
 from xnq_dist.groups import needs as groups
 from xnq_dist.plan.figures import Figures
-from xnq_dist.plan.unit_costs import ETHERNET, Costs, load_costs
+from xnq_dist.plan.seconds import expected_seconds
 from xnq_dist.quantify import needs as quantify
 from xnq_dist.readout import needs as readout
 from xnq_dist.reservoir import needs as reservoir
-from xnq_dist.reservoir.length import expected_diameter
 from xnq_dist.reservoir.volume import SLACK, WORKER
 
 __all__ = ["add_up", "choose_partitions"]
@@ -30,11 +27,6 @@ STAGES: Mapping[str, Callable[[RunSize, Settings], Need]] = {
     "quantify": quantify.needs,
 }
 """Functions that return the needs of a stage, in the order of a run."""
-PARTS = ("ingest", "supersteps", "readout", "quantify", "write")
-"""Parts of the time."""
-EXTRAPOLATED = 10
-"""Times are marked as extrapolated for graphs with more than this many times the edges
-that the costs were checked on."""
 
 
 def add_up(
@@ -43,7 +35,6 @@ def add_up(
     partitions: int,
     workers: Workers,
     detects: bool = False,
-    costs: Costs | None = None,
 ) -> Figures:
     """Add up memory, disk and time of a run.
 
@@ -57,26 +48,12 @@ def add_up(
         Workers that hold the partitions.
     detects
         Whether Leiden detects communities.
-    costs
-        Costs of a unit of work on a CPU; None: as `load_costs` finds them.
     """
     size = RunSize.of(graph_size, partitions, workers, detects)
     needs = {name: stage(size, settings) for name, stage in STAGES.items()}
     steps = reservoir.supersteps_of(size, settings)
-    costs = costs or load_costs()
-    if workers.device:
-        costs = costs.on_gpu()
-    if settings.cluster.bandwidth != "auto":
-        limit = parse_bytes(settings.cluster.bandwidth)
-        costs = costs.linked(limit, "cluster.bandwidth between workers")
-    elif workers.hosts:
-        assumed = "10 Gigabit Ethernet between hosts, assumed (cluster.bandwidth)"
-        costs = costs.linked(ETHERNET, assumed)
     moved = steps.moves.moved * settings.reservoir.dim * steps.wire
-    likely = _expected(size)
-    stages = _seconds([stage(likely, settings) for stage in STAGES.values()], costs)
-    if workers.count > 1:
-        stages["fixed"] += costs.start
+    run_disk = _disk(needs.values())
     return Figures(
         nodes=size.nodes,
         edges=size.edges,
@@ -96,12 +73,11 @@ def add_up(
         worker_limit=workers.memory,
         threads=workers.threads,
         client_memory=max(need.client for need in needs.values()),
-        run_disk=_disk(needs.values()),
+        run_disk=run_disk,
         scratch_disk=max(need.scratch for need in needs.values()),
-        seconds=sum(stages.values()),
-        stages=stages,
-        basis=costs.basis,
-        extrapolated=size.edges > EXTRAPOLATED * costs.edges_measured,
+        seconds=(
+            None if workers.device else expected_seconds(size, settings, run_disk)
+        ),
         device_memory=max(need.device for need in needs.values()),
         device_limit=workers.device,
         device_tile=reservoir.device_need(size, settings)[1],
@@ -111,14 +87,6 @@ def add_up(
         needs={name: need.to_dict() for name, need in needs.items()},
         **_reading(size, settings),
     )
-
-
-def _expected(size: RunSize) -> RunSize:
-    """The counts that times are of, where those of `size` are bounds."""
-    edges, diameter = size.likely_edges or size.edges, size.diameter
-    if diameter is None:
-        diameter = expected_diameter(size.nodes, edges)
-    return replace(size, edges=edges, diameter=diameter)
 
 
 def _reading(size: RunSize, settings: Settings) -> dict[str, Any]:
@@ -143,16 +111,6 @@ def _disk(needs: Iterable[Need]) -> int:
     return max(largest, kept)
 
 
-def _seconds(needs: Collection[Need], costs: Costs) -> dict[str, float]:
-    """Seconds of each part: its work times the cost of a unit."""
-    seconds = {"fixed": costs.fixed, **dict.fromkeys(PARTS, 0.0)}
-    for need in needs:
-        for part, work in need.work.items():
-            units = work.items()
-            seconds[part] += sum(n * float(getattr(costs, of)) for of, n in units)
-    return seconds
-
-
 def choose_partitions(
     graph_size: GraphSize, settings: Settings, workers: Workers
 ) -> int:
@@ -168,7 +126,7 @@ def choose_partitions(
         size = RunSize.of(graph_size, count, workers)
         steps = reservoir.supersteps_of(size, settings)
         # SLACK: partitions do not all have the same size.
-        fits = WORKER + SLACK * steps.need["disk"] <= workers.memory
+        fits = WORKER + SLACK * steps.worker <= workers.memory
         if steps.states == "memory" or fits or count == maximum:
             return count
         if workers.memory <= WORKER:  # no number of partitions is enough

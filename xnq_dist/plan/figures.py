@@ -12,6 +12,7 @@ from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
 from xnq_dist.core.sizes import human
 from xnq_dist.core.store import PLAN, Folder
+from xnq_dist.plan.seconds import MEASURED_EDGES
 
 __all__ = ["Figures", "Plan"]
 
@@ -25,6 +26,9 @@ COMPARED = (
     "memory of a GPU",
 )
 """Figures that are logged if they differ between the plan and a stage."""
+EXTRAPOLATED = 10
+"""Times are marked as extrapolated for graphs with more than this many times the edges
+that were measured."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +71,8 @@ class Figures:
     """Peak bytes of the run directory, checkpoints included."""
     scratch_disk: int
     """Peak bytes of temporary files; a bound until the graph is partitioned."""
-    seconds: float
-    """Expected time, accurate to a factor of a few."""
-    stages: Mapping[str, float]
-    """Expected time by stage."""
-    basis: str
-    """Source of the costs behind the times."""
-    extrapolated: bool
-    """Whether nothing of this size, or on such a device, was ever measured."""
+    seconds: float | None
+    """Expected time, good to a factor of two; None: GPUs, which were not measured."""
     device_memory: int = 0
     """Peak bytes of one worker's GPU; 0: the work runs on CPUs."""
     device_limit: int = 0
@@ -109,8 +107,7 @@ class Figures:
     """Bytes that each stage needs, with the fields of `core.need.Need`."""
 
     def __post_init__(self) -> None:
-        for name in ("stages", "needs"):
-            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+        object.__setattr__(self, "needs", MappingProxyType(dict(self.needs)))
 
     def of(self, *stages: str) -> Figures:
         """The figures with the memory of a worker and its GPU for some stages only."""
@@ -131,9 +128,6 @@ class Figures:
             )
         alone = ", which is this process" if self.kind == "single" else ""
         worker = f"{human(self.worker_memory)} of {human(self.worker_limit)}"
-        known = "within a factor of a few"
-        sure = "extrapolated, never measured" if self.extrapolated else known
-        parts = self.stages.items()
         at_most = "at most " if self.bytes_are_bound else ""
         per_node = self.halo_rows / max(1, self.nodes)
         readers = f"{self.ingest_workers} workers"
@@ -165,15 +159,21 @@ class Figures:
             *([("Leiden", self.leiden)] if self.leiden else []),
             ("disk, run directory", human(self.run_disk)),
             ("disk, temporary", bound + human(self.scratch_disk)),
-            ("time", f"{self.seconds:,.0f} s, {sure}"),
-            ("time by stage", ", ".join(f"{n} {s:,.0f} s" for n, s in parts)),
-            ("costs", self.basis),
+            ("time", self._time()),
         ]
 
     def to_dict(self) -> dict[str, Any]:
         """All figures as JSON values."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return values | {name: dict(values[name]) for name in ("stages", "needs")}
+        return values | {"needs": dict(self.needs)}
+
+    def _time(self) -> str:
+        if self.seconds is None:
+            return "not known: GPUs were not measured"
+        sure = "within a factor of two"
+        if self.edges > EXTRAPOLATED * MEASURED_EDGES:
+            sure = "extrapolated, never measured"
+        return f"{self.seconds:,.0f} s, {sure}"
 
 
 @dataclass(frozen=True)

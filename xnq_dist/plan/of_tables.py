@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
+from typing import Literal
 
 from xnq_dist.core import cluster
 from xnq_dist.core.backend import gpu_facts
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.core.limits import processors
 from xnq_dist.core.need import GraphSize, PartitionCounts, Workers
 from xnq_dist.core.sizes import human, parse_bytes
 from xnq_dist.core.store import Manifest, Stage
@@ -22,7 +21,6 @@ from xnq_dist.graph.tables import Sources
 from xnq_dist.plan.adding import add_up, choose_partitions
 from xnq_dist.plan.figures import Figures, Plan
 from xnq_dist.plan.ingest import ingest_on_workers
-from xnq_dist.plan.unit_costs import GPU_BYTES, Costs, Device, load_costs
 from xnq_dist.reservoir.context import needed_rows
 from xnq_dist.reservoir.volume import choose_engine
 
@@ -34,29 +32,25 @@ __all__ = [
     "size_of",
 ]
 
+GPU_BYTES = 72 * 2**30
+"""Device memory of a hypothetical GPU: nine tenths of an H100's 80 GiB."""
+SEVERAL_EDGES, SEVERAL_WORKERS = 10_000_000, 3
+"""Directed edges and local workers from which worker processes take less time than one
+process, whose tasks of one partition run on one thread."""
 
-def estimate(
-    sources: Sources,
-    settings: Settings,
-    costs: Costs | None = None,
-    partitions: int | None = None,
-) -> Figures:
+
+def estimate(sources: Sources, settings: Settings) -> Figures:
     """The figures of a run's plan (`make_plan`); nothing is run."""
-    return make_plan(sources, settings, costs, partitions).planned
+    return make_plan(sources, settings).planned
 
 
 def make_plan(
-    sources: Sources,
-    settings: Settings,
-    costs: Costs | None = None,
-    partitions: int | None = None,
+    sources: Sources, settings: Settings, partitions: int | None = None
 ) -> Plan:
     """Make the plan from the tables' footers and the memory that is free now.
 
     Parameters
     ----------
-    costs
-        Costs of a unit of work; None: as `load_costs` finds them.
     partitions
         Number of partitions of the existing graph, kept with ``partitions = auto``.
 
@@ -79,12 +73,12 @@ def make_plan(
             if count is None or settings.partitions != "auto":
                 count = _partitions(settings, size, workers)
             count = min(count, size.nodes)
-            total = add_up(size, settings, count, workers, detects, costs)
+            total = add_up(size, settings, count, workers, detects)
             return replace(total, client_limit=free, kind=settings.cluster.kind)
 
-        late, known = figures(free), costs or load_costs()
+        late = figures(free)
         if not CLUSTERS.record_of(settings.cluster.kind).ahead:
-            return ingest_on_workers(late, settings, known)
+            return ingest_on_workers(late, settings)
         # Workers that start while tables are read leave the client its memory. If the
         # rest is not enough for them, they start later and may use all memory.
         early = late
@@ -93,7 +87,7 @@ def make_plan(
         if early.worker_memory > early.worker_limit:
             return late
         early = replace(early, starts_early=True)
-        return ingest_on_workers(early, settings, known)
+        return ingest_on_workers(early, settings)
 
     return Plan(_placed(settings, planned))
 
@@ -101,8 +95,7 @@ def make_plan(
 def estimate_counts(
     size: GraphSize,
     settings: Settings,
-    device: Device | None = None,
-    costs: str | Path | None = None,
+    device: Literal["cpu", "gpu"] | None = None,
 ) -> Figures:
     """The figures of a hypothetical graph, from its counts.
 
@@ -114,15 +107,10 @@ def estimate_counts(
         `cluster.workers`, `.threads` and `.memory_limit` describe the workers, which
         need not exist.
     device
-        ``gpu``: one GPU for each worker, extrapolated from a data sheet; None: what
-        `backend` and `cluster.kind` say.
-    costs
-        Path of a file of costs; None: as `load_costs` finds them.
+        ``gpu``: one GPU for each worker; None: what `backend` and `cluster.kind` say.
 
     Raises
     ------
-    InputError
-        When the file cannot be read.
     SettingsError
         When `device` contradicts the settings.
     """
@@ -137,7 +125,6 @@ def estimate_counts(
     if device == "gpu" and chosen.device_memory == "auto":
         chosen = chosen.model_copy(update={"device_memory": GPU_BYTES})
         settings = settings.model_copy(update={"cluster": chosen})
-    known, anywhere = load_costs(costs), chosen.kind == "auto"
 
     def planned(settings: Settings) -> Figures:
         """The figures on one kind of cluster."""
@@ -146,14 +133,12 @@ def estimate_counts(
             share = parse_bytes(settings.cluster.device_memory)
             reads = share if wants_cudf(settings) else 0
             workers = replace(workers, threads=1, device=share, ingest=reads)
-        elif anywhere and workers.count * workers.threads > processors():
-            workers = replace(workers, device=0, hosts=True)  # more than are here
         else:
             workers = replace(workers, device=0)
         partitions = _partitions(settings, size, workers)
         detects = _detects(settings, size.edges)
-        total = add_up(size, settings, partitions, workers, detects, known)
-        return ingest_on_workers(total, settings, known)
+        total = add_up(size, settings, partitions, workers, detects)
+        return ingest_on_workers(total, settings)
 
     return _placed(settings, planned)
 
@@ -173,13 +158,13 @@ def _placed(settings: Settings, planned: Callable[[Settings], Figures]) -> Figur
         limits = f"{human(need)} of {human(alone.worker_limit)}"
         why = f"{others}, since one process would need {limits}"
         return replace(several, choice=why)
-    times = (
-        f"{alone.seconds:,.0f} s in one process, {several.seconds:,.0f} s on {others}"
-    )
     fits = several.worker_memory <= several.worker_limit
-    if count == "auto" and fits and several.seconds < alone.seconds:
-        return replace(several, choice=f"{others}, since planned times are {times}")
-    return replace(alone, choice=f"one process, since planned times are {times}")
+    many = alone.edges >= SEVERAL_EDGES and several.workers >= SEVERAL_WORKERS
+    if count == "auto" and fits and many:
+        why = f"{others}, which take less time from {SEVERAL_EDGES:,} directed edges on"
+        return replace(several, choice=why)
+    why = f"one process, which needs {human(need)} of {human(alone.worker_limit)}"
+    return replace(alone, choice=why)
 
 
 def size_of(
@@ -284,8 +269,7 @@ def _workers(settings: Settings, free: int | None = None) -> Workers:
                     "set backend = cpu"
                 )
             device = parse_bytes(limit)
-        placed = size.workers, size.threads, size.memory, device
-        return Workers(*placed, hosts=record.hosts)
+        return Workers(size.workers, size.threads, size.memory, device)
     connection = module.connection_to(settings.cluster)
     with cluster.connect(connection, settings.cluster.timeout) as client:
         threads = first_worker(client)  # `open_cluster` reports if there is none

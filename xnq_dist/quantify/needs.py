@@ -1,15 +1,14 @@
-"""Memory, disk space and work of the stage ``quantify``."""
+"""Memory and disk of the stage ``quantify``."""
 
 from __future__ import annotations
 
 from xnq_dist.core.config import Settings
-from xnq_dist.core.need import Need, RunSize, added, scaled
+from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.quantifiers import record_of
 from xnq_dist.graph.needs import sort_scratch
 from xnq_dist.quantify.classic.giants import store_bytes
-from xnq_dist.quantify.default.surroundings import WALKS
 from xnq_dist.quantify.gpu.device_memory import quantified_bytes
-from xnq_dist.reservoir.needs import busiest, load_work, supersteps_of
+from xnq_dist.reservoir.needs import supersteps_of
 from xnq_dist.reservoir.volume import WORKER
 from xnq_dist.selection.scored_rows import model_bytes
 
@@ -28,17 +27,8 @@ def needs(size: RunSize, settings: Settings) -> Need:
     # Each thread may work on a community of all nodes.
     worker += threads * store_bytes(min(size.nodes, size.members), size.classes)
     counts = size.nodes, size.classes, threads
-    work = added(
-        {"known": size.nodes, "name": size.nodes},
-        {"judged" if auto else "member": size.members / size.slots},
-    )
-    if auto:
-        # Counts of labels around every node, to study how labels were chosen.
-        visited = {"visit": busiest(size, settings)[1] / size.lanes}
-        work = added(work, scaled(added(visited, load_work(size, settings)), WALKS))
     return Need(
         worker=int(worker),
         device=quantified_bytes(*counts) if size.workers.device else 0,
         scratch=sort_scratch(size.members, settings.input.memory_bytes),
-        work={"quantify": work},
     )

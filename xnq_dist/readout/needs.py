@@ -1,51 +1,33 @@
-"""Memory, disk space and work of the stages ``select``, ``readout``, ``posteriors``."""
+"""Memory and disk of the stages ``select``, ``readout``, ``posteriors``."""
 
 from __future__ import annotations
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.method_records import method_of
-from xnq_dist.core.need import Need, RunSize, Work, added, scaled
-from xnq_dist.readout.logistic import COLUMNS_A_ROUND, ROUNDS
+from xnq_dist.core.need import Need, RunSize
 from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
 from xnq_dist.readout.plus import held_rows
 from xnq_dist.readout.plus.feature_files import fits_at_once
 from xnq_dist.readout.plus.label_features import HOPS, feature_count
-from xnq_dist.readout.plus.learning import MAX_ROWS, MIN_FOR_TREES
+from xnq_dist.readout.plus.learning import MAX_ROWS
 from xnq_dist.readout.plus.second_stage import KINDS, tree_columns
-from xnq_dist.readout.plus.trees import rounds_of
 from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.rows import BATCH
-from xnq_dist.readout.select import INPUT_SCALES, RECURRENT_SCALES, UNITS
+from xnq_dist.readout.select import INPUT_SCALES, RECURRENT_SCALES
 from xnq_dist.reservoir.needs import (
     NeighbourSums,
     blocks_of,
-    busiest,
     embedding_item,
     moves_of,
-    reservoir_work,
-    sums_work,
     supersteps_of,
 )
 from xnq_dist.reservoir.volume import WORKER
 
-__all__ = ["candidates_of", "label_sums", "needs", "turns_of"]
+__all__ = ["candidates_of", "fitted_rows", "label_sums", "needs"]
 
-CLIMBED, SEARCHED = 8, 4
-"""Typical number of values of C tried: by `climb`, which goes to between 1 and 10 and
-two steps beyond the best; by xnq+, which starts from the middle of its grid."""
-SEARCH_FITS = 3
-"""Values of C tried for each candidate of the search of scales."""
-AFTER = 5
-"""Evaluations of a fit at the tightest tolerance after it was rescaled last."""
-SECOND_FITS = 3
-"""Values of C that the second stage of xnq+ tries."""
-PANEL = 16
-"""Logits that a product computes together: fewer take as long."""
 BATCHES = 5
 """Copies of a batch of embeddings while the file is read and decoded: what a worker has
 more after reading than before (measured: 170 MiB with batches of 28 MiB)."""
-CONCLUDED = 100
-"""Evaluations of the pool and the calibration."""
 
 
 def needs(size: RunSize, settings: Settings) -> Need:
@@ -65,11 +47,6 @@ def needs(size: RunSize, settings: Settings) -> Need:
         device=_on_device(size, settings),
         disk=max(described, kept, spilled),
         kept=kept,
-        work={
-            "supersteps": _search_work(size, settings),
-            "readout": added(_first_work(size, settings), _plus_work(size, settings)),
-            "write": {"disk": (described + 2 * spilled) / size.slots},
-        },
     )
 
 
@@ -85,7 +62,7 @@ def _plus_memory(size: RunSize, settings: Settings) -> int:
     blocks, moves = blocks_of(size, settings), moves_of(size, settings)
     folds, threads = settings.readout.folds, size.workers.threads
     row = sum(blocks) * embedding_item(settings)
-    nodes, groups = _fitted(size)
+    nodes, groups = fitted_rows(size)
     nodes = min(nodes, settings.readout.memory_bytes // (8 * sum(blocks)))
     rows, features = nodes * row, feature_count(size.classes)
     held = rows + (groups * row if groups < nodes else 0)
@@ -143,97 +120,9 @@ def candidates_of(settings: Settings) -> int:
     return recurrent + (len(INPUT_SCALES) - 1 if searched[1] else 0)
 
 
-def _search_work(size: RunSize, settings: Settings) -> dict[str, float]:
-    """Work of the candidates, each with a smaller reservoir and scored in one task."""
-    candidates, dim = candidates_of(settings), min(settings.reservoir.dim, UNITS)
-    if not candidates:
-        return {}
-    fits = SEARCH_FITS * settings.readout.folds
-    judged = _moments(size.known, dim), scaled(_fit(size, size.known, dim, AFTER), fits)
-    return scaled(added(reservoir_work(size, settings, dim), *judged), candidates)
-
-
-def _fit(size: RunSize, rows: float, dim: int, after: int = 0) -> Work:
-    """Work of one fit: every evaluation passes over all rows, hidden ones too."""
-    # Typical numbers of fits to generated graphs of two and seven classes.
-    two = size.classes == 2
-    outputs, rescaled = (1, 1.0) if two else (size.classes, 1.5)
-    points = rescaled * (ROUNDS + dim // COLUMNS_A_ROUND) + after
-    square = dim * dim if dim <= WIDEST else dim
-    # Between two passes the coordinates are changed to those of the rows and back.
-    passes = {
-        "point": points * size.workers.threads,  # threads take turns with Python code
-        "row" if two else "class_row": points * outputs * rows * dim,
-        "loss" if two else "class_loss": points * outputs * rows,
-        "square": points * outputs * 2 * square,
-    }
-    cube = {"cube": float(dim) ** 3 if dim <= WIDEST else 0.0}
-    return added(passes, scaled(added(_moments(rows, dim), cube), rescaled))
-
-
-def _moments(rows: float, dim: int) -> Work:
-    """Work of the covariance of labelled rows."""
-    return {"square": float(rows) * dim * (dim if dim <= WIDEST else 1)}
-
-
-def turns_of(size: RunSize, jobs: int) -> int:
-    """Rounds of `jobs` fits, with all threads of the workers in parallel."""
-    return -(-jobs // min(jobs, size.workers.count * size.workers.threads))
-
-
-def _fits(size: RunSize, settings: Settings) -> Work:
-    """Work of all fits of the (first-stage) readout."""
-    readout, dim = settings.readout, settings.reservoir.dim
-    plus, select = method_of(settings.method).second_stage, readout.C == "select"
-    folds = readout.folds
-    if not plus:
-        fits = turns_of(size, folds) * (CLIMBED if select else 1)
-        one = _fit(size, size.known, dim, AFTER)
-        return added(scaled(one, fits), one, _moments(size.known, dim))
-    # For every block; with the chosen C also for each pair of hidden folds, and again
-    # with complete groups as folds.
-    blocks, pairs = blocks_of(size, settings), len(Variants(folds)) - folds
-    shared = turns_of(size, len(blocks) * folds) / (len(blocks) * folds)
-    nodes, groups = _fitted(size)
-    parts: list[Work] = []
-    for width in blocks:
-        fits = folds * (SEARCHED if select else 1) + pairs
-        for rows, count in (nodes, fits), (groups, folds + pairs):
-            parts.append(scaled(_fit(size, rows, width), shared * count))
-            parts.append(_moments(rows, width))
-    return added(*parts)
-
-
-def _fitted(size: RunSize) -> tuple[int, int]:
+def fitted_rows(size: RunSize) -> tuple[int, int]:
     """Rows that xnq+ is fitted to with nodes, and with complete groups as folds."""
     return min(size.known, MAX_ROWS), min(size.known, held_rows.MAX_ROWS)
-
-
-def _first_work(size: RunSize, settings: Settings) -> dict[str, float]:
-    """Work to read rows, fit folds and write posteriors.
-
-    xnq+ reads them again for the posteriors of each batch of neighbour sums.
-    """
-    plus, folds = method_of(settings.method).second_stage, settings.readout.folds
-    nodes, _ = busiest(size, settings)
-    values = float(nodes) * sum(blocks_of(size, settings)) / size.lanes
-    reads = 2 + len(label_sums(size, settings))
-    return added(
-        {
-            "read": reads * values * embedding_item(settings),
-            "posterior": nodes / size.lanes,
-        },
-        _scores(size, settings, nodes / size.lanes, folds if plus else 1),
-        _fits(size, settings),
-    )
-
-
-def _scores(size: RunSize, settings: Settings, rows: float, models: int) -> Work:
-    """Work of scoring rows by first-stage models of every block."""
-    blocks, logits = blocks_of(size, settings), models * size.classes
-    together = -(-logits // PANEL) * PANEL
-    share = rows * logits * len(blocks)
-    return {"score": rows * sum(blocks) * together, "share": share}
 
 
 def label_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
@@ -246,44 +135,3 @@ def label_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
     on_disk = supersteps_of(size, settings).states == "disk"
     at_once = fits_at_once(width, settings.reservoir.dim, on_disk)
     return (NeighbourSums(HOPS, at_once * width),) * (2 // at_once)
-
-
-def _plus_work(size: RunSize, settings: Settings) -> dict[str, float]:
-    """Additional work of xnq+: sums over neighbours, features, the second stage."""
-    if not method_of(settings.method).second_stage:
-        return {}
-    blocks, folds = blocks_of(size, settings), settings.readout.folds
-    nodes = busiest(size, settings)[0] / size.lanes
-    features, variants = feature_count(size.classes), len(Variants(folds))
-    width = len(blocks) * (size.classes - 1) + features
-    parts: list[Work] = [sums_work(size, settings, label_sums(size, settings))]
-    parts.append({"feature": nodes * features})
-    # With nodes and with complete groups as folds, whose fits are done side by side.
-    turns = turns_of(size, 2 * folds) / 2
-    for rows in _fitted(size):
-        second = added(_fit(size, rows, width), _moments(rows, width))
-        parts += [
-            {"feature": folds * rows / size.slots * features},
-            _scores(size, settings, nodes + rows, variants),
-            scaled(second, turns * SECOND_FITS),
-            {"share": float(CONCLUDED * rows * size.classes)},
-        ]
-    if settings.plus.boosting == "auto" and size.known >= MIN_FOR_TREES:
-        # Held-out losses seldom stop them early.
-        trees = float(rounds_of(size.classes))
-        trees *= 1 if size.classes == 2 else size.classes
-        fitted = _fitted(size)[0] * (folds - 1.0) / folds
-        jobs = len(KINDS) * folds
-        for kind, shape in KINDS.items():
-            columns = float(width + len(tree_columns(blocks, kind)))
-            looks, values = shape.looks(columns)
-            fold = {
-                "tree": trees,
-                "column": trees * looks,
-                "bin": fitted * trees * values,
-                "bins": columns,
-                "place": fitted * columns,
-            }
-            parts.append(scaled(fold, folds * turns_of(size, jobs) / jobs))
-            parts.append({"leaf": nodes * trees})
-    return added(*parts)

@@ -101,8 +101,6 @@ class Bench:
     """Empty folder for temporary files; removed afterwards."""
     rows: list[Measurement] = field(default_factory=list)
     ratios: list[Ratio] = field(default_factory=list)
-    files: dict[str, bytes] = field(default_factory=dict)
-    """Contents of further files for the output folder, by name."""
 
     def choose(self, small: Any, full: Any) -> Any:
         """Return the value for the size of this benchmark."""

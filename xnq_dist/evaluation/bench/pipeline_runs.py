@@ -89,14 +89,6 @@ def plan_benchmark(bench: Bench) -> None:
         result = bench.child(MEASURE, arguments)
         planned = result["planned"]
         _record_stages(bench, case, OURS, result)
-        stages = planned["stages"]
-        for stage, seconds in {
-            "graph": stages["ingest"],
-            "embed": stages["supersteps"] + stages["write"],
-            "readout": stages["readout"],
-            "quantify": stages["quantify"],
-        }.items():
-            bench.record(case, f"time of {stage}", "plan", seconds, "s")
         compared = [(n, result["measured"][n], planned[n], "B") for n in FIGURES]
         compared.append(("time", result["wall"], planned["seconds"], "s"))
         compared.append((BUSY, result["cpu"], planned["seconds"], "s"))
@@ -108,7 +100,7 @@ def plan_benchmark(bench: Bench) -> None:
                 bench.record(case, f"{name}, plan over measured", OURS, ratio, "")
                 worst[name] = max(worst[name], ratio, 1 / ratio)
     for name in ("time", BUSY, *FIGURES):
-        aim = 1.25 if name in FIGURES else 1.33
+        aim = 1.25 if name in FIGURES else 2.0
         bench.ratio(
             f"{name}, error factor of the plan", worst[name], "less", bench.full(aim)
         )

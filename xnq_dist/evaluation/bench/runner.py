@@ -30,7 +30,6 @@ BENCHMARKS = {
     name: Benchmark(name, title, f"xnq_dist.evaluation.bench.{function}")
     for name, title, function in (
         ("sld", "SLD over many communities, and QuaPy", "sld_speed:sld"),
-        ("costs", "unit costs of work, for `estimate`", "cost_fits:costs"),
         ("ingest", "generate, then ingest a graph", "ingest:ingest"),
         ("plan", "plan compared with runs", "pipeline_runs:plan_benchmark"),
         ("scale", "runs, cost per edge at two sizes", "pipeline_runs:scale"),
@@ -50,7 +49,6 @@ class Report:
     machine: dict[str, Any]
     rows: list[Measurement] = field(default_factory=list)
     ratios: list[Ratio] = field(default_factory=list)
-    files: dict[str, bytes] = field(default_factory=dict)
 
     def table(self) -> pa.Table:
         """Rows as a table, schema ``benchmarks``; its metadata has machine facts."""
@@ -142,7 +140,6 @@ def run_benchmarks(
             known[name].load()(bench)
         report.rows += bench.rows
         report.ratios += bench.ratios
-        report.files |= bench.files
     if out is not None:
         _write(report, out)
     return report
@@ -157,8 +154,7 @@ def _write(report: Report, out: str) -> None:
     with folder.open_output("benchmarks.parquet") as sink:
         pq.write_table(table, pa.PythonFile(sink, mode="w"))
     text = json.dumps(report.record(), indent=1)
-    for name, data in {**report.files, "benchmarks.json": text.encode()}.items():
-        folder.write_bytes(name, data)
+    folder.write_bytes("benchmarks.json", text.encode())
 
 
 def read_record(path: str | Path) -> dict[str, Any]:

@@ -1,0 +1,104 @@
+"""The expected time of a complete run from six costs, good to a factor of two.
+
+The costs are those of two cores of an AMD EPYC, fitted to runs of 1,500 to 10 million
+nodes in one process (``docs/measurements.md``). Progress within a stage shows the run's
+own pace.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from xnq_dist.core.config import Settings
+from xnq_dist.core.need import RunSize
+from xnq_dist.readout.needs import candidates_of, fitted_rows, label_sums
+from xnq_dist.readout.select import UNITS
+from xnq_dist.reservoir.length import expected_diameter
+from xnq_dist.reservoir.needs import (
+    NeighbourSums,
+    block_sums,
+    blocks_of,
+    supersteps_of,
+)
+
+__all__ = ["MEASURED_EDGES", "expected_seconds"]
+
+FIXED = 5.0
+"""Imports, kernels, the report."""
+EDGE = 2e-7
+"""One directed edge read, sorted and partitioned."""
+GROUPED = 2.2e-6
+"""One directed edge in one detection of communities by Leiden."""
+VALUE = 8e-10
+"""One value added into a sum over neighbours, on one thread."""
+BYTE = 1.3e-8
+"""One byte of the run directory written and read again, on one thread."""
+ROW = 5.5e-7
+"""One value of a labelled row, for one class, in all fits."""
+
+ACCESS = 64
+"""Values of a neighbour's state that are added in the time of finding the first."""
+UPDATED = 10
+"""Values that are added in the time of updating or receiving one value of a state."""
+MEASURED_EDGES = 100_000_000
+"""Directed edges of the largest graph that the costs were fitted to."""
+
+
+def expected_seconds(size: RunSize, settings: Settings, run_disk: int) -> float:
+    """Expected time of a complete run on CPUs.
+
+    Parameters
+    ----------
+    size
+        Counts of the graph; bounds of edges and diameter are replaced by likely ones.
+    run_disk
+        Bytes of the run directory.
+    """
+    size = _likely(size)
+    busy = min(size.partitions, size.workers.count)
+    threads = busy * size.workers.threads
+    rows = sum(fitted_rows(size)) * sum(blocks_of(size, settings)) * size.classes
+    return (
+        FIXED
+        + EDGE * size.edges
+        + GROUPED * size.edges * _groupings(size, settings)
+        + VALUE * _values(size, settings, busy, threads)
+        + BYTE * run_disk / (busy * size.lanes)
+        + ROW * rows / threads
+    )
+
+
+def _likely(size: RunSize) -> RunSize:
+    """The counts with the edges and the diameter that are likely."""
+    edges, diameter = size.likely_edges or size.edges, size.diameter
+    if diameter is None:
+        diameter = expected_diameter(size.nodes, edges)
+    return replace(size, edges=edges, diameter=diameter)
+
+
+def _groupings(size: RunSize, settings: Settings) -> int:
+    """Runs of Leiden: coarse and fine groups of small graphs, and communities."""
+    small = size.edges <= settings.auto.reference_edges
+    return 2 * small + size.detects
+
+
+def _values(size: RunSize, settings: Settings, busy: int, threads: int) -> float:
+    """Values that a thread adds into sums over neighbours, in the time of all rounds.
+
+    Parameters
+    ----------
+    busy, threads
+        Workers that have a partition, and their threads.
+    """
+    steps, dim = supersteps_of(size, settings), settings.reservoir.dim
+    rounds = [
+        NeighbourSums(steps.length, dim),
+        NeighbourSums(candidates_of(settings) * steps.length, min(dim, UNITS)),
+        *block_sums(size, settings),
+        *label_sums(size, settings),
+    ]
+    edges, rows = size.edges / threads, size.nodes / threads + steps.moves.moved / busy
+    return sum(
+        each.rounds * (edges * (each.width + ACCESS) + rows * each.width * UPDATED)
+        for each in rounds
+    )
