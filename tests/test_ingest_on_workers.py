@@ -56,7 +56,7 @@ def test_a_run_has_the_same_results(
     monkeypatch.setattr(jobs.cluster, "open_cluster", counted)
     (tmp_path / "scratch").mkdir()
     for name, *kind in (
-        ("alone", "cluster.kind=single", "cluster.workers=auto"),
+        ("alone", "cluster.workers=1"),
         ("workers", "cluster.kind=local"),
     ):
         more = "partitions=3", f"scratch={tmp_path / 'scratch'}", *kind
@@ -65,7 +65,7 @@ def test_a_run_has_the_same_results(
     assert plan is not None
     assert plan.planned.ingest_workers == 2
     # One cluster reads the edges and does the later stages.
-    assert [chosen[0].kind for chosen in opened] == ["single", "local"]
+    assert [chosen[0].kind for chosen in opened] == ["auto", "local"]
     alone, found = graph_of(tmp_path / "alone"), graph_of(tmp_path / "workers")
     assert digests(found) == digests(alone)
     assert found.facts == alone.facts

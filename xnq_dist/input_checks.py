@@ -51,7 +51,7 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     record = CLUSTERS.record_of(kind)
     if record.running:
         CLUSTERS.module_of(kind).connection_to(settings.cluster)
-    if record.checked:
+    if record.queued:
         CLUSTERS.module_of(kind).check(settings.cluster)
     check_named(settings)
     check_seed_runs(settings.intervals.seed_runs)

@@ -283,7 +283,7 @@ def _tasks(
     """Tasks on the workers, and a folder that they share; None if there is none."""
     kind = CLUSTERS.record_of(settings.cluster.kind)
     where = settings.scratch
-    if where is None and (kind.running or kind.hosts):
+    if where is None and (kind.running or kind.queued):
         if not run.folder.is_local:
             log.warning(
                 "edges are read in one process: set scratch to a folder that all "

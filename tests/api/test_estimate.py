@@ -191,7 +191,7 @@ def test_findings_name_their_column_and_the_argument_that_accepts_them(graph):
 
 
 def test_a_single_process_takes_work_from_itself_alone():
-    settings = settings_of({"cluster__kind": "single", "cluster__threads": 1})
+    settings = settings_of({"cluster__workers": 1, "cluster__threads": 1})
     before = {each.laddr for each in psutil.Process().net_connections()}
     with cluster.open_cluster(settings.cluster) as connection:
         assert connection.address.startswith("inproc://")

@@ -32,7 +32,7 @@ def finished_run(tmp_path_factory) -> Path:
     """A finished run that was recorded; tests change copies of it."""
     folder = tmp_path_factory.mktemp("finished")
     graph = write_graph(folder / "input", nodes=150, edges=500)
-    settings = small_settings("cluster.kind=single", "reservoir.supersteps=3")
+    settings = small_settings("cluster.workers=1", "reservoir.supersteps=3")
     with recorded(str(folder / "run"), settings):
         run_all(graph.sources, str(folder / "run"), settings, do=on_console)
     return folder / "run"

@@ -38,7 +38,7 @@ def test_runs_after_the_command_compile_nothing(tmp_path):
         call = [sys.executable, "-c", COMPILED, "run", "--out", f"{tmp_path}/{number}"]
         for name in ("nodes", "edges", *tables):
             call += [f"--{name}", made.paths[name]]
-        call += ["--set", "cluster.kind=single", "--set", "reservoir.dim=32"]
+        call += ["--set", "cluster.workers=1", "--set", "reservoir.dim=32"]
         done = subprocess.run(
             call, env=environment, check=True, capture_output=True, text=True
         )

@@ -31,7 +31,7 @@ def old(tmp_path: Path) -> Path:
 
 def settings(*more: str) -> Settings:
     overrides = [
-        "cluster.kind=single",
+        "cluster.workers=1",
         "reservoir.dim=8",
         "reservoir.supersteps=4",
         "intervals.resamples=20",

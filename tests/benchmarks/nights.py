@@ -30,7 +30,7 @@ from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.leiden import leiden
 
 REWIRED = 0.001
-ONE_PROCESS = ("cluster.kind=single", "cluster.threads=1")
+ONE_PROCESS = ("cluster.workers=1", "cluster.threads=1")
 
 
 def write_nodes(data: Path, folder: Path, share: float) -> np.ndarray:

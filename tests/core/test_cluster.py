@@ -48,7 +48,7 @@ def test_workers_stay_known_while_the_client_refreshes_itself(
 
 def test_workers_join_with_their_imports_done_and_the_profiler_off() -> None:
     # A module that the test does not import, in the worker's process.
-    settings = small_settings("cluster.workers=1").cluster
+    settings = small_settings("cluster.kind=local", "cluster.workers=1").cluster
     with (
         dask.config.set({"distributed.worker.profile.enabled": True}),
         cluster.open_cluster(settings, preload="xnq_dist.preload") as connection,

@@ -211,7 +211,7 @@ def test_the_pods_of_workers_form_an_encrypted_cluster(
         for process in processes:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(30)
-    alone = small_settings("cluster.kind=auto", "cluster.workers=1")
+    alone = small_settings("cluster.workers=1")
     run_all(small_graph.sources, str(tmp_path / "alone"), alone)
     assert published_values(tmp_path / "run").equals(
         published_values(tmp_path / "alone")

@@ -133,8 +133,8 @@ def test_numbers_of_a_plan_stand_where_settings_say_auto(small_graph, asked):
 @pytest.mark.parametrize(
     ("free", "overrides", "kind"),
     [
-        (FREE, ["cluster.workers=auto"], "single"),
-        (FREE, ["cluster.workers=1"], "single"),
+        (FREE, ["cluster.workers=auto"], "auto"),
+        (FREE, ["cluster.workers=1"], "auto"),
         (FREE, ["cluster.workers=2"], "local"),
         (2**29, ["cluster.workers=auto"], "local"),
         (FREE, ["cluster.workers=auto", "cluster.memory_limit=400MiB"], "local"),
@@ -151,7 +151,7 @@ def test_one_process_does_what_fits_and_workers_do_the_rest(
     assert plan.resolved(settings).cluster.kind == kind
     assert plan.placed(settings).cluster.kind == kind
     alone = (plan.planned.workers, plan.planned.partitions) == (1, 1)
-    assert alone == (kind == "single")
+    assert alone == (kind == "auto")
 
 
 def test_worker_processes_do_large_graphs_on_machines_of_many_processors(
@@ -192,7 +192,7 @@ def test_settings_that_need_a_gpu_plan_one(asked):
 
 
 def test_tables_are_planned_for_gpus_that_are_there_or_set(small_graph):
-    for kind in ("single", "local"):
+    for kind in ("auto", "local"):
         settings = small_settings("backend=gpu", f"cluster.kind={kind}")
         with pytest.raises(SettingsError, match=r"no GPU .* set cluster\.device_mem"):
             pipeline.estimate(small_graph.sources, settings)

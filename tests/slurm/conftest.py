@@ -66,6 +66,6 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> SmallGraph:
 def calm(graph: SmallGraph, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run directory of a run in one process."""
     out = tmp_path_factory.mktemp("calm") / "run"
-    single = small_settings(*SETTINGS, "cluster.kind=single", "cluster.workers=auto")
+    single = small_settings(*SETTINGS, "cluster.workers=1")
     jobs.run_all(graph.sources, str(out), single)
     return out

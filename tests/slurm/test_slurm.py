@@ -136,7 +136,7 @@ def finished(slurm: Any, job: str, out: Path) -> str:
 def longer(graph, tmp_path_factory) -> Path:
     """The run of `submit` in one process."""
     out = tmp_path_factory.mktemp("longer") / "run"
-    more = ("reservoir.supersteps=800", "cluster.kind=single", "cluster.workers=auto")
+    more = ("reservoir.supersteps=800", "cluster.workers=1")
     jobs.run_all(graph.sources, str(out), small_settings(*SETTINGS, *more))
     return out
 

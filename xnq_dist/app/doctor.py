@@ -43,7 +43,13 @@ def examine(
     """
     checks = [_python(), *_packages(), _machine(), _products(), _gpu()]
     checks.append(disk(out))
-    checks.append(_dask(ClusterSettings.model_validate({"workers": 1, "threads": 1})))
+    checks.append(
+        _dask(
+            ClusterSettings.model_validate(
+                {"kind": "local", "workers": 1, "threads": 1}
+            )
+        )
+    )
     if address is not None:
         checks.append(
             _dask(

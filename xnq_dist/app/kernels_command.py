@@ -18,7 +18,7 @@ from xnq_dist.core.errors import StageError
 
 __all__ = ["kernels", "run_small_graphs"]
 
-SMALL = ("cluster.kind=single", "reservoir.dim=64")
+SMALL = ("cluster.workers=1", "reservoir.dim=64")
 OTHER = "method=xnq quantifier=sld reservoir.matrix=dense exchange.dtype=float16"
 RUNS: tuple[tuple[dict[str, Any], bool, tuple[str, ...]], ...] = (
     ({"classes": 2}, True, ("partitions=1",)),

@@ -28,6 +28,8 @@ def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
         if name in (new.get(section) or {}):
             new[section] = dict(new[section])
             new[to] = {key: max(new[section].pop(name), 1), **(new.get(to) or {})}
+    if (new.get("cluster") or {}).get("kind") == "single":
+        new["cluster"] = {**new["cluster"], "kind": "auto", "workers": 1}
     return new
 
 

@@ -312,7 +312,8 @@ class ClusterSettings(Section):
         json_schema_extra=CLUSTERS.offer,
     )
     workers: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
-        "auto", description="number of worker processes (local, slurm)"
+        "auto",
+        description="number of workers (local, slurm); 1 with kind=auto: this process",
     )
     threads: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto", description="threads of each worker (local, slurm)"

@@ -90,7 +90,7 @@ class Figures:
     client_limit: int | None = None
     """Free bytes of memory when the plan was made; None: not known."""
     kind: str = ""
-    """Kind of cluster, `cluster.kind`; empty: not known."""
+    """Kind of cluster, `cluster.kind`; ``auto``: this process; empty: not known."""
     choice: str = ""
     """Why `cluster.kind` = ``auto`` means this kind; empty: it was set."""
     ingest_workers: int = 0
@@ -126,7 +126,7 @@ class Figures:
                 f": {human(self.state_disk)} of files, at most "
                 f"{human(self.state_bytes)} read and written a superstep"
             )
-        alone = ", which is this process" if self.kind == "single" else ""
+        alone = ", which is this process" if self.kind == "auto" else ""
         worker = f"{human(self.worker_memory)} of {human(self.worker_limit)}"
         at_most = "at most " if self.bytes_are_bound else ""
         per_node = self.halo_rows / max(1, self.nodes)
@@ -200,10 +200,12 @@ class Plan:
 
     def placed(self, settings: Settings) -> Settings:
         """The settings with the kind of cluster that was chosen where they leave it."""
-        if settings.cluster.kind != "auto" or not self.planned.kind:
+        kind = self.planned.kind
+        if settings.cluster.kind != "auto" or not kind:
             return settings
-        kind = settings.cluster.model_copy(update={"kind": self.planned.kind})
-        return settings.model_copy(update={"cluster": kind})
+        update = {"workers": 1} if kind == "auto" else {"kind": kind}
+        chosen = settings.cluster.model_copy(update=update)
+        return settings.model_copy(update={"cluster": chosen})
 
     def meets(self, met: Figures) -> Plan:
         """The plan with the figures of a stage; differences are logged."""

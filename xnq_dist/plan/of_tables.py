@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from xnq_dist.core import cluster
 from xnq_dist.core.backend import gpu_facts
@@ -148,11 +148,11 @@ def _placed(settings: Settings, planned: Callable[[Settings], Figures]) -> Figur
     count = settings.cluster.workers
     if settings.cluster.kind != "auto":
         return planned(settings)
-    several = planned(_on("local", settings))
+    several = planned(_on(settings, kind="local"))
     others = f"{several.workers} worker processes"
     if count not in ("auto", 1):
         return replace(several, choice=f"{others}, set by cluster.workers")
-    alone = planned(_on("single", settings))
+    alone = planned(_on(settings, workers=1))
     need = alone.client_memory + alone.worker_memory
     if need > alone.worker_limit:
         limits = f"{human(need)} of {human(alone.worker_limit)}"
@@ -279,8 +279,8 @@ def _workers(settings: Settings, free: int | None = None) -> Workers:
     return Workers.of(threads, memory, device)
 
 
-def _on(kind: str, settings: Settings) -> Settings:
-    cluster = settings.cluster.model_copy(update={"kind": kind})
+def _on(settings: Settings, **changed: Any) -> Settings:
+    cluster = settings.cluster.model_copy(update=changed)
     return settings.model_copy(update={"cluster": cluster})
 
 

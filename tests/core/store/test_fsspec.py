@@ -65,7 +65,7 @@ def test_files_are_written_listed_moved_and_removed(folder):
 
 def test_a_run_in_a_filesystem_of_fsspec_answers_as_on_a_disk(tmp_path):
     sources = write_graph(tmp_path).sources
-    settings = small_settings("cluster.kind=single", "communities=leiden")
+    settings = small_settings("cluster.workers=1", "communities=leiden")
     found = []
     for out in ("memory://store/complete", str(tmp_path / "run")):
         run_all(sources, out, settings)

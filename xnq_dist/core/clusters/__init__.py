@@ -26,15 +26,12 @@ class ClusterKind(records.PartRecord):
     ahead: bool = False
     """Whether workers may start while this process still reads the tables."""
     queued: bool = False
-    """Whether workers are jobs of a batch system, which starts them when it can: their
-    number and memory must be set; the module also has ``wait(cluster, settings, size)``
-    for the workers."""
-    checked: bool = False
-    """Whether the module has ``check(settings)``: errors before any table is read."""
+    """Whether workers are jobs of a batch system, on several hosts, which starts them
+    when it can: their number and memory must be set. The module also has
+    ``check(settings)``, called before any table is read, and
+    ``wait(cluster, settings, size)`` for the workers."""
     gpu: bool = False
     """Whether each worker has its own GPU."""
-    hosts: bool = False
-    """Whether workers may be on several hosts."""
 
 
 CLUSTERS = records.Registry(

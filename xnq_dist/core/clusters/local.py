@@ -1,4 +1,9 @@
-"""A cluster of worker processes on this machine."""
+"""Workers on this machine: processes, or threads of this process.
+
+With ``auto`` the plan of a run chooses (`plan.of_tables.make_plan`): one worker is this
+process. What has no plan, such as a comparison of methods, gets worker processes unless
+`cluster.workers` is 1.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from xnq_dist.core import cluster
+from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.cluster import LocalSize
 from xnq_dist.core.clusters import ClusterKind
 from xnq_dist.core.errors import SettingsError
@@ -18,6 +24,11 @@ from xnq_dist.core.sizes import parse_bytes
 __all__ = ["RECORDS", "check_program", "options", "size", "start", "tls"]
 
 RECORDS = (
+    ClusterKind(
+        name="auto",
+        title="this process alone if it fits and is as fast, else worker processes",
+        rank=0,
+    ),
     ClusterKind(
         name="local", title="worker processes on this machine", rank=1, ahead=True
     ),
@@ -84,7 +95,7 @@ def check_program() -> None:
     """
     program = sys.modules["__main__"]
     file = getattr(program, "__file__", None)
-    advice = 'or set cluster.kind=single (in Python: cluster={"kind": "single"})'
+    advice = 'or set cluster.workers=1 (in Python: cluster={"workers": 1})'
     if file is None or program.__spec__ is not None:
         return  # a notebook, `python -c` or `python -m`
     if file == "<stdin>":
@@ -104,10 +115,12 @@ def check_program() -> None:
 
 
 def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
-    """Start a cluster of worker processes on this machine."""
+    """Start a cluster on this machine."""
     import dask
     from distributed import LocalCluster
 
+    if settings.kind == "auto" and size.workers == 1:
+        return _in_this_process(size)
     check_program()
     more: dict[str, Any] = {}
     if preload:
@@ -116,3 +129,28 @@ def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
     # Without a deadline, Dask would wait forever for a worker that hangs at its start.
     more |= options(size) | tls()
     return LocalCluster(death_timeout=settings.timeout + START, **more)
+
+
+def _in_this_process(size: LocalSize) -> Any:
+    """A scheduler and a worker as threads: no port takes work from other processes."""
+    from distributed import LocalCluster
+
+    class Threads(LocalCluster):
+        """A cluster whose BLAS has one thread, as in a worker process."""
+
+        def close(self, timeout: float | None = None) -> Any:
+            """Close the cluster; BLAS gets its threads back."""
+            try:
+                return super().close(timeout)
+            finally:
+                blas.__exit__(None, None, None)
+
+    blas = one_blas_thread()
+    blas.__enter__()
+    try:
+        return Threads(  # type: ignore[no-untyped-call]
+            processes=False, protocol="inproc", **options(size)
+        )
+    except BaseException:
+        blas.__exit__(None, None, None)
+        raise

@@ -29,8 +29,6 @@ RECORDS = (
         title="jobs that are submitted to SLURM",
         rank=5,
         queued=True,
-        hosts=True,
-        checked=True,
     ),
 )
 

@@ -296,8 +296,8 @@ def measure_run(
             open_cluster(settings.cluster) as connection,
             connect(connection) as client,
         ):
-            # The worker of this kind is this process.
-            others = None if settings.cluster.kind == "single" else client
+            # The worker may be this process.
+            others = None if connection.address.startswith("inproc") else client
             embed = lambda: pipeline.embed(run, settings, client)  # noqa: E731
             made = measured("embed", embed, others)
             moved = sum(run_on_workers(client, _received).values())
