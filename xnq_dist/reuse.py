@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 import pyarrow.fs as pafs
 
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import Settings, recorded_settings
 from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import RunDirectoryError, SettingsError, StageError
 from xnq_dist.core.inputs import (
@@ -87,7 +87,7 @@ class Request:
                 f"{run.uri} is not a run directory with embeddings: name one with "
                 "--run, or use xnq-dist run"
             )
-        settings = load_settings(base=record.settings, overrides=overrides)
+        settings = recorded_settings(record.settings, overrides)
         if memberships is not None and settings.communities not in ("auto", "given"):
             raise SettingsError(
                 f"--memberships is not used with communities = {settings.communities}, "

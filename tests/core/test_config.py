@@ -10,7 +10,7 @@ import pytest
 from xnq_dist import plan
 from xnq_dist.app.settings_help import settings_help, settings_rows
 from xnq_dist.core import blocks, config
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import Settings, load_settings, recorded_settings
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.graph.needs import random_halo
 from xnq_dist.plan import (
@@ -339,3 +339,13 @@ def test_resamples_too_few_for_an_interval_are_refused(value: int) -> None:
     for enough in (0, 20):
         settings = load_settings(overrides=[f"intervals.resamples={enough}"])
         assert settings.intervals.resamples == enough
+
+
+def test_recorded_settings_that_this_version_lacks_are_left_out() -> None:
+    recorded = load_settings(overrides=["reservoir.dim=64"]).model_dump(mode="json")
+    recorded["cluster"]["bandwidth"] = "3 GB"
+    recorded["gone"] = {"entirely": True}
+    found = recorded_settings(recorded, ["seed=7"])
+    assert found == load_settings(overrides=["reservoir.dim=64", "seed=7"])
+    with pytest.raises(SettingsError, match="gone"):
+        load_settings(base=recorded)

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from xnq_dist.api.messages import in_python
-from xnq_dist.core.config import Settings, validate_settings
+from xnq_dist.core.config import Settings, recorded_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory, read_published
@@ -153,7 +153,7 @@ class PrevalenceResult:
     @cached_property
     def _settings(self) -> Settings:
         record = RunRecord.read(RunDirectory(self.run).folder)
-        return validate_settings(dict(record.settings or {}) if record else {})
+        return recorded_settings(record.settings or {} if record else {})
 
     @cached_property
     def _view(self) -> PrevalenceView:

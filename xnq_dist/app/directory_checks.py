@@ -12,7 +12,7 @@ import psutil
 
 from xnq_dist.app.status_command import standing
 from xnq_dist.core.clusters import local
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import Settings, recorded_settings
 from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import DamagedError, XnqError
 from xnq_dist.core.inputs import (
@@ -100,7 +100,7 @@ def _checks(directory: str, settings: Settings | None) -> Iterator[Check]:
     yield check("record", found, "settings and tables of the last run")
     if record is None:
         return
-    before = load_settings(base=record.settings)
+    before = recorded_settings(record.settings)
     used = before if settings is None else settings
     yield check("settings", _settings(before, used), "those of the last run")
     yield check("due", _due(run, record, used), "nothing changed")
@@ -207,7 +207,7 @@ def _record(run: RunDirectory) -> tuple[RunRecord | None, Finding]:
         record = RunRecord.read(run.folder)
         if record is None:
             return None, ("note", f"there is none: {AGAIN} writes it")
-        load_settings(base=record.settings)
+        recorded_settings(record.settings)
     except DamagedError:
         return None, ("note", f"damaged, see files: {AGAIN} writes it again")
     except XnqError as error:

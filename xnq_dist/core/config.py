@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.delivery_settings import (
@@ -55,7 +61,7 @@ from xnq_dist.core.settings_sections import (
 from xnq_dist.core.sizes import human
 from xnq_dist.core.text_settings import ReadSettings
 
-__all__ = ["Settings", "load_settings", "merged"]
+__all__ = ["Settings", "load_settings", "merged", "recorded_settings"]
 
 FILE_SIZE = 1 << 20
 """Maximum size of a settings file, in bytes."""
@@ -252,6 +258,28 @@ def validate_settings(values: Mapping[str, Any]) -> Settings:
         return Settings.model_validate(dict(values))
     except ValidationError as error:
         raise SettingsError(explain(error, Settings)) from error
+
+
+def recorded_settings(
+    values: Mapping[str, Any], overrides: Iterable[str] = ()
+) -> Settings:
+    """Settings that a run directory records, with `overrides` as in `load_settings`.
+
+    An earlier version may have written them: settings get their present names, and
+    those that this version does not have are left out.
+    """
+    return load_settings(base=_known(renamed(values), Settings), overrides=overrides)
+
+
+def _known(values: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
+    """The values that a model has fields for, in its sections too."""
+    known = {name: values[name] for name in model.model_fields if name in values}
+    for name, value in known.items():
+        kind: Any = model.model_fields[name].annotation
+        section = isinstance(kind, type) and issubclass(kind, BaseModel)
+        if section and isinstance(value, Mapping):
+            known[name] = _known(value, kind)
+    return known
 
 
 class _Plain(yaml.SafeLoader):

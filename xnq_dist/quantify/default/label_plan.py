@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from scipy.special import ndtri
 
 from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import Settings, recorded_settings
 from xnq_dist.core.errors import InputError, RunDirectoryError, SettingsError
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.schemas import conform
@@ -232,7 +232,7 @@ def _finished(
     path = record.sources.get
     nodes, edges = (str(path(name) or "") for name in ("nodes", "edges"))
     sources = Sources(nodes, edges, path("memberships"))
-    return manifest, load_settings(base=record.settings), sources
+    return manifest, recorded_settings(record.settings), sources
 
 
 def _check_unchanged(
