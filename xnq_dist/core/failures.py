@@ -8,10 +8,10 @@ treated like errors of this process, by their chain of causes.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from xnq_dist.core.errors import (
     ConnectionLostError,
@@ -28,44 +28,65 @@ if TYPE_CHECKING:
 
 __all__ = ["OPEN", "causes", "explained", "in_stage", "place_of", "stage_errors"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-BROKEN = frozenset(
-    {errno.EROFS, errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE, errno.ENOTCONN}
-)
-"""A disk that is read-only, failing or missing."""
-DENIED = frozenset({errno.EACCES, errno.EPERM})
-NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR})
-TEMPORARY = "xnq-dist-"
-"""Part of the paths of this package's temporary files."""
-MANY_FILES = frozenset({errno.EMFILE, errno.ENFILE})
 OPEN = "open"
 """The step that checks and locks a run directory, before the stages."""
-NO_ANSWER = (
-    "NETWORK_CONNECTION",
-    "curlCode",
-    "INTERNAL_FAILURE",
-    "REQUEST_TIMEOUT",
-    "SERVICE_UNAVAILABLE",
-    "SLOW_DOWN",
-    "THROTTLING",
-)
+TEMPORARY = "xnq-dist-"
+"""Part of the paths of this package's temporary files."""
+
+Signs = Collection[int | str]
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+BROKEN = {errno.EROFS, errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE}
+DISK = FULL | BROKEN | {errno.ENOTCONN}
+"""Numbers of an `OSError` of a disk that is full, read-only, failing or missing."""
+ACCESS = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR})
+"""Numbers of an `OSError` of a file that is missing, or that others own."""
+NO_FILES = {errno.EMFILE, errno.ENFILE}
+NO_MEMORY: Signs = {"MemoryError", "KilledWorker", errno.ENOMEM, *NO_FILES}
+LOST = {"CommClosedError", "ClosedClientError", "CancelledError", "ConnectionError"}
+NO_WORKERS = {"TimeoutError", "NoValidWorkerError", "NoWorkerError"}
+NO_ANSWER = {"NETWORK_CONNECTION", "curlCode", "INTERNAL_FAILURE", "REQUEST_TIMEOUT"}
+BUSY = {"SERVICE_UNAVAILABLE", "SLOW_DOWN", "THROTTLING"}
 """Texts in errors of `pyarrow.fs` if an object store does not answer; no errno."""
-REFUSED = (
-    "ACCESS_DENIED",
-    "ACCOUNT_",
-    "INVALID_ACCESS_KEY_ID",
-    "INVALID_CLIENT_TOKEN_ID",
-    "INVALID_SIGNATURE",
-    "MISSING_AUTHENTICATION_TOKEN",
-    "SIGNATURE_DOES_NOT_MATCH",
-    "UNRECOGNIZED_CLIENT",
-    "ExpiredToken",
-    "InvalidToken",
-)
+REFUSED = {"ACCESS_", "ACCOUNT_", "SIGNATURE", "TOKEN", "Token", "UNRECOGNIZED_CLIENT"}
 """Texts in its errors if an object store refuses a key or an operation."""
+
+RULES: tuple[tuple[Signs, type[XnqError], str, str], ...] = (
+    (
+        NO_MEMORY,
+        DoesNotFitError,
+        "out of memory or open files",
+        "use workers or a machine with more memory, lower reservoir.dim, "
+        "readout.memory or input.memory, or raise `ulimit -n`",
+    ),
+    (
+        LOST | NO_WORKERS,
+        ConnectionLostError,
+        "the Dask scheduler or workers were lost",
+        "start them again if they are yours",
+    ),
+    (
+        DISK | ACCESS,
+        InfrastructureError,
+        "a file cannot be read or written",
+        "free space, or check that its disk is mounted, healthy and writable",
+    ),
+    (
+        NO_ANSWER | BUSY,
+        ConnectionLostError,
+        "the object store does not answer",
+        "check the network and its address",
+    ),
+    (
+        REFUSED,
+        InfrastructureError,
+        "the object store refuses the access key",
+        "check the key, its rights and the address",
+    ),
+)
+"""Signs of an error (numbers of an `OSError`, names of classes, texts in errors of an
+object store), what it becomes, what happened, and what to do."""
 
 
 @contextmanager
@@ -101,23 +122,16 @@ def stage_errors(folder: str, stage: str) -> Iterator[None]:
         raise
 
 
-def in_stage(
-    stage: str,
-) -> Callable[
-    [Callable[Concatenate[RunDirectory, P], R]],
-    Callable[Concatenate[RunDirectory, P], R],
-]:
+def in_stage(stage: str) -> Callable[[F], F]:
     """`stage_errors` for a function whose first argument is the run directory."""
 
-    def decorate(
-        function: Callable[Concatenate[RunDirectory, P], R],
-    ) -> Callable[Concatenate[RunDirectory, P], R]:
+    def decorate(function: F) -> F:
         @wraps(function)
-        def named(run: RunDirectory, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        def named(run: RunDirectory, /, *args: Any, **kwargs: Any) -> Any:
             with stage_errors(run.uri, stage):
                 return function(run, *args, **kwargs)
 
-        return named
+        return cast(F, named)
 
     return decorate
 
@@ -152,15 +166,12 @@ def explained(error: BaseException, folder: str, stage: str) -> XnqError | None:
         if isinstance(cause, XnqError):
             # A worker or a library raised another error because of this one.
             return type(cause)(f"{_named(cause, folder, stage)}: {cause}")
-        found = _memory(cause, folder, stage) or _connection(cause, folder, stage)
-        if found is None and isinstance(cause, OSError):
-            found = _file(cause, folder, stage)
-        if found is not None:
+        if found := _known(cause, folder, stage):
             return found
     # A full disk may cause another error during cleanup: a writer that cannot close.
     for cause in causes(error, contexts=True):
-        if isinstance(cause, OSError) and cause.errno in FULL | BROKEN:
-            return _file(cause, folder, stage)
+        if _shows(cause, DISK):
+            return _known(cause, folder, stage)
     return None
 
 
@@ -187,106 +198,48 @@ def _disk_behind(error: XnqError, folder: str, stage: str) -> XnqError | None:
     """
     if isinstance(error, InfrastructureError | DoesNotFitError):
         return None
-    numbers = FULL | BROKEN
+    signs: set[int | str] = {*DISK, *NO_ANSWER, *BUSY}
     users: tuple[type[XnqError], ...] = (InputError, SettingsError)
     if stage in ("", OPEN):
         users += (RunDirectoryError,)  # a wrong folder was chosen; none was lost
     if not isinstance(error, users):
-        numbers |= DENIED | NOT_THERE
+        signs |= ACCESS
     for cause in causes(error):
-        if isinstance(cause, OSError) and (
-            cause.errno in numbers or _contains(cause, NO_ANSWER)
-        ):
+        if isinstance(cause, OSError) and _shows(cause, signs):
             where = f"{_named(error, folder, stage)}: " if stage else ""
-            todo = "free space there" if cause.errno in FULL else "check that place"
+            todo = "free space there" if _shows(cause, FULL) else "check that place"
             return InfrastructureError(
                 f"{where}{error}; {todo} and run again to resume"
             )
     return None
 
 
-def _memory(error: BaseException, folder: str, stage: str) -> XnqError | None:
-    from distributed import KilledWorker
-
-    no_memory = isinstance(error, OSError) and error.errno == errno.ENOMEM
-    if isinstance(error, MemoryError) or no_memory:
-        reason = f" ({error})" if str(error) else ""
-        return DoesNotFitError(
-            f"out of memory in stage {stage} of {folder}{reason}: use a machine or "
-            "workers with more memory, or lower reservoir.dim, readout.memory or "
-            "input.memory; run again to resume"
-        )
-    if isinstance(error, KilledWorker):
-        return DoesNotFitError(
-            f"workers died repeatedly in stage {stage} of {folder} ({error}), most "
-            "likely for lack of memory: lower reservoir.dim, readout.memory or "
-            "cluster.threads, or raise cluster.memory_limit, and run again to resume"
-        )
-    if isinstance(error, OSError) and error.errno in MANY_FILES:
-        return DoesNotFitError(
-            f"too many open files in stage {stage} of {folder}: raise the limit with "
-            "`ulimit -n`, and run again to resume"
-        )
-    return None
-
-
-def _connection(error: BaseException, folder: str, stage: str) -> XnqError | None:
-    from concurrent.futures import CancelledError
-
-    from distributed.client import ClosedClientError
-    from distributed.comm.core import CommClosedError
-    from distributed.scheduler import NoValidWorkerError, NoWorkerError
-
-    if isinstance(error, NoValidWorkerError | NoWorkerError):
-        return InfrastructureError(
-            f"the workers of stage {stage} of {folder} were lost ({error}): start "
-            "workers again, and run again to resume"
-        )
-    kinds = (CommClosedError, ClosedClientError, CancelledError)
-    if isinstance(error, (*kinds, ConnectionError, TimeoutError)):
+def _known(error: BaseException, folder: str, stage: str) -> XnqError | None:
+    """The error of the first rule for this error; None: it has no known cause."""
+    for signs, kind, what, todo in RULES:
+        if not _shows(error, signs):
+            continue
+        if isinstance(error, FileNotFoundError | NotADirectoryError) and not any(
+            part in str(error) for part in (folder, TEMPORARY)
+        ):
+            return None  # not a file of the run
+        if signs is REFUSED and stage in ("", OPEN):
+            kind = RunDirectoryError  # the key is wrong; later, rights were withdrawn
         reason = " ".join(f"{type(error).__name__} {error}".split())
-        return ConnectionLostError(
-            f"the Dask scheduler or a worker was lost in stage {stage} of {folder} "
-            f"({reason}): start it again if it is yours, and run again to resume"
-        )
-    return None
-
-
-def _file(error: OSError, folder: str, stage: str) -> XnqError | None:
-    reason = error.strerror or str(error)
-    if error.errno in FULL:
-        return InfrastructureError(
-            f"the disk of {error.filename or folder} is full (stage {stage}): free "
-            "space and run again to resume"
-        )
-    if error.errno in DENIED | {errno.EROFS}:
-        return InfrastructureError(
-            f"{error.filename or folder} cannot be written (stage {stage}: {reason}): "
-            "make it writable and run again to resume"
-        )
-    if error.errno in BROKEN or (
-        error.errno in NOT_THERE
-        and any(part in str(error) for part in (folder, TEMPORARY))
-    ):
-        return InfrastructureError(
-            f"a file of {error.filename or folder} is lost (stage {stage}: {reason}): "
-            "check that its disk is mounted and healthy, and run again to resume"
-        )
-    if _contains(error, REFUSED):
-        # Before the stages the key is wrong; during a stage, rights were withdrawn.
-        kind = RunDirectoryError if stage in ("", OPEN) else InfrastructureError
         return kind(
-            f"the object store of {folder} refuses the access key (stage {stage}: "
-            f"{reason}): check the key, its rights and the address, and run again"
-        )
-    if _contains(error, NO_ANSWER):
-        return ConnectionLostError(
-            f"the object store of {folder} does not answer (stage {stage}: {reason}): "
-            "check the network and its address, and run again to resume"
+            f"{what} in stage {stage} of {folder} ({reason}): {todo}, and run again to "
+            "resume"
         )
     return None
 
 
-def _contains(error: OSError, texts: Iterable[str]) -> bool:
-    """Whether an object store's error, without errno, contains one of the texts."""
-    return error.errno is None and any(text in str(error) for text in texts)
+def _shows(error: BaseException, signs: Signs) -> bool:
+    """Whether an error has a number, a class or, without a number, a text of these."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number in signs or any(each.__name__ in signs for each in type(error).__mro__):
+        return True
+    return (
+        isinstance(error, OSError)
+        and number is None
+        and any(text in str(error) for text in signs if isinstance(text, str))
+    )
