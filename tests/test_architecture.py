@@ -36,7 +36,7 @@ def imported(file: Path) -> set[str]:
 
 BESIDE = {
     "reservoir": {"wire.py"},  # what is not public of distributed
-    "core": {"waiting.py", "failures.py"},  # deadlines; errors as sentences
+    "core": {"waiting.py"},  # deadlines
 }
 """Modules that touch Dask beside the one of their room."""
 

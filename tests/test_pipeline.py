@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +18,7 @@ from tests.conftest import (
     small_settings,
     write_graph,
 )
-from xnq_dist import jobs, pipeline
+from xnq_dist import pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.errors import DoesNotFitError, RunDirectoryError, StageError
 from xnq_dist.core.store import RunDirectory
@@ -487,47 +485,8 @@ def test_refusals_come_before_the_work(tmp_path, small_graph, client):
         pipeline.prepare(run, sources, own)
 
 
-def test_only_workers_of_our_own_are_started_ahead(
-    small_graph, tls_settings, monkeypatch
-):
-    asked: list[str] = []
-
-    @contextmanager
-    def opened(settings, *_):
-        asked.append(settings.kind)
-        yield "tcp://127.0.0.1:1"
-
-    monkeypatch.setattr(cluster, "open_cluster", opened)
-    theirs = small_settings(*(f"cluster.{k}={v}" for k, v in tls_settings.items()))
-    plan = make_plan(small_graph.sources, theirs)
-    with jobs.cluster_in_background(plan, theirs) as wanted:
-        assert asked == []  # theirs may not be there yet, and nothing is gained
-        with wanted() as address:
-            assert address == "tcp://127.0.0.1:1"
-    assert asked == ["address"]
-    own = small_settings()
-    with jobs.cluster_in_background(make_plan(small_graph.sources, own), own):
-        pass  # nobody asks for it
-    assert asked == ["address", "local"]
-
-
 def test_workers_leave_the_client_what_ingest_takes(small_graph, monkeypatch):
-    given: list[tuple[str, int]] = []
     free = 10 * 2**30
-
-    @contextmanager
-    def opened(settings, preload):
-        given.append((preload, settings.memory_limit))
-        yield "tcp://127.0.0.1:1"
-
-    monkeypatch.setattr(cluster, "open_cluster", opened)
-    settings = small_settings()
     monkeypatch.setattr(cluster, "free_memory", lambda: free)
-    plan = make_plan(small_graph.sources, settings)
-    with jobs.cluster_in_background(plan, settings):
-        pass
-    planned = plan.planned
+    planned = make_plan(small_graph.sources, small_settings()).planned
     assert planned.worker_limit == int(0.9 * (free - planned.client_memory)) // 2
-    assert given == [(jobs.PRELOAD, planned.worker_limit)]
-    # By name, since that module may not be imported by the code that starts workers.
-    assert importlib.util.find_spec(jobs.PRELOAD) is not None

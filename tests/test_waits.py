@@ -26,8 +26,6 @@ ALLOWED = {
     "xnq_dist/graph/ahead.py:ahead": THREADS,
     "xnq_dist/graph/thread_pool.py:ThreadPool._each": THREADS,
     "xnq_dist/graph/sort.py:PairSorter._flush": THREADS,
-    "xnq_dist/core/background.py:_end": "what is closed there has deadlines of its own",
-    "xnq_dist/core/background.py:opened_in_background": "opened with deadlines",
     "xnq_dist/readout/rows.py:Part.over_states": THREADS,
     "xnq_dist/reservoir/exchange.py:PinnedTasks._results": INSIDE,
     "xnq_dist/reservoir/pipes.py:PipeOutbox.admitted": "ended by `Wire.close`; the "

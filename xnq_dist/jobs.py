@@ -6,12 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache, partial
-from importlib import import_module
-from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from xnq_dist.core import cluster
-from xnq_dist.core.background import Opener, opened_in_background
 from xnq_dist.core.cluster import Connection
 from xnq_dist.core.config import Settings
 from xnq_dist.core.failures import stage_errors
@@ -48,9 +45,6 @@ Workers = Callable[[], AbstractContextManager[Connect]]
 
 Planned = Callable[[float | None], None]
 """Takes the expected seconds of a complete run; None: not known."""
-
-PRELOAD = "xnq_dist.preload"
-"""Module that workers of a local cluster import before they join."""
 
 
 class Do(Protocol):
@@ -95,10 +89,11 @@ def run_all(
             plan = plan_run(run, sources, settings)
             if "graph" in due:
                 planned(plan.planned.seconds)
-        with cluster_in_background(plan, settings) as opened:
-            workers = partial(_connected, opened, settings)
-            work = partial(_do_what_is_due, run, sources, settings, workers, do, plan)
-            stages = repaired(work)
+        sized = settings if plan is None else plan.resolved(settings)
+        opened = partial(cluster.open_cluster, sized.cluster)
+        workers = partial(_connected, opened, settings)
+        work = partial(_do_what_is_due, run, sources, settings, workers, do, plan)
+        stages = repaired(work)
         seconds = round(time.perf_counter() - began, 1)
         return {**summary(run), "stages": stages, "seconds": seconds}
 
@@ -226,7 +221,9 @@ def _given(client: Client) -> Workers:
 
 
 @contextmanager
-def _connected(opened: Opener[Connection], settings: Settings) -> Iterator[Connect]:
+def _connected(
+    opened: Callable[[], AbstractContextManager[Connection]], settings: Settings
+) -> Iterator[Connect]:
     with opened() as connection:
         yield partial(cluster.connect, connection, settings.cluster.timeout)
 
@@ -305,41 +302,3 @@ def _estimate_again(
     due = set(due_after_embeddings(run, sources, settings))
     later = _do_after_labels(run, sources, settings, due, workers, do)
     return {"labels": made, **later}
-
-
-@contextmanager
-def cluster_in_background(
-    plan: Plan | None, settings: Settings
-) -> Iterator[Opener[Connection]]:
-    """Start the local cluster in the background; yield the opener that waits for it.
-
-    A second call of the opener, after a repair, starts the cluster again.
-
-    Worker processes take seconds to start and to import their libraries. They start
-    in parallel with `prepare`, which uses them for the edges of large graphs only, and
-    then keeps them until the end of the run. Otherwise they stop in parallel with
-    `publish`. The opener connects to a running cluster only when called. A GPU cluster
-    also starts only then, because `prepare` may use the GPUs itself.
-
-    Parameters
-    ----------
-    plan
-        Size of the workers, and whether they start early. None: no stage needs
-        workers, and none start before the opener is called.
-
-    Raises
-    ------
-    ClusterError
-        From the opener, when there is no connection.
-    """
-    sized = settings if plan is None else plan.resolved(settings)
-    if plan is None or not plan.planned.starts_early:
-        yield partial(cluster.open_cluster, sized.cluster)
-        return
-    make = partial(cluster.open_cluster, sized.cluster, PRELOAD)
-    # Import before starting the thread: concurrent imports of modules with circular
-    # imports can expose a partially initialised module.
-    import_module("distributed")
-    with opened_in_background(make) as ahead:
-        openers: Iterator[Opener[Connection]] = chain([ahead], repeat(make))
-        yield lambda: next(openers)()

@@ -51,7 +51,7 @@ def test_workers_join_with_their_imports_done_and_the_profiler_off() -> None:
     settings = small_settings("cluster.kind=local", "cluster.workers=1").cluster
     with (
         dask.config.set({"distributed.worker.profile.enabled": True}),
-        cluster.open_cluster(settings, preload="xnq_dist.preload") as connection,
+        cluster.open_cluster(settings) as connection,
         cluster.connect(connection) as client,
     ):
         (found,) = client.run(_imported).values()

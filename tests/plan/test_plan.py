@@ -67,7 +67,6 @@ def test_a_run_plans_once_and_records_what_it_met(tmp_path, small_graph, asked, 
     run = RunDirectory(out)
     plan = Plan.read(run.folder)
     assert plan.planned == make_plan(small_graph.sources, settings).planned
-    assert plan.planned.starts_early
     facts = run.stage("graph").manifest().facts
     assert plan.planned.halo_is_bound
     assert plan.met.halo_rows == sum(facts["halo"]) < plan.planned.halo_rows

@@ -115,14 +115,8 @@ def environment_of(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 @contextmanager
-def open_cluster(settings: ClusterSettings, preload: str = "") -> Iterator[Connection]:
+def open_cluster(settings: ClusterSettings) -> Iterator[Connection]:
     """A scheduler with at least one worker; closed at the end if started here.
-
-    Parameters
-    ----------
-    preload
-        A module that workers started here import before they join; empty: none. Not
-        used for GPU workers, which dask-cuda sets up.
 
     Raises
     ------
@@ -146,7 +140,7 @@ def open_cluster(settings: ClusterSettings, preload: str = "") -> Iterator[Conne
             stack.enter_context(dask.config.set(PLANNED | planned))
             try:
                 with kept_from_children(), _without_working_folder():
-                    cluster = module.start(settings, size, preload)
+                    cluster = module.start(settings, size)
             except (AssertionError, OSError, RuntimeError, TimeoutError) as error:
                 # A nanny of distributed 2026.8 raises AssertionError for a worker that
                 # does not start in time. Without GPUs the usual cause is that the

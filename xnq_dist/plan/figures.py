@@ -95,8 +95,6 @@ class Figures:
     """Why `cluster.kind` = ``auto`` means this kind; empty: it was set."""
     ingest_workers: int = 0
     """Workers that read and sort the edges; 0: the main process does."""
-    starts_early: bool = False
-    """Whether workers start while tables are read and leave `client_memory` free."""
     memberships: int | None = None
     """Rows of the memberships; None: assumed one per node."""
     detects: bool = False

@@ -79,14 +79,13 @@ def make_plan(
         late = figures(free)
         if not CLUSTERS.record_of(settings.cluster.kind).ahead:
             return ingest_on_workers(late, settings)
-        # Workers that start while tables are read leave the client its memory. If the
-        # rest is not enough for them, they start later and may use all memory.
+        # Workers that read the edges leave the client its memory. If the rest is not
+        # enough for them, they start when the client has read, and may use all memory.
         early = late
         if settings.cluster.memory_limit == "auto":
             early = figures(max(free - late.client_memory, free // 10))
         if early.worker_memory > early.worker_limit:
             return late
-        early = replace(early, starts_early=True)
         return ingest_on_workers(early, settings)
 
     return Plan(_placed(settings, planned))

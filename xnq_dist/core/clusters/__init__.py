@@ -2,7 +2,7 @@
 
 A kind is one module with ``RECORDS`` (`core.records`) and two functions:
 ``size(settings, free)`` returns the `core.cluster.LocalSize` for the plan;
-``start(settings, size, preload)`` returns a Dask cluster object (``scheduler_address``,
+``start(settings, size)`` returns a Dask cluster object (``scheduler_address``,
 ``security``, ``close``), which `core.cluster.open_cluster` closes. A kind whose
 clusters already run (``running``) has ``connection_to(settings)`` instead.
 """

@@ -46,8 +46,8 @@ def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
     return LocalSize(count, threads, parse_bytes(memory), parse_bytes(device))
 
 
-def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
-    """Start a cluster of this machine's GPUs; dask-cuda ignores `preload`.
+def start(settings: ClusterSettings, size: LocalSize) -> Any:
+    """Start a cluster of this machine's GPUs.
 
     Raises
     ------

@@ -34,6 +34,9 @@ RECORDS = (
     ),
 )
 
+PRELOAD = "xnq_dist.preload"
+"""Module that worker processes import before they join."""
+
 START = 120.0
 """Seconds for a worker's imports at its start, in addition to `cluster.timeout`."""
 
@@ -114,7 +117,7 @@ def check_program() -> None:
         )
 
 
-def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
+def start(settings: ClusterSettings, size: LocalSize) -> Any:
     """Start a cluster on this machine."""
     import dask
     from distributed import LocalCluster
@@ -122,13 +125,14 @@ def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
     if settings.kind == "auto" and size.workers == 1:
         return _in_this_process(size)
     check_program()
-    more: dict[str, Any] = {}
-    if preload:
-        configured = dask.config.get("distributed.worker.preload") or []
-        more["preload"] = [*configured, preload]
-    # Without a deadline, Dask would wait forever for a worker that hangs at its start.
-    more |= options(size) | tls()
-    return LocalCluster(death_timeout=settings.timeout + START, **more)
+    configured = dask.config.get("distributed.worker.preload") or []
+    return LocalCluster(
+        # Without it, Dask would wait forever for a worker that hangs at its start.
+        death_timeout=settings.timeout + START,
+        preload=[*configured, PRELOAD],
+        **options(size),
+        **tls(),
+    )
 
 
 def _in_this_process(size: LocalSize) -> Any:

@@ -86,7 +86,7 @@ def check(settings: ClusterSettings) -> None:
         )
 
 
-def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
+def start(settings: ClusterSettings, size: LocalSize) -> Any:
     """Start a scheduler here and submit a job for each worker; lost ones are replaced.
 
     Raises
@@ -116,8 +116,6 @@ def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    # Dask-jobqueue would round the memory.
-    options = ["--memory-limit", str(size.memory), "--no-dashboard"]
     cluster = None
     try:
         cluster = Jobs(
@@ -133,7 +131,8 @@ def start(settings: ClusterSettings, size: LocalSize, preload: str) -> Any:
             job_directives_skip=[] if slurm.walltime else ["#SBATCH -t "],
             job_extra_directives=list(slurm.directives),
             job_script_prologue=[*_exports(), *slurm.setup],
-            worker_extra_args=[*options, *(["--preload", preload] if preload else [])],
+            # Dask-jobqueue would round the memory.
+            worker_extra_args=["--memory-limit", str(size.memory), "--no-dashboard"],
             death_timeout=settings.timeout,
             interface=slurm.interface,
             log_directory=str(folder),
