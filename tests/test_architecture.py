@@ -36,7 +36,6 @@ def imported(file: Path) -> set[str]:
 
 BESIDE = {
     "reservoir": {"wire.py"},  # what is not public of distributed
-    "core": {"waiting.py"},  # deadlines
 }
 """Modules that touch Dask beside the one of their room."""
 

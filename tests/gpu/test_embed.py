@@ -127,7 +127,7 @@ def test_a_missing_gpu_is_named_at_once(thread_client, tmp_path, monkeypatch):
     without = cluster.gpu_facts().__class__({}, 0, why)
     monkeypatch.setattr(cluster, "gpu_facts", lambda: without)
     auto = small_settings("backend=auto")
-    with pytest.raises(SettingsError, match=r"2 of 2 workers have none.*no CUDA"):
+    with pytest.raises(SettingsError, match=r"2 of 2 workers have no GPU.*no CUDA"):
         cluster.settle(thread_client, small_settings("backend=gpu"))
     assert cluster.settle(thread_client, auto).backend == "cpu"
     with pytest.raises(SettingsError, match=r"precision = tf32 needs a GPU"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,6 @@ __all__ = [
     "LocalSize",
     "connect",
     "device_memory",
-    "environment_of",
     "free_memory",
     "open_cluster",
     "settle",
@@ -63,12 +62,6 @@ TERMINATE = 1.15
 limit, with about this accuracy."""
 
 
-PRIVATE: dict[str, Any] = {
-    "distributed.scheduler.http.routes": [],
-    "distributed.worker.http.routes": [],
-}
-"""No web pages: Dask's show logs, tasks and calls to anyone who can reach a port."""
-
 PLANNED: dict[str, Any] = {
     # The plan manages memory: Dask must neither spill nor pause.
     "distributed.worker.memory.target": False,
@@ -79,7 +72,9 @@ PLANNED: dict[str, Any] = {
     # can deadlock there (python/cpython issue 106883), and nobody reads the profile.
     "distributed.worker.profile.enabled": False,
     "distributed.comm.timeouts.connect": "60s",
-    **PRIVATE,
+    # No web pages: Dask's show logs, tasks and calls to anyone who can reach a port.
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
 }
 """Dask's configuration for clusters started here and their workers."""
 
@@ -105,13 +100,34 @@ class LocalSize:
     device: int = 0
     """Bytes of GPU memory that each worker may use; 0: it has no GPU."""
 
+    @classmethod
+    def of(
+        cls,
+        settings: ClusterSettings,
+        workers: int,
+        threads: int,
+        free: int | None = None,
+        device: int = 0,
+    ) -> LocalSize:
+        """The size that the settings give, else these threads and GPU memory.
 
-def environment_of(values: Mapping[str, Any]) -> dict[str, str]:
-    """Environment variables of another process: `ALLOCATOR`, Dask's configuration."""
-    return ALLOCATOR | {
-        "DASK_" + name.upper().replace(".", "__").replace("-", "_"): str(value)
-        for name, value in values.items()
-    }
+        Without `cluster.memory_limit`, the workers share nine tenths of the free
+        memory; the plan checks whether this is enough.
+
+        Parameters
+        ----------
+        free
+            Bytes of free memory; None: measured now.
+        """
+        memory = settings.memory_limit
+        if memory == "auto":
+            memory = int((free_memory() if free is None else free) * 0.9) // workers
+        return cls(
+            workers,
+            threads if settings.threads == "auto" else settings.threads,
+            parse_bytes(memory),
+            device,
+        )
 
 
 @contextmanager
@@ -295,24 +311,18 @@ def settle_backend(client: Client, requested: str) -> str:
         return requested
     # Ignore workers that are lost during the call; the stage runs without them.
     answers = run_on_workers(client, _why_no_gpu)
-    reasons = {a: why for a, why in answers.items() if isinstance(why, str)}
-    without = {address: why for address, why in sorted(reasons.items()) if why}
+    reasons = [(a, why) for a, why in sorted(answers.items()) if isinstance(why, str)]
+    without = [f"{address} ({why})" for address, why in reasons if why]
     if not without:
         return "gpu" if reasons or requested == "gpu" else "cpu"
-    address, why = next(iter(without.items()))
+    counts = f"{len(without)} of {len(reasons)} workers have no GPU, as {without[0]}"
     if requested == "gpu":
         raise SettingsError(
-            f"backend = gpu needs a GPU on every worker; {len(without)} of "
-            f"{len(reasons)} workers have none, such as {address} ({why}): set backend "
+            f"backend = gpu needs a GPU on every worker; {counts}: set backend "
             "= cpu, or start these workers on machines with a GPU"
         )
     if len(without) < len(reasons):
-        log.warning(
-            "%d of %d workers have no GPU (%s): all workers use CPUs",
-            len(without),
-            len(reasons),
-            why,
-        )
+        log.warning("%s: all workers use CPUs", counts)
     return "cpu"
 
 
@@ -356,11 +366,6 @@ def _check_versions(client: Client) -> int:
     # Lost connections are OSErrors: ignore workers that are lost during the call.
     found = {at: each for at, each in answers.items() if not isinstance(each, OSError)}
     for address, version in found.items():
-        if isinstance(version, BaseException):
-            raise ClusterError(
-                f"worker {address} cannot import xnq_dist ({version}): install "
-                f"xnq-dist {__version__} where the workers run"
-            )
         if version != __version__:
             raise ClusterError(
                 f"worker {address} has xnq-dist {version}, this process has "

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import math
 import os
-import platform
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["free_memory", "processor_name", "processors"]
+__all__ = ["free_memory", "processors"]
 
 TREE = Path("/sys/fs/cgroup")
 MEMBERSHIP = Path("/proc/self/cgroup")
@@ -49,16 +48,6 @@ def processors() -> int:
         if quota.isdigit() and period.isdigit():
             count = min(count, max(1, math.ceil(int(quota) / int(period))))
     return count
-
-
-def processor_name() -> str:
-    """Name of this machine's processor."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _groups(controller: str) -> Iterator[Path]:

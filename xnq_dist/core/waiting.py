@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -60,10 +59,6 @@ wait checks the cluster."""
 POLL = 1.0
 """Seconds between two checks of the cluster."""
 
-MIN_SLEEP, MAX_SLEEP, SLEEP_SHARE = 0.001, 0.02, 0.05
-"""Seconds between two checks of the futures, minimum and maximum, and their share of
-the time waited so far."""
-
 CONFIRM = 2.0
 """Seconds after which a silent worker is checked again: after a machine was suspended,
 its workers need a moment to send a heartbeat."""
@@ -88,18 +83,21 @@ def worker_records(client: Client) -> dict[str, Any]:
     ConnectionLostError
         When the scheduler does not answer within the timeout.
     """
-    limit = TIMEOUT.get()
-    try:
-        if client.scheduler is None:
-            raise ConnectionError("the client is closed")
-        identity = client.sync(
-            client.scheduler.identity, n_workers=-1, callback_timeout=limit
-        )
-    except OSError as error:
-        raise _scheduler_lost(str(error) or type(error).__name__) from error
+    identity = _asked(client, "identity", TIMEOUT.get(), n_workers=-1)
     records: dict[str, Any] = identity["workers"]
     LOOKED.get()(str(identity["id"]), records)
     return records
+
+
+def _asked(client: Client, what: str, limit: float, **words: Any) -> Any:
+    """The scheduler's answer to a call of its method `what` within `limit` seconds."""
+    try:
+        if client.scheduler is None:
+            raise ConnectionError("the client is closed")
+        method = getattr(client.scheduler, what)
+        return client.sync(method, callback_timeout=limit, **words)
+    except OSError as error:
+        raise _scheduler_lost(error) from error
 
 
 class Heartbeats:
@@ -116,9 +114,8 @@ class Heartbeats:
         self._timeout = TIMEOUT.get() if timeout is None else timeout
         self._heard: dict[str, tuple[float, float]] = {}
         """Last heartbeat by the scheduler's clock, and its arrival by the local one."""
-        self._last = time.monotonic()
-        """Arrival of the last heartbeat of any worker, by the local clock."""
-        self._removed = -math.inf
+        self._until = time.monotonic() + self._timeout
+        """Local time at which the wait ends if no worker is alive."""
 
     def look(self, needed: Collection[str] | None = None) -> dict[str, int]:
         """Threads of every worker that is alive, by address, in order.
@@ -142,35 +139,25 @@ class Heartbeats:
             records, silent = self._ask(needed)
         if silent:
             self._remove(silent)
-        now = time.monotonic()
-        end = max(self._last + self._timeout, self._removed + RETURN)
         alive = sorted(set(records) - silent)
-        if not alive and now > end:
+        if not alive and time.monotonic() > self._until:
             raise InfrastructureError(
-                "no Dask worker has given a sign of life for "
-                f"{now - self._last:.0f} s: start workers again if they are yours, and "
-                "run again to resume"
+                f"no Dask worker has given a sign of life for {self._timeout:g} s: "
+                "start workers again if they are yours, and run again to resume"
             )
         return {address: int(records[address]["nthreads"]) for address in alive}
 
-    def _ask(
-        self, needed: Collection[str] | None
-    ) -> tuple[dict[str, Any], frozenset[str]]:
+    def _ask(self, needed: Collection[str] | None) -> tuple[dict[str, Any], set[str]]:
         """All records, and the needed workers without a heartbeat for the timeout."""
         records = worker_records(self._client)
         now = time.monotonic()
         for address, record in records.items():
-            before = self._heard.get(address)
-            if before is None or before[0] != record["last_seen"]:
+            if self._heard.get(address, (None,))[0] != record["last_seen"]:
                 self._heard[address] = record["last_seen"], now
-                self._last = now
-        silent = frozenset(
-            address
-            for address in records
-            if (needed is None or address in needed)
-            and now - self._heard[address][1] > self._timeout
-        )
-        return records, silent
+                self._until = max(self._until, now + self._timeout)
+        checked = set(records) if needed is None else records.keys() & needed
+        late = now - self._timeout
+        return records, {each for each in checked if self._heard[each][1] < late}
 
     def _remove(self, silent: Collection[str]) -> None:
         names = sorted(silent)
@@ -182,31 +169,25 @@ class Heartbeats:
         )
         # The scheduler does the same after `distributed.scheduler.worker-ttl`: a nanny
         # starts the worker again; a worker without a nanny is removed.
-        restart: Any = self._client.scheduler
-        limit = 2 * RESTART
-        try:
-            self._client.sync(
-                restart.restart_workers,
-                workers=names,
-                timeout=RESTART,
-                wait_for_workers=False,
-                on_error="return",
-                stimulus_id=f"xnq-dist-silent-{time.time()}",
-                callback_timeout=limit,
-            )
-        except OSError as error:
-            raise _scheduler_lost(str(error) or type(error).__name__) from error
-        self._removed = time.monotonic()
+        _asked(
+            self._client,
+            "restart_workers",
+            2 * RESTART,
+            workers=names,
+            timeout=RESTART,
+            wait_for_workers=False,
+            on_error="return",
+            stimulus_id=f"xnq-dist-silent-{time.time()}",
+        )
+        self._until = max(self._until, time.monotonic() + RETURN)
 
 
 def first_worker(client: Client) -> dict[str, int]:
     """Wait for a worker to join; return threads by address, empty after the timeout."""
     end = time.monotonic() + TIMEOUT.get()
-    while True:
-        found = {a: int(r["nthreads"]) for a, r in worker_records(client).items()}
-        if found or time.monotonic() > end:
-            return found
+    while not (found := worker_records(client)) and time.monotonic() < end:
         time.sleep(POLL / 10)
+    return {address: int(record["nthreads"]) for address, record in found.items()}
 
 
 def wait_some(
@@ -234,7 +215,9 @@ def wait_some(
         if now - looked > POLL:
             look()
             looked = time.monotonic()
-        time.sleep(min(max((now - began) * SLEEP_SHARE, MIN_SLEEP), MAX_SLEEP))
+        # A twentieth of the time so far: short tasks are found at once, long ones cost
+        # little.
+        time.sleep(min(max((now - began) / 20, 0.001), 0.02))
 
 
 def wait_all(
@@ -294,8 +277,6 @@ def run_on_workers(client: Client, function: Callable[..., Any]) -> dict[str, An
     If it fails, or the worker is lost during the call, the result is the exception. A
     parameter `dask_worker` of the function is the worker, as for `Client.run`.
     """
-    from distributed.comm.core import CommClosedError
-
     beats = Heartbeats(client)
     there = list(beats.look())
     try:
@@ -303,8 +284,8 @@ def run_on_workers(client: Client, function: Callable[..., Any]) -> dict[str, An
             lambda: dict(client.run(function, workers=there, on_error="return")),
             beats.look,
         )
-    except CommClosedError as error:  # the scheduler's; workers' are in the results
-        raise _scheduler_lost(str(error)) from error
+    except OSError as error:  # the scheduler's; workers' are in the results
+        raise _scheduler_lost(error) from error
 
 
 def watched(call: Callable[[], T], look: Look) -> T:
@@ -326,8 +307,8 @@ def watched(call: Callable[[], T], look: Look) -> T:
     return answer.result(timeout=0)
 
 
-def _scheduler_lost(reason: str) -> ConnectionLostError:
+def _scheduler_lost(error: OSError) -> ConnectionLostError:
     return ConnectionLostError(
-        f"the Dask scheduler was lost ({reason}): start it again if it is yours, and "
-        "run again to resume"
+        f"the Dask scheduler was lost ({str(error) or type(error).__name__}): start it "
+        "again if it is yours, and run again to resume"
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from xnq_dist.core import cluster
 from xnq_dist.core.backend import cuda_cluster, gpu_facts, need_cuda
 from xnq_dist.core.cluster import DEVICE_SHARE, LocalSize
 from xnq_dist.core.clusters import ClusterKind
@@ -37,13 +36,10 @@ def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
     planned = 1 if settings.workers == "auto" else settings.workers
     devices = facts.devices or planned
     count = devices if settings.workers == "auto" else min(devices, settings.workers)
-    threads = 1 if settings.threads == "auto" else settings.threads
-    memory, device = settings.memory_limit, settings.device_memory
-    if memory == "auto":
-        memory = int((cluster.free_memory() if free is None else free) * 0.9) // count
+    device = settings.device_memory
     if device == "auto":
         device = int(facts.memory * DEVICE_SHARE)
-    return LocalSize(count, threads, parse_bytes(memory), parse_bytes(device))
+    return LocalSize.of(settings, count, 1, free, parse_bytes(device))
 
 
 def start(settings: ClusterSettings, size: LocalSize) -> Any:

@@ -12,14 +12,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from xnq_dist.core import cluster
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.cluster import LocalSize
 from xnq_dist.core.clusters import ClusterKind
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.limits import processors
 from xnq_dist.core.settings_sections import ClusterSettings
-from xnq_dist.core.sizes import parse_bytes
 
 __all__ = ["RECORDS", "check_program", "options", "size", "start", "tls"]
 
@@ -44,22 +42,11 @@ START = 120.0
 def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
     """Workers, threads and memory of a local cluster.
 
-    Up to four workers share the processors, and nine tenths of the free memory.
-
-    Parameters
-    ----------
-    free
-        Bytes of free memory; None: measured now.
+    Up to four workers share the processors.
     """
     there = processors()
     count = min(4, there) if settings.workers == "auto" else settings.workers
-    threads = max(1, there // count) if settings.threads == "auto" else settings.threads
-    if settings.memory_limit == "auto":
-        # The plan checks whether this is enough.
-        memory = int((cluster.free_memory() if free is None else free) * 0.9) // count
-    else:
-        memory = parse_bytes(settings.memory_limit)
-    return LocalSize(count, threads, memory)
+    return LocalSize.of(settings, count, max(1, there // count), free)
 
 
 def options(size: LocalSize) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from typing import Any
 
 import psutil
 
-from xnq_dist.core.cluster import PLANNED, TERMINATE, LocalSize, environment_of
+from xnq_dist.core.allocator import ALLOCATOR
+from xnq_dist.core.cluster import PLANNED, TERMINATE, LocalSize
 from xnq_dist.core.clusters import ClusterKind
 from xnq_dist.core.errors import InfrastructureError, SettingsError
 from xnq_dist.core.leftovers import owned_name, sweep_scratch
@@ -44,14 +45,9 @@ ANSWER = 60.0
 
 def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
     """The size from the settings, which name the number and memory of the workers."""
-    threads = 1 if settings.threads == "auto" else settings.threads
     device = settings.device_memory
-    return LocalSize(
-        int(settings.workers),
-        threads,
-        parse_bytes(settings.memory_limit),
-        0 if device == "auto" else parse_bytes(device),
-    )
+    bytes_of = 0 if device == "auto" else parse_bytes(device)
+    return LocalSize.of(settings, int(settings.workers), 1, free, bytes_of)
 
 
 def check(settings: ClusterSettings) -> None:
@@ -195,7 +191,9 @@ def _shared(settings: ClusterSettings) -> Path:
 def _exports() -> list[str]:
     """Shell commands that set Dask's configuration in a job, as it is here."""
     # As for local workers, nothing is imported from the folder that a job starts in.
-    values = {"PYTHONSAFEPATH": "1", **environment_of(PLANNED)}
+    values = {"PYTHONSAFEPATH": "1", **ALLOCATOR}
+    for name, value in PLANNED.items():
+        values["DASK_" + name.upper().replace(".", "__").replace("-", "_")] = value
     return [f"export {name}='{value}'" for name, value in values.items()]
 
 

@@ -7,10 +7,11 @@ import platform
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any
 
 from xnq_dist._version import __version__
-from xnq_dist.core.limits import free_memory, processor_name, processors
+from xnq_dist.core.limits import free_memory, processors
 
 __all__ = ["machine_facts"]
 
@@ -42,7 +43,7 @@ def machine_facts() -> dict[str, Any]:
         if pool["user_api"] == "blas"
     ]
     return {
-        "processor": processor_name(),
+        "processor": _processor_name(),
         "cores": processors(),
         "memory_bytes": int(psutil.virtual_memory().total),
         "free_memory_bytes": free_memory(),
@@ -53,3 +54,13 @@ def machine_facts() -> dict[str, Any]:
         "versions": {"xnq-dist": __version__, **versions},
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _processor_name() -> str:
+    """Name of this machine's processor."""
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
