@@ -148,7 +148,12 @@ def both_backends(
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         lines = {}
         for backend, workers in (("gpu", "1"), ("cpu", "auto")):
-            given = f"backend={backend}", f"cluster.workers={workers}", *settings
+            given = (
+                f"backend={backend}",
+                "cluster.kind=local",
+                f"cluster.workers={workers}",
+                *settings,
+            )
             whole = [*quick, *given, "labelled=exclude"]
             chosen = load_settings(overrides=whole)
             lines[backend] = whole, stack.enter_context(cluster_of(make, chosen))

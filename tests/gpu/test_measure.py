@@ -229,7 +229,7 @@ def test_parts_that_lack_rapids_or_data_are_skipped(
 
 
 def test_a_device_has_workers_of_its_own():
-    settings = small_settings("cluster.workers=1")
+    settings = small_settings("cluster.kind=local", "cluster.workers=1")
     with cluster_of(backends.gpu, settings) as client:
         assert client.submit(sum, [1, 2]).result() == 3
         assert not client.scheduler.address.startswith("inproc")  # processes

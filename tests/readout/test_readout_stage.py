@@ -325,7 +325,9 @@ def test_workers_that_die_again_and_again_end_in_one_sentence(
     run = make_run(tmp_path, 1, x, labels, role)
     monkeypatch.setattr(run_module, "gather_used", _die)
     with (
-        pytest.raises(DoesNotFitError, match="lack of memory: lower"),
+        pytest.raises(
+            DoesNotFitError, match=r"KilledWorker .*: .* lower reservoir.dim"
+        ),
         stage_errors(run.uri, "readout"),
     ):
         fit_readout(run, SETTINGS, threads_client)

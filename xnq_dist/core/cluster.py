@@ -121,7 +121,8 @@ class LocalSize:
         """
         memory = settings.memory_limit
         if memory == "auto":
-            memory = int((free_memory() if free is None else free) * 0.9) // workers
+            there = free_memory() if free is None else free
+            memory = max(1, int(there * 0.9) // workers)
         return cls(
             workers,
             threads if settings.threads == "auto" else settings.threads,
