@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ import pytest
 from tests.conftest import SmallGraph, published_values, small_settings, write_graph
 from xnq_dist import pipeline
 from xnq_dist.core.errors import InputError, RunDirectoryError
-from xnq_dist.core.store import STAGES, RunDirectory
+from xnq_dist.core.stages import STAGES
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.due import due_stages, nothing_changed
 from xnq_dist.graph.tables import Sources
 
@@ -319,15 +321,10 @@ def test_stages_are_kept_across_versions_of_the_package(
         "xnq_dist.core.store.stage_folder.versions", lambda: {"xnq-dist": "99.0"}
     )
     assert due_stages(run, sources, SETTINGS) == ()
-    monkeypatch.setitem(pipeline_formats(), "readout", 99)
+    newer = replace(STAGES["readout"], format=99)
+    monkeypatch.setitem(STAGES, "readout", newer)
     due = due_stages(run, sources, SETTINGS)
     assert due == ("readout", "posteriors", "quantify", "published")
-
-
-def pipeline_formats() -> dict[str, int]:
-    from xnq_dist.core.inputs import FORMATS
-
-    return FORMATS
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "digest", "key", "list"])

@@ -7,7 +7,8 @@ changed needs nothing else.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from xnq_dist.core.config import Settings
@@ -27,8 +28,9 @@ from xnq_dist.core.inputs import (
     set_scales,
 )
 from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.stages import STAGES, following
 from xnq_dist.core.store import (
-    STAGES,
+    FOLDERS,
     Manifest,
     Published,
     RunDirectory,
@@ -41,7 +43,6 @@ from xnq_dist.graph.tables import Sources
 from xnq_dist.sinks import undelivered
 
 __all__ = [
-    "ON_WORKERS",
     "as_recorded",
     "due_after_embeddings",
     "due_stages",
@@ -51,14 +52,6 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
-
-ON_WORKERS = frozenset({"select", "embeddings", "readout", "posteriors", "quantify"})
-"""Stages that need a cluster."""
-ALL = ("graph", "labels", "embeddings", "readout", "posteriors", "quantify")
-PUBLISHED = "published"
-
-Stages = Mapping[str, Manifest]
-"""Manifests of the stages that exist, by name."""
 
 
 def nothing_changed(
@@ -101,23 +94,7 @@ def due_stages(
     InputError, SettingsError
         For tables or settings that cannot be used.
     """
-    stages = _stages(run)
-    graph = stages.get("graph")
-    if graph is None:
-        return (*ALL, PUBLISHED)
-    tables = read_contents(run.folder, sources, settings)
-    partitions = int(graph.facts["partitions"])
-    if settings.partitions != "auto":
-        partitions = min(settings.partitions, int(tables["nodes"]["rows"]))
-    if not _made_from(graph, graph_inputs(tables, settings, partitions)):
-        return (*ALL, PUBLISHED)
-    due = set()
-    labels = stages.get("labels")
-    if not _made_from(labels, labels_inputs(graph, tables)):
-        due |= {"labels"}
-    due |= _embedding_due(stages, settings, bool(due))
-    due |= _readout_to_quantify_due(run, stages, sources, settings, due)
-    return _with_published(run, stages, settings, due)
+    return _due(run, sources, settings, tuple(STAGES))
 
 
 def due_after_embeddings(
@@ -130,11 +107,10 @@ def due_after_embeddings(
     StageError
         When the embeddings are needed and were not kept.
     """
-    stages = _stages(run)
-    due = _readout_to_quantify_due(run, stages, sources, settings, set())
-    if "readout" in due or "posteriors" in due:
+    due = _due(run, sources, settings, following("readout"))
+    if "embeddings" in due:
         require_embeddings(run)
-    return _with_published(run, stages, settings, due)
+    return due
 
 
 def require_embeddings(run: RunDirectory) -> None:
@@ -153,22 +129,124 @@ def require_embeddings(run: RunDirectory) -> None:
         )
 
 
-def _stages(run: RunDirectory) -> dict[str, Manifest]:
-    manifests = ((name, run.stage(name).manifest()) for name in STAGES)
-    return {name: manifest for name, manifest in manifests if manifest is not None}
-
-
-def _with_published(
-    run: RunDirectory, stages: Stages, settings: Settings, due: set[str]
+def _due(
+    run: RunDirectory, sources: Sources, settings: Settings, names: Sequence[str]
 ) -> tuple[str, ...]:
-    """The due stages in order, then ``published`` unless the results are current."""
-    if not due and _is_published(run, published_inputs(stages, settings)):
-        return ()
-    return (*(name for name in STAGES if name in due), PUBLISHED)
+    """Those of the named stages that are due, in order.
+
+    A stage is due if one that it is made from is, or if its inputs differ.
+    """
+    known = _Known(run, sources, settings)
+    due: list[str] = []
+    for name in names:
+        follows = not set(due).isdisjoint(STAGES[name].after)
+        if known.wanted(name) and (follows or not known.is_made(name)):
+            due.append(name)
+    if known.released and not {"readout", "posteriors"}.isdisjoint(due):
+        due.append("embeddings")  # they are needed again
+    return tuple(name for name in STAGES if name in due)
 
 
-def _made_from(manifest: Manifest | None, inputs: Mapping[str, Any]) -> bool:
-    return manifest is not None and manifest.fingerprint == fingerprint(inputs)
+class _Known:
+    """What a run's complete stages and its tables say, for the inputs of a stage.
+
+    Inputs are asked for only if the stages that a stage is made from are kept.
+    """
+
+    def __init__(self, run: RunDirectory, sources: Sources, settings: Settings) -> None:
+        self.run, self.sources, self.settings = run, sources, settings
+        made = ((name, run.stage(name).manifest()) for name in FOLDERS)
+        self.stages = {name: manifest for name, manifest in made if manifest}
+
+    @property
+    def released(self) -> bool:
+        """Whether the embeddings were removed after use."""
+        embeddings = self.stages.get("embeddings")
+        return embeddings is not None and bool(embeddings.facts.get("released"))
+
+    def wanted(self, name: str) -> bool:
+        """False for `select` if nothing is to select, and nothing to remove."""
+        return name != "select" or selects_scales(self.settings) or name in self.stages
+
+    def is_made(self, name: str) -> bool:
+        """Whether a stage is complete, and made from what is there now."""
+        if name == "published":
+            return _is_published(self.run, published_inputs(self.stages, self.settings))
+        manifest = self.stages.get(name)
+        needed = (each for each in STAGES[name].after if self.wanted(each))
+        if manifest is None or any(each not in self.stages for each in needed):
+            return False
+        if name == "embeddings" and self.released and self.settings.embeddings.write:
+            return False
+        if name == "select" and not selects_scales(self.settings):
+            return False  # made by earlier settings: to be removed
+        inputs = self.inputs(name, as_recorded(self.settings, manifest))
+        return _made_from(manifest, inputs)
+
+    def inputs(self, name: str, settings: Settings) -> dict[str, Any]:
+        """Inputs of a stage, as in `core.inputs`."""
+        of = self.stages
+        if name == "graph":
+            return self._graph_inputs()
+        if name == "labels":
+            return labels_inputs(of["graph"], self.tables)
+        if name == "select":
+            return select_inputs(of["graph"], of["labels"], settings)
+        if name == "embeddings":
+            return embeddings_inputs(of["graph"], settings, *self._scales())
+        if name == "readout":
+            return readout_inputs(of["graph"], of["embeddings"], of["labels"], settings)
+        if name == "posteriors":
+            return posteriors_inputs(of["readout"])
+        return self._quantify_inputs(settings)
+
+    @cached_property
+    def tables(self) -> Mapping[str, Any]:
+        """Digests of nodes, features, edges and labels; a table without one is read."""
+        return read_contents(self.run.folder, self.sources, self.settings)
+
+    def _graph_inputs(self) -> dict[str, Any]:
+        partitions = int(self.stages["graph"].facts["partitions"])
+        if self.settings.partitions != "auto":
+            rows = int(self.tables["nodes"]["rows"])
+            partitions = min(self.settings.partitions, rows)
+        return graph_inputs(self.tables, self.settings, partitions)
+
+    def _scales(self) -> tuple[Any, Any]:
+        """Recurrent and input scale, those that `select` found if it is wanted."""
+        if not selects_scales(self.settings):
+            return set_scales(self.settings)
+        chosen = self.stages["select"].facts
+        recurrent = chosen["recurrent_scale"]
+        if isinstance(recurrent, list):
+            recurrent = tuple(recurrent)
+        return recurrent, chosen["input_scale"]
+
+    def _quantify_inputs(self, settings: Settings) -> dict[str, Any]:
+        of, sources, given = self.stages, self.sources, self.settings
+        graph = of["graph"]
+        source = choose_source(sources.memberships, given)
+        engine = ""
+        if source == "leiden":
+            from xnq_dist.groups.detection import engine_of
+
+            engine = engine_of(given, graph.facts["n_edges"])
+        tables = answer_digests(
+            self.run.folder, sources, given, source, graph.facts["id_type"]
+        )
+        prior = [float(value) for value in of["readout"].facts["prior"]]
+        inputs = quantify_inputs(
+            settings, source, tables, engine, of["labels"], of["posteriors"], prior
+        )
+        if others := given.intervals.seed_runs:
+            from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
+
+            inputs["seed_runs"] = check_seed_runs(others, self.run.uri, graph, inputs)
+        return inputs
+
+
+def _made_from(manifest: Manifest, inputs: Mapping[str, Any]) -> bool:
+    return manifest.fingerprint == fingerprint(inputs)
 
 
 def _is_published(run: RunDirectory, inputs: Mapping[str, Any]) -> bool:
@@ -191,83 +269,6 @@ def as_recorded(settings: Settings, stage: Manifest) -> Settings:
         return settings
     backend = "gpu" if "backend" in stage.inputs else "cpu"
     return settings.model_copy(update={"backend": backend})
-
-
-def _embedding_due(stages: Stages, settings: Settings, relabelled: bool) -> set[str]:
-    """Those of ``select`` and ``embeddings`` that are due or may become due."""
-    graph, labels, chosen = stages["graph"], stages.get("labels"), stages.get("select")
-    embeddings = stages.get("embeddings")
-    scales = set_scales(settings)
-    if selects_scales(settings):
-        if relabelled or labels is None or chosen is None:
-            return {"select", "embeddings"}
-        recorded = as_recorded(settings, chosen)
-        if not _made_from(chosen, select_inputs(graph, labels, recorded)):
-            return {"select", "embeddings"}
-        recurrent = chosen.facts["recurrent_scale"]
-        if isinstance(recurrent, list):
-            recurrent = tuple(recurrent)
-        scales = recurrent, chosen.facts["input_scale"]
-    elif chosen is not None:
-        return {"select", "embeddings"}  # made by earlier settings: to be removed
-    if embeddings is None:
-        return {"embeddings"}
-    recorded = as_recorded(settings, embeddings)
-    if not _made_from(embeddings, embeddings_inputs(graph, recorded, *scales)):
-        return {"embeddings"}
-    released = bool(embeddings.facts.get("released"))
-    if released and (settings.embeddings.write or relabelled):
-        return {"embeddings"}
-    return set()
-
-
-def _readout_to_quantify_due(
-    run: RunDirectory,
-    stages: Stages,
-    sources: Sources,
-    settings: Settings,
-    before: set[str],
-) -> set[str]:
-    """Those of ``readout``, ``posteriors`` and ``quantify`` that are due."""
-    graph, labels = stages["graph"], stages.get("labels")
-    embeddings, readout = stages.get("embeddings"), stages.get("readout")
-    posteriors, quantify = stages.get("posteriors"), stages.get("quantify")
-    if before or labels is None or embeddings is None or readout is None:
-        return {"readout", "posteriors", "quantify"}
-    recorded = as_recorded(settings, readout)
-    if not _made_from(readout, readout_inputs(graph, embeddings, labels, recorded)):
-        due = {"readout", "posteriors", "quantify"}
-    elif posteriors is None or not _made_from(posteriors, posteriors_inputs(readout)):
-        due = {"posteriors", "quantify"}
-    elif quantify is None:
-        return {"quantify"}
-    else:
-        source = choose_source(sources.memberships, settings)
-        engine = ""
-        if source == "leiden":
-            from xnq_dist.groups.detection import engine_of
-
-            engine = engine_of(settings, graph.facts["n_edges"])
-        inputs = quantify_inputs(
-            as_recorded(settings, quantify),
-            source,
-            answer_digests(
-                run.folder, sources, settings, source, graph.facts["id_type"]
-            ),
-            engine,
-            labels,
-            posteriors,
-            [float(value) for value in readout.facts["prior"]],
-        )
-        others = settings.intervals.seed_runs
-        if others:
-            from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
-
-            inputs["seed_runs"] = check_seed_runs(others, run.uri, graph, inputs)
-        return set() if _made_from(quantify, inputs) else {"quantify"}
-    if embeddings.facts.get("released"):
-        due |= {"embeddings"}  # the readout or the posteriors need them again
-    return due
 
 
 def summary(run: RunDirectory) -> dict[str, Any]:

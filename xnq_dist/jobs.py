@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from functools import cache, partial
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from xnq_dist.core import cluster
@@ -13,8 +13,9 @@ from xnq_dist.core.cluster import Connection
 from xnq_dist.core.config import Settings
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import Manifest, RunDirectory, repaired, setting_aside
-from xnq_dist.due import ON_WORKERS, due_after_embeddings, due_stages, summary
+from xnq_dist.due import due_after_embeddings, due_stages, summary
 from xnq_dist.graph.tables import Sources
 from xnq_dist.pipeline import (
     check_inputs,
@@ -38,11 +39,6 @@ if TYPE_CHECKING:
 __all__ = ["Do", "Request", "requantify", "requantify_all", "run_all", "run_stages"]
 
 T = TypeVar("T")
-Connect = Callable[[], AbstractContextManager["Client"]]
-"""Opens a client of the workers."""
-Workers = Callable[[], AbstractContextManager[Connect]]
-"""Starts or finds the workers, which stay until the block ends."""
-
 Planned = Callable[[float | None], None]
 """Takes the expected seconds of a complete run; None: not known."""
 
@@ -52,6 +48,70 @@ class Do(Protocol):
 
     def __call__(self, stage: str, work: Callable[[Progress], T]) -> T:
         """Call `work` with a progress, under the name `stage`; return its result."""
+
+
+class Workers(Protocol):
+    """Workers of a job."""
+
+    def start(self) -> None:
+        """Start them, unless they run."""
+
+    def client(self) -> AbstractContextManager[Client]:
+        """A client of the workers, which start if they do not run."""
+
+    def stop(self) -> None:
+        """Stop them if the job started them."""
+
+
+class OwnWorkers:
+    """Workers that start when a stage first needs them, and stay for later ones."""
+
+    def __init__(self, sized: Settings, timeout: float) -> None:
+        self._settings, self._timeout = sized.cluster, timeout
+        self._held = ExitStack()
+        self._connection: Connection | None = None
+
+    def start(self) -> None:
+        """Start them, unless they run."""
+        self._started()
+
+    def _started(self) -> Connection:
+        if self._connection is None:
+            opened = cluster.open_cluster(self._settings)
+            self._connection = self._held.enter_context(opened)
+        return self._connection
+
+    def client(self) -> AbstractContextManager[Client]:
+        """A client of the workers, which start if they do not run."""
+        return cluster.connect(self._started(), self._timeout)
+
+    def stop(self) -> None:
+        """Stop them."""
+        self._connection = None
+        self._held.close()
+
+    def __enter__(self) -> OwnWorkers:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._held.__exit__(*error)
+
+
+class GivenWorkers:
+    """Workers of a caller's client, which keep running."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def start(self) -> None:
+        """They run."""
+
+    def client(self) -> AbstractContextManager[Client]:
+        """The caller's client."""
+        return nullcontext(self._client)
+
+    def stop(self) -> None:
+        """They stay."""
 
 
 def run_all(
@@ -85,15 +145,14 @@ def run_all(
         check_inputs(run, sources, settings)
         plan = None
         due = due_stages(run, sources, settings)
-        if not ON_WORKERS.isdisjoint(due):
+        if _on_workers(due):
             plan = plan_run(run, sources, settings)
             if "graph" in due:
                 planned(plan.planned.seconds)
         sized = settings if plan is None else plan.resolved(settings)
-        opened = partial(cluster.open_cluster, sized.cluster)
-        workers = partial(_connected, opened, settings)
-        work = partial(_do_what_is_due, run, sources, settings, workers, do, plan)
-        stages = repaired(work)
+        with OwnWorkers(sized, settings.cluster.timeout) as workers:
+            work = partial(_do_what_is_due, run, sources, settings, workers, do, plan)
+            stages = repaired(work)
         seconds = round(time.perf_counter() - began, 1)
         return {**summary(run), "stages": stages, "seconds": seconds}
 
@@ -121,7 +180,8 @@ def run_stages(
     """
     check_inputs(run, sources, settings)
     do = partial(_plainly, progress=progress)
-    repaired(partial(_do_what_is_due, run, sources, settings, _given(client), do))
+    workers = GivenWorkers(client)
+    repaired(partial(_do_what_is_due, run, sources, settings, workers, do))
     return summary(run)
 
 
@@ -139,58 +199,49 @@ def _do_what_is_due(
     """
     if not due_stages(run, sources, settings):
         return _delivered(run, settings, do)
-    with ExitStack() as held:
-        kept = cache(lambda: held.enter_context(workers()))
-        made = do(
-            "graph",
-            lambda p: _written(
-                prepare(run, sources, settings, p, plan, lambda: kept()())
-            ),
-        )
-        if kept.cache_info().currsize:
-            # Workers that have read the edges stay for the later stages.
-            workers = _running(kept())
-        due = set(due_stages(run, sources, settings))
-        later = _do_after_labels(run, sources, settings, due, workers, do)
-        return {"graph": made, **later}
+    made = do(
+        "graph",
+        lambda p: _written(prepare(run, sources, settings, p, plan, workers.client)),
+    )
+    due = due_stages(run, sources, settings)
+    return {"graph": made, **_do_after_labels(run, sources, settings, due, workers, do)}
 
 
 def _do_after_labels(
     run: RunDirectory,
     sources: Sources,
     settings: Settings,
-    due: set[str],
+    names: Iterable[str],
     workers: Workers,
     do: Do,
 ) -> dict[str, Any]:
     """Do the due stages after ``graph`` and ``labels``."""
-    stages: dict[str, Any] = {}
-    if due & ON_WORKERS:
-        with workers() as connect:
+    due, stages = set(names), {}
 
-            def on_workers(
-                name: str, stage: Callable[[Client, Progress], Manifest]
-            ) -> dict[str, Any]:
-                def work(progress: Progress) -> dict[str, Any]:
-                    with stage_errors(run.uri, name), connect() as client:
-                        return _written(stage(client, progress))
+    def on_workers(
+        name: str, stage: Callable[[Client, Progress], Manifest]
+    ) -> dict[str, Any]:
+        def work(progress: Progress) -> dict[str, Any]:
+            with stage_errors(run.uri, name), workers.client() as client:
+                return _written(stage(client, progress))
 
-                return do(name, work)
+        workers.start()
+        return do(name, work)
 
-            if due & {"select", "embeddings"}:
-                stages["embeddings"] = on_workers(
-                    "embed", lambda client, p: embed(run, settings, client, p)
-                )
-            if due - {"labels", "quantify", "published"}:
-                stages["readout"] = on_workers(
-                    "readout", lambda client, p: fit_readout(run, settings, client, p)
-                )
-            stages["quantify"] = on_workers(
-                "quantify",
-                lambda client, p: quantify_communities(
-                    run, sources, settings, client, p
-                ),
-            )
+    if due & {"select", "embeddings"}:
+        stages["embeddings"] = on_workers(
+            "embed", lambda client, p: embed(run, settings, client, p)
+        )
+    if due - {"labels", "quantify", "published"}:
+        stages["readout"] = on_workers(
+            "readout", lambda client, p: fit_readout(run, settings, client, p)
+        )
+    if _on_workers(due):
+        stages["quantify"] = on_workers(
+            "quantify",
+            lambda client, p: quantify_communities(run, sources, settings, client, p),
+        )
+    workers.stop()
 
     def published(_progress: Progress) -> dict[str, Any]:
         publish(run, settings)
@@ -199,6 +250,10 @@ def _do_after_labels(
     if due:
         stages["publish"] = do("publish", published)
     return stages | _delivered(run, settings, do)
+
+
+def _on_workers(names: Iterable[str]) -> bool:
+    return any(STAGES[name].on_workers for name in names)
 
 
 def _delivered(run: RunDirectory, settings: Settings, do: Do) -> dict[str, Any]:
@@ -210,22 +265,6 @@ def _delivered(run: RunDirectory, settings: Settings, do: Do) -> dict[str, Any]:
         return {"stage": "deliver", "sinks": deliver(run, settings)}
 
     return {"deliver": do("deliver", delivered)}
-
-
-def _running(connect: Connect) -> Workers:
-    return lambda: nullcontext(connect)
-
-
-def _given(client: Client) -> Workers:
-    return _running(lambda: nullcontext(client))
-
-
-@contextmanager
-def _connected(
-    opened: Callable[[], AbstractContextManager[Connection]], settings: Settings
-) -> Iterator[Connect]:
-    with opened() as connection:
-        yield partial(cluster.connect, connection, settings.cluster.timeout)
 
 
 def _plainly(
@@ -270,7 +309,7 @@ def requantify(
     """
     with open_run(request.out, request.sources, labels=request.labels) as run:
         do = partial(_plainly, progress=progress)
-        repaired(partial(_estimate_again, run, request, _given(client), do))
+        repaired(partial(_estimate_again, run, request, GivenWorkers(client), do))
     return run
 
 
@@ -282,11 +321,10 @@ def requantify_all(request: Request, do: Do | None = None) -> dict[str, Any]:
     with open_run(request.out, request.sources, labels=request.labels) as run:
         plan = Plan.read(RunDirectory(request.base).folder)
         sized = plan.placed(settings) if plan else settings
-        opened = partial(cluster.open_cluster, sized.cluster)
-        workers = partial(_connected, opened, settings)
-        stages = repaired(
-            partial(_estimate_again, run, request, workers, do or _plainly)
-        )
+        with OwnWorkers(sized, settings.cluster.timeout) as workers:
+            stages = repaired(
+                partial(_estimate_again, run, request, workers, do or _plainly)
+            )
         seconds = round(time.perf_counter() - began, 1)
         return {**summary(run), "stages": stages, "seconds": seconds}
 
@@ -299,6 +337,6 @@ def _estimate_again(
         check_request(run, request)
         take_over(run, request)
         made = do("labels", lambda p: _written(relabel(run, request, p)))
-    due = set(due_after_embeddings(run, sources, settings))
+    due = due_after_embeddings(run, sources, settings)
     later = _do_after_labels(run, sources, settings, due, workers, do)
     return {"labels": made, **later}

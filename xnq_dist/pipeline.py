@@ -31,9 +31,9 @@ from xnq_dist.core.redaction import redacted, within
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.sizes import human
 from xnq_dist.core.store import (
+    FOLDERS,
     QUARANTINE,
     RUN,
-    STAGES,
     Manifest,
     Published,
     RunDirectory,
@@ -166,7 +166,7 @@ def _remove(run: RunDirectory) -> None:
         before = RunRecord.read(run.folder)
     except (DamagedError, RunDirectoryError):
         before = None
-    for name in STAGES:
+    for name in FOLDERS:
         run.stage(name).folder.delete_folder()
     RunRecord(replaces=before.nodes if before else None).write(run.folder)
 

@@ -26,8 +26,8 @@ from xnq_dist.core.inputs import (
 )
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.stages import STAGES, following
 from xnq_dist.core.store import (
-    FOLLOWS,
     MANIFEST,
     FileRecord,
     Manifest,
@@ -43,10 +43,10 @@ __all__ = ["Request", "relabel", "take_over"]
 
 log = logging.getLogger(__name__)
 
-KEPT = ("graph", "select", "embeddings")
-"""Stages that new labels or memberships do not change."""
-OF_LABELS = ("labels", "readout", "posteriors")
+OF_LABELS = following("labels")
 """Stages that new labels change."""
+TAKEN = tuple(name for name in STAGES if name not in following("quantify"))
+"""Stages that another run may use further."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ def _complete_stages(run: RunDirectory) -> dict[str, Manifest]:
     """Manifests of the complete stages; graph, labels and embeddings are required."""
     stages = {
         name: manifest
-        for name in (*KEPT, *OF_LABELS)
+        for name in TAKEN
         if (manifest := run.stage(name).manifest()) is not None
     }
     for name in ("graph", "labels", "embeddings"):
@@ -190,7 +190,7 @@ def _take_stages(
     `labels`: whether the labels of `base` replace different ones of `run`.
     """
     copied = 0
-    for name in (*KEPT, *OF_LABELS):
+    for name in TAKEN:
         source, target = stages.get(name), run.stage(name).manifest()
         if source is None or (target and target.fingerprint == source.fingerprint):
             continue
@@ -205,8 +205,7 @@ def _take_stages(
                 f"{fault.path} {fault.what}: repair it with xnq-dist run on "
                 f"{base.uri}, then run this again"
             )
-        for later in FOLLOWS[name]:
-            run.stage(later).folder.delete_folder()
+        run.remove(name)
         copied += _take_stage(base.stage(name), run.stage(name), source)
     if copied:
         log.info("%s: copied %s bytes of %s", run.uri, f"{copied:,}", base.uri)

@@ -17,7 +17,6 @@ from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import DamagedError, XnqError
 from xnq_dist.core.inputs import (
     ELSEWHERE,
-    FORMATS,
     embeddings_inputs,
     selects_scales,
     set_scales,
@@ -26,6 +25,7 @@ from xnq_dist.core.leftovers import in_run, in_scratch
 from xnq_dist.core.lock import LOCK, Holder, holder
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.sizes import human
+from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import (
     MANIFEST,
     MANIFEST_VERSION,
@@ -180,7 +180,7 @@ def _formats(run: RunDirectory) -> Finding:
             continue
         number = int((values.get("inputs") or {}).get("format") or 0)
         newer = int(values.get("version") or 0) > MANIFEST_VERSION
-        if newer or number > FORMATS.get(name, number):
+        if newer or (name in STAGES and number > STAGES[name].format):
             made = (values.get("versions") or {}).get("xnq-dist", "a newer version")
             return "fault", (
                 f"stage {name} was made by xnq-dist {made} in a newer format, which "

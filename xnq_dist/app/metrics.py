@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from xnq_dist.app.run_status import RunStatus
-from xnq_dist.core.store import STAGES, Folder, Published, RunDirectory, Version
+from xnq_dist.core.store import FOLDERS, Folder, Published, RunDirectory, Version
 
 __all__ = ["FILE", "METRICS", "changes_of", "metrics_text", "write_metrics"]
 
@@ -95,7 +95,7 @@ def _samples(run: RunDirectory, status: RunStatus) -> Iterator[Sample]:
         yield "xnq_run_peak_memory_bytes", peak, {"process": process}
     for stage, count in status.starts.items():
         yield "xnq_stage_starts", count, {"stage": stage}
-    for stage in STAGES:
+    for stage in FOLDERS:
         manifest = run.stage(stage).manifest()
         if manifest is None:
             continue

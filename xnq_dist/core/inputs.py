@@ -1,8 +1,8 @@
 """The inputs of every stage, as values: a stage made from equal inputs is kept.
 
 Inputs are the digests of tables (`graph.contents`), the fingerprints of earlier stages,
-and the settings that change what the stage writes. The number of a stage in `FORMATS`
-is raised when the meaning of its files changes; the package version is no input.
+the settings that change what the stage writes, and the number of its format
+(`core.stages`); the package version is no input.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.quantifiers import record_of
 from xnq_dist.core.redaction import redacted
+from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import Manifest, Published, RunDirectory
 
 __all__ = [
-    "FORMATS",
     "PREVIOUS",
     "choose_source",
     "embeddings_inputs",
@@ -39,17 +39,6 @@ log = logging.getLogger(__name__)
 PREVIOUS = "previous"
 """The value of `anomalies.last` for this directory's previous results."""
 
-FORMATS = {
-    "graph": 3,
-    "labels": 1,
-    "select": 2,
-    "embeddings": 1,
-    "readout": 10,
-    "posteriors": 1,
-    "quantify": 8,
-    "published": 4,
-}
-"""Raise a stage's number when it writes different files from the same inputs."""
 LARGE = 1 << 28
 """Nodes or directed edges beyond which ``stream`` had more batches before 0.2.0."""
 ELSEWHERE = {"sinks", "lineage", "watch"}
@@ -91,7 +80,7 @@ def graph_inputs(
         if max(nodes, 2 * edges) > LARGE:
             relevant["batches"] = "relative"
     return {
-        "format": FORMATS["graph"],
+        "format": STAGES["graph"].format,
         **{name: dict(tables[name]) for name in ("nodes", "features", "edges")},
         "settings": relevant,
     }
@@ -107,7 +96,7 @@ def labels_inputs(graph: Manifest, tables: Digests) -> dict[str, Any]:
         inclusion weights.
     """
     inputs = {
-        "format": FORMATS["labels"],
+        "format": STAGES["labels"].format,
         "graph": graph.fingerprint,
         "labels": dict(tables["labels"]),
         "roles": dict(tables["roles"]),
@@ -138,7 +127,7 @@ def select_inputs(
 ) -> dict[str, Any]:
     """Inputs of the stage ``select``; the backend is not ``auto``."""
     return _device(settings) | {
-        "format": FORMATS["select"],
+        "format": STAGES["select"].format,
         "graph": graph.fingerprint,
         "labels": labels.fingerprint,
         "seed": settings.seed,
@@ -157,7 +146,7 @@ def embeddings_inputs(
     scales = {"recurrent_scale", "input_scale"}
     more = method_of(settings.method).inputs("embeddings") | _device(settings)
     return more | {
-        "format": FORMATS["embeddings"],
+        "format": STAGES["embeddings"].format,
         "graph": graph.fingerprint,
         "seed": settings.seed,
         # Use the chosen scales instead of the settings, which may be `select`.
@@ -182,7 +171,7 @@ def readout_inputs(
 ) -> dict[str, Any]:
     """Inputs of the stage ``readout``; the backend is not ``auto``."""
     inputs: dict[str, Any] = {
-        "format": FORMATS["readout"],
+        "format": STAGES["readout"].format,
         "graph": graph.fingerprint,
         "embeddings": embeddings.fingerprint,
         "labels": labels.fingerprint,
@@ -202,7 +191,7 @@ def readout_inputs(
 
 def posteriors_inputs(readout: Manifest) -> dict[str, Any]:
     """Inputs of the stage ``posteriors``."""
-    return {"format": FORMATS["posteriors"], "readout": readout.fingerprint}
+    return {"format": STAGES["posteriors"].format, "readout": readout.fingerprint}
 
 
 def choose_source(memberships: str | None, settings: Settings) -> str:
@@ -257,7 +246,7 @@ def quantify_inputs(
         Engine that detects communities.
     """
     inputs: dict[str, Any] = {
-        "format": FORMATS["quantify"],
+        "format": STAGES["quantify"].format,
         "labels": labels.fingerprint,
         "posteriors": posteriors.fingerprint,
         "prior": prior,
@@ -312,7 +301,7 @@ def published_inputs(
         earlier = {"earlier": pointer.get("run_id")}
     return {
         **earlier,
-        "format": FORMATS["published"],
+        "format": STAGES["published"].format,
         "stages": {name: stage.fingerprint for name, stage in stages.items()},
         "written": [record.checksum for record in stages["quantify"].files],
         # Where results go as well changes none of their bytes.

@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 
 from xnq_dist.core import schemas
 from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.core.inputs import FORMATS, set_scales
+from xnq_dist.core.inputs import set_scales
 from xnq_dist.core.npz import read_npz
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import Folder, RunDirectory, fingerprint
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.designs import (
@@ -180,7 +181,7 @@ def evaluate_communities(
         for sets in kinds.values()
     ]
     common = fingerprint(
-        FORMATS["quantify"],
+        STAGES["quantify"].format,
         task.dataset,
         plan.kinds,
         fingerprint(list(kinds), drawn),
@@ -314,7 +315,11 @@ def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:
 
 def _posteriors_key(work: EvaluationWork, shown: Shown, seed: int) -> str:
     return fingerprint(
-        [FORMATS["embeddings"], FORMATS["readout"], FORMATS["posteriors"]],
+        [
+            STAGES["embeddings"].format,
+            STAGES["readout"].format,
+            STAGES["posteriors"].format,
+        ],
         work.graph()[1].fingerprint,
         work.task().classes,
         shown.fitted.tobytes().hex(),

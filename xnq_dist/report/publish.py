@@ -16,7 +16,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, SettingsError, StageError
 from xnq_dist.core.inputs import PREVIOUS, published_inputs
 from xnq_dist.core.store import (
-    STAGES,
+    FOLDERS,
     Attempt,
     FileRecord,
     Manifest,
@@ -135,7 +135,7 @@ class _Results:
     def of(cls, run: RunDirectory, settings: Settings) -> _Results:
         manifests = {
             name: manifest
-            for name in STAGES
+            for name in FOLDERS
             if (manifest := run.stage(name).manifest()) is not None
         }
         for name in ("graph", "quantify"):

@@ -18,7 +18,7 @@ from xnq_dist.core.store.repair import (
     set_aside_damage,
     setting_aside,
 )
-from xnq_dist.core.store.run_directory import FOLLOWS, STAGES, STATES, RunDirectory
+from xnq_dist.core.store.run_directory import FOLDERS, STATES, RunDirectory
 from xnq_dist.core.store.stage_folder import (
     MANIFEST_VERSION,
     Manifest,
@@ -28,14 +28,13 @@ from xnq_dist.core.store.stage_folder import (
 from xnq_dist.core.store.verify import RUN, Finding, require_run, verify
 
 __all__ = [
-    "FOLLOWS",
+    "FOLDERS",
     "MANIFEST",
     "MANIFEST_VERSION",
     "PLAN",
     "POINTER",
     "QUARANTINE",
     "RUN",
-    "STAGES",
     "STATES",
     "Attempt",
     "CheckedFile",

@@ -9,48 +9,23 @@ from typing import Any
 
 from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import StageError
+from xnq_dist.core.stages import STAGES, following
 from xnq_dist.core.store.checksums import fingerprint
 from xnq_dist.core.store.folder import Folder
 from xnq_dist.core.store.stage_folder import Manifest, Stage
 
-__all__ = ["FOLLOWS", "STAGES", "STATES", "RunDirectory"]
+__all__ = ["FOLDERS", "STATES", "RunDirectory"]
 
 log = logging.getLogger(__name__)
 
 STATES = "states"
 """Folder of state files while supersteps run; never a complete stage."""
-STAGES = (
-    "graph",
-    "select",
-    STATES,
-    "checkpoints",
-    "embeddings",
-    "labels",
-    "readout",
-    "posteriors",
-    "quantify",
-)
-"""Stage folders in the order in which they are made."""
-FOLLOWS = {
-    "graph": STAGES,
-    "select": ("select",),
-    "embeddings": ("embeddings", "readout", "posteriors", "quantify"),
-    "labels": ("labels", "readout", "posteriors", "quantify"),
-    "readout": ("readout", "posteriors", "quantify"),
-    "posteriors": ("posteriors", "quantify"),
-    "quantify": ("quantify",),
-}
-"""Stages to remove when a stage is done again.
-
-A new selection may choose the same scales, so embeddings stay until their inputs
-differ.
-"""
-EFFECTS = {
-    "graph": ": the graph is partitioned and embedded again",
-    "embeddings": ": the nodes are embedded again",
-    "labels": ": readout and quantify are done again",
-}
-"""Consequences of a change, logged to explain why a run takes longer."""
+CHECKPOINTS = "checkpoints"
+"""Folder of the supersteps that a run resumes from; removed when they end."""
+PUBLISHED = "published"
+"""The stage whose folders are versions (`Published`)."""
+FOLDERS = (*(name for name in STAGES if name != PUBLISHED), STATES, CHECKPOINTS)
+"""Folders of stages and of the work on one."""
 
 
 class RunDirectory:
@@ -83,7 +58,7 @@ class RunDirectory:
     def stages(self) -> list[Stage]:
         """All existing stage folders; each checkpoint is one."""
         steps = self.folder.child("checkpoints").names()
-        names = [*STAGES, *(f"checkpoints/{name}" for name in steps)]
+        names = [*FOLDERS, *(f"checkpoints/{name}" for name in steps)]
         return [self.stage(name) for name in names if self.folder.is_folder(name)]
 
     def reuse(self, name: str, inputs: Mapping[str, Any]) -> Manifest | None:
@@ -98,8 +73,14 @@ class RunDirectory:
             return manifest
         if manifest is not None:
             changed = "; ".join(differences(manifest.inputs, inputs))
-            effect = EFFECTS.get(name, "")
+            effect = STAGES[name].effect and f": {STAGES[name].effect}"
             log.info("stage %s: done again, changed: %s%s", name, changed, effect)
-        for later in FOLLOWS[name]:
-            self.stage(later).folder.delete_folder()
+        self.remove(name)
         return None
+
+    def remove(self, name: str) -> None:
+        """Remove a stage and those made from it; published results stay."""
+        first = not STAGES[name].after
+        for later in FOLDERS if first else following(name):
+            if later != PUBLISHED:
+                self.stage(later).folder.delete_folder()

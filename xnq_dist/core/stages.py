@@ -1,0 +1,72 @@
+"""The stages of a run: their order, what each is made from, and where it runs.
+
+To add a stage, add a row. Its inputs are a function of `core.inputs`; it is due when
+they differ, and with it what is made from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["STAGES", "Stage", "following"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a run, which writes one folder."""
+
+    name: str
+    format: int
+    """Raise it when the stage writes different files from the same inputs."""
+    after: tuple[str, ...] = ()
+    """Stages that it is made from."""
+    on_workers: bool = True
+    """Whether it needs a cluster."""
+    stays: bool = False
+    """Whether it and what is made from it stay until their own inputs differ.
+
+    A new selection may choose the same scales.
+    """
+    effect: str = ""
+    """What follows when it is done again, to explain why a run takes longer."""
+
+
+STAGES = {
+    stage.name: stage
+    for stage in (
+        Stage(
+            "graph",
+            3,
+            on_workers=False,
+            effect="the graph is partitioned and embedded again",
+        ),
+        Stage(
+            "labels",
+            1,
+            ("graph",),
+            on_workers=False,
+            effect="readout and quantify are done again",
+        ),
+        Stage("select", 2, ("graph", "labels"), stays=True),
+        Stage(
+            "embeddings",
+            1,
+            ("graph", "select"),
+            effect="the nodes are embedded again",
+        ),
+        Stage("readout", 10, ("embeddings", "labels")),
+        Stage("posteriors", 1, ("readout",)),
+        Stage("quantify", 8, ("posteriors", "labels")),
+        Stage("published", 4, ("quantify",), on_workers=False),
+    )
+}
+
+
+def following(name: str) -> tuple[str, ...]:
+    """A stage, and the stages to remove when it is done again, in their order."""
+    found = [name]
+    if not STAGES[name].stays:
+        for stage in STAGES.values():
+            if not stage.stays and not set(found).isdisjoint(stage.after):
+                found.append(stage.name)
+    return tuple(found)
