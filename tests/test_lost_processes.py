@@ -24,18 +24,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import SmallGraph, small_settings, write_graph
-from tests.graph.graphs import csr_of, random_matrix
 from tests.graph.test_prepare import digests
 from xnq_dist import pipeline
 from xnq_dist.core import cluster, waiting
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InfrastructureError
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.core.worker_tasks import tasks_on
-from xnq_dist.graph import edge_tasks, scratch, stream_tasks
-from xnq_dist.graph.csr import FileCsr
-from xnq_dist.graph.partition import divide
-from xnq_dist.graph.stream_tasks import StreamTasks
+from xnq_dist.graph import edge_tasks
 from xnq_dist.plan import ingest
 
 TIMEOUT = 6.0
@@ -247,34 +242,6 @@ def test_edges_of_a_lost_worker_are_read_again(calm, processes, tmp_path, monkey
     graph = RunDirectory(calm.folder).stage("graph").manifest()
     assert digests(found) == digests(graph)
     assert found.facts == graph.facts
-
-
-def test_batches_of_a_lost_worker_choose_again(processes, tmp_path, monkeypatch):
-    """The other worker makes the joins of all batches before."""
-    monkeypatch.setattr(stream_tasks, "ROUND", 0)
-    monkeypatch.setattr(stream_tasks, "CHOICE_EDGES", 1)
-    csr = csr_of(random_matrix(50, 0.1, 3, symmetric=True))
-    for name in ("indptr", "indices"):
-        scratch.append(tmp_path / name, getattr(csr, name))
-    due, _ = divide(csr, 4, "stream")
-    at = cluster.Connection(processes.address)
-    # A killed worker is noticed at once, so that the timeout may be long.
-    with cluster.connect(at, 60.0) as client:
-        tasks = StreamTasks(
-            FileCsr(csr.indptr, tmp_path, False), tasks_on(client, tmp_path, 1 << 20)
-        )
-        choices = tasks._choices
-
-        def killing(*state):
-            for number, chosen in enumerate(choices(*state)):
-                if number == 20:
-                    processes.workers[0].kill()
-                yield chosen
-
-        monkeypatch.setattr(tasks, "_choices", killing)
-        found, _ = divide(csr, 4, "stream", tasks=tasks)
-    assert processes.workers[0].wait(TIMEOUT) != 0
-    assert (found == due).all()
 
 
 @pytest.mark.faults

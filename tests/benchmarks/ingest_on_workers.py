@@ -29,8 +29,6 @@ from xnq_dist.core.progress import silent
 from xnq_dist.core.store import Folder
 from xnq_dist.core.store.files import Attempt
 from xnq_dist.core.worker_tasks import WorkerTasks, tasks_on
-from xnq_dist.graph import stream_tasks
-from xnq_dist.graph.clustering import PAIR, contract, find_clusters
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
 from xnq_dist.graph.edge_tasks import read_edges_by_tasks
@@ -40,11 +38,9 @@ from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.labels import read_nodes
 from xnq_dist.graph.partition_files import write_partitions
 from xnq_dist.graph.partition_tasks import write_partitions_by_tasks
-from xnq_dist.graph.refining import refine
 from xnq_dist.graph.row_tasks import RowPasses
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius
-from xnq_dist.graph.stream_tasks import StreamTasks
 from xnq_dist.graph.tables import open_table
 
 PARTITIONS = 8
@@ -91,20 +87,7 @@ def stage(
         rho = adjacency_radius(csr, True, passes.times if passes else None)
     with timed(seconds, "distances"):
         steps = effective_diameter(csr, MAX_STEPS, passes.spread if passes else None)
-    n, memory = len(ids), settings.input.memory_bytes
-    stream = None if tasks is None else StreamTasks(csr, tasks)
-    base = int(csr.indptr[-1]) // n + 1
-    rules = base, (int(csr.indptr[-1]) + base * n) // (MANY * 16)
-    with timed(seconds, "label propagation"):
-        label, count = find_clusters(csr, *rules, stream and stream.choices(*rules))
-    with timed(seconds, "contraction"):
-        samples = stream and stream.samples(label, count)
-        small = contract(csr, label, count, base, memory // PAIR, samples)
-    part = blocks(csr, MANY)
-    with timed(seconds, "refinement"):
-        turns = stream and stream.turns
-        refine(csr, part, MANY, n * MANY // GROUPS, turns=turns)
-    cut = [hashlib.sha256(each).hexdigest() for each in (label, small.counts, part)]
+    memory = settings.input.memory_bytes
     book = PartitionBook.of(blocks(csr, PARTITIONS), PARTITIONS)
     out = Folder.of(folder / "out")
     out.create()
@@ -115,7 +98,7 @@ def stage(
             written = write_partitions(csr, book, memory, *places)
         else:
             written = write_partitions_by_tasks(csr, book, tasks, attempt)
-    made = [each.record.checksum for each in written], rho, steps, counts.facts(), cut
+    made = [each.record.checksum for each in written], rho, steps, counts.facts()
     digest = hashlib.sha256(json.dumps(made).encode()).hexdigest()[:8]
     return seconds, int(csr.indptr[-1]), digest
 
@@ -132,7 +115,6 @@ def blocks(csr: FileCsr, partitions: int) -> np.ndarray:
 
 def main(folder: Path, nodes: int, degree: float, repeats: int) -> None:
     """Print a line for each way."""
-    stream_tasks.ROUND, stream_tasks.CHOICE_EDGES = 0, 1
     graph = folder / f"graph-{nodes}-{degree:g}"
     if not graph.exists():
         sizes = {"nodes": nodes, "degree": degree, "features": 2, "classes": 2}

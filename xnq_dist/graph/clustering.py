@@ -12,7 +12,7 @@ size-constrained clustering", SEA 2014).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -26,19 +26,13 @@ from xnq_dist.graph.thread_pool import ThreadPool, batches, max_batch_rows
 
 __all__ = [
     "FIRST",
-    "NONE_DUE",
     "PAIR",
-    "SAMPLE_CHUNK",
-    "Choices",
-    "Samples",
     "choices",
-    "choose_clusters",
     "coarsen",
     "contract",
     "find_clusters",
     "join_clusters",
     "numbered",
-    "sample_rows",
 ]
 
 log = logging.getLogger(__name__)
@@ -67,12 +61,6 @@ NONE_DUE = np.empty(0, np.uint8)
 MIX = np.uint64(0x9E3779B97F4A7C15)
 MIX_AGAIN = np.uint64(0xBF58476D1CE4E5B9)
 EVERY = np.uint64(2**64 - 1)
-Choices = Callable[[Ints32, Ints], Iterator[tuple[int, Ints32]]]
-"""A pass: from the cluster of each node and the weight of each cluster, the first row
-of every batch and the clusters that its rows choose. The caller lets them join, in both
-arrays, before it asks for the next batch."""
-Samples = Callable[[np.uint64], list[Ints]]
-"""The pairs of `sample_rows` up to a hash, in the order of the rows."""
 SPREAD = 2654435769
 LOW_BITS = 2**32 - 1
 
@@ -90,9 +78,7 @@ class Contracted:
     """Weight of each cluster, shape (C,)."""
 
 
-def find_clusters(
-    csr: Csr, base: int, max_weight: int, elsewhere: Choices | None = None
-) -> tuple[Ints32, int]:
+def find_clusters(csr: Csr, base: int, max_weight: int) -> tuple[Ints32, int]:
     """Cluster of every node, shape (N,), and the number of clusters, C.
 
     The weight of a node is its in-degree plus `base`. No cluster grows beyond
@@ -100,10 +86,9 @@ def find_clusters(
     times; memory is 24 bytes a node, and 28 for each edge of the row with most edges.
     Batches of nodes are processed in canonical order: the nodes of a batch choose in
     parallel, then join one by one, so the result is the same for any number of threads.
-    `elsewhere`: where they choose; None: in this process.
     """
     node_weight = np.diff(csr.indptr) + base
-    return _propagate(csr, False, node_weight, max_weight, elsewhere)
+    return _propagate(csr, False, node_weight, max_weight)
 
 
 def _propagate(
@@ -111,17 +96,16 @@ def _propagate(
     weighted: bool,
     node_weight: Ints,
     max_weight: int,
-    elsewhere: Choices | None = None,
 ) -> tuple[Ints32, int]:
     """Clusters of nodes; an edge has one vote, or as many as its weight."""
     n = len(node_weight)
     label, clusters = np.arange(n, dtype=np.int32), n
     weight = node_weight.copy()
     with ThreadPool() as pool:
-        here = partial(choices, pool, csr, weighted, node_weight, max_weight)
         for _ in range(ROUNDS):
             moved = 0
-            for first, chosen in (elsewhere or here)(label, weight):
+            joining = csr, weighted, node_weight, max_weight, label, weight
+            for first, chosen in choices(pool, *joining):
                 moved += join_clusters(
                     first, chosen, node_weight, max_weight, label, weight
                 )
@@ -399,21 +383,14 @@ def contract(
     clusters: int,
     base: int,
     keep: int,
-    samples: Samples | None = None,
 ) -> Contracted:
     """The graph between the clusters of `find_clusters`, from about `keep` edges.
 
     If there are more edges between clusters, a sample is drawn by a hash of the two
     nodes: both directions of an edge are kept or left out together, for any chunks.
     Memory is `PAIR` bytes for each kept edge; `base` is as in `find_clusters`.
-    `samples`: where edges are sampled; None: in this process.
     """
     keep = min(keep, MAX_VOTES)
-
-    def here(limit: np.uint64) -> list[Ints]:
-        return map_chunks(
-            csr, partial(sample_rows, label, clusters, limit), SAMPLE_CHUNK
-        )
 
     # First assume that all edges are between clusters; if the sample is then less than
     # half as large as allowed, sample again with the estimated number.
@@ -421,7 +398,8 @@ def contract(
     parts: list[Ints] = []
     for _ in range(2):
         limit = np.uint64(int(keep / edges * 2**53) << 11) if keep < edges else EVERY
-        parts = (samples or here)(limit)
+        sample = partial(sample_rows, label, clusters, limit)
+        parts = map_chunks(csr, sample, SAMPLE_CHUNK)
         size = sum(map(len, parts))
         if limit == EVERY or 2 * size > keep:
             break

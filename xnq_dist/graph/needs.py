@@ -9,8 +9,7 @@ from __future__ import annotations
 from xnq_dist.core.config import Settings
 from xnq_dist.core.need import Need, RunSize
 from xnq_dist.graph.clustering import PAIR
-from xnq_dist.graph.partition import METIS_SHARE, MIN_MEMORY, metis_memory
-from xnq_dist.graph.refining import columns_in
+from xnq_dist.graph.partition import METIS_SHARE, metis_memory
 from xnq_dist.graph.sort import KEY, pairs_held
 
 __all__ = [
@@ -20,7 +19,6 @@ __all__ = [
     "needs",
     "random_boundary",
     "random_halo",
-    "refined_groups",
     "sort_scratch",
     "task_bytes",
 ]
@@ -58,28 +56,13 @@ def client_bytes(size: RunSize, peak: float) -> int:
     return int(CLIENT + size.nodes * 100 + peak)
 
 
-def refined_groups(nodes: int, partitions: int, settings: Settings) -> int:
-    """Groups of partitions that are refined one after the other, or in parallel.
-
-    There are several if a table of all partitions does not fit in `input.memory`.
-    """
-    if settings.partitioner not in ("auto", "stream", "metis"):
-        return 1
-    memory = max(settings.input.memory_bytes, MIN_MEMORY)
-    return -(-partitions // columns_in(memory, max(nodes, 1)))
-
-
-def task_bytes(
-    nodes: int, edges: int, threads: int, tables: int = 0, memory: int = 0
-) -> int:
+def task_bytes(nodes: int, edges: int, threads: int) -> int:
     """Bytes of a worker that reads edges, without the buffers of the sort.
 
-    Ids with their look-up, the book of the partitions or clusters, once; for each task
-    what `halo.build_partition` needs. `edges`: of a partition. `tables`: groups of
-    partitions that the worker refines at the same time, each within `memory`.
+    Ids with their look-up and the book of the partitions, once; for each task what
+    `halo.build_partition` needs. `edges`: of a partition.
     """
-    each = threads * (5 * nodes + 12 * edges)
-    return CLIENT + 100 * nodes + max(each, tables * (13 * nodes + memory))
+    return CLIENT + 100 * nodes + threads * (5 * nodes + 12 * edges)
 
 
 def _partitioning(size: RunSize, settings: Settings) -> int:

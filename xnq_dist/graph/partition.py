@@ -25,7 +25,6 @@ from xnq_dist.graph.clustering import PAIR, coarsen, contract, find_clusters
 from xnq_dist.graph.csr import Csr
 from xnq_dist.graph.moves import ROWS
 from xnq_dist.graph.refining import refine
-from xnq_dist.graph.stream_tasks import StreamTasks
 
 __all__ = ["divide", "metis", "metis_memory"]
 
@@ -61,7 +60,6 @@ def divide(
     seed: int = 0,
     memory: int = 1 << 30,
     symmetric: bool = False,
-    tasks: StreamTasks | None = None,
 ) -> tuple[Ints32, str]:
     """Partition of every node, shape (N,), and the partitioner that was used.
 
@@ -81,8 +79,6 @@ def divide(
         ``stream`` samples more edges between clusters, so its result depends on it.
     symmetric
         Whether each edge is known to have its reverse.
-    tasks
-        Does passes over the edges on workers; None: this process does.
 
     Raises
     ------
@@ -106,13 +102,12 @@ def divide(
         name = "metis" if fits else "stream"
         log.info("partitioner: %s", name)
     memory = max(memory, MIN_MEMORY)
-    turns = None if tasks is None else tasks.turns
     if name == "metis":
         part = _fill_empty(_metis(csr, partitions, symmetric), partitions)
-        refine(csr, part, partitions, memory, METIS_SCHEDULE, turns)
+        refine(csr, part, partitions, memory, METIS_SCHEDULE)
     elif name == "stream":
-        part = _fill_empty(_stream(csr, partitions, memory, tasks), partitions)
-        refine(csr, part, partitions, memory, turns=turns)
+        part = _fill_empty(_stream(csr, partitions, memory), partitions)
+        refine(csr, part, partitions, memory)
     elif name == "contiguous":
         part = _contiguous(csr, partitions)
     else:
@@ -163,19 +158,15 @@ def _random(n: int, partitions: int, seed: int) -> Ints32:
     return (order % partitions).astype(np.int32)
 
 
-def _stream(
-    csr: Csr, partitions: int, memory: int, tasks: StreamTasks | None
-) -> Ints32:
+def _stream(csr: Csr, partitions: int, memory: int) -> Ints32:
     """Clusters by label propagation, METIS on the graph between them, refinement."""
     base = _base_weight(csr)
     total = int(csr.indptr[-1]) + base * (len(csr.indptr) - 1)
     max_weight = max(total // (partitions * CLUSTERS), 1)
-    choices = None if tasks is None else tasks.choices(base, max_weight)
-    label, clusters = find_clusters(csr, base, max_weight, choices)
+    label, clusters = find_clusters(csr, base, max_weight)
     if clusters < partitions:
         return _contiguous(csr, partitions)
-    samples = None if tasks is None else tasks.samples(label, clusters)
-    contracted = contract(csr, label, clusters, base, memory // PAIR, samples)
+    contracted = contract(csr, label, clusters, base, memory // PAIR)
     small, place = coarsen(contracted, max_weight, memory // METIS_ENTRY)
     del contracted
     log.info(

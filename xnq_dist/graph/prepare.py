@@ -45,7 +45,6 @@ from xnq_dist.graph.row_tasks import RowPasses
 from xnq_dist.graph.scaling import Scaling
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
-from xnq_dist.graph.stream_tasks import StreamTasks
 from xnq_dist.graph.tables import Sources, open_table
 
 __all__ = ["partitions_table", "prepare"]
@@ -73,9 +72,9 @@ def prepare(
     contents
         Digests from `contents.read_contents`; None: computed here.
     workers
-        Opens tasks that read and sort edges, find distances and rho(A), do passes of
-        the partitioner, and write the partitions' edges, with the same bits; called if
-        the stage is due. None: this process does.
+        Opens tasks that read and sort edges, find distances and rho(A), and write the
+        partitions' edges, with the same bits; called if the stage is due. None: this
+        process does.
 
     Returns
     -------
@@ -154,8 +153,7 @@ def prepare(
         memory = settings.input.memory_bytes
         progress("partition", 0, 1)
         how = settings.partitioner, settings.seed, memory, symmetric
-        stream = None if tasks is None else StreamTasks(csr, tasks)
-        part, partitioner = divide(csr, partitions, *how, stream)
+        part, partitioner = divide(csr, partitions, *how)
         progress("partition", 1, 1)
         book = PartitionBook.of(part, partitions)
         blocks = FeatureBlocks(book.offsets, memory, _new_folder(folder / "features"))

@@ -12,7 +12,6 @@ then the nodes move one by one, so that limits hold at every step.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -35,7 +34,7 @@ from xnq_dist.graph.moves import (
 )
 from xnq_dist.graph.thread_pool import BATCHES, ThreadPool, batches, max_batch_rows
 
-__all__ = ["GroupRules", "Turns", "columns_in", "refine", "refine_group"]
+__all__ = ["columns_in", "refine"]
 
 log = logging.getLogger(__name__)
 
@@ -62,19 +61,6 @@ class Limits:
     edges: int
 
 
-@dataclass(frozen=True)
-class GroupRules:
-    """What the refinement of a group keeps to; small and picklable."""
-
-    partitions: int
-    limits: Limits
-    schedule: tuple[int, ...]
-
-
-Turns = Callable[[Ints32, Sequence[Ints], GroupRules], None]
-"""Refines groups without a common partition, as `refine_group` does one by one."""
-
-
 def find_limits(csr: Csr, partitions: int) -> Limits:
     """The slacks times the means, but at least the edges of the largest hub."""
     n, edges = len(csr.indptr) - 1, int(csr.indptr[-1])
@@ -99,7 +85,6 @@ def refine(
     partitions: int,
     memory: int,
     schedule: tuple[int, ...] = SCHEDULE,
-    turns: Turns | None = None,
 ) -> None:
     """Move nodes, in place, each to the partition with the largest gain.
 
@@ -118,21 +103,16 @@ def refine(
     schedule
         The cost of each pass; a cost whose pass saves at most `MIN_SAVING` is not used
         again.
-    turns
-        Refines several groups in parallel; None: this process, one after the other.
     """
     limits = find_limits(csr, partitions)
-    rules = GroupRules(partitions, limits, schedule)
     with ThreadPool() as pool:
-        for groups in _groups(partitions, columns_in(memory, len(part))):
-            if turns is not None and len(groups) > 1:
-                turns(part, groups, rules)
-                continue
-            for group in groups:
-                refine_group(pool, csr, part, group, rules)
+        for group in _groups(partitions, columns_in(memory, len(part))):
+            loads = _Loads.of(csr, part, partitions)
+            turn = _Turn.of(pool, csr, part, partitions, group)
+            _refine_group(turn, loads, limits, schedule)
     violated = _Loads.of(csr, part, partitions).over(limits).any()
     if violated and _reassign(csr, part, partitions, limits):
-        refine(csr, part, partitions, memory, schedule[-1:], turns)
+        refine(csr, part, partitions, memory, schedule[-1:])
 
 
 def columns_in(memory: int, nodes: int) -> int:
@@ -140,20 +120,14 @@ def columns_in(memory: int, nodes: int) -> int:
     return max(memory // nodes // WIDE, 1) * WIDE
 
 
-def refine_group(
-    pool: ThreadPool, csr: Csr, part: Ints32, group: Ints, rules: GroupRules
+def _refine_group(
+    turn: _Turn, loads: _Loads, limits: Limits, schedule: tuple[int, ...]
 ) -> None:
-    """Move nodes, in place, between the partitions of a group, shape (G,).
-
-    The result depends on the nodes of these partitions alone.
-    """
-    schedule, limits = rules.schedule, rules.limits
-    loads = _Loads.of(csr, part, rules.partitions)
-    turn = _Turn.of(pool, csr, part, rules.partitions, group)
+    """Move nodes, in place, between the partitions of a group."""
     settled = -1
     for number in range(len(schedule) + EXTRA_PASSES):
         cost = schedule[min(number, len(schedule) - 1)]
-        over = loads.over(limits)[group].any()
+        over = loads.over(limits)[turn.group].any()
         if number >= len(schedule) and not over:
             break
         if cost == settled and not over:
@@ -255,14 +229,14 @@ class _Turn:
         return total
 
 
-def _groups(partitions: int, size: int) -> list[list[Ints]]:
+def _groups(partitions: int, size: int) -> list[Ints]:
     """Groups of partitions that exchange nodes: consecutive ones, then strided ones."""
     every = np.arange(partitions)
     turns = -(-partitions // size)
     if turns == 1:
-        return [[every]]
+        return [every]
     near = np.array_split(every, turns)
-    return [near, [every[turn::turns] for turn in range(turns)]]
+    return [*near, *(every[turn::turns] for turn in range(turns))]
 
 
 def _reassign(csr: Csr, part: Ints32, partitions: int, limits: Limits) -> bool:

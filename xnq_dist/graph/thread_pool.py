@@ -19,7 +19,7 @@ from xnq_dist.core.limits import processors
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import Csr, CsrRows, spans
 
-__all__ = ["ThreadPool", "batch_spans", "batches", "even_marks", "max_batch_rows"]
+__all__ = ["ThreadPool", "batches", "max_batch_rows"]
 
 BATCHES = 256
 """Minimum number of batches of a pass: with 64 batches the graph Tolokers had 6 % more

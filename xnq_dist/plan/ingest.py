@@ -1,4 +1,4 @@
-"""Whether the workers read, sort and partition the edges, or the main process."""
+"""Whether the workers read and sort the edges, or the main process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
-from xnq_dist.graph.needs import refined_groups, task_bytes
+from xnq_dist.graph.needs import task_bytes
 from xnq_dist.plan.figures import Figures
 
 __all__ = ["ingest_on_workers"]
@@ -28,11 +28,8 @@ def ingest_on_workers(figures: Figures, settings: Settings) -> Figures:
     gpu = CLUSTERS.record_of(settings.cluster.kind).gpu or figures.ingest_limit
     if figures.workers < 2 or not many or gpu:
         return figures
-    groups = refined_groups(figures.nodes, figures.partitions, settings)
-    tables = min(figures.threads, -(-groups // figures.workers)) if groups > 1 else 0
-    memory = min(settings.input.memory_bytes, figures.nodes * figures.partitions)
     edges = figures.edges // figures.partitions
-    needed = task_bytes(figures.nodes, edges, figures.threads, tables, memory)
+    needed = task_bytes(figures.nodes, edges, figures.threads)
     if needed > figures.worker_limit:
         return figures
     return replace(figures, ingest_workers=figures.workers)
