@@ -86,11 +86,11 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 395_400,
-    "core": 39_400,
-    "graph": 77_100,
-    "reservoir": 36_000,
-    "groups": 4_200,
+    "all": 382_500,
+    "core": 36_900,
+    "graph": 75_750,
+    "reservoir": 35_100,
+    "groups": 4_100,
     "plan and needs": 8_300,
     "pipeline and the modules next to it": 7_600,
 }
@@ -108,7 +108,7 @@ def test_code_stays_within_its_budget(part):
     assert tokens(files) <= BUDGETS[part]
 
 
-LONG = {"prepare.py: prepare", "embed.py: embed_scaled"}
+LONG = {"embed.py: embed_scaled"}
 """Functions above 80 lines that have still to be divided."""
 
 

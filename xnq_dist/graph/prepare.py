@@ -6,14 +6,16 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist.core.arrays import Ints32
+from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import graph_inputs
@@ -21,16 +23,17 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.core.worker_tasks import Tasks
 from xnq_dist.graph.ahead import BackgroundCalls
+from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
 from xnq_dist.graph.edge_tasks import read_edges_by_tasks, visible
-from xnq_dist.graph.edges import read_edges
+from xnq_dist.graph.edges import EdgeCounts, read_edges
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.features import FeatureBlocks, FeatureColumns, scaling_of
 from xnq_dist.graph.gpu_ingest import edge_engine
 from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labelling import label, write_labels
-from xnq_dist.graph.labels import read_nodes
+from xnq_dist.graph.labels import Labels, read_nodes
 from xnq_dist.graph.layout import (
     ENCODING,
     HALO_SIZES,
@@ -45,7 +48,7 @@ from xnq_dist.graph.row_tasks import RowPasses
 from xnq_dist.graph.scaling import Scaling
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
-from xnq_dist.graph.tables import Sources, open_table
+from xnq_dist.graph.tables import Sources, Table, open_table
 
 __all__ = ["partitions_table", "prepare"]
 
@@ -107,119 +110,233 @@ def prepare(
         return current
     began = time.monotonic()
     with scratch_folder(settings.scratch) as folder, ExitStack() as held:
-        mode = settings.features.scale
-        chosen = chosen_columns(nodes, settings).features
-        if settings.columns.features == "auto":
-            log.info("columns.features = auto: %s", chosen or "none, the graph alone")
-        encoded = bool(contents["features"].get("encoded"))
-        features = FeatureColumns(nodes, chosen, mode != "none", encoded)
-        missing = settings.labels.missing
-        ids, index, labels = read_nodes(nodes, settings.columns, progress, missing)
-        rows = ids, index
-        # Refuse values that cannot be used before the edges are sorted.
-        features.learn(*rows, settings.features, progress)
-        scaling = scaling_of(features, *rows, mode, progress)
+        # Values that cannot be used are refused before the edges are sorted.
+        rows = _read_rows(nodes, contents, settings, progress)
         run.reuse(STAGE, inputs)
-        tasks = held.enter_context(workers())
-        if tasks is not None and not visible(tasks, edges):
-            log.warning(
-                "edges are read in this process: not every worker can read %s and %s",
-                edges.path,
-                tasks.folder,
-            )
-            tasks = None
-        of_edges = edges, ids, settings.columns, settings.input
-        if tasks is None:
-            engine = edge_engine(settings, ids)
-            into = _new_folder(folder / "csr")
-            csr, counts = read_edges(*of_edges, into, progress, engine)
-        else:
-            csr, counts = read_edges_by_tasks(*of_edges, tasks, progress)
-        # An unweighted graph with added reverses is symmetric.
-        added = not settings.input.directed and not csr.weighted
-        symmetric = added or is_symmetric(csr)
-        passes = None if tasks is None else RowPasses(csr, tasks)
-        rho = settings.reservoir.rho
-        if rho == "auto":
-            progress("spectral radius", 0, 1)
-            rho = adjacency_radius(csr, symmetric, passes.times if passes else None)
-            progress("spectral radius", 1, 1)
-        distances: dict[str, int] = {}
-        if settings.reservoir.supersteps == "auto":
-            diameter = effective_diameter(
-                csr, MAX_STEPS, passes.spread if passes else None
-            )
-            distances = {"effective_diameter": diameter}
-        memory = settings.input.memory_bytes
-        progress("partition", 0, 1)
-        how = settings.partitioner, settings.seed, memory, symmetric
-        part, partitioner = divide(csr, partitions, *how)
-        progress("partition", 1, 1)
+        tasks = _seeing(edges, held.enter_context(workers()))
+        csr, counts = _read_edges(edges, rows.ids, settings, tasks, folder, progress)
+        measured = _measure(csr, settings, tasks, progress)
+        part, partitioner = _divide(csr, partitions, settings, measured, progress)
         book = PartitionBook.of(part, partitions)
-        blocks = FeatureBlocks(book.offsets, memory, _new_folder(folder / "features"))
-        blocks.fill(features, *rows, book.relabelled, scaling, progress)
+        blocks = _in_blocks(rows, book, settings, folder, progress)
         stage = run.stage(STAGE)
         attempt = stage.begin()
-        tables: list[FileRecord] = []
-
-        def write_nodes(*numbers: int) -> None:
-            for number in numbers:
-                tables.append(_write_nodes(attempt, number, ids, book, blocks))
-
-        with BackgroundCalls() as behind:
-
-            def on_partition(number: int) -> None:
-                behind.call(partial(write_nodes, number))
-                if number:
-                    progress("write partitions", number, partitions)
-
-            if tasks is None:
-                written = write_partitions(
-                    csr, book, memory, folder, attempt, on_partition
-                )
-            else:
-                behind.call(partial(write_nodes, *range(partitions)))
-                written = write_partitions_by_tasks(csr, book, tasks, attempt, progress)
-        progress("write partitions", partitions, partitions)
-        pairs = zip(tables, (each.record for each in written), strict=True)
-        files = [record for pair in pairs for record in pair]
-        sizes = np.stack([each.sent for each in written]).astype(np.int32)
-        files.append(attempt.write_arrays(HALO_SIZES, sizes=sizes))
-        if scaling is not None:
-            table = scaling.table(features.feature_names(blocks.width))
-            files.append(attempt.write_table(SCALING, table, "feature_scaling"))
-            _report_scaling(scaling)
-        encoding = features.encoding
-        if encoding is not None:
-            table = encoding.table()
-            files.append(attempt.write_table(ENCODING, table, "feature_encoding"))
+        where = settings.input.memory_bytes, folder
+        of_nodes = rows.ids, blocks, book
+        written = _write(attempt, csr, *of_nodes, tasks, *where, progress)
+        scaling, scaled = _write_scaling(attempt, rows, blocks.width)
         facts = {
-            "n_nodes": len(ids),
+            "n_nodes": len(rows.ids),
             "n_edges": int(csr.indptr[-1]),
             "n_features": blocks.width,
-            "scaling": None if scaling is None else scaling.facts(),
-            **({} if encoding is None else {"encoded": encoding.facts()}),
-            "id_type": ids.type,
+            **scaled,
+            "id_type": rows.ids.type,
             "directed": settings.input.directed,
             "weighted": csr.weighted,
-            "symmetric": symmetric,
-            "rho": float(rho),
-            **distances,
+            **measured.facts(),
             "partitions": partitions,
             "partitioner": partitioner,
             "offsets": book.offsets.tolist(),
-            **{
-                name: [each.counts[name] for each in written]
-                for name in written[0].counts
-            },
+            **written.counts,
             "counts": counts.facts(),
         }
-        _check_counts(facts, sizes)
-        seconds = time.monotonic() - began
-        digest = fingerprint(inputs)
+        _check_counts(facts, written.halo)
+        seconds, digest = time.monotonic() - began, fingerprint(inputs)
+        files = [*written.files, *scaling]
         made = stage.commit(attempt, files, digest, inputs, facts, seconds)
-    write_labels(run, made, labels, contents, time.monotonic())
+    write_labels(run, made, rows.labels, contents, time.monotonic())
     return made
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What the rows of the node table say, and how their features are read."""
+
+    ids: NodeIds
+    index: Ints
+    """Canonical index of each row."""
+    labels: Labels
+    features: FeatureColumns
+    scaling: Scaling | None
+
+
+def _read_rows(
+    nodes: Table,
+    contents: Mapping[str, Mapping[str, Any]],
+    settings: Settings,
+    progress: Progress,
+) -> _Rows:
+    """Read ids and labels; learn how features are encoded and scaled."""
+    mode = settings.features.scale
+    chosen = chosen_columns(nodes, settings).features
+    if settings.columns.features == "auto":
+        log.info("columns.features = auto: %s", chosen or "none, the graph alone")
+    encoded = bool(contents["features"].get("encoded"))
+    features = FeatureColumns(nodes, chosen, mode != "none", encoded)
+    missing = settings.labels.missing
+    ids, index, labels = read_nodes(nodes, settings.columns, progress, missing)
+    features.learn(ids, index, settings.features, progress)
+    scaling = scaling_of(features, ids, index, mode, progress)
+    return _Rows(ids, index, labels, features, scaling)
+
+
+def _seeing(edges: Table, tasks: Tasks | None) -> Tasks | None:
+    """The tasks, if all workers can read the edge table and write next to it."""
+    if tasks is None or visible(tasks, edges):
+        return tasks
+    log.warning(
+        "edges are read in this process: not every worker can read %s and %s",
+        edges.path,
+        tasks.folder,
+    )
+    return None
+
+
+def _read_edges(
+    edges: Table,
+    ids: NodeIds,
+    settings: Settings,
+    tasks: Tasks | None,
+    folder: Path,
+    progress: Progress,
+) -> tuple[FileCsr, EdgeCounts]:
+    """The canonical adjacency, in files."""
+    of_edges = edges, ids, settings.columns, settings.input
+    if tasks is not None:
+        return read_edges_by_tasks(*of_edges, tasks, progress)
+    engine = edge_engine(settings, ids)
+    return read_edges(*of_edges, _new_folder(folder / "csr"), progress, engine)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What the settings ask to be measured on the adjacency."""
+
+    symmetric: bool
+    rho: float
+    effective_diameter: int | None
+
+    def facts(self) -> dict[str, Any]:
+        """As facts of the stage, what was not measured left out."""
+        found = asdict(self)
+        return {name: value for name, value in found.items() if value is not None}
+
+
+def _measure(
+    csr: FileCsr, settings: Settings, tasks: Tasks | None, progress: Progress
+) -> _Measured:
+    # An unweighted graph with added reverses is symmetric.
+    added = not settings.input.directed and not csr.weighted
+    symmetric = added or is_symmetric(csr)
+    passes = None if tasks is None else RowPasses(csr, tasks)
+    rho, diameter = settings.reservoir.rho, None
+    if rho == "auto":
+        progress("spectral radius", 0, 1)
+        rho = adjacency_radius(csr, symmetric, passes.times if passes else None)
+        progress("spectral radius", 1, 1)
+    if settings.reservoir.supersteps == "auto":
+        spread = passes.spread if passes else None
+        diameter = effective_diameter(csr, MAX_STEPS, spread)
+    return _Measured(symmetric, float(rho), diameter)
+
+
+def _divide(
+    csr: FileCsr,
+    partitions: int,
+    settings: Settings,
+    measured: _Measured,
+    progress: Progress,
+) -> tuple[Ints32, str]:
+    """Partition of every node, and the partitioner that was used."""
+    how = settings.partitioner, settings.seed, settings.input.memory_bytes
+    progress("partition", 0, 1)
+    part, partitioner = divide(csr, partitions, *how, measured.symmetric)
+    progress("partition", 1, 1)
+    return part, partitioner
+
+
+def _in_blocks(
+    rows: _Rows,
+    book: PartitionBook,
+    settings: Settings,
+    folder: Path,
+    progress: Progress,
+) -> FeatureBlocks:
+    """The scaled features, in files by partition."""
+    memory, where = settings.input.memory_bytes, _new_folder(folder / "features")
+    blocks = FeatureBlocks(book.offsets, memory, where)
+    of_rows = rows.features, rows.ids, rows.index
+    blocks.fill(*of_rows, book.relabelled, rows.scaling, progress)
+    return blocks
+
+
+@dataclass(frozen=True)
+class _Written:
+    """The files of the partitions."""
+
+    files: list[FileRecord]
+    halo: Ints32
+    """Rows that each partition sends to each other one, shape (P, P)."""
+    counts: dict[str, list[int]]
+    """Counts of each partition, by name."""
+
+
+def _write(
+    attempt: Attempt,
+    csr: FileCsr,
+    ids: NodeIds,
+    blocks: FeatureBlocks,
+    book: PartitionBook,
+    tasks: Tasks | None,
+    memory: int,
+    folder: Path,
+    progress: Progress,
+) -> _Written:
+    """Write nodes and edges of all partitions; nodes on a thread beside the edges."""
+    partitions = book.partitions
+    nodes: list[FileRecord] = []
+
+    def write_nodes(*numbers: int) -> None:
+        nodes.extend(_write_nodes(attempt, each, ids, book, blocks) for each in numbers)
+
+    with BackgroundCalls() as behind:
+
+        def on_partition(number: int) -> None:
+            behind.call(partial(write_nodes, number))
+            if number:
+                progress("write partitions", number, partitions)
+
+        if tasks is None:
+            given = memory, folder, attempt, on_partition
+            edges = write_partitions(csr, book, *given)
+        else:
+            behind.call(partial(write_nodes, *range(partitions)))
+            edges = write_partitions_by_tasks(csr, book, tasks, attempt, progress)
+    progress("write partitions", partitions, partitions)
+    pairs = zip(nodes, (each.record for each in edges), strict=True)
+    halo = np.stack([each.sent for each in edges]).astype(np.int32)
+    files = [*chain(*pairs), attempt.write_arrays(HALO_SIZES, sizes=halo)]
+    names = edges[0].counts
+    return _Written(
+        files, halo, {name: [each.counts[name] for each in edges] for name in names}
+    )
+
+
+def _write_scaling(
+    attempt: Attempt, rows: _Rows, width: int
+) -> tuple[list[FileRecord], dict[str, Any]]:
+    """Write how features were scaled and encoded; return the files, and the facts."""
+    files, facts = [], {"scaling": rows.scaling and rows.scaling.facts()}
+    if rows.scaling is not None:
+        table = rows.scaling.table(rows.features.feature_names(width))
+        files.append(attempt.write_table(SCALING, table, "feature_scaling"))
+        _report_scaling(rows.scaling)
+    encoding = rows.features.encoding
+    if encoding is not None:
+        table = encoding.table()
+        files.append(attempt.write_table(ENCODING, table, "feature_encoding"))
+        facts["encoded"] = encoding.facts()
+    return files, facts
 
 
 def _report_scaling(scaling: Scaling) -> None:
