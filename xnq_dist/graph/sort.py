@@ -1,8 +1,8 @@
 """External sort of integer pairs in bounded memory, with the rules for edges.
 
-Pairs are packed into one int64 key and sorted in runs that fit in memory, and the runs
-are merged block by block. The merge does not depend on the distribution of the keys: a
-hub with most of the pairs costs no more than any other node.
+Pairs are packed into one int64 key and sorted in runs that fit in memory, and ranges
+of the keys of all runs that fit in memory are sorted again. This does not depend on the
+distribution of the keys: a hub with most of the pairs is divided like any other node.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numba import njit
@@ -83,6 +83,15 @@ class SortedRun:
     def paths(self) -> tuple[Path, ...]:
         """The files."""
         return (self.keys,) if self.weights is None else (self.keys, self.weights)
+
+    def mapped(self) -> Keys:
+        """The keys that count; pages in memory belong to the array."""
+        keys: Keys = scratch.mapped(self.keys, np.int64)
+        return keys[self.first : self.last]
+
+    def sampled(self, step: int) -> Keys:
+        """One of every `step` keys."""
+        return self.mapped()[step - 1 :: step].copy()
 
     def between(self, low: int, high: int) -> SortedRun:
         """The keys from `low` to `high` - 1, of a file that another process wrote.
@@ -298,19 +307,10 @@ class PairSorter:
         weighted = self._weights is not None
         self._keys = np.empty(0, np.int64)
         self._weights = np.empty(0, np.float64) if weighted else None
-        # Merged pieces are in memory at the same time as their source blocks.
         sources = self._runs + self._others
-        share = self._memory // (2 * _BYTES_A_PAIR[weighted] * len(sources))
-        runs = [_RunReader(run, max(share, _SMALLEST_BLOCK)) for run in sources]
-        while any(run.left for run in runs):
-            ends = [run.end() for run in runs if run.more]
-            bound = min(ends) if ends else None
-            pieces = [run.take(bound) for run in runs]
-            yield self._ordered(*_joined(pieces))
-            for run in runs:
-                # A run that stopped at the bound has only that pair left: read more.
-                if run.more and (bound is None or run.end() == bound):
-                    run.read()
+        # A range is in memory twice, as it was read and sorted.
+        for runs in _ranges(sources, self._memory // (2 * _BYTES_A_PAIR[weighted])):
+            yield self._ordered(*_joined([_read(run) for run in runs]))
 
     def _settled(
         self,
@@ -361,50 +361,34 @@ class PairSorter:
         return pairs[starts], np.bincount(group, weights).astype(np.float64)
 
 
-class _RunReader:
-    """Reads a sorted run block by block."""
+def _ranges(runs: list[SortedRun], size: int) -> Iterator[list[SortedRun]]:
+    """Divide sorted runs into ranges of keys, at most `size` of them in each.
 
-    def __init__(self, run: SortedRun, block: int) -> None:
-        self._run = run
-        self._block = block
-        self._at = run.first
-        self._keys: Keys = np.empty(0, np.int64)
-        weighted = run.weights is not None
-        self._weights: Weights = np.empty(0, np.float64) if weighted else None
-        self.read()
+    A range holds complete pairs, so that it is larger if one pair occurs more often.
+    """
+    step = max(size // (2 * len(runs)), 1)
+    # No run has more than `step` keys between two of its samples. Between each two
+    # bounds are as many samples as runs.
+    samples = np.sort(np.concatenate([run.sampled(step) for run in runs]))
+    bounds = np.unique(samples[len(runs) - 1 :: len(runs)] & ~1)
+    marks = [
+        [0, *np.searchsorted(run.mapped(), bounds).tolist(), run.last - run.first]
+        for run in runs
+    ]
+    for at in range(len(bounds) + 1):
+        yield [
+            replace(run, first=run.first + mark[at], last=run.first + mark[at + 1])
+            for run, mark in zip(runs, marks, strict=True)
+        ]
 
-    def read(self) -> None:
-        """Append the next block to what is loaded."""
-        count = min(self._block, self._run.last - self._at)
-        keys: NDArray[Any] = scratch.read(self._run.keys, np.int64, self._at, count)
-        self._keys = np.concatenate([self._keys, keys])
-        if self._weights is not None and self._run.weights is not None:
-            more = scratch.read(self._run.weights, np.float64, self._at, count)
-            self._weights = np.concatenate([self._weights, more])
-        self._at += count
 
-    @property
-    def more(self) -> bool:
-        """Whether the file has keys that are not loaded."""
-        return self._at < self._run.last
-
-    @property
-    def left(self) -> bool:
-        """Whether any keys are loaded or still in the file."""
-        return self.more or len(self._keys) > 0
-
-    def end(self) -> int:
-        """First key of the last loaded pair, which may continue in the file."""
-        return int(self._keys[-1]) & ~1
-
-    def take(self, bound: int | None) -> tuple[Keys, Weights]:
-        """Remove and return the loaded keys below the bound."""
-        cut = len(self._keys) if bound is None else np.searchsorted(self._keys, bound)
-        keys, self._keys = self._keys[:cut], self._keys[cut:]
-        if self._weights is None:
-            return keys, None
-        weights, self._weights = self._weights[:cut], self._weights[cut:]
-        return keys, weights
+def _read(run: SortedRun) -> tuple[Keys, Weights]:
+    """The keys of a run that count, and their weights."""
+    some = run.first, run.last - run.first
+    keys: Keys = scratch.read(run.keys, np.int64, *some)
+    if run.weights is None:
+        return keys, None
+    return keys, scratch.read(run.weights, np.float64, *some)
 
 
 def _joined(pieces: list[tuple[Keys, Weights]]) -> tuple[Keys, Weights]:
