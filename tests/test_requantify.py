@@ -335,7 +335,7 @@ def test_damage_in_the_base_is_repaired_or_named(tmp_path, graph, run, client):
     flip("embeddings")
     with pytest.raises(RunDirectoryError, match=r"repair it with xnq-dist run on"):
         requantify(client, run, tmp_path / "third")
-    # In the same directory the file is quarantined and the readout computed again.
+    # In the same directory the stage is deleted and the readout computed again.
     (labels,) = [label_table(tmp_path, other_labels(graph))]
     with pytest.raises(StageError, match="no complete stage 'embeddings'"):
         requantify(client, run, labels=labels)

@@ -34,7 +34,6 @@ from xnq_dist.core.store import (
     Manifest,
     Published,
     RunDirectory,
-    entries,
     fingerprint,
 )
 from xnq_dist.graph.contents import answer_digests
@@ -250,17 +249,12 @@ def _made_from(manifest: Manifest, inputs: Mapping[str, Any]) -> bool:
 
 
 def _is_published(run: RunDirectory, inputs: Mapping[str, Any]) -> bool:
-    """Whether these results are published undamaged, each file at its path.
-
-    The report page must also list every entry that was set aside.
-    """
+    """Whether these results are published undamaged, each file at its path."""
     published = Published(run)
     current = published.current()
     if current is None or not _made_from(current.manifest, inputs):
         return False
-    named = current.manifest.facts.get("set_aside") or ()
-    unnamed = {name for name, _ in entries(run)} - set(named)
-    return not (unnamed or current.stage.damages() or published.misplaced())
+    return not (current.stage.damages() or published.misplaced())
 
 
 def as_recorded(settings: Settings, stage: Manifest) -> Settings:

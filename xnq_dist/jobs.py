@@ -14,7 +14,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.stages import STAGES
-from xnq_dist.core.store import Manifest, RunDirectory, repaired, setting_aside
+from xnq_dist.core.store import Manifest, RunDirectory, deleting_damage, repaired
 from xnq_dist.due import due_after_embeddings, due_stages, summary
 from xnq_dist.graph.tables import Sources
 from xnq_dist.pipeline import (
@@ -166,7 +166,7 @@ def run_stages(
 ) -> dict[str, Any]:
     """Do all stages of an open run that are due, on the workers of a client.
 
-    Damaged files are set aside and made again.
+    Damaged files are deleted and made again.
 
     Returns
     -------
@@ -333,7 +333,7 @@ def _estimate_again(
     run: RunDirectory, request: Request, workers: Workers, do: Do
 ) -> dict[str, Any]:
     sources, settings = request.sources, request.settings
-    with setting_aside(run):
+    with deleting_damage(run):
         check_request(run, request)
         take_over(run, request)
         made = do("labels", lambda p: _written(relabel(run, request, p)))

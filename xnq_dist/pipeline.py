@@ -11,7 +11,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from dataclasses import asdict, replace
 from functools import partial, wraps
 from pathlib import Path
@@ -32,17 +38,15 @@ from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.sizes import human
 from xnq_dist.core.store import (
     FOLDERS,
-    QUARANTINE,
     RUN,
     Manifest,
     Published,
     RunDirectory,
     clear,
+    delete_damage,
+    deleting_damage,
     fingerprint,
     read_published,
-    set_aside,
-    set_aside_damage,
-    setting_aside,
 )
 from xnq_dist.core.worker_tasks import Tasks, tasks_on
 from xnq_dist.graph.profile.inputs import read_contents
@@ -89,14 +93,14 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _sets_aside(
+def _deletes_damage(
     stage: Callable[Concatenate[RunDirectory, P], R],
 ) -> Callable[Concatenate[RunDirectory, P], R]:
-    """Set aside files that the stage finds damaged; `repaired` makes them again."""
+    """Delete files that the stage finds damaged; `repaired` makes them again."""
 
     @wraps(stage)
     def guarded(run: RunDirectory, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with setting_aside(run):
+        with deleting_damage(run):
             return stage(run, *args, **kwargs)
 
     return guarded
@@ -144,7 +148,7 @@ def _take(run: RunDirectory, overwrite: bool) -> None:
         others = [
             name
             for name in folder.names()
-            if name not in (LOCK, QUARANTINE) and not name.endswith(".tmp")
+            if name != LOCK and not name.endswith(".tmp")
         ]
         if others:
             raise RunDirectoryError(
@@ -155,7 +159,7 @@ def _take(run: RunDirectory, overwrite: bool) -> None:
         _remove(run)
     else:
         _check_record(run)
-    set_aside_damage(run)
+    delete_damage(run)
     clear(run)
     sweep_run(folder)
 
@@ -178,11 +182,9 @@ def _holds_stages(run: RunDirectory) -> bool:
 
 def _check_record(run: RunDirectory) -> None:
     """Write the record again, from the inputs of ``graph``, if missing or damaged."""
-    try:
+    with suppress(DamagedError):
         if RunRecord.read(run.folder) is not None:
             return
-    except DamagedError as error:
-        set_aside(run, RUN, error.what)
     graph = run.stage("graph").manifest()
     RunRecord(nodes=graph.inputs.get("nodes") if graph else None).write(run.folder)
     if graph is not None:
@@ -204,7 +206,7 @@ def plan_run(run: RunDirectory, sources: Sources, settings: Settings) -> Plan:
 
 
 @in_stage("graph")
-@_sets_aside
+@_deletes_damage
 def prepare(
     run: RunDirectory,
     sources: Sources,
@@ -313,7 +315,7 @@ def _claim(
 
 
 @in_stage("embeddings")
-@_sets_aside
+@_deletes_damage
 def embed(
     run: RunDirectory,
     settings: Settings,
@@ -348,7 +350,7 @@ def embed(
 
 
 @in_stage("readout")
-@_sets_aside
+@_deletes_damage
 def fit_readout(
     run: RunDirectory,
     settings: Settings,
@@ -376,7 +378,7 @@ def fit_readout(
 
 
 @in_stage("quantify")
-@_sets_aside
+@_deletes_damage
 def quantify_communities(
     run: RunDirectory,
     sources: Sources,
@@ -441,7 +443,7 @@ def _settled(settings: Settings, client: Client) -> Settings:
 
 
 @in_stage("publish")
-@_sets_aside
+@_deletes_damage
 def publish(run: RunDirectory, settings: Settings) -> None:
     """Publish tables and the report page at the top of the run directory."""
     from xnq_dist.report import publish as stage

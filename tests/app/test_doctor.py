@@ -160,12 +160,6 @@ def table_gone(run: Path) -> None:
     rewrite(run / "_run.json", elsewhere)
 
 
-def in_quarantine(run: Path) -> None:
-    from xnq_dist.core.store import set_aside
-
-    set_aside(RunDirectory(run), "plan.json", "differs from its checksum")
-
-
 FAULTS: list[tuple[Callable[[Path], None], str, str, str]] = [
     (dead_owner, "lock", "note", "run again, which takes the lock over"),
     (silent_owner_elsewhere, "lock", "note", "77 on other, last heartbeat 7200 s ago"),
@@ -182,7 +176,6 @@ FAULTS: list[tuple[Callable[[Path], None], str, str, str]] = [
     (settings_refused, "record", "fault", "seed"),
     (killed_in_the_middle, "last run", "note", "embed: supersteps.*resumes"),
     (table_gone, "due", "fault", "none.parquet does not exist"),
-    (in_quarantine, "quarantine", "note", "plan.json .differs.*check the disk"),
 ]
 
 

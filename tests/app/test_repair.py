@@ -33,7 +33,7 @@ def test_the_same_command_repairs_what_verify_finds(tables, capfd, dask):
     # A changed setting reads them again: a worker finds the damage, the run repairs it.
     main_ok(run(tables, *given, "--set=readout.C=0.5"))
     log = capfd.readouterr().err
-    assert "embeddings is set aside in quarantine/embeddings-" in log
+    assert "embeddings is deleted because it is damaged" in log
     main_ok(["verify", str(out)])
     main_ok(run(tables, *given))
     assert published_values(out).equals(expected)
@@ -53,7 +53,7 @@ def refused_verify(out: Path, file: Path, capfd) -> None:
     assert ended.value.code == 1
     shown = capfd.readouterr().out
     assert f"{file} differs from its checksum between byte 0 and" in shown
-    assert "damaged files: 1; the next run moves them to quarantine/" in shown
+    assert "damaged files: 1; the next run deletes their stages" in shown
 
 
 def test_verify_of_another_folder_is_refused(tmp_path, capfd):

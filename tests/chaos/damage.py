@@ -5,8 +5,8 @@ overwritten sector), runs again, and compares every published value with those o
 same run undamaged. The run was finished, or finished and has other settings now, for
 the readout or for the intervals, or was interrupted between two supersteps.
 
-    same        equal, nothing was quarantined
-    repaired    equal, after damaged files were quarantined and computed again
+    same        equal, nothing was deleted
+    repaired    equal, after damaged files were deleted and computed again
     silent      a published value differs
     late        the first run failed, the second one repaired it
     stuck       the second run failed, too
@@ -39,7 +39,7 @@ import pyarrow.parquet as pq
 from tests.conftest import SmallGraph, small_settings, write_graph
 from xnq_dist import jobs, pipeline
 from xnq_dist.core.errors import XnqError
-from xnq_dist.core.store import RunDirectory, entries, read_published
+from xnq_dist.core.store import read_published
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -180,17 +180,31 @@ def damage(path: Path, kind: str, rng: np.random.Generator) -> None:
         stream.write(bytes(length) if kind == "zero" else rng.bytes(length))
 
 
-def differing(bench: Bench, state: str, out: Path) -> list[str]:
+@contextmanager
+def deletions() -> Iterator[list[str]]:
+    """Messages of the block that name what is deleted because it is damaged."""
+    found: list[str] = []
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "is deleted because it is damaged" in (text := record.getMessage()):
+                found.append(text)
+
+    handler, logger = Kept(), logging.getLogger("xnq_dist")
+    logger.addHandler(handler)
+    try:
+        yield found
+    finally:
+        logger.removeHandler(handler)
+
+
+def differing(bench: Bench, state: str, out: Path, uncompared: bool) -> list[str]:
     """Names of tables that differ from those of the undamaged run.
 
-    Where the earlier results themselves were damaged, there is nothing to compare
-    with, or older ones, and the history has no rows of theirs; the page says so.
+    `uncompared`: earlier results themselves were damaged, so that there is nothing to
+    compare with, or older ones, and the history has no rows of theirs.
     """
     found, expected = published(out), bench.expected[state]
-    lost = [entry.name for _, entry in entries(RunDirectory(out))]
-    named = (out / "report.html").read_text(encoding="utf-8")
-    wrong = [f"{name} is not named in the page" for name in lost if name not in named]
-    uncompared = any(name.startswith("versions/") for name in lost)
 
     def differs(name: str) -> bool:
         if name not in found or name not in expected:
@@ -204,7 +218,7 @@ def differing(bench: Bench, state: str, out: Path) -> list[str]:
         return not found[name].equals(expected[name])
 
     names = {*found, *expected}
-    return wrong + sorted(
+    return sorted(
         name
         for name in names
         if not (uncompared and name.startswith("changes")) and differs(name)
@@ -231,21 +245,23 @@ def one_case(bench: Bench, seed: int) -> Outcome:
     began = time.perf_counter()
     errors: list[str] = []
     outcome = "stuck"
-    for attempt in ("first", "second"):
-        try:
-            run_again(bench, out, *STATES[state])
-            wrong = differing(bench, state, out)
-        except (XnqError, ValueError, OSError, KeyError, TypeError) as error:
-            errors.append(f"{attempt} run: {type(error).__name__}: {error}")
-            continue
-        if wrong:
-            outcome = "silent"
-            errors.append(f"{attempt} run: {', '.join(wrong)} differ")
-        elif attempt == "second":
-            outcome = "late"
-        else:
-            outcome = "repaired" if entries(RunDirectory(out)) else "same"
-        break
+    with deletions() as deleted:
+        for attempt in ("first", "second"):
+            try:
+                run_again(bench, out, *STATES[state])
+                lost = any(f"{out}/versions/" in line for line in deleted)
+                wrong = differing(bench, state, out, uncompared=lost)
+            except (XnqError, ValueError, OSError, KeyError, TypeError) as error:
+                errors.append(f"{attempt} run: {type(error).__name__}: {error}")
+                continue
+            if wrong:
+                outcome = "silent"
+                errors.append(f"{attempt} run: {', '.join(wrong)} differ")
+            elif attempt == "second":
+                outcome = "late"
+            else:
+                outcome = "repaired" if deleted else "same"
+            break
     seconds = round(time.perf_counter() - began, 2)
     if outcome in ("same", "repaired"):
         shutil.rmtree(out)

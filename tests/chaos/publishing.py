@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from tests.report.fake_run import prevalence_table, write_fake_run
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import XnqError
-from xnq_dist.core.store import RunDirectory, read_published, set_aside_damage, verify
+from xnq_dist.core.store import RunDirectory, delete_damage, read_published, verify
 from xnq_dist.report import report
 
 TABLES = ("prevalence", "totals", "anomalies", "partitions")
@@ -58,7 +58,7 @@ def publish(out: str, number: int) -> None:
     sys.stdout.flush()
     sys.stdin.readline()
     run = RunDirectory(out)
-    set_aside_damage(run)
+    delete_damage(run)
     report(run, settings_of(number))
 
 

@@ -1,4 +1,4 @@
-"""One damaged file: found, quarantined, computed again with the same results."""
+"""One damaged file: found, deleted, computed again with the same results."""
 
 from __future__ import annotations
 

@@ -14,11 +14,9 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InfrastructureError, RunDirectoryError
 from xnq_dist.core.lock import RunLock
 from xnq_dist.core.store import (
-    QUARANTINE,
     Published,
     RunDirectory,
     read_published,
-    set_aside,
     verify,
 )
 from xnq_dist.report import erase, report
@@ -55,7 +53,8 @@ def run(tmp_path: Path, request: pytest.FixtureRequest) -> RunDirectory:
     graph_with(found, ids)
     for rate in (0.1, 0.2):
         report(found, Settings(anomalies={"rate": rate}))
-    set_aside(found, "readout", "test")
+    # An earlier version kept damaged files there.
+    found.folder.child("quarantine/readout").create()
     return found
 
 
@@ -63,7 +62,7 @@ def nodes_of(path: str | Path) -> list[str]:
     return [str(node) for node in pq.read_table(path)["node_id"].to_pylist()]
 
 
-def test_erased_node_is_gone_from_versions_stages_and_quarantine(
+def test_erased_node_is_gone_from_versions_and_stages(
     run: RunDirectory,
 ) -> None:
     top = Path(run.uri, "communities.parquet")
@@ -71,7 +70,6 @@ def test_erased_node_is_gone_from_versions_stages_and_quarantine(
     done = erase(run.uri, "8")
     assert (done.rows, len(done.tables)) == (2, 2)
     assert f"{run.uri}/graph" in done.stages
-    assert len(done.quarantine) == 1
     versions = Published(run).versions()
     assert len(versions) == 2
     for version in versions:
@@ -79,7 +77,7 @@ def test_erased_node_is_gone_from_versions_stages_and_quarantine(
     assert nodes_of(top) == ["7", "9"]
     assert nodes_of(read_published(run.uri).path("communities")) == ["7", "9"]
     assert run.stages() == []
-    assert not run.folder.exists(QUARANTINE)
+    assert not run.folder.exists("quarantine")
     assert verify(run.uri) == []
 
 

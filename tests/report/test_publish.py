@@ -19,9 +19,8 @@ from xnq_dist.core.store import (
     Folder,
     Published,
     RunDirectory,
-    entries,
+    delete_damage,
     read_published,
-    set_aside_damage,
     verify,
 )
 from xnq_dist.pipeline import published_rows
@@ -248,16 +247,28 @@ def test_results_are_published_and_repaired_on_any_storage(
     assert here.samefile(version.path("prevalence")) == (storage == "links")
     (tmp_path / "run" / "partitions.parquet").write_bytes(b"torn")
     if storage == "links":  # one file under two names
-        assert set_aside_damage(run) == 1
+        assert delete_damage(run) == 1
     assert verify(run.uri) != [] or storage == "links"
     report(run, Settings(anomalies={"rate": 0.2}))
     assert verify(run.uri) == []
     version = read_published(run.uri)
     Path(version.folder.path("report.html")).write_bytes(b"torn")
-    assert set_aside_damage(run) == 1
+    assert delete_damage(run) == 1
     report(run, Settings(anomalies={"rate": 0.2}))
     assert verify(run.uri) == []
-    assert [entry.name for _, entry in entries(run)]
+
+
+def test_a_users_folder_at_a_usual_path_is_refused_and_stays(tmp_path: Path) -> None:
+    run = write_fake_run(tmp_path / "run", [prevalence_table(["a"])])
+    mine = tmp_path / "run" / "prevalence.parquet" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    with pytest.raises(RunDirectoryError, match=r"prevalence\.parquet is a folder"):
+        report(run, Settings())
+    assert mine.read_text() == "mine"
+    mine.parent.rename(tmp_path / "elsewhere")
+    report(run, Settings())
+    assert verify(run.uri) == []
 
 
 def test_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
@@ -281,21 +292,17 @@ def test_oldest_versions_are_removed_and_the_last_two_stay(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("file", ["prevalence.parquet", "report.html", MANIFEST])
-def test_damaged_results_are_published_again_and_named(
-    tmp_path: Path, file: str
-) -> None:
+def test_damaged_results_are_published_again(tmp_path: Path, file: str) -> None:
     run = write_fake_run(tmp_path / "run", [prevalence_table(["a"])])
     report(run, Settings())
     before = read_published(run.uri)
     table = before.read("prevalence").drop_columns("run_id")
     path = Path(before.folder.path(file))
     path.write_bytes(b"\0" + path.read_bytes()[1:])
-    assert set_aside_damage(run) == 1
+    assert delete_damage(run) == 1
     report(run, Settings())
     after = read_published(run.uri)
     assert after.read("prevalence").drop_columns("run_id").equals(table)
-    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
-    assert f"versions/{before.run_id} was damaged" in page
     assert verify(run.uri) == []
 
 
@@ -305,7 +312,7 @@ def test_damaged_pointer_is_made_anew_from_the_last_version(tmp_path: Path) -> N
     (tmp_path / "run" / POINTER).write_bytes(b"{}")
     with pytest.raises(DamagedError, match="differs from its checksum"):
         read_published(run.uri)
-    assert set_aside_damage(run) == 1
+    assert delete_damage(run) == 1
     report(run, Settings())
     assert read_published(run.uri).tables()
     assert verify(run.uri) == []

@@ -395,8 +395,8 @@ def verify(directory: Directory, as_json: Json = False) -> None:
         typer.echo(f"{finding.file} {finding.what}")
     if findings:
         typer.echo(
-            f"damaged files: {len(findings)}; the next run moves them to quarantine/ "
-            "and computes their stages again"
+            f"damaged files: {len(findings)}; the next run deletes their stages and "
+            "computes them again"
         )
     else:
         typer.echo(f"{shown}: all files are intact")

@@ -30,7 +30,6 @@ from xnq_dist.core.store import (
     MANIFEST,
     MANIFEST_VERSION,
     RunDirectory,
-    entries,
     require_run,
     verify,
 )
@@ -95,7 +94,6 @@ def _checks(directory: str, settings: Settings | None) -> Iterator[Check]:
     yield check("files", _files(directory), "every byte agrees with its checksum")
     yield check("stages", _stages(run), "none was interrupted")
     yield check("format", _formats(run), "this version reads all stages")
-    yield check("quarantine", _quarantine(run), "empty")
     record, found = _record(run)
     yield check("record", found, "settings and tables of the last run")
     if record is None:
@@ -154,8 +152,8 @@ def _files(directory: str) -> Finding:
         return None
     more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
     return "fault", (
-        f"{damaged[0].file} {damaged[0].what}{more}: {AGAIN} moves what is damaged to "
-        "quarantine/ and makes it again; check the disk if this happens repeatedly"
+        f"{damaged[0].file} {damaged[0].what}{more}: {AGAIN} deletes what is "
+        "damaged and makes it again; check the disk if this happens repeatedly"
     )
 
 
@@ -188,17 +186,6 @@ def _formats(run: RunDirectory) -> Finding:
                 "--out"
             )
     return None
-
-
-def _quarantine(run: RunDirectory) -> Finding:
-    kept = entries(run)
-    if not kept:
-        return None
-    last = kept[-1][1]
-    return "note", (
-        f"{len(kept)} damaged files were set aside, last {last.name} ({last.reason}) "
-        f"on {last.time[:10]}: check the disk; retention.quarantine_days removes them"
-    )
 
 
 def _record(run: RunDirectory) -> tuple[RunRecord | None, Finding]:

@@ -21,7 +21,7 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.lock import RunLock
 from xnq_dist.core.progress import Progress
-from xnq_dist.core.store import Folder, RunDirectory, setting_aside
+from xnq_dist.core.store import Folder, RunDirectory, deleting_damage
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.jobs import Do
@@ -226,7 +226,7 @@ def _run(
             settings, dataset_jobs = jobs[source.name]
             where = folder.child(source.name).location
             tables = Sources(source.nodes, source.edges)
-            with pipeline.open_run(where, tables) as run, setting_aside(run):
+            with pipeline.open_run(where, tables) as run, deleting_damage(run):
                 requested = source, settings, folds, label_shares
                 work = do("graph", partial(_prepare_task, run.location, *requested))
                 for job in dataset_jobs:

@@ -84,8 +84,8 @@ class DamagedError(StageError):
 
     def __init__(self, folder: str, file: str, what: str, stage: str = "") -> None:
         super().__init__(
-            f"{joined(folder, file)} {what}: run again, which moves the damaged stage "
-            "to quarantine/ and does it again"
+            f"{joined(folder, file)} {what}: run again, which deletes the damaged "
+            "stage and does it again"
         )
         self.folder = folder
         """Folder of the file, as a path or URI."""

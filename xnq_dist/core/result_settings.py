@@ -160,10 +160,3 @@ class RetentionSettings(Section):
         "history; beyond it, runs older than the kept versions are thinned to one a "
         "week, then the oldest go",
     )
-    quarantine_days: float = Field(
-        30.0,
-        ge=0,
-        allow_inf_nan=False,
-        description="days that damaged files are kept in quarantine/ (the newest "
-        "always is)",
-    )

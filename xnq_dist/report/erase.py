@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 from xnq_dist.core.errors import RunDirectoryError
 from xnq_dist.core.lock import RunLock
 from xnq_dist.core.store import (
-    QUARANTINE,
     FileRecord,
     Published,
     RunDirectory,
@@ -19,8 +18,7 @@ from xnq_dist.core.store import (
     TableWriter,
     Version,
     clear,
-    entries,
-    set_aside_damage,
+    delete_damage,
 )
 
 __all__ = ["Erased", "erase"]
@@ -38,8 +36,6 @@ class Erased:
     """Paths of the published tables that were rewritten."""
     stages: tuple[str, ...]
     """Folders of removed stages, which the next run computes again."""
-    quarantine: tuple[str, ...]
-    """Removed folders of damaged files."""
 
 
 def erase(location: str, node: str) -> Erased:
@@ -47,7 +43,7 @@ def erase(location: str, node: str) -> Erased:
 
     Published tables with a column ``node_id`` are rewritten in every version. If the
     graph has the node, all stages are removed, and the next run computes them from
-    tables without it. The quarantine is emptied: damaged files cannot be searched.
+    tables without it. Damaged files, which cannot be searched, are deleted.
 
     Parameters
     ----------
@@ -68,15 +64,14 @@ def erase(location: str, node: str) -> Erased:
             f"{run.uri} is not a run directory: give the folder that --out named"
         )
     with RunLock(run.folder):
-        set_aside_damage(run, thorough=True)
+        delete_damage(run, thorough=True)
         stages = []
         if _in_graph(run.stage("graph"), node):
             stages = [stage.folder for stage in run.stages()]
             for folder in stages:
                 folder.delete_folder()
             clear(run)
-        aside = [name for name, _ in entries(run)]
-        run.folder.child(QUARANTINE).delete_folder()
+        run.folder.child("quarantine").delete_folder()  # of versions up to 0.1
         rows, tables = 0, []
         for version in published.versions():
             for name, removed in _erase_from(version, node):
@@ -86,9 +81,7 @@ def erase(location: str, node: str) -> Erased:
         if current is not None:
             published.point(current)
             published.place(current)
-    return Erased(
-        rows, tuple(tables), tuple(folder.uri for folder in stages), tuple(aside)
-    )
+    return Erased(rows, tuple(tables), tuple(folder.uri for folder in stages))
 
 
 def _in_graph(stage: Stage, node: str) -> bool:

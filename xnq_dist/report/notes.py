@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from xnq_dist.core.plain_text import plain
-from xnq_dist.core.store import SetAside
 from xnq_dist.report.page_facts import PageFacts
 from xnq_dist.selection.words import sentences
 
@@ -14,7 +13,7 @@ __all__ = ["notes"]
 
 def notes(facts: PageFacts) -> list[tuple[str, list[str]]]:
     """Sentences by what they are about; without those that have nothing to say."""
-    warnings = [*_warnings(facts), *map(_set_aside, facts.aside)]
+    warnings = _warnings(facts)
     found = (
         ("how the labels were chosen", _labels(facts)),
         ("1 warning" if len(warnings) == 1 else f"{len(warnings)} warnings", warnings),
@@ -77,9 +76,3 @@ def _warnings(facts: PageFacts) -> list[str]:
         if number:
             warnings.append(f"{number:,} {text}")
     return warnings
-
-
-def _set_aside(entry: SetAside) -> str:
-    """A sentence on damaged files."""
-    what = plain(f"{entry.name} was damaged ({entry.reason})", 400)
-    return f"{what}: it was moved to quarantine/ and computed again ({entry.time})."

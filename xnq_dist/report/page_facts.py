@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from xnq_dist.core.config import Settings
-from xnq_dist.core.store import SetAside
 from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.changed import Changed
 from xnq_dist.report.history import History
@@ -57,8 +56,6 @@ class PageFacts:
     """Estimates for all nodes together (schema ``totals``); None: not on the page."""
     profile: Mapping[str, Any] | None = None
     """Profile of the input tables; None: there is none."""
-    aside: Sequence[SetAside] = ()
-    """Damaged files that were moved to quarantine since the last version."""
     run_id: str = ""
     """Id of the results."""
     run: str = "RUN"

@@ -22,13 +22,10 @@ from xnq_dist.core.store import (
     Manifest,
     Published,
     RunDirectory,
-    SetAside,
     Stage,
     TableWriter,
     Version,
-    entries,
     fingerprint,
-    trim,
 )
 from xnq_dist.graph.prepare import partitions_table
 from xnq_dist.quantify.checks.quality import without_values
@@ -63,7 +60,7 @@ def report(run: RunDirectory, settings: Settings) -> None:
     The run_id is a fingerprint of the stages, the settings and the earlier results in
     the comparison. Equal inputs give equal bytes (except dates), and
     nothing is written if they are published already. The page reports why earlier
-    results cannot be compared, and which files were quarantined since the last version.
+    results cannot be compared.
 
     Raises
     ------
@@ -73,9 +70,6 @@ def report(run: RunDirectory, settings: Settings) -> None:
     made = _Results.of(run, settings)
     published = Published(run)
     current = published.current()
-    aside = dict(entries(run))
-    seen = set(current.manifest.facts.get("set_aside") or ()) if current else set()
-    new = {name: entry for name, entry in aside.items() if name not in seen}
     earlier: Earlier | str | None = None
     before = current.manifest.facts if current else {}
     if settings.anomalies.last == PREVIOUS and before.get("content") == made.content:
@@ -83,9 +77,7 @@ def report(run: RunDirectory, settings: Settings) -> None:
     else:
         earlier = _earlier(run, settings, made.results)
         compared = earlier.run_id if isinstance(earlier, Earlier) else ""
-    run_id = fingerprint(made.content, compared, sorted(new))
-    if not new and current and before.get("content") == made.content:
-        run_id = current.run_id if before.get("compared") == compared else run_id
+    run_id = fingerprint(made.content, compared)
     version = published.version(run_id)
     faults = version.stage.damages() if version else []
     if faults:
@@ -100,15 +92,13 @@ def report(run: RunDirectory, settings: Settings) -> None:
             "compared": compared,
             "previous": next((each.run_id for each in published.history()), ""),
             "number": number,
-            "set_aside": sorted(aside),
         }
         attempt = published.begin(run_id)
-        version = made.write(published.stage(run_id), attempt, earlier, new, facts)
+        version = made.write(published.stage(run_id), attempt, earlier, facts)
         log.info("results %s are complete in %s", run_id, version.folder.uri)
     published.point(version)
     published.place(version)
     published.trim(settings.retention.versions)
-    trim(run, settings.retention.quarantine_days)
 
 
 def _earlier(
@@ -177,7 +167,6 @@ class _Results:
         stage: Stage,
         attempt: Attempt,
         earlier: Earlier | str | None,
-        aside: dict[str, SetAside],
         facts: dict[str, Any],
     ) -> Version:
         """Write a version: its files, then its manifest."""
@@ -228,7 +217,6 @@ class _Results:
             history=History.of(history),
             totals=pa.concat_tables(list(self.tables("totals"))),
             profile=_profile(self.run),
-            aside=list(aside.values()),
             run_id=attempt.id,
             run=self.run.uri,
         )

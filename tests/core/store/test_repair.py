@@ -1,9 +1,7 @@
-"""Damaged files are found, quarantined and computed again."""
+"""Damaged files are found, deleted and computed again."""
 
 from __future__ import annotations
 
-import datetime
-import json
 import os
 from pathlib import Path
 
@@ -17,16 +15,15 @@ from xnq_dist import jobs, pipeline
 from xnq_dist.core.errors import DamagedError, InfrastructureError, RunDirectoryError
 from xnq_dist.core.store import (
     MANIFEST,
-    QUARANTINE,
+    PLAN,
+    POINTER,
     RUN,
+    CheckedFile,
     RunDirectory,
-    entries,
+    delete_damage,
+    deleting_damage,
     read_published,
     repaired,
-    set_aside,
-    set_aside_damage,
-    setting_aside,
-    trim,
     verify,
 )
 from xnq_dist.reservoir.checkpoint import Checkpoints
@@ -74,19 +71,14 @@ def again(graph, out, client, *more: str) -> RunDirectory:
     [b"", b"\0" * 700, b'{"paths": [1, 2]}', b'{"stage": "graph", "files": [', b"[]"],
     ids=["empty", "zeros", "foreign", "cut", "list"],
 )
-def test_unreadable_manifest_is_set_aside_with_its_stage(run, content, caplog):
+def test_unreadable_manifest_is_deleted_with_its_stage(run, content, caplog):
     committed(run, "graph")
     committed(run, "embeddings")
     run.folder.child("graph").write_bytes(MANIFEST, content)
     with caplog.at_level("WARNING", "xnq_dist"):
-        assert set_aside_damage(run) == 1
-    assert "graph is set aside in quarantine/graph-" in caplog.text
-    ((name, entry),) = entries(run)
-    assert entry.name == "graph"
-    assert MANIFEST in entry.reason
-    kept = run.folder.child(f"{QUARANTINE}/{name}")
-    assert kept.read_bytes(MANIFEST) == content
-    assert json.loads(kept.read_bytes("reason.json"))["reason"] == entry.reason
+        assert delete_damage(run) == 1
+    (line,) = caplog.messages
+    assert f"graph is deleted because it is damaged: {MANIFEST} " in line
     assert not run.folder.exists("graph")
     assert run.stage("embeddings").manifest() is not None
 
@@ -95,28 +87,55 @@ def test_manifest_of_another_format_counts_as_old(run):
     committed(run, "graph")
     folder = run.stage("graph").folder
     folder.write_record(MANIFEST, {**folder.read_record(MANIFEST), "version": 1})
-    assert set_aside_damage(run) == 0
+    assert delete_damage(run) == 0
     assert run.stage("graph").manifest() is None
 
 
-def test_one_damaged_read_sets_aside_everything_damaged(run):
+def test_one_damaged_read_deletes_everything_damaged(run):
     first = committed(run, "graph")
     flip(committed(run, "posteriors"))
     committed(run, "readout")
     flip(first)
     stage = run.stage("graph")
-    with pytest.raises(DamagedError) as caught, setting_aside(run):
+    with pytest.raises(DamagedError) as caught, deleting_damage(run):
         stage.read_arrays(stage.manifest().files[0])
     assert caught.value.stage == "graph"
-    assert sorted(entry.name for _, entry in entries(run)) == ["graph", "posteriors"]
+    assert [stage.name for stage in run.stages()] == ["readout"]
     assert run.stage("readout").manifest() is not None
+
+
+def test_damage_that_a_second_reading_does_not_find_stays(run, monkeypatch):
+    """A disk or a memory may err once; what is deleted cannot be read again."""
+    committed(run, "graph")
+    real, read = CheckedFile.read, []
+
+    def once(stream, size=-1):
+        read.append(size)
+        if len(read) == 1:
+            raise DamagedError(run.uri, "values", "differs from its checksum")
+        return real(stream, size)
+
+    monkeypatch.setattr(CheckedFile, "read", once)
+    assert delete_damage(run, thorough=True) == 0
+    assert len(read) > 1
+    assert run.stage("graph").manifest() is not None
+
+
+@pytest.mark.parametrize("name", [POINTER, PLAN])
+def test_a_users_folder_in_place_of_a_file_is_refused_and_stays(run, name):
+    mine = Path(run.folder.path(name), "mine.txt")
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    with pytest.raises(RunDirectoryError, match=f"{name} is a folder.*move the folder"):
+        delete_damage(run)
+    assert mine.read_text() == "mine"
 
 
 def test_file_that_matches_its_checksum_stays(run, caplog):
     """Another machine may not see the directory, or has bad memory."""
     committed(run, "graph")
     uri = run.stage("graph").folder.uri
-    with pytest.raises(DamagedError), setting_aside(run):
+    with pytest.raises(DamagedError), deleting_damage(run):
         raise DamagedError(uri, "values.npz", "is missing")
     assert "check that all workers see the same run directory" in caplog.text
     assert run.stage("graph").manifest() is not None
@@ -137,20 +156,6 @@ def test_damage_that_comes_again_and_again_ends_in_one_sentence(run):
     assert len(tried) == 4
 
 
-def test_quarantine_keeps_the_newest_and_what_is_young(run):
-    for number in range(3):
-        committed(run, "graph", number)
-        set_aside(run, "graph", "test")
-    folder = Path(run.folder.path(QUARANTINE))
-    oldest = min(folder.iterdir())
-    long_ago = datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC)
-    oldest.rename(folder / f"graph-{long_ago:%Y%m%dT%H%M%S%fZ}")
-    trim(run, 1.0)
-    assert len(entries(run)) == 2
-    trim(run, 0.0)
-    assert len(entries(run)) == 1
-
-
 def test_damaged_checkpoint_costs_one_checkpoint(run):
     """The one before it is used, and what is beyond the newest is removed."""
     checkpoints = Checkpoints(run.stage("checkpoints"), {"seed": 1})
@@ -161,7 +166,7 @@ def test_damaged_checkpoint_costs_one_checkpoint(run):
     assert run.folder.child("checkpoints").names() == ["step-00004", "step-00006"]
     _, stage, manifest = checkpoints.latest()
     flip(Path(stage.folder.path(manifest.files[0].name)))
-    with pytest.raises(DamagedError), setting_aside(run):
+    with pytest.raises(DamagedError), deleting_damage(run):
         stage.read_arrays(manifest.files[0])
     step, stage, manifest = checkpoints.latest()
     assert step == 4
@@ -210,16 +215,11 @@ def test_damage_in_a_workers_task_is_repaired_by_the_same_run(
     flip(Path(run.stage("embeddings").folder.path(record.name)), record.bytes // 2)
     assert [found.file for found in verify(out)] == [f"{out}/embeddings/{record.name}"]
     again(graph, out, client, "readout.C=0.3")
-    assert "embeddings is set aside in quarantine/embeddings-" in caplog.text
+    assert "embeddings is deleted because it is damaged" in caplog.text
     assert run.stage("graph").manifest().attempt == kept
-    page = (out / "report.html").read_text(encoding="utf-8")
-    assert "embeddings was damaged" in page
     assert verify(out) == []
     again(graph, out, client)
     assert published_values(out).equals(expected)
-    # It is reported once: the next version has nothing new to report.
-    page = (out / "report.html").read_text(encoding="utf-8")
-    assert "embeddings was damaged" not in page
 
 
 def test_states_of_a_killed_run_are_thrown_away(tmp_path, graph, thread_client):
@@ -231,7 +231,7 @@ def test_states_of_a_killed_run_are_thrown_away(tmp_path, graph, thread_client):
     assert not left.exists()
 
 
-def test_stage_function_sets_aside_for_the_next_run(tmp_path, graph, thread_client):
+def test_stage_function_deletes_damage_for_the_next_run(tmp_path, graph, thread_client):
     """If the stages are called one by one, the error is raised once."""
     out = tmp_path / "run"
     run = whole_line(out, graph.sources, SETTINGS, thread_client)
@@ -239,7 +239,7 @@ def test_stage_function_sets_aside_for_the_next_run(tmp_path, graph, thread_clie
     (record, *_) = run.stage("posteriors").manifest().files
     flip(Path(run.stage("posteriors").folder.path(record.name)))
     changed = small_settings(*QUICK, "quantifier=pcc")
-    with pytest.raises(DamagedError, match="run again, which moves the damaged stage"):
+    with pytest.raises(DamagedError, match="which deletes the damaged stage"):
         whole_line(out, graph.sources, changed, thread_client)
     assert (
         read_published(out).read("prevalence").drop_columns("run_id").equals(expected)

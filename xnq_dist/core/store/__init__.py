@@ -4,19 +4,12 @@ from xnq_dist.core.store.checksums import CheckedFile, FileRecord, fingerprint
 from xnq_dist.core.store.files import Attempt, TableWriter
 from xnq_dist.core.store.folder import MANIFEST, Folder, sealed
 from xnq_dist.core.store.published import POINTER, Published, Version, read_published
-from xnq_dist.core.store.quarantine import (
-    QUARANTINE,
-    SetAside,
-    entries,
-    set_aside,
-    trim,
-)
 from xnq_dist.core.store.repair import (
     PLAN,
     clear,
+    delete_damage,
+    deleting_damage,
     repaired,
-    set_aside_damage,
-    setting_aside,
 )
 from xnq_dist.core.store.run_directory import FOLDERS, STATES, RunDirectory
 from xnq_dist.core.store.stage_folder import (
@@ -33,7 +26,6 @@ __all__ = [
     "MANIFEST_VERSION",
     "PLAN",
     "POINTER",
-    "QUARANTINE",
     "RUN",
     "STATES",
     "Attempt",
@@ -44,21 +36,17 @@ __all__ = [
     "Manifest",
     "Published",
     "RunDirectory",
-    "SetAside",
     "Stage",
     "TableWriter",
     "Version",
     "checked",
     "clear",
-    "entries",
+    "delete_damage",
+    "deleting_damage",
     "fingerprint",
     "read_published",
     "repaired",
     "require_run",
     "sealed",
-    "set_aside",
-    "set_aside_damage",
-    "setting_aside",
-    "trim",
     "verify",
 ]

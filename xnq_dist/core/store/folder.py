@@ -185,9 +185,18 @@ class Folder:
         )
 
     def delete(self, name: str) -> None:
-        """Remove a file if it exists."""
-        if self.exists(name):
+        """Remove a file if it exists; raise `RunDirectoryError` if it is a folder."""
+        self.refuse_folder(name)
+        with suppress(FileNotFoundError):
             self.filesystem.delete_file(self.path(name))
+
+    def refuse_folder(self, name: str) -> None:
+        """Raise `RunDirectoryError` if there is a folder at a file's path."""
+        if self.is_folder(name):
+            raise RunDirectoryError(
+                f"{self.uri_of(name)} is a folder, and a run writes a file there: move "
+                "the folder elsewhere and run again"
+            )
 
     def delete_folder(self) -> None:
         """Remove the folder with its contents, the manifest first, if it exists."""
@@ -199,19 +208,12 @@ class Folder:
         self.filesystem.delete_dir(self.path())
 
     def move(self, name: str, target: str) -> None:
-        """Rename a file or folder; on an object store, copy and remove it."""
+        """Rename a file; on an object store, copy and remove it."""
         if self.is_local:
             self.filesystem.move(self.path(name), self.path(target))
-            return
-        if not self.is_folder(name):
+        else:
             self.copy(name, target)
             self.filesystem.delete_file(self.path(name))
-            return
-        for file in self.child(name).files():
-            copy = f"{target}/{file}"
-            self.child(copy.rpartition("/")[0]).create()
-            self.copy(f"{name}/{file}", copy)
-        self.filesystem.delete_dir(self.path(name))
 
     def copy(self, name: str, target: str, source: Folder | None = None) -> None:
         """Copy a file of this folder, or of another in the same store.

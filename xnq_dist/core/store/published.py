@@ -22,7 +22,6 @@ from xnq_dist.core.errors import DamagedError, RunDirectoryError
 from xnq_dist.core.store.checksums import FileRecord, check_all
 from xnq_dist.core.store.files import Attempt
 from xnq_dist.core.store.folder import MANIFEST, Folder
-from xnq_dist.core.store.quarantine import set_aside
 from xnq_dist.core.store.run_directory import RunDirectory
 from xnq_dist.core.store.stage_folder import Manifest, Stage, checked
 
@@ -206,8 +205,7 @@ class Published:
             return
         if "/" in name:
             top.child(name.rsplit("/", 1)[0]).create()
-        if top.is_folder(name):  # a foreign folder at the file's path
-            set_aside(self._run, name, "is a folder in place of a published file")
+        top.refuse_folder(name)
         if not top.is_local:
             top.copy(name, name, source)
             return

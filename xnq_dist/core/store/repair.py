@@ -1,4 +1,4 @@
-"""Finds damage, sets it aside, and does only the lost work again."""
+"""Finds damage, deletes it, and does only the lost work again."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ from typing import TypeVar
 from xnq_dist.core.errors import DamagedError, InfrastructureError
 from xnq_dist.core.redaction import within
 from xnq_dist.core.store.published import POINTER, VERSIONS, Published
-from xnq_dist.core.store.quarantine import set_aside
 from xnq_dist.core.store.run_directory import STATES, RunDirectory
 
-__all__ = ["PLAN", "clear", "repaired", "set_aside_damage", "setting_aside"]
+__all__ = ["PLAN", "clear", "delete_damage", "deleting_damage", "repaired"]
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +24,10 @@ ROUNDS = 4
 """Maximum number of attempts of a run that finds damage."""
 
 
-def set_aside_damage(run: RunDirectory, thorough: bool = False) -> int:
-    """Set aside what is damaged in a run directory; return the number of damages.
+def delete_damage(run: RunDirectory, thorough: bool = False) -> int:
+    """Delete what is damaged in a run directory; return the number of damages.
+
+    A stage or version is deleted with all its files, once it was read twice.
 
     Parameters
     ----------
@@ -36,19 +37,25 @@ def set_aside_damage(run: RunDirectory, thorough: bool = False) -> int:
     """
     published = Published(run)
     current = published.pointer().get("run_id")
-    found: list[tuple[str, str]] = []
+    count = 0
     for stage in (*run.stages(), *published.stages()):
         every = thorough or stage.name == f"{VERSIONS}/{current}"
-        for fault in stage.damages(every)[:1]:
-            found.append((stage.name, f"{fault.file} {fault.what}"))
+        if stage.damages(every) and (faults := stage.damages(every)):
+            _log_deleted(stage.folder.uri, f"{faults[0].file} {faults[0].what}")
+            stage.folder.delete_folder()
+            count += 1
     for record in (POINTER, PLAN):
         try:
             run.folder.read_record(record)
         except DamagedError as error:
-            found.append((record, error.what))
-    for name, why in found:
-        set_aside(run, name, why)
-    return len(found)
+            _log_deleted(error.path, error.what)
+            run.folder.delete(record)
+            count += 1
+    return count
+
+
+def _log_deleted(what: str, why: str) -> None:
+    log.warning("%s is deleted because it is damaged: %s", what, why)
 
 
 def clear(run: RunDirectory) -> None:
@@ -57,8 +64,8 @@ def clear(run: RunDirectory) -> None:
 
 
 @contextmanager
-def setting_aside(run: RunDirectory) -> Iterator[None]:
-    """Set aside damage in the run directory when a block raises it; then raise it.
+def deleting_damage(run: RunDirectory) -> Iterator[None]:
+    """Delete damage in the run directory when a block raises it; then raise it.
 
     Everything else is checked too, because damage is often not limited to one file. A
     file that this process reads without an error is left in place.
@@ -68,7 +75,7 @@ def setting_aside(run: RunDirectory) -> Iterator[None]:
     except DamagedError as error:
         if not within(error.folder, run.uri):
             raise  # a file of another run
-        if not set_aside_damage(run, thorough=True):
+        if not delete_damage(run, thorough=True):
             log.warning(
                 "%s: %s; a second reading found no damage: check that all workers see "
                 "the same run directory",
@@ -84,8 +91,8 @@ def repaired(work: Callable[[], T]) -> T:
     Parameters
     ----------
     work
-        Does the stages of a run in order; each sets aside the damage it finds
-        (`setting_aside`) and keeps complete stages.
+        Does the stages of a run in order; each deletes the damage it finds
+        (`deleting_damage`) and keeps complete stages.
 
     Raises
     ------
