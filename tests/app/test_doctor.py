@@ -126,7 +126,7 @@ def checkpoint_of_another_plan(run: Path) -> None:
     step.create()
     stage = Stage(step, "checkpoints/step-00002")
     attempt = stage.begin()
-    files: list[FileRecord] = [attempt.write_bytes("state", "npz", b"x")]
+    files: list[FileRecord] = [attempt.write_bytes("state", "npy", b"x")]
     stage.commit(attempt, files, fingerprint(inputs), inputs, {}, 0.1)
 
 

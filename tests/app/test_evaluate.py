@@ -42,7 +42,7 @@ def kill_after_a_unit(folder, out, *more, environment):
         stderr=subprocess.DEVNULL,
     ) as running:
         end = time.monotonic() + 120
-        while not list(out.glob("*/units/*.npz")):
+        while not list(out.glob("*/units/*.npy")):
             assert running.poll() is None, "ended before its first scores"
             assert time.monotonic() < end
             time.sleep(0.02)
@@ -68,7 +68,7 @@ def test_a_killed_evaluation_becomes_tables_and_a_page(server_environment, tmp_p
     _, alive = psutil.wait_procs(children, timeout=60)
     assert alive == []
     assert not (out / "results.parquet").exists()
-    kept = {unit: unit.stat().st_mtime_ns for unit in out.glob("*/units/*.npz")}
+    kept = {unit: unit.stat().st_mtime_ns for unit in out.glob("*/units/*.npy")}
     # Eight draws in one fold are eight units.
     assert 1 <= len(kept) < 8
     done = evaluate(folder, out, *chosen, environment=server_environment)

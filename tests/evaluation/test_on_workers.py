@@ -159,7 +159,7 @@ def test_interrupted_evaluation_resumes(client, graph, tmp_path, monkeypatch):
         patched.setattr(run, "fit_split", breaks)
         with pytest.raises(StageError, match="stopped here"):
             evaluate(client, work)
-    kept = [n for n in work.units().folder.names() if n.endswith(".npz")]
+    kept = [n for n in work.units().folder.names() if n.endswith(".npy")]
     assert 1 <= len(kept) < 4
     assert figures(evaluate(client, work)) == figures(whole)
 
@@ -244,8 +244,8 @@ def test_xnq_plus_is_a_method(client, graph, tmp_path, monkeypatch):
     assert np.mean(by_sld) < 0.15
     task = work.task()
     for unit in work.units().folder.names():
-        if unit.endswith(".npz"):
-            scores, _ = work.units().read(unit.removesuffix(".npz"))
+        if unit.endswith(".npy"):
+            scores, _ = work.units().read(unit.removesuffix(".npy"))
             pooled = [task.rows(split, "train", "calibration") for split in (0, 1)]
             assert any(np.array_equal(scores.held, rows) for rows in pooled)
     names = RunDirectory(work.run).folder.names()

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from xnq_dist.core.errors import DoesNotFitError, InputError
 from xnq_dist.core.limits import free_memory
-from xnq_dist.core.npz import read_npz
+from xnq_dist.core.npy import read_header, read_values
 from xnq_dist.core.sizes import human
 
 __all__ = ["check_archive", "check_memory", "printable", "read_arrays", "reading"]
@@ -99,11 +99,22 @@ def read_arrays(
     with (
         reading(path, "a NumPy archive with the expected arrays"),
         path.open("rb") as stream,
+        zipfile.ZipFile(stream) as archive,
     ):
-        with zipfile.ZipFile(stream) as archive:
-            check_archive(path, archive)
-            there = [name.removesuffix(".npy") for name in archive.namelist()]
+        check_archive(path, archive)
+        there = [name.removesuffix(".npy") for name in archive.namelist()]
         for name in names:
             if name not in there:
                 raise ValueError(f"it has no array {name}, only {', '.join(there)}")
-        return read_npz(stream, [*names, *(name for name in optional if name in there)])
+        present = [*names, *(name for name in optional if name in there)]
+        return {name: _read_array(archive, name) for name in present}
+
+
+def _read_array(archive: zipfile.ZipFile, name: str) -> np.ndarray[Any, Any]:
+    info = archive.getinfo(f"{name}.npy")
+    with archive.open(info) as member:
+        header = read_header(member, name)
+        left = info.file_size - member.tell()
+        if left < header.nbytes:
+            raise ValueError(f"array {name} ends after {left} bytes")
+        return read_values(member, header)

@@ -36,27 +36,27 @@ STAGES = {
     for stage in (
         Stage(
             "graph",
-            3,
+            4,
             on_workers=False,
             effect="the graph is partitioned and embedded again",
         ),
         Stage(
             "labels",
-            1,
+            2,
             ("graph",),
             on_workers=False,
             effect="readout and quantify are done again",
         ),
-        Stage("select", 2, ("graph", "labels"), stays=True),
+        Stage("select", 3, ("graph", "labels"), stays=True),
         Stage(
             "embeddings",
             1,
             ("graph", "select"),
             effect="the nodes are embedded again",
         ),
-        Stage("readout", 10, ("embeddings", "labels")),
+        Stage("readout", 11, ("embeddings", "labels")),
         Stage("posteriors", 1, ("readout",)),
-        Stage("quantify", 8, ("posteriors", "labels")),
+        Stage("quantify", 9, ("posteriors", "labels")),
         Stage("published", 4, ("quantify",), on_workers=False),
     )
 }

@@ -21,10 +21,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from xnq_dist.core import schemas
+from xnq_dist.core import npy, schemas
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.inputs import set_scales
-from xnq_dist.core.npz import read_npz
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import Folder, RunDirectory, fingerprint
@@ -253,13 +252,13 @@ def _case(
     folder: Folder,
 ) -> Case:
     """The case of one draw; the folder keeps its posteriors in single precision."""
-    name = f"posteriors-{_posteriors_key(work, shown, seed)}.npz"
+    name = f"posteriors-{_posteriors_key(work, shown, seed)}.npy"
     if not folder.exists(name):
         buffer = io.BytesIO()
         made = _posteriors(client, work, shown.fitted, groups, seed)
-        np.savez_compressed(buffer, allow_pickle=False, **made)
+        npy.write_arrays(buffer, made)
         folder.write_bytes(name, buffer.getvalue())
-    arrays = read_npz(io.BytesIO(folder.read_bytes(name)))
+    arrays = npy.read_arrays(io.BytesIO(folder.read_bytes(name)))
     held = None
     if "held" in arrays:
         rows = arrays["held_index"]

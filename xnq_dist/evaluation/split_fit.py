@@ -32,7 +32,7 @@ class SplitRows(Protocol):
 
 @dataclass(frozen=True)
 class EmbeddedRows:
-    """States that the workers wrote, one npz file per partition."""
+    """States that the workers wrote, one file per partition."""
 
     stage: Stage
     files: tuple[FileRecord, ...]

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from xnq_dist.core import npy
 from xnq_dist.core.errors import InputError, SettingsError, StageError
-from xnq_dist.core.npz import read_npz
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation.methods.method_interface import ROLES, Split, Task
@@ -203,24 +203,23 @@ def _keep_share(
 
 
 def task_to_bytes(task: Task) -> bytes:
-    """The task as the bytes of an npz file."""
+    """The task as the bytes of a file of arrays."""
     buffer = io.BytesIO()
-    np.savez(
-        buffer,
-        allow_pickle=False,
-        dataset=np.array(task.dataset),
-        classes=np.array(task.classes),
-        labels=task.labels,
-        roles=task.roles,
-        folds=np.array([split.fold for split in task.splits]),
-        shares=np.array([split.label_share for split in task.splits]),
-    )
+    arrays = {
+        "dataset": np.array(task.dataset),
+        "classes": np.array(task.classes),
+        "labels": task.labels,
+        "roles": task.roles,
+        "folds": np.array([split.fold for split in task.splits]),
+        "shares": np.array([split.label_share for split in task.splits]),
+    }
+    npy.write_arrays(buffer, arrays)
     return buffer.getvalue()
 
 
 def task_from_bytes(data: bytes) -> Task:
     """The task from the bytes that `task_to_bytes` returned."""
-    arrays = read_npz(io.BytesIO(data))
+    arrays = npy.read_arrays(io.BytesIO(data))
     folds, shares = arrays["folds"].tolist(), arrays["shares"].tolist()
     return Task(
         str(arrays["dataset"]),

@@ -1,8 +1,8 @@
 """Scores of one configuration in one split, stored so that an evaluation can resume.
 
-A unit is one npz file, named by a fingerprint of its inputs: another evaluation with
-the same graph, method, configuration and labels reuses it. Errors on the validation
-samples are stored next to it as JSON, so that another quantifier needs no new fit.
+A unit is one file, named by a fingerprint of its inputs: another evaluation with the
+same graph, method, configuration and labels reuses it. Errors on the validation samples
+are stored next to it as JSON, so that another quantifier needs no new fit.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from xnq_dist.core.npz import read_npz
+from xnq_dist.core import npy
 from xnq_dist.core.store import Folder
 from xnq_dist.evaluation.methods.method_interface import Scores
 
@@ -42,28 +42,27 @@ class Units:
 
     def has(self, key: str) -> bool:
         """Whether a unit's scores exist."""
-        return self.folder.exists(f"{key}.npz")
+        return self.folder.exists(f"{key}.npy")
 
     def write(self, key: str, scores: Scores, peak: int | None) -> None:
         """Write a unit atomically."""
         buffer = io.BytesIO()
-        np.savez(
-            buffer,
-            allow_pickle=False,
-            held=scores.held,
-            held_logits=scores.held_logits.astype(np.float32),
-            target=scores.target,
-            target_logits=scores.target_logits.astype(np.float32),
-            crisp=np.array(scores.crisp),
-            seconds=np.array(scores.seconds),
-            peak=np.array(-1 if peak is None else peak),
-        )
-        self.folder.write_bytes(f"{key}.npz", buffer.getvalue())
+        arrays: dict[str, np.ndarray] = {
+            "held": scores.held,
+            "held_logits": scores.held_logits.astype(np.float32),
+            "target": scores.target,
+            "target_logits": scores.target_logits.astype(np.float32),
+            "crisp": np.array(scores.crisp),
+            "seconds": np.array(scores.seconds),
+            "peak": np.array(-1 if peak is None else peak),
+        }
+        npy.write_arrays(buffer, arrays)
+        self.folder.write_bytes(f"{key}.npy", buffer.getvalue())
 
     def read(self, key: str) -> tuple[Scores, int | None]:
         """Read a unit's scores and the peak memory of the process that computed it."""
-        data = io.BytesIO(self.folder.read_bytes(f"{key}.npz"))
-        arrays = read_npz(data)
+        data = io.BytesIO(self.folder.read_bytes(f"{key}.npy"))
+        arrays = npy.read_arrays(data)
         scores = Scores(
             arrays["held"],
             arrays["held_logits"].astype(np.float64),

@@ -52,8 +52,8 @@ class EvaluationWork:
         )
         folder = run.folder.child("task")
         folder.create()
-        if not folder.exists(f"{key}.npz"):
-            folder.write_bytes(f"{key}.npz", task_to_bytes(task))
+        if not folder.exists(f"{key}.npy"):
+            folder.write_bytes(f"{key}.npy", task_to_bytes(task))
         run.folder.child("units").create()
         return cls(run.folder.location, key, settings)
 
@@ -72,7 +72,7 @@ class EvaluationWork:
                 _HELD.clear()
                 data = Folder.of(self.run).child("task")
                 _HELD[self.task_key] = task_from_bytes(
-                    data.read_bytes(f"{self.task_key}.npz")
+                    data.read_bytes(f"{self.task_key}.npy")
                 )
             return _HELD[self.task_key]
 

@@ -36,7 +36,7 @@ FIELDS = (
 
 
 def prevalence_arrays(prevalence: Prevalence) -> dict[str, NDArray[Any]]:
-    """Convert a result to arrays for an npz file; an absent note becomes ""."""
+    """Convert a result to arrays for a file; an absent note becomes ""."""
     sizes = {}
     if (weighted := prevalence.weighted) is not None:
         sizes = {

@@ -40,7 +40,7 @@ class SavedReadout:
     """Facts about the fit, JSON values; not in the file."""
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return arrays for an npz file; `from_arrays` reads them."""
+        """Return arrays for a file; `from_arrays` reads them."""
         models = (self.model, *self.fold_models)
         return {
             "coef": np.stack([model.coef for model in models]),

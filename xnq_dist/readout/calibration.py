@@ -64,7 +64,7 @@ class Calibration:
         return values.astype(np.float32)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return arrays for an npz file; `from_arrays` reads them."""
+        """Return arrays for a file; `from_arrays` reads them."""
         named = {f"calibration_{k}": v for k, v in self.parameters.items()}
         return {"calibration": np.array(self.kind), **named}
 

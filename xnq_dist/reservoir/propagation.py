@@ -76,7 +76,7 @@ def propagate(
     rounds
         Number of rounds.
     attempt, stem
-        Writes kept rounds: one npz file for each round and partition,
+        Writes kept rounds: one file for each round and partition,
         ``<stem>-<round>-<partition>``, with the array ``values``, rows in local order.
     keep
         Rounds to write, where 0 is the start; None: the last one.

@@ -99,9 +99,9 @@ def test_file_of_another_size_is_refused(data, size):
 
 
 def test_missing_file_is_damage(tmp_path):
-    record = FileRecord("gone.npz", 0, 3, "00000000")
+    record = FileRecord("gone.npy", 0, 3, "00000000")
     with (
-        pytest.raises(DamagedError, match=r"gone\.npz is missing: run again"),
+        pytest.raises(DamagedError, match=r"gone\.npy is missing: run again"),
         checked(Folder.of(tmp_path), record),
     ):
         pass

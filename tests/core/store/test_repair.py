@@ -136,7 +136,7 @@ def test_file_that_matches_its_checksum_stays(run, caplog):
     committed(run, "graph")
     uri = run.stage("graph").folder.uri
     with pytest.raises(DamagedError), deleting_damage(run):
-        raise DamagedError(uri, "values.npz", "is missing")
+        raise DamagedError(uri, "values.npy", "is missing")
     assert "check that all workers see the same run directory" in caplog.text
     assert run.stage("graph").manifest() is not None
 
@@ -146,7 +146,7 @@ def test_damage_that_comes_again_and_again_ends_in_one_sentence(run):
 
     def work():
         tried.append(1)
-        raise DamagedError("/run/graph", "values.npz", "differs")
+        raise DamagedError("/run/graph", "values.npy", "differs")
 
     with pytest.raises(
         InfrastructureError, match="check the disk and the memory"

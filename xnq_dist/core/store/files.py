@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xnq_dist.core import schemas
+from xnq_dist.core import npy, schemas
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store.checksums import FileRecord
 from xnq_dist.core.store.folder import Folder
@@ -40,12 +39,10 @@ class Attempt:
         return TableWriter(self.folder, self.file_name(stem, "parquet"), schema)
 
     def write_arrays(self, stem: str, **arrays: np.ndarray) -> FileRecord:
-        """Write one npz file, without pickled objects."""
-        name = self.file_name(stem, "npz")
+        """Write arrays to one file, without pickled objects."""
+        name = self.file_name(stem, "npy")
         with self.folder.open_output(name) as sink:
-            buffered = io.BufferedWriter(sink, 1 << 20)
-            np.savez(_Unseekable(buffered), allow_pickle=False, **arrays)
-            buffered.flush()
+            npy.write_arrays(sink, arrays)
         rows = max((a.shape[0] if a.ndim else 1 for a in arrays.values()), default=0)
         return FileRecord(name, rows, sink.count, sink.checksum())
 
@@ -55,22 +52,6 @@ class Attempt:
         with self.folder.open_output(name) as sink:
             sink.write(data)
         return FileRecord(name, 0, sink.count, sink.checksum())
-
-
-class _Unseekable:
-    """The file methods that `np.savez` needs; without seeking, zip is streamed."""
-
-    def __init__(self, stream: IO[bytes] | io.BufferedWriter) -> None:
-        self._stream = stream
-
-    def write(self, data: Any) -> int:
-        return self._stream.write(data)
-
-    def read(self, *_: Any) -> bytes:
-        raise io.UnsupportedOperation("read")
-
-    def flush(self) -> None:
-        self._stream.flush()
 
 
 class TableWriter:

@@ -19,15 +19,14 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property, lru_cache
 from importlib import metadata
 from itertools import takewhile
-from typing import IO, Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xnq_dist.core import schemas
+from xnq_dist.core import npy, schemas
 from xnq_dist.core.errors import DamagedError, StageError
-from xnq_dist.core.npz import read_npz, read_row_blocks
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.store.checksums import CheckedFile, FileRecord, check_all
 from xnq_dist.core.store.files import Attempt
@@ -267,17 +266,16 @@ class Stage:
     def read_arrays(
         self, record: FileRecord, names: Sequence[str] | None = None
     ) -> dict[str, np.ndarray]:
-        """Read arrays of an npz file of this stage (None: all), checked."""
+        """Read arrays of a file of this stage (None: all), checked."""
         with self.open(record) as stream:
-            return read_npz(cast(IO[bytes], stream), names, checked=True)
+            return npy.read_arrays(stream, names)
 
     def row_blocks(
         self, record: FileRecord, name: str, rows: int
     ) -> Iterator[np.ndarray]:
-        """Read an array of an npz file in blocks of up to `rows` rows, checked."""
+        """Read an array of a file in blocks of up to `rows` rows, checked."""
         with self.open(record) as stream:
-            source = cast(IO[bytes], stream)
-            yield from read_row_blocks(source, name, rows, checked=True)
+            yield from npy.read_row_blocks(stream, name, rows)
 
 
 @lru_cache(maxsize=32)

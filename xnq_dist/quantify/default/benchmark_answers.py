@@ -107,7 +107,7 @@ class Benchmarked:
         )
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return arrays for an npz file."""
+        """Return arrays for a file."""
         rows, columns = self.incidence.nonzero()
         return {
             **{name: getattr(self, name) for name in ARRAYS},

@@ -147,7 +147,7 @@ class Targets:
         return targets
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all fields but the names, for an npz file."""
+        """Return all fields but the names, for a file."""
         names = ("codes", "sizes", "shares", "se", "sums")
         return {
             **{name: getattr(self, name) for name in names},

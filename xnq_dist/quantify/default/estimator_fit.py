@@ -103,7 +103,7 @@ class Learnt:
         return coarse, replace(finer, shared=np.zeros_like(self.shared))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Return all fields but the groups, for an npz file."""
+        """Return all fields but the groups, for a file."""
         arrays = {name: getattr(self, name) for name in ARRAYS}
         arrays["partitions"] = np.array(len(self.groups))
         tilt = {} if self.tilt is None else self.tilt.to_arrays()

@@ -62,7 +62,7 @@ class Tilt:
         return np.zeros_like(random) if self.known else random + self.shift
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return arrays for an npz file; `from_arrays` reads them."""
+        """Return arrays for a file; `from_arrays` reads them."""
         return {
             "tilt_factors": self.factors,
             "tilt_shift": self.shift,

@@ -52,7 +52,7 @@ class FirstStage:
         )
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return arrays for an npz file; `from_arrays` reads them."""
+        """Return arrays for a file; `from_arrays` reads them."""
         return {
             "first_blocks": np.array(self.blocks),
             "first_coef": self.coef,

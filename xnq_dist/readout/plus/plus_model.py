@@ -40,7 +40,7 @@ class SavedPlus:
     """Seed of the folds."""
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return arrays for an npz file; `from_arrays` reads them."""
+        """Return arrays for a file; `from_arrays` reads them."""
         return {
             "prior": self.prior,
             "index": self.index,

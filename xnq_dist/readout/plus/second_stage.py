@@ -183,7 +183,7 @@ class SecondStage:
         return pooled(self.components(scores, z, x, fold), self.weights)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return arrays for an npz file; `from_arrays` reads them."""
+        """Return arrays for a file; `from_arrays` reads them."""
         arrays: dict[str, NDArray[Any]] = {
             "second_coef": self.coef,
             "second_intercept": self.intercept,

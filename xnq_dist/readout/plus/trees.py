@@ -65,7 +65,7 @@ class BoostedTrees:
     """Score of a leaf, learning rate included."""
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
-        """Return arrays for an npz file; their names start with the prefix."""
+        """Return arrays for a file; their names start with the prefix."""
         return {f"{prefix}{name}": getattr(self, name) for name in _FIELDS}
 
     @classmethod

@@ -1,0 +1,124 @@
+"""Arrays are read as NumPy wrote them, by one reader or many at once."""
+
+import gc
+import io
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from xnq_dist.core.npy import read_arrays, read_row_blocks, write_arrays
+
+ARRAYS = {
+    "rows": np.arange(12, dtype=np.int64).reshape(3, 4),
+    "columns": np.asfortranarray(np.random.default_rng(1).normal(size=(4, 3, 2))),
+    "empty": np.empty((0, 7), dtype=np.float32),
+    "text": np.array(["a", "größer"]),
+    "number": np.array(2.5),
+    "truth": np.array([True, False]),
+}
+
+
+def written(**arrays: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    write_arrays(stream, arrays)
+    return stream.getvalue()
+
+
+def test_arrays_come_back_by_name_in_their_order():
+    found = read_arrays(io.BytesIO(written(**ARRAYS)))
+    assert list(found) == list(ARRAYS)
+    for name, values in ARRAYS.items():
+        assert found[name].dtype == values.dtype
+        assert found[name].flags.f_contiguous == values.flags.f_contiguous
+        np.testing.assert_array_equal(found[name], values)
+    assert read_arrays(io.BytesIO(written())) == {}
+
+
+def test_numpy_reads_the_same_arrays():
+    stream = io.BytesIO(written(**ARRAYS))
+    assert np.load(stream, allow_pickle=False).tolist() == list(ARRAYS)
+    for values in ARRAYS.values():
+        found = np.load(stream, allow_pickle=False)
+        assert found.flags.f_contiguous == values.flags.f_contiguous
+        np.testing.assert_array_equal(found, values)
+    assert stream.read() == b""
+
+
+def test_reads_the_named_arrays_alone():
+    found = read_arrays(io.BytesIO(written(**ARRAYS)), ["text", "absent"])
+    assert list(found) == ["text"]
+
+
+def test_refuses_objects_short_arrays_other_files():
+    objects = io.BytesIO()
+    np.save(objects, np.array(["pairs"]))
+    np.save(objects, np.array([{}, None], dtype=object))
+    objects.seek(0)
+    with pytest.raises(ValueError, match="array pairs holds Python objects"):
+        read_arrays(objects)
+    with pytest.raises(ValueError, match="allow_pickle"):
+        written(pairs=np.array([{}, None], dtype=object))
+    short = written(values=np.arange(100))[:-8]
+    with pytest.raises(ValueError, match="array values ends after 792 of 800 bytes"):
+        read_arrays(io.BytesIO(short))
+    newer = b"\x93NUMPY\x09\x00" + written(values=np.arange(3))[8:]
+    with pytest.raises(
+        ValueError, match=r"array of names is of npy version \(9, 0\), not 1 or 2"
+    ):
+        read_arrays(io.BytesIO(newer))
+    with pytest.raises(ValueError, match="magic string"):
+        read_arrays(io.BytesIO(b"not an array"))
+
+
+class Cycle:
+    """Garbage whose finaliser lets other threads run during a parse."""
+
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        for _ in range(3):
+            pass
+
+
+def test_many_threads_read_at_once():
+    """With `numpy.load`, CPython 3.11.7 ends this in a SystemError."""
+    data = written(**{f"values{n}": np.zeros((3, 4)) for n in range(20)})
+    seen: list[int] = []
+
+    def read() -> None:
+        for _ in range(40):
+            Cycle()
+            seen.append(len(read_arrays(io.BytesIO(data))))
+
+    interval, thresholds = sys.getswitchinterval(), gc.get_threshold()
+    sys.setswitchinterval(1e-6)
+    gc.set_threshold(1, 1, 1)
+    try:
+        threads = [threading.Thread(target=read) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+        gc.set_threshold(*thresholds)
+    assert seen == [20] * 320
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 100])
+def test_blocks_of_rows_are_the_array(rows):
+    data = written(first=np.arange(5), **ARRAYS)
+    blocks = list(read_row_blocks(io.BytesIO(data), "rows", rows))
+    assert [len(block) for block in blocks][:-1] == [rows] * (len(blocks) - 1)
+    np.testing.assert_array_equal(np.concatenate(blocks), ARRAYS["rows"])
+    [empty] = read_row_blocks(io.BytesIO(data), "empty", rows)
+    assert empty.shape == (0, 7)
+
+
+def test_blocks_of_rows_refuse_other_orders():
+    data = written(**ARRAYS)
+    with pytest.raises(ValueError, match="array columns is not in C order"):
+        next(read_row_blocks(io.BytesIO(data), "columns", 2))

@@ -1,0 +1,152 @@
+"""Arrays in one file, one after the other, each as NumPy saves it.
+
+The first array has the names of the others. `numpy.load` reads them all, one at a call.
+
+NumPy parses an array's header as a Python literal. CPython before 3.11.8 has one global
+depth counter for parsing literals (gh-106905), so that two threads that read arrays at
+the same time can raise a SystemError. Here one thread at a time parses a header; data
+are read in parallel, directly into the array.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from tokenize import TokenError
+from typing import Any
+
+import numpy as np
+from numpy.lib import format as numpy_format
+
+__all__ = [
+    "Header",
+    "read_arrays",
+    "read_header",
+    "read_row_blocks",
+    "read_values",
+    "write_arrays",
+]
+
+_ONE_AT_A_TIME = threading.Lock()
+_PARSERS = {
+    (1, 0): numpy_format.read_array_header_1_0,
+    (2, 0): numpy_format.read_array_header_2_0,
+}
+
+
+@dataclass(frozen=True)
+class Header:
+    """Name and form of an array in a file."""
+
+    name: str
+    shape: tuple[int, ...]
+    fortran: bool
+    """Whether the values are in Fortran's order, columns first."""
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the values, which follow the header."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+
+def write_arrays(stream: Any, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write the names of arrays, then the arrays.
+
+    Raises
+    ------
+    ValueError
+        When an array holds Python objects.
+    """
+    for values in (np.array(list(arrays)), *arrays.values()):
+        numpy_format.write_array(stream, np.asanyarray(values), allow_pickle=False)
+
+
+def read_arrays(
+    stream: Any, names: Collection[str] | None = None
+) -> dict[str, np.ndarray]:
+    """The arrays that `write_arrays` wrote, by name, of these names; None: all.
+
+    Raises
+    ------
+    ValueError
+        When the file has other content or ends early.
+    """
+    return {
+        header.name: read_values(stream, header)
+        for header in _arrays(stream)
+        if names is None or header.name in names
+    }
+
+
+def read_row_blocks(stream: Any, name: str, rows: int) -> Iterator[np.ndarray]:
+    """Blocks of up to `rows` rows of an array, in order; at least one, maybe empty.
+
+    Raises
+    ------
+    ValueError
+        As `read_arrays`, and when the array is not in C order.
+    """
+    for header in _arrays(stream):
+        if header.name == name:
+            if header.fortran:
+                raise ValueError(f"array {name} is not in C order")
+            for first in range(0, max(header.shape[0], 1), rows):
+                count = min(rows, header.shape[0] - first)
+                yield read_values(
+                    stream, replace(header, shape=(count, *header.shape[1:]))
+                )
+            return
+
+
+def _arrays(stream: Any) -> Iterator[Header]:
+    """Header of each array in order; its values are read next, or skipped."""
+    for name in read_values(stream, read_header(stream, "of names")).tolist():
+        header = read_header(stream, name)
+        end = stream.tell() + header.nbytes
+        yield header
+        stream.seek(end, io.SEEK_SET)
+
+
+def read_header(stream: Any, name: str) -> Header:
+    """Read the header of an array, which gets this name.
+
+    Raises
+    ------
+    ValueError
+        When it is none of version 1 or 2, is damaged or tells of Python objects.
+    """
+    version = numpy_format.read_magic(stream)
+    if version not in _PARSERS:
+        raise ValueError(f"array {name} is of npy version {version}, not 1 or 2")
+    try:
+        with _ONE_AT_A_TIME:
+            header = Header(name, *_PARSERS[version](stream))
+    except (SyntaxError, TokenError) as error:
+        raise ValueError(f"array {name} has a damaged header ({error})") from error
+    if header.dtype.hasobject:
+        raise ValueError(f"array {name} holds Python objects, which are not read")
+    return header
+
+
+def read_values(stream: Any, header: Header) -> np.ndarray:
+    """Read the values that follow a header.
+
+    Raises
+    ------
+    ValueError
+        When the file ends before.
+    """
+    order: Any = "F" if header.fortran else "C"
+    values = np.empty(header.shape, header.dtype, order)
+    if header.nbytes:
+        data = values.reshape(-1, order=order).view(np.uint8).data
+        count = stream.readinto(data)
+        if count != header.nbytes:
+            raise ValueError(
+                f"array {header.name} ends after {count} of {header.nbytes} bytes"
+            )
+    return values
