@@ -152,7 +152,7 @@ def poll_through(folder: Path, runs: int, seed: int = 0) -> Seen:
     if reader.returncode:
         raise RuntimeError(f"the reader failed: {complaint}")
     polls, seen, wrong = json.loads(said)
-    left = [f"{found.file} {found.what}" for found in verify(run.uri)]
+    left = [f"{found.path} {found.what}" for found in verify(run.uri)]
     return Seen(runs, killed, polls, len(seen), (*faults, *wrong, *left))
 
 

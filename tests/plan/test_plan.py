@@ -206,7 +206,7 @@ def test_a_damaged_plan_is_found_and_made_again(tmp_path, small_graph):
         pipeline.prepare(run, sources, settings)
     path = tmp_path / "run" / PLAN
     path.write_text(path.read_text().replace('"nodes": 600', '"nodes": 601'))
-    assert [found.file for found in verify(run.location)] == [str(path)]
+    assert [found.path for found in verify(run.location)] == [str(path)]
     with pipeline.open_run(str(tmp_path / "run"), sources) as run:
         assert Plan.read(run.folder) is None
         pipeline.prepare(run, sources, settings)

@@ -390,19 +390,19 @@ def verify(directory: Directory, as_json: Json = False) -> None:
 
     shown = str(redacted(directory))
     with stage_errors(shown, OPEN):
-        findings = examine(directory)
-    for finding in findings:
-        typer.echo(f"{finding.file} {finding.what}")
-    if findings:
+        faults = examine(directory)
+    for fault in faults:
+        typer.echo(f"{fault.path} {fault.what}")
+    if faults:
         typer.echo(
-            f"damaged files: {len(findings)}; the next run deletes their stages and "
+            f"damaged files: {len(faults)}; the next run deletes their stages and "
             "computes them again"
         )
     else:
         typer.echo(f"{shown}: all files are intact")
-    values = [{"file": finding.file, "what": finding.what} for finding in findings]
+    values = [{"file": fault.path, "what": fault.what} for fault in faults]
     print_json({"damaged": values}, as_json)
-    if findings:
+    if faults:
         raise typer.Exit(1)
 
 

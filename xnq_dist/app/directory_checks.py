@@ -152,7 +152,7 @@ def _files(directory: str) -> Finding:
         return None
     more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
     return "fault", (
-        f"{damaged[0].file} {damaged[0].what}{more}: {AGAIN} deletes what is "
+        f"{damaged[0].path} {damaged[0].what}{more}: {AGAIN} deletes what is "
         "damaged and makes it again; check the disk if this happens repeatedly"
     )
 

@@ -277,7 +277,7 @@ def test_one_flipped_bit_in_posteriors_is_found_and_repaired(
     (name, *_) = (n for n in store.names(f"{copied}/") if "posteriors/part" in n)
     store.flip(f"{copied}/{name}")
     address = store.uri(f"{copied}/{name}").replace("TESTKEY:TESTSECRET", "***")
-    assert [finding.file for finding in verify(out)] == [address]
+    assert [fault.path for fault in verify(out)] == [address]
     # Other communities: posteriors are read again.
     local = write_tables(tmp_path / "t", shift=5)
     pages = uploaded(store, local, f"{copied}-tables").memberships
@@ -306,7 +306,7 @@ def test_one_flipped_bit_in_published_results_is_found_and_repaired(
     before, stages = prevalence(out), attempts(out)
     store.flip(f"{copied}/{name}")
     address = store.uri(f"{copied}/{name}").replace("TESTKEY:TESTSECRET", "***")
-    assert address in [finding.file for finding in verify(out)]
+    assert address in [fault.path for fault in verify(out)]
     assert nothing_changed(out, finished[1], SETTINGS) is None
     run_on(out, finished[1], thread_client)
     assert verify(out) == []

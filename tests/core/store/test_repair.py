@@ -213,7 +213,7 @@ def test_damage_in_a_workers_task_is_repaired_by_the_same_run(
     kept = run.stage("graph").manifest().attempt
     (record, *_) = run.stage("embeddings").manifest().files
     flip(Path(run.stage("embeddings").folder.path(record.name)), record.bytes // 2)
-    assert [found.file for found in verify(out)] == [f"{out}/embeddings/{record.name}"]
+    assert [found.path for found in verify(out)] == [f"{out}/embeddings/{record.name}"]
     again(graph, out, client, "readout.C=0.3")
     assert "embeddings is deleted because it is damaged" in caplog.text
     assert run.stage("graph").manifest().attempt == kept

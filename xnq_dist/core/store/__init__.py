@@ -6,10 +6,13 @@ from xnq_dist.core.store.folder import MANIFEST, Folder, sealed
 from xnq_dist.core.store.published import POINTER, Published, Version, read_published
 from xnq_dist.core.store.repair import (
     PLAN,
+    RUN,
     clear,
     delete_damage,
     deleting_damage,
     repaired,
+    require_run,
+    verify,
 )
 from xnq_dist.core.store.run_directory import FOLDERS, STATES, RunDirectory
 from xnq_dist.core.store.stage_folder import (
@@ -18,7 +21,6 @@ from xnq_dist.core.store.stage_folder import (
     Stage,
     checked,
 )
-from xnq_dist.core.store.verify import RUN, Finding, require_run, verify
 
 __all__ = [
     "FOLDERS",
@@ -31,7 +33,6 @@ __all__ = [
     "Attempt",
     "CheckedFile",
     "FileRecord",
-    "Finding",
     "Folder",
     "Manifest",
     "Published",

@@ -12,9 +12,7 @@ import errno
 import hashlib
 import io
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from zlib_ng.zlib_ng import crc32
@@ -25,6 +23,8 @@ __all__ = ["BLOCK", "CheckedFile", "ChecksumWriter", "FileRecord", "fingerprint"
 
 BLOCK = 1 << 20
 """Bytes of a block, each of which has its own checksum."""
+PART = 4 * BLOCK
+"""Bytes that are read at once where many are asked for."""
 DIGITS = 8
 
 
@@ -140,28 +140,13 @@ class CheckedFile(io.RawIOBase):
         self._at = max(0, before[whence] + offset)
         return self._at
 
-    def size(self) -> int:
-        """Bytes of the file."""
-        return self._record.bytes
-
-    def readall(self) -> bytes:
-        """The remaining bytes."""
-        return self.read(-1)
-
     def readinto(self, buffer: Any, /) -> int:
-        """Read bytes into a buffer, complete blocks in place; return how many."""
-        left = max(0, self._record.bytes - self._at)
-        view = memoryview(buffer).cast("B")[:left]
-        head = min(len(view), -self._at % BLOCK)
-        tail = (len(view) - head) % BLOCK
-        view[:head] = self.read(head)
-        for at in range(head, len(view) - tail, BLOCK):
-            block = view[at : at + BLOCK]
-            count = self._asked(self._at, partial(self._source.readinto, block))
-            self._compare(self._at, block[:count], BLOCK)
-            self._at += BLOCK
-        view[len(view) - tail :] = self.read(tail)
-        return len(view)
+        """Read bytes into a buffer, some blocks at a time; return how many."""
+        view, count = memoryview(buffer).cast("B"), 0
+        while part := self.read(min(len(view) - count, PART - self._at % BLOCK)):
+            view[count : count + len(part)] = part
+            count += len(part)
+        return count
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Bytes of the file, checked."""
@@ -179,41 +164,34 @@ class CheckedFile(io.RawIOBase):
             self._kept = first + at, found[at:]
         begin = self._at - first
         self._at += size
-        if size == len(found):
-            return found
-        return bytes(memoryview(found)[begin : begin + size])
+        # A slice of all bytes is no copy.
+        return found[begin : begin + size]
 
     def _blocks(self, first: int, last: int) -> bytes:
-        data: bytes = self._asked(first, partial(self._source.read, last - first))
-        self._compare(first, memoryview(data), last - first)
-        return data
-
-    def _asked(self, first: int, read: Callable[[], Any]) -> Any:
-        """Call a method of the source that reads from byte `first` on."""
+        """Complete blocks from byte `first` on, compared with the record."""
         try:
             self._source.seek(first)
-            return read()
+            found: bytes = self._source.read(last - first)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
             raise self._damaged("cannot be read: the disk reports an error") from error
-
-    def _compare(self, first: int, view: memoryview, size: int) -> None:
-        """Compare bytes from `first` on, complete blocks, with the record."""
-        if len(view) != size:
-            raise self._damaged(f"ends after {first + len(view)} bytes")
-        for at in range(0, len(view), BLOCK):
+        if len(found) != last - first:
+            raise self._damaged(f"ends after {first + len(found)} bytes")
+        for at in range(0, len(found), BLOCK):
             digits = (first + at) // BLOCK * DIGITS
             expected = self._record.checksum[digits : digits + DIGITS]
-            if f"{crc32(view[at : at + BLOCK]):0{DIGITS}x}" != expected:
+            block = memoryview(found)[at : at + BLOCK]
+            if f"{crc32(block):0{DIGITS}x}" != expected:
                 raise self._damaged(
                     f"differs from its checksum between byte {first + at} and "
-                    f"{min(first + at + BLOCK, first + size)}"
+                    f"{first + at + len(block)}"
                 )
+        return found
 
 
 def check_all(stream: CheckedFile) -> None:
     """Compare all bytes with the record, a few MiB in memory at a time."""
     stream.seek(0)
-    while stream.read(4 * BLOCK):
+    while stream.read(PART):
         pass

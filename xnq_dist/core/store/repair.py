@@ -1,27 +1,80 @@
-"""Finds damage, deletes it, and does only the lost work again."""
+"""Finds damage in a run directory, deletes it, and does only the lost work again."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
-from xnq_dist.core.errors import DamagedError, InfrastructureError
+from xnq_dist.core.errors import DamagedError, InfrastructureError, RunDirectoryError
 from xnq_dist.core.redaction import within
 from xnq_dist.core.store.published import POINTER, VERSIONS, Published
 from xnq_dist.core.store.run_directory import STATES, RunDirectory
 
-__all__ = ["PLAN", "clear", "delete_damage", "deleting_damage", "repaired"]
+__all__ = [
+    "PLAN",
+    "RUN",
+    "clear",
+    "delete_damage",
+    "deleting_damage",
+    "repaired",
+    "require_run",
+    "verify",
+]
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+RUN = "_run.json"
+"""File with the inputs that a run directory was made from."""
 PLAN = "plan.json"
 """The plan of the last run."""
 ROUNDS = 4
 """Maximum number of attempts of a run that finds damage."""
+
+
+def require_run(run: RunDirectory) -> None:
+    """Check that a folder is a run directory.
+
+    Raises
+    ------
+    RunDirectoryError
+        When it is not.
+    """
+    if not (run.folder.exists(RUN) or run.folder.exists(POINTER) or run.stages()):
+        raise RunDirectoryError(
+            f"{run.uri} is not a run directory: name the folder of --out"
+        )
+
+
+def verify(location: str | Path) -> list[DamagedError]:
+    """Find damage in a run directory; nothing is changed.
+
+    Stages, checkpoints, published versions, the pointer to the current one, the files
+    at their fixed paths, the plan and the record of the run are read completely.
+
+    Raises
+    ------
+    RunDirectoryError
+        When the location is not a run directory.
+    """
+    run = RunDirectory(location)
+    require_run(run)
+    published = Published(run)
+    stages = (*run.stages(), *published.stages())
+    faults = [fault for stage in stages for fault in stage.damages()]
+    return [*faults, *published.misplaced(), *_damaged_records(run, RUN, PLAN)]
+
+
+def _damaged_records(run: RunDirectory, *names: str) -> Iterator[DamagedError]:
+    for name in names:
+        try:
+            run.folder.read_record(name)
+        except DamagedError as error:
+            yield error
 
 
 def delete_damage(run: RunDirectory, thorough: bool = False) -> int:
@@ -44,13 +97,10 @@ def delete_damage(run: RunDirectory, thorough: bool = False) -> int:
             _log_deleted(stage.folder.uri, f"{faults[0].file} {faults[0].what}")
             stage.folder.delete_folder()
             count += 1
-    for record in (POINTER, PLAN):
-        try:
-            run.folder.read_record(record)
-        except DamagedError as error:
-            _log_deleted(error.path, error.what)
-            run.folder.delete(record)
-            count += 1
+    for error in _damaged_records(run, POINTER, PLAN):
+        _log_deleted(error.path, error.what)
+        run.folder.delete(error.file)
+        count += 1
     return count
 
 
