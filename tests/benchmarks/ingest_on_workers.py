@@ -2,11 +2,10 @@
 
     python tests/benchmarks/ingest_on_workers.py FOLDER [NODES] [DEGREE] [REPEATS]
 
-Label propagation goes over the workers for any size of the graph; refinement is that of
-64 partitions in four groups, from blocks of consecutive nodes. Each process is bound to
-processors: `alone` to all of this machine's or to one, each worker of one thread to one
-of them. All ways must give the same bits. Each step's shortest time of the repeats is
-printed: other work on the machine makes it longer.
+Partitions are blocks of consecutive nodes. Each process is bound to processors: `alone`
+to all of this machine's or to one, each worker of one thread to one of them. All ways
+must give the same bits. Each step's shortest time of the repeats is printed: other work
+on the machine makes it longer.
 """
 
 from __future__ import annotations
@@ -44,8 +43,6 @@ from xnq_dist.graph.spectral import adjacency_radius
 from xnq_dist.graph.tables import open_table
 
 PARTITIONS = 8
-MANY, GROUPS = 64, 4
-"""Partitions of the streamed partitioner, and groups of them that are refined."""
 
 
 def bind(processors: list[int]) -> None:

@@ -6,8 +6,8 @@
 A graph is a folder of `XNQ_DATA_DIR` or ``NODESxDEGREE``, made by `generate`. Each row
 is measured in a new process and printed as one line of JSON:
 
-- `halo`: halo rows over nodes; `to_metis`: halo rows over those of METIS without
-  refinement (see its row for its balance), for minimum volume if that finishes;
+- `halo`: halo rows over nodes; `to_metis`: halo rows over those of METIS alone, without
+  limits (see its row for its balance), for minimum volume if that finishes;
 - `load`: the largest number of edges plus `LOAD` times that of nodes, over the mean;
 - `nodes`, `edges`: of the largest partition, over the mean; `hub`: the largest
   in-degree over a partition's mean edges;

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from functools import partial
-from operator import ne
 
 import numpy as np
 import pytest
@@ -9,45 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.graph.graphs import csr_of, random_matrix
+from tests.graph.test_propagation import slow_pass
 from xnq_dist.graph import clustering as module
-from xnq_dist.graph.clustering import coarsen, contract, find_clusters
+from xnq_dist.graph import propagation
+from xnq_dist.graph.clustering import Contracted, coarsen, contract, find_clusters
 from xnq_dist.graph.csr import ArrayCsr
+from xnq_dist.graph.propagation import Limits
 from xnq_dist.graph.thread_pool import batches, max_batch_rows
-
-
-def slow_clusters(
-    csr: ArrayCsr, base: int, most: int, rounds: int, parts: int
-) -> list[int]:
-    """All nodes of a batch choose, then join in order while clusters have capacity."""
-    n = len(csr.indptr) - 1
-    label = list(range(n))
-    own = (np.diff(csr.indptr) + base).tolist()
-
-    def weigh(cluster: int) -> int:
-        return sum(own[u] for u in range(n) if label[u] == cluster)
-
-    for _ in range(rounds):
-        before = list(label)
-        for rows in batches(csr, parts):
-            batch = range(rows.first, rows.first + len(rows.indptr) - 1)
-            choice = {}
-            for v in batch:
-                row = csr.indices[csr.indptr[v] : csr.indptr[v + 1]].tolist()
-                votes = {label[v]: 0}
-                for u in row:
-                    if u != v:
-                        votes[label[u]] = votes.get(label[u], 0) + 1
-                weight = {c: weigh(c) for c in votes}
-                room = [c for c in votes if c == label[v] or weight[c] + own[v] <= most]
-                if own[v] <= most:
-                    # The old cluster comes first, the others as they were met.
-                    choice[v] = max(room, key=lambda c: votes[c])
-            for v, best in choice.items():
-                if best != label[v] and weigh(best) + own[v] <= most:
-                    label[v] = best
-        if sum(map(ne, before, label)) <= module.MOVED_AT_END * n:
-            break
-    return label
 
 
 @settings(max_examples=60, deadline=None)
@@ -55,27 +22,29 @@ def slow_clusters(
     n=st.integers(1, 25),
     density=st.sampled_from([0.0, 0.1, 0.4]),
     seed=st.integers(0, 999),
-    base=st.integers(1, 5),
-    most=st.integers(1, 40),
+    nodes=st.integers(1, 9),
+    edges=st.integers(1, 40),
     parts=st.sampled_from([1, 3, 64]),
 )
 def test_clusters_are_those_of_the_slow_rule(
-    n: int, density: float, seed: int, base: int, most: int, parts: int
+    n: int, density: float, seed: int, nodes: int, edges: int, parts: int
 ) -> None:
-    csr = csr_of(random_matrix(n, density, seed))
+    csr, limits = csr_of(random_matrix(n, density, seed)), Limits(nodes, edges)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "batches", partial(batches, minimum=parts))
-        patch.setattr(module, "max_batch_rows", partial(max_batch_rows, minimum=parts))
-        label, clusters = find_clusters(csr, base, most)
-    slow = slow_clusters(csr, base, most, module.ROUNDS, parts)
+        patch.setattr(propagation, "batches", partial(batches, minimum=parts))
+        rows = partial(max_batch_rows, minimum=parts)
+        patch.setattr(propagation, "max_batch_rows", rows)
+        label, sizes = find_clusters(csr, limits)
+    own = np.stack([np.ones(n, np.int64), np.diff(csr.indptr)], axis=1)
+    slow = list(range(n))
+    for _ in range(propagation.ROUNDS):
+        slow = slow_pass(csr, slow, own, n, limits, 0.0, parts)
     _, expected = np.unique(slow, return_inverse=True)
     assert label.tolist() == expected.tolist()
-    assert clusters == len(set(slow))
-    own = np.diff(csr.indptr) + base
-    weight = np.bincount(label, own)
-    heaviest = np.zeros(clusters, np.int64)
-    np.maximum.at(heaviest, label, own)
-    assert (weight <= np.maximum(most, heaviest)).all()
+    assert len(sizes) == len(set(slow))
+    assert (sizes[:, 0] == np.bincount(label)).all()
+    assert (sizes[:, 1] == np.bincount(label, own[:, 1])).all()
+    assert (sizes <= np.maximum(limits, own.max(axis=0))).all()
 
 
 @settings(max_examples=40, deadline=None)
@@ -86,22 +55,20 @@ def test_the_contracted_graph_counts_edges_between_clusters(
     n: int, density: float, seed: int
 ) -> None:
     csr = csr_of(random_matrix(n, density, seed))
-    label, clusters = find_clusters(csr, 1, 8)
-    small = contract(csr, label, clusters, 3, 10**6)
-    expected = np.zeros((clusters, clusters), np.int64)
-    weights = np.zeros(clusters, np.int64)
+    label, sizes = find_clusters(csr, Limits(4, 8))
+    small = contract(csr, label, sizes, 10**6)
+    expected = np.zeros((len(sizes), len(sizes)), np.int64)
     for v in range(n):
-        weights[label[v]] += 3 + csr.indptr[v + 1] - csr.indptr[v]
         for u in csr.indices[csr.indptr[v] : csr.indptr[v + 1]].tolist():
             if label[u] != label[v]:
                 expected[label[u], label[v]] += 1
                 expected[label[v], label[u]] += 1
     found = np.zeros_like(expected)
-    at = np.repeat(np.arange(clusters), np.diff(small.indptr))
+    at = np.repeat(np.arange(len(sizes)), np.diff(small.indptr))
     found[at, small.indices] = small.counts
     assert np.count_nonzero(expected) == len(small.indices)
     assert (found == expected).all()
-    assert (small.weights == weights).all()
+    assert small.sizes is sizes
 
 
 def test_a_sample_keeps_both_directions_and_any_chunks_give_the_same(
@@ -109,19 +76,19 @@ def test_a_sample_keeps_both_directions_and_any_chunks_give_the_same(
 ) -> None:
     matrix = random_matrix(300, 0.1, 4)
     csr = csr_of((matrix + matrix.T).tocsr())
-    label = np.arange(300, dtype=np.int32)
+    label, sizes = np.arange(300, dtype=np.int32), np.ones((300, 2), np.int64)
     between = np.count_nonzero(
         csr.indices != np.repeat(np.arange(300), np.diff(csr.indptr))
     )
     keep = between // 4
-    small = contract(csr, label, 300, 1, keep)
+    small = contract(csr, label, sizes, keep)
     assert 0.9 * keep < small.counts.sum() / 2 < 1.1 * keep
     # Each edge of a symmetric graph was met twice, or not at all.
     assert set(small.counts.tolist()) == {2}
     monkeypatch.setattr(module, "SAMPLE_CHUNK", 7)
     for processors in ({0}, {0, 1, 2}):
         monkeypatch.setattr("os.sched_getaffinity", lambda _, p=processors: p)
-        again = contract(csr, label, 300, 1, keep)
+        again = contract(csr, label, sizes, keep)
         assert (again.indices == small.indices).all()
         assert (again.counts == small.counts).all()
 
@@ -132,28 +99,35 @@ def test_few_edges_between_clusters_are_sampled_in_a_second_pass() -> None:
     matrix[:200, 200:] *= random_matrix(200, 0.1, 2).toarray()
     matrix[200:, :200] = matrix[:200, 200:].T
     csr = csr_of(matrix)
-    label = np.repeat(np.arange(2, dtype=np.int32), 200)
+    label, sizes = np.repeat(np.arange(2, dtype=np.int32), 200), np.ones((2, 2), int)
     between = int(matrix[:200, 200:].sum()) * 2
     assert between < 0.15 * len(csr.indices)
-    small = contract(csr, label, 2, 1, between // 2)
+    small = contract(csr, label, sizes, between // 2)
     assert 0.4 * between < small.counts[0] < 0.5 * between
-    whole = contract(csr, label, 2, 1, len(csr.indices) // 2)
+    whole = contract(csr, label, sizes, len(csr.indices) // 2)
     assert whole.counts[0] == between
 
 
 def test_a_graph_without_edges_between_clusters_is_empty() -> None:
     csr = csr_of(random_matrix(5, 0.0, 0))
-    small = contract(csr, np.arange(5, dtype=np.int32), 5, 2, 10)
+    small = contract(csr, np.arange(5, dtype=np.int32), np.ones((5, 2), int), 10)
     assert small.indptr.tolist() == [0] * 6
-    assert small.weights.tolist() == [2] * 5
+    assert len(small.sizes) == 5
 
 
-def test_coarsening_keeps_weights_and_counts_what_is_between() -> None:
+def each_alone(csr: ArrayCsr) -> Contracted:
+    """The contracted graph of clusters of one node."""
+    degrees = np.diff(csr.indptr)
+    sizes = np.stack([np.ones_like(degrees), degrees], axis=1)
+    return contract(csr, np.arange(len(degrees), dtype=np.int32), sizes, 10**6)
+
+
+def test_coarsening_keeps_sizes_and_counts_what_is_between() -> None:
     matrix = random_matrix(120, 0.05, 2)
     csr = csr_of((matrix + matrix.T).tocsr())
-    whole = contract(csr, np.arange(120, dtype=np.int32), 120, 1, 10**6)
-    small, place = coarsen(whole, 60, len(whole.indices) - 1)
-    clusters = len(small.weights)
+    whole, limits = each_alone(csr), Limits(6, 60)
+    small, place = coarsen(whole, limits, len(whole.indices) - 1)
+    clusters = len(small.sizes)
     assert 1 < clusters < 120
     assert len(small.indices) < len(whole.indices)
     expected = np.zeros((clusters, clusters), np.int64)
@@ -164,16 +138,18 @@ def test_coarsening_keeps_weights_and_counts_what_is_between() -> None:
     at = np.repeat(np.arange(clusters), np.diff(small.indptr))
     found[at, small.indices] = small.counts
     assert (found == expected).all()
-    assert (small.weights == np.bincount(place, whole.weights)).all()
-    assert small.weights.max() <= max(60, whole.weights.max())
+    for column in range(2):
+        summed = np.bincount(place, whole.sizes[:, column])
+        assert (small.sizes[:, column] == summed).all()
+        assert summed.max() <= max(limits[column], whole.sizes[:, column].max())
 
 
 def test_coarsening_ends_with_the_heaviest_edges_where_nothing_joins() -> None:
     csr = csr_of(random_matrix(30, 0.3, 2))
-    whole = contract(csr, np.arange(30, dtype=np.int32), 30, 1, 10**6)
-    small, place = coarsen(whole, 1, 20)
+    whole = each_alone(csr)
+    small, place = coarsen(whole, Limits(1, 1), 20)
     assert place.tolist() == list(range(30))
     assert len(small.indices) == 20
     kept = sorted(small.counts.tolist(), reverse=True)
     assert kept == sorted(whole.counts.tolist(), reverse=True)[:20]
-    assert coarsen(whole, 1, 10**6)[0] is whole
+    assert coarsen(whole, Limits(1, 1), 10**6)[0] is whole

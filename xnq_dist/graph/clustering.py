@@ -1,12 +1,10 @@
 """Clusters of nodes by label propagation, and the contracted graph of the clusters.
 
-A node joins the cluster of most of its in-neighbours, as long as that cluster is below
-a maximum weight; a few passes over the edges find most of a community structure. With
-a penalty on heavy clusters, what a node gains is modularity (`groups.streamed`). The
-edges between clusters, sampled if memory is not enough for all, form a weighted graph.
-It is clustered again in the same way until it is small enough for METIS. The size limit
-is that of Meyerhenke, Sanders and Schulz ("Partitioning complex networks via
-size-constrained clustering", SEA 2014).
+A few passes over the edges find most of a community structure. The edges between
+clusters, sampled if memory is not enough for all, form a weighted graph. It is
+clustered again in the same way until it is small enough for METIS. With a penalty on
+heavy clusters instead of maximum sizes, what a node gains is modularity
+(`groups.streamed`).
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ from numba import njit
 from xnq_dist.core.arrays import Bytes, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.simd import prefetch
 from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr, Csr, CsrRows, map_chunks
+from xnq_dist.graph.propagation import ROUNDS, Labels, Limits, numbered
 from xnq_dist.graph.thread_pool import ThreadPool, batches, max_batch_rows
 
 __all__ = [
@@ -32,16 +31,10 @@ __all__ = [
     "contract",
     "find_clusters",
     "join_clusters",
-    "numbered",
 ]
 
 log = logging.getLogger(__name__)
 
-ROUNDS = 3
-"""Maximum number of passes of label propagation: after 5 instead of 3, five real graphs
-had from 3 % fewer to 3 % more halo rows, a generated one 5 % more."""
-MOVED_AT_END = 0.0
-"""Propagation ends after a pass that moved at most this share of the nodes."""
 AHEAD = 32
 """Prefetch distance in edges for labels, and half of it for weights of clusters."""
 FIRST = 4
@@ -74,47 +67,34 @@ class Contracted:
     indices: Ints32
     counts: Ints
     """Sampled edges between the two clusters."""
-    weights: Ints
-    """Weight of each cluster, shape (C,)."""
+    sizes: Ints
+    """Nodes of each cluster and their edges, shape (C, 2)."""
 
 
-def find_clusters(csr: Csr, base: int, max_weight: int) -> tuple[Ints32, int]:
-    """Cluster of every node, shape (N,), and the number of clusters, C.
+def find_clusters(csr: Csr, limits: Limits) -> tuple[Ints32, Ints]:
+    """Cluster of every node, shape (N,), and nodes and edges of each, shape (C, 2).
 
-    The weight of a node is its in-degree plus `base`. No cluster grows beyond
-    `max_weight`, and a heavier node stays alone. `csr` is streamed up to `ROUNDS`
-    times; memory is 24 bytes a node, and 28 for each edge of the row with most edges.
-    Batches of nodes are processed in canonical order: the nodes of a batch choose in
-    parallel, then join one by one, so the result is the same for any number of threads.
+    A node's edges are its in-edges. No cluster grows beyond the limits, and a node with
+    more edges stays alone. `csr` is streamed up to `ROUNDS` times; memory is 36 bytes a
+    node, and 28 for each edge of the row with most edges.
     """
-    node_weight = np.diff(csr.indptr) + base
-    return _propagate(csr, False, node_weight, max_weight)
+    degrees = np.diff(csr.indptr)
+    return _cluster(csr, np.stack([np.ones_like(degrees), degrees], axis=1), limits)
 
 
-def _propagate(
-    csr: Csr,
-    weighted: bool,
-    node_weight: Ints,
-    max_weight: int,
-) -> tuple[Ints32, int]:
-    """Clusters of nodes; an edge has one vote, or as many as its weight."""
-    n = len(node_weight)
-    label, clusters = np.arange(n, dtype=np.int32), n
-    weight = node_weight.copy()
+def _cluster(
+    csr: Csr, own: Ints, limits: Limits, weighted: bool = False
+) -> tuple[Ints32, Ints]:
+    """Clusters of nodes and their sizes; for the arguments see `Labels.move`."""
+    labels = Labels(np.arange(len(own), dtype=np.int32), own, own.copy())
     with ThreadPool() as pool:
         for _ in range(ROUNDS):
-            moved = 0
-            joining = csr, weighted, node_weight, max_weight, label, weight
-            for first, chosen in choices(pool, *joining):
-                moved += join_clusters(
-                    first, chosen, node_weight, max_weight, label, weight
-                )
-            label, clusters = numbered(label)
-            weight = np.bincount(label, node_weight, clusters).astype(np.int64)
-            log.info("%d nodes joined others, %d clusters", moved, clusters)
-            if moved <= MOVED_AT_END * n:
+            moved = labels.move(pool, csr, limits, weighted=weighted)
+            log.info("%d nodes joined others", moved)
+            if not moved:
                 break
-    return label, clusters
+    label, clusters = numbered(labels.label)
+    return label, Labels.of(label, own, clusters).sizes
 
 
 def choices(
@@ -162,16 +142,6 @@ def choices(
         yield rows.first, choice[:size]
         if len(due):
             pool.share(rows, partial(mark, before))
-
-
-def numbered(label: Ints32) -> tuple[Ints32, int]:
-    """Labels renumbered from 0 in the same order, and their number."""
-    used = np.zeros(len(label), np.bool_)
-    used[label] = True
-    number = np.cumsum(used, dtype=np.int32)
-    clusters = int(number[-1])
-    number -= 1
-    return number[label], clusters
 
 
 @njit(cache=True, nogil=True)
@@ -296,29 +266,26 @@ def join_clusters(
     return moved
 
 
-def coarsen(
-    small: Contracted, max_weight: int, edges: int
-) -> tuple[Contracted, Ints32]:
+def coarsen(small: Contracted, limits: Limits, edges: int) -> tuple[Contracted, Ints32]:
     """Cluster a contracted graph again until it has at most `edges` entries.
 
     When clusters stop growing, only the heaviest edges are kept. No cluster grows
-    beyond `max_weight`. Returns the last graph, and the cluster in it of each cluster
+    beyond the limits. Returns the last graph, and the cluster in it of each cluster
     of `small`.
     """
-    place = np.arange(len(small.weights), dtype=np.int32)
+    place = np.arange(len(small.sizes), dtype=np.int32)
     while len(small.indices) > edges:
-        before = len(small.weights)
+        before = len(small.sizes)
         adjacency = ArrayCsr(small.indptr, small.indices, small.counts)
-        label, clusters = _propagate(adjacency, True, small.weights, max_weight)
+        label, sizes = _cluster(adjacency, small.sizes, limits, weighted=True)
         place = label[place]
         ends = label[np.repeat(np.arange(before), np.diff(small.indptr))]
         others = label[small.indices]
         upward = ends < others
-        pairs = ends[upward].astype(np.int64) * clusters + others[upward]
+        pairs = ends[upward].astype(np.int64) * len(sizes) + others[upward]
         del ends, others
-        weights = np.bincount(label, small.weights, clusters).astype(np.int64)
-        small = _between(pairs, small.counts[upward], weights)
-        if clusters > MIN_SHRINKAGE * before:
+        small = _between(pairs, small.counts[upward], sizes)
+        if len(sizes) > MIN_SHRINKAGE * before:
             break
     return _heaviest(small, edges), place
 
@@ -327,19 +294,19 @@ def _heaviest(small: Contracted, edges: int) -> Contracted:
     """The graph with its heaviest pairs only, at most `edges` entries."""
     if len(small.indices) <= edges:
         return small
-    clusters = len(small.weights)
+    clusters = len(small.sizes)
     low = np.repeat(np.arange(clusters), np.diff(small.indptr))
     pairs = np.flatnonzero(low < small.indices)
     heavy = np.argsort(-small.counts[pairs], kind="stable")
     pairs = pairs[heavy[: edges // 2]]
     return _between(
-        low[pairs] * clusters + small.indices[pairs], small.counts[pairs], small.weights
+        low[pairs] * clusters + small.indices[pairs], small.counts[pairs], small.sizes
     )
 
 
-def _between(pairs: Ints, counts: Ints | None, weights: Ints) -> Contracted:
+def _between(pairs: Ints, counts: Ints | None, sizes: Ints) -> Contracted:
     """The graph of pairs ``low * C + high`` with their counts (None: one each)."""
-    clusters = len(weights)
+    clusters = len(sizes)
     if counts is None:
         pairs.sort()
     else:
@@ -361,7 +328,7 @@ def _between(pairs: Ints, counts: Ints | None, weights: Ints) -> Contracted:
     indices = np.empty(2 * len(low), np.int32)
     both = np.empty(2 * len(low), np.int64)
     fill_both(low, high, sums, indptr[:-1].copy(), indices, both)
-    return Contracted(indptr, indices, both, weights)
+    return Contracted(indptr, indices, both, sizes)
 
 
 @njit(cache=True, nogil=True)
@@ -377,18 +344,12 @@ def fill_both(
         at[b] += 1
 
 
-def contract(
-    csr: Csr,
-    label: Ints32,
-    clusters: int,
-    base: int,
-    keep: int,
-) -> Contracted:
+def contract(csr: Csr, label: Ints32, sizes: Ints, keep: int) -> Contracted:
     """The graph between the clusters of `find_clusters`, from about `keep` edges.
 
     If there are more edges between clusters, a sample is drawn by a hash of the two
     nodes: both directions of an edge are kept or left out together, for any chunks.
-    Memory is `PAIR` bytes for each kept edge; `base` is as in `find_clusters`.
+    Memory is `PAIR` bytes for each kept edge.
     """
     keep = min(keep, MAX_VOTES)
 
@@ -398,7 +359,7 @@ def contract(
     parts: list[Ints] = []
     for _ in range(2):
         limit = np.uint64(int(keep / edges * 2**53) << 11) if keep < edges else EVERY
-        sample = partial(sample_rows, label, clusters, limit)
+        sample = partial(sample_rows, label, len(sizes), limit)
         parts = map_chunks(csr, sample, SAMPLE_CHUNK)
         size = sum(map(len, parts))
         if limit == EVERY or 2 * size > keep:
@@ -407,9 +368,7 @@ def contract(
     parts.append(np.empty(0, np.int64))
     pairs = np.concatenate(parts)
     del parts
-    weights = np.bincount(label, np.diff(csr.indptr), clusters).astype(np.int64)
-    weights += base * np.bincount(label, minlength=clusters)
-    return _between(pairs, None, weights)
+    return _between(pairs, None, sizes)
 
 
 def sample_rows(label: Ints32, clusters: int, limit: np.uint64, rows: CsrRows) -> Ints:

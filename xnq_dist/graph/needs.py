@@ -76,7 +76,7 @@ def _partitioning(size: RunSize, settings: Settings) -> int:
         if name == "metis" or metis <= METIS_SHARE * memory:
             return metis
     if name in ("auto", "stream"):
-        return min(memory, max(size.nodes * size.partitions, size.edges * PAIR))
+        return min(memory, size.edges * PAIR)
     return 0
 
 

@@ -1,10 +1,11 @@
 """Assigns nodes to partitions: METIS, streaming clusters, ranges, or at random.
 
-METIS and ``stream`` are followed by `refine`: no partition has more than 1.1 times the
-mean number of edges or 1.05 times the mean number of nodes, unless a single node does.
+METIS and ``stream`` are followed by `hold_limits`: no partition has more than 1.1 times
+the mean number of edges or 1.05 times the mean number of nodes, unless a single node
+does.
 
-Before refinement the weight of a node is its in-degree plus the mean in-degree, because
-a superstep has a cost for each node and each edge. (By degree alone one of eight
+For METIS the weight of a node is its in-degree plus the mean in-degree, because a
+superstep has a cost for each node and each edge. (By degree alone one of eight
 partitions of a power-law graph had 1.7 times the mean number of nodes; by number alone,
 2.8 times the mean number of edges.) Results of the pipeline do not depend on the
 partitioning, only the bytes exchanged and the balance do.
@@ -21,10 +22,10 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.random_bits import Purpose, stream
+from xnq_dist.graph.balance import fill_empty, hold_limits
 from xnq_dist.graph.clustering import PAIR, coarsen, contract, find_clusters
 from xnq_dist.graph.csr import Csr
-from xnq_dist.graph.moves import ROWS
-from xnq_dist.graph.refining import refine
+from xnq_dist.graph.propagation import Limits
 
 __all__ = ["divide", "metis", "metis_memory"]
 
@@ -34,7 +35,7 @@ METIS_SHARE = 1
 """``auto`` uses METIS if it needs at most this many times `input.memory`: 7 million
 directed edges by default, 10 s for a social graph, 60 s for a random one (2 cores)."""
 CLUSTERS = 16
-"""A cluster has at most a partition's share of the weight over this."""
+"""A cluster has at most a partition's share of the nodes and edges over this."""
 METIS_ENTRY = 600
 """Bytes of `input.memory` for each direction of a weighted edge that METIS gets. It
 needs 150; with so many edges, 64 partitions of a graph with 10 M edges took METIS five
@@ -44,11 +45,9 @@ MIN_MEMORY = 16 << 20
 VOLUME_PARTITIONS = 16
 """Maximum partitions for which METIS minimises halo rows instead of cut edges. That
 takes longer with more of them (64 partitions: 13 s instead of 1 s) and saves almost no
-halo rows after refinement."""
+halo rows once the limits hold."""
 METIS_SEED = 1
 """Fixed, so that the partitioning does not depend on the run's seed."""
-METIS_SCHEDULE = (ROWS, ROWS)
-"""After METIS, passes that count halo rows are enough."""
 
 Partitioner = Literal["auto", "metis", "stream", "contiguous", "random"]
 
@@ -75,7 +74,7 @@ def divide(
     seed
         For ``random``.
     memory
-        Bytes, at least `MIN_MEMORY`, in addition to about 40 a node. With more memory
+        Bytes, at least `MIN_MEMORY`, in addition to about 60 a node. With more memory
         ``stream`` samples more edges between clusters, so its result depends on it.
     symmetric
         Whether each edge is known to have its reverse.
@@ -101,18 +100,18 @@ def divide(
         fits = metis_memory(n, int(csr.indptr[-1]), symmetric) <= METIS_SHARE * memory
         name = "metis" if fits else "stream"
         log.info("partitioner: %s", name)
-    memory = max(memory, MIN_MEMORY)
     if name == "metis":
-        part = _fill_empty(_metis(csr, partitions, symmetric), partitions)
-        refine(csr, part, partitions, memory, METIS_SCHEDULE)
+        part = _metis(csr, partitions, symmetric)
+        hold_limits(csr, part, partitions)
     elif name == "stream":
-        part = _fill_empty(_stream(csr, partitions, memory), partitions)
-        refine(csr, part, partitions, memory)
+        part = _stream(csr, partitions, max(memory, MIN_MEMORY))
+        hold_limits(csr, part, partitions)
     elif name == "contiguous":
         part = _contiguous(csr, partitions)
     else:
         part = _random(n, partitions, seed)
-    return _fill_empty(part, partitions), name
+    fill_empty(part, partitions)
+    return part, name
 
 
 def _base_weight(csr: Csr) -> int:
@@ -159,37 +158,24 @@ def _random(n: int, partitions: int, seed: int) -> Ints32:
 
 
 def _stream(csr: Csr, partitions: int, memory: int) -> Ints32:
-    """Clusters by label propagation, METIS on the graph between them, refinement."""
-    base = _base_weight(csr)
-    total = int(csr.indptr[-1]) + base * (len(csr.indptr) - 1)
-    max_weight = max(total // (partitions * CLUSTERS), 1)
-    label, clusters = find_clusters(csr, base, max_weight)
-    if clusters < partitions:
-        return _contiguous(csr, partitions)
-    contracted = contract(csr, label, clusters, base, memory // PAIR)
-    small, place = coarsen(contracted, max_weight, memory // METIS_ENTRY)
+    """Clusters by label propagation, and METIS on the graph between them."""
+    n, edges, share = len(csr.indptr) - 1, int(csr.indptr[-1]), partitions * CLUSTERS
+    limits = Limits(max(n // share, 1), max(edges // share, 1))
+    label, sizes = find_clusters(csr, limits)
+    contracted = contract(csr, label, sizes, memory // PAIR)
+    small, place = coarsen(contracted, limits, memory // METIS_ENTRY)
     del contracted
     log.info(
         "%d clusters, %d clusters of clusters with %d edges between them",
-        clusters,
-        len(small.weights),
+        len(sizes),
+        len(small.sizes),
         len(small.indices) // 2,
     )
-    if len(small.weights) < partitions or not len(small.indices):
+    if len(small.sizes) < partitions or not len(small.indices):
         return _contiguous(csr, partitions)
-    part = metis(small.indptr, small.indices, small.weights, partitions, small.counts)
+    weights = small.sizes @ np.array([_base_weight(csr), 1])
+    part = metis(small.indptr, small.indices, weights, partitions, small.counts)
     return part[place][label]
-
-
-def _fill_empty(part: Ints32, partitions: int) -> Ints32:
-    """Give each partition without nodes the first node of the largest one."""
-    sizes = np.bincount(part, minlength=partitions)
-    for empty in np.flatnonzero(sizes == 0):
-        largest = int(np.argmax(sizes))
-        part[np.argmax(part == largest)] = empty
-        sizes[largest] -= 1
-        sizes[empty] = 1
-    return part
 
 
 def metis_memory(n_nodes: int, n_edges: int, symmetric: bool) -> int:

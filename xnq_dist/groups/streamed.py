@@ -30,8 +30,9 @@ from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph import layout
 from xnq_dist.graph.ahead import ahead
-from xnq_dist.graph.clustering import FIRST, choices, join_clusters, numbered
+from xnq_dist.graph.clustering import FIRST, choices, join_clusters
 from xnq_dist.graph.csr import Csr, CsrRows, spans, write_csr
+from xnq_dist.graph.propagation import numbered
 from xnq_dist.graph.sort import PairSorter
 from xnq_dist.graph.thread_pool import ThreadPool
 from xnq_dist.groups.leiden import number_by_size, optimise

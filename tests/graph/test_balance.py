@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.graph.graphs import csr_of
+from tests.graph.test_partition import halo_rows
+from xnq_dist.graph import balance as module
+from xnq_dist.graph.balance import find_limits, hold_limits
+from xnq_dist.graph.csr import ArrayCsr
+from xnq_dist.graph.partition import metis
+from xnq_dist.graph.propagation import Labels, Limits
+
+
+def social(n: int, seed: int) -> ArrayCsr:
+    """Blocks of nodes and degrees of a heavy tail."""
+    rng = np.random.default_rng(seed)
+    pull = rng.pareto(1.5, n) + 1
+    block = rng.integers(0, 12, n)
+    odds = np.outer(pull, pull) * np.where(block[:, None] == block, 8.0, 0.4)
+    there = rng.random((n, n)) < odds / odds.mean() * 8 / n
+    return csr_of(sp.csr_array((there | there.T).astype(float)))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    n=st.integers(6, 200),
+    partitions=st.integers(2, 6),
+    seed=st.integers(0, 999),
+    start=st.sampled_from(["one", "chance", "nodes", "hubs"]),
+)
+def test_limits_hold_from_any_start(
+    n: int, partitions: int, seed: int, start: str
+) -> None:
+    csr = social(n, seed)
+    degrees = np.diff(csr.indptr)
+    rng = np.random.default_rng(seed)
+    part = {
+        "one": np.zeros(n, np.int32),
+        "chance": rng.integers(0, partitions, n).astype(np.int32),
+        "nodes": (rng.random(n) < 0.1).astype(np.int32),
+        "hubs": (degrees > np.median(degrees)).astype(np.int32),
+    }[start]
+    part[rng.choice(n, partitions, replace=False)] = np.arange(partitions)
+    hold_limits(csr, part, partitions)
+    limits = find_limits(csr, partitions)
+    assert limits.nodes <= max(1.05 * n / partitions, n / partitions + 1)
+    nodes = np.bincount(part, minlength=partitions)
+    assert nodes.min() >= 1
+    assert nodes.max() <= limits.nodes
+    edges = np.bincount(part, degrees, partitions)
+    # The bound is weaker if one node is more than a tenth of a partition.
+    mean = degrees.sum() / partitions
+    assert edges.max() <= max(limits.edges, mean + degrees.max())
+
+
+def test_limits_are_held_at_few_more_halo_rows() -> None:
+    csr = social(1200, 3)
+    part = metis(csr.indptr, csr.indices, np.ones(1200, np.int64), 8)
+    before = halo_rows(csr, part)
+    assert np.bincount(part, np.diff(csr.indptr)).max() > find_limits(csr, 8).edges
+    hold_limits(csr, part, 8)
+    assert halo_rows(csr, part) <= 1.1 * before
+
+
+def test_a_hub_beyond_the_limit_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    matrix = sp.lil_array((100, 100))
+    matrix[0, 1:] = 1
+    csr = csr_of(sp.csr_array(matrix))
+    assert find_limits(csr, 4).edges == 99
+    assert "one node has 99 in-neighbours" in caplog.text
+    part = (np.arange(100) % 4).astype(np.int32)
+    hold_limits(csr, part, 4)
+    assert np.bincount(part).max() <= 33
+
+
+def test_a_broken_limit_is_mended_by_few_nodes() -> None:
+    csr = social(640, 1)
+    part = (np.arange(640) % 8).astype(np.int32)
+    part[[3, 5]] = 0
+    degrees = np.diff(csr.indptr)
+    room = int(np.bincount(part, degrees).max() + degrees.max())
+    limits = Limits(80, room)
+    own = np.stack([np.ones_like(degrees), degrees], axis=1)
+    labels = Labels.of(part.copy(), own, 8)
+    assert module._reassign(labels, limits)
+    dealt = labels.label
+    assert np.bincount(dealt).max() <= 80
+    assert np.bincount(dealt, degrees).max() <= limits.edges
+    # The 82 nodes of the partition above its limit, and every 64th node.
+    assert 0 < np.count_nonzero(dealt != part) <= 92
+
+
+def test_dealing_says_when_a_limit_cannot_hold() -> None:
+    degrees = np.array([5, 4, 3, 3, 2, 1])
+    to = np.empty(6, np.int64)
+
+    def deal(max_nodes: int, max_edges: int, there: int = 0) -> bool:
+        sizes = np.array([[there, 0], [0, 0]])
+        return bool(module.assign(degrees, sizes, Limits(max_nodes, max_edges), to))
+
+    assert deal(3, 9)
+    assert np.bincount(to, degrees).tolist() == [9, 9]
+    assert np.bincount(to).tolist() == [3, 3]
+    assert not deal(3, 8)
+    assert not deal(2, 99)
+    assert not deal(3, 9, there=1)
+    assert not deal(6, 99, there=7)
