@@ -48,9 +48,21 @@ def test_copies_of_a_found_value_end_it(monkeypatch: pytest.MonkeyPatch) -> None
     assert found == pytest.approx(1e6, rel=1e-12)
 
 
-def test_a_slow_matrix_is_given_up_not_answered_wrongly(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_slow_matrix_gives_a_lower_bound_and_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(spectral, "STEPS", 5)
     path = np.eye(300, k=1) + np.eye(300, k=-1)
-    assert largest_eigenvalue(lambda x: path @ x, np.ones(300), TOLERANCE) is None
+    found = largest_eigenvalue(lambda x: path @ x, np.ones(300), TOLERANCE)
+    assert 1.98 < found < 2 * np.cos(np.pi / 301)
+    assert "set reservoir.rho" in caplog.text
+
+
+def test_a_long_path_has_its_radius_to_six_digits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def product(x: np.ndarray) -> np.ndarray:
+        return np.r_[x[1:], 0.0] + np.r_[0.0, x[:-1]]
+
+    found = largest_eigenvalue(product, np.ones(20_000), TOLERANCE)
+    assert found == pytest.approx(2.0, rel=1e-6)

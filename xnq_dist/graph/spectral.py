@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from numba import njit
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.core.errors import InputError
 from xnq_dist.core.simd import prefetch
 from xnq_dist.graph.csr import Csr, CsrRows, map_chunks
 from xnq_dist.graph.ids import mix
@@ -33,7 +33,7 @@ TOLERANCE = {True: 1e-7, False: 1e-9}
 then rounded to 6 digits."""
 AHEAD = 64
 """Prefetch distance in edges."""
-STEPS = 400
+STEPS = 2000
 """Maximum number of products of the Lanczos recurrence."""
 CHECK_EVERY = 8
 """Steps between two convergence checks, after the first steps."""
@@ -98,14 +98,11 @@ def adjacency_radius(
             map_chunks(csr, add_up)
         return sums[kept].copy() if symmetric else sums[kept]
 
-    return float(f"{spectral_radius(product, len(start), symmetric, start):.6g}")
+    return float(f"{spectral_radius(product, start, symmetric):.6g}")
 
 
 def spectral_radius(
-    matvec: Callable[[Floats], Floats],
-    n: int,
-    symmetric: bool,
-    start: Floats | None = None,
+    matvec: Callable[[Floats], Floats], start: Floats, symmetric: bool
 ) -> float:
     """Largest real part of the eigenvalues of a matrix without negative entries.
 
@@ -113,46 +110,39 @@ def spectral_radius(
     ----------
     matvec
         Product with a vector of shape (n,).
-    n
-        Number of rows, at least 1.
-    symmetric
-        Whether the matrix is symmetric.
     start
-        Positive start vector, shape (n,); None: all equal.
+        Positive start vector for symmetric matrices, shape (n,), n at least 1; it is
+        overwritten. Others start from equal entries.
+    symmetric
+        Whether the matrix is symmetric: the Lanczos recurrence, else ARPACK with few
+        Arnoldi vectors, to save memory, then with more.
 
-    Notes
-    -----
-    Symmetric matrices use the Lanczos recurrence. Otherwise, and if it does not
-    converge, ARPACK runs from a fixed start vector with few Lanczos or Arnoldi vectors,
-    to save memory; then power iteration on A + s I, with a warning.
+    Raises
+    ------
+    InputError
+        When ARPACK does not converge.
     """
-    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs, eigsh
+    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs
 
+    n = len(start)
     if n <= DENSE:
         columns = [matvec(row) for row in np.eye(n)]
         dense = np.stack(columns, axis=1)
         values = np.linalg.eigvalsh(dense) if symmetric else np.linalg.eigvals(dense)
         return float(max(values.real.max(), 0.0))
-    if symmetric:
-        with one_blas_thread():
-            largest = largest_eigenvalue(
-                matvec, np.ones(n) if start is None else start, TOLERANCE[True]
-            )
-        if largest is not None:
-            return max(largest, 0.0)
-    solve: Callable[..., Any] = eigsh if symmetric else eigs
-    operator = LinearOperator((n, n), matvec=matvec, dtype=np.float64)
-    equal = np.full(n, n**-0.5)
     with one_blas_thread():
+        if symmetric:
+            return max(largest_eigenvalue(matvec, start, TOLERANCE[True]), 0.0)
+        operator = LinearOperator((n, n), matvec=matvec, dtype=np.float64)
         for basis in (20 if n <= 10**6 else 8, 40):
             try:
-                value = solve(
+                value = eigs(
                     operator,
                     k=1,
-                    which="LA" if symmetric else "LR",
+                    which="LR",
                     ncv=min(basis, n),
-                    v0=equal,
-                    tol=TOLERANCE[symmetric],
+                    v0=np.full(n, n**-0.5),
+                    tol=TOLERANCE[False],
                     maxiter=300,
                     return_eigenvectors=False,
                 )[0]
@@ -160,17 +150,21 @@ def spectral_radius(
                 log.info("rho(A): ARPACK with %d vectors did not converge", basis)
             else:
                 return float(max(value.real, 0.0))
-        return _power_iteration(matvec, equal)
+    raise InputError(
+        "rho(A), the spectral radius of this directed graph, was not found by ARPACK: "
+        "set reservoir.rho to a value, for example the mean in-degree"
+    )
 
 
 def largest_eigenvalue(
     matvec: Callable[[Floats], Floats], start: Floats, tolerance: float
-) -> float | None:
+) -> float:
     """Largest eigenvalue of a symmetric matrix, with three vectors of memory.
 
     Uses the three-term recurrence of Lanczos without reorthogonalisation: rounding
     makes copies of converged eigenvalues, which does not affect the largest one (Paige
-    1972). Returns None if it does not converge.
+    1972). After `STEPS` steps without convergence the last value, a lower bound, is
+    returned with a warning.
 
     Parameters
     ----------
@@ -200,7 +194,7 @@ def largest_eigenvalue(
     before = np.zeros_like(current)
     diagonal: list[float] = []
     off_diagonal: list[float] = []
-    beta = 0.0
+    beta = value = 0.0
     for step in range(1, STEPS + 1):
         coming = matvec(current)
         alpha = float(np.dot(coming, current))
@@ -230,32 +224,16 @@ def largest_eigenvalue(
         off_diagonal.append(beta)
         coming /= beta
         before, current = current, coming
-    return None
-
-
-def _norm(x: Floats) -> float:
-    return float(np.sqrt(np.dot(x, x)))
-
-
-def _power_iteration(
-    matvec: Callable[[Floats], Floats], x: Floats, rounds: int = 2000
-) -> float:
-    """rho(A) from A + s I: the shift separates eigenvalues of the same modulus."""
-    shift = float(np.linalg.norm(matvec(x))) / 2
-    value = 0.0
-    for _ in range(rounds):
-        y = matvec(x) + shift * x
-        size = float(np.linalg.norm(y))
-        x = y / size
-        if abs(size - shift - value) <= TOLERANCE[False] * size:
-            break
-        value = size - shift
     log.warning(
         "rho(A) = %.6g may be inaccurate in its last digits: set reservoir.rho to a "
         "fixed value if results must be reproducible",
         value,
     )
     return value
+
+
+def _norm(x: Floats) -> float:
+    return float(np.sqrt(np.dot(x, x)))
 
 
 def is_symmetric(csr: Csr) -> bool:
