@@ -24,7 +24,7 @@ from xnq_dist.app.deployed import limited
 from xnq_dist.app.pipeline_flow import TaskPerStage, failed
 from xnq_dist.core.errors import InfrastructureError, RunDirectoryError, XnqError
 from xnq_dist.core.leftovers import sweep_run, sweep_scratch
-from xnq_dist.core.lock import RunLock
+from xnq_dist.core.lock import run_lock
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import Published, RunDirectory
 
@@ -88,7 +88,7 @@ def _clean(runs: list[str], keep: int) -> None:
                 f"{directory.uri} is not a run directory: correct the parameter runs"
             )
         try:
-            with RunLock(directory.folder):
+            with run_lock(directory.folder):
                 sweep_run(directory.folder)
                 Published(directory).trim(keep)
         except InfrastructureError as error:

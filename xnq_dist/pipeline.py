@@ -30,7 +30,7 @@ from xnq_dist.core.errors import DamagedError, RunDirectoryError
 from xnq_dist.core.failures import OPEN, in_stage, stage_errors
 from xnq_dist.core.inputs import posteriors_inputs, readout_inputs
 from xnq_dist.core.leftovers import sweep_run
-from xnq_dist.core.lock import LOCK, RunLock
+from xnq_dist.core.lock import LOCK, run_lock
 from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.redaction import redacted, within
@@ -124,7 +124,7 @@ def open_run(
     with ExitStack() as held:
         with stage_errors(run.uri, OPEN):
             _check_place(run, (*asdict(sources).values(), labels))
-            held.enter_context(RunLock(run.folder))
+            held.enter_context(run_lock(run.folder))
             _take(run, overwrite)
         yield run
 

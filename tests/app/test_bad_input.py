@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import write_graph
 from xnq_dist.app.cli import main
-from xnq_dist.core.lock import LOCK
-from xnq_dist.core.store import Folder, sealed
+from xnq_dist.core.lock import LOCK, run_lock
+from xnq_dist.core.store import Folder
 
 QUICK = (
     "reservoir.dim=8",
@@ -145,16 +143,9 @@ def test_run_directory_of_another_graph(tables, capfd):
 
 def test_directory_in_use(tables, capfd):
     out = tables.parent / "run"
-    out.mkdir()
-    process = psutil.Process()
-    owner = {
-        "token": "x",
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "process_started": process.create_time(),
-    }
-    (out / LOCK).write_text(sealed(owner))
-    assert f"in use by process {os.getpid()}" in refused(capfd, run(tables), status=4)
+    with run_lock(Folder.of(out)):
+        sentence = refused(capfd, run(tables), status=4)
+    assert f"in use by process {os.getpid()}" in sentence
 
 
 @pytest.mark.server

@@ -21,8 +21,7 @@ from xnq_dist.app import doctor
 from xnq_dist.app.directory_checks import Check, examine_directory
 from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.core.leftovers import owned_name
-from xnq_dist.core.lock import LOCK
-from xnq_dist.core.owner import Owner
+from xnq_dist.core.lock import LOCK, _machine
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory, Stage, fingerprint, sealed
 from xnq_dist.core.store.checksums import FileRecord
@@ -43,15 +42,11 @@ def findings(run: Path, settings: Settings | None = None) -> dict[str, Check]:
     return {check.name: check for check in found if check.state != "ok"}
 
 
-def dead_process() -> Owner:
-    """A process of this machine that has ended."""
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=-1) as process:
-        pid = process.pid
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        ticks = int(stat.rpartition(")")[2].split()[19])
-        process.communicate(b"\n", timeout=60)
-    me = Owner.me()
-    return Owner(pid, 0.0, ticks, me.host, me.namespace)
+def dead_process() -> int:
+    """Number of a process of this machine that has ended."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait(60)
+    return process.pid
 
 
 def rewrite(file: Path, change: Callable[[dict], None]) -> None:
@@ -68,8 +63,7 @@ def of_settings(run: Path, *overrides: str) -> Settings:
 
 
 def dead_owner(run: Path) -> None:
-    values = {"token": "x", "heartbeat": time.time(), **dead_process().record()}
-    (run / LOCK).write_text(sealed(values))
+    lock(run, pid=dead_process(), machine=_machine(RunDirectory(run).folder))
 
 
 def silent_owner_elsewhere(run: Path) -> None:
@@ -135,10 +129,7 @@ def leftovers(run: Path) -> None:
 
 
 def scratch_of_a_dead_process(run: Path) -> None:
-    me, dead = Owner.me(), dead_process()
-    name = owned_name("states").replace(
-        f"-{me.pid}-{me.ticks}-", f"-{dead.pid}-{dead.ticks}-"
-    )
+    name = owned_name("states").replace(f"-{os.getpid()}-", f"-{dead_process()}-")
     Path(tempfile.gettempdir(), name).mkdir()
 
 

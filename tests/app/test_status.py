@@ -24,8 +24,7 @@ from xnq_dist.app.run_progress import current_watch, on_console
 from xnq_dist.app.run_status import RunStatus
 from xnq_dist.app.status_command import standing
 from xnq_dist.core.errors import InfrastructureError, InputError
-from xnq_dist.core.lock import LOCK, RunLock
-from xnq_dist.core.owner import Owner
+from xnq_dist.core.lock import LOCK, run_lock
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import Folder, RunDirectory, sealed
 from xnq_dist.core.waiting import LOOKED
@@ -42,8 +41,9 @@ def begun(tmp_path) -> RunDirectory:
 
 def lock(run: Path, **values) -> None:
     """Write the lock of a process of another machine."""
-    record = {"token": "x", "heartbeat": time.time(), **Owner.me().record()}
-    (run / LOCK).write_text(sealed({**record, "host": "other", "pid": 77, **values}))
+    there = {"host": "other", "machine": "other", "pid": 77}
+    record = {"token": "x", "heartbeat": time.time(), **there, **values}
+    (run / LOCK).write_text(sealed(record))
 
 
 def samples(text: str, parse=parser) -> dict[tuple[str, ...], float]:
@@ -69,7 +69,7 @@ def test_a_run_shows_stage_superstep_owner_and_time_left_while_it_works(begun):
     def work(progress):
         progress("supersteps", 12, 30)
 
-    with recorded(begun.uri, small_settings()) as status, RunLock(begun.folder):
+    with recorded(begun.uri, small_settings()) as status, run_lock(begun.folder):
         current_watch().left.plan(500.0)
         on_console("embed", work)
         end = time.monotonic() + 30
@@ -81,7 +81,7 @@ def test_a_run_shows_stage_superstep_owner_and_time_left_while_it_works(begun):
     assert (found["step"], found["done"], found["total"]) == ("supersteps", 12, 30)
     assert found["place"].startswith("embed: supersteps 12/30, about ")
     assert found["seconds_left"] > 100
-    assert found["pid"] == Owner.me().pid
+    assert found["pid"] == os.getpid()
     assert found["heartbeat_age"] < 60
     assert found["run_id"] == status.run_id
     assert standing(begun.uri)["state"] == "finished"
@@ -263,7 +263,7 @@ def test_status_reads_a_run_on_an_object_store(tmp_path):
         run = RunDirectory(uri)
         run.folder.create()
         RunRecord().write(run.folder)
-        with recorded(uri, small_settings()), RunLock(run.folder):
+        with recorded(uri, small_settings()), run_lock(run.folder):
             on_console("embed", lambda progress: progress("supersteps", 1, 3))
             end = time.monotonic() + 60
             while RunStatus.read(run) is None:

@@ -26,6 +26,8 @@ from tests.chaos.verdict import Attempt, Outcome, judge, note, recorded
 from tests.disks import NoSmallDisk, SmallDisk, mounted
 from tests.links import Link, NoLink, linked
 from xnq_dist.app.environment import DEFAULTS
+from xnq_dist.core.lock import run_lock
+from xnq_dist.core.store import Folder
 
 __all__ = ["run_cases"]
 
@@ -142,8 +144,6 @@ class _Disturbed:
         else:
             first, landed = self._struck()
         runs = [first]
-        if case.fault == "live-lock":
-            (self._out / "_lock.json").unlink(missing_ok=True)
         if self._disk is not None:
             self._disk.set_read_only(False)
             self._disk.empty()
@@ -172,6 +172,8 @@ class _Disturbed:
         other = base.foreign() if case.fault == "foreign-manifest" else self._out
         landed = damage(case.fault, self._out, other, self._random)
         with contextlib.ExitStack() as held:
+            if case.fault == "live-lock":
+                held.enter_context(run_lock(Folder.of(self._out)))
             if case.fault == "lock-of-a-slow-clock":
                 held.enter_context(beating_lock(self._out))
             return self._finish(self._start(self._launch), LONGEST), landed

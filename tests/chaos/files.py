@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import socket
@@ -13,11 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import psutil
+
+from xnq_dist.core.lock import LOCK, _machine
+from xnq_dist.core.store import Folder, sealed
 
 __all__ = ["beating_lock", "damage"]
 
-LOCK = "_lock.json"
 SECTOR = 512
 
 
@@ -54,14 +54,13 @@ def damage(fault: str, out: Path, other: Path, random: np.random.Generator) -> s
         os.truncate(record, int(random.integers(record.stat().st_size)))
         return record.name
     if fault == "stale-lock":
-        _write_lock(out, pid=_unused_pid(), process_started=1.0)
+        _write_lock(out, host=socket.gethostname(), machine=_machine(Folder.of(out)))
     elif fault == "live-lock":
-        process = psutil.Process()
-        _write_lock(out, pid=process.pid, process_started=process.create_time())
+        pass  # the driver takes it
     elif fault == "dead-lock-of-a-fast-clock":
-        _write_lock(out, host="elsewhere", heartbeat=time.time() + 3600)
+        _write_lock(out, heartbeat=time.time() + 3600)
     elif fault == "lock-of-a-slow-clock":
-        _write_lock(out, host="elsewhere", heartbeat=time.time() - 3600)
+        _write_lock(out, heartbeat=time.time() - 3600)
     else:
         raise ValueError(f"there is no damage {fault!r}")
     return LOCK
@@ -86,13 +85,13 @@ def _hurt(fault: str, path: Path, random: np.random.Generator) -> None:
 def _write_lock(out: Path, **values: object) -> None:
     record = {
         "token": "chaos",
-        "host": socket.gethostname(),
+        "host": "elsewhere",
+        "machine": "another",
         "pid": 1,
-        "process_started": 0.0,
         "heartbeat": time.time(),
     }
     aside = out / f"{LOCK}.0000000000000000.tmp"
-    aside.write_text(json.dumps(record | values))
+    aside.write_text(sealed(record | values))
     aside.replace(out / LOCK)
 
 
@@ -103,7 +102,7 @@ def beating_lock(out: Path) -> Iterator[None]:
 
     def beat() -> None:
         while not stop.wait(2.0):
-            _write_lock(out, host="elsewhere", heartbeat=time.time() - 3600)
+            _write_lock(out, heartbeat=time.time() - 3600)
 
     thread = threading.Thread(target=beat)
     thread.start()
@@ -113,7 +112,3 @@ def beating_lock(out: Path) -> Iterator[None]:
         stop.set()
         thread.join()
         (out / LOCK).unlink(missing_ok=True)
-
-
-def _unused_pid() -> int:
-    return next(pid for pid in range(4_000_000, 1, -1) if not psutil.pid_exists(pid))

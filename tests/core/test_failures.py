@@ -29,7 +29,6 @@ from xnq_dist.core.errors import (
 )
 from xnq_dist.core.failures import place_of, stage_errors
 from xnq_dist.core.leftovers import owned_name, sweep_run, sweep_scratch
-from xnq_dist.core.owner import Owner
 from xnq_dist.core.store import RunDirectory
 
 SETTINGS = small_settings("partitions=2", "intervals.resamples=20")
@@ -306,11 +305,3 @@ def test_half_written_files_of_a_killed_run_are_removed_by_the_next(
     os.utime(kept[1], (0, 0))
     sweep_run(out)
     assert not kept[1].exists()
-
-
-def test_owner_is_recognised_after_the_clock_was_set():
-    me = Owner.me()
-    jumped = Owner(me.pid, me.started + 3600, me.ticks, me.host, me.namespace)
-    assert jumped.lives
-    assert not Owner(me.pid, me.started, me.ticks + 1, me.host, me.namespace).lives
-    assert Owner.from_record(jumped.record()) == jumped

@@ -12,7 +12,7 @@ import pytest
 from tests.report.fake_run import prevalence_table, write_fake_run
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InfrastructureError, RunDirectoryError
-from xnq_dist.core.lock import RunLock
+from xnq_dist.core.lock import run_lock
 from xnq_dist.core.store import (
     Published,
     RunDirectory,
@@ -93,7 +93,7 @@ def test_directory_in_use_or_of_another_kind_is_refused(
     run: RunDirectory, tmp_path: Path
 ) -> None:
     with (
-        RunLock(run.folder),
+        run_lock(run.folder),
         pytest.raises(InfrastructureError, match="in use by process"),
     ):
         erase(run.uri, "8")

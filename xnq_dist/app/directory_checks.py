@@ -124,14 +124,12 @@ def _lock(run: RunDirectory, held: Holder | None) -> Finding:
         return (
             ("note", f"{LOCK} cannot be read: {AGAIN} removes it") if damaged else None
         )
-    who = f"process {held.owner.pid} on {held.owner.host}"
+    who = f"process {held.pid} on {held.host}"
     age = f"last heartbeat {abs(held.age):.0f} s ago"
     if held.alive:
         text = f"held by {who}, {age}: wait for it to end, or end that process"
-    elif held.owner.is_here:
-        text = f"{who}, which held it, has ended: {AGAIN} takes the lock over"
     else:
-        text = f"held by {who}, {age}: if it has ended, {AGAIN} takes the lock over"
+        text = f"{who}, {age}, which held it, has ended: {AGAIN} takes the lock over"
     return "note", text
 
 
@@ -140,7 +138,7 @@ def _clock(held: Holder | None) -> Finding:
     if held is None or abs(ahead) <= SKEW:
         return None
     return "fault", (
-        f"the clock of {held.owner.host} is {abs(ahead):.0f} s "
+        f"the clock of {held.host} is {abs(ahead):.0f} s "
         f"{'ahead of' if ahead > 0 else 'behind'} that of the directory's disk, so "
         "that a dead run may look alive: set both clocks by NTP, such as with chrony"
     )

@@ -19,7 +19,7 @@ from xnq_dist import pipeline
 from xnq_dist.core.cluster import Connection, connect, open_cluster
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.lock import RunLock
+from xnq_dist.core.lock import run_lock
 from xnq_dist.core.progress import Progress
 from xnq_dist.core.store import Folder, RunDirectory, deleting_damage
 from xnq_dist.graph.feature_types import chosen_columns
@@ -220,7 +220,7 @@ def _run(
     folder.create()
     done = []
     cluster = jobs[sources[0].name][0].cluster
-    with RunLock(folder), open_cluster(cluster) as connection:
+    with run_lock(folder), open_cluster(cluster) as connection:
         unpublish(folder, of)
         for source in sources:
             settings, dataset_jobs = jobs[source.name]

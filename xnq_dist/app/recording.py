@@ -7,7 +7,6 @@ killed leaves it as it was. Writing it never fails or delays a run.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -163,6 +162,4 @@ class _Record:
     def _is_anothers(self) -> bool:
         """Whether another run holds the directory."""
         held = holder(self._run.folder)
-        if held is None or (held.owner.is_here and held.owner.pid == os.getpid()):
-            return False
-        return held.alive
+        return held is not None and held.alive and not held.mine

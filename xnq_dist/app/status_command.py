@@ -66,7 +66,7 @@ def standing(directory: str) -> dict[str, Any]:
     if held is not None:
         # A clock that differs must not show a run as dead, or from the future.
         age = min(abs(time.time() - held.heartbeat), abs(held.age))
-        known |= {"host": held.owner.host, "pid": held.owner.pid}
+        known |= {"host": held.host, "pid": held.pid}
         known["heartbeat_age"] = round(age, 1)
     if version is not None:
         known["published"] = version.manifest.created

@@ -7,16 +7,19 @@ this machine that has ended.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import re
 import shutil
+import socket
 import tempfile
 import uuid
 from contextlib import suppress
 from pathlib import Path
 
-from xnq_dist.core.owner import Owner, machine
+import psutil
+
 from xnq_dist.core.store import Folder
 
 __all__ = ["in_run", "in_scratch", "owned_name", "sweep_run", "sweep_scratch"]
@@ -24,11 +27,11 @@ __all__ = ["in_run", "in_scratch", "owned_name", "sweep_run", "sweep_scratch"]
 log = logging.getLogger(__name__)
 
 PREFIX = "xnq-dist-"
-_OWNED = re.compile(rf"{PREFIX}(?P<machine>[0-9a-f]{{8}})-(?P<pid>\d+)-(?P<ticks>\d+)-")
+_OWNED = re.compile(rf"{PREFIX}(?P<machine>[0-9a-f]{{8}})-(?P<pid>\d+)-")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{8,32}\.tmp$|\.\d+\.tmp$")
 """Endings of files that are being written in a run directory."""
 LOCKS = 120.0
-"""Seconds after which a lock file that was moved aside is no longer in use."""
+"""Seconds after which a lock's file that is being written belongs to a dead process."""
 
 
 def owned_name(kind: str = "") -> str:
@@ -39,8 +42,7 @@ def owned_name(kind: str = "") -> str:
     >>> owned_name("states").startswith("xnq-dist-")
     True
     """
-    me = Owner.me()
-    parts = [f"{PREFIX}{machine()}", str(me.pid), str(me.ticks), kind]
+    parts = [f"{PREFIX}{_machine()}", str(os.getpid()), kind]
     return "-".join([*filter(None, parts), uuid.uuid4().hex[:8]])
 
 
@@ -52,12 +54,13 @@ def in_scratch(where: str | Path | None = None) -> list[Path]:
     where
         Folder to search; None: the system's folder for temporary files.
     """
-    here, ended = machine(), []
+    here, ended = _machine(), []
     for path in Path(where or tempfile.gettempdir()).glob(f"{PREFIX}*"):
         found = _OWNED.match(path.name)
         if found is None or found["machine"] != here or not _is_mine(path):
             continue
-        if not Owner(int(found["pid"]), 0.0, int(found["ticks"])).lives:
+        # The number may be that of another process by now: removed after that one.
+        if not psutil.pid_exists(int(found["pid"])):
             ended.append(path)
     return ended
 
@@ -77,7 +80,7 @@ def in_run(folder: Folder) -> list[str]:
     return folders + [
         name
         for name in folder.files()
-        # Another run may be reading a lock that was moved aside.
+        # The lock's heartbeat goes on meanwhile.
         if _TEMPORARY.search(name)
         and not _OWNED.match(name)
         and not (name.startswith("_lock.json.") and folder.age(name) < LOCKS)
@@ -100,6 +103,19 @@ def sweep_run(folder: Folder | str | Path) -> None:
             else:
                 opened.delete(name)
         log.info("removed %s of a killed run", opened.uri_of(name))
+
+
+def _machine() -> str:
+    """Eight characters for this host and, as numbers of processes are its, PID space.
+
+    Containers may have the same host name.
+    """
+    try:
+        space = os.readlink("/proc/self/ns/pid")
+    except OSError:  # not Linux
+        space = ""
+    text = f"{socket.gethostname()} {space}".encode()
+    return hashlib.blake2b(text, digest_size=4).hexdigest()
 
 
 def _is_mine(path: Path) -> bool:

@@ -1,26 +1,30 @@
-"""Locks a run directory for one run at a time, by a file with owner and heartbeat."""
+"""Locks a run directory for one run at a time.
+
+On this machine the kernel keeps the lock: `flock` on the directory, which ends with the
+process that has it, however that ends. Other machines, to which a file system may not
+show an `flock`, and object stores see a file with the owner and a heartbeat.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
+import socket
 import threading
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from types import TracebackType
+from functools import cache
+from pathlib import Path
 from typing import Any
 
-from xnq_dist.core.errors import (
-    DamagedError,
-    InfrastructureError,
-    RunDirectoryError,
-    XnqError,
-)
-from xnq_dist.core.owner import Owner
+from xnq_dist.core.errors import DamagedError, InfrastructureError, XnqError
 from xnq_dist.core.store import Folder, sealed
 
-__all__ = ["LOCK", "Holder", "RunLock", "holder"]
+__all__ = ["LOCK", "Holder", "holder", "run_lock"]
 
 log = logging.getLogger(__name__)
 
@@ -29,49 +33,60 @@ HEARTBEAT = 10.0
 """Seconds between two heartbeats."""
 STALE = 120.0
 """Seconds without a heartbeat after which an owner on another machine is dead."""
-UNWRITTEN = 5.0
-"""Seconds after which a lock file without a record belongs to a dead process."""
-TRIES = 20
-"""Attempts, half a second apart, while a lock is being written or removed."""
+SETTLE = 1.0
+"""Seconds in which a rival on another machine, which saw no live owner, writes too."""
+MINE: set[str] = set()
+"""Tokens of the locks that this process has."""
 
 
 @dataclass(frozen=True)
 class Holder:
     """The run that holds a lock, read without taking it."""
 
-    owner: Owner
+    host: str
+    pid: int
     heartbeat: float
     """Time of the last heartbeat by the owner's clock, in seconds since the epoch."""
     age: float
     """Seconds since the file was written, by the clock of its disk or store."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether the owner runs, or on another machine has a young heartbeat."""
-        if self.owner.is_here:
-            return self.owner.lives
-        return abs(time.time() - self.heartbeat) < STALE or abs(self.age) < STALE
+    mine: bool
+    """Whether it is this process."""
+    alive: bool
+    """Whether its process runs, or on another machine has a young heartbeat."""
 
 
 def holder(folder: Folder) -> Holder | None:
     """The holder of a folder's lock; None: nobody holds it, or its file is damaged."""
-    try:
-        found = folder.read_record(LOCK)
-    except DamagedError:
+    found = _read(folder)
+    if not found:
         return None
-    if found is None:
-        return None
-    beat = found.get("heartbeat")
-    beat = float(beat) if isinstance(beat, int | float) else 0.0
-    return Holder(Owner.from_record(found), beat, folder.age(LOCK))
+    beat, age = float(found.get("heartbeat", 0.0)), folder.age(LOCK)
+    alive = min(abs(time.time() - beat), abs(age)) < STALE
+    if found.get("machine") == _machine(folder) and folder.is_local:
+        try:
+            handle = _flock(folder, fcntl.LOCK_SH)
+            alive = alive and handle is None
+            _close(handle)
+        except BlockingIOError:
+            alive = True
+    return Holder(
+        host=str(found.get("host", "")),
+        pid=int(found.get("pid", -1)),
+        heartbeat=beat,
+        age=age,
+        mine=found.get("token") in MINE,
+        alive=alive,
+    )
 
 
-class RunLock:
-    """Holds the lock of a run directory during a block.
+@contextmanager
+def run_lock(folder: Folder) -> Iterator[None]:
+    """Hold the lock of a run directory during a block.
 
-    An owner on this machine is alive if its process is; start times are compared, so a
-    reused process number does not count. An owner on another machine is alive if its
-    heartbeat is younger than two minutes, or changes while waiting: clocks may differ.
+    An owner on this machine is alive if it has the kernel's lock. A process forked from
+    it, without a new program, would keep that lock after its end; Dask's workers are
+    new programs. An owner on another machine is alive if its heartbeat is younger than
+    two minutes, or changes while waiting: clocks may differ.
 
     Raises
     ------
@@ -80,150 +95,169 @@ class RunLock:
     RunDirectoryError
         When it cannot be written.
     """
-
-    def __init__(self, folder: Folder) -> None:
-        self._folder = folder
-        self._token = uuid.uuid4().hex
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def __enter__(self) -> RunLock:
-        self._folder.create()
-        self._claim()
-        self._thread = threading.Thread(target=self._beat, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stop.set()
-        if self._thread is not None:
-            # Do not wait longer for a file system that does not answer.
-            self._thread.join(HEARTBEAT)
-        try:
-            if self._held():
-                self._folder.delete(LOCK)
-        except OSError as error:
-            if value is None:
-                raise
-            # The error that ended the run takes precedence.
-            log.warning("%s: the lock cannot be removed: %s", self._folder.uri, error)
-
-    def _record(self) -> dict[str, Any]:
-        values = {"token": self._token, "heartbeat": time.time()}
-        return {**values, **Owner.me().record()}
-
-    def _held(self) -> bool:
-        return (self._read() or {}).get("token") == self._token
-
-    def _read(self, name: str = LOCK) -> dict[str, Any] | None:
-        """The lock's record; None if there is none or it is damaged."""
-        try:
-            return self._folder.read_record(name)
-        except DamagedError:
-            return None
-
-    def _write(self) -> None:
-        self._folder.write_bytes(LOCK, sealed(self._record()).encode())
-
-    def _claim(self) -> None:
-        if self._folder.is_local:
-            self._claim_on_disk()
-            return
-        # pyarrow.fs has no exclusive creation on object stores: write, give a rival
-        # time to write too, and check whose token is there.
-        found = self._read()
-        if found and self._alive(found):
-            raise _in_use(self._folder, found)
-        self._write()
-        time.sleep(1.0)
-        if not self._held():
-            raise _in_use(self._folder, self._read() or {})
-
-    def _claim_on_disk(self) -> None:
-        path = self._folder.path(LOCK)
-        for _ in range(TRIES):
-            try:
-                handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
-            except FileExistsError:
-                found = self._read()
-                if found and self._alive(found):
-                    raise _in_use(self._folder, found) from None
-                if found is None and _age(path) < UNWRITTEN:
-                    time.sleep(0.5)  # its owner has created but not yet written it
-                    continue
-                self._remove_dead(path, found)
-                continue
-            except OSError as error:
-                raise RunDirectoryError(
-                    f"{self._folder.uri} cannot be written ({error.strerror}): choose "
-                    "another folder for --out"
-                ) from error
-            try:
-                with os.fdopen(handle, "wb") as stream:
-                    stream.write(sealed(self._record()).encode())
-            except OSError:
-                os.remove(path)  # the disk is full: do not leave an empty lock
-                raise
-            return
-        raise InfrastructureError(
-            f"{self._folder.uri} is being locked by another run: wait for it to end, "
-            "or choose another --out"
-        )
-
-    def _remove_dead(self, path: str, dead: dict[str, Any] | None) -> None:
-        """Remove a dead run's lock, but not that of a rival which may do the same."""
-        aside = f"{path}.{self._token}.tmp"
-        try:
-            os.rename(path, aside)
-        except FileNotFoundError:
-            return
-        taken = self._read(f"{LOCK}.{self._token}.tmp")
-        if taken != dead and taken and self._alive(taken):
-            # A rival was faster and this is its lock: restore it.
-            os.rename(aside, path)
-            raise _in_use(self._folder, taken)
-        os.remove(aside)
-        log.warning("%s: took over the lock of a dead run", self._folder.uri)
-
-    def _alive(self, record: dict[str, Any]) -> bool:
-        owner = Owner.from_record(record)
-        if owner.is_here:
-            return owner.lives
-        heartbeat = record.get("heartbeat")
-        if not isinstance(heartbeat, int | float):
-            return False
-        if abs(time.time() - heartbeat) < STALE:
-            return True
-        # Its clock may differ from this one: check whether the heartbeat changes.
-        time.sleep(1.5 * HEARTBEAT)
-        found = self._read()
-        return found is not None and found.get("heartbeat") != heartbeat
-
-    def _beat(self) -> None:
-        while not self._stop.wait(HEARTBEAT):
-            try:
-                if not self._held():
-                    log.warning("%s: another run took the lock", self._folder.uri)
-                    return
-                self._write()
-            except (OSError, XnqError) as error:
-                log.warning("%s: no heartbeat written: %s", self._folder.uri, error)
-
-
-def _age(path: str) -> float:
+    folder.create()
+    token, stop = uuid.uuid4().hex, threading.Event()
+    beat = threading.Thread(target=_beat, args=(folder, token, stop), daemon=True)
+    handle = _lock_here(folder)
     try:
-        return time.time() - os.stat(path).st_mtime
-    except FileNotFoundError:
-        return 0.0
+        _claim(folder, token, handle is not None)
+        MINE.add(token)
+        beat.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            # Do not wait longer for a file system that does not answer.
+            beat.join(HEARTBEAT)
+            MINE.discard(token)
+            _release(folder, token)
+    finally:
+        _close(handle)
 
 
-def _in_use(folder: Folder, record: dict[str, Any]) -> InfrastructureError:
+def _lock_here(folder: Folder) -> int | None:
+    """`_flock` against other runs; those that only look let go after a moment."""
+    for wait in (0.05, 0.1, 0.2, 0.4):
+        try:
+            return _flock(folder, fcntl.LOCK_EX)
+        except BlockingIOError:
+            time.sleep(wait)
+    raise _in_use(folder)
+
+
+def _flock(folder: Folder, how: int) -> int | None:
+    """A descriptor on which the kernel has locked a folder; None: it cannot.
+
+    Raises
+    ------
+    BlockingIOError
+        When another descriptor has the lock.
+    """
+    if not folder.is_local:
+        return None
+    handle = os.open(folder.path(), os.O_RDONLY)  # not passed on to new programs
+    try:
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        if isinstance(error, BlockingIOError):
+            raise
+        return None
+    return handle
+
+
+def _close(handle: int | None) -> None:
+    if handle is not None:
+        os.close(handle)
+
+
+def _claim(folder: Folder, token: str, locked_here: bool) -> None:
+    """Write the file for other machines, unless the owner of one there is alive."""
+    found = _read(folder)
+    if found is None and _create(folder, token):
+        return
+    if found and _alive(folder, found, locked_here):
+        raise _in_use(folder)
+    _write(folder, LOCK, token)
+    time.sleep(SETTLE)
+    if not _holds(folder, token):
+        raise _in_use(folder)
+    if found is not None:
+        log.warning("%s: took over the lock of a dead run", folder.uri)
+
+
+def _create(folder: Folder, token: str) -> bool:
+    """Write a file that did not exist; False where a rival could do so, too."""
+    if not folder.is_local:
+        return False
+    aside = f"{LOCK}.{token}.tmp"
+    _write(folder, aside, token)
+    try:
+        os.link(folder.path(aside), folder.path(LOCK))
+    except FileExistsError:
+        raise _in_use(folder) from None
+    except OSError:  # a file system without hard links
+        return False
+    finally:
+        folder.delete(aside)
+    return True
+
+
+def _alive(folder: Folder, found: dict[str, Any], locked_here: bool) -> bool:
+    if locked_here and found.get("machine") == _machine(folder):
+        return False  # it would have the kernel's lock
+    heartbeat = float(found.get("heartbeat", 0.0))
+    if abs(time.time() - heartbeat) < STALE:
+        return True
+    # Its clock may differ from this one: check whether the heartbeat changes.
+    time.sleep(1.5 * HEARTBEAT)
+    return (_read(folder) or {}).get("heartbeat") != heartbeat
+
+
+def _beat(folder: Folder, token: str, stop: threading.Event) -> None:
+    while not stop.wait(HEARTBEAT):
+        try:
+            if not _holds(folder, token):
+                log.warning("%s: another run took the lock", folder.uri)
+                return
+            _write(folder, LOCK, token)
+        except (OSError, XnqError) as error:
+            log.warning("%s: no heartbeat written: %s", folder.uri, error)
+
+
+def _release(folder: Folder, token: str) -> None:
+    try:
+        if _holds(folder, token):
+            folder.delete(LOCK)
+    except OSError as error:
+        log.warning("%s: the lock cannot be removed: %s", folder.uri, error)
+
+
+def _write(folder: Folder, name: str, token: str) -> None:
+    values = {
+        "token": token,
+        "heartbeat": time.time(),
+        "host": socket.gethostname(),
+        "machine": _machine(folder),
+        "pid": os.getpid(),
+    }
+    folder.write_bytes(name, sealed(values).encode())
+
+
+def _holds(folder: Folder, token: str) -> bool:
+    return (_read(folder) or {}).get("token") == token
+
+
+def _read(folder: Folder) -> dict[str, Any] | None:
+    """The values of the lock's file; empty: it is damaged; None: there is none."""
+    try:
+        return folder.read_record(LOCK)
+    except DamagedError:
+        return {}
+
+
+def _in_use(folder: Folder) -> InfrastructureError:
+    found = _read(folder)
+    who = f"process {found['pid']} on {found['host']}" if found else "another run"
     return InfrastructureError(
-        f"{folder.uri} is in use by process {record.get('pid')} on "
-        f"{record.get('host')}: wait for it to end, or choose another --out"
+        f"{folder.uri} is in use by {who}: wait for it to end, or choose another --out"
     )
+
+
+def _machine(folder: Folder) -> str:
+    """Id of all processes to which an `flock` on the folder shows.
+
+    They are on this machine since its start, in all containers, and have the folder's
+    file system from the same mount.
+    """
+    device = os.stat(folder.path()).st_dev if folder.is_local else "store"
+    return f"{_boot()} {device}"
+
+
+@cache
+def _boot() -> str:
+    try:
+        id_file = Path("/proc/sys/kernel/random/boot_id")
+        return id_file.read_text(encoding="ascii").strip()
+    except OSError:  # not Linux: a new id for each process
+        return uuid.uuid4().hex

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.core.errors import RunDirectoryError
-from xnq_dist.core.lock import RunLock
+from xnq_dist.core.lock import run_lock
 from xnq_dist.core.store import (
     FileRecord,
     Published,
@@ -63,7 +63,7 @@ def erase(location: str, node: str) -> Erased:
         raise RunDirectoryError(
             f"{run.uri} is not a run directory: give the folder that --out named"
         )
-    with RunLock(run.folder):
+    with run_lock(run.folder):
         delete_damage(run, thorough=True)
         stages = []
         if _in_graph(run.stage("graph"), node):

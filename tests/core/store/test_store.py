@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
-import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from xnq_dist.core import lock
 from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import (
     DamagedError,
@@ -24,7 +25,7 @@ from xnq_dist.core.errors import (
     RunDirectoryError,
     StageError,
 )
-from xnq_dist.core.lock import LOCK, RunLock
+from xnq_dist.core.lock import LOCK, holder, run_lock
 from xnq_dist.core.store import (
     MANIFEST,
     Folder,
@@ -249,96 +250,200 @@ def test_writing_a_table_needs_a_row(run):
         pass
 
 
+def enter(run: RunDirectory) -> None:
+    with run_lock(run.folder):
+        pass
+
+
 def test_lock_is_held_by_one_run(run):
-    with RunLock(run.folder):
-        with pytest.raises(InfrastructureError, match="in use by process"):
-            RunLock(run.folder).__enter__()
+    with run_lock(run.folder):
+        with pytest.raises(
+            InfrastructureError, match=f"in use by process {os.getpid()}"
+        ):
+            enter(run)
         assert run.folder.exists(LOCK)
+        assert holder(run.folder).mine
     assert not run.folder.exists(LOCK)
+    assert holder(run.folder) is None
 
 
-def lock_of(**changes) -> bytes:
+HOLDS = """
+import subprocess, sys
+from xnq_dist.core.lock import run_lock
+from xnq_dist.core.store import Folder
+
+with run_lock(Folder.of(sys.argv[1])):
+    started = subprocess.Popen(["sleep", "60"])
+    print(started.pid, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_lock_of_a_killed_process_is_free_at_once(run, caplog):
+    """Even if a program that it started goes on."""
+    command = [sys.executable, "-c", HOLDS, run.uri]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as other:
+        started = int(other.stdout.readline())
+        found = holder(run.folder)
+        assert (found.alive, found.mine) == (True, False)
+        with pytest.raises(InfrastructureError, match=f"in use by process {other.pid}"):
+            enter(run)
+        other.kill()
+        other.wait(60)
+    assert not holder(run.folder).alive
+    enter(run)
+    assert "took over the lock of a dead run" in caplog.text
+    os.kill(started, signal.SIGKILL)
+
+
+def lock_of(folder: Folder, **changes) -> bytes:
+    """The file of a process of this machine that does not hold the lock."""
     values = {
         "token": "x",
         "host": socket.gethostname(),
+        "machine": lock._machine(folder),
         "pid": 1,
-        "process_started": 0.0,
-        "heartbeat": 0.0,
+        "heartbeat": time.time(),
     }
     return sealed(values | changes).encode()
 
 
-def test_lock_of_a_dead_process_is_taken_over(run):
-    child = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"],
-        capture_output=True,
-        text=True,
-        check=True,
+@pytest.mark.parametrize(
+    "changes",
+    [{"pid": os.getpid()}, {"heartbeat": time.time() + 3600}],
+    ids=["reused process number", "clock that was set"],
+)
+def test_owner_here_that_has_ended_is_dead_whatever_its_file_says(run, changes):
+    run.folder.write_bytes(LOCK, lock_of(run.folder, **changes))
+    assert not holder(run.folder).alive
+    enter(run)
+
+
+def test_owner_here_that_runs_is_alive_whatever_its_file_says(run):
+    """Such as after the clock was set."""
+    with run_lock(run.folder):
+        run.folder.write_bytes(LOCK, lock_of(run.folder, heartbeat=0.0))
+        os.utime(run.folder.path(LOCK), (0, 0))
+        assert holder(run.folder).alive
+        with pytest.raises(InfrastructureError, match="in use by process"):
+            enter(run)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\0" * 300])
+def test_damaged_lock_file_does_not_keep_runs_out(run, content):
+    run.folder.write_bytes(LOCK, content)
+    assert holder(run.folder) is None
+    enter(run)
+
+
+def test_looking_at_the_lock_keeps_no_run_out(run):
+    stop = threading.Event()
+
+    def look() -> None:
+        while not stop.is_set():
+            holder(run.folder)
+
+    run.folder.write_bytes(LOCK, lock_of(run.folder))
+    looking = [threading.Thread(target=look) for _ in range(3)]
+    for thread in looking:
+        thread.start()
+    try:
+        for _ in range(30):
+            enter(run)
+    finally:
+        stop.set()
+        for thread in looking:
+            thread.join()
+
+
+@pytest.mark.parametrize("host", ["elsewhere", socket.gethostname()])
+def test_lock_of_another_machine_lives_by_its_heartbeat(run, monkeypatch, host):
+    """Two machines, or containers on them, may have one host name."""
+    monkeypatch.setattr("xnq_dist.core.lock.HEARTBEAT", 0.02)
+    there = {"machine": "another", "host": host}
+    run.folder.write_bytes(LOCK, lock_of(run.folder, **there))
+    assert holder(run.folder).alive
+    with pytest.raises(InfrastructureError, match=f"in use by process 1 on {host}"):
+        enter(run)
+    run.folder.write_bytes(
+        LOCK, lock_of(run.folder, **there, heartbeat=time.time() - 999)
     )
-    run.folder.write_bytes(LOCK, lock_of(pid=int(child.stdout)))
-    with RunLock(run.folder):
-        pass
+    enter(run)
 
 
-def test_reused_process_number_counts_as_dead(run):
-    run.folder.write_bytes(LOCK, lock_of(pid=os.getpid(), process_started=1.0))
-    with RunLock(run.folder):
-        pass
+@pytest.fixture(params=["file system", "object store", "neither flock nor links"])
+def without_flock(request, monkeypatch) -> None:
+    """Places where the kernel keeps no lock."""
+    if request.param == "object store":
+        monkeypatch.setattr(Folder, "is_local", property(lambda self: False))
+    else:
+        monkeypatch.setattr("xnq_dist.core.lock._flock", lambda *_: None)
+    if request.param == "neither flock nor links":
+
+        def refuse(*_: object) -> None:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr("xnq_dist.core.lock.os.link", refuse)
 
 
-def test_lock_of_another_machine_lives_by_its_heartbeat(run, monkeypatch):
+@pytest.mark.usefixtures("without_flock")
+@pytest.mark.parametrize("before", [None, {"heartbeat": 0.0, "machine": "another"}])
+def test_one_of_many_runs_that_start_together_holds_a_lock_without_flock(
+    run, monkeypatch, before
+):
     monkeypatch.setattr("xnq_dist.core.lock.HEARTBEAT", 0.02)
-    run.folder.write_bytes(LOCK, lock_of(host="elsewhere", heartbeat=time.time()))
-    with pytest.raises(InfrastructureError, match="on elsewhere"):
-        RunLock(run.folder).__enter__()
-    run.folder.write_bytes(LOCK, lock_of(host="elsewhere", heartbeat=time.time() - 999))
-    with RunLock(run.folder):
-        pass
+    if before is not None:
+        run.folder.write_bytes(LOCK, lock_of(run.folder, **before))
+    begin, seen = threading.Barrier(4), []
+
+    def start() -> None:
+        begin.wait()
+        try:
+            with run_lock(run.folder):
+                seen.append("held")
+                time.sleep(2)
+        except InfrastructureError as error:
+            seen.append(str(error))
+
+    threads = [threading.Thread(target=start) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen.count("held") == 1
+    assert sum("in use by" in text for text in seen) == 3
+    assert not run.folder.exists(LOCK)
 
 
-def test_lock_on_an_object_store_is_held_by_one_run(run, monkeypatch):
-    """Locking without exclusive creation, on a disk that acts as an object store."""
-    monkeypatch.setattr(Folder, "is_local", property(lambda self: False))
-    monkeypatch.setattr("xnq_dist.core.lock.time.sleep", lambda seconds: None)
-    with (
-        RunLock(run.folder),
-        pytest.raises(InfrastructureError, match="in use by process"),
-    ):
-        RunLock(run.folder).__enter__()
-
-
-def test_heartbeat_goes_on_and_stops_when_the_lock_is_taken_away(run, monkeypatch):
+@pytest.mark.usefixtures("without_flock")
+def test_lock_without_flock_lives_by_its_heartbeat(run, monkeypatch):
     monkeypatch.setattr("xnq_dist.core.lock.HEARTBEAT", 0.02)
-    lock = RunLock(run.folder)
-    with lock:
-        first = run.folder.read_record(LOCK)["heartbeat"]
+    run.folder.write_bytes(LOCK, lock_of(run.folder))
+    with pytest.raises(InfrastructureError, match="in use by process"):
+        enter(run)
+    run.folder.write_bytes(LOCK, lock_of(run.folder, heartbeat=time.time() - 999))
+    enter(run)
+
+
+def test_heartbeat_goes_on_and_stops_when_the_lock_is_taken_away(
+    run, monkeypatch, caplog
+):
+    monkeypatch.setattr("xnq_dist.core.lock.HEARTBEAT", 0.02)
+
+    def wait_until(happened) -> None:
         end = time.monotonic() + 10
-        while time.monotonic() < end:
-            if run.folder.read_record(LOCK)["heartbeat"] > first:
-                break
-        assert run.folder.read_record(LOCK)["heartbeat"] > first
-        run.folder.write_bytes(LOCK, lock_of(token="thief"))
-        lock._thread.join(10)
-        assert not lock._thread.is_alive()
+        while not happened():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+    with run_lock(run.folder):
+        first = run.folder.read_record(LOCK)["heartbeat"]
+        wait_until(lambda: run.folder.read_record(LOCK)["heartbeat"] > first)
+        run.folder.write_bytes(LOCK, lock_of(run.folder, token="thief"))
+        wait_until(lambda: "another run took the lock" in caplog.text)
     # A lock of another run is not removed.
     assert run.folder.read_record(LOCK)["token"] == "thief"
-
-
-def test_a_rivals_live_lock_is_given_back(run):
-    """Another process may replace a dead lock before this one removes it."""
-    live = lock_of(pid=os.getpid(), process_started=psutil.Process().create_time())
-    run.folder.write_bytes(LOCK, live)
-    dead = json.loads(lock_of(pid=2**30))
-    with pytest.raises(InfrastructureError, match="in use by process"):
-        RunLock(run.folder)._remove_dead(run.folder.path(LOCK), dead)
-    assert run.folder.read_bytes(LOCK) == live
-
-
-def test_same_host_name_in_another_container_lives_by_its_heartbeat(run):
-    foreign = lock_of(namespace="pid:[1]", heartbeat=time.time(), pid=2**30)
-    run.folder.write_bytes(LOCK, foreign)
-    with pytest.raises(InfrastructureError, match="in use by process"):
-        RunLock(run.folder).__enter__()
 
 
 def test_manifest_of_zero_bytes_counts_as_absent(run):
