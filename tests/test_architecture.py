@@ -86,11 +86,11 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 379_050,
+    "all": 378_500,
     "core": 35_500,
-    "graph": 73_500,
+    "graph": 72_300,
     "reservoir": 35_100,
-    "groups": 4_100,
+    "groups": 5_200,
     "plan and needs": 8_300,
     "pipeline and the modules next to it": 7_600,
 }

@@ -14,13 +14,14 @@ import scipy.sparse as sp
 from tests.conftest import small_settings
 from tests.graph.graphs import csr_of, edge_table, node_table, run
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.graph import clustering, layout, thread_pool
-from xnq_dist.graph.clustering import FIRST, choices, join_clusters
+from xnq_dist.graph import layout, thread_pool
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 from xnq_dist.graph.thread_pool import ThreadPool
+from xnq_dist.groups import modularity as module
 from xnq_dist.groups.detection import detect, engine_of
 from xnq_dist.groups.leiden import leiden, number_by_size
+from xnq_dist.groups.modularity import FIRST, Communities
 from xnq_dist.groups.streamed import Level, contract
 from xnq_dist.groups.streamed import detect as streamed
 
@@ -97,9 +98,9 @@ def moved_slowly(matrix, strength, penalty, limit, label, due, turn, sizes):
 def test_passes_move_nodes_as_plain_python_does(monkeypatch, weighted, limit, threads):
     """Random parts first, then nodes with neighbours that moved."""
     batches = partial(thread_pool.batches, minimum=7)
-    monkeypatch.setattr(clustering, "batches", batches)
+    monkeypatch.setattr(module, "batches", batches)
     rows = partial(thread_pool.max_batch_rows, minimum=7)
-    monkeypatch.setattr(clustering, "max_batch_rows", rows)
+    monkeypatch.setattr(module, "max_batch_rows", rows)
     monkeypatch.setattr(thread_pool, "SINGLE_THREAD", 0)
     for seed in range(4):
         level, matrix = random_level(seed, weighted)
@@ -114,13 +115,9 @@ def test_passes_move_nodes_as_plain_python_does(monkeypatch, weighted, limit, th
             expected_due = due.copy()
             state = level.strength, penalty, limit, label, expected_due, turn
             expected, steps = moved_slowly(matrix, *state, sizes)
-            nodes = weighted, level.strength, limit, label, weight, penalty, due
-            joined = 0
+            nodes = Communities(label, level.strength, weight, due, penalty, limit)
             with ThreadPool(threads) as pool:
-                for first, chosen in choices(pool, level.csr, *nodes, turn):
-                    joined += join_clusters(
-                        first, chosen, level.strength, limit, label, weight
-                    )
+                joined = nodes.move(pool, level.csr, turn)
             assert joined == steps
             assert label.tolist() == expected
             assert due.tolist() == expected_due.tolist()

@@ -26,9 +26,9 @@ from xnq_dist.core.config import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import gather
 from xnq_dist.graph import layout
-from xnq_dist.graph.clustering import join_clusters
 from xnq_dist.graph.ids import mix
 from xnq_dist.groups.leiden import leiden, number_by_size
+from xnq_dist.groups.modularity import join_communities
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -123,7 +123,7 @@ def _propagated(
         more = {"labels": record, "seed": seed, "turn": turn, "threads": threads}
         _by_partition(choose_groups, stage, graph, attempt, client, choice, **more)
         attempt.folder.delete(record.name)
-        join_clusters(0, choice, each, limit, label, weight)
+        join_communities(0, choice, each, label, weight, limit)
     return number_by_size(label).astype(np.int32)
 
 

@@ -5,7 +5,7 @@ over edges on disk: label propagation with modularity's penalty for large commun
 (Barber and Clark) and a maximum size. The communities form a weighted graph, which is
 contracted again until Leiden can hold it. Leiden's communities are then refined by
 passes over the edges of each earlier graph. The nodes of a batch choose in parallel,
-then join one by one (`graph.clustering`), so the result depends on the graph, the seed
+then join one by one (`modularity`), so the result depends on the graph, the seed
 and the memory only.
 
 References
@@ -30,12 +30,12 @@ from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph import layout
 from xnq_dist.graph.ahead import ahead
-from xnq_dist.graph.clustering import FIRST, choices, join_clusters
 from xnq_dist.graph.csr import Csr, CsrRows, spans, write_csr
 from xnq_dist.graph.propagation import numbered
 from xnq_dist.graph.sort import PairSorter
 from xnq_dist.graph.thread_pool import ThreadPool
 from xnq_dist.groups.leiden import number_by_size, optimise
+from xnq_dist.groups.modularity import FIRST, Communities
 
 if TYPE_CHECKING:
     from xnq_dist.graph.halo import Partition
@@ -49,7 +49,7 @@ LEIDEN_PAIR = 220
 PASSES = 6
 """Maximum number of passes over all nodes before a graph is contracted or returned.
 
-Before contraction `clustering.FIRST` passes come first, each over a random part of the
+Before contraction `modularity.FIRST` passes come first, each over a random part of the
 nodes: in canonical order alone, communities of a grid grow along its rows."""
 MOVED_AT_END = 0.01
 """Passes end after one that moved at most this share of the nodes."""
@@ -144,14 +144,10 @@ def _pass_over(
     due = np.zeros(n, np.uint8)
     if seed is not None:
         due = np.random.default_rng(seed).integers(FIRST, size=n, dtype=np.uint8)
-    nodes = level.csr.weighted, level.strength, limit, label, weight, penalty, due
+    communities = Communities(label, level.strength, weight, due, penalty, limit)
     with ThreadPool() as pool:
         for turn in range(FIRST if seed is None else 0, FIRST + PASSES):
-            moved = 0
-            for first, choice in choices(pool, level.csr, *nodes, turn):
-                moved += join_clusters(
-                    first, choice, level.strength, limit, label, weight
-                )
+            moved = communities.move(pool, level.csr, turn)
             log.info("%d of %d nodes joined other communities", moved, n)
             if turn >= FIRST and moved <= MOVED_AT_END * n:
                 break
