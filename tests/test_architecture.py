@@ -87,7 +87,7 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
     "all": 378_500,
-    "core": 35_500,
+    "core": 35_550,
     "graph": 72_300,
     "reservoir": 35_100,
     "groups": 5_200,

@@ -8,9 +8,13 @@ from __future__ import annotations
 from enum import IntEnum
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-__all__ = ["Purpose", "mixed_bits", "stream", "stream_key"]
+__all__ = ["GAMMA", "Purpose", "mix", "mixed_bits", "stream", "stream_key"]
+
+GAMMA = np.uint64(0x9E3779B97F4A7C15)
+"""Step between the states of splitmix64."""
 
 
 class Purpose(IntEnum):
@@ -49,17 +53,23 @@ def stream(seed: int, purpose: int, *more: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(stream_key(seed, purpose, *more)))
 
 
-def mixed_bits(
-    index: NDArray[np.int64], key: np.random.SeedSequence
-) -> NDArray[np.uint64]:
-    """64 random bits of each index under a key, shape (n,).
+@njit(cache=True, nogil=True)
+def mix(x: np.uint64) -> np.uint64:
+    """Mix the bits of a key (the splitmix64 finaliser).
 
     References
     ----------
     Steele, Lea & Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014.
     """
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def mixed_bits(
+    index: NDArray[np.int64], key: np.random.SeedSequence
+) -> NDArray[np.uint64]:
+    """64 random bits of each index under a key, shape (n,)."""
     (start,) = key.generate_state(1, np.uint64)
-    z = index.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + start
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.asarray(z ^ (z >> np.uint64(31)), np.uint64)
+    states = index.astype(np.uint64) * GAMMA + start
+    return np.asarray(mix.py_func(states), np.uint64)

@@ -15,6 +15,7 @@ import numpy as np
 from numba import njit
 
 from xnq_dist.core.arrays import Ints, Ints32
+from xnq_dist.core.random_bits import mix
 from xnq_dist.graph.csr import ArrayCsr, Csr, CsrRows, map_chunks
 from xnq_dist.graph.propagation import ROUNDS, Labels, Limits, numbered
 from xnq_dist.graph.thread_pool import ThreadPool
@@ -33,8 +34,6 @@ MIN_SHRINKAGE = 0.95
 """Coarsening ends when it leaves more than this share of the clusters."""
 PAIR = 64
 """Maximum bytes for each edge between clusters during contraction."""
-MIX = np.uint64(0x9E3779B97F4A7C15)
-MIX_AGAIN = np.uint64(0xBF58476D1CE4E5B9)
 EVERY = np.uint64(2**64 - 1)
 
 
@@ -207,11 +206,8 @@ def sample_pairs(
         for edge in range(indptr[row], indptr[row + 1]):
             u = indices[edge]
             ends = (np.uint64(min(u, v)) << np.uint64(32)) | np.uint64(max(u, v))
-            ends = (ends ^ (ends >> np.uint64(30))) * MIX
-            ends = (ends ^ (ends >> np.uint64(27))) * MIX_AGAIN
-            ends ^= ends >> np.uint64(31)
             # Compare labels last: most edges are not in a small sample.
-            if every or ends <= limit:
+            if every or mix(ends) <= limit:
                 a, b = label[v], label[u]
                 if a != b:
                     pairs[size] = np.int64(min(a, b)) * clusters + max(a, b)

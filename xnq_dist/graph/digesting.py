@@ -29,12 +29,13 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Bytes, Floats32, Ints, Words
 from xnq_dist.core.label_settings import Missing
+from xnq_dist.core.random_bits import mix
 from xnq_dist.core.settings_sections import ColumnSettings
 from xnq_dist.graph.edges import weights_of
 from xnq_dist.graph.encoding import exact_numbers, needs_encoding
 from xnq_dist.graph.feature_types import kind_of
 from xnq_dist.graph.features import FeatureColumns, side_by_side
-from xnq_dist.graph.ids import mix, text_of
+from xnq_dist.graph.ids import text_of
 from xnq_dist.graph.labels import label_weights, plain_labels, role_codes
 from xnq_dist.graph.node_weights import node_weights_of
 from xnq_dist.graph.scaling import Matrix

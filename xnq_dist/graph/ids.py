@@ -17,6 +17,7 @@ from numba import njit
 
 from xnq_dist.core.arrays import Bytes, Ints, Ints32
 from xnq_dist.core.errors import DoesNotFitError, InputError
+from xnq_dist.core.random_bits import mix
 from xnq_dist.graph.formats import format_of
 from xnq_dist.graph.tables import Batch, ids_of, show
 
@@ -227,14 +228,6 @@ def text_of(values: pa.Array) -> tuple[Ints, Bytes]:
     text = np.zeros(0, np.uint8) if raw is None else raw
     text.flags.writeable = False
     return counted.astype(np.int64) - start, text
-
-
-@njit(cache=True, nogil=True)
-def mix(x: np.uint64) -> np.uint64:
-    """Mix the bits of a key (the splitmix64 finaliser)."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 @njit(cache=True, nogil=True)

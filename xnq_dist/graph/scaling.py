@@ -29,7 +29,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Words
-from xnq_dist.graph.ids import mix
+from xnq_dist.core.random_bits import mix
 
 __all__ = ["Scaling", "largest_hash", "learn_scaling", "node_hashes"]
 

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.errors import InputError
+from xnq_dist.core.random_bits import mix
 from xnq_dist.core.simd import prefetch
 from xnq_dist.graph.csr import Csr, CsrRows, map_chunks
-from xnq_dist.graph.ids import mix
 
 __all__ = ["adjacency_radius", "is_symmetric"]
 

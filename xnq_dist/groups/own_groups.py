@@ -23,10 +23,10 @@ from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.blocks import for_each_block
 from xnq_dist.core.cluster import threads_each
 from xnq_dist.core.config import Settings
+from xnq_dist.core.random_bits import GAMMA, mix
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import gather
 from xnq_dist.graph import layout
-from xnq_dist.graph.ids import mix
 from xnq_dist.groups.leiden import leiden, number_by_size
 from xnq_dist.groups.modularity import join_communities
 
@@ -50,7 +50,6 @@ BLOCK = 1 << 14
 """Nodes that a thread processes at a time."""
 FEW = 32
 """Maximum number of neighbours that are sorted by insertion."""
-MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +185,7 @@ def choose_groups(
 
 @njit(cache=True, nogil=True)
 def _mixed(value: int, seed: int) -> np.uint64:
-    return mix((np.uint64(value) + np.uint64(1)) * MIX + np.uint64(seed))
+    return mix((np.uint64(value) + np.uint64(1)) * GAMMA + np.uint64(seed))
 
 
 @njit(cache=True, nogil=True)

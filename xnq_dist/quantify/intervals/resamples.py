@@ -15,11 +15,10 @@ import numpy as np
 from numba import njit
 
 from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.graph.ids import mix
+from xnq_dist.core.random_bits import GAMMA, mix
 
 __all__ = ["draw_kernel", "draw_rows"]
 
-GAMMA = np.uint64(0x9E3779B97F4A7C15)
 HALF = np.uint64(32)
 LOW = np.uint64(0xFFFFFFFF)
 

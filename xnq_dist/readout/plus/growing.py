@@ -18,6 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
+from xnq_dist.core.random_bits import GAMMA, mix
 from xnq_dist.core.simd import add_to_row
 
 __all__ = ["BINS", "LEAST", "RATE", "RIDGE", "binned", "grow"]
@@ -34,9 +35,6 @@ core's level-1 cache."""
 RATE = 0.05
 """Learning rate."""
 _ALL, _ONE, _HALF = np.uint64(2**64 - 1), np.uint64(1), np.uint64(32)
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
-_SHIFTS = np.array([30, 27, 31], np.uint64)
 
 
 def binned(z: Floats) -> tuple[NDArray[np.uint8], Floats, Ints]:
@@ -73,11 +71,8 @@ def _ends(values: Floats) -> Floats:
 def _draw(columns: Ints, count: int, state: NDArray[np.uint64]) -> None:
     """Move `count` columns, drawn at random, to the front (splitmix64)."""
     for place in range(count):
-        state[0] += _STEP
-        bits = state[0]
-        bits = (bits ^ (bits >> _SHIFTS[0])) * _FIRST
-        bits = (bits ^ (bits >> _SHIFTS[1])) * _SECOND
-        bits = (bits ^ (bits >> _SHIFTS[2])) >> _HALF
+        state[0] += GAMMA
+        bits = mix(state[0]) >> _HALF
         other = place + np.int64(bits * np.uint64(len(columns) - place) >> _HALF)
         columns[place], columns[other] = columns[other], columns[place]
 
