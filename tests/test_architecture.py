@@ -86,11 +86,11 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 378_500,
-    "core": 35_550,
-    "graph": 72_300,
+    "all": 377_800,
+    "core": 35_650,
+    "graph": 71_600,
     "reservoir": 35_100,
-    "groups": 5_200,
+    "groups": 5_150,
     "plan and needs": 8_300,
     "pipeline and the modules next to it": 7_600,
 }

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 import pytest
 
-from xnq_dist.graph.ahead import BackgroundCalls, ahead
+from xnq_dist.graph.ahead import ahead
 
 
 def test_items_come_out_in_order() -> None:
@@ -37,40 +36,3 @@ def test_an_error_while_making_is_raised() -> None:
     assert next(items) == 1
     with pytest.raises(ValueError, match="second"):
         next(items)
-
-
-def test_calls_run_one_after_the_other_in_order() -> None:
-    done: list[int] = []
-    inside = threading.Semaphore(1)
-
-    def work(number: int) -> None:
-        assert inside.acquire(blocking=False)
-        done.append(number)
-        inside.release()
-
-    with BackgroundCalls() as behind:
-        for number in range(20):
-            behind.call(lambda number=number: work(number))
-    assert done == list(range(20))
-
-
-def test_the_error_of_the_last_call_is_raised() -> None:
-    def broken() -> None:
-        raise ValueError("behind")
-
-    with pytest.raises(ValueError, match="behind"), BackgroundCalls() as behind:
-        behind.call(broken)
-    with BackgroundCalls() as behind:
-        behind.call(broken)
-        with pytest.raises(ValueError, match="behind"):
-            behind.call(lambda: None)
-
-
-def test_the_error_of_the_block_comes_first() -> None:
-    def block() -> None:
-        with BackgroundCalls() as behind:
-            behind.call(lambda: 1 / 0)
-            raise KeyError("of the block itself")
-
-    with pytest.raises(KeyError):
-        block()

@@ -11,10 +11,10 @@ from tests.graph.graphs import csr_of, random_matrix
 from tests.graph.test_propagation import slow_pass
 from xnq_dist.graph import clustering as module
 from xnq_dist.graph import propagation
+from xnq_dist.graph.batches import batches, max_batch_rows
 from xnq_dist.graph.clustering import Contracted, coarsen, contract, find_clusters
 from xnq_dist.graph.csr import ArrayCsr
 from xnq_dist.graph.propagation import Limits
-from xnq_dist.graph.thread_pool import batches, max_batch_rows
 
 
 @settings(max_examples=60, deadline=None)

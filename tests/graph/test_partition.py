@@ -10,8 +10,8 @@ from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.inputs import graph_inputs
+from xnq_dist.graph import batches
 from xnq_dist.graph import partition as module
-from xnq_dist.graph import thread_pool
 from xnq_dist.graph.csr import ArrayCsr
 from xnq_dist.graph.partition import divide, metis_memory
 
@@ -170,7 +170,7 @@ def test_a_graph_beyond_metis_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_division_is_independent_of_threads(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(thread_pool, "SINGLE_THREAD", 0)
+    monkeypatch.setattr(batches, "SINGLE_THREAD", 0)
     # Clusters of clusters too, and partitions that take turns.
     monkeypatch.setattr(module, "MIN_MEMORY", 1 << 10)
     csr = social(1200, 3)

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.graph.graphs import csr_of, random_matrix
+from xnq_dist.graph import batches as batches_module
 from xnq_dist.graph import propagation as module
-from xnq_dist.graph import thread_pool as pool_module
+from xnq_dist.graph.batches import batches, max_batch_rows
 from xnq_dist.graph.csr import ArrayCsr
 from xnq_dist.graph.propagation import Labels, Limits
-from xnq_dist.graph.thread_pool import ThreadPool, batches, max_batch_rows
 
 
 def excess_of(label: list[int], own: np.ndarray, limits: Limits) -> int:
@@ -85,11 +85,12 @@ def one_pass(
     parts: int,
     threads: int,
 ) -> int:
-    with pytest.MonkeyPatch.context() as patch, ThreadPool(threads) as pool:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "batches", partial(batches, minimum=parts))
         patch.setattr(module, "max_batch_rows", partial(max_batch_rows, minimum=parts))
-        patch.setattr(pool_module, "SINGLE_THREAD", 0)
-        return labels.move(pool, csr, limits, loss, weighted)
+        patch.setattr(batches_module, "SINGLE_THREAD", 0)
+        patch.setattr("os.sched_getaffinity", lambda _: set(range(threads)))
+        return labels.move(csr, limits, loss, weighted)
 
 
 @settings(max_examples=80, deadline=None)
@@ -142,8 +143,7 @@ def test_nodes_without_neighbours_leave_a_label_above_its_limits() -> None:
     labels = Labels.of(np.zeros(8, np.int32), own, 2)
     limits = Limits(4, 1)
     assert labels.over(limits)
-    with ThreadPool(1) as pool:
-        assert labels.move(pool, csr, limits) == 0
-        assert labels.move(pool, csr, limits, 0.5) == 4
+    assert labels.move(csr, limits) == 0
+    assert labels.move(csr, limits, 0.5) == 4
     assert labels.sizes.tolist() == [[4, 0], [4, 0]]
     assert not labels.over(limits)

@@ -14,10 +14,10 @@ import scipy.sparse as sp
 from tests.conftest import small_settings
 from tests.graph.graphs import csr_of, edge_table, node_table, run
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.graph import layout, thread_pool
+from xnq_dist.graph import batches as batches_module
+from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
-from xnq_dist.graph.thread_pool import ThreadPool
 from xnq_dist.groups import modularity as module
 from xnq_dist.groups.detection import detect, engine_of
 from xnq_dist.groups.leiden import leiden, number_by_size
@@ -97,11 +97,12 @@ def moved_slowly(matrix, strength, penalty, limit, label, due, turn, sizes):
 @pytest.mark.parametrize("limit", [np.inf, 20.0], ids=["any size", "limited"])
 def test_passes_move_nodes_as_plain_python_does(monkeypatch, weighted, limit, threads):
     """Random parts first, then nodes with neighbours that moved."""
-    batches = partial(thread_pool.batches, minimum=7)
+    batches = partial(batches_module.batches, minimum=7)
     monkeypatch.setattr(module, "batches", batches)
-    rows = partial(thread_pool.max_batch_rows, minimum=7)
+    rows = partial(batches_module.max_batch_rows, minimum=7)
     monkeypatch.setattr(module, "max_batch_rows", rows)
-    monkeypatch.setattr(thread_pool, "SINGLE_THREAD", 0)
+    monkeypatch.setattr(batches_module, "SINGLE_THREAD", 0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(threads)))
     for seed in range(4):
         level, matrix = random_level(seed, weighted)
         sizes = [len(each.indptr) - 1 for each in batches(level.csr)]
@@ -116,8 +117,7 @@ def test_passes_move_nodes_as_plain_python_does(monkeypatch, weighted, limit, th
             state = level.strength, penalty, limit, label, expected_due, turn
             expected, steps = moved_slowly(matrix, *state, sizes)
             nodes = Communities(label, level.strength, weight, due, penalty, limit)
-            with ThreadPool(threads) as pool:
-                joined = nodes.move(pool, level.csr, turn)
+            joined = nodes.move(level.csr, turn)
             assert joined == steps
             assert label.tolist() == expected
             assert due.tolist() == expected_due.tolist()

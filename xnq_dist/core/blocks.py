@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -13,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from threadpoolctl import ThreadpoolController
+
+from xnq_dist.core.threads import map_threads
 
 __all__ = ["ROWS", "Spare", "for_each_block", "one_blas_thread"]
 
@@ -90,11 +91,7 @@ def for_each_block(
             work(first, min(first + size, rows))
 
     threads = min(threads, -(-rows // size))
-    if threads <= 1:
-        work_on(0)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(work_on, range(threads)))
+    map_threads(work_on, range(max(threads, 1)), threads)
 
 
 class Spare:

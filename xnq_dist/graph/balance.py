@@ -14,7 +14,6 @@ from numba import njit
 from xnq_dist.core.arrays import Bools, Ints, Ints32
 from xnq_dist.graph.csr import Csr
 from xnq_dist.graph.propagation import ROUNDS, Labels, Limits
-from xnq_dist.graph.thread_pool import ThreadPool
 
 __all__ = ["fill_empty", "find_limits", "hold_limits"]
 
@@ -69,18 +68,17 @@ def hold_limits(csr: Csr, part: Ints32, partitions: int) -> None:
     limits = find_limits(csr, partitions)
     degrees = np.diff(csr.indptr)
     own = np.stack([np.ones_like(degrees), degrees], axis=1)
-    with ThreadPool() as pool:
+    labels = Labels.of(part, own, partitions)
+    for turn in range(len(LOSSES) + EXTRA_PASSES):
+        if turn >= len(LOSSES) and not labels.over(limits):
+            break
+        loss = LOSSES[min(turn, len(LOSSES) - 1)]
+        moved = labels.move(csr, limits, loss)
+        log.info("%d nodes moved between partitions", moved)
+    if labels.over(limits) and _reassign(labels, limits):
         labels = Labels.of(part, own, partitions)
-        for turn in range(len(LOSSES) + EXTRA_PASSES):
-            if turn >= len(LOSSES) and not labels.over(limits):
-                break
-            loss = LOSSES[min(turn, len(LOSSES) - 1)]
-            moved = labels.move(pool, csr, limits, loss)
-            log.info("%d nodes moved between partitions", moved)
-        if labels.over(limits) and _reassign(labels, limits):
-            labels = Labels.of(part, own, partitions)
-            for _ in range(ROUNDS):
-                labels.move(pool, csr, limits)
+        for _ in range(ROUNDS):
+            labels.move(csr, limits)
     fill_empty(part, partitions)
 
 

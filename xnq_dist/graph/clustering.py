@@ -18,7 +18,6 @@ from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.random_bits import mix
 from xnq_dist.graph.csr import ArrayCsr, Csr, CsrRows, map_chunks
 from xnq_dist.graph.propagation import ROUNDS, Labels, Limits, numbered
-from xnq_dist.graph.thread_pool import ThreadPool
 
 __all__ = ["PAIR", "coarsen", "contract", "find_clusters"]
 
@@ -66,12 +65,11 @@ def _cluster(
 ) -> tuple[Ints32, Ints]:
     """Clusters of nodes and their sizes; for the arguments see `Labels.move`."""
     labels = Labels(np.arange(len(own), dtype=np.int32), own, own.copy())
-    with ThreadPool() as pool:
-        for _ in range(ROUNDS):
-            moved = labels.move(pool, csr, limits, weighted=weighted)
-            log.info("%d nodes joined others", moved)
-            if not moved:
-                break
+    for _ in range(ROUNDS):
+        moved = labels.move(csr, limits, weighted=weighted)
+        log.info("%d nodes joined others", moved)
+        if not moved:
+            break
     label, clusters = numbered(labels.label)
     return label, Labels.of(label, own, clusters).sizes
 

@@ -7,7 +7,6 @@ indices. Row pointers and one row must fit in memory; the edges need not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.limits import processors
+from xnq_dist.core.threads import map_threads
 from xnq_dist.graph import scratch
 from xnq_dist.graph.sort import PairChunk
 
@@ -35,8 +34,6 @@ __all__ = [
 
 CHUNK_EDGES = 1 << 20
 """Maximum number of edges of a chunk, unless a single row has more."""
-MAX_THREADS = 8
-"""Maximum number of threads of `map_chunks`; each holds a chunk."""
 NO_WEIGHTS = np.empty(0, np.float32)
 T = TypeVar("T")
 
@@ -185,14 +182,10 @@ def map_chunks(
 ) -> list[T]:
     """Results of `work` for every chunk, in the order of the rows.
 
-    The calls run in any order on one thread for each processor, up to `MAX_THREADS`.
+    The calls run in any order on several threads; each holds a chunk.
     """
     marks = list(spans(csr.indptr, edges))
-    threads = min(processors(), MAX_THREADS, len(marks))
-    if threads <= 1:
-        return [work(csr.rows(first, last)) for first, last in marks]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(lambda span: work(csr.rows(*span)), marks))
+    return map_threads(lambda span: work(csr.rows(*span)), marks)
 
 
 def write_csr(

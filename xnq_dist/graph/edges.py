@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings_sections import ColumnSettings, InputSettings
+from xnq_dist.core.threads import map_threads
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import FileCsr, write_csr
 from xnq_dist.graph.ids import NodeIds
@@ -105,9 +105,8 @@ class EdgeEngine:
     ) -> Iterator[Pairs]:
         """Yield the pairs of all rows in any order; errors as in `batch_pairs`."""
         names = columns_read(table, columns)
-        with ThreadPoolExecutor(2) as pool:
-            for batch in ahead(table.batches(names, batch_rows(rules))):
-                yield batch_pairs(batch, ids, columns, rules, names, pool)
+        for batch in ahead(table.batches(names, batch_rows(rules))):
+            yield batch_pairs(batch, ids, columns, rules, names)
 
     def close(self) -> None:
         """Release memory that the engine holds."""
@@ -131,12 +130,10 @@ def batch_pairs(
     columns: ColumnSettings,
     rules: InputSettings,
     names: list[str],
-    pool: ThreadPoolExecutor,
 ) -> Pairs:
     """The pairs of a batch, in the order of its rows; an `InputError` names the row."""
-    source, target = pool.map(
-        lambda column: _indices(batch, column, ids, rules), (columns.src, columns.dst)
-    )
+    ends = columns.src, columns.dst
+    source, target = map_threads(lambda end: _indices(batch, end, ids, rules), ends, 2)
     weighted = columns.weight in names
     return Pairs(source, target, weights_of(batch, columns) if weighted else None)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from types import ModuleType
@@ -388,16 +387,13 @@ def _by_arrow(
 ) -> Iterator[Pairs]:
     """The pairs of a piece, read with Arrow, which raises the error of a faulty row."""
     last = piece.first + piece.rows
-    with (
-        ThreadPoolExecutor(2) as pool,
-        closing(single_file.batches(names, batch_rows(rules))) as batches,
-    ):
+    with closing(single_file.batches(names, batch_rows(rules))) as batches:
         for batch in batches:
             end = batch.first + batch.rows.num_rows
             if end <= piece.first:
                 continue
             # Check the complete batch: the message names the same fault as on the CPU.
-            pairs = batch_pairs(batch, ids, columns, rules, names, pool)
+            pairs = batch_pairs(batch, ids, columns, rules, names)
             part = slice(max(piece.first - batch.first, 0), last - batch.first)
             weight = None if pairs.weight is None else pairs.weight[part]
             yield Pairs(pairs.source[part], pairs.target[part], weight)

@@ -16,7 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats32, Ints, Ints32
-from xnq_dist.graph.thread_pool import ThreadPool
+from xnq_dist.core.threads import map_threads
 
 __all__ = [
     "Partition",
@@ -27,6 +27,9 @@ __all__ = [
     "send_lists",
     "split_rows",
 ]
+
+PIECE = 1 << 18
+"""Edges that a thread processes at a time."""
 
 
 @dataclass(frozen=True)
@@ -122,9 +125,7 @@ def find_halo(sources: Ints32, book: PartitionBook, number: int) -> tuple[Ints, 
     """
     # Mark nodes instead of sorting the sources: there may be many times N edges.
     is_halo = np.zeros(len(book.part), np.bool_)
-    with ThreadPool() as pool:
-        size = len(sources)
-        pool.divide(size, size, lambda low, high: mark(sources[low:high], is_halo))
+    map_threads(lambda some: mark(some, is_halo), _pieces(sources))
     is_halo[book.owned(number)] = False
     halo = np.sort(book.relabelled[is_halo]).astype(np.int64)
     return halo, np.searchsorted(halo, book.offsets).astype(np.int64)
@@ -158,10 +159,13 @@ def build_partition(
     local = np.full(len(book.part), -1, np.int32)
     local[owned] = np.arange(len(owned), dtype=np.int32)
     local[book.order[halo[0]]] = len(owned) + np.arange(len(halo[0]), dtype=np.int32)
-    with ThreadPool() as pool:
-        size = len(sources)
-        pool.divide(size, size, lambda low, high: rename(sources[low:high], local))
+    map_threads(lambda some: rename(some, local), _pieces(sources))
     return Partition(number, indptr, sources, weights, *halo, *send)
+
+
+def _pieces(nodes: Ints32) -> list[Ints32]:
+    """Views of some nodes, for a thread each."""
+    return [nodes[at : at + PIECE] for at in range(0, len(nodes), PIECE)]
 
 
 @njit(cache=True, nogil=True)

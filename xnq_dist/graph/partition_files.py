@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.graph import scratch
-from xnq_dist.graph.ahead import BackgroundCalls, ahead
+from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import CsrRows, FileCsr
 from xnq_dist.graph.halo import (
     Partition,
@@ -55,16 +54,11 @@ def write_partitions(
 ) -> list[WrittenPartition]:
     """Write the files of all partitions; `on_partition` is called with each number."""
     written: list[WrittenPartition] = []
-
-    def write(partition: Partition) -> None:
-        written.append(write_partition(attempt, partition))
-
-    with BackgroundCalls() as behind:
-        for made in _partitions(csr, book, memory, folder):
-            # At most one earlier partition is being written at the same time.
-            behind.call(partial(write, made))
-            on_partition(made.number)
-            del made
+    for made in ahead(_partitions(csr, book, memory, folder)):
+        # The next partition, but not two, is made while one is written.
+        written.append(write_partition(attempt, made))
+        on_partition(made.number)
+        del made
     return written
 
 

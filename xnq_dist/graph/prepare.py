@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,6 @@ from xnq_dist.core.inputs import graph_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.core.worker_tasks import Tasks
-from xnq_dist.graph.ahead import BackgroundCalls
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
 from xnq_dist.graph.edge_tasks import read_edges_by_tasks, visible
@@ -294,24 +293,23 @@ def _write(
 ) -> _Written:
     """Write nodes and edges of all partitions; nodes on a thread beside the edges."""
     partitions = book.partitions
-    nodes: list[FileRecord] = []
 
-    def write_nodes(*numbers: int) -> None:
-        nodes.extend(_write_nodes(attempt, each, ids, book, blocks) for each in numbers)
+    def write_nodes() -> list[FileRecord]:
+        numbers = range(partitions)
+        return [_write_nodes(attempt, each, ids, book, blocks) for each in numbers]
 
-    with BackgroundCalls() as behind:
+    def on_partition(number: int) -> None:
+        if number:
+            progress("write partitions", number, partitions)
 
-        def on_partition(number: int) -> None:
-            behind.call(partial(write_nodes, number))
-            if number:
-                progress("write partitions", number, partitions)
-
+    with ThreadPoolExecutor(1) as beside:
+        written = beside.submit(write_nodes)
         if tasks is None:
             given = memory, folder, attempt, on_partition
             edges = write_partitions(csr, book, *given)
         else:
-            behind.call(partial(write_nodes, *range(partitions)))
             edges = write_partitions_by_tasks(csr, book, tasks, attempt, progress)
+        nodes = written.result()
     progress("write partitions", partitions, partitions)
     pairs = zip(nodes, (each.record for each in edges), strict=True)
     halo = np.stack([each.sent for each in edges]).astype(np.int32)

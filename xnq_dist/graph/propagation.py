@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.simd import prefetch
+from xnq_dist.core.threads import threads_here
+from xnq_dist.graph.batches import batches, max_batch_rows, share_rows
 from xnq_dist.graph.csr import NO_WEIGHTS, Csr, CsrRows
-from xnq_dist.graph.thread_pool import ThreadPool, batches, max_batch_rows
 
 __all__ = ["ROUNDS", "Labels", "Limits", "numbered"]
 
@@ -79,12 +80,7 @@ class Labels:
         return bool((self.sizes > limits).any())
 
     def move(
-        self,
-        pool: ThreadPool,
-        csr: Csr,
-        limits: Limits,
-        loss: float = 0.0,
-        weighted: bool = False,
+        self, csr: Csr, limits: Limits, loss: float = 0.0, weighted: bool = False
     ) -> int:
         """Make one pass over all nodes; return how many moved.
 
@@ -95,14 +91,14 @@ class Labels:
         gains = np.empty(len(choice), np.bool_)
         state = self.label.reshape(-1, 1), self.own, self.sizes
 
-        def choose(_: int, low: int, rows: CsrRows) -> None:
+        def choose(low: int, rows: CsrRows) -> None:
             votes = rows.weights if weighted else NO_WEIGHTS
             chosen = choice[low:], gains[low:]
             choose_labels(rows.edges, votes, state, limits.excess, loss, chosen)
 
-        moved = 0
+        moved, threads = 0, threads_here()
         for rows in batches(csr):
-            pool.share(rows, choose)
+            share_rows(rows, choose, threads)
             size = len(rows.indptr) - 1
             chosen = choice[:size], gains[:size]
             moved += join_labels(rows.first, chosen, state, limits.excess)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.errors import DoesNotFitError, XnqError
 from xnq_dist.graph import scratch
-from xnq_dist.graph.ahead import BackgroundCalls, ahead
+from xnq_dist.graph.ahead import ahead
 
 __all__ = ["KEY", "KeySort", "PairChunk", "PairSorter", "SortedRun", "pairs_held"]
 
@@ -153,7 +154,8 @@ class PairSorter:
         self._filled = 0
         self._runs: list[SortedRun] = []
         self._others: list[SortedRun] = []
-        self._spilling = BackgroundCalls()
+        self._thread = ThreadPoolExecutor(1)
+        self._spilling: Future[None] | None = None
         self._spare: list[tuple[Keys, Weights]] = []
 
     def __enter__(self) -> PairSorter:
@@ -161,7 +163,7 @@ class PairSorter:
 
     def __exit__(self, *_: object) -> None:
         # Its error was raised already, or the current exception takes precedence.
-        self._spilling.__exit__(Exception)
+        self._thread.shutdown()
         for run in self._runs:
             for path in run.paths:
                 path.unlink(missing_ok=True)
@@ -219,7 +221,9 @@ class PairSorter:
                 scratch.append(run.weights, weights)
             self._spare.append(buffers)
 
-        self._spilling.call(work)
+        # One buffer at most is written while another is filled.
+        self._wait()
+        self._spilling = self._thread.submit(work)
         self._filled = 0
         if self._spare:
             self._keys, self._weights = self._spare.pop()
@@ -236,8 +240,14 @@ class PairSorter:
     def _flush(self) -> None:
         if self._filled:
             self._spill()
-        self._spilling.wait()
+        self._wait()
         self._spare.clear()
+
+    def _wait(self) -> None:
+        """Wait for the buffer that is being written; raise its error."""
+        spilling, self._spilling = self._spilling, None
+        if spilling is not None:
+            spilling.result()
 
     def sizes(self, runs: Iterable[SortedRun], majors: Ints) -> Ints:
         """Number of keys in files of sorters between each two of some majors."""

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bytes, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.simd import prefetch
+from xnq_dist.core.threads import threads_here
+from xnq_dist.graph.batches import batches, max_batch_rows, share_rows
 from xnq_dist.graph.csr import Csr, CsrRows
 from xnq_dist.graph.propagation import AHEAD, Edges, add_vote, empty_table
-from xnq_dist.graph.thread_pool import ThreadPool, batches, max_batch_rows
 
 __all__ = ["FIRST", "Communities", "join_communities"]
 
@@ -48,7 +49,7 @@ class Communities:
     limit: float
     """Maximum weight of a community that nodes join."""
 
-    def move(self, pool: ThreadPool, csr: Csr, turn: int) -> int:
+    def move(self, csr: Csr, turn: int) -> int:
         """Let the nodes that are due up to this pass choose and join; how many moved.
 
         From `FIRST` on, nodes with neighbours that moved are due again.
@@ -58,20 +59,20 @@ class Communities:
         state = columns[0], self.strength, columns[1], self.due
         rules = self.penalty, self.limit, turn
 
-        def choose(_: int, low: int, rows: CsrRows) -> None:
+        def choose(low: int, rows: CsrRows) -> None:
             choose_communities(rows.edges, rows.weights, state, rules, choice[low:])
 
-        def mark(before: Ints32, _: int, low: int, rows: CsrRows) -> None:
+        def mark(before: Ints32, low: int, rows: CsrRows) -> None:
             mark_due(rows.edges, before[low:], self.label, self.due)
 
-        moved = 0
+        moved, threads = 0, threads_here()
         for rows in batches(csr):
             size = len(rows.indptr) - 1
             before = self.label[rows.first : rows.first + size].copy()
-            pool.share(rows, choose)
+            share_rows(rows, choose, threads)
             nodes = self.strength, self.label, self.weight
             moved += join_communities(rows.first, choice[:size], *nodes, self.limit)
-            pool.share(rows, partial(mark, before))
+            share_rows(rows, partial(mark, before), threads)
         return moved
 
 

@@ -33,7 +33,6 @@ from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import Csr, CsrRows, spans, write_csr
 from xnq_dist.graph.propagation import numbered
 from xnq_dist.graph.sort import PairSorter
-from xnq_dist.graph.thread_pool import ThreadPool
 from xnq_dist.groups.leiden import number_by_size, optimise
 from xnq_dist.groups.modularity import FIRST, Communities
 
@@ -145,12 +144,11 @@ def _pass_over(
     if seed is not None:
         due = np.random.default_rng(seed).integers(FIRST, size=n, dtype=np.uint8)
     communities = Communities(label, level.strength, weight, due, penalty, limit)
-    with ThreadPool() as pool:
-        for turn in range(FIRST if seed is None else 0, FIRST + PASSES):
-            moved = communities.move(pool, level.csr, turn)
-            log.info("%d of %d nodes joined other communities", moved, n)
-            if turn >= FIRST and moved <= MOVED_AT_END * n:
-                break
+    for turn in range(FIRST if seed is None else 0, FIRST + PASSES):
+        moved = communities.move(level.csr, turn)
+        log.info("%d of %d nodes joined other communities", moved, n)
+        if turn >= FIRST and moved <= MOVED_AT_END * n:
+            break
 
 
 def contract(level: Level, label: Ints32, folder: Path, memory: int) -> Level:

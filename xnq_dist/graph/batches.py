@@ -1,0 +1,70 @@
+"""Batches of rows, each processed by several threads.
+
+If each node used the latest choice of every other node, only one could choose at a
+time. Here the nodes of a batch use the choices made before the batch, so the result is
+the same for any number of threads. A batch is a small part of the graph, so ignoring
+the choices within it costs almost no quality.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+import numpy as np
+
+from xnq_dist.core.threads import map_threads
+from xnq_dist.graph.ahead import ahead
+from xnq_dist.graph.csr import Csr, CsrRows, spans
+
+__all__ = ["batches", "max_batch_rows", "share_rows"]
+
+BATCHES = 256
+"""Minimum number of batches of a pass: with 64 batches the graph Tolokers had 6 % more
+halo rows, with 1024 no fewer."""
+SINGLE_THREAD = 1 << 15
+"""Edges up to which a second thread is not worthwhile."""
+
+
+def batches(csr: Csr, minimum: int = BATCHES) -> Iterator[CsrRows]:
+    """Yield all rows in order, in `minimum` batches or more, with read-ahead.
+
+    No batch has more than its share of the edges, unless a single row has, or of the
+    rows: there are at most about twice `minimum` for any graph.
+    """
+    edges = int(csr.indptr[-1])
+    size = max(-(-edges // minimum), 1)
+    each = (
+        csr.rows(*span)
+        for span in spans(csr.indptr, size, max_batch_rows(csr, minimum))
+    )
+    yield from each if edges <= minimum * SINGLE_THREAD else ahead(each)
+
+
+def max_batch_rows(csr: Csr, minimum: int = BATCHES) -> int:
+    """Maximum rows of a batch."""
+    return max(-(-(len(csr.indptr) - 1) // minimum), 1)
+
+
+def share_rows(
+    rows: CsrRows, work: Callable[[int, CsrRows], object], threads: int
+) -> None:
+    """Call ``work(low, piece)`` on threads for pieces of a batch, each row once.
+
+    All pieces have about the same number of edges and rows. A piece starts at row
+    `low` of the batch; its row pointers are offsets in the edges of the batch.
+    """
+    count = len(rows.indptr) - 1
+    if count + rows.indptr[-1] < SINGLE_THREAD:
+        threads = 1
+    cost = rows.indptr + np.arange(len(rows.indptr))
+    inner = np.linspace(cost[0], cost[-1], threads + 1)[1:-1]
+    marks = [0, *np.searchsorted(cost, inner).tolist(), count]
+
+    def piece(span: tuple[int, int]) -> None:
+        low, high = span
+        indptr = rows.indptr[low : high + 1]
+        part = CsrRows(rows.first + low, indptr, rows.indices, rows.weights)
+        work(low, part)
+
+    map_threads(piece, list(pairwise(marks)), threads)
