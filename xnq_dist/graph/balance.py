@@ -24,11 +24,11 @@ EDGE_SLACK = 1.1
 NODE_SLACK = 1.05
 """Maximum nodes of a partition over the mean: descriptors, products and posteriors take
 time by nodes. With 1.3, which is always used up, halo rows are a few per cent fewer."""
-LOSSES = (0.0, 0.25, 0.5, 1.0)
+LOSSES = (0.0, 0.25, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0)
 """Share of its votes that a node may lose in each pass when it leaves a partition above
 its limits. If all may be lost at once, Tolokers has 4 % more halo rows."""
-EXTRA_PASSES = 4
-"""Maximum number of further passes while limits are violated."""
+MIN_PASSES = 4
+"""Number of passes after which they end when the limits hold."""
 REASSIGNED = (64, 16, 4, 1)
 """One of so many nodes is reassigned if moves did not reach the limits."""
 
@@ -69,10 +69,9 @@ def hold_limits(csr: Csr, part: Ints32, partitions: int) -> None:
     degrees = np.diff(csr.indptr)
     own = np.stack([np.ones_like(degrees), degrees], axis=1)
     labels = Labels.of(part, own, partitions)
-    for turn in range(len(LOSSES) + EXTRA_PASSES):
-        if turn >= len(LOSSES) and not labels.over(limits):
+    for turn, loss in enumerate(LOSSES):
+        if turn >= MIN_PASSES and not labels.over(limits):
             break
-        loss = LOSSES[min(turn, len(LOSSES) - 1)]
         moved = labels.move(csr, limits, loss)
         log.info("%d nodes moved between partitions", moved)
     if labels.over(limits) and _reassign(labels, limits):

@@ -64,7 +64,6 @@ def share_rows(
     def piece(span: tuple[int, int]) -> None:
         low, high = span
         indptr = rows.indptr[low : high + 1]
-        part = CsrRows(rows.first + low, indptr, rows.indices, rows.weights)
-        work(low, part)
+        work(low, CsrRows(rows.first + low, indptr, rows.indices, rows.weights))
 
     map_threads(piece, list(pairwise(marks)), threads)

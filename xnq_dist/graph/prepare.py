@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import chain
@@ -293,23 +293,26 @@ def _write(
 ) -> _Written:
     """Write nodes and edges of all partitions; nodes on a thread beside the edges."""
     partitions = book.partitions
-
-    def write_nodes() -> list[FileRecord]:
-        numbers = range(partitions)
-        return [_write_nodes(attempt, each, ids, book, blocks) for each in numbers]
-
-    def on_partition(number: int) -> None:
-        if number:
-            progress("write partitions", number, partitions)
-
+    writing: list[Future[FileRecord]] = []
     with ThreadPoolExecutor(1) as beside:
-        written = beside.submit(write_nodes)
+
+        def write_nodes(number: int) -> None:
+            nodes = attempt, number, ids, book, blocks
+            writing.append(beside.submit(_write_nodes, *nodes))
+
+        def on_partition(number: int) -> None:
+            write_nodes(number)
+            if number:
+                progress("write partitions", number, partitions)
+
         if tasks is None:
             given = memory, folder, attempt, on_partition
             edges = write_partitions(csr, book, *given)
         else:
+            for number in range(partitions):
+                write_nodes(number)
             edges = write_partitions_by_tasks(csr, book, tasks, attempt, progress)
-        nodes = written.result()
+        nodes = [each.result() for each in writing]
     progress("write partitions", partitions, partitions)
     pairs = zip(nodes, (each.record for each in edges), strict=True)
     halo = np.stack([each.sent for each in edges]).astype(np.int32)

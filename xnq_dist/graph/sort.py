@@ -245,9 +245,8 @@ class PairSorter:
 
     def _wait(self) -> None:
         """Wait for the buffer that is being written; raise its error."""
-        spilling, self._spilling = self._spilling, None
-        if spilling is not None:
-            spilling.result()
+        if self._spilling is not None:
+            self._spilling.result()
 
     def sizes(self, runs: Iterable[SortedRun], majors: Ints) -> Ints:
         """Number of keys in files of sorters between each two of some majors."""
