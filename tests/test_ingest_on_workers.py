@@ -85,13 +85,13 @@ def test_workers_elsewhere_share_the_run_directory(
     where = [f"cluster.{name}={value}" for name, value in tls_settings.items()]
     settings = small_settings("partitions=3", "cluster.kind=address", *where)
     seen = []
-    real = edge_tasks.read_edges_by_tasks
+    real = edge_tasks.read_edges
 
     def spied(*arguments: object) -> object:
         seen.extend(path.name for path in (tmp_path / "run").iterdir())
         return real(*arguments)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("xnq_dist.graph.prepare.read_edges_by_tasks", spied)
+    monkeypatch.setattr("xnq_dist.graph.prepare.read_edges", spied)
     with pipeline.open_run(str(tmp_path / "run"), small_graph.sources) as run:
         jobs.run_stages(run, small_graph.sources, settings, client)  # type: ignore
     folders = [name for name in seen if name.startswith(leftovers.PREFIX)]

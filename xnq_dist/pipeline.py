@@ -48,7 +48,7 @@ from xnq_dist.core.store import (
     fingerprint,
     read_published,
 )
-from xnq_dist.core.worker_tasks import Tasks, tasks_on
+from xnq_dist.core.tasks import Tasks, tasks_on
 from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.tables import Sources

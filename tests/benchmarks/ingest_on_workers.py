@@ -27,16 +27,14 @@ from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.core.progress import silent
 from xnq_dist.core.store import Folder
 from xnq_dist.core.store.files import Attempt
-from xnq_dist.core.worker_tasks import WorkerTasks, tasks_on
+from xnq_dist.core.tasks import Tasks, WorkerTasks, in_process, tasks_on
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
-from xnq_dist.graph.edge_tasks import read_edges_by_tasks
-from xnq_dist.graph.edges import read_edges
+from xnq_dist.graph.edge_tasks import read_edges
 from xnq_dist.graph.generate import generate
 from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.labels import read_nodes
 from xnq_dist.graph.partition_files import write_partitions
-from xnq_dist.graph.partition_tasks import write_partitions_by_tasks
 from xnq_dist.graph.row_tasks import RowPasses
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius
@@ -51,9 +49,7 @@ def bind(processors: list[int]) -> None:
         os.sched_setaffinity(int(thread), processors)
 
 
-def stage(
-    graph: Path, settings: Settings, folder: Path, tasks: WorkerTasks | None
-) -> Any:
+def stage(graph: Path, settings: Settings, folder: Path, tasks: Tasks) -> Any:
     """Seconds of each step, and a digest of all results."""
 
     @contextmanager
@@ -74,35 +70,28 @@ def stage(
     where = table, ids, settings.columns, settings.input
     seconds: dict[str, float] = {}
     with timed(seconds, "edges"):
-        if tasks is None:
-            (folder / "csr").mkdir()
-            csr, counts = read_edges(*where, folder / "csr")
-        else:
-            csr, counts = read_edges_by_tasks(*where, tasks)
+        csr, counts = read_edges(*where, tasks)
     with timed(seconds, "rho"):
-        passes = None if tasks is None else RowPasses(csr, tasks)
-        rho = adjacency_radius(csr, True, passes.times if passes else None)
+        passes = RowPasses(csr, tasks)
+        rho = adjacency_radius(csr, True, passes.times)
     with timed(seconds, "distances"):
-        steps = effective_diameter(csr, MAX_STEPS, passes.spread if passes else None)
-    memory = settings.input.memory_bytes
+        steps = effective_diameter(csr, MAX_STEPS, passes.spread)
     book = PartitionBook.of(blocks(csr, PARTITIONS), PARTITIONS)
     out = Folder.of(folder / "out")
     out.create()
     attempt = Attempt(out, "0")
     with timed(seconds, "partitions"):
-        if tasks is None:
-            places = folder, attempt, lambda number: None
-            written = write_partitions(csr, book, memory, *places)
-        else:
-            written = write_partitions_by_tasks(csr, book, tasks, attempt)
+        written = write_partitions(csr, book, tasks, attempt)
     made = [each.record.checksum for each in written], rho, steps, counts.facts()
     digest = hashlib.sha256(json.dumps(made).encode()).hexdigest()[:8]
     return seconds, int(csr.indptr[-1]), digest
 
 
-def of_workers(tasks: WorkerTasks | None) -> list[float]:
+def of_workers(tasks: Tasks) -> list[float]:
     """Processor seconds of each worker."""
-    return [] if tasks is None else list(tasks.client.run(time.process_time).values())
+    if not isinstance(tasks, WorkerTasks):
+        return []
+    return list(tasks.client.run(time.process_time).values())
 
 
 def blocks(csr: FileCsr, partitions: int) -> np.ndarray:
@@ -126,7 +115,9 @@ def main(folder: Path, nodes: int, degree: float, repeats: int) -> None:
         for _ in range(repeats):
             with scratch_folder(str(folder)) as into:
                 limit = settings.input.memory_bytes
-                tasks = client and tasks_on(client, into, limit)
+                tasks = in_process(into, limit)
+                if client:
+                    tasks = tasks_on(client, into, limit)
                 seconds, edges, digest = stage(graph, settings, into, tasks)
             best = {of: round(min(s, best.get(of, s)), 2) for of, s in seconds.items()}
         if nodes > few:

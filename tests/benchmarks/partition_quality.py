@@ -37,9 +37,10 @@ import numpy as np
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.progress import silent
+from xnq_dist.core.tasks import in_process
 from xnq_dist.graph import partition
 from xnq_dist.graph.csr import CHUNK_EDGES, CsrRows, FileCsr, spans
-from xnq_dist.graph.edges import read_edges
+from xnq_dist.graph.edge_tasks import read_edges
 from xnq_dist.graph.generate import generate
 from xnq_dist.graph.labels import read_nodes
 from xnq_dist.graph.partition import divide, metis, metis_memory
@@ -103,7 +104,11 @@ def write_graph(name: str, folder: Path) -> None:
     ids, _, _ = read_nodes(nodes_table, settings.columns, silent)
     edges_table = open_table(sources.edges, "edge table")
     csr, _ = read_edges(
-        edges_table, ids, settings.columns, settings.input, folder, silent
+        edges_table,
+        ids,
+        settings.columns,
+        settings.input,
+        in_process(folder, settings.input.memory_bytes),
     )
     np.save(folder / "indptr.npy", csr.indptr)
 

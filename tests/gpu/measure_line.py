@@ -27,10 +27,12 @@ from xnq_dist.graph.tables import Sources
 
 
 def part_ingest(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
-    """From the edge table to sorted edges, with Arrow and NumPy, or cuDF and CuPy."""
+    """From the edge table to sorted edges, with Arrow or cuDF."""
     from xnq_dist.core.config import load_settings
-    from xnq_dist.graph.edges import EdgeEngine, read_edges
-    from xnq_dist.graph.gpu_ingest import CudfEngine
+    from xnq_dist.core.tasks import InProcess
+    from xnq_dist.graph.edge_tasks import read_edges
+    from xnq_dist.graph.edges import arrow_pairs
+    from xnq_dist.graph.gpu_ingest import CudfPairs
     from xnq_dist.graph.ids import NodeIds
     from xnq_dist.graph.tables import open_table
 
@@ -50,14 +52,15 @@ def part_ingest(make: Callable[[str], GpuBackend], job: Job) -> Iterator[Row]:
         pq.write_table(pa.table(ends), edges)
         found = {}
         for name in ("cpu", "cudf", "cpu again", "cudf again"):
-            engine = EdgeEngine(memory)
+            pairs = arrow_pairs
             if name.startswith("cudf"):
-                engine = CudfEngine(memory, make("float32"), frames)
+                pairs = CudfPairs(memory, make("float32"), frames)
             into = Path(folder) / name
             into.mkdir()
+            tasks = InProcess(into, 1, memory)
             table = open_table(edges, "edge table")
             began = time.perf_counter()
-            found[name], _ = read_edges(table, ids, columns, rules, into, engine=engine)
+            found[name], _ = read_edges(table, ids, columns, rules, tasks, pairs=pairs)
             yield "ingest", name, "seconds", time.perf_counter() - began, "s"
         here, there = found["cpu"], found["cudf again"]
         same = np.array_equal(here.indptr, there.indptr) and np.array_equal(

@@ -144,21 +144,20 @@ def test_reads_stay_within_the_memory(frames, tmp_path, monkeypatch):
     _, links = table_of(400, "dense", False, np.random.default_rng(1))
     nodes = node_table(60, node_id=bodies.ids_for(60, "dense"))
     arrow = []
-    real = edges.EdgeEngine.pairs
 
-    def told(self, *args):
+    def told(*args):
         arrow.append(args)
-        return real(self, *args)
+        return edges.arrow_pairs(*args)
 
-    monkeypatch.setattr(edges.EdgeEngine, "pairs", told)
+    monkeypatch.setattr(gpu_ingest, "arrow_pairs", told)
     pieces = []
-    find = gpu_ingest.CudfEngine._piece_pairs
+    find = gpu_ingest.CudfPairs._piece_pairs
 
     def counted(self, piece, *args):
         pieces.append(piece)
         return find(self, piece, *args)
 
-    monkeypatch.setattr(gpu_ingest.CudfEngine, "_piece_pairs", counted)
+    monkeypatch.setattr(gpu_ingest.CudfPairs, "_piece_pairs", counted)
     # The memory also determines the partitioner.
     chosen = CUDF, "partitioner=stream"
     due = prepared(tmp_path / "whole", nodes, links, *chosen)
@@ -243,14 +242,14 @@ def test_files_of_all_kinds_are_read(frames, tmp_path):
 @pytest.fixture
 def by_cudf(frames, monkeypatch):
     """`prepare` uses cuDF with enough memory for one piece."""
-    real = gpu_ingest.edge_engine
+    real = gpu_ingest.edge_pairs
 
     def engine(settings, ids):
         chosen = settings.input.model_copy(update={"engine": "cudf"})
         found = real(settings.model_copy(update={"input": chosen}), ids)
         return replace(found, memory=max(found.memory, 64 << 10))
 
-    monkeypatch.setattr(stage, "edge_engine", engine)
+    monkeypatch.setattr(stage, "edge_pairs", engine)
 
 
 @pytest.mark.usefixtures("by_cudf")
@@ -281,21 +280,21 @@ def test_the_engine_that_reads_edges_follows_the_memory_of_the_gpu(monkeypatch, 
     play_cudf(monkeypatch)
     ids = NodeIds(pa.array([3, 5, 9], pa.int64()))
     asked = load_settings(overrides=[CUDF, "backend=gpu"])
-    assert isinstance(gpu_ingest.edge_engine(asked, ids), gpu_ingest.CudfEngine)
+    assert isinstance(gpu_ingest.edge_pairs(asked, ids), gpu_ingest.CudfPairs)
     told = load_settings(overrides=[CUDF, "cluster.device_memory=100MiB"])
     with pytest.raises(DoesNotFitError, match=r"but 100\.0 MiB may be used"):
-        gpu_ingest.edge_engine(told, ids)
+        gpu_ingest.edge_pairs(told, ids)
     from tests.gpu.standin import StandinBackend
 
     monkeypatch.setattr(StandinBackend, "free_bytes", lambda self: 2**20)
     with pytest.raises(DoesNotFitError, match=r"24 B for the ids.*0\.9 MiB|921\.6 KiB"):
-        gpu_ingest.edge_engine(asked, ids)
+        gpu_ingest.edge_pairs(asked, ids)
     beside = load_settings(overrides=["cluster.kind=cuda"])
-    assert type(gpu_ingest.edge_engine(beside, ids)) is edges.EdgeEngine
+    assert gpu_ingest.edge_pairs(beside, ids) is edges.arrow_pairs
     assert "edges are read on the CPU: reading edges on the GPU needs" in caplog.text
     # Any positive amount below the sort's memory is enough.
     monkeypatch.setattr(StandinBackend, "free_bytes", lambda self: 2**29)
-    assert gpu_ingest.edge_engine(beside, ids).memory == int(2**29 * 0.9) - 24
+    assert gpu_ingest.edge_pairs(beside, ids).memory == int(2**29 * 0.9) - 24
 
 
 def test_missing_cudf_is_reported(small_graph, monkeypatch, caplog):

@@ -1,24 +1,26 @@
-"""Tasks in this process, one after the other, as the workers of a cluster do them."""
+"""Tasks in this process that send their messages and files as workers do."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xnq_dist.graph.loaded import forget
+from xnq_dist.core.tasks import Shared, forget, share_by_file
 
 
 @dataclass(frozen=True)
 class TasksHere:
-    """`worker_tasks.Tasks` that pickle what they send, each in a random order."""
+    """`tasks.Tasks` that pickle what they send, each in a random order."""
 
     folder: Path
     slots: int = 2
     memory: int = 1 << 20
     order: Callable[[int], Sequence[int]] = range
+    here: bool = False
 
     def map(
         self,
@@ -42,5 +44,8 @@ class TasksHere:
     def everywhere(self, function: Callable[[], Any]) -> list[Any]:
         return [function()]
 
-    def __post_init__(self) -> None:
-        forget()
+    @contextmanager
+    def share(self, value: Any) -> Iterator[Shared[Any]]:
+        with share_by_file(self.folder, value) as shared:
+            yield shared
+            forget()

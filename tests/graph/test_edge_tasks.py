@@ -1,4 +1,4 @@
-"""Edges sorted by tasks against edges sorted in one process: the same bits."""
+"""Edges sorted by tasks in any order against edges sorted in memory: the same bits."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from tests.graph.tasks import TasksHere
 from tests.graph.test_prepare import ids_for
 from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.core.errors import InputError, StageError
+from xnq_dist.core.tasks import InProcess
 from xnq_dist.graph import edge_tasks
 from xnq_dist.graph.csr import FileCsr
-from xnq_dist.graph.edge_tasks import read_edges_by_tasks, visible
-from xnq_dist.graph.edges import EdgeCounts, read_edges
+from xnq_dist.graph.edge_tasks import read_edges, visible
+from xnq_dist.graph.edges import EdgeCounts
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import open_table
 
@@ -39,7 +40,8 @@ def read_both(
     where = table, ids, chosen.columns, chosen.input
     (folder / "alone").mkdir()
     tasks.folder.mkdir()
-    return [read_edges(*where, folder / "alone"), read_edges_by_tasks(*where, tasks)]
+    alone = InProcess(folder / "alone", 1, 1 << 30)
+    return [read_edges(*where, each) for each in (alone, tasks)]
 
 
 def assert_same(found: list[tuple[FileCsr, EdgeCounts]]) -> None:
@@ -103,9 +105,9 @@ def test_tasks_make_the_bits_of_one_process(
     tasks = TasksHere(folder / "shared", slots, memory, shuffled)
     found = read_both(folder, folder / "table", ids, chosen, tasks)
     assert_same(found)
-    # Nothing is left but the adjacency and the ids.
-    left = {path.name for path in tasks.folder.iterdir()}
-    assert left == {"csr", "ids"}
+    for where in ("alone", "shared"):
+        # Nothing else is left.
+        assert [path.name for path in (folder / where).iterdir()] == ["csr"]
 
 
 @pytest.mark.parametrize("ending", ["csv", "feather"])
@@ -166,8 +168,12 @@ def test_the_first_fault_of_the_table_is_named(
     (tmp_path / "shared").mkdir()
     (tmp_path / "alone").mkdir()
     tasks = TasksHere(tmp_path / "shared", order=lambda count: range(count)[::-1])
-    due = message(lambda: read_edges(*where, tmp_path / "alone"))
-    assert message(lambda: read_edges_by_tasks(*where, tasks)) == due
+    alone = InProcess(tmp_path / "alone", 1, 1 << 30)
+    due = message(lambda: read_edges(*where, alone))
+    assert message(lambda: read_edges(*where, tasks)) == due
+    for slots in (1, 2):
+        small = InProcess(tmp_path / "shared", slots, 64)
+        assert message(lambda: read_edges(*where, small)) == due  # noqa: B023
 
 
 def test_an_empty_table_is_refused(tmp_path: Path) -> None:
@@ -180,7 +186,7 @@ def test_an_empty_table_is_refused(tmp_path: Path) -> None:
     tasks = TasksHere(tmp_path / "shared")
     where = table, ids, chosen.columns, chosen.input
     with pytest.raises(InputError, match="has no rows"):
-        read_edges_by_tasks(*where, tasks)
+        read_edges(*where, tasks)
 
 
 def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
@@ -196,7 +202,7 @@ def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
     (tmp_path / "shared").mkdir()
     where = table, ids, chosen.columns, chosen.input
     with pytest.raises(StageError, match="another size"):
-        read_edges_by_tasks(*where, Cutting(tmp_path / "shared"))
+        read_edges(*where, Cutting(tmp_path / "shared"))
 
 
 def test_workers_that_see_no_table_are_noticed(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
-"""Reads and sorts the edge table on workers; the same adjacency as `edges.read_edges`.
+"""Reads and sorts the edge table by tasks, in bounded memory.
 
-Tasks for shares of the table's rows map ids to canonical indices and write sorted runs
-of pairs. Tasks for ranges of targets then merge the parts of all runs. The adjacency is
-canonical, so it does not depend on the shares, the ranges or the workers.
+Tasks for shares of the table's rows map ids to canonical indices and sort the pairs in
+runs. Tasks for ranges of targets then sort the parts of all runs. The adjacency is
+canonical, so it does not depend on the shares, the ranges or the processes.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings_sections import ColumnSettings, InputSettings
-from xnq_dist.core.worker_tasks import Tasks
+from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import FileCsr, spans, write_rows
 from xnq_dist.graph.edges import (
     EdgeCounts,
-    EdgeEngine,
+    PairsOf,
     WeightConflict,
     add_edges,
+    arrow_pairs,
     check_rows,
     checked_csr,
     checked_edges,
@@ -37,11 +37,10 @@ from xnq_dist.graph.edges import (
     sorted_counts,
 )
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.loaded import forget, loaded
-from xnq_dist.graph.sort import PairSorter, SortedRun
+from xnq_dist.graph.sort import PairSorter, SortedRun, pairs_held
 from xnq_dist.graph.tables import Table
 
-__all__ = ["read_edges_by_tasks", "visible"]
+__all__ = ["read_edges", "visible"]
 
 SHARES = 4
 """Shares of the table, and ranges of targets, for each task that runs at a time."""
@@ -68,51 +67,74 @@ def _sizes(table: Table, token: Path) -> list[int | None]:
     return [int(token.exists()), *(info.size for info in files)]
 
 
-def read_edges_by_tasks(
+def read_edges(
     table: Table,
     ids: NodeIds,
     columns: ColumnSettings,
     settings: InputSettings,
     tasks: Tasks,
     progress: Progress = silent,
+    pairs: PairsOf = arrow_pairs,
 ) -> tuple[FileCsr, EdgeCounts]:
-    """As `edges.read_edges`; `csr.shared_csr` opens the adjacency on workers.
+    """The adjacency (rows: targets) in canonical order, in the tasks' folder.
+
+    `csr.shared_csr` opens it in tasks. With ``duplicates: sum``, an edge of a graph
+    without weights gets its number of rows as weight, unless all are 1.
 
     Raises
     ------
     InputError
-        As `read_edges`; for the first fault in the order of the table.
+        For a missing column, no rows, null ids, ids of another type than the nodes',
+        unknown nodes (unless dropped), weights that are null, negative or not finite,
+        or dropped duplicates of different weight; the first in the order of the table.
     StageError
-        As `read_edges`, and when a file of a task is missing or has another size.
+        When the number of edges after the sort is not the expected one, and when a file
+        of a task is missing or has another size.
     """
     table, weighted = checked_edges(table, ids, columns, settings)
     table = table.settle(columns_read(table, columns))
-    n, folder = len(ids), tasks.folder
-    _write_ids(folder / "ids", ids)
-    rules = settings.model_copy(update={"memory": tasks.memory})
-    job = EdgeSort(n, folder, columns, rules, weighted, table.what)
-    shares = table.shares(max(ROWS, table.n_rows // (SHARES * tasks.slots)))
-    try:
+    shares, memory = _shares(table, settings, tasks, weighted)
+    rows = table.n_rows or len(shares)
+    with tasks.share(ids) as shared:
+        rules = settings.model_copy(update={"memory": tasks.memory})
+        job = EdgeSort(len(ids), tasks.folder, columns, rules, weighted, table.what)
         sorted_shares = tasks.map(
-            job.sort, shares, lambda done, total: progress("read edges", done, total)
+            partial(job.sort, pairs, shared, memory, tasks.here and len(shares) == 1),
+            shares,
+            lambda done, total: progress("read edges", rows * done // total, rows),
         )
-    finally:
-        tasks.everywhere(forget)
-    counts = sum((share.counts for share in sorted_shares), EdgeCounts())
-    check_rows(counts, table)
-    sizes = np.sum([share.sizes for share in sorted_shares], axis=0)
-    runs = [run for share in sorted_shares for run in share.runs]
-    ranges = job.ranges(sizes, SHARES * tasks.slots)
-    merged = tasks.map(
-        partial(job.merge, runs),
-        ranges,
-        lambda done, total: progress("sort edges", done, total),
-    )
+        counts = sum((share.counts for share in sorted_shares), EdgeCounts())
+        check_rows(counts, table)
+        sizes = np.sum([share.sizes for share in sorted_shares], axis=0)
+        runs = [run for share in sorted_shares for run in share.runs]
+        ranges = job.ranges(sizes, SHARES * tasks.slots)
+        with tasks.share(runs) as all_runs:
+            merged = tasks.map(
+                partial(job.merge, all_runs, shared),
+                ranges,
+                lambda done, total: progress("sort edges", done, total),
+            )
     for path in (path for run in runs for path in run.paths):
         path.unlink()
     counts = sum((part.counts for part in merged), counts)
-    csr = _joined(merged, ranges, n, folder / "csr", weighted)
+    csr = _joined(merged, ranges, len(ids), tasks.folder / "csr", weighted)
     return checked_csr(csr, counts, table, columns), counts
+
+
+def _shares(
+    table: Table, settings: InputSettings, tasks: Tasks, weighted: bool
+) -> tuple[list[Table], int]:
+    """Shares of the table, and the bytes that a task has for one.
+
+    In this process, pairs that fit in the memory of all tasks are one share, and are
+    never written to disk.
+    """
+    together = tasks.memory * tasks.slots
+    pairs = table.n_rows * (1 if settings.directed else 2)
+    if tasks.here and 0 < pairs < pairs_held(together, weighted):
+        return [table], together
+    shares = table.shares(max(ROWS, table.n_rows // (SHARES * tasks.slots)))
+    return shares, together if tasks.here and len(shares) == 1 else tasks.memory
 
 
 @dataclass(frozen=True)
@@ -157,49 +179,48 @@ class EdgeSort:
         size = max(int(begins[-1]) // count + 1, PAIRS)
         bounds = self.bounds.tolist()
         parts = spans(begins, size, len(sizes))
-        return [(bounds[first], bounds[last]) for first, last in parts]
+        found = [(bounds[first], bounds[last]) for first, last in parts]
+        return found or [(0, 0)]
 
-    def sort(self, share: Table) -> SortedShare:
-        """Write the sorted pairs of some rows."""
-        ids = loaded(_read_ids, self.folder / "ids")
-        engine = EdgeEngine(self.rules.memory_bytes)
-        with self._sorter(self.folder) as sorter:
-            pairs = engine.pairs(share, ids, self.columns, self.rules)
-            counts = add_edges(sorter, pairs, self.rules, self.weighted)
-            runs = sorter.runs()
+    def sort(
+        self,
+        pairs: PairsOf,
+        ids: Shared[NodeIds],
+        memory: int,
+        held: bool,
+        share: Table,
+    ) -> SortedShare:
+        """Sort the pairs of some rows; `held`: in memory, if they fit."""
+        rules = self.rules.model_copy(update={"memory": memory})
+        with self._sorter(self.folder, memory) as sorter:
+            found = pairs(share, ids(), self.columns, rules)
+            counts = add_edges(sorter, found, rules, self.weighted)
+            runs = sorter.runs(held)
             sizes = sorter.sizes(runs, self.bounds)
             return SortedShare(runs, sizes, counts + sorted_counts(sorter))
 
-    def merge(self, runs: Sequence[SortedRun], targets: tuple[int, int]) -> MergedRange:
+    def merge(
+        self,
+        runs: Shared[list[SortedRun]],
+        ids: Shared[NodeIds],
+        targets: tuple[int, int],
+    ) -> MergedRange:
         """Write the rows of a range of targets from all sorted pairs."""
         folder = self.folder / f"rows-{uuid.uuid4().hex}"
         folder.mkdir()
-        with self._sorter(folder) as sorter:
-            sorter.merge(runs, *targets)
-            chunks = ahead(sorter.chunks(self.rules.duplicates, self._conflict))
+
+        def conflict(major: int, minor: int) -> InputError:
+            return WeightConflict(ids().values, self.what)(major, minor)
+
+        with self._sorter(folder, self.rules.memory_bytes) as sorter:
+            sorter.merge(runs(), *targets)
+            chunks = ahead(sorter.chunks(self.rules.duplicates, conflict))
             degrees = write_rows(chunks, *targets, folder, self.weighted)
             scratch.append(folder / "degrees", degrees)
             return MergedRange(folder, sorted_counts(sorter))
 
-    def _sorter(self, folder: Path) -> PairSorter:
-        n, memory = self.nodes, self.rules.memory_bytes
-        return PairSorter(n, n, memory, folder, self.weighted)
-
-    def _conflict(self, major: int, minor: int) -> InputError:
-        values = _read_ids(self.folder / "ids").values
-        return WeightConflict(values, self.what)(major, minor)
-
-
-def _write_ids(path: Path, ids: NodeIds) -> None:
-    table = pa.table({"id": ids.values})
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as out:
-        out.write_table(table)
-
-
-def _read_ids(path: Path) -> NodeIds:
-    with pa.memory_map(str(path)) as source:
-        values = pa.ipc.open_file(source).read_all()["id"].combine_chunks()
-    return NodeIds(values)
+    def _sorter(self, folder: Path, memory: int) -> PairSorter:
+        return PairSorter(self.nodes, self.nodes, memory, folder, self.weighted)
 
 
 def _joined(
@@ -210,16 +231,21 @@ def _joined(
     weighted: bool,
 ) -> FileCsr:
     """The adjacency in a new folder, from the rows of all ranges, which are removed."""
-    folder.mkdir()
     indptr = np.zeros(n + 1, np.int64)
     arrays = {"indices": np.int32} | ({"weights": np.float32} if weighted else {})
-    for part, (first, last) in zip(merged, ranges, strict=True):
-        degrees = scratch.shared(part.folder / "degrees", np.int64, last - first)
+    # The others are added to the files of the first range.
+    merged[0].folder.rename(folder)
+    for at, (part, (first, last)) in enumerate(zip(merged, ranges, strict=True)):
+        where = part.folder if at else folder
+        degrees = scratch.shared(where / "degrees", np.int64, last - first)
         indptr[first + 1 : last + 1] = degrees
         for name, dtype in arrays.items():
-            values = scratch.shared(part.folder / name, dtype, int(degrees.sum()))
-            scratch.append(folder / name, values)
-        shutil.rmtree(part.folder)
+            values = scratch.shared(where / name, dtype, int(degrees.sum()))
+            if at:
+                scratch.append(folder / name, values)
+        if at:
+            shutil.rmtree(where)
+    (folder / "degrees").unlink()
     np.cumsum(indptr, out=indptr)
     scratch.append(folder / "indptr", indptr)
     return FileCsr(indptr, folder, weighted)

@@ -1,11 +1,9 @@
-"""Streams the edge table, maps it to canonical indices and sorts it by target."""
+"""Rows of the edge table as pairs of canonical indices, and the rules for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,29 +12,28 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.errors import InputError, StageError
-from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings_sections import ColumnSettings, InputSettings
 from xnq_dist.core.threads import map_threads
 from xnq_dist.graph.ahead import ahead
-from xnq_dist.graph.csr import FileCsr, write_csr
+from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import require_columns
-from xnq_dist.graph.sort import KeySort, PairSorter
+from xnq_dist.graph.sort import PairSorter
 from xnq_dist.graph.tables import Batch, Table, ids_of, show
 
 __all__ = [
     "EdgeCounts",
-    "EdgeEngine",
     "Pairs",
+    "PairsOf",
     "WeightConflict",
     "add_edges",
+    "arrow_pairs",
     "batch_pairs",
     "batch_rows",
     "check_rows",
     "checked_csr",
     "checked_edges",
     "columns_read",
-    "read_edges",
     "sorted_counts",
     "weights_of",
 ]
@@ -85,31 +82,18 @@ class Pairs:
     """None in a table without weights."""
 
 
-@dataclass(frozen=True)
-class EdgeEngine:
-    """Reads the edge table with Arrow and sorts with NumPy, on the CPU.
+PairsOf = Callable[[Table, NodeIds, ColumnSettings, InputSettings], Iterator[Pairs]]
+"""Yields the pairs of all rows of a table in any order, with the bits and the errors of
+`arrow_pairs`."""
 
-    Subclasses use other libraries and return the same edges, bit for bit.
-    """
 
-    memory: int
-    """Bytes for the sort."""
-
-    @property
-    def sorting(self) -> KeySort:
-        """Sorts the keys that fit in memory."""
-        return KeySort()
-
-    def pairs(
-        self, table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
-    ) -> Iterator[Pairs]:
-        """Yield the pairs of all rows in any order; errors as in `batch_pairs`."""
-        names = columns_read(table, columns)
-        for batch in ahead(table.batches(names, batch_rows(rules))):
-            yield batch_pairs(batch, ids, columns, rules, names)
-
-    def close(self) -> None:
-        """Release memory that the engine holds."""
+def arrow_pairs(
+    table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
+) -> Iterator[Pairs]:
+    """Yield the pairs of all rows, read by Arrow; errors as in `batch_pairs`."""
+    names = columns_read(table, columns)
+    for batch in ahead(table.batches(names, batch_rows(rules))):
+        yield batch_pairs(batch, ids, columns, rules, names)
 
 
 def columns_read(table: Table, columns: ColumnSettings) -> list[str]:
@@ -138,50 +122,6 @@ def batch_pairs(
     return Pairs(source, target, weights_of(batch, columns) if weighted else None)
 
 
-def read_edges(
-    table: Table,
-    ids: NodeIds,
-    columns: ColumnSettings,
-    settings: InputSettings,
-    folder: Path,
-    progress: Progress = silent,
-    engine: EdgeEngine | None = None,
-) -> tuple[FileCsr, EdgeCounts]:
-    """The adjacency (rows: targets) in canonical order, in files of an empty folder.
-
-    The `engine` (None: the CPU) is closed at the end. With ``duplicates: sum``, an edge
-    of a graph without weights gets its number of rows as weight, unless all are 1.
-
-    Raises
-    ------
-    InputError
-        For a missing column, no rows, null ids, ids of another type than the nodes',
-        unknown nodes (unless dropped), weights that are null, negative or not finite,
-        or dropped duplicates of different weight.
-    StageError
-        When the number of edges after the sort is not the expected one.
-    """
-    table, weighted = checked_edges(table, ids, columns, settings)
-    engine = EdgeEngine(settings.memory_bytes) if engine is None else engine
-    n = len(ids)
-    with (
-        closing(engine),
-        PairSorter(n, n, engine.memory, folder, weighted, engine.sorting) as sorter,
-    ):
-        pairs = engine.pairs(table, ids, columns, settings)
-        counts = add_edges(
-            *(sorter, pairs, settings, weighted),
-            lambda rows: progress("read edges", rows, table.n_rows),
-        )
-        check_rows(counts, table)
-        conflict = WeightConflict(ids.values, table.what)
-        csr = write_csr(
-            ahead(sorter.chunks(settings.duplicates, conflict)), n, folder, weighted
-        )
-        counts += sorted_counts(sorter)
-    return checked_csr(csr, counts, table, columns), counts
-
-
 def checked_edges(
     table: Table, ids: NodeIds, columns: ColumnSettings, settings: InputSettings
 ) -> tuple[Table, bool]:
@@ -196,9 +136,8 @@ def add_edges(
     pairs: Iterable[Pairs],
     settings: InputSettings,
     weighted: bool,
-    on_rows: Callable[[int], object] = lambda rows: None,
 ) -> EdgeCounts:
-    """Add the pairs that the rules keep to a sorter; `on_rows`: called with the rows.
+    """Add the pairs that the rules keep to a sorter.
 
     The counts are those of the rows; `sorted_counts` has the others.
     """
@@ -226,7 +165,6 @@ def add_edges(
         sorter.add(target, source, weight)
         if not settings.directed:
             sorter.add(source, target, weight, reverse=True)
-        on_rows(counts.edges_read)
     return counts
 
 

@@ -1,9 +1,9 @@
-"""The edge table on a GPU: cuDF reads it and looks ids up, CuPy sorts the edges.
+"""The edge table on a GPU: cuDF reads it and looks ids up.
 
 The pairs are the same as those that Arrow reads, so a graph has the same bits with
-either engine. Rows that cuDF cannot read, or that look invalid, are read again by
+either. Rows that cuDF cannot read, or that look invalid, are read again by
 Arrow, which decides and writes the error message. cuDF reads Parquet files on local
-disks, Arrow all others; both are sorted on the GPU.
+disks, Arrow all others.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pyarrow.types as pt
 
-from xnq_dist.core.arrays import Ints
 from xnq_dist.core.backend import GpuBackend, choose, data_frames, gpu_facts
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
@@ -29,18 +28,18 @@ from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.settings_sections import ColumnSettings, InputSettings
 from xnq_dist.core.sizes import human, parse_bytes
 from xnq_dist.graph.edges import (
-    EdgeEngine,
     Pairs,
+    PairsOf,
+    arrow_pairs,
     batch_pairs,
     batch_rows,
     columns_read,
 )
 from xnq_dist.graph.formats import format_of
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.sort import Keys, KeySort
 from xnq_dist.graph.tables import Table
 
-__all__ = ["edge_engine", "ingest_limit", "planned_bytes", "uses_cudf", "wants_cudf"]
+__all__ = ["edge_pairs", "ingest_limit", "planned_bytes", "uses_cudf", "wants_cudf"]
 
 log = logging.getLogger(__name__)
 
@@ -131,8 +130,8 @@ def uses_cudf(settings: Settings) -> bool:
     return True
 
 
-def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
-    """The engine that reads the edge table, from `input.engine`.
+def edge_pairs(settings: Settings, ids: NodeIds) -> PairsOf:
+    """What reads the edge table, from `input.engine`: `CudfPairs` or `arrow_pairs`.
 
     With cuDF, `ids` are kept on the device while edges are read.
 
@@ -143,9 +142,8 @@ def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
     DoesNotFitError
         When it is ``cudf`` and the device's memory is not enough.
     """
-    on_cpu = EdgeEngine(settings.input.memory_bytes)
     if not uses_cudf(settings):
-        return on_cpu
+        return arrow_pairs
     backend = cast(GpuBackend, choose("gpu"))
     free = int(backend.free_bytes() * DEVICE_SHARE)
     limit = settings.cluster.device_memory
@@ -154,7 +152,7 @@ def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
     held = lookup_bytes(ids)
     memory = settings.input.memory_bytes
     if free - held >= min(memory, MIN_MEMORY):
-        return CudfEngine(min(memory, free - held), backend, data_frames())
+        return CudfPairs(min(memory, free - held), backend, data_frames())
     why = (
         f"reading edges on the GPU needs {human(held + min(memory, MIN_MEMORY))} of "
         f"its memory ({human(held)} for the ids of {len(ids):,} nodes), but "
@@ -163,7 +161,7 @@ def edge_engine(settings: Settings, ids: NodeIds) -> EdgeEngine:
     if settings.input.engine == "cudf":
         raise DoesNotFitError(f"{why}: set input.engine = cpu")
     log.warning("edges are read on the CPU: %s", why)
-    return on_cpu
+    return arrow_pairs
 
 
 def lookup_bytes(ids: NodeIds) -> int:
@@ -180,24 +178,6 @@ def _id_bytes(count: int, strings: float) -> float:
 
 
 @dataclass(frozen=True)
-class DeviceSort(KeySort):
-    """CuPy's sort of keys on the host, which are copied to the device and back."""
-
-    backend: GpuBackend
-
-    def sort(self, keys: Keys) -> None:
-        """Sort in place."""
-        if len(keys):
-            moved = self.backend.to_device(keys)
-            keys[:] = self.backend.to_host(self.backend.xp.sort(moved))
-
-    def argsort(self, keys: Keys) -> Ints:
-        """Indices that sort the keys."""
-        order = self.backend.xp.argsort(self.backend.to_device(keys))
-        return self.backend.to_host(order).astype(np.int64, copy=False)
-
-
-@dataclass(frozen=True)
 class _Piece:
     """Row groups of a file that fit in the device's memory together."""
 
@@ -208,26 +188,16 @@ class _Piece:
 
 
 @dataclass(frozen=True)
-class CudfEngine(EdgeEngine):
-    """cuDF reads edges and looks ids up, CuPy sorts.
+class CudfPairs:
+    """Yields pairs, as `edges.PairsOf`: cuDF reads edges and looks ids up."""
 
-    `memory` is also the limit of device memory, in addition to the ids.
-    """
-
+    memory: int
+    """Bytes of device memory in addition to the ids."""
     backend: GpuBackend
     frames: ModuleType
     """The package cuDF."""
 
-    @property
-    def sorting(self) -> KeySort:
-        """Sorts the keys that fit in memory, on the device."""
-        return DeviceSort(self.backend)
-
-    def close(self) -> None:
-        """Release the device's memory for the workers."""
-        self.backend.release()
-
-    def pairs(
+    def __call__(
         self, table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
     ) -> Iterator[Pairs]:
         """Yield the pairs of all rows of the table."""
@@ -238,8 +208,7 @@ class CudfEngine(EdgeEngine):
                 single_file = replace(table, files=(file,))
                 pieces = self._pieces(single_file, ids, columns, names)
                 if pieces is None:
-                    on_cpu = EdgeEngine(self.memory)
-                    yield from on_cpu.pairs(single_file, ids, columns, rules)
+                    yield from arrow_pairs(single_file, ids, columns, rules)
                     continue
                 for piece in pieces:
                     pairs = self._piece_pairs(piece, lookup, columns, rules, names)
@@ -255,7 +224,9 @@ class CudfEngine(EdgeEngine):
                 f"{table.path} in pieces of {human(self.memory // 2)} ({error}): set a "
                 "smaller input.memory, or input.engine = cpu"
             ) from error
-        self.backend.release()
+        finally:
+            # Workers use the device later.
+            self.backend.release()
 
     def _lookup(self, ids: NodeIds) -> Lookup:
         xp = self.backend.xp
@@ -315,8 +286,8 @@ class CudfEngine(EdgeEngine):
         text = ids.values.nbytes / len(ids) if ids.type == "string" else 0.0
         pieces: list[_Piece] = []
         groups: list[int] = []
-        first = rows = need = 0
-        for number in range(metadata.num_row_groups):
+        first, rows, need = single_file.first, 0, 0
+        for number in single_file.groups or range(metadata.num_row_groups):
             group = metadata.row_group(number)
             pages = sum(
                 group.column(at).total_uncompressed_size

@@ -101,6 +101,10 @@ class NodeIds:
     def __len__(self) -> int:
         return len(self.values)
 
+    def __reduce__(self) -> tuple[type[NodeIds], tuple[pa.Array]]:
+        # The look-up is made again, in less time than it is read.
+        return NodeIds, (self.values,)
+
     @property
     def type(self) -> str:
         """``int64`` or ``string``."""

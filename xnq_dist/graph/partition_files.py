@@ -1,19 +1,26 @@
-"""Writes the files of partitions from the adjacency, in this process."""
+"""Writes the files of the partitions from the adjacency, by tasks.
+
+Tasks for ranges of rows group the edges by partition. Tasks for partitions then find
+the halos, and with all of them the send lists.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.store import Attempt, FileRecord
+from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
-from xnq_dist.graph.ahead import ahead
-from xnq_dist.graph.csr import CsrRows, FileCsr
+from xnq_dist.graph.csr import CsrRows, FileCsr, shared_csr, spans
 from xnq_dist.graph.halo import (
     Partition,
     PartitionBook,
@@ -24,14 +31,14 @@ from xnq_dist.graph.halo import (
 )
 from xnq_dist.graph.layout import file_stem, partition_arrays
 
-__all__ = [
-    "WrittenPartition",
-    "assembled",
-    "counts",
-    "split",
-    "write_partition",
-    "write_partitions",
-]
+__all__ = ["WrittenPartition", "write_partitions"]
+
+EDGE_BYTES = 16
+"""Bytes of an edge while a range of rows is grouped, weights included."""
+RANGES = 4
+"""Ranges of rows for each task that runs at a time, or more if memory is small."""
+EDGES = 1 << 22
+"""Minimum edges of a range, if memory is enough."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +54,118 @@ class WrittenPartition:
 def write_partitions(
     csr: FileCsr,
     book: PartitionBook,
-    memory: int,
-    folder: Path,
+    tasks: Tasks,
     attempt: Attempt,
-    on_partition: Callable[[int], object],
+    on_done: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[WrittenPartition]:
-    """Write the files of all partitions; `on_partition` is called with each number."""
-    written: list[WrittenPartition] = []
-    for made in ahead(_partitions(csr, book, memory, folder)):
-        # The next partition, but not two, is made while one is written.
-        written.append(write_partition(attempt, made))
-        on_partition(made.number)
-        del made
-    return written
+    """Write the files of all partitions; `csr` as `csr.shared_csr`.
+
+    `on_done` is called with the number of those written, and of all.
+    """
+    n, edges = len(csr.indptr) - 1, int(csr.indptr[-1])
+    folder = tasks.folder / "partitions"
+    folder.mkdir()
+    job = PartitionTasks(csr.folder, folder, n, csr.weighted, attempt)
+    size = max(edges // (RANGES * tasks.slots) + 1, EDGES)
+    size = min(size, tasks.memory // EDGE_BYTES)
+    ranges = list(spans(csr.indptr, max(size, 1), n))
+    numbers = range(book.partitions)
+    with tasks.share(book) as shared:
+        grouped = tasks.map(partial(job.group, shared), ranges)
+        with tasks.share(grouped) as groups:
+            halos = tasks.map(partial(job.find, shared, groups), numbers)
+            with tasks.share(halos) as found:
+                return tasks.map(
+                    partial(job.write, shared, groups, found),
+                    numbers,
+                    on_done,
+                )
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Files of values that are grouped by partition."""
+
+    path: Path
+    """Of the files, without their endings."""
+    begins: Ints
+    """First value of each partition, and the number of values, shape (P + 1,)."""
+
+    def all(self, ending: str, dtype: type) -> NDArray[Any]:
+        """The values of a file, mapped."""
+        path, size = self.path.with_suffix(ending), int(self.begins[-1])
+        return scratch.shared(path, dtype, size)
+
+    def part(self, number: int, ending: str, dtype: type) -> NDArray[Any]:
+        """Those of a partition."""
+        values = self.all(ending, dtype)
+        return values[self.begins[number] : self.begins[number + 1]]
+
+
+Groups = Shared[list[Grouped]]
+
+
+@dataclass(frozen=True)
+class PartitionTasks:
+    """The tasks; small and picklable."""
+
+    csr: Path
+    """Folder of the adjacency."""
+    folder: Path
+    """Folder of what tasks write."""
+    nodes: int
+    weighted: bool
+    attempt: Attempt
+
+    def group(self, book: Shared[PartitionBook], rows: tuple[int, int]) -> Grouped:
+        """Group the edges of rows first to last - 1 by partition."""
+        begins, indices, weights = split(self._csr().rows(*rows), book())
+        path = self.folder / uuid.uuid4().hex
+        scratch.append(path.with_suffix(".indices"), indices)
+        scratch.append(path.with_suffix(".weights"), weights)
+        return Grouped(path, begins)
+
+    def find(self, book: Shared[PartitionBook], edges: Groups, number: int) -> Grouped:
+        """Find a partition's halo, grouped by owner."""
+        halo, offsets = find_halo(_sources(edges(), number), book(), number)
+        path = self.folder / uuid.uuid4().hex
+        scratch.append(path.with_suffix(".halo"), halo)
+        return Grouped(path, offsets)
+
+    def write(
+        self,
+        book: Shared[PartitionBook],
+        edges: Groups,
+        halos: Groups,
+        number: int,
+    ) -> WrittenPartition:
+        """Write the file of a partition."""
+        weights = None
+        if self.weighted:
+            weights = _joined(edges(), number, ".weights", np.float32)
+        partition = assembled(
+            number,
+            book(),
+            self._csr().indptr,
+            _sources(edges(), number),
+            weights,
+            halos(),
+        )
+        return write_partition(self.attempt, partition)
+
+    def _csr(self) -> FileCsr:
+        return shared_csr(self.csr, self.nodes, self.weighted)
+
+
+def _sources(edges: Sequence[Grouped], number: int) -> Ints32:
+    """Canonical sources of a partition's edges, in the order of its rows."""
+    return _joined(edges, number, ".indices", np.int32)
+
+
+def _joined(
+    files: Sequence[Grouped], number: int, ending: str, dtype: type
+) -> NDArray[Any]:
+    return np.concatenate([file.part(number, ending, dtype) for file in files])
 
 
 def write_partition(attempt: Attempt, partition: Partition) -> WrittenPartition:
@@ -77,49 +183,6 @@ def counts(partition: Partition) -> dict[str, int]:
         "edges": partition.n_edges,
         "boundary": len(partition.boundary_rows),
     }
-
-
-def _partitions(
-    csr: FileCsr, book: PartitionBook, memory: int, folder: Path
-) -> Iterator[Partition]:
-    """Yield the partitions in order; edges are sorted into a file per partition."""
-    buckets = folder / "partitions"
-    buckets.mkdir()
-    parts = (split(rows, book) for rows in csr.chunks(max(memory // 256, 1024)))
-    for begins, indices, weights in ahead(parts):
-        for number in np.flatnonzero(np.diff(begins)).tolist():
-            part = slice(begins[number], begins[number + 1])
-            scratch.append(buckets / f"{number}.indices", indices[part])
-            if csr.weighted:
-                scratch.append(buckets / f"{number}.weights", weights[part])
-    halo_offsets = []
-    firsts = [0]
-    for number in range(book.partitions):
-        sources = scratch.read(buckets / f"{number}.indices", np.int32)
-        halo, offsets = find_halo(sources, book, number)
-        scratch.append(buckets / "halo", halo)
-        halo_offsets.append(offsets)
-        firsts.append(firsts[-1] + len(halo))
-    # Mapped, because each owner needs a few rows of every reader.
-    halos = scratch.mapped(buckets / "halo", np.int64)
-    readers = list(zip(firsts, halo_offsets, strict=False))
-    for number in range(book.partitions):
-        segments = [
-            halos[first + at[number] : first + at[number + 1]] for first, at in readers
-        ]
-        mine = slice(firsts[number], firsts[number + 1])
-        values: Floats32 | None = None
-        if csr.weighted:
-            values = scratch.read(buckets / f"{number}.weights", np.float32)
-        yield assembled(
-            number,
-            book,
-            csr.indptr,
-            scratch.read(buckets / f"{number}.indices", np.int32),
-            values,
-            (np.array(halos[mine]), halo_offsets[number]),
-            segments,
-        )
 
 
 def split(rows: CsrRows, book: PartitionBook) -> tuple[Ints, Ints32, Floats32]:
@@ -141,8 +204,7 @@ def assembled(
     indptr: Ints,
     sources: Ints32,
     weights: Floats32 | None,
-    halo: tuple[Ints, Ints],
-    segments: Sequence[Any],
+    halos: Sequence[Grouped],
 ) -> Partition:
     """A partition from its edges, in the order of its rows.
 
@@ -152,13 +214,15 @@ def assembled(
         Row pointers of the adjacency, shape (N + 1,).
     sources
         Canonical sources of the edges; they become the partition's `indices`.
-    halo
-        From `find_halo`.
-    segments
-        The partition's part of each reader's halo, as for `send_lists`.
+    halos
+        Files of the halos of all partitions, grouped by owner.
     """
     owned = book.owned(number)
     degrees = indptr[owned.astype(np.int64) + 1] - indptr[owned]
     begins = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    mine = halos[number]
+    halo = np.array(mine.all(".halo", np.int64))
+    segments = [each.part(number, ".halo", np.int64) for each in halos]
     send = send_lists(segments, int(book.offsets[number]))
-    return build_partition(number, begins, sources, weights, book, halo, send)
+    own = halo, mine.begins
+    return build_partition(number, begins, sources, weights, book, own, send)

@@ -21,14 +21,14 @@ from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import graph_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
-from xnq_dist.core.worker_tasks import Tasks
+from xnq_dist.core.tasks import InProcess, Tasks, in_process
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
-from xnq_dist.graph.edge_tasks import read_edges_by_tasks, visible
-from xnq_dist.graph.edges import EdgeCounts, read_edges
+from xnq_dist.graph.edge_tasks import read_edges, visible
+from xnq_dist.graph.edges import EdgeCounts, arrow_pairs
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.features import FeatureBlocks, FeatureColumns, scaling_of
-from xnq_dist.graph.gpu_ingest import edge_engine
+from xnq_dist.graph.gpu_ingest import edge_pairs
 from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labelling import label, write_labels
@@ -41,7 +41,6 @@ from xnq_dist.graph.layout import (
 )
 from xnq_dist.graph.partition import divide
 from xnq_dist.graph.partition_files import write_partitions
-from xnq_dist.graph.partition_tasks import write_partitions_by_tasks
 from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.row_tasks import RowPasses
 from xnq_dist.graph.scaling import Scaling
@@ -74,9 +73,9 @@ def prepare(
     contents
         Digests from `contents.read_contents`; None: computed here.
     workers
-        Opens tasks that read and sort edges, find distances and rho(A), and write the
-        partitions' edges, with the same bits; called if the stage is due. None: this
-        process does.
+        Opens the workers' tasks, which then read and sort edges, find distances and
+        rho(A), and write the partitions' edges, with the same bits; called if the stage
+        is due. It may return None: tasks of this process do.
 
     Returns
     -------
@@ -113,16 +112,15 @@ def prepare(
         rows = _read_rows(nodes, contents, settings, progress)
         run.reuse(STAGE, inputs)
         tasks = _seeing(edges, held.enter_context(workers()))
-        csr, counts = _read_edges(edges, rows.ids, settings, tasks, folder, progress)
+        tasks = tasks or in_process(folder, settings.input.memory_bytes)
+        csr, counts = _read_edges(edges, rows.ids, settings, tasks, progress)
         measured = _measure(csr, settings, tasks, progress)
         part, partitioner = _divide(csr, partitions, settings, measured, progress)
         book = PartitionBook.of(part, partitions)
         blocks = _in_blocks(rows, book, settings, folder, progress)
         stage = run.stage(STAGE)
         attempt = stage.begin()
-        where = settings.input.memory_bytes, folder
-        of_nodes = rows.ids, blocks, book
-        written = _write(attempt, csr, *of_nodes, tasks, *where, progress)
+        written = _write(attempt, csr, rows.ids, blocks, book, tasks, progress)
         scaling, scaled = _write_scaling(attempt, rows, blocks.width)
         facts = {
             "n_nodes": len(rows.ids),
@@ -195,16 +193,16 @@ def _read_edges(
     edges: Table,
     ids: NodeIds,
     settings: Settings,
-    tasks: Tasks | None,
-    folder: Path,
+    tasks: Tasks,
     progress: Progress,
 ) -> tuple[FileCsr, EdgeCounts]:
-    """The canonical adjacency, in files."""
+    """The adjacency, in files."""
+    pairs = edge_pairs(settings, ids) if tasks.here else arrow_pairs
+    if pairs is not arrow_pairs:
+        # A GPU has memory for one share at a time.
+        tasks = InProcess(tasks.folder, 1, settings.input.memory_bytes)
     of_edges = edges, ids, settings.columns, settings.input
-    if tasks is not None:
-        return read_edges_by_tasks(*of_edges, tasks, progress)
-    engine = edge_engine(settings, ids)
-    return read_edges(*of_edges, _new_folder(folder / "csr"), progress, engine)
+    return read_edges(*of_edges, tasks, progress, pairs)
 
 
 @dataclass(frozen=True)
@@ -222,20 +220,19 @@ class _Measured:
 
 
 def _measure(
-    csr: FileCsr, settings: Settings, tasks: Tasks | None, progress: Progress
+    csr: FileCsr, settings: Settings, tasks: Tasks, progress: Progress
 ) -> _Measured:
     # An unweighted graph with added reverses is symmetric.
     added = not settings.input.directed and not csr.weighted
     symmetric = added or is_symmetric(csr)
-    passes = None if tasks is None else RowPasses(csr, tasks)
+    passes = RowPasses(csr, tasks)
     rho, diameter = settings.reservoir.rho, None
     if rho == "auto":
         progress("spectral radius", 0, 1)
-        rho = adjacency_radius(csr, symmetric, passes.times if passes else None)
+        rho = adjacency_radius(csr, symmetric, passes.times)
         progress("spectral radius", 1, 1)
     if settings.reservoir.supersteps == "auto":
-        spread = passes.spread if passes else None
-        diameter = effective_diameter(csr, MAX_STEPS, spread)
+        diameter = effective_diameter(csr, MAX_STEPS, passes.spread)
     return _Measured(symmetric, float(rho), diameter)
 
 
@@ -286,34 +283,21 @@ def _write(
     ids: NodeIds,
     blocks: FeatureBlocks,
     book: PartitionBook,
-    tasks: Tasks | None,
-    memory: int,
-    folder: Path,
+    tasks: Tasks,
     progress: Progress,
 ) -> _Written:
     """Write nodes and edges of all partitions; nodes on a thread beside the edges."""
-    partitions = book.partitions
     writing: list[Future[FileRecord]] = []
     with ThreadPoolExecutor(1) as beside:
 
-        def write_nodes(number: int) -> None:
-            nodes = attempt, number, ids, book, blocks
-            writing.append(beside.submit(_write_nodes, *nodes))
+        def on_done(done: int, partitions: int) -> None:
+            progress("write partitions", done, partitions)
+            for number in range(len(writing), done):
+                of_nodes = attempt, number, ids, book, blocks
+                writing.append(beside.submit(_write_nodes, *of_nodes))
 
-        def on_partition(number: int) -> None:
-            write_nodes(number)
-            if number:
-                progress("write partitions", number, partitions)
-
-        if tasks is None:
-            given = memory, folder, attempt, on_partition
-            edges = write_partitions(csr, book, *given)
-        else:
-            for number in range(partitions):
-                write_nodes(number)
-            edges = write_partitions_by_tasks(csr, book, tasks, attempt, progress)
+        edges = write_partitions(csr, book, tasks, attempt, on_done)
         nodes = [each.result() for each in writing]
-    progress("write partitions", partitions, partitions)
     pairs = zip(nodes, (each.record for each in edges), strict=True)
     halo = np.stack([each.sent for each in edges]).astype(np.int32)
     files = [*chain(*pairs), attempt.write_arrays(HALO_SIZES, sizes=halo)]

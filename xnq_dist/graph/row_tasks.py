@@ -6,7 +6,6 @@ process: rho(A) and distances have the same bits for any ranges and workers.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,11 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints32, Words
-from xnq_dist.core.worker_tasks import Tasks
-from xnq_dist.graph import scratch
+from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph.csr import CHUNK_EDGES, CsrRows, FileCsr, shared_csr, spans
 from xnq_dist.graph.distances import spread_kernel
-from xnq_dist.graph.loaded import loaded
 from xnq_dist.graph.spectral import multiply
 
 __all__ = ["RowPasses"]
@@ -29,7 +26,8 @@ __all__ = ["RowPasses"]
 RANGES = 4
 """Ranges of rows for each task that runs at a time."""
 EDGES = 1 << 24
-"""Minimum edges of a range: a tenth of a second, and 3 ms of the main process."""
+"""Minimum edges of a range on workers: a tenth of a second, and 3 ms of the main
+process."""
 
 Vector = NDArray[Any]
 Kernel = Callable[[CsrRows, Vector, Ints32, Vector], None]
@@ -39,12 +37,13 @@ NO_COMPONENTS = np.empty(0, np.int32)
 
 
 class RowPasses:
-    """Passes over an adjacency that `csr.shared_csr` opens on workers."""
+    """Passes over an adjacency that `csr.shared_csr` opens in tasks."""
 
     def __init__(self, csr: FileCsr, tasks: Tasks) -> None:
         self._tasks = tasks
         n, edges = len(csr.indptr) - 1, int(csr.indptr[-1])
-        size = max(edges // (RANGES * tasks.slots) + 1, EDGES)
+        least = CHUNK_EDGES if tasks.here else EDGES
+        size = max(edges // (RANGES * tasks.slots) + 1, least)
         self._ranges = list(spans(csr.indptr, size, n))
         self._job = RowTask(csr.folder, n, csr.weighted)
 
@@ -57,17 +56,11 @@ class RowPasses:
         self._pass(_spread, before, NO_COMPONENTS, after)
 
     def _pass(self, kernel: Kernel, x: Vector, component: Ints32, y: Vector) -> None:
-        path = self._tasks.folder / f"vector-{uuid.uuid4().hex}"
-        scratch.append(path, x)
-        scratch.append(_components(path), component)
-        vectors = path, x.dtype, len(component)
-        work = partial(self._job.compute, kernel, vectors)
-        files = self._tasks.map(work, self._ranges)
-        for (first, last), file in zip(self._ranges, files, strict=True):
-            y[first:last] = scratch.shared(file, x.dtype, last - first)
-            file.unlink()
-        path.unlink()
-        _components(path).unlink()
+        with self._tasks.share((x, component)) as vectors:
+            work = partial(self._job.compute, kernel, vectors)
+            parts = self._tasks.map(work, self._ranges)
+        for (first, last), part in zip(self._ranges, parts, strict=True):
+            y[first:last] = part
 
 
 @dataclass(frozen=True)
@@ -82,23 +75,17 @@ class RowTask:
     def compute(
         self,
         kernel: Kernel,
-        vectors: tuple[Path, np.dtype[Any], int],
+        vectors: Shared[tuple[Vector, Ints32]],
         rows: tuple[int, int],
-    ) -> Path:
-        """File of rows first to last - 1 of the result.
-
-        `vectors`: path and type of the vector, and the length of the components.
-        """
-        path, dtype, length = vectors
-        x, component = loaded(_read_vectors, path, dtype, self.nodes, length)
+    ) -> Vector:
+        """Rows first to last - 1 of the result."""
+        x, component = vectors()
         csr = shared_csr(self.folder, self.nodes, self.weighted)
         first, last = rows
-        y = np.empty(self.nodes, dtype)  # other rows are never touched
+        y = np.empty_like(x)  # other rows are never touched
         for begin, end in spans(csr.indptr[first : last + 1], CHUNK_EDGES):
             kernel(csr.rows(first + begin, first + end), x, component, y)
-        file = path.with_name(f"rows-{uuid.uuid4().hex}")
-        scratch.append(file, y[first:last])
-        return file
+        return y[first:last].copy()
 
 
 def _times(rows: CsrRows, x: Floats, component: Ints32, y: Floats) -> None:
@@ -107,15 +94,3 @@ def _times(rows: CsrRows, x: Floats, component: Ints32, y: Floats) -> None:
 
 def _spread(rows: CsrRows, before: Words, _: Ints32, after: Words) -> None:
     spread_kernel(*rows.edges, before, after)
-
-
-def _components(path: Path) -> Path:
-    """File of the components, next to a vector's."""
-    return path.with_suffix(".components")
-
-
-def _read_vectors(
-    path: Path, dtype: np.dtype[Any], n: int, length: int
-) -> tuple[Vector, Ints32]:
-    component = scratch.shared(_components(path), np.int32, length)
-    return np.array(scratch.shared(path, dtype, n)), np.array(component)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numba import njit
@@ -23,7 +23,7 @@ from xnq_dist.core.errors import DoesNotFitError, XnqError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import ahead
 
-__all__ = ["KEY", "KeySort", "PairChunk", "PairSorter", "SortedRun", "pairs_held"]
+__all__ = ["KEY", "PairChunk", "PairSorter", "SortedRun", "pairs_held"]
 
 _BYTES_A_PAIR = {False: 64, True: 128}
 """Buffer, sort, selection and unpacking together, without and with weights."""
@@ -38,18 +38,6 @@ Weights = Floats | None
 def pairs_held(memory: int, weighted: bool) -> int:
     """Number of pairs from which on sorted runs are written to disk."""
     return max(memory // _BYTES_A_PAIR[weighted], 2 * _SMALLEST_BLOCK)
-
-
-class KeySort:
-    """Sorts keys in memory with NumPy; subclasses use a GPU, with the same result."""
-
-    def sort(self, keys: Keys) -> None:
-        """Sort in place."""
-        keys.sort()
-
-    def argsort(self, keys: Keys) -> Ints:
-        """Indices that sort the keys; equal keys in any order."""
-        return np.argsort(keys)
 
 
 @dataclass(frozen=True)
@@ -70,12 +58,12 @@ class PairChunk:
 
 @dataclass(frozen=True)
 class SortedRun:
-    """A file of sorted keys, one of their weights, and the part of them that counts."""
+    """Sorted keys and weights, in files or in memory, and the part that counts."""
 
-    keys: Path
-    weights: Path | None
+    keys: Path | Keys
+    weights: Path | Weights
     size: int
-    """Keys in the file."""
+    """Number of all keys."""
     first: int
     last: int
     """Keys first to last - 1 count."""
@@ -83,27 +71,42 @@ class SortedRun:
     @property
     def paths(self) -> tuple[Path, ...]:
         """The files."""
-        return (self.keys,) if self.weights is None else (self.keys, self.weights)
+        return tuple(p for p in (self.keys, self.weights) if isinstance(p, Path))
 
     def mapped(self) -> Keys:
         """The keys that count; pages in memory belong to the array."""
-        keys: Keys = scratch.mapped(self.keys, np.int64)
+        keys = self.keys
+        if isinstance(keys, Path):
+            keys = scratch.mapped(keys, np.int64)
         return keys[self.first : self.last]
+
+    def read(self) -> tuple[Keys, Weights]:
+        """The keys that count, and their weights."""
+        keys: Keys = self._part(self.keys, np.int64)
+        if self.weights is None:
+            return keys, None
+        return keys, self._part(self.weights, np.float64)
+
+    def _part(self, where: Path | NDArray[Any], dtype: type) -> NDArray[Any]:
+        if isinstance(where, Path):
+            return scratch.read(where, dtype, self.first, self.last - self.first)
+        return where[self.first : self.last]
 
     def sampled(self, step: int) -> Keys:
         """One of every `step` keys."""
         return self.mapped()[step - 1 :: step].copy()
 
     def between(self, low: int, high: int) -> SortedRun:
-        """The keys from `low` to `high` - 1, of a file that another process wrote.
+        """The keys from `low` to `high` - 1, of a run that another sorter made.
 
         Raises
         ------
         StageError
             When a file is missing or has another size.
         """
-        keys, *_ = [scratch.shared(path, np.int64, self.size) for path in self.paths]
-        bounds = np.searchsorted(keys, (low, high))
+        for path in self.paths:
+            scratch.shared(path, np.int64, self.size)
+        bounds = np.searchsorted(self.mapped(), (low, high)) + self.first
         return replace(self, first=int(bounds[0]), last=int(bounds[1]))
 
 
@@ -129,11 +132,9 @@ class PairSorter:
         memory: int,
         folder: Path,
         weighted: bool = False,
-        keys: KeySort | None = None,
         counted: bool = False,
     ) -> None:
         self._counted = counted
-        self._sort = KeySort() if keys is None else keys
         # Shift instead of multiplying: dividing would take longer than sorting.
         self._bits = max(n_minor - 1, 1).bit_length()
         if n_major << self._bits >= 2**62:
@@ -189,13 +190,6 @@ class PairSorter:
             if self._filled == self._capacity:
                 self._spill()
 
-    def _ordered(self, keys: Keys, weights: Weights) -> tuple[Keys, Weights]:
-        if weights is None:
-            self._sort.sort(keys)
-            return keys, None
-        order = self._sort.argsort(keys)
-        return keys[order], weights[order]
-
     def _spill(self) -> None:
         """Sort and write the buffer on a thread, and continue with another buffer."""
         buffers = self._keys, self._weights
@@ -208,17 +202,12 @@ class PairSorter:
         number = len(self._runs) - 1
 
         def work() -> None:
-            some = None if buffers[1] is None else buffers[1][:filled]
-            keys, weights = self._ordered(buffers[0][:filled], some)
-            if weights is None and not self._counted:
-                count, repeated = drop_repeated(keys)
-                self.duplicates += int(repeated)
-                keys = keys[:count]
+            keys, weights = self._distinct(buffers, filled)
             run = replace(self._runs[number], size=len(keys), last=len(keys))
             self._runs[number] = run
-            scratch.append(run.keys, keys)
-            if run.weights is not None and weights is not None:
-                scratch.append(run.weights, weights)
+            scratch.append(path.with_suffix(".keys"), keys)
+            if values is not None and weights is not None:
+                scratch.append(values, weights)
             self._spare.append(buffers)
 
         # One buffer at most is written while another is filled.
@@ -231,8 +220,27 @@ class PairSorter:
             self._keys = np.empty_like(buffers[0])
             self._weights = None if buffers[1] is None else np.empty_like(buffers[1])
 
-    def runs(self) -> list[SortedRun]:
-        """Sort all pairs into files, which stay; the sorter is empty then."""
+    def _distinct(
+        self, buffers: tuple[Keys, Weights], filled: int
+    ) -> tuple[Keys, Weights]:
+        """The first keys of the buffers, sorted; without weights, each once."""
+        some = None if buffers[1] is None else buffers[1][:filled]
+        keys, weights = _ordered(buffers[0][:filled], some)
+        if weights is None and not self._counted:
+            count, repeated = drop_repeated(keys)
+            self.duplicates += int(repeated)
+            keys = keys[:count]
+        return keys, weights
+
+    def runs(self, held: bool = False) -> list[SortedRun]:
+        """Sort all pairs into files, which stay; the sorter is empty then.
+
+        `held`: pairs that fit in memory stay there instead.
+        """
+        if held and not self._runs:
+            keys, weights = self._distinct((self._keys, self._weights), self._filled)
+            self._filled = 0
+            return [SortedRun(keys, weights, len(keys), 0, len(keys))]
         self._flush()
         runs, self._runs = self._runs, []
         return runs
@@ -249,15 +257,15 @@ class PairSorter:
             self._spilling.result()
 
     def sizes(self, runs: Iterable[SortedRun], majors: Ints) -> Ints:
-        """Number of keys in files of sorters between each two of some majors."""
+        """Number of keys in runs of sorters between each two of some majors."""
         keys = majors << self._bits + 1
         sizes = np.zeros(len(majors) - 1, np.int64)
         for run in runs:
-            sizes += np.diff(np.searchsorted(scratch.mapped(run.keys, np.int64), keys))
+            sizes += np.diff(np.searchsorted(run.mapped(), keys))
         return sizes
 
     def merge(self, runs: Iterable[SortedRun], first: int, last: int) -> None:
-        """Take the pairs of the majors first to last - 1 from files of other sorters.
+        """Take the pairs of the majors first to last - 1 from runs of other sorters.
 
         `chunks` then covers these majors alone.
         """
@@ -310,7 +318,7 @@ class PairSorter:
         """Yield all keys in order, in pieces that never split the keys of one pair."""
         if not self._runs and not self._others:
             some = None if self._weights is None else self._weights[: self._filled]
-            yield self._ordered(self._keys[: self._filled], some)
+            yield _ordered(self._keys[: self._filled], some)
             return
         self._flush()
         weighted = self._weights is not None
@@ -319,7 +327,11 @@ class PairSorter:
         sources = self._runs + self._others
         # A range is in memory twice, as it was read and sorted.
         for runs in _ranges(sources, self._memory // (2 * _BYTES_A_PAIR[weighted])):
-            yield self._ordered(*_joined([_read(run) for run in runs]))
+            pieces = [run.read() for run in runs if run.first < run.last]
+            if len(pieces) > 1:
+                yield _ordered(*_joined(pieces))
+            else:
+                yield from pieces
 
     def _settled(
         self,
@@ -391,13 +403,13 @@ def _ranges(runs: list[SortedRun], size: int) -> Iterator[list[SortedRun]]:
         ]
 
 
-def _read(run: SortedRun) -> tuple[Keys, Weights]:
-    """The keys of a run that count, and their weights."""
-    some = run.first, run.last - run.first
-    keys: Keys = scratch.read(run.keys, np.int64, *some)
-    if run.weights is None:
+def _ordered(keys: Keys, weights: Weights) -> tuple[Keys, Weights]:
+    """Sorted keys, in place without weights; equal keys in any order."""
+    if weights is None:
+        keys.sort()
         return keys, None
-    return keys, scratch.read(run.weights, np.float64, *some)
+    order = np.argsort(keys)
+    return keys[order], weights[order]
 
 
 def _joined(pieces: list[tuple[Keys, Weights]]) -> tuple[Keys, Weights]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.worker_tasks import WorkerTasks, tasks_on
+from xnq_dist.core.tasks import WorkerTasks, tasks_on
 
 
 @pytest.fixture

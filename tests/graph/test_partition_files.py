@@ -16,7 +16,7 @@ from tests.graph.test_prepare import digests
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.progress import silent
 from xnq_dist.core.store import Manifest, RunDirectory
-from xnq_dist.graph import edge_tasks, partition_tasks, row_tasks, scratch
+from xnq_dist.graph import edge_tasks, partition_files, row_tasks, scratch
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import effective_diameter, spread_kernel
 from xnq_dist.graph.prepare import prepare
@@ -30,7 +30,7 @@ def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edge_tasks, "ROWS", 1)
     monkeypatch.setattr(edge_tasks, "PAIRS", 1)
     monkeypatch.setattr(row_tasks, "EDGES", 1)
-    monkeypatch.setattr(partition_tasks, "EDGES", 1)
+    monkeypatch.setattr(partition_files, "EDGES", 1)
 
 
 def prepared(folder: Path, tasks: TasksHere | None, *overrides: str) -> Manifest:

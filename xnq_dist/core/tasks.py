@@ -1,0 +1,260 @@
+"""Independent tasks with a common folder: in this process, or on Dask workers."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from xnq_dist.core.cluster import smallest_memory, workers
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.threads import threads_here
+from xnq_dist.core.waiting import (
+    DONE,
+    Heartbeats,
+    gather,
+    raise_failure,
+    run_on_workers,
+    wait_some,
+)
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+__all__ = [
+    "InProcess",
+    "Shared",
+    "Tasks",
+    "WorkerTasks",
+    "in_process",
+    "share_by_file",
+    "tasks_on",
+]
+
+T = TypeVar("T")
+V = TypeVar("V", covariant=True)
+R = TypeVar("R")
+SHARE = 4
+"""A worker's tasks together use at most its memory over this for their buffers."""
+_READING = threading.Lock()
+
+
+def _silent(done: int, total: int) -> None:
+    pass
+
+
+class Shared(Protocol[V]):
+    """A value that all tasks read; picklable."""
+
+    def __call__(self) -> V:
+        """The value, which is not changed."""
+
+
+class Tasks(Protocol):
+    """Runs tasks, in other processes or in this one."""
+
+    @property
+    def folder(self) -> Path:
+        """For files that all tasks and this process read and write."""
+
+    @property
+    def slots(self) -> int:
+        """Number of tasks that run at a time."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes for the buffers of a task."""
+
+    @property
+    def here(self) -> bool:
+        """Whether tasks are calls in this process, so that results may stay there."""
+
+    def map(
+        self,
+        work: Callable[[T], R],
+        items: Sequence[T],
+        progress: Callable[[int, int], object] = _silent,
+    ) -> list[R]:
+        """Results of a picklable function for each item, in order.
+
+        A call may be repeated, so it must write to files of names of its own. If calls
+        fail, the error of the first item among them is raised.
+        """
+
+    def everywhere(self, function: Callable[[], Any]) -> list[Any]:
+        """Results of a call in each process, or the exceptions."""
+
+    def share(self, value: T) -> AbstractContextManager[Shared[T]]:
+        """Let tasks of this block read a value, which other processes load once."""
+
+
+@dataclass(frozen=True)
+class _Held(Generic[T]):
+    value: T
+
+    def __call__(self) -> T:
+        return self.value
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """`Tasks` on threads of this process; with one slot, one after the other."""
+
+    folder: Path
+    slots: int
+    memory: int
+    here: bool = True
+
+    def map(
+        self,
+        work: Callable[[T], R],
+        items: Sequence[T],
+        progress: Callable[[int, int], object] = _silent,
+    ) -> list[R]:
+        """Results for each item; after an error, no further call starts."""
+        found: list[R] = []
+        with ThreadPoolExecutor(self.slots) as pool:
+            # Without a second thread, errors show the complete stack.
+            several = self.slots > 1 and len(items) > 1
+            try:
+                for result in (pool.map if several else map)(work, items):
+                    found.append(result)
+                    progress(len(found), len(items))
+            finally:
+                pool.shutdown(cancel_futures=True)
+        return found
+
+    def everywhere(self, function: Callable[[], Any]) -> list[Any]:
+        """Result of a call."""
+        return [function()]
+
+    @contextmanager
+    def share(self, value: T) -> Iterator[Shared[T]]:
+        """The value itself."""
+        yield _Held(value)
+
+
+def in_process(folder: Path, memory: int) -> InProcess:
+    """Tasks on one thread for each processor, with `memory` bytes for all buffers."""
+    slots = threads_here()
+    return InProcess(folder, slots, memory // slots)
+
+
+@dataclass(frozen=True)
+class WorkerTasks:
+    """`Tasks` on the workers of a Dask cluster."""
+
+    client: Client
+    folder: Path
+    slots: int
+    memory: int
+    here: bool = False
+
+    def map(
+        self,
+        work: Callable[[T], R],
+        items: Sequence[T],
+        progress: Callable[[int, int], object] = _silent,
+    ) -> list[R]:
+        """Results for each item; Dask repeats the tasks of lost workers."""
+        futures = [self.client.submit(work, item, pure=False) for item in items]
+        look = Heartbeats(self.client).look
+        left: Sequence[Future[Any]] = futures
+        while left:
+            _, left = wait_some(left, look)
+            # Later failures wait: an error names the first fault of a table.
+            for future in futures:
+                if future.status not in DONE:
+                    break
+                raise_failure(future)
+            progress(len(futures) - len(left), len(futures))
+        return gather(self.client, futures)
+
+    def everywhere(self, function: Callable[[], Any]) -> list[Any]:
+        """Results of a call on each worker, or the exceptions."""
+        return list(run_on_workers(self.client, function).values())
+
+    @contextmanager
+    def share(self, value: T) -> Iterator[Shared[T]]:
+        """The value in a file of the common folder, until the block ends."""
+        with share_by_file(self.folder, value) as shared:
+            try:
+                yield shared
+            finally:
+                self.everywhere(forget)
+
+
+@dataclass(frozen=True)
+class _Filed(Generic[T]):
+    path: Path
+    size: int
+
+    def __call__(self) -> T:
+        # A second task of a process waits for the first to load the value.
+        with _READING:
+            found: T = _loaded(self.path, self.size)
+            return found
+
+
+@contextmanager
+def share_by_file(folder: Path, value: T) -> Iterator[Shared[T]]:
+    """A value that other processes load from a file, which the block's end removes.
+
+    Raises
+    ------
+    StageError
+        When the file cannot be written; on reading, when it is missing or has another
+        size.
+    """
+    path = folder / f"shared-{uuid.uuid4().hex}"
+    try:
+        with path.open("wb") as file:
+            pickle.dump(value, file, pickle.HIGHEST_PROTOCOL)
+    except OSError as error:
+        raise StageError(
+            f"temporary files in {folder} cannot be written "
+            f"({error.strerror or error}): set scratch to a folder with more space"
+        ) from error
+    try:
+        yield _Filed(path, path.stat().st_size)
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def forget() -> None:
+    """Release what tasks of this process have loaded."""
+    _loaded.cache_clear()
+
+
+@cache
+def _loaded(path: Path, size: int) -> Any:
+    if not path.exists() or path.stat().st_size != size:
+        raise StageError(
+            f"{path} is missing or has another size: check that all workers see the "
+            "same folder, and run again"
+        )
+    with path.open("rb") as file:
+        return pickle.load(file)  # noqa: S301 (written by this run)
+
+
+def tasks_on(client: Client, folder: Path, memory: int) -> WorkerTasks:
+    """Tasks on all workers of a client.
+
+    Parameters
+    ----------
+    folder
+        An existing folder that all workers can access.
+    memory
+        Maximum bytes for the buffers of a worker's tasks.
+    """
+    threads = workers(client)
+    share = min(memory, smallest_memory(client) // SHARE)
+    each = share // max(threads.values(), default=1)
+    return WorkerTasks(client, folder, max(1, sum(threads.values())), each)
