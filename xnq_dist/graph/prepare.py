@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from xnq_dist.core import allocator
 from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
@@ -114,6 +115,9 @@ def prepare(
         tasks = _seeing(edges, held.enter_context(workers()))
         tasks = tasks or in_process(folder, settings.input.memory_bytes)
         csr, counts = _read_edges(edges, rows.ids, settings, tasks, progress)
+        # The threads that sorted leave free memory: return it to the system.
+        pa.default_memory_pool().release_unused()
+        allocator.release()
         measured = _measure(csr, settings, tasks, progress)
         part, partitioner = _divide(csr, partitions, settings, measured, progress)
         book = PartitionBook.of(part, partitions)
