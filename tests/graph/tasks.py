@@ -45,7 +45,7 @@ class TasksHere:
         return [function()]
 
     @contextmanager
-    def share(self, value: Any) -> Iterator[Shared[Any]]:
-        with share_by_file(self.folder, value) as shared:
+    def share(self, value: Any, arrays: Any, make: Any) -> Iterator[Shared[Any]]:
+        with share_by_file(self.folder, arrays(value), make) as shared:
             yield shared
             forget()

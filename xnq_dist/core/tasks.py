@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from xnq_dist.core.cluster import smallest_memory, workers
 from xnq_dist.core.errors import StageError
@@ -40,6 +42,7 @@ __all__ = [
 
 T = TypeVar("T")
 V = TypeVar("V", covariant=True)
+Array = NDArray[Any]
 R = TypeVar("R")
 SHARE = 4
 """A worker's tasks together use at most its memory over this for their buffers."""
@@ -91,8 +94,13 @@ class Tasks(Protocol):
     def everywhere(self, function: Callable[[], Any]) -> list[Any]:
         """Results of a call in each process, or the exceptions."""
 
-    def share(self, value: T) -> AbstractContextManager[Shared[T]]:
-        """Let tasks of this block read a value, which other processes load once."""
+    def share(
+        self, value: T, arrays: Callable[[T], Sequence[Array]], make: Callable[..., T]
+    ) -> AbstractContextManager[Shared[T]]:
+        """Let tasks of this block read a value.
+
+        Other processes make it once from its arrays: ``make(*arrays(value))``.
+        """
 
 
 @dataclass(frozen=True)
@@ -136,7 +144,9 @@ class InProcess:
         return [function()]
 
     @contextmanager
-    def share(self, value: T) -> Iterator[Shared[T]]:
+    def share(
+        self, value: T, arrays: Callable[[T], Sequence[Array]], make: Callable[..., T]
+    ) -> Iterator[Shared[T]]:
         """The value itself."""
         yield _Held(value)
 
@@ -182,9 +192,11 @@ class WorkerTasks:
         return list(run_on_workers(self.client, function).values())
 
     @contextmanager
-    def share(self, value: T) -> Iterator[Shared[T]]:
+    def share(
+        self, value: T, arrays: Callable[[T], Sequence[Array]], make: Callable[..., T]
+    ) -> Iterator[Shared[T]]:
         """The value in a file of the common folder, until the block ends."""
-        with share_by_file(self.folder, value) as shared:
+        with share_by_file(self.folder, arrays(value), make) as shared:
             try:
                 yield shared
             finally:
@@ -195,17 +207,22 @@ class WorkerTasks:
 class _Filed(Generic[T]):
     path: Path
     size: int
+    count: int
+    """Number of arrays in the file."""
+    make: Callable[..., T]
 
     def __call__(self) -> T:
         # A second task of a process waits for the first to load the value.
         with _READING:
-            found: T = _loaded(self.path, self.size)
+            found: T = _loaded(self)
             return found
 
 
 @contextmanager
-def share_by_file(folder: Path, value: T) -> Iterator[Shared[T]]:
-    """A value that other processes load from a file, which the block's end removes.
+def share_by_file(
+    folder: Path, arrays: Sequence[Array], make: Callable[..., T]
+) -> Iterator[Shared[T]]:
+    """A value that other processes make from a file, which the block's end removes.
 
     Raises
     ------
@@ -216,14 +233,15 @@ def share_by_file(folder: Path, value: T) -> Iterator[Shared[T]]:
     path = folder / f"shared-{uuid.uuid4().hex}"
     try:
         with path.open("wb") as file:
-            pickle.dump(value, file, pickle.HIGHEST_PROTOCOL)
+            for array in arrays:
+                np.save(file, array, allow_pickle=False)
     except OSError as error:
         raise StageError(
             f"temporary files in {folder} cannot be written "
             f"({error.strerror or error}): set scratch to a folder with more space"
         ) from error
     try:
-        yield _Filed(path, path.stat().st_size)
+        yield _Filed(path, path.stat().st_size, len(arrays), make)
     finally:
         path.unlink(missing_ok=True)
 
@@ -234,14 +252,16 @@ def forget() -> None:
 
 
 @cache
-def _loaded(path: Path, size: int) -> Any:
-    if not path.exists() or path.stat().st_size != size:
+def _loaded(filed: _Filed[Any]) -> Any:
+    path = filed.path
+    if not path.exists() or path.stat().st_size != filed.size:
         raise StageError(
             f"{path} is missing or has another size: check that all workers see the "
             "same folder, and run again"
         )
     with path.open("rb") as file:
-        return pickle.load(file)  # noqa: S301 (written by this run)
+        arrays = [np.load(file, allow_pickle=False) for _ in range(filed.count)]
+    return filed.make(*arrays)
 
 
 def tasks_on(client: Client, folder: Path, memory: int) -> WorkerTasks:

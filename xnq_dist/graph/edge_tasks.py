@@ -95,7 +95,7 @@ def read_edges(
     table = table.settle(columns_read(table, columns))
     shares, memory = _shares(table, settings, tasks, weighted)
     rows = table.n_rows or len(shares)
-    with tasks.share(ids) as shared:
+    with tasks.share(ids, NodeIds.arrays, NodeIds.of_arrays) as shared:
         rules = settings.model_copy(update={"memory": tasks.memory})
         job = EdgeSort(len(ids), tasks.folder, columns, rules, weighted, table.what)
         sorted_shares = tasks.map(
@@ -108,12 +108,11 @@ def read_edges(
         sizes = np.sum([share.sizes for share in sorted_shares], axis=0)
         runs = [run for share in sorted_shares for run in share.runs]
         ranges = job.ranges(sizes, SHARES * tasks.slots)
-        with tasks.share(runs) as all_runs:
-            merged = tasks.map(
-                partial(job.merge, all_runs, shared),
-                ranges,
-                lambda done, total: progress("sort edges", done, total),
-            )
+        merged = tasks.map(
+            partial(job.merge, runs, shared),
+            ranges,
+            lambda done, total: progress("sort edges", done, total),
+        )
     for path in (path for run in runs for path in run.paths):
         path.unlink()
     counts = sum((part.counts for part in merged), counts)
@@ -201,7 +200,7 @@ class EdgeSort:
 
     def merge(
         self,
-        runs: Shared[list[SortedRun]],
+        runs: Sequence[SortedRun],
         ids: Shared[NodeIds],
         targets: tuple[int, int],
     ) -> MergedRange:
@@ -213,7 +212,7 @@ class EdgeSort:
             return WeightConflict(ids().values, self.what)(major, minor)
 
         with self._sorter(folder, self.rules.memory_bytes) as sorter:
-            sorter.merge(runs(), *targets)
+            sorter.merge(runs, *targets)
             chunks = ahead(sorter.chunks(self.rules.duplicates, conflict))
             degrees = write_rows(chunks, *targets, folder, self.weighted)
             scratch.append(folder / "degrees", degrees)

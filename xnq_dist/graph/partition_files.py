@@ -70,11 +70,11 @@ def write_partitions(
     size = min(size, tasks.memory // EDGE_BYTES)
     ranges = list(spans(csr.indptr, max(size, 1), n))
     numbers = range(book.partitions)
-    with tasks.share(book) as shared:
+    with tasks.share(book, _of_book, PartitionBook) as shared:
         grouped = tasks.map(partial(job.group, shared), ranges)
-        with tasks.share(grouped) as groups:
+        with tasks.share(grouped, _listed, _groups) as groups:
             halos = tasks.map(partial(job.find, shared, groups), numbers)
-            with tasks.share(halos) as found:
+            with tasks.share(halos, _listed, _groups) as found:
                 return tasks.map(
                     partial(job.write, shared, groups, found),
                     numbers,
@@ -103,6 +103,21 @@ class Grouped:
 
 
 Groups = Shared[list[Grouped]]
+
+
+def _of_book(book: PartitionBook) -> tuple[NDArray[Any], ...]:
+    return book.part, book.offsets, book.order, book.relabelled
+
+
+def _listed(groups: Sequence[Grouped]) -> tuple[NDArray[Any], ...]:
+    """Paths and begins of several groups, for `_groups`."""
+    paths = np.array([str(group.path) for group in groups])
+    return paths, np.stack([group.begins for group in groups])
+
+
+def _groups(paths: NDArray[Any], begins: Ints) -> list[Grouped]:
+    pairs = zip(paths.tolist(), begins, strict=True)
+    return [Grouped(Path(path), each) for path, each in pairs]
 
 
 @dataclass(frozen=True)

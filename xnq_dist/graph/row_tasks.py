@@ -56,7 +56,7 @@ class RowPasses:
         self._pass(_spread, before, NO_COMPONENTS, after)
 
     def _pass(self, kernel: Kernel, x: Vector, component: Ints32, y: Vector) -> None:
-        with self._tasks.share((x, component)) as vectors:
+        with self._tasks.share((x, component), tuple, _together) as vectors:
             work = partial(self._job.compute, kernel, vectors)
             parts = self._tasks.map(work, self._ranges)
         for (first, last), part in zip(self._ranges, parts, strict=True):
@@ -86,6 +86,10 @@ class RowTask:
         for begin, end in spans(csr.indptr[first : last + 1], CHUNK_EDGES):
             kernel(csr.rows(first + begin, first + end), x, component, y)
         return y[first:last].copy()
+
+
+def _together(x: Vector, component: Ints32) -> tuple[Vector, Ints32]:
+    return x, component
 
 
 def _times(rows: CsrRows, x: Floats, component: Ints32, y: Floats) -> None:
