@@ -86,9 +86,9 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 377_520,
+    "all": 377_539,
     "core": 36_358,
-    "graph": 70_553,
+    "graph": 70_572,
     "reservoir": 35_100,
     "groups": 5_150,
     "plan and needs": 8_300,

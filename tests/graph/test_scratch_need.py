@@ -66,5 +66,5 @@ def test_runs_within_memory_take_no_disk() -> None:
     assert sort_scratch(1000, 64_064) == 0
     assert sort_scratch(1000, 64_000) == 8000
     assert sort_scratch(1000, 128_000, weighted=True) == 16_000
-    assert graph_scratch(10, 1000, 2, 5, 1 << 20, False) == 8000 + 120 + 40
-    assert graph_scratch(10, 1000, 2, 5, 1 << 10, False) == 12_000
+    assert graph_scratch(10, 1000, 2, 5, 1 << 20, False) == 8000 + 120 + 40 + 88
+    assert graph_scratch(10, 1000, 2, 5, 1 << 10, False) == 12_000 + 88

@@ -30,7 +30,7 @@ SORT_PAIR = 40
 INDEX = 4
 """Bytes of a neighbour, a weight, a feature or a row number."""
 HALO = 8
-"""Bytes of a halo row's global id."""
+"""Bytes of a halo row's global id, and of a row pointer."""
 
 
 def needs(size: RunSize, settings: Settings) -> Need:
@@ -122,13 +122,14 @@ def graph_scratch(
 ) -> int:
     """Peak bytes of temporary files while a graph is read and partitioned.
 
-    Runs stay until the adjacency is written from them. Later the adjacency, its edges
-    sorted by partition, the features and the partitions' halos exist at the same time,
-    until all partitions are written.
+    Runs stay until the adjacency is written from them. Later the adjacency with its row
+    pointers, its edges sorted by partition, the features and the partitions' halos
+    exist at the same time, until all partitions are written.
 
     `edges` are directed, with added reverses; `halo`: rows of all partitions.
     """
     adjacency = edges * INDEX * (2 if weighted else 1)
     features_disk = nodes * INDEX * (features + 1)
     later = 2 * adjacency + features_disk + HALO * halo
-    return max(sort_scratch(edges, memory, weighted) + adjacency, later)
+    sorting = sort_scratch(edges, memory, weighted) + adjacency
+    return max(sorting, later) + HALO * (nodes + 1)
