@@ -25,10 +25,10 @@ ALLOWED = {
     "xnq_dist/graph/sort.py:PairSorter._wait": THREADS,
     "xnq_dist/readout/rows.py:Part.over_states": THREADS,
     "xnq_dist/reservoir/exchange.py:PinnedTasks._results": INSIDE,
-    "xnq_dist/reservoir/pipes.py:PipeOutbox.admitted": "ended by `Wire.close`; the "
-    "task that waits for it looks at its peers (`Wire.flush`)",
-    "xnq_dist/reservoir/pipes.py:_ignore_failure": "the future is done",
     "xnq_dist/reservoir/wire.py:Wire.flush": "the future is done",
+    "xnq_dist/reservoir/wire.py:Wire.look": "the future is done",
+    "xnq_dist/reservoir/wire.py:Receiver.xnq_admit": "ends when its run is closed; the "
+    "sender asks twice a second whether this worker is alive",
     "xnq_dist/reservoir/worker_sums.py:SumsState.advance": THREADS,
     "xnq_dist/core/waiting.py:gather": INSIDE,
     "xnq_dist/core/waiting.py:run_on_workers": INSIDE,

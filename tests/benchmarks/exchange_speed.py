@@ -45,7 +45,6 @@ from xnq_dist.reservoir.embed import reservoir_spec
 from xnq_dist.reservoir.exchange import TasksExchange
 from xnq_dist.reservoir.routes import pick_rows
 from xnq_dist.reservoir.spmd import SpmdExchange
-from xnq_dist.reservoir.wire import CHUNK
 from xnq_dist.reservoir.worker_state import WorkerState
 
 SUPERSTEPS = 10_000
@@ -298,7 +297,7 @@ def _cut(kept: WorkerState, count: int) -> float:
     """Cuts all rows that leave the worker, as they are cut to be sent; seconds."""
     dim = next(iter(kept.states.values())).shape[1]
     dtype = np.dtype(next(iter(kept.contexts.values())).spec.exchange_dtype)
-    step = max(1, CHUNK // (dim * dtype.itemsize))
+    step = max(1, (1 << 20) // (dim * dtype.itemsize))
     out = np.ones((step, dim), dtype)
     began = time.perf_counter()
     for _ in range(count):

@@ -20,7 +20,7 @@ from xnq_dist._version import __version__
 
 ROOT = Path(__file__).parents[2]
 LOCKS = {
-    "cpu": ("kubernetes", "docker", "postgres", "spmd"),
+    "cpu": ("kubernetes", "docker", "postgres"),
     "gpu": ("kubernetes", "docker", "postgres", "gpu"),
 }
 """Extras in each lock file."""

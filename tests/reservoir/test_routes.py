@@ -75,20 +75,18 @@ def test_picked_rows_are_those_of_the_block(dtype, columns):
     pick_rows(picks[:0], block, slice(0, 3), np.empty((0, 3), np.float32))
 
 
-def fill(mail: Mailbox, generation: int, owner: int, value: float) -> None:
-    mail.block(generation, owner)[...] = value
-    mail.put(generation, owner)
+def block(rows: int, columns: int, value: float, dtype: str = "float32"):
+    return np.full((rows, columns), value, dtype)
 
 
-def test_blocks_are_read_once_complete():
-    mail = Mailbox({4: 5, 7: 2}, [3], "float16")
-    assert mail.block(0, 4).shape == (5, 3)
+def test_blocks_are_read_once_they_are_there():
+    mail = Mailbox({4: 5, 7: 2}, [3])
     assert mail.wait(0, 0, 0.01) == []
     assert mail.missing(0, [4, 7]) == [4, 7]
-    fill(mail, 0, 7, 1)
+    mail.put(0, 7, block(2, 3, 1, "float16"))
     assert mail.wait(0, 0, 0.01) == [7]
     assert mail.wait(0, 1, 0.01) == []
-    fill(mail, 0, 4, 2)
+    mail.put(0, 4, block(5, 3, 2, "float16"))
     assert mail.wait(0, 1, 0.01) == [4]
     assert mail.wait(0, 0, 0.01) == [7, 4]
     assert mail.read(0, 4).dtype == np.float16
@@ -97,36 +95,31 @@ def test_blocks_are_read_once_complete():
 
 
 def test_a_sender_is_let_one_generation_ahead_and_no_further():
-    mail = Mailbox({0: 1}, [2], "float32")
+    mail = Mailbox({0: 1}, [2])
     told: list[int] = []
-    mail.on_reach = told.append
+    mail.on_reach = lambda: told.append(mail.generation)
     assert mail.admits(1)
     assert not mail.admits(2)
-    fill(mail, 0, 0, 1)
+    mail.put(0, 0, block(1, 2, 1))
     with pytest.raises(
         ConnectionError, match="block of partition 0, generation 2: gen"
     ):
-        mail.block(2, 0)
+        mail.put(2, 0, block(1, 2, 1))
     mail.reach(1)
     assert told == [1]
     assert mail.admits(2)
     # Old blocks are dropped, and late blocks are not read.
-    fill(mail, 0, 0, 1)
+    mail.put(0, 0, block(1, 2, 1))
     assert mail.missing(1, [0]) == [0]
 
 
-def test_blocks_stay_unchanged_while_they_are_read():
-    """Two generations are in memory: the next one comes while this one is read."""
-    mail = Mailbox({0: 2}, [3, 1], "float32")
-    for generation in range(6):
-        mail.reach(generation)
-        if not generation:
-            fill(mail, 0, 0, 0)
-        read = mail.read(generation, 0)
-        assert read.shape == (2, 1 if generation % 2 else 3)
-        fill(mail, generation + 1, 0, generation + 1)
-        with pytest.raises(ConnectionError):
-            mail.block(generation, 0)
-        assert set(read.ravel()) == {generation}
-    with pytest.raises(ConnectionError):
-        mail.block(6, 3)
+def test_unexpected_blocks_are_refused():
+    """A block twice, of another shape, or of a partition that is not read."""
+    mail = Mailbox({0: 2}, [3, 1])
+    mail.put(0, 0, block(2, 3, 0))
+    mail.put(1, 0, block(2, 1, 0))
+    refused = (0, block(2, 3, 1)), (0, block(2, 2, 1)), (3, block(2, 3, 1))
+    for owner, wrong in refused:
+        with pytest.raises(ConnectionError, match="unexpected block"):
+            mail.put(0, owner, wrong)
+    assert set(mail.read(0, 0).ravel()) == {0}

@@ -93,8 +93,7 @@ class ExchangeSettings(Section):
         "auto",
         description="tasks: one Dask task for each partition and superstep; spmd: one "
         "long task on each worker, which sends to its peers directly; auto: spmd on "
-        "CPUs from 16 partitions on, with a version of distributed that it was tried "
-        "with, else tasks (same results)",
+        "CPUs from 16 partitions on, else tasks (same results)",
     )
     dtype: Literal["float32", "float16"] = Field(
         "float32", description="precision of exchanged and stored states"

@@ -33,8 +33,8 @@ from xnq_dist.reservoir.context import (
     load_context,
     place,
 )
+from xnq_dist.reservoir.mailbox import Abandoned, PeerLost
 from xnq_dist.reservoir.superstep import first_states, gather, superstep, update
-from xnq_dist.reservoir.wire import Abandoned, PeerLost
 
 if TYPE_CHECKING:
     from distributed import Client, Future

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.graph.halo import Partition
-from xnq_dist.reservoir.mailbox import Mailbox
+from xnq_dist.reservoir.mailbox import POLL, Mailbox
 from xnq_dist.reservoir.routes import find_routes, pick_rows
-from xnq_dist.reservoir.wire import POLL, Outgoing, Wire
+from xnq_dist.reservoir.wire import Outgoing, Wire
 
 __all__ = ["PATIENCE", "Clock", "Peers"]
 
@@ -73,7 +73,7 @@ class Peers:
         self.routes = find_routes(partitions, offsets, placement)
         self._placement, self._dtype = placement, np.dtype(dtype)
         self._halos = {number: part.n_halo for number, part in partitions.items()}
-        self._mailbox = Mailbox(self.routes.arrivals, widths, dtype)
+        self._mailbox = Mailbox(self.routes.arrivals, widths)
         self._wire = Wire(run, self._mailbox, timeout)
         self._readers: dict[int, list[int]] = {o: [] for o in self.routes.arrivals}
         for number, picks in self.routes.picks.items():
@@ -90,15 +90,10 @@ class Peers:
         self, generation: int, number: int, states: Floats32, columns: slice
     ) -> None:
         """Send a partition's boundary rows, in the background."""
-
-        # Refers to the states, not to self: a block being sent must not keep the run.
-        def copy_rows(rows: Ints, out: NDArray[np.floating]) -> None:
-            pick_rows(rows, states, columns, out)
-
-        width = columns.stop - columns.start
         for worker, rows in self.routes.sends[number].items():
-            block = worker, generation, number, rows, copy_rows, width, self._dtype
-            self._wire.send(Outgoing(*block))
+            # Refers to the states, not to self: a block must not keep the run.
+            block = partial(_block, states, rows, columns, self._dtype)
+            self._wire.send(Outgoing(worker, generation, number, block))
 
     def collect(
         self,
@@ -118,7 +113,7 @@ class Peers:
         is called with the seconds waited, twice a second.
         """
         self._mailbox.reach(generation)
-        self._wire.flush(sent, self._wire.look)
+        self._wire.flush(sent)
         left = dict.fromkeys(self._halos, 0)
         for readers in self._readers.values():
             for number in readers:
@@ -169,3 +164,12 @@ class Peers:
             at += len(places)
         self.clock.picking += time.perf_counter() - began
         return halo
+
+
+def _block(
+    states: Floats32, rows: Ints, columns: slice, dtype: np.dtype[Any]
+) -> NDArray[np.floating]:
+    """Some rows of the states in new memory, shape (n, w)."""
+    block = np.empty((len(rows), columns.stop - columns.start), dtype)
+    pick_rows(rows, states, columns, block)
+    return block

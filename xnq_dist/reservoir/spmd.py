@@ -18,7 +18,7 @@ import numpy as np
 
 from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.store import Manifest, Stage
-from xnq_dist.core.waiting import Heartbeats
+from xnq_dist.core.waiting import Heartbeats, watched
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.exchange import PinnedTasks
 from xnq_dist.reservoir.worker_state import WorkerState, advance_worker, apply_on_worker
@@ -53,6 +53,9 @@ class LongTasks(PinnedTasks):
 
     def _open(self, make: Callable[..., Any], *args: Any) -> None:
         """Make the object of each worker."""
+        from xnq_dist.reservoir.wire import Receiver
+
+        watched(lambda: self._client.register_plugin(Receiver()), self._check_workers)
         run = uuid.uuid4().hex
         shared = run, self._graph, self._manifest, self.placement
         self._worker_states = {

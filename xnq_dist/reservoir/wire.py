@@ -1,81 +1,99 @@
-"""Sends blocks between workers over Dask's connections, with its non-public interface.
+"""Sends blocks between workers as Dask's messages, like distributed's own shuffle.
 
-The non-public parts of ``distributed`` used here: a worker's ``handlers`` (coroutines
-by message name), ``rpc`` (connections to other workers), ``loop`` and ``state.tasks``,
-and the byte stream of a TCP or TLS connection, ``stream``, which is tornado's public
-``IOStream``. Dask opens the connections, so TLS and all protocols are supported and no
-other port is opened.
-
-Each worker has one connection to each worker that it sends to. The sender sends blocks,
-each a head (generation, owner) and the rows' bytes; the receiver sends back the
-generations it has reached, which limit how far a sender may be ahead. On a byte stream
-the kernel copies between sockets and reused memory. Dask's messages would allocate new
-memory for each message, whose first access takes longer than the transfer.
+A `Receiver` is a plugin of every worker: it answers the messages ``xnq_blocks``,
+``xnq_admit`` and ``xnq_alive``, and puts blocks into the mailbox of their run. A `Wire`
+is a run's sending end on one worker. Messages go over Dask's connections (TCP, TLS,
+within a process); no other port is opened. What they use of ``distributed`` beside
+its documented interface: a worker's ``handlers``, ``rpc``, ``loop`` and
+``state.tasks``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from distributed import WorkerPlugin, get_worker, secede
+from distributed.protocol.serialize import to_serialize
 
-from xnq_dist.core.arrays import Bytes, Ints
-from xnq_dist.reservoir.mailbox import Mailbox
-from xnq_dist.reservoir.pipes import HEAD, Inbox, Messages, Pipe, PipeOutbox, Stream
+from xnq_dist.reservoir.mailbox import POLL, Abandoned, Block, Mailbox, PeerLost
 
-__all__ = ["Abandoned", "Outgoing", "PeerLost", "Wire", "hold_slot"]
+__all__ = ["Outgoing", "Receiver", "Wire", "hold_slot"]
 
 log = logging.getLogger(__name__)
 
-CHUNK = 1 << 20
-"""Bytes copied and written at a time: they are still in a core's cache when the kernel
-copies them."""
-PARALLEL_BLOCKS = 4
-"""Maximum number of blocks sent at a time, each to another worker."""
-POLL = 0.5
-"""Seconds between two checks whether peers and the task are still alive."""
+MESSAGE = 16 << 20
+"""Bytes from which on a message takes no further block."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Outgoing:
     """A block to be sent to another worker."""
 
     worker: str
     generation: int
     owner: int
-    rows: Ints
-    """Rows of the owner's states, in the order of the block."""
-    copy_rows: Callable[[Ints, NDArray[np.floating]], None]
-    """``copy_rows(rows, out)`` writes the values of a few rows to `out`, shape (n, w);
-    called later, in the loop's thread."""
-    width: int
-    dtype: np.dtype[Any]
+    rows: Callable[[], Block]
+    """Makes the block, shape (n, w); called when it is about to be sent."""
+    sent: Future[None] = field(default_factory=Future)
 
 
-class PeerLost(Exception):  # noqa: N818 - an event, which the driver handles
-    """A worker that should send or receive does not answer."""
+class Receiver(WorkerPlugin):
+    """Answers the messages of all runs on one worker; unknown runs are refused."""
 
-    def __init__(self, worker: str, reason: str) -> None:
-        super().__init__(worker, reason)
-        self.worker = worker
-        self.reason = reason
+    name = "xnq-dist"
+    idempotent = True
 
-    def __str__(self) -> str:
-        return f"worker {self.worker} {self.reason}"
+    def setup(self, worker: Any) -> None:
+        """Install the handlers."""
+        self.runs: dict[str, Mailbox] = {}
+        self._loop: asyncio.AbstractEventLoop = worker.loop.asyncio_loop
+        self._news = asyncio.Event()
+        for answer in (self.xnq_blocks, self.xnq_admit, self.xnq_alive):
+            worker.handlers[answer.__name__] = answer
 
+    def open(self, run: str, mailbox: Mailbox) -> None:
+        """Accept a run's blocks."""
+        mailbox.on_reach = self._wake
+        self.runs[run] = mailbox
 
-class Abandoned(Exception):  # noqa: N818 - an event, which the driver handles
-    """The result of the running task is no longer needed."""
+    def close(self, run: str) -> None:
+        """Refuse a run's blocks from now on."""
+        self.runs.pop(run, None)
+        self._wake()
 
+    async def xnq_blocks(
+        self, run: str, generation: int, owners: Sequence[int], blocks: Sequence[Block]
+    ) -> None:
+        """Put one generation's blocks of some owners into the mailbox."""
+        for owner, block in zip(owners, blocks, strict=True):
+            self._mailbox(run).put(generation, owner, block)
 
-_mailboxes: dict[tuple[str, str], Inbox] = {}
-"""Inboxes by (worker, run); removed together with the run's states."""
+    async def xnq_admit(self, run: str, generation: int) -> None:
+        """Answer once there is room for a generation."""
+        while not self._mailbox(run).admits(generation):
+            self._news.clear()
+            await self._news.wait()
+
+    async def xnq_alive(self, run: str) -> bool:
+        """Whether the run is open."""
+        return run in self.runs
+
+    def _mailbox(self, run: str) -> Mailbox:
+        if run not in self.runs:
+            raise ConnectionError("it no longer holds states of this embedding")
+        return self.runs[run]
+
+    def _wake(self) -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._news.set)
+        except RuntimeError:
+            log.debug("the worker's loop ended before its runs")
 
 
 class Wire:
@@ -87,46 +105,36 @@ class Wire:
     """
 
     def __init__(self, run: str, mailbox: Mailbox, timeout: float) -> None:
-        from distributed import get_worker
-
         self._worker: Any = get_worker()
         loop: Any = self._worker.loop
         self._loop: asyncio.AbstractEventLoop = loop.asyncio_loop
-        self._run = run
-        self._timeout = timeout
-        self._sending: dict[Future[None], tuple[int, str]] = {}
+        self._run, self._timeout = run, timeout
+        self._sending: list[Outgoing] = []
         # These three are used by the loop's thread only.
-        self._parallel = asyncio.Semaphore(PARALLEL_BLOCKS)
-        self._spare: list[Bytes] = []
-        self._outboxes: dict[str, PipeOutbox] = {}
-        self._inbox = Inbox(mailbox)
-        mailbox.on_reach = self._reached
-        _mailboxes[self._worker.address, run] = self._inbox
-        _answer_messages(self._worker)
+        self._queues: dict[str, deque[Outgoing]] = {}
+        self._admitted: dict[str, int] = {}
+        self._pumps: dict[str, asyncio.Task[None]] = {}
+        receiver: Any = self._worker.plugins[Receiver.name]
+        self._receiver: Receiver = receiver
+        self._receiver.open(run, mailbox)
 
     def send(self, block: Outgoing) -> None:
         """Send a block, in the background."""
-        sent = asyncio.run_coroutine_threadsafe(self._deliver(block), self._loop)
-        self._sending[sent] = (block.generation, block.worker)
+        self._sending.append(block)
+        self._loop.call_soon_threadsafe(self._enqueue, block)
 
-    def flush(self, generation: int, look: Callable[[Sequence[str]], None]) -> None:
-        """Wait until all blocks up to a generation are sent, else raise `PeerLost`.
-
-        `look` is called twice a second with the worker that is waited for.
-        """
-        for sent, (number, worker) in list(self._sending.items()):
-            while number <= generation and not sent.done():
-                if not wait([sent], POLL).done:
-                    look([worker])
-            if sent.done():
-                del self._sending[sent]
-                if sent.cancelled():
-                    raise PeerLost(worker, "accepts no blocks: sending was cancelled")
-                error = sent.exception()
-                if isinstance(error, OSError | TimeoutError):
-                    raise PeerLost(worker, f"accepts no blocks: {error}") from error
-                if error is not None:
-                    raise error
+    def flush(self, generation: int) -> None:
+        """Wait until all blocks up to a generation are sent, else raise `PeerLost`."""
+        for block in [each for each in self._sending if each.generation <= generation]:
+            while not wait([block.sent], POLL).done:
+                self.look([block.worker])
+            self._sending.remove(block)
+            error = block.sent.exception()
+            if isinstance(error, OSError | TimeoutError):
+                why = f"accepts no blocks: {error}"
+                raise PeerLost(block.worker, why) from error
+            if error is not None:
+                raise error
 
     def look(self, workers: Sequence[str]) -> None:
         """Raise `Abandoned` if the task was released, `PeerLost` for a lost worker."""
@@ -141,9 +149,9 @@ class Wire:
                 raise PeerLost(worker, why) from error
             if not known:
                 raise PeerLost(worker, "no longer holds states of this embedding")
-        if self._inbox.lost:
-            worker = workers[0] if workers else ""
-            raise PeerLost(worker, f"or another stopped sending: {self._inbox.lost}")
+        failed = [each for each in self._sending if each.sent.done()]
+        if any(each.sent.exception() is not None for each in failed):
+            self.flush(max(each.generation for each in failed))
 
     def check(self) -> None:
         """Raise `Abandoned` if the running task's future was released.
@@ -157,112 +165,55 @@ class Wire:
 
     def close(self) -> None:
         """Stop sending and receiving."""
-        _mailboxes.pop((self._worker.address, self._run), None)
+        self._receiver.close(self._run)
         try:
-            self._loop.call_soon_threadsafe(self._hang_up)
+            self._loop.call_soon_threadsafe(self._stop)
         except RuntimeError:
             log.debug("the worker's loop ended before its connections")
 
-    def _hang_up(self) -> None:
-        for sent in self._sending:
-            sent.cancel()
-        self._sending.clear()
-        for worker, outbox in self._outboxes.items():
-            if outbox.listening is not None:
-                outbox.listening.cancel()
-            if outbox.comm is not None:
-                outbox.comm.abort()
-                self._worker.rpc.reuse(worker, outbox.comm)
-        for comm in list(self._inbox.senders):
-            comm.abort()
-
-    def _reached(self, generation: int) -> None:
-        self._loop.call_soon_threadsafe(self._inbox.tell, generation)
+    def _stop(self) -> None:
+        for pump in self._pumps.values():
+            pump.cancel()
 
     async def _ask(self, worker: str) -> bool:
         asking = self._worker.rpc(worker).xnq_alive(run=self._run)
         return bool(await asyncio.wait_for(asking, self._timeout))
 
-    async def _deliver(self, block: Outgoing) -> None:
-        outbox = self._outboxes.setdefault(block.worker, PipeOutbox())
-        async with outbox.turn:
-            pipe = outbox.pipe or await self._open(block.worker, outbox)
-            await outbox.admitted(block.generation)
-            # The receiver has admitted the block, so this cannot cause a deadlock.
-            async with self._parallel:
-                head = HEAD.pack(block.generation, block.owner)
-                await pipe.write(memoryview(head))
-                await self._pour(pipe, block)
+    def _enqueue(self, block: Outgoing) -> None:
+        self._queues.setdefault(block.worker, deque()).append(block)
+        pump = self._pumps.get(block.worker)
+        if pump is None or pump.done():
+            sending = self._pump(block.worker)
+            self._pumps[block.worker] = self._loop.create_task(sending)
 
-    async def _open(self, worker: str, outbox: PipeOutbox) -> Pipe:
-        outbox.comm = await self._worker.rpc.connect(worker)
-        await outbox.comm.write({"op": "xnq_blocks", "run": self._run, "reply": False})
-        outbox.pipe = _pipe(outbox.comm)
-        outbox.listening = asyncio.ensure_future(outbox.listen())
-        return outbox.pipe
-
-    async def _pour(self, pipe: Pipe, block: Outgoing) -> None:
-        """Copy a chunk of rows while the kernel takes the previous one."""
-        row = block.width * block.dtype.itemsize
-        step = max(1, CHUNK // row)
-        buffers = [self._buffer(step * row) for _ in range(2)]
-        sent: list[Awaitable[None] | None] = [None, None]
-        for number, first in enumerate(range(0, len(block.rows), step)):
-            some, at = block.rows[first : first + step], number % 2
-            if (before := sent[at]) is not None:
-                await before
-            part = buffers[at][: len(some) * row]
-            block.copy_rows(some, part.view(block.dtype).reshape(-1, block.width))
-            sent[at] = pipe.write(part.data)
-        for last in sent:
-            if last is not None:
-                await last
-        # Not after a failure: the connection may still use the buffers.
-        self._spare += buffers
-
-    def _buffer(self, size: int) -> Bytes:
-        if self._spare and len(self._spare[-1]) >= size:
-            return self._spare.pop()
-        return np.empty(max(size, CHUNK), np.uint8)
-
-
-def _pipe(comm: Any) -> Pipe:
-    from distributed.protocol.serialize import to_serialize
-
-    stream = getattr(comm, "stream", None)
-    return Messages(comm, to_serialize) if stream is None else Stream(stream)
-
-
-def _answer_messages(worker: Any) -> None:
-    """Install a worker's handlers that receive blocks; unknown runs are refused."""
-    address = worker.address
-
-    async def xnq_blocks(comm: Any, run: str) -> None:
-        inbox = _mailboxes.get((address, run))
-        if inbox is None:
-            comm.abort()
-            return
-        pipe = inbox.senders[comm] = _pipe(comm)
-        try:
-            inbox.tell_one(comm, inbox.mailbox.generation)
-            head = memoryview(bytearray(HEAD.size))
-            while True:
-                await pipe.read_into(head)
-                generation, owner = HEAD.unpack(head)
-                block = inbox.mailbox.block(generation, owner)
-                await pipe.read_into(block.reshape(-1).view(np.uint8).data)
-                inbox.mailbox.put(generation, owner)
-        except OSError as error:
-            inbox.lost = str(error) or type(error).__name__
-        finally:
-            del inbox.senders[comm]
-            comm.abort()
-
-    async def xnq_alive(run: str) -> bool:
-        return (address, run) in _mailboxes
-
-    worker.handlers.setdefault("xnq_blocks", xnq_blocks)
-    worker.handlers.setdefault("xnq_alive", xnq_alive)
+    async def _pump(self, worker: str) -> None:
+        """Send what is queued for a worker, one message at a time, in order."""
+        queue, peer = self._queues[worker], self._worker.rpc(worker)
+        while queue:
+            generation, message = queue[0].generation, []
+            try:
+                if generation > self._admitted.get(worker, -1):
+                    await peer.xnq_admit(run=self._run, generation=generation)
+                    self._admitted[worker] = generation
+                blocks, size = [], 0
+                while queue and queue[0].generation == generation and size < MESSAGE:
+                    message.append(queue.popleft())
+                    make = message[-1].rows
+                    blocks.append(await self._loop.run_in_executor(None, make))
+                    size += blocks[-1].nbytes
+                await peer.xnq_blocks(
+                    run=self._run,
+                    generation=generation,
+                    owners=[each.owner for each in message],
+                    blocks=[to_serialize(block) for block in blocks],
+                )
+            except Exception as error:  # the task that waits for the block raises it
+                for each in (*message, *queue):
+                    each.sent.set_exception(error)
+                queue.clear()
+                return
+            for each in message:
+                each.sent.set_result(None)
 
 
 def hold_slot(seconds: float) -> Callable[[float], None]:
@@ -271,8 +222,6 @@ def hold_slot(seconds: float) -> Callable[[float], None]:
     Otherwise two runs on the same workers could wait for each other forever, each with
     a thread that the other's task needs. It is called with the seconds waited.
     """
-    from distributed import secede
-
     seceded = False
 
     def give_up(waited: float) -> None:

@@ -14,9 +14,10 @@ from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.backend import cpu
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.reservoir.context import Context, ReservoirSpec, load_context
+from xnq_dist.reservoir.mailbox import PeerLost
 from xnq_dist.reservoir.peers import PATIENCE, GiveUp, Peers, Work
 from xnq_dist.reservoir.superstep import first_states, gather, superstep, update
-from xnq_dist.reservoir.wire import PeerLost, hold_slot
+from xnq_dist.reservoir.wire import hold_slot
 
 __all__ = ["WorkerState", "advance_worker", "apply_on_worker"]
 

@@ -18,9 +18,10 @@ from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.graph.halo import Partition
 from xnq_dist.graph.layout import load_partition
 from xnq_dist.reservoir.device import move_partition
+from xnq_dist.reservoir.mailbox import PeerLost
 from xnq_dist.reservoir.peers import PATIENCE, Peers
 from xnq_dist.reservoir.superstep import column_tiles, gather
-from xnq_dist.reservoir.wire import PeerLost, hold_slot
+from xnq_dist.reservoir.wire import hold_slot
 
 __all__ = ["COLUMNS", "Rounds", "SumsState", "round_of_sums", "sum_neighbours"]
 
