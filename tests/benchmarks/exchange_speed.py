@@ -47,6 +47,8 @@ from xnq_dist.reservoir.routes import pick_rows
 from xnq_dist.reservoir.spmd import SpmdExchange
 from xnq_dist.reservoir.worker_state import WorkerState
 
+CHUNK = 1 << 20
+"""Bytes of rows that are selected at a time."""
 SUPERSTEPS = 10_000
 """Never reached: the last superstep would send nothing."""
 
@@ -297,7 +299,7 @@ def _cut(kept: WorkerState, count: int) -> float:
     """Cuts all rows that leave the worker, as they are cut to be sent; seconds."""
     dim = next(iter(kept.states.values())).shape[1]
     dtype = np.dtype(next(iter(kept.contexts.values())).spec.exchange_dtype)
-    step = max(1, (1 << 20) // (dim * dtype.itemsize))
+    step = max(1, CHUNK // (dim * dtype.itemsize))
     out = np.ones((step, dim), dtype)
     began = time.perf_counter()
     for _ in range(count):

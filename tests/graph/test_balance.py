@@ -94,7 +94,7 @@ def test_a_broken_limit_is_mended_by_few_nodes() -> None:
     assert 0 < np.count_nonzero(dealt != part) <= 92
 
 
-def test_dealing_says_when_a_limit_cannot_hold() -> None:
+def test_assignment_reports_that_a_limit_is_exceeded() -> None:
     degrees = np.array([5, 4, 3, 3, 2, 1])
     to = np.empty(6, np.int64)
 

@@ -12,9 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core import npy
 from xnq_dist.core.cluster import smallest_memory, workers
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.threads import threads_here
@@ -207,8 +207,6 @@ class WorkerTasks:
 class _Filed(Generic[T]):
     path: Path
     size: int
-    count: int
-    """Number of arrays in the file."""
     make: Callable[..., T]
 
     def __call__(self) -> T:
@@ -233,15 +231,14 @@ def share_by_file(
     path = folder / f"shared-{uuid.uuid4().hex}"
     try:
         with path.open("wb") as file:
-            for array in arrays:
-                np.save(file, array, allow_pickle=False)
+            npy.write_arrays(file, {str(at): each for at, each in enumerate(arrays)})
     except OSError as error:
         raise StageError(
             f"temporary files in {folder} cannot be written "
             f"({error.strerror or error}): set scratch to a folder with more space"
         ) from error
     try:
-        yield _Filed(path, path.stat().st_size, len(arrays), make)
+        yield _Filed(path, path.stat().st_size, make)
     finally:
         path.unlink(missing_ok=True)
 
@@ -260,8 +257,7 @@ def _loaded(filed: _Filed[Any]) -> Any:
             "same folder, and run again"
         )
     with path.open("rb") as file:
-        arrays = [np.load(file, allow_pickle=False) for _ in range(filed.count)]
-    return filed.make(*arrays)
+        return filed.make(*npy.read_arrays(file).values())
 
 
 def tasks_on(client: Client, folder: Path, memory: int) -> WorkerTasks:

@@ -106,7 +106,10 @@ def volume(engine: str, counts: PartitionCounts, workers: int) -> Volume:
         else:
             received = np.where(received > 0, rows, 0)
         arriving[worker] = received.sum()
-        sent[worker] = rows[local].sum()
+        if engine == "spmd":
+            np.add.at(sent, at, received)
+        else:
+            sent[worker] = rows[local].sum()
     return Volume(
         int(arriving.sum()),
         _held(engine, sent, arriving, len(at) > workers),
@@ -142,7 +145,7 @@ def max_volume(
         moved = sent * (busy - 1)
         if engine == "spmd":
             # Workers act as partitions: a row is sent once to each.
-            moved = random_halo(nodes, edges, busy)
+            sent = moved = random_halo(nodes, edges, busy)
     else:
         picked, sent, moved = max(halo), min(nodes, sum(halo)), sum(halo)
     counts = np.array([sent / busy]), np.array([moved / busy])
@@ -234,9 +237,9 @@ def _held(engine: str, sent: Counts, arriving: Counts, several: bool) -> int:
 
     With ``tasks`` a worker's blocks stay until their last reader has its halo rows; if
     readers have several partitions, this may be after the next blocks were published.
-    With ``spmd`` a few rows are copied at a time for sending, and senders may be one
-    superstep ahead of the reader.
+    With ``spmd`` a message to each other worker may be under way, at most all that is
+    sent, and senders may be one superstep ahead of the reader.
     """
     if engine == "spmd":
-        return int(np.max(2 * arriving, initial=0))
+        return int(np.max(sent + 2 * arriving, initial=0))
     return int(np.max((2 if several else 1) * sent + arriving, initial=0))

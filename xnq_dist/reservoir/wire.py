@@ -129,12 +129,7 @@ class Wire:
             while not wait([block.sent], POLL).done:
                 self.look([block.worker])
             self._sending.remove(block)
-            error = block.sent.exception()
-            if isinstance(error, OSError | TimeoutError):
-                why = f"accepts no blocks: {error}"
-                raise PeerLost(block.worker, why) from error
-            if error is not None:
-                raise error
+            _raise_failure(block)
 
     def look(self, workers: Sequence[str]) -> None:
         """Raise `Abandoned` if the task was released, `PeerLost` for a lost worker."""
@@ -149,9 +144,9 @@ class Wire:
                 raise PeerLost(worker, why) from error
             if not known:
                 raise PeerLost(worker, "no longer holds states of this embedding")
-        failed = [each for each in self._sending if each.sent.done()]
-        if any(each.sent.exception() is not None for each in failed):
-            self.flush(max(each.generation for each in failed))
+        for block in self._sending:
+            if block.sent.done():
+                _raise_failure(block)
 
     def check(self) -> None:
         """Raise `Abandoned` if the running task's future was released.
@@ -214,6 +209,15 @@ class Wire:
                 return
             for each in message:
                 each.sent.set_result(None)
+
+
+def _raise_failure(block: Outgoing) -> None:
+    """Raise what kept a block from being sent; its sending has ended."""
+    error = block.sent.exception()
+    if isinstance(error, OSError | TimeoutError):
+        raise PeerLost(block.worker, f"accepts no blocks: {error}") from error
+    if error is not None:
+        raise error
 
 
 def hold_slot(seconds: float) -> Callable[[float], None]:

@@ -104,7 +104,7 @@ def test_one_damaged_read_deletes_everything_damaged(run):
     assert run.stage("readout").manifest() is not None
 
 
-def test_damage_that_a_second_reading_does_not_find_stays(run, monkeypatch):
+def test_a_file_whose_second_reading_is_right_stays(run, monkeypatch):
     """A disk or a memory may err once; what is deleted cannot be read again."""
     committed(run, "graph")
     real, read = CheckedFile.read, []

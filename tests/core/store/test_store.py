@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import os
 import pickle
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import uuid
 
 import numpy as np
 import pyarrow as pa
@@ -331,13 +333,13 @@ def test_owner_here_that_runs_is_alive_whatever_its_file_says(run):
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\0" * 300])
-def test_damaged_lock_file_does_not_keep_runs_out(run, content):
+def test_runs_start_over_a_damaged_lock_file(run, content):
     run.folder.write_bytes(LOCK, content)
     assert holder(run.folder) is None
     enter(run)
 
 
-def test_looking_at_the_lock_keeps_no_run_out(run):
+def test_runs_start_while_others_look_at_the_lock(run):
     stop = threading.Event()
 
     def look() -> None:
@@ -377,6 +379,8 @@ def without_flock(request, monkeypatch) -> None:
     """Places where the kernel keeps no lock."""
     if request.param == "object store":
         monkeypatch.setattr(Folder, "is_local", property(lambda self: False))
+        # Unlike an object's, the copy of a file can be seen before it is complete.
+        monkeypatch.setattr(Folder, "copy", atomic_copy)
     else:
         monkeypatch.setattr("xnq_dist.core.lock._flock", lambda *_: None)
     if request.param == "neither flock nor links":
@@ -385,6 +389,13 @@ def without_flock(request, monkeypatch) -> None:
             raise PermissionError(errno.EPERM, "Operation not permitted")
 
         monkeypatch.setattr("xnq_dist.core.lock.os.link", refuse)
+
+
+def atomic_copy(folder: Folder, name: str, target: str) -> None:
+    """The copy of an object store, on a disk."""
+    aside = f"{folder.path(target)}.{uuid.uuid4().hex}"
+    shutil.copyfile(folder.path(name), aside)
+    os.replace(aside, folder.path(target))
 
 
 @pytest.mark.usefixtures("without_flock")
