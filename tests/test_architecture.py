@@ -86,10 +86,10 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 376_458,
+    "all": 376_472,
     "core": 36_342,
     "graph": 70_572,
-    "reservoir": 33_970,
+    "reservoir": 33_984,
     "groups": 5_150,
     "plan and needs": 8_300,
     "pipeline and the modules next to it": 7_600,

@@ -21,6 +21,7 @@ from tests.reservoir.test_embed import embed, embeddings, kill_a_worker_when
 from xnq_dist.core import cluster
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir.exchange import WorkersLost
+from xnq_dist.reservoir.mailbox import POLL
 from xnq_dist.reservoir.spmd import SpmdExchange
 from xnq_dist.reservoir.wire import Receiver
 from xnq_dist.reservoir.worker_state import advance_worker
@@ -196,6 +197,27 @@ def test_a_released_task_stops_waiting(tmp_path, weighted, client):
     engine.close()
     gc.collect()
     assert until(lambda: sum(client.run(_runs).values()) == 0), "states are left behind"
+
+
+@pytest.mark.faults
+def test_a_released_task_stops_asking_a_worker_that_hangs(tmp_path, weighted):
+    """The answer may take the complete timeout; the thread is free long before."""
+    with (
+        cluster.open_cluster(small_settings().cluster) as connection,
+        cluster.connect(connection) as other,
+    ):
+        engine = engine_of(other, tmp_path / "a", weighted, timeout=600.0)
+        alive, hung = sorted(engine._worker_states)
+        pid = other.run(os.getpid, workers=[hung])[hung]
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            kept = engine._worker_states[alive]
+            alone = engine._submit_to(alive, advance_worker, kept, 1, 5)
+            time.sleep(2 * POLL)  # it asks by now
+            del alone
+            assert until(lambda: not other.run(_busy, workers=[alive])[alive])
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
 
 def _busy(dask_worker):

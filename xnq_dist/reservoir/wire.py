@@ -136,8 +136,10 @@ class Wire:
         self.check()
         for worker in workers:
             asked = asyncio.run_coroutine_threadsafe(self._ask(worker), self._loop)
+            while not wait([asked], POLL).done:
+                self.check()  # the driver may have lost the worker before
             try:
-                known = asked.result(self._timeout + POLL)
+                known = asked.result(0)
             except (OSError, TimeoutError) as error:
                 why = f"has not answered for {self._timeout:g} s ({error})"
                 log.warning("worker %s %s: these supersteps are stopped", worker, why)
