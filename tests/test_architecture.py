@@ -86,13 +86,13 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 376_472,
-    "core": 36_342,
-    "graph": 70_572,
-    "reservoir": 33_984,
-    "groups": 5_150,
-    "plan and needs": 8_300,
-    "pipeline and the modules next to it": 7_600,
+    "all": 366_815,
+    "core": 35_984,
+    "graph": 70_522,
+    "reservoir": 25_789,
+    "groups": 5_131,
+    "plan and needs": 7_152,
+    "pipeline and the modules next to it": 7_324,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 
@@ -108,15 +108,11 @@ def test_code_stays_within_its_budget(part):
     assert tokens(files) <= BUDGETS[part]
 
 
-LONG = {"embed.py: embed_scaled"}
-"""Functions above 80 lines that have still to be divided."""
-
-
 def test_functions_stay_within_80_lines():
     """Of the rooms from the core to the reservoir, and of the pipeline."""
     rooms = ("core", "graph", "reservoir", "plan", "groups")
     files = [file for room in rooms for file in (ROOT / room).rglob("*.py")]
-    assert long_functions([*files, *BESIDE_PIPELINE], 80).keys() == LONG
+    assert long_functions([*files, *BESIDE_PIPELINE], 80) == {}
 
 
 def test_templates_stay_within_their_lines():

@@ -231,7 +231,7 @@ from xnq_dist.core.method_records import MethodRecord
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.readout.rows import write_posteriors
 from xnq_dist.readout.stage import fit_logistic as fit
-from xnq_dist.reservoir.embed import embed_rows
+from xnq_dist.reservoir.embedding_table import embed_rows
 
 RECORDS = (
     MethodRecord(

@@ -189,30 +189,14 @@ BEFORE = {
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize(
-    ("stage", "engine"),
-    [
-        ("embeddings", "tasks"),
-        ("embeddings", "spmd"),
-        ("posteriors", "tasks"),
-        ("quantify", "tasks"),
-    ],
-    ids=["supersteps-tasks", "supersteps-spmd", "readout", "quantify"],
-)
+@pytest.mark.parametrize("stage", ["embeddings", "posteriors", "quantify"])
 def test_a_stopped_worker_is_replaced_by_the_others(
-    stage, engine, calm, processes, tmp_path, caplog
+    stage, calm, processes, tmp_path, caplog
 ):
     run = begun(calm, tmp_path / "run", *BEFORE[stage])
     stopped = processes.workers[0]
     try:
-        do(
-            stage,
-            run,
-            calm,
-            processes,
-            lambda: os.kill(stopped.pid, signal.SIGSTOP),
-            f"exchange.engine={engine}",
-        )
+        do(stage, run, calm, processes, lambda: os.kill(stopped.pid, signal.SIGSTOP))
     finally:
         with suppress(ProcessLookupError):
             os.kill(stopped.pid, signal.SIGCONT)

@@ -24,7 +24,6 @@ from xnq_dist.core.errors import DoesNotFitError, RunDirectoryError, StageError
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.due import summary
 from xnq_dist.graph.tables import Sources
-from xnq_dist.plan import Workers, add_up
 from xnq_dist.plan.of_tables import make_plan
 
 
@@ -264,32 +263,6 @@ def test_plan_is_refused_before_the_supersteps(
         pipeline.prepare(run, small_graph.sources, small_settings())
         with pytest.raises(DoesNotFitError, match=r"may use 100\.0 MiB"):
             pipeline.embed(run, small_settings(), client)
-
-
-@pytest.mark.slow
-def test_states_beyond_the_workers_memory_go_to_the_disk_by_themselves(
-    tmp_path, client, monkeypatch
-):
-    """With a memory limit between the needs of both ways, the pipeline chooses."""
-    graph = write_graph(tmp_path / "input", nodes=24_000, edges=60_000)
-    # The readout needs less memory than the states.
-    wide = ("reservoir.dim=1024", "partitions=12", "readout.memory=8MiB")
-    wide = (*wide, "reservoir.supersteps=2")
-    settings = small_settings(*wide)
-    with pipeline.open_run(str(tmp_path / "run"), graph.sources) as run:
-        manifest = pipeline.prepare(run, graph.sources, settings)
-
-        def need(states):
-            chosen = small_settings(*wide, f"exchange.states={states}")
-            size = pipeline.size_of(manifest, chosen, 2, run.stage("graph"))
-            return add_up(size, chosen, 12, Workers(2, 1, 2**33)).worker_memory
-
-        between = (need("memory") + need("disk")) // 2
-        assert need("disk") < between < need("memory")
-        monkeypatch.setattr(cluster, "smallest_memory", lambda _: between)
-        facts = pipeline.embed(run, settings, client).facts
-        assert facts["state_file_bytes_per_superstep"] > 24_000 * 1024 * 8
-        assert not run.folder.exists("states")
 
 
 def test_estimate_runs_nothing(small_graph):

@@ -42,7 +42,6 @@ from xnq_dist.core.store import (
     Manifest,
     Published,
     RunDirectory,
-    clear,
     delete_damage,
     deleting_damage,
     fingerprint,
@@ -56,14 +55,14 @@ from xnq_dist.input_checks import check_inputs, check_request, check_sources
 from xnq_dist.plan import (
     Figures,
     Plan,
-    Workers,
     add_up,
     check_client_fits,
     check_fits,
     check_scratch_fits,
 )
-from xnq_dist.plan.of_tables import estimate, estimate_counts, make_plan, size_of
+from xnq_dist.plan.of_tables import estimate, estimate_counts, make_plan
 from xnq_dist.reservoir.needs import EMBEDDER
+from xnq_dist.reservoir.sizes import size_of, workers_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -160,7 +159,6 @@ def _take(run: RunDirectory, overwrite: bool) -> None:
     else:
         _check_record(run)
     delete_damage(run)
-    clear(run)
     sweep_run(folder)
 
 
@@ -330,12 +328,7 @@ def embed(
         When the partitioned graph needs more memory or disk than is available.
     """
     settings = cluster.settle(client, settings)
-    met = _met(run, settings, client, "embeddings")
-    if met is not None:
-        states = settings.exchange.model_copy(update={"states": met.states})
-        settings = settings.model_copy(update={"exchange": states})
-        if met.states == "disk":
-            log.info("states are kept in files: %s of them", human(met.state_disk))
+    _met(run, settings, client, "embeddings")
     before = run.stage("embeddings").manifest()
     released = before is not None and before.facts.get("released")
     if released and (
@@ -364,7 +357,7 @@ def fit_readout(
     """
     from xnq_dist.readout import stage
 
-    settings = _settled(settings, client)
+    settings = cluster.settle(client, settings)
     _met(run, settings, client, "posteriors")
     embeddings = run.stage("embeddings").manifest()
     written = run.stage("posteriors").manifest()
@@ -389,7 +382,7 @@ def quantify_communities(
     """Stage ``quantify``: the prevalence of every community."""
     from xnq_dist.quantify import stage
 
-    settings = _settled(settings, client)
+    settings = cluster.settle(client, settings)
     _met(run, settings, client, "quantify")
     return stage.quantify(run, sources, settings, client, progress)
 
@@ -398,10 +391,8 @@ REMAINING = {"posteriors": ("readout", "quantify"), "quantify": ("quantify",)}
 """Parts of the plan that must still fit when a stage starts; all for ``embeddings``."""
 
 
-def _met(
-    run: RunDirectory, settings: Settings, client: Client, stage: str
-) -> Figures | None:
-    """Needs of the partitioned graph on the connected workers; None without a graph.
+def _met(run: RunDirectory, settings: Settings, client: Client, stage: str) -> None:
+    """Check the needs of the partitioned graph, if there is one, on the workers.
 
     The plan in the run directory records them.
 
@@ -412,13 +403,10 @@ def _met(
     """
     graph = run.stage("graph").manifest()
     if graph is None:
-        return None
-    threads = cluster.workers(client)
-    on_gpus = settings.backend == "gpu" and not settings.exchange.on_cpus
-    device = cluster.device_memory(client, settings.cluster) if on_gpus else 0
-    workers = Workers.of(threads, cluster.smallest_memory(client), device)
+        return
+    workers = workers_of(client, settings)
     labels, plan = run.stage("labels").manifest(), Plan.read(run.folder)
-    size = size_of(graph, settings, workers.count, run.stage("graph"), labels)
+    size = size_of(graph, workers.count, run.stage("graph"), labels)
     size = replace(size, memberships=plan.planned.memberships if plan else None)
     detects = plan is not None and plan.planned.detects
     met = add_up(size, settings, graph.facts["partitions"], workers, detects)
@@ -427,19 +415,12 @@ def _met(
         if met != plan.met:
             plan.meets(met).write(run.folder)
     if run.stage(stage).manifest() is not None:
-        return met
+        return
     if stage in REMAINING:
         check_fits(met.of(*REMAINING[stage]))
     else:
         out = run.folder.path() if run.folder.is_local else None
         check_fits(met, out, _bytes_in(out) if out else 0)
-    return met
-
-
-def _settled(settings: Settings, client: Client) -> Settings:
-    """The settings with the backend that all workers can use."""
-    backend = cluster.settle_backend(client, settings.backend)
-    return settings.model_copy(update={"backend": backend})
 
 
 @in_stage("publish")

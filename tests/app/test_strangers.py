@@ -103,11 +103,10 @@ def running_job(folder: Path, home: dict[str, str], *more: str) -> Iterator[int]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["tasks", "spmd"])
 def test_a_cluster_with_credentials_refuses_other_users(
-    tmp_path, open_folder, prefect_home, engine
+    tmp_path, open_folder, prefect_home
 ):
-    with running_job(tmp_path, prefect_home, f"exchange.engine={engine}") as pid:
+    with running_job(tmp_path, prefect_home) as pid:
         ports = listening(pid)
         answers = ask(open_folder / "stranger", list(ports))
         assert set(listening(pid)) == set(ports)  # nothing ended, nothing opened

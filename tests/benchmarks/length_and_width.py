@@ -27,7 +27,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from scipy.sparse import csr_array
 
-from xnq_dist.core.backend import cpu
 from xnq_dist.core.config import Settings
 from xnq_dist.core.products import product
 from xnq_dist.evaluation.grid_search import reservoir_draws
@@ -36,7 +35,7 @@ from xnq_dist.evaluation.protocol import draw_samples
 from xnq_dist.evaluation.scoring import calibrated, errors, estimates
 from xnq_dist.graph.halo import Partition
 from xnq_dist.readout.logistic import decision, fit, row_losses
-from xnq_dist.reservoir.superstep import column_tiles, superstep
+from xnq_dist.reservoir.superstep import superstep
 from xnq_dist.reservoir.weights import draw_weights
 
 LENGTHS = (2, 4, 6, 8, 12, 16, 20, 30)
@@ -116,17 +115,9 @@ def states(
     before = np.zeros_like(drive)
     halo = np.empty((0, dim), np.float32)
     for step in range(1, max(lengths) + 1):
-        after = rounded(
-            superstep(
-                cpu(),
-                part,
-                before,
-                lambda _: halo,
-                drive,
-                weights.recurrent,
-                column_tiles(dim, None),
-            )
-        )
+        after = np.empty_like(before)
+        superstep(part, before, halo, drive, weights.recurrent, after)
+        after = rounded(after)
         if step in lengths:
             moved = np.linalg.norm(after - before) / np.linalg.norm(after)
             yield step, float(moved), after

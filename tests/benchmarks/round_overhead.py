@@ -3,10 +3,10 @@
     python tests/benchmarks/round_overhead.py [--partitions 2 16 128] [--nodes 16384]
 
 A small graph on 2 local workers of one thread, d' = 8, so that computing takes almost
-nothing. The scheduler runs in this process. Prints one JSON line for each loop (the
-engines of the supersteps, and rounds of sums over neighbours) and number of partitions:
-seconds a round, and processor seconds of this process a round; medians of several
-turns, in which the loops alternate.
+nothing. The scheduler runs in this process. Prints one JSON line for each loop
+(supersteps, and rounds of sums over neighbours) and number of partitions: seconds a
+round, and processor seconds of this process a round; medians of several turns, in which
+the loops alternate.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ import numpy as np
 from xnq_dist.core import cluster
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import RunDirectory, Stage
+from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.graph.generate import generate
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 from xnq_dist.reservoir.embed import reservoir_spec
-from xnq_dist.reservoir.exchange import TasksExchange
+from xnq_dist.reservoir.exchange import Exchange
 from xnq_dist.reservoir.propagation import only_sums, propagate
-from xnq_dist.reservoir.spmd import SpmdExchange
 
 SUMS = 5
 """Rounds of sums for each superstep that is measured."""
@@ -85,10 +85,7 @@ def measure(partitions: int, nodes: int, rounds: int, turns: int) -> None:
             cluster.open_cluster(settings.cluster) as connection,
             cluster.connect(connection) as client,
         ):
-            engines = {
-                "tasks": TasksExchange(client, graph, manifest, spec),
-                "spmd": SpmdExchange(client, graph, manifest, spec),
-            }
+            exchange = Exchange(client, graph, manifest, Heartbeats(client))
             begun = {}
             start = Ones(tuple(manifest.facts["owned"]))
 
@@ -99,13 +96,12 @@ def measure(partitions: int, nodes: int, rounds: int, turns: int) -> None:
                 )
 
             for turn in range(turns + 1):
-                for kind, engine in engines.items():
-                    begun[kind] = timed(lambda e=engine: e.begin(None), 1)[0]
-                    engine.advance(1)
-                    spent = timed(lambda e=engine: e.advance(rounds), rounds)
-                    if turn:
-                        found.setdefault(kind, []).append(spent)
-                    engine.close()
+                begun["supersteps"] = timed(lambda: exchange.begin(spec, None), 1)[0]
+                exchange.advance(1)
+                spent = timed(lambda: exchange.advance(rounds), rounds)
+                if turn:
+                    found.setdefault("supersteps", []).append(spent)
+                exchange.close()
                 # Differences: without start and end, which each call has.
                 few, many = (
                     timed(lambda c=c: sums(c), 1) for c in (1, 1 + SUMS * rounds)

@@ -34,11 +34,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from xnq_dist.core.backend import cpu
 from xnq_dist.core.blocks import for_each_block, one_blas_thread
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import kernels
-from xnq_dist.reservoir.superstep import column_tiles, gather, superstep
+from xnq_dist.reservoir.superstep import gather, superstep
 from xnq_dist.reservoir.weights import Recurrent, draw_recurrent
 
 PEER = """
@@ -159,7 +158,6 @@ def measure(
     drive = rng.random((nodes, dim), dtype=np.float32) - np.float32(0.5)
     out = np.empty_like(states)
     halo = np.empty((0, dim), np.float32)
-    tiles = column_tiles(dim, None)
     dense, sparse = recurrents(dim)
     transposed = np.ascontiguousarray(dense.values.T)
 
@@ -178,11 +176,11 @@ def measure(
 
     def step(recurrent: Recurrent) -> None:
         nonlocal states, out
-        given = (cpu(), part, states, lambda _: halo, drive, recurrent)
-        states, out = superstep(*given, tiles, threads, out=out), states
+        superstep(part, states, halo, drive, recurrent, out, threads)
+        states, out = out, states
 
     def sums() -> None:
-        gather(cpu(), part, states, tiles[0], halo, out, threads)
+        gather(part, states, halo, out, threads)
 
     work: dict[str, Callable[[], Any]] = {
         "gather": sums,

@@ -47,11 +47,10 @@ VARIANTS = {
 are read that would not be; ``half``: that run was killed at a checkpoint."""
 
 
-def overrides(engine: str, workers: int, *more: str) -> list[str]:
+def overrides(workers: int, *more: str) -> list[str]:
     """Settings of a run."""
     return [
         *QUICK,
-        f"exchange.engine={engine}",
         f"cluster.workers={workers}",
         "readout.C=1.0",
         *more,
@@ -101,7 +100,7 @@ class Base:
         """A run directory of a run that was killed at a checkpoint of the embedding."""
         out = self._cleared("half")
         for _ in range(5):
-            running = self.launch("base").start(out, overrides("tasks", 1))
+            running = self.launch("base").start(out, overrides(1))
             wait_until(partial(_at_a_checkpoint, out, running), LONGEST, 0.001)
             running.kill()
             if _checkpoints(out) and not (out / "embeddings/_manifest.json").exists():
@@ -142,7 +141,7 @@ class Base:
         return out
 
     def _run(self, out: Path, tables: dict[str, str], *more: str) -> None:
-        running = self.launch("base", tables).start(out, overrides("tasks", 1, *more))
+        running = self.launch("base", tables).start(out, overrides(1, *more))
         if running.end(LONGEST) != 0:
             running.kill()
             raise RuntimeError("an undisturbed run failed:\n" + "".join(running.lines))

@@ -15,7 +15,6 @@ STAGES = ("start", "graph", "embed", "readout", "quantify", "publish")
 """Where a run is hurt, as its log lines name it; ``start``: before the first stage,
 ``publish``: after the last batch was quantified."""
 ON_WORKERS = STAGES[1:]
-ENGINES = ("tasks", "spmd")
 WAYS = ("command", "functions")
 
 
@@ -37,9 +36,9 @@ class Fault:
     on_disk: bool = False
     """Whether the run directory is on a separate small disk."""
 
-    def cells(self) -> Iterator[tuple[str, str, str]]:
-        """Stages, engines and ways of starting that it can be combined with."""
-        yield from product(self.stages, ENGINES, self.ways)
+    def cells(self) -> Iterator[tuple[str, str]]:
+        """Stages and ways of starting that it can be combined with."""
+        yield from product(self.stages, self.ways)
 
 
 BETWEEN = ("between",)
@@ -79,13 +78,12 @@ class Case:
     seed: int
     fault: str
     stage: str
-    engine: str
     way: str
 
     @property
     def name(self) -> str:
         """Name for folders and for resuming from a record."""
-        return f"{self.number:04d}-{self.fault}-{self.stage}-{self.engine}-{self.way}"
+        return f"{self.number:04d}-{self.fault}-{self.stage}-{self.way}"
 
     @property
     def kind(self) -> Fault:
@@ -112,7 +110,7 @@ def choose(count: int, seed: int, only: tuple[str, ...] = ()) -> list[Case]:
     random = np.random.default_rng(seed)
     faults = [fault for fault in FAULTS if not only or fault.name in only]
     order = [faults[at] for at in random.permutation(len(faults))]
-    places: dict[str, list[tuple[str, str, str]]] = {}
+    places: dict[str, list[tuple[str, str]]] = {}
     cases: list[Case] = []
     while len(cases) < count:
         for fault in order:

@@ -159,9 +159,7 @@ class _Disturbed:
         return Outcome(case, verdict, runs, landed, self._variant)
 
     def _start(self, launch: Launch, address: str = "") -> Running:
-        settings = overrides(
-            self._case.engine, self._case.kind.workers, *VARIANTS[self._variant]
-        )
+        settings = overrides(self._case.kind.workers, *VARIANTS[self._variant])
         if address:  # the last one of a setting counts
             settings += ["cluster.kind=address", f"cluster.address={address}"]
         return launch.start(self._out, settings)

@@ -28,7 +28,7 @@ def test_every_fault_is_chosen_and_a_seed_gives_the_same_cases():
     assert choose(200, 3)[: len(cases)] == cases
     assert choose(len(FAULTS), 4) != cases
     many = choose(999, 0)
-    places = {(case.fault, case.stage, case.engine, case.way) for case in many}
+    places = {(case.fault, case.stage, case.way) for case in many}
     wanted = {(fault.name, *cell) for fault in FAULTS for cell in fault.cells()}
     assert places == wanted
 

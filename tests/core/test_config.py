@@ -22,7 +22,7 @@ from xnq_dist.plan import (
     check_scratch_fits,
     choose_partitions,
 )
-from xnq_dist.reservoir import superstep
+from xnq_dist.reservoir import spectrum
 from xnq_dist.selection.scored_rows import model_bytes
 
 
@@ -56,7 +56,7 @@ from xnq_dist.selection.scored_rows import model_bytes
         ("reservoir", "is not of the form key=value"),
         ("reservoir.dim=[", "the value is not YAML"),
         ("reservoir.dim=" + "[" * 100_000, "the value is not YAML"),
-        ("exchange.engine=actors", "exchange.engine = 'actors'"),
+        ("exchange.dtype=float8", "exchange.dtype = 'float8'"),
     ],
 )
 def test_bad_setting_is_named(override, message):
@@ -124,7 +124,7 @@ def test_every_setting_is_explained():
 
 
 def test_documented_examples_hold():
-    for module in (config, plan, blocks, superstep):
+    for module in (config, plan, blocks, spectrum):
         assert doctest.testmod(module).failed == 0
 
 
@@ -141,7 +141,7 @@ def planned(*overrides, size=SIZE, partitions=4):
 
 
 def test_plan_refuses_with_both_numbers_and_the_setting():
-    big = planned("reservoir.dim=4096", "exchange.states=memory")
+    big = planned("reservoir.dim=4096")
     with pytest.raises(
         DoesNotFitError, match=r"needs .* but may use 8\.0 GiB.*reservoir\.dim"
     ):
@@ -149,49 +149,9 @@ def test_plan_refuses_with_both_numbers_and_the_setting():
     check_fits(planned("reservoir.dim=64", "readout.memory=1 GiB"))
 
 
-def test_states_go_to_a_disk_only_beyond_memory():
-    big = planned("reservoir.dim=4096")
-    assert (big.states, planned("reservoir.dim=64").states) == ("disk", "memory")
-    # The input drive is computed from ten features, and stored for fifty.
-    assert big.state_disk == 10**6 * 4096 * 2 * 4
-    fifty = replace(SIZE, features=50)
-    wide = planned("reservoir.dim=4096", size=fifty)
-    assert wide.state_disk == 10**6 * 4096 * (4 + 2 * 4)
-    assert big.exchanged_bytes == big.block_memory == 0
-    assert (
-        big.worker_memory
-        < planned("reservoir.dim=4096", "exchange.states=memory").worker_memory
-    )
-    assert dict(big.lines())["states"].startswith("disk: 30.5 GiB of files, at most")
-    in_scratch = planned("reservoir.dim=4096", "scratch=/tmp", size=fifty)
-    assert wide.run_disk - in_scratch.run_disk >= 10**6 * 4096 * 8
-    # If complete rows do not fit, states stay in memory, which is refused.
-    for other in ("exchange.engine=spmd", "reservoir.tile=512"):
-        kept = planned("reservoir.dim=4096", other)
-        assert kept.states == "memory"
-        with pytest.raises(DoesNotFitError, match="states: memory"):
-            check_fits(kept)
-
-
-def test_partitions_follow_the_memory():
-    settings = load_settings(overrides=[*DENSE, "reservoir.dim=4096"])
-    assert choose_partitions(SIZE, load_settings(), WORKERS) == 4
-    # Dense, 4096 units: fewer than four partitions on a worker do not fit.
-    tight = Workers(count=4, threads=1, memory=3 * 2**30)
-    count = choose_partitions(SIZE, settings, tight)
-    assert count % 4 == 0
-    for number, fits in ((count, True), (count - 4, False)):
-        small = ["reservoir.dim=4096", "readout.memory=1MiB"]
-        there = load_settings(overrides=[*DENSE, *small])
-        found = add_up(SIZE, there, number, tight)
-        room = 3 * 2**30 - 500 * 2**20
-        assert (1.1 * (found.worker_memory - 500 * 2**20) <= room) == fits
-    few = GraphSize(nodes=100, edges=400, features=10)
-    assert choose_partitions(few, settings, WORKERS) == 1
-    in_memory = load_settings(
-        overrides=["reservoir.dim=4096", "exchange.states=memory"]
-    )
-    assert choose_partitions(SIZE, in_memory, WORKERS) == 4
+def test_partitions_are_one_for_each_worker():
+    assert choose_partitions(10**6, 4) == 4
+    assert choose_partitions(100, 4) == 1
 
 
 def test_plan_counts_what_xnq_plus_keeps_of_a_node():
@@ -309,15 +269,6 @@ def test_plan_uses_the_measured_halo_once_it_is_known():
     assert planned("reservoir.dim=64", "exchange.dtype=float16", size=measured)
     assert dict(found.lines())["halo rows"].startswith("100 ")
     assert found.to_dict()["halo_rows"] == 100
-
-
-def test_tiles_make_the_halo_buffers_smaller():
-    size = GraphSize(10**6, 10**7, 10, halo=[10**6] * 4)
-    little = "readout.memory=64 MiB"
-    whole = planned(little, size=size)
-    tiled = planned(little, "reservoir.tile=16", size=size)
-    assert tiled.bytes_per_superstep == whole.bytes_per_superstep
-    assert tiled.worker_memory < 0.8 * whole.worker_memory
 
 
 def test_random_halo_bounds_what_a_random_partition_has():

@@ -105,9 +105,7 @@ def test_scores_of_a_gpu_are_kept_apart_from_a_cpus(graph, tmp_path):
         return run._unit_key(work, method, configuration, 0, small_settings(*overrides))
 
     assert key() == key("partitions=3")
-    gpu = ("backend=gpu",)
-    half = (*gpu, "reservoir.precision=float16")
-    assert len({key(), key(*gpu), key(*half)}) == 3
+    assert key() != key("backend=gpu")
 
 
 def test_scores_are_better_than_the_prior(client, graph, tmp_path):

@@ -109,8 +109,6 @@ def test_rounds_of_sums_over_neighbours_are_those_of_the_stages():
     assert label_sums(size, narrow) == (NeighbourSums(2, 27),) * 2
     # Wider states leave the memory for both at once.
     assert label_sums(size, settings) == (NeighbourSums(2, 54),)
-    on_disk = load_settings(overrides=["exchange.states=disk"])
-    assert label_sums(size, on_disk) == (NeighbourSums(2, 27),) * 2
     both = (NeighbourSums(2, 10), NeighbourSums(9, 138))
     assert block_sums(size, settings) == both
     directed = load_settings(overrides=[*WIDE, "input.directed=true"])

@@ -12,18 +12,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import SmallGraph, rest_in, small_settings, write_graph
+from tests.conftest import SmallGraph, small_settings, write_graph
 from tests.reservoir.reference import embed_reference
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.errors import ConnectionLostError, DoesNotFitError, StageError
 from xnq_dist.core.store import RunDirectory
+from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.graph.layout import load_nodes, read_adjacency
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir import exchange
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval
-from xnq_dist.reservoir.context import exchanged_bytes, place
-from xnq_dist.reservoir.embed import embed_scaled, run_reservoir
+from xnq_dist.reservoir.context import place
+from xnq_dist.reservoir.embed import embed_scaled
+from xnq_dist.reservoir.supersteps import run_reservoir
 from xnq_dist.reservoir.weights import draw_weights
 
 
@@ -78,9 +80,8 @@ def twin(run: RunDirectory, graph: SmallGraph, settings) -> np.ndarray:
         ("reservoir.matrix=sparse", "reservoir.nonzeros=4"),
         ("reservoir.recurrent_scale=20.0", "reservoir.supersteps=12"),
         ("exchange.dtype=float16",),
-        ("reservoir.tile=7",),
     ],
-    ids=["dense", "sparse", "chaotic", "float16", "tiles"],
+    ids=["dense", "sparse", "chaotic", "float16"],
 )
 def test_same_bits_for_any_partitions_and_equal_to_the_twin(
     overrides, tmp_path, small_graph, client
@@ -141,14 +142,10 @@ def kill_a_worker_when(client, condition, done: threading.Event) -> threading.Th
     return thread
 
 
-@pytest.mark.parametrize("engine", rest_in("faults", ("tasks", "spmd"), "tasks"))
 @pytest.mark.filterwarnings("ignore::UserWarning:distributed.*")
-def test_killed_worker_changes_nothing_in_the_answer(
-    engine, tmp_path, small_graph, client
-):
+def test_killed_worker_changes_nothing_in_the_answer(tmp_path, small_graph, client):
     overrides = ("partitions=4", "reservoir.supersteps=40", "checkpoint.every=8")
     expected = embeddings(embed(tmp_path / "calm", small_graph, client, *overrides))
-    overrides = (*overrides, f"exchange.engine={engine}")
     with (
         cluster.open_cluster(small_settings().cluster) as connection,
         cluster.connect(connection) as other,
@@ -216,21 +213,20 @@ def test_workers_lost_again_and_again_end_with_advice(
     run = embed(tmp_path / "a", small_graph, client)
     manifest = run.stage("graph").manifest()
     spec = driver.reservoir_spec(small_settings(), manifest.facts["rho"], 1.0, 1.0)
-    monkeypatch.setattr(exchange.TasksExchange, "begin", always_lost)
+    monkeypatch.setattr(exchange.Exchange, "begin", always_lost)
     advice = r"lack of memory.*cluster\.memory_limit"
     with pytest.raises(DoesNotFitError, match=advice):
         run_reservoir(client, run.stage("graph"), manifest, spec, len)
 
 
-@pytest.mark.parametrize("engine", ["tasks", "spmd"])
 def test_a_fault_in_a_superstep_is_raised_and_not_retried_for_ever(
-    engine, tmp_path, small_graph, client
+    tmp_path, small_graph, client
 ):
     run = embed(tmp_path / "a", small_graph, client)
     manifest = run.stage("graph").manifest()
     spec = driver.reservoir_spec(small_settings(), manifest.facts["rho"], 1.0, 1.0)
     with pytest.raises(ZeroDivisionError):
-        run_reservoir(client, run.stage("graph"), manifest, spec, _fail, engine=engine)
+        run_reservoir(client, run.stage("graph"), manifest, spec, _fail)
 
 
 def _fail(number, states):
@@ -240,33 +236,6 @@ def _fail(number, states):
 def test_embedding_without_a_graph_is_refused(tmp_path, client):
     with pytest.raises(StageError, match="run prepare first"):
         embed_scaled(RunDirectory(tmp_path), small_settings(), client, 1.0, 1.0)
-
-
-def test_bytes_between_workers_equal_the_plans(tmp_path, small_graph, client):
-    """Dask's transfer log of every worker, compared with `exchanged_bytes`."""
-    client.run(_clear_log)
-    overrides = ("partitions=4", "partitioner=random", "reservoir.supersteps=6")
-    run = embed(tmp_path / "a", small_graph, client, *overrides)
-    moved = sum(client.run(_logged_bytes).values())
-    planned = run.stage("embeddings").manifest().facts["exchanged_bytes_per_superstep"]
-    # The first superstep starts from zero states: nothing to exchange.
-    assert planned > 0
-    assert moved == pytest.approx(5 * planned, rel=0.05)
-
-
-def _clear_log(dask_worker):
-    dask_worker.transfer_incoming_log.clear()
-
-
-def _logged_bytes(dask_worker):
-    return sum(entry["total"] for entry in dask_worker.transfer_incoming_log)
-
-
-def test_plan_counts_a_block_once_for_each_other_worker():
-    # Owner 0 has readers 1, 2 (both on worker b) and 3 (on worker a, with the owner).
-    sizes = [[0, 5, 6, 7], [0, 0, 0, 0], [2, 0, 0, 0], [0, 0, 0, 0]]
-    placement = ["a", "b", "b", "a"]
-    assert exchanged_bytes(sizes, [9, 0, 2, 0], placement, 8) == 9 * 8 + 2 * 8
 
 
 def test_placement_is_balanced_and_deterministic():
@@ -298,25 +267,19 @@ def test_features_are_read_in_row_order(tmp_path, small_graph, client):
         np.testing.assert_array_equal(x, small_graph.features[rows])
 
 
-def test_lost_scheduler_is_reported_in_a_sentence(
-    tmp_path, small_graph, client, monkeypatch
-):
+def test_lost_scheduler_is_reported_in_a_sentence(tmp_path, small_graph, client):
     run = embed(tmp_path / "a", small_graph, client)
     manifest = run.stage("graph").manifest()
     spec = driver.reservoir_spec(small_settings(), manifest.facts["rho"], 1.0, 1.0)
-    engine = exchange.TasksExchange(client, run.stage("graph"), manifest, spec)
-    engine.begin(None)
-    lost = list(engine._states)
+    begun = exchange.Exchange(client, run.stage("graph"), manifest, Heartbeats(client))
+    begun.begin(spec, None)
+    lost = list(begun._objects.values())
     client.cancel(lost)
     with pytest.raises(ConnectionLostError, match="run again to resume"):
-        engine._wait(lost)
+        begun._wait(lost)
 
 
-def test_workers_release_states_of_past_supersteps(
-    tmp_path, small_graph, client, monkeypatch
-):
-    """Not even when each superstep takes longer than a look at the workers."""
-    monkeypatch.setattr("xnq_dist.core.waiting.POLL", 0.01)
+def test_workers_release_the_states_of_a_finished_run(tmp_path, small_graph, client):
     gc.collect()
     gc.disable()  # objects in reference cycles are alive from here on
     try:
@@ -330,34 +293,4 @@ def test_workers_release_states_of_past_supersteps(
 
 
 def _keys(dask_worker):
-    return [key for key in dask_worker.data if "state" in key or "superstep" in key]
-
-
-def test_no_block_that_was_received_waits_for_a_superstep(
-    tmp_path, small_graph, thread_client, monkeypatch
-):
-    from distributed import get_worker
-
-    compute, held = exchange.superstep, []
-
-    def blocks():
-        return [key for key in get_worker().data if str(key).startswith("_publish")]
-
-    def counted(*args):
-        # The client may have released them just now.
-        end = time.monotonic() + 5
-        while len(blocks()) > 1 and time.monotonic() < end:
-            time.sleep(0.001)
-        held.append(len(blocks()))
-        assert held[-1] <= 1  # the own block, until the other worker has it
-        return compute(*args)
-
-    monkeypatch.setattr(exchange, "superstep", counted)
-    more = ("partitions=2", "reservoir.supersteps=9", "exchange.engine=tasks")
-    # It would remove one of two copies after some seconds.
-    thread_client.amm.stop()
-    try:
-        embed(tmp_path / "a", small_graph, thread_client, *more)
-    finally:
-        thread_client.amm.start()
-    assert len(held) == 2 * 8
+    return [key for key in dask_worker.data if "State" in str(key)]

@@ -12,14 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import SmallGraph, rest_in, small_settings, write_graph
+from tests.conftest import SmallGraph, small_settings, write_graph
 from tests.reservoir.test_embed import embed, embeddings
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.reservoir.disk_engine import DiskExchange
-from xnq_dist.reservoir.exchange import TasksExchange
-from xnq_dist.reservoir.spmd import SpmdExchange
+from xnq_dist.reservoir.exchange import Exchange
 
 OVERRIDES = ("partitions=3", "reservoir.supersteps=60", "checkpoint.every=25")
 
@@ -50,41 +48,32 @@ def prepared(folder: Path, graph: SmallGraph) -> RunDirectory:
     return run
 
 
-def interrupted(run, client, monkeypatch, settings) -> int:
-    """Send SIGTERM while supersteps after the first checkpoint are under way; return
-    the last one that was reported as done."""
+def interrupted(run, client, monkeypatch, settings, after: int = 25) -> int:
+    """Send SIGTERM while supersteps after this one are under way; return the last one
+    that was reported as done."""
     reported = [0]
 
     def struck(complete):
         def strike(engine):
-            if reported[-1] >= 25:
+            if reported[-1] >= after:
                 monkeypatch.undo()
                 os.kill(os.getpid(), signal.SIGTERM)
             complete(engine)
 
         return strike
 
-    for engine in (TasksExchange, SpmdExchange, DiskExchange):
-        monkeypatch.setattr(engine, "complete", struck(engine.complete))
+    monkeypatch.setattr(Exchange, "complete", struck(Exchange.complete))
     with pytest.raises(Ended):
         pipeline.embed(run, settings, client, lambda _, k, __: reported.append(k))
     return reported[-1]
 
 
-@pytest.mark.parametrize(
-    "engine",
-    rest_in(
-        "faults",
-        ("exchange.engine=tasks", "exchange.engine=spmd", "exchange.states=disk"),
-        "exchange.engine=tasks",
-    ),
-)
 def test_resumes_after_the_superstep_under_way_at_the_signal(
-    engine, tmp_path, weighted, client, monkeypatch
+    tmp_path, weighted, client, monkeypatch
 ):
     expected = embeddings(embed(tmp_path / "whole", weighted, client, *OVERRIDES))
     run = prepared(tmp_path / "cut", weighted)
-    settings = small_settings(*OVERRIDES, engine)
+    settings = small_settings(*OVERRIDES)
     done = interrupted(run, client, monkeypatch, settings)
     begun: list[int] = []
     pipeline.embed(run, settings, client, lambda _, k, __: begun.append(k))
@@ -100,7 +89,8 @@ def test_without_grace_or_checkpoints_a_signal_ends_the_run_at_once(
     without, tmp_path, weighted, client, monkeypatch
 ):
     run = prepared(tmp_path / "run", weighted)
-    interrupted(run, client, monkeypatch, small_settings(*OVERRIDES, without))
+    after = 4 if "every" in without else 25
+    interrupted(run, client, monkeypatch, small_settings(*OVERRIDES, without), after)
     kept = sorted(path.name for path in tmp_path.glob("run/checkpoints/step-*"))
     assert kept == ([] if "every" in without else ["step-00025"])
 
@@ -119,7 +109,7 @@ def test_a_hung_worker_delays_the_end_by_no_more_than_the_grace(
     ):
         (stopped, *_) = other.run(os.getpid).values()
         began: list[float] = []
-        complete = TasksExchange.complete
+        complete = Exchange.complete
 
         def hang(engine):
             if engine.step > 30 and not began:
@@ -128,7 +118,7 @@ def test_a_hung_worker_delays_the_end_by_no_more_than_the_grace(
                 raise Ended
             complete(engine)
 
-        monkeypatch.setattr(TasksExchange, "complete", hang)
+        monkeypatch.setattr(Exchange, "complete", hang)
         try:
             with pytest.raises(Ended):
                 pipeline.embed(run, settings, other)

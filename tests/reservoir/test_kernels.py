@@ -5,17 +5,11 @@ import pytest
 from scipy.sparse import csr_array
 
 from tests.reservoir.reference import embed_reference, rational_tanh
-from xnq_dist.core.backend import cpu
 from xnq_dist.core.products import product
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import kernels
 from xnq_dist.reservoir.drive import FeatureDrive, drive_width
-from xnq_dist.reservoir.superstep import (
-    column_tiles,
-    gather,
-    superstep,
-    update,
-)
+from xnq_dist.reservoir.superstep import gather, superstep
 from xnq_dist.reservoir.weights import Weights, draw_weights
 
 RNG = np.random.default_rng(5)
@@ -41,8 +35,11 @@ def whole_partition(nodes=300, edges=1500, weighted=False):
     return part, matrix
 
 
-def no_halo(columns):
-    return np.empty((0, columns.stop - columns.start), np.float32)
+def after(part, states, drive, recurrent, threads=2, out=None):
+    """States after one more superstep, in new memory or in `out`."""
+    out = np.empty_like(states) if out is None else out
+    superstep(part, states, states[:0], drive, recurrent, out, threads)
+    return out
 
 
 def test_tanh_error_is_below_four_ulp_of_one():
@@ -190,8 +187,7 @@ DRIVES = pytest.mark.parametrize("drive_of", [stored_drive, drive_from_features]
 @DRIVES
 @pytest.mark.parametrize("matrix", ["dense", "sparse", "ring"])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("width", [None, 7])
-def test_supersteps_equal_the_numpy_twin_bit_for_bit(matrix, weighted, width, drive_of):
+def test_supersteps_equal_the_numpy_twin_bit_for_bit(matrix, weighted, drive_of):
     part, adjacency = whole_partition(weighted=weighted)
     weights = draw(matrix, 18, scale=12.0)
     features = RNG.standard_normal((300, 4)).astype(np.float32)
@@ -199,16 +195,7 @@ def test_supersteps_equal_the_numpy_twin_bit_for_bit(matrix, weighted, width, dr
     drive = drive_of(features, weights)
     states = np.zeros((300, 18), np.float32)
     for _ in range(5):
-        states = superstep(
-            cpu(),
-            part,
-            states,
-            no_halo,
-            drive,
-            weights.recurrent,
-            column_tiles(18, width),
-            threads=2,
-        )
+        states = after(part, states, drive, weights.recurrent)
     np.testing.assert_array_equal(states, expected)
 
 
@@ -238,18 +225,15 @@ def test_a_drive_is_stored_where_features_are_many():
     assert drive.nbytes == 10 * 4 * drive_width(4, 64)
 
 
-def test_separate_gather_and_update_equal_the_fused_superstep():
+def test_a_superstep_is_the_update_of_gathered_sums():
     part, _ = whole_partition()
-    weights = draw("dense", 16)
+    recurrent = draw("dense", 16).recurrent
     states = RNG.standard_normal((300, 16)).astype(np.float32)
     drive = RNG.standard_normal((300, 16)).astype(np.float32)
-    tiles = column_tiles(16, None)
-    fused = superstep(cpu(), part, states, no_halo, drive, weights.recurrent, tiles)
-    out = np.empty_like(states)
-    halo = no_halo(tiles[0])
-    gather(cpu(), part, states, tiles[0], halo, out)
-    update(cpu(), out, drive, weights.recurrent)
-    np.testing.assert_array_equal(out, fused)
+    sums = np.empty_like(states)
+    gather(part, states, states[:0], sums)
+    expected = rational_tanh(product(sums, recurrent.values.T) + drive)
+    np.testing.assert_array_equal(after(part, states, drive, recurrent), expected)
 
 
 def test_halves_are_widened_as_numpy_does():
@@ -279,8 +263,7 @@ def test_states_are_narrowed_as_numpy_does():
 @DRIVES
 @pytest.mark.parametrize("matrix", ["dense", "sparse"])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("width", [None, 7])
-def test_float16_states_are_the_rounded_twins(matrix, weighted, width, drive_of):
+def test_float16_states_are_the_rounded_twins(matrix, weighted, drive_of):
     part, adjacency = whole_partition(weighted=weighted)
     weights = draw(matrix, 18, scale=12.0)
     features = RNG.standard_normal((300, 4)).astype(np.float32)
@@ -288,12 +271,7 @@ def test_float16_states_are_the_rounded_twins(matrix, weighted, width, drive_of)
     drive = drive_of(features, weights)
     states = np.zeros((300, 18), np.float16)
     for _ in range(5):
-        tiles = column_tiles(18, width)
-        before = states
-        given = (cpu(), part, before, no_halo, drive, weights.recurrent, tiles)
-        after = superstep(*given, threads=2)
-        assert after.dtype == (np.float16 if width is None else np.float32)
-        states = after.astype(np.float16)
+        states = after(part, states, drive, weights.recurrent)
     np.testing.assert_array_equal(states.astype(np.float32), expected)
 
 
@@ -303,16 +281,11 @@ def test_two_buffers_in_turn_give_the_bits_of_fresh_ones(matrix):
     part, _ = whole_partition()
     recurrent = draw(matrix, 16, scale=12.0).recurrent
     drive = RNG.standard_normal((300, 16)).astype(np.float32)
-    tiles = column_tiles(16, None)
     fresh = np.zeros((300, 16), np.float32)
     states, spare = fresh, np.full((300, 16), np.nan, np.float32)
     for _ in range(4):
-        arguments = (no_halo, drive, recurrent, tiles)
-        fresh = superstep(cpu(), part, fresh, *arguments, threads=2)
-        before = states
-        after = superstep(cpu(), part, before, *arguments, threads=2, out=spare)
-        assert after is spare
-        states, spare = after, states
+        fresh = after(part, fresh, drive, recurrent)
+        states, spare = after(part, states, drive, recurrent, out=spare), states
         np.testing.assert_array_equal(states, fresh)
 
 
@@ -370,8 +343,5 @@ def test_states_too_large_for_a_cache_have_the_same_bits(matrix, monkeypatch):
     found = []
     for least in (2**28, 1):
         monkeypatch.setattr("xnq_dist.reservoir.superstep.STREAMED", least)
-        out = np.empty_like(states)
-        given = (cpu(), part, states, no_halo, drive)
-        superstep(*given, recurrent, column_tiles(24, None), 1, out=out)
-        found.append(out)
+        found.append(after(part, states, drive, recurrent, threads=1))
     np.testing.assert_array_equal(*found)

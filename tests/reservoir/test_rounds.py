@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import small_settings, write_graph
 from xnq_dist import pipeline
+from xnq_dist.core.backend import cpu
 from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.core.store import Manifest, RunDirectory, Stage
 from xnq_dist.graph.layout import load_nodes, load_partition, read_adjacency
@@ -106,31 +107,24 @@ def twin(adjacency, rounds: int, publish=None) -> list[np.ndarray]:
     return history
 
 
-engines = pytest.mark.parametrize("engine", ["tasks", "spmd"])
-
-
-@engines
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_same_bits_as_a_plain_loop_for_any_partitions(
-    weighted, engine, tmp_path, thread_client
+    weighted, tmp_path, thread_client
 ):
     graph = write_graph(tmp_path / "in", 150, 600, weighted=weighted)
     for partitions in (1, 2, 3, 20):
         run, manifest = prepared(tmp_path / str(partitions), graph, partitions)
         expected = twin(read_adjacency(run.stage("graph"), manifest), 4)
-        found = propagated(run, manifest, thread_client, 4, [0, 2, 4], engine=engine)
+        found = propagated(run, manifest, thread_client, 4, [0, 2, 4])
         assert sorted(found) == [0, 2, 4]
         for turn, values in found.items():
             np.testing.assert_array_equal(values, expected[turn])
 
 
-@engines
-def test_neighbours_see_what_is_published_and_edges_count_one(
-    engine, tmp_path, thread_client
-):
+def test_neighbours_see_what_is_published_and_edges_count_one(tmp_path, thread_client):
     graph = write_graph(tmp_path / "in", 150, 600, weighted=True)
     run, manifest = prepared(tmp_path / "run", graph, 2)
-    options = {"publish": squared, "weighted": False, "engine": engine}
+    options = {"publish": squared, "weighted": False}
     found = propagated(run, manifest, thread_client, 2, None, **options)
     adjacency = read_adjacency(run.stage("graph"), manifest)
     assert adjacency.data.min() < 1
@@ -138,12 +132,11 @@ def test_neighbours_see_what_is_published_and_edges_count_one(
     np.testing.assert_array_equal(found[2], twin(adjacency, 2, squared)[2])
 
 
-@engines
-def test_rounds_are_reported_one_by_one(engine, tmp_path, thread_client):
+def test_rounds_are_reported_one_by_one(tmp_path, thread_client):
     graph = write_graph(tmp_path / "in", 130, 200)
     run, manifest = prepared(tmp_path / "run", graph, 2)
     told = []
-    options = {"engine": engine, "progress": lambda *said: told.append(said)}
+    options = {"progress": lambda *said: told.append(said)}
     found = propagated(run, manifest, thread_client, 19, None, **options)
     assert told == [("rounds of r", turn, 19) for turn in range(1, 20)]
     expected = twin(read_adjacency(run.stage("graph"), manifest), 19)[-1]
@@ -165,16 +158,15 @@ def test_values_of_another_partition_are_refused(tmp_path):
     partition = load_partition(run.stage("graph"), manifest, 0)
     wrong = np.zeros((129, 1), np.float32)
     with pytest.raises(StageError, match="partition 0 has 130 nodes"):
-        sum_neighbours(partition, wrong, wrong[:0])
+        sum_neighbours(partition, wrong, wrong[:0], cpu())
 
 
 @pytest.mark.faults
-@engines
-def test_a_worker_lost_between_rounds_keeps_the_answer(engine, tmp_path, client):
+def test_a_worker_lost_between_rounds_keeps_the_answer(tmp_path, client):
     graph = write_graph(tmp_path / "in", 150, 600)
     run, manifest = prepared(tmp_path / "run", graph, 3)
     step = KillOnce(str(tmp_path / "mark"))
-    found = propagated(run, manifest, client, 4, [4], step, engine=engine)
+    found = propagated(run, manifest, client, 4, [4], step)
     # Other tests share the cluster: its nanny brings the worker back.
     client.wait_for_workers(2, timeout=120)
     assert (tmp_path / "mark").exists()

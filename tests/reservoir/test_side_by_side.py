@@ -8,12 +8,11 @@ import pytest
 from tests.conftest import small_settings, write_graph
 from tests.reservoir.reference import embed_reference
 from tests.reservoir.test_embed import embed, embeddings
-from xnq_dist.core.backend import cpu
+from tests.reservoir.test_kernels import after, whole_partition
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.reservoir.embed import reservoir_spec
-from xnq_dist.reservoir.superstep import update
 from xnq_dist.reservoir.weights import (
     BlockDiagonal,
     block_seed,
@@ -26,8 +25,8 @@ SCALES = (1.0, 3.0, 20.0)
 
 @pytest.mark.parametrize(
     "overrides",
-    [(), ("reservoir.matrix=sparse", "reservoir.nonzeros=4", "reservoir.tile=9")],
-    ids=["dense", "sparse-tiles"],
+    [(), ("reservoir.matrix=sparse", "reservoir.nonzeros=4")],
+    ids=["dense", "sparse"],
 )
 def test_every_block_is_the_plain_reservoir_of_its_own_seed(
     overrides, tmp_path, thread_client
@@ -86,12 +85,12 @@ def test_columns_of_one_block_stay_in_it():
         parts.append(drawn.recurrent)
     beside = BlockDiagonal(tuple(parts))
     assert beside.dim == 8
-    gathered = rng.standard_normal((300, 8)).astype(np.float32)
+    part, _ = whole_partition()
+    states = rng.standard_normal((300, 8)).astype(np.float32)
     drive = rng.standard_normal((300, 8)).astype(np.float32)
-    first, second = gathered.copy(), gathered.copy()
-    second[:, 5:] = 0
-    update(cpu(), first, drive, beside)
-    update(cpu(), second, drive, beside)
+    first = after(part, states, drive, beside)
+    states[:, 5:] = 0
+    second = after(part, states, drive, beside)
     np.testing.assert_array_equal(first[:, :5], second[:, :5])
     assert np.abs(first[:, 5:] - second[:, 5:]).max() > 0.1
 

@@ -78,7 +78,7 @@ def test_steps_return_means_and_keep_nodes_without_edges():
 
 def moved(nodes: int, degree: float = 5.0) -> Volume:
     """Counts of two partitions on two workers."""
-    return max_volume("tasks", nodes, int(nodes * degree), 2, 2)
+    return max_volume(nodes, int(nodes * degree), 2, 2)
 
 
 @given(

@@ -23,7 +23,7 @@ OTHER = "method=xnq quantifier=sld reservoir.matrix=dense exchange.dtype=float16
 RUNS: tuple[tuple[dict[str, Any], bool, tuple[str, ...]], ...] = (
     ({"classes": 2}, True, ("partitions=1",)),
     ({"classes": 7, "string_ids": True}, False, ("partitions=3",)),
-    ({"classes": 3}, True, ("partitions=2", "exchange.states=disk", *OTHER.split())),
+    ({"classes": 3}, True, ("partitions=2", *OTHER.split())),
 )
 """Graphs, whether their communities are given, and settings; together they use the
 kernels of usual runs."""

@@ -7,7 +7,7 @@ import importlib.util
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import ModuleType
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,7 +18,6 @@ __all__ = [
     "GpuBackend",
     "GpuFacts",
     "Kernel",
-    "Precision",
     "choose",
     "cpu",
     "cuda_cluster",
@@ -30,8 +29,6 @@ __all__ = [
     "need_cuda",
 ]
 
-Precision = Literal["float32", "tf32", "float16", "bfloat16"]
-
 GPU_PACKAGES = ("cupy", "cudf", "cugraph", "dask_cuda", "rmm")
 INSTALL = "pip install 'xnq-dist[gpu]'"
 COMPILE = ("--std=c++14", "--fmad=false", "--prec-div=true", "--ftz=false")
@@ -41,15 +38,8 @@ bits of a row do not depend on compiler optimisations."""
 LOCKED = 64 * 2**20
 """Maximum bytes of page-locked memory for a copy to the host."""
 
-# cuBLAS constants: types of matrices and of the multiplication, by precision.
-_REAL32, _REAL16, _BRAIN16 = 0, 2, 14
-_COMPUTE32, _COMPUTE_TF32 = 68, 77
-_MATRIX = {
-    "float32": (_REAL32, _COMPUTE32),
-    "tf32": (_REAL32, _COMPUTE_TF32),
-    "float16": (_REAL16, _COMPUTE32),
-    "bfloat16": (_BRAIN16, _COMPUTE32),
-}
+# cuBLAS constants: float32 matrices, and products in float32.
+_REAL32, _COMPUTE32 = 0, 68
 
 
 class Kernel(Protocol):
@@ -68,14 +58,7 @@ class Kernel(Protocol):
 
 @dataclass(frozen=True)
 class Backend:
-    """An array library and its kernels."""
-
-    name: str
-    """``cpu``: NumPy and Numba; ``gpu``: CuPy and CUDA kernels."""
-    kernels: str
-    """Module with this backend's superstep kernels."""
-    precision: Precision = "float32"
-    """Precision of states and products; the CPU supports float32 only."""
+    """Arrays in the memory of the host: NumPy."""
 
     @property
     def on_device(self) -> bool:
@@ -86,12 +69,6 @@ class Backend:
     def xp(self) -> ModuleType:
         """The array module."""
         return np
-
-    @property
-    def state_dtype(self) -> np.dtype[Any]:
-        """Type of stored states; bfloat16 is stored as its 16 bits."""
-        kinds = {"float16": np.float16, "bfloat16": np.uint16}
-        return np.dtype(kinds.get(self.precision, np.float32))
 
     def empty(self, shape: tuple[int, ...], dtype: Any = np.float32) -> Any:
         """An uninitialised array of this backend."""
@@ -163,22 +140,22 @@ class GpuBackend(Backend):
         return _compiled(source, name, defines, device)
 
     def multiply(self, x: Any, matrix: Any, out: Any) -> None:
-        """``out = x matrix^T`` on tensor or CUDA cores, depending on `precision`.
+        """``out = x matrix^T``, all float32.
 
         Parameters
         ----------
         x
-            In `state_dtype`, shape (n, b k): b blocks of columns. It and `out` may be
-            columns of wider C-contiguous arrays.
+            Shape (n, b k): b blocks of columns. It and `out` may be columns of wider
+            C-contiguous arrays.
         matrix
-            In `state_dtype`, C-contiguous, shape (m, k) or (b, m, k), one for each
-            block; all products are one launch.
+            C-contiguous, shape (m, k) or (b, m, k), one for each block; all products
+            are one launch.
         out
-            float32, shape (n, b m).
+            Shape (n, b m).
         """
         from cupy.cuda import cublas, device
 
-        kind, compute = _MATRIX[self.precision]
+        kind = _REAL32
         one, zero = np.ones(1, np.float32), np.zeros(1, np.float32)
         columns, inner = matrix.shape[-2:]
         # cuBLAS is column-major: compute out^T = matrix x^T with `matrix` transposed.
@@ -189,8 +166,8 @@ class GpuBackend(Backend):
             *(matrix.data.ptr, kind, inner, columns * inner),
             *(x.data.ptr, kind, x.strides[0] // x.itemsize, inner),
             zero.ctypes.data,
-            *(out.data.ptr, _REAL32, out.strides[0] // 4, columns),
-            *(matrix.size // (columns * inner), compute, -1),
+            *(out.data.ptr, kind, out.strides[0] // 4, columns),
+            *(matrix.size // (columns * inner), _COMPUTE32, -1),
         )
 
     def held_bytes(self) -> int:
@@ -231,12 +208,12 @@ def _compiled(source: str, name: str, defines: tuple[str, ...], _device: int) ->
 
 
 def cpu() -> Backend:
-    """The NumPy / Numba backend."""
-    return Backend("cpu", "xnq_dist.reservoir.kernels")
+    """NumPy."""
+    return Backend()
 
 
-def gpu(precision: Precision = "float32") -> GpuBackend:
-    """The CuPy / CUDA backend.
+def gpu() -> GpuBackend:
+    """CuPy and CUDA kernels on the current device.
 
     Raises
     ------
@@ -246,33 +223,19 @@ def gpu(precision: Precision = "float32") -> GpuBackend:
     facts = gpu_facts()
     if not facts.devices:
         raise SettingsError(f"backend = gpu cannot be used: {facts.reason}")
-    return GpuBackend("gpu", "xnq_dist.reservoir.gpu_kernels", precision)
+    return GpuBackend()
 
 
-def choose(requested: str, precision: Precision = "float32") -> Backend:
-    """The backend of this process.
-
-    Parameters
-    ----------
-    requested
-        ``cpu``, ``gpu``, or ``auto``: the GPU if there is one.
-    precision
-        Precision of states and products on the GPU.
+def choose(requested: str) -> Backend:
+    """The backend ``cpu``, ``gpu``, or ``auto``: a GPU if this process has one.
 
     Raises
     ------
     SettingsError
-        When a GPU is requested and cannot be used, or another precision than float32
-        is requested on the CPU.
+        When a GPU is requested and cannot be used.
     """
     if requested == "gpu" or (requested == "auto" and gpu_facts().devices):
-        return gpu(precision)
-    if precision != "float32":
-        raise SettingsError(
-            f"reservoir.precision = {precision} needs a GPU, and the work runs on the "
-            "CPU: set reservoir.precision = float32, or backend = gpu on a machine "
-            "with a GPU"
-        )
+        return gpu()
     return cpu()
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from xnq_dist._version import __version__
 from xnq_dist.core.allocator import ALLOCATOR
 from xnq_dist.core.backend import (
-    choose,
     device_share,
     gpu_facts,
 )
@@ -295,8 +294,6 @@ def settle(client: Client, settings: Settings) -> Settings:
     if settings.backend == "cpu":
         return settings
     backend = settle_backend(client, settings.backend)
-    if backend == "cpu":
-        choose(backend, settings.reservoir.precision)
     return settings.model_copy(update={"backend": backend})
 
 

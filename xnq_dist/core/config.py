@@ -157,8 +157,7 @@ class Settings(Section):
             check_units(reservoir.dim, scales, "plus.recurrent_scales")
         weighted = self.labels.drawn == "weighted"
         by_mean = self.quantifier == "auto" and self.memberships.drawn == "unknown"
-        exchange, precise = self.exchange, reservoir.precision == "float32"
-        on_gpu = CLUSTERS.record_of(self.cluster.kind).gpu or not precise
+        on_gpu = CLUSTERS.record_of(self.cluster.kind).gpu
         faults = {
             f"readout.folds = {self.readout.folds} leaves no fold to learn from when "
             f"two are held out: set {method.min_folds} or more, or method = xnq": (
@@ -178,20 +177,11 @@ class Settings(Section):
             "weights: set method = xnq+, or labels.drawn = unknown": (
                 weighted and not method.weights
             ),
-            "cluster.kind = cuda and reservoir.precision need backend = auto or gpu": (
+            "cluster.kind = cuda needs backend = auto or gpu": (
                 self.backend == "cpu" and on_gpu
             ),
-            "bfloat16 states need exchange.dtype = float32": (
-                reservoir.precision == "bfloat16" and exchange.dtype == "float16"
-            ),
-            "exchange.engine = spmd and exchange.states = disk need CPUs: set backend "
-            "= cpu, or exchange.engine = tasks and states = auto": (
-                exchange.on_cpus and (self.backend == "gpu" or on_gpu)
-            ),
-            "exchange.states = disk needs engine = tasks and reservoir.tile = null": (
-                exchange.states == "disk"
-                and (exchange.engine == "spmd" or reservoir.tile is not None)
-            ),
+            "exchange.dtype = float16 needs CPUs: set backend = cpu, or exchange.dtype "
+            "= float32": (self.exchange.on_cpus and (self.backend == "gpu" or on_gpu)),
         }
         if found := [text for text, wrong in faults.items() if wrong]:
             raise ValueError("; ".join(found))

@@ -131,9 +131,7 @@ def select_inputs(
         "graph": graph.fingerprint,
         "labels": labels.fingerprint,
         "seed": settings.seed,
-        "reservoir": settings.reservoir.model_dump(
-            exclude={"tile", "rho", "precision"}
-        ),
+        "reservoir": settings.reservoir.model_dump(exclude={"rho"}),
         "exchange_dtype": settings.exchange.dtype,
         "folds": settings.readout.folds,
     }
@@ -150,9 +148,7 @@ def embeddings_inputs(
         "graph": graph.fingerprint,
         "seed": settings.seed,
         # Use the chosen scales instead of the settings, which may be `select`.
-        "reservoir": settings.reservoir.model_dump(
-            exclude={"tile", "rho", "precision", *scales}
-        ),
+        "reservoir": settings.reservoir.model_dump(exclude={"rho", *scales}),
         "scales": [recurrent_scale, input_scale],
         "exchange_dtype": settings.exchange.dtype,
         "dtype": settings.embeddings.dtype,
@@ -163,7 +159,7 @@ def _device(settings: Settings) -> dict[str, Any]:
     """Inputs of a GPU's products, whose bits differ from a CPU's."""
     if settings.backend != "gpu" or settings.exchange.on_cpus:
         return {}
-    return {"backend": ["gpu", settings.reservoir.precision]}
+    return {"backend": "gpu"}
 
 
 def readout_inputs(

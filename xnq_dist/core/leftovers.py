@@ -39,7 +39,7 @@ def owned_name(kind: str = "") -> str:
 
     Examples
     --------
-    >>> owned_name("states").startswith("xnq-dist-")
+    >>> owned_name("edges").startswith("xnq-dist-")
     True
     """
     parts = [f"{PREFIX}{_machine()}", str(os.getpid()), kind]

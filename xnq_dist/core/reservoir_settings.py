@@ -61,14 +61,6 @@ class ReservoirSettings(Section):
     rho: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = Field(
         "auto", description="spectral radius of the adjacency matrix; auto: measured"
     )
-    tile: int | None = Field(
-        None,
-        ge=1,
-        description="state columns exchanged and gathered at a time; null: all",
-    )
-    precision: Literal["float32", "tf32", "float16", "bfloat16"] = Field(
-        "float32", description="precision of states and products on a GPU"
-    )
 
     @model_validator(mode="after")
     def _units_for_every_scale(self) -> ReservoirSettings:
@@ -89,26 +81,16 @@ def check_units(dim: int, scales: tuple[float, ...], name: str) -> None:
 class ExchangeSettings(Section):
     """Halo exchange between supersteps."""
 
-    engine: Literal["auto", "tasks", "spmd"] = Field(
-        "auto",
-        description="tasks: one Dask task for each partition and superstep; spmd: one "
-        "long task on each worker, which sends to its peers directly; auto: spmd on "
-        "CPUs from 16 partitions on, else tasks (same results)",
-    )
     dtype: Literal["float32", "float16"] = Field(
-        "float32", description="precision of exchanged and stored states"
-    )
-    states: Literal["auto", "memory", "disk"] = Field(
-        "auto",
-        description="where states are kept between supersteps; disk: files in the run "
-        "directory or scratch that all workers can read; auto: disk where memory is "
-        "not enough",
+        "float32",
+        description="precision of exchanged and stored states; float16: on CPUs, in "
+        "half the memory",
     )
 
     @property
     def on_cpus(self) -> bool:
         """Whether supersteps run on CPUs with any backend."""
-        return self.engine == "spmd" or self.states == "disk"
+        return self.dtype == "float16"
 
 
 class CheckpointSettings(Section):

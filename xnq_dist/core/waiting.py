@@ -111,10 +111,10 @@ class Heartbeats:
 
     def __init__(self, client: Client, timeout: float | None = None) -> None:
         self._client = client
-        self._timeout = TIMEOUT.get() if timeout is None else timeout
+        self.timeout = TIMEOUT.get() if timeout is None else timeout
         self._heard: dict[str, tuple[float, float]] = {}
         """Last heartbeat by the scheduler's clock, and its arrival by the local one."""
-        self._until = time.monotonic() + self._timeout
+        self._until = time.monotonic() + self.timeout
         """Local time at which the wait ends if no worker is alive."""
 
     def look(self, needed: Collection[str] | None = None) -> dict[str, int]:
@@ -142,7 +142,7 @@ class Heartbeats:
         alive = sorted(set(records) - silent)
         if not alive and time.monotonic() > self._until:
             raise InfrastructureError(
-                f"no Dask worker has given a sign of life for {self._timeout:g} s: "
+                f"no Dask worker has given a sign of life for {self.timeout:g} s: "
                 "start workers again if they are yours, and run again to resume"
             )
         return {address: int(records[address]["nthreads"]) for address in alive}
@@ -154,9 +154,9 @@ class Heartbeats:
         for address, record in records.items():
             if self._heard.get(address, (None,))[0] != record["last_seen"]:
                 self._heard[address] = record["last_seen"], now
-                self._until = max(self._until, now + self._timeout)
+                self._until = max(self._until, now + self.timeout)
         checked = set(records) if needed is None else records.keys() & needed
-        late = now - self._timeout
+        late = now - self.timeout
         return records, {each for each in checked if self._heard[each][1] < late}
 
     def _remove(self, silent: Collection[str]) -> None:
@@ -165,7 +165,7 @@ class Heartbeats:
             "no sign of life from %s for %g s: removed from the cluster, other workers "
             "do the work again",
             ", ".join(names),
-            self._timeout,
+            self.timeout,
         )
         # The scheduler does the same after `distributed.scheduler.worker-ttl`: a nanny
         # starts the worker again; a worker without a nanny is removed.

@@ -52,8 +52,8 @@ from xnq_dist.evaluation.units import Errors, Unit
 from xnq_dist.evaluation.validation import Choice, ValidationErrors, choose
 from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph.layout import load_nodes
-from xnq_dist.reservoir.embed import run_reservoir, state_files
 from xnq_dist.reservoir.length import with_length
+from xnq_dist.reservoir.supersteps import run_reservoir
 
 __all__ = ["MethodResult", "TestFigure", "evaluate_method"]
 
@@ -225,8 +225,7 @@ def _unit_key(
     """
     task = work.task()
     # States computed on a GPU have other bits than on a CPU.
-    gpu = ["gpu", settled.reservoir.precision, settled.exchange.engine]
-    place = [gpu] if settled.backend == "gpu" else []
+    place = ["gpu"] if settled.backend == "gpu" else []
     shown = hashlib.blake2b(digest_size=16)
     shown.update(task.labels.tobytes())
     shown.update(task.roles[split].tobytes())
@@ -308,15 +307,13 @@ def _make_rows(
                 cleanup.callback(stage.folder.delete_folder)
                 attempt = stage.begin()
                 began = time.perf_counter()
-                files, _ = run_reservoir(
+                files = run_reservoir(
                     client,
                     graph,
                     manifest,
                     spec,
                     _WriteStates(graph, manifest, attempt),
                     timeout=work.settings.cluster.timeout,
-                    engine=work.settings.exchange.engine,
-                    files=state_files(work.settings, Folder.of(work.run), client),
                 )
                 seconds = time.perf_counter() - began
                 peak = max(peak for _, peak in files)

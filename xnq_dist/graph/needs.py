@@ -17,7 +17,6 @@ __all__ = [
     "graph_scratch",
     "halo_rows",
     "needs",
-    "random_boundary",
     "random_halo",
     "sort_scratch",
     "task_bytes",
@@ -97,17 +96,6 @@ def random_halo(nodes: int, edges: int, partitions: int) -> int:
         return 0
     degree = edges / nodes
     return int((partitions - 1) * nodes * (1 - (1 - 1 / partitions) ** degree))
-
-
-def random_boundary(nodes: int, edges: int, partitions: int) -> int:
-    """Expected boundary rows of a random partition, from the mean degree.
-
-    ``N (1 - P^-degree)``: a row is on the boundary unless all its out-neighbours are
-    in its own partition.
-    """
-    if partitions == 1 or nodes == 0:
-        return 0
-    return int(nodes * (1 - (1 / partitions) ** (edges / nodes)))
 
 
 def sort_scratch(pairs: int, memory: int, weighted: bool = False) -> int:

@@ -15,7 +15,6 @@ from xnq_dist.plan.seconds import expected_seconds
 from xnq_dist.quantify import needs as quantify
 from xnq_dist.readout import needs as readout
 from xnq_dist.reservoir import needs as reservoir
-from xnq_dist.reservoir.volume import SLACK, WORKER
 
 __all__ = ["add_up", "choose_partitions"]
 
@@ -52,7 +51,7 @@ def add_up(
     size = RunSize.of(graph_size, partitions, workers, detects)
     needs = {name: stage(size, settings) for name, stage in STAGES.items()}
     steps = reservoir.supersteps_of(size, settings)
-    moved = steps.moves.moved * settings.reservoir.dim * steps.wire
+    moved = steps.moves.moved * steps.units * steps.wire
     run_disk = _disk(needs.values())
     return Figures(
         nodes=size.nodes,
@@ -61,14 +60,11 @@ def add_up(
         workers=workers.count,
         halo_rows=graph.halo_rows(size),
         halo_is_bound=size.halo is None,
-        engine=steps.engine,
         bytes_per_superstep=moved,
         bytes_are_bound=not steps.moves.exact,
-        exchanged_bytes=(steps.length - 1) * moved,
-        block_memory=steps.moves.held * steps.tile * steps.wire,
-        states=steps.states,
-        state_disk=steps.files,
-        state_bytes=steps.traffic,
+        exchanged_bytes=steps.turns * (steps.length - 1) * moved,
+        block_memory=steps.moves.held * steps.units * steps.wire,
+        turns=steps.turns,
         worker_memory=max(need.worker for need in needs.values()),
         worker_limit=workers.memory,
         threads=workers.threads,
@@ -80,7 +76,6 @@ def add_up(
         ),
         device_memory=max(need.device for need in needs.values()),
         device_limit=workers.device,
-        device_tile=reservoir.device_need(size, settings)[1],
         memberships=size.memberships,
         detects=detects,
         leiden=groups.detection(size, settings),
@@ -111,25 +106,6 @@ def _disk(needs: Iterable[Need]) -> int:
     return max(largest, kept)
 
 
-def choose_partitions(
-    graph_size: GraphSize, settings: Settings, workers: Workers
-) -> int:
-    """Number of partitions with ``partitions = auto``.
-
-    One per worker; with states on a disk more of them, so that the states of partitions
-    that are processed at the same time fit in memory.
-    """
-    nodes = graph_size.nodes
-    count = max(1, min(workers.count, nodes // 64))
-    maximum = max(count, nodes // 64)
-    while True:
-        size = RunSize.of(graph_size, count, workers)
-        steps = reservoir.supersteps_of(size, settings)
-        # SLACK: partitions do not all have the same size.
-        fits = WORKER + SLACK * steps.worker <= workers.memory
-        if steps.states == "memory" or fits or count == maximum:
-            return count
-        if workers.memory <= WORKER:  # no number of partitions is enough
-            return count
-        more = max(1, count // workers.count // 8)
-        count = min(maximum, count + more * workers.count)
+def choose_partitions(nodes: int, workers: int) -> int:
+    """Number of partitions with ``partitions = auto``: one per worker."""
+    return max(1, min(workers, nodes // 64))

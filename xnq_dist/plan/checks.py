@@ -61,23 +61,20 @@ def check_fits(plan: Figures, out: str | None = None, used: int = 0) -> None:
     """
     _check_ingest_fits(plan)
     if plan.worker_memory > plan.worker_limit:
-        more = "more partitions"
-        if plan.states == "memory":
-            more = "more workers with partitions set to their number"
+        turns = ", reservoirs one after the other" if plan.turns > 1 else ""
         raise DoesNotFitError(
             f"a worker needs {human(plan.worker_memory)} but may use "
             f"{human(plan.worker_limit)} ({plan.nodes:,} nodes in {plan.partitions} "
-            f"partitions on {plan.workers} workers, states: {plan.states}): set a "
-            "smaller reservoir.dim or readout.memory, raise cluster.memory_limit, or "
-            f"use {more}"
+            f"partitions on {plan.workers} workers{turns}): set a smaller "
+            "reservoir.dim or readout.memory, exchange.dtype=float16, raise "
+            "cluster.memory_limit, or use more workers with partitions set to their "
+            "number"
         )
     if plan.device_memory > plan.device_limit:
-        tile = f"reservoir.tile={plan.device_tile}, " if plan.device_tile else ""
         raise DoesNotFitError(
             f"a worker needs {human(plan.device_memory)} of its GPU's memory but may "
-            f"use {human(plan.device_limit)}: set {tile}reservoir.precision=float16 or "
-            "a smaller reservoir.dim, raise cluster.device_memory, use more GPUs, or "
-            "set backend=cpu"
+            f"use {human(plan.device_limit)}: set a smaller reservoir.dim, raise "
+            "cluster.device_memory, use more GPUs, or set backend=cpu"
         )
     if out is None:
         return

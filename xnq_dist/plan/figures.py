@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 COMPARED = (
     "partitions on workers",
     "halo rows",
-    "states",
+    "reservoirs",
     "memory of a worker",
     "memory of a GPU",
 )
@@ -42,8 +42,6 @@ class Figures:
     halo_rows: int
     """Rows received by all partitions in a superstep; a bound until partitioned."""
     halo_is_bound: bool
-    engine: str
-    """Engine of the exchange; bytes exchanged and held depend on it."""
     bytes_per_superstep: int
     """Bytes exchanged between workers in one superstep."""
     bytes_are_bound: bool
@@ -53,12 +51,9 @@ class Figures:
     nothing."""
     block_memory: int
     """Bytes of sent and received blocks that one worker holds at a time."""
-    states: str
-    """Location of states between supersteps: ``memory`` or ``disk``."""
-    state_disk: int
-    """Bytes of files of states and input drives; 0: in memory."""
-    state_bytes: int
-    """Maximum bytes read from and written to them in one superstep."""
+    turns: int
+    """Runs of reservoirs one after the other, because together they need more memory
+    than there is; 1: all together."""
     worker_memory: int
     """Peak bytes of one worker."""
     worker_limit: int
@@ -77,8 +72,6 @@ class Figures:
     """Peak bytes of one worker's GPU; 0: the work runs on CPUs."""
     device_limit: int = 0
     """Bytes of a GPU's memory that one worker may use."""
-    device_tile: int = 0
-    """Largest `reservoir.tile` whose streamed states fit the device; 0: none does."""
     ingest_memory: int = 0
     """Peak bytes of a GPU while edges are read and sorted on it; 0: on a CPU."""
     ingest_least: int = 0
@@ -118,12 +111,7 @@ class Figures:
     def lines(self) -> list[tuple[str, str]]:
         """Name and value of each figure as text."""
         bound = "at most " if self.halo_is_bound else ""
-        files = ""
-        if self.states == "disk":
-            files = (
-                f": {human(self.state_disk)} of files, at most "
-                f"{human(self.state_bytes)} read and written a superstep"
-            )
+        turns = f"{self.turns}, one after the other: together they do not fit"
         alone = ", which is this process" if self.kind == "auto" else ""
         worker = f"{human(self.worker_memory)} of {human(self.worker_limit)}"
         at_most = "at most " if self.bytes_are_bound else ""
@@ -144,12 +132,12 @@ class Figures:
             *([("chosen", self.choice)] if self.choice else []),
             ("halo rows", f"{bound}{self.halo_rows:,} ({per_node:.2f} a node)"),
             (
-                f"exchanged a superstep ({self.engine})",
+                "exchanged a superstep",
                 f"{at_most}{human(self.bytes_per_superstep)}, in total "
                 f"{human(self.exchanged_bytes)}",
             ),
             ("exchanged rows held by a worker", at_most + human(self.block_memory)),
-            ("states", self.states + files),
+            *([("reservoirs", turns)] if self.turns > 1 else []),
             ("memory of a worker", worker),
             *gpu,
             ("memory of the main process", human(self.client_memory)),

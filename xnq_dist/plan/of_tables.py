@@ -11,25 +11,20 @@ from xnq_dist.core.backend import gpu_facts
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.core.need import GraphSize, PartitionCounts, Workers
+from xnq_dist.core.need import GraphSize, Workers
 from xnq_dist.core.sizes import human, parse_bytes
-from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.core.waiting import first_worker
 from xnq_dist.graph.gpu_ingest import ingest_limit, wants_cudf
-from xnq_dist.graph.layout import halo_sizes
 from xnq_dist.graph.tables import Sources
 from xnq_dist.plan.adding import add_up, choose_partitions
 from xnq_dist.plan.figures import Figures, Plan
 from xnq_dist.plan.ingest import ingest_on_workers
-from xnq_dist.reservoir.context import needed_rows
-from xnq_dist.reservoir.volume import choose_engine
 
 __all__ = [
     "count_tables",
     "estimate",
     "estimate_counts",
     "make_plan",
-    "size_of",
 ]
 
 GPU_BYTES = 72 * 2**30
@@ -166,48 +161,6 @@ def _placed(settings: Settings, planned: Callable[[Settings], Figures]) -> Figur
     return replace(alone, choice=why)
 
 
-def size_of(
-    graph: Manifest,
-    settings: Settings,
-    workers: int,
-    stage: Stage,
-    labels: Manifest | None = None,
-) -> GraphSize:
-    """The counts for a plan, once the graph is partitioned.
-
-    Parameters
-    ----------
-    graph, stage
-        Manifest and folder of the stage ``graph``.
-    labels
-        Manifest of the stage ``labels``; None: labels and classes are assumed.
-    """
-    facts, needed = graph.facts, None
-    engine = choose_engine(settings.exchange.engine, facts["partitions"])
-    if facts["partitions"] > workers and engine == "spmd":
-        needed = needed_rows(stage, graph, workers)
-    size = GraphSize(
-        nodes=facts["n_nodes"],
-        edges=facts["n_edges"],
-        features=facts["n_features"],
-        weighted=facts["weighted"],
-        halo=facts["halo"],
-        diameter=facts.get("effective_diameter"),
-        partition_counts=PartitionCounts(
-            facts["owned"],
-            facts["edges"],
-            facts["boundary"],
-            halo_sizes(stage, graph),
-            needed,
-        ),
-        node_bytes=sum(record.bytes for record in graph.named("nodes-")),
-    )
-    if labels is None:
-        return size
-    known = labels.facts
-    return replace(size, classes=len(known["classes"]), labelled=known["n_labelled"])
-
-
 def count_tables(sources: Sources, settings: Settings) -> GraphSize:
     """The counts for a plan, from the tables' footers.
 
@@ -298,5 +251,5 @@ def _detects(settings: Settings, edges: int, named: bool = True) -> bool:
 
 def _partitions(settings: Settings, size: GraphSize, workers: Workers) -> int:
     if settings.partitions == "auto":
-        return choose_partitions(size, settings, workers)
+        return choose_partitions(size.nodes, workers.count)
     return settings.partitions

@@ -92,7 +92,7 @@ def _values(size: RunSize, settings: Settings, busy: int, threads: int) -> float
     """
     steps, dim = supersteps_of(size, settings), settings.reservoir.dim
     rounds = [
-        NeighbourSums(steps.length, dim),
+        NeighbourSums(steps.turns * steps.length, steps.units),
         NeighbourSums(candidates_of(settings) * steps.length, min(dim, UNITS)),
         *block_sums(size, settings),
         *label_sums(size, settings),

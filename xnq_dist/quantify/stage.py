@@ -165,7 +165,6 @@ def quantify(
         rounds = propagate(
             *(client, run.stage("graph"), graph, values, *once),
             backend=settings.backend,
-            engine=settings.exchange.engine,
         )
         sums = rounds[1]
     nodes = layout.load_ids(run.stage("graph"), graph)

@@ -59,7 +59,7 @@ def _memory(size: RunSize, settings: Settings) -> int:
 
 def _plus_memory(size: RunSize, settings: Settings) -> int:
     """Bytes of a worker of xnq+ in the phase of the readout that takes most."""
-    blocks, moves = blocks_of(size, settings), moves_of(size, settings)
+    blocks, moves = blocks_of(size, settings), moves_of(size)
     folds, threads = settings.readout.folds, size.workers.threads
     row = sum(blocks) * embedding_item(settings)
     nodes, groups = fitted_rows(size)
@@ -132,6 +132,5 @@ def label_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
     folds = settings.readout.folds
     # With nodes and with complete groups as folds.
     width = folds * size.classes + len(Variants(folds)) * (size.classes - 1) + 2
-    on_disk = supersteps_of(size, settings).states == "disk"
-    at_once = fits_at_once(width, settings.reservoir.dim, on_disk)
+    at_once = fits_at_once(width, supersteps_of(size, settings).units)
     return (NeighbourSums(HOPS, at_once * width),) * (2 // at_once)

@@ -33,8 +33,9 @@ from xnq_dist.core.store import (
 from xnq_dist.core.waiting import result
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.readout.folds import check_counts
-from xnq_dist.reservoir.embed import reservoir_spec, run_reservoir, state_files
+from xnq_dist.reservoir.embed import reservoir_spec
 from xnq_dist.reservoir.length import with_length
+from xnq_dist.reservoir.supersteps import run_reservoir
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -175,15 +176,13 @@ def _search(
             min(reservoir.dim, UNITS),
         )
         writer = _WriteLabelled(run.stage("labels"), known, attempt, len(scores))
-        files, _ = run_reservoir(
+        files = run_reservoir(
             client,
             graph,
             manifest,
             spec,
             writer,
             timeout=settings.cluster.timeout,
-            engine=settings.exchange.engine,
-            files=state_files(settings, run.folder, client),
         )
         scored = client.submit(
             _score,

@@ -17,7 +17,6 @@ from xnq_dist.core.store import (
     Stage,
     TableWriter,
     Version,
-    clear,
     delete_damage,
 )
 
@@ -70,8 +69,8 @@ def erase(location: str, node: str) -> Erased:
             stages = [stage.folder for stage in run.stages()]
             for folder in stages:
                 folder.delete_folder()
-            clear(run)
-        run.folder.child("quarantine").delete_folder()  # of versions up to 0.1
+        for name in ("quarantine", "states"):  # of versions up to 0.1
+            run.folder.child(name).delete_folder()
         rows, tables = 0, []
         for version in published.versions():
             for name, removed in _erase_from(version, node):

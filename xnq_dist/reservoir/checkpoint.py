@@ -17,6 +17,8 @@ _FLOP_RATE = 40e9
 """Assumed floating point operations per second of a superstep."""
 KEPT = 2
 """Number of checkpoints that are kept."""
+TURN = "reservoir-"
+"""Beginning of the names of checkpoints of reservoirs that run in turn."""
 _SHARE = 0.1
 """Maximum share of the time for checkpoints."""
 
@@ -28,15 +30,21 @@ class Checkpoints:
     stage: Stage
     inputs: dict[str, object]
     """Inputs of the states; checkpoints with other inputs are ignored."""
+    reservoir: int | None = None
+    """Number of the reservoir, if they run one after the other; None: together."""
+
+    @property
+    def _prefix(self) -> str:
+        return "step-" if self.reservoir is None else f"{TURN}{self.reservoir}-step-"
 
     def _at(self, step: int) -> Stage:
-        name = f"step-{step:05d}"
+        name = f"{self._prefix}{step:05d}"
         return Stage(self.stage.folder.child(name), name)
 
     def latest(self) -> tuple[int, Stage, Manifest] | None:
         """Superstep, stage and manifest of the latest complete checkpoint, or None."""
         for name in reversed(self.stage.folder.names()):
-            step = name.removeprefix("step-")
+            step = name.removeprefix(self._prefix)
             if not step.isdigit():
                 continue
             stage = self._at(int(step))
@@ -50,16 +58,27 @@ class Checkpoints:
         return self._at(step).begin()
 
     def commit(
-        self, step: int, attempt: Attempt, files: Sequence[FileRecord], seconds: float
+        self,
+        step: int,
+        attempt: Attempt,
+        files: Sequence[FileRecord],
+        seconds: float,
+        kept: int = KEPT,
     ) -> None:
-        """Complete a checkpoint; the previous one stays, in case this is damaged."""
+        """Complete a checkpoint; the previous one stays, in case this is damaged.
+
+        `kept`: number of checkpoints that stay, this one included.
+        """
         inputs = fingerprint(self.inputs), self.inputs
         facts = {"superstep": step}
         self._at(step).commit(attempt, files, *inputs, facts, seconds)
-        current = f"step-{step:05d}"
+        current = f"{self._prefix}{step:05d}"
         names = self.stage.folder.names()
+        mine = [name for name in names if name.startswith(self._prefix)]
         # Checkpoints of later supersteps belong to other settings.
-        stay = [name for name in names if name <= current][-KEPT:]
+        stay = [name for name in mine if name <= current][-kept:]
+        if self.reservoir is not None:
+            stay += {name for name in names if name.startswith(TURN)}.difference(mine)
         for name in {*names}.difference(stay):
             self.stage.folder.child(name).delete_folder()
 

@@ -119,7 +119,6 @@ def describe_nodes(
     columns: int,
     backend: str = "cpu",
     progress: Progress = silent,
-    engine: str = "auto",
 ) -> Descriptors:
     """Compute the descriptors of every node.
 
@@ -136,8 +135,6 @@ def describe_nodes(
         gives the same bits.
     backend
         ``cpu`` or ``gpu`` for sums over neighbours; both give the same bits.
-    engine
-        ``exchange.engine``; all give the same bits.
     """
     facts = manifest.facts
     sizes = widths(facts["n_nodes"], facts["n_features"], facts["symmetric"])
@@ -147,7 +144,7 @@ def describe_nodes(
         start: Any, step: Any, count: int, stem: str, keep: Sequence[int]
     ) -> dict[int, list[FileRecord]]:
         given = client, graph, manifest, start, step, count, attempt, stem, keep
-        return propagate(*given, backend=backend, progress=progress, engine=engine)
+        return propagate(*given, backend=backend, progress=progress)
 
     spectrum, hops = None, _features(client, graph, manifest, attempt, rounds, threads)
     if sizes.spectrum:

@@ -1,41 +1,47 @@
-"""One superstep of one partition on a GPU, like `superstep` on the host.
+"""One superstep of one partition on a GPU, like `superstep` on CPUs.
 
-States, drive and weights stay on the device between supersteps. With column tiles
-(`reservoir.tile`) they stay in the host's memory and are copied to the device, a tile
-of columns for the sums and a block of rows for the product. The bits are the same; this
-is for states that do not fit on the device.
+Topology, weights, input drive and states stay on the device between supersteps, in
+float32. Gather, sparse product and tanh have the bits of the CPU; a dense product is
+that of cuBLAS, which has bits of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats32
-from xnq_dist.core.backend import Backend, GpuBackend
+from xnq_dist.core.backend import GpuBackend
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import gpu_kernels
+from xnq_dist.reservoir.drive import FeatureDrive
 from xnq_dist.reservoir.gpu_kernels import GEMM_ROWS, Topology
-from xnq_dist.reservoir.weights import BlockDiagonal, Recurrent
+from xnq_dist.reservoir.weights import (
+    BlockDiagonal,
+    Recurrent,
+    Weights,
+    combine_recurrent,
+)
 
 __all__ = [
+    "COLUMNS",
     "DeviceWeights",
-    "RecurrentWeights",
-    "decode",
+    "OnDevice",
     "device_bytes",
-    "encode",
     "first_states",
     "gather",
     "move_partition",
     "move_weights",
     "superstep",
-    "update",
 ]
+
+
+COLUMNS = 32
+"""Columns of sums over neighbours at a time: fewer than a superstep's, so they fit."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ class DeviceWeights:
     """Recurrent weights of all reservoirs on the device."""
 
     dense: tuple[Any, ...] = ()
-    """Blocks of the diagonal in the states' type; equal ones together, (b, m, m)."""
+    """Blocks of the diagonal, float32; equal ones together, (b, m, m)."""
     columns: Any = None
     """Columns of a sparse W's non-zeros, int32 (k, d'): those of neighbouring units are
     neighbours, so that a warp reads one line of memory."""
@@ -51,27 +57,42 @@ class DeviceWeights:
     """Their values, float32 (k, d')."""
 
 
-RecurrentWeights = Recurrent | BlockDiagonal | DeviceWeights
-"""The recurrent matrix in the memory of a backend."""
+class OnDevice:
+    """Supersteps of a worker's partitions on a GPU, as `superstep.OnHost` on CPUs."""
+
+    def __init__(self, backend: GpuBackend, drawn: Sequence[Weights]) -> None:
+        self._backend = backend
+        self._weights = move_weights(backend, combine_recurrent(drawn))
+
+    def moved(self, partition: Partition) -> Partition:
+        """The partition in the memory that supersteps use."""
+        return move_partition(self._backend, partition)
+
+    def drive(self, drive: FeatureDrive) -> Any:
+        """The input drive, shape (n_owned, d')."""
+        return self._backend.to_device(drive.stored())
+
+    def first_states(self, drive: Any) -> Any:
+        """States after superstep 1."""
+        return first_states(self._backend, drive)
+
+    def placed(self, states: Floats32) -> Any:
+        """States of a checkpoint as supersteps use them."""
+        return self._backend.to_device(states)
+
+    def on_host(self, states: Any) -> Floats32:
+        """States as the functions use them that are applied to them."""
+        return self._backend.to_host(states)
+
+    def superstep(
+        self, partition: Partition, owned: Any, halo: Any, drive: Any, out: Any
+    ) -> None:
+        """Write the states after one more update to `out`."""
+        given = partition, owned, halo, drive, self._weights, out
+        superstep(self._backend, *given)
 
 
-def encode(states: Floats32, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """States on the host in the device's type; bfloat16 as its bits."""
-    if dtype != np.uint16:
-        return states.astype(dtype, copy=False)
-    bits = np.ascontiguousarray(states, np.float32).view(np.uint32)
-    rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & np.uint32(1))) >> 16
-    return rounded.astype(np.uint16)
-
-
-def decode(states: NDArray[Any]) -> Floats32:
-    """States converted to float32, exactly; float32 is returned unchanged."""
-    if states.dtype != np.uint16:
-        return states.astype(np.float32, copy=False)
-    return (states.astype(np.uint32) << np.uint32(16)).view(np.float32)
-
-
-def move_partition(backend: Backend, partition: Partition) -> Partition:
+def move_partition(backend: GpuBackend, partition: Partition) -> Partition:
     """The partition with its topology on the device."""
     weights = partition.weights
     return replace(
@@ -83,14 +104,14 @@ def move_partition(backend: Backend, partition: Partition) -> Partition:
 
 
 def move_weights(
-    backend: Backend, recurrent: Recurrent | BlockDiagonal
+    backend: GpuBackend, recurrent: Recurrent | BlockDiagonal
 ) -> DeviceWeights:
     """The recurrent weights on the device, for few launches."""
     parts = recurrent.parts if isinstance(recurrent, BlockDiagonal) else (recurrent,)
     sparse = [(part.columns, part.values) for part in parts if part.columns is not None]
     if not sparse:
         equal = groupby((part.values for part in parts), len)
-        stacks = [encode(np.stack(list(v)), backend.state_dtype) for _, v in equal]
+        stacks = [np.stack(list(values)) for _, values in equal]
         return DeviceWeights(tuple(map(backend.to_device, stacks)))
     # Zeros fill up rows with fewer non-zeros; a sum is never -0, so its bits stay.
     shape = (max(there.shape[1] for there, _ in sparse), recurrent.dim)
@@ -103,92 +124,64 @@ def move_weights(
     return DeviceWeights((), backend.to_device(columns), backend.to_device(values))
 
 
-def _topology(backend: Backend, partition: Partition) -> Topology:
+def _topology(backend: GpuBackend, partition: Partition) -> Topology:
     weights = partition.weights
     weighted = weights is not None and len(weights) > 0
     return Topology(
-        backend.to_device(partition.indptr),
+        partition.indptr,
         # Kernels do not accept an empty array, whose address is 0.
-        _not_empty(backend, backend.to_device(partition.indices)),
+        _not_empty(backend, partition.indices),
         weights if weighted else backend.empty((1,)),
         weighted,
     )
 
 
-def _not_empty(backend: Backend, array: Any) -> Any:
+def _not_empty(backend: GpuBackend, array: Any) -> Any:
     """The array, or an array of one row, never read, if it is empty."""
     return array if array.size else backend.empty((1, *array.shape[1:]), array.dtype)
 
 
-def _on_device(backend: Backend, states: Any) -> Any:
-    """States on the device in its type; those of a checkpoint are float32."""
-    if isinstance(states, np.ndarray) and states.dtype == np.float32:
-        states = encode(states, backend.state_dtype)
-    return backend.to_device(states)
-
-
-def first_states(backend: Backend, drive: Any, resident: bool = True) -> Any:
-    """States after superstep 1, tanh(drive); on the device if `resident`."""
-    gpu = cast(GpuBackend, backend)
-    if resident:
-        return _first_block(gpu, drive)
-    out = np.empty(drive.shape, backend.state_dtype)
-    for rows in _row_blocks(len(drive)):
-        out[rows] = backend.to_host(_first_block(gpu, backend.to_device(drive[rows])))
-    return decode(out)
-
-
-def _first_block(backend: GpuBackend, drive: Any) -> Any:
-    out = backend.empty(drive.shape, backend.state_dtype)
+def first_states(backend: GpuBackend, drive: Any) -> Any:
+    """States after superstep 1, tanh(drive)."""
+    out = backend.empty(drive.shape)
     gpu_kernels.tanh_add(backend, backend.xp.zeros_like(drive), drive, out)
     return out
 
 
 def superstep(
-    backend: Backend,
+    backend: GpuBackend,
     partition: Partition,
     owned: Any,
     halo: Any,
     drive: Any,
     weights: DeviceWeights,
-) -> Any:
-    """States after one more update, on the device.
+    out: Any,
+) -> None:
+    """Write the states after one more update to `out`; all arrays are on the device.
 
-    `owned` and `halo`, shapes (n_owned, d') and (n_halo, d'), are on the device in the
-    backend's `state_dtype`, or on the host in float32; all else is on the device.
+    `owned`, `drive` and `out` have shape (n_owned, d'), `halo` (n_halo, d').
     """
-    gpu = cast(GpuBackend, backend)
     topology = _topology(backend, partition)
-    owned = _on_device(backend, owned)
-    halo = _not_empty(backend, _on_device(backend, halo))
-    out = backend.empty(drive.shape, backend.state_dtype)
+    halo = _not_empty(backend, halo)
     sparse = weights.columns, weights.values
     if not weights.dense and gpu_kernels.sparse_superstep(
-        gpu, topology, owned, halo, *sparse, drive, out
+        backend, topology, owned, halo, *sparse, drive, out
     ):
-        return out
-    # One block of rows at a time stays in cache.
-    sums = _sums(backend, drive.shape[1], weights)
+        return
+    # One block of rows at a time stays in cache. It begins with zeros, because a dense
+    # product has all rows: one of another shape may differ in the last bit.
+    sums = backend.xp.zeros((GEMM_ROWS, drive.shape[1]), np.float32)
     for rows in _row_blocks(len(out)):
         count = rows.stop - rows.start
         gpu_kernels.gather_add(
-            gpu, topology, owned, halo, rows.start, rows.stop, sums[:count]
+            backend, topology, owned, halo, rows.start, rows.stop, sums[:count]
         )
-        _update_block(gpu, sums, drive[rows], weights, out[rows])
-    return out
+        _update_block(backend, sums, drive[rows], weights, out[rows])
 
 
 def _row_blocks(count: int) -> Iterator[slice]:
     for first in range(0, count, GEMM_ROWS):
         yield slice(first, min(first + GEMM_ROWS, count))
-
-
-def _sums(backend: Backend, dim: int, weights: DeviceWeights) -> Any:
-    """Memory for the sums of a row block, in the type that its update reads."""
-    # Zeros, because a dense product has all rows: one of another shape may differ in
-    # the last bit.
-    kind = backend.state_dtype if weights.dense else np.float32
-    return backend.xp.zeros((GEMM_ROWS, dim), kind)
 
 
 def _update_block(
@@ -210,66 +203,36 @@ def _update_block(
 
 
 def gather(
-    backend: Backend, partition: Partition, owned: Any, halo: Any, out: Any
+    backend: GpuBackend, partition: Partition, owned: Any, halo: Any, out: Any
 ) -> None:
-    """Write sums of in-neighbours' states in one column tile to `out` on the host.
+    """Write weighted sums of in-neighbours' values to `out`.
 
-    `owned` and `halo` are one tile of columns on the host; `out` is float32, shape
-    (n_owned, w).
+    `partition` is on the device; `owned`, `halo` and `out`, shapes (n_owned, w),
+    (n_halo, w) and (n_owned, w), are float32 on the host.
     """
-    gpu = cast(GpuBackend, backend)
     sums = backend.empty(out.shape)
     gpu_kernels.gather_add(
-        gpu,
+        backend,
         _topology(backend, partition),
-        _on_device(backend, owned),
-        _not_empty(backend, _on_device(backend, halo)),
+        backend.to_device(owned),
+        _not_empty(backend, backend.to_device(halo)),
         0,
-        out.shape[0],
+        len(out),
         sums,
     )
     out[...] = backend.to_host(sums)
 
 
-def update(
-    backend: Backend, gathered: Any, drive: Any, weights: DeviceWeights
-) -> Floats32:
-    """``tanh(gathered W^T + drive)`` in row blocks; on the host, float32."""
-    gpu = cast(GpuBackend, backend)
-    out = np.empty(gathered.shape, backend.state_dtype)
-    for rows in _row_blocks(len(gathered)):
-        sums = _sums(backend, gathered.shape[1], weights)
-        part = gathered[rows]
-        if weights.dense:
-            part = encode(part, backend.state_dtype)
-        sums[: len(part)] = backend.to_device(part)
-        after = backend.empty(part.shape, backend.state_dtype)
-        _update_block(gpu, sums, backend.to_device(drive[rows]), weights, after)
-        out[rows] = backend.to_host(after)
-    return decode(out)
-
-
 def device_bytes(
-    owned: float,
-    halo: float,
-    edges: float,
-    dim: int,
-    tile: int,
-    matrix: int,
-    itemsize: int,
+    owned: float, halo: float, edges: float, dim: int, matrix: int, partitions: int
 ) -> int:
-    """Peak bytes of device memory for one partition's supersteps.
+    """Peak bytes of device memory for the supersteps of a worker.
 
-    `owned`, `halo`, `edges`: of the largest partition. `tile` below `dim`: states stay
-    on the host. `matrix`: bytes of the recurrent matrix; `itemsize`: of a state's
-    value.
+    `owned`, `halo`, `edges`: of the largest partition; `matrix`: bytes of the recurrent
+    matrix; `partitions`: those of the worker.
     """
-    topology = 8 * owned + 8 * edges
-    block = GEMM_ROWS * dim * (4 + itemsize)
-    if tile < dim:
-        # A tile of states, halo and sums; later a block of rows for the product.
-        streamed = (owned * (itemsize + 4) + halo * itemsize) * tile
-        return int(topology + matrix + max(streamed, block + GEMM_ROWS * dim * 12))
-    # States before and after, drive; the halo as received blocks and in local order.
-    resident = owned * dim * (2 * itemsize + 4) + 2 * halo * dim * itemsize
-    return int(topology + matrix + resident + block)
+    # States before and after, and the input drive.
+    resident = 8 * owned + 8 * edges + 12 * owned * dim
+    # Halo rows as received and in local order; sums and products of a row block.
+    shared = 8 * halo * dim + 8 * GEMM_ROWS * dim
+    return int(partitions * resident + shared + matrix)

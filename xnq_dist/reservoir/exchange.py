@@ -1,11 +1,9 @@
-"""Halo exchange on Dask: the engine ``tasks``, and the base class of all engines.
+"""Halo exchange on Dask: one object on each worker, one task for several supersteps.
 
-With the engine ``tasks`` every superstep of a partition is one task pinned to the
-worker that holds its state. It publishes one block of its boundary rows, from which
-readers take the rows they need. States never leave their worker, and only small results
-reach the client. Tasks are pure, so that Dask may run them again. If a worker is lost,
-the engine raises `WorkersLost`, and the driver starts again from the last checkpoint
-with the remaining workers.
+Each worker keeps its partitions in an object that never leaves it, and workers send
+blocks to each other without Dask's scheduler (`wire`). Only small results reach the
+client. If a worker is lost or does not answer, `WorkersLost` is raised, and
+`again_if_lost` starts again from the last checkpoint with the remaining workers.
 """
 
 from __future__ import annotations
@@ -13,33 +11,30 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import cached_property
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from xnq_dist.core.arrays import Floats32, Ints
+from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.errors import DoesNotFitError
-from xnq_dist.core.store import FileRecord, Manifest, Stage
+from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.core.waiting import POLL, Heartbeats, raise_failure, wait_some, watched
-from xnq_dist.graph.layout import halo_sizes
-from xnq_dist.reservoir import device
-from xnq_dist.reservoir.context import (
-    Context,
-    ReservoirSpec,
-    exchanged_bytes,
-    load_context,
-    place,
-)
+from xnq_dist.reservoir.context import ReservoirSpec, place
 from xnq_dist.reservoir.mailbox import Abandoned, PeerLost
-from xnq_dist.reservoir.superstep import first_states, gather, superstep, update
+from xnq_dist.reservoir.wire import Receiver
+from xnq_dist.reservoir.worker_state import (
+    Share,
+    WorkerState,
+    advance_worker,
+    apply_on_worker,
+)
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-__all__ = ["PinnedTasks", "TasksExchange", "WorkersLost", "again_if_lost"]
+__all__ = ["Exchange", "OnWorkers", "WorkersLost", "again_if_lost"]
 
 log = logging.getLogger(__name__)
 
@@ -101,22 +96,18 @@ def again_if_lost(
             log.warning("%s: starting again after superstep %d", event, step)
 
 
-class PinnedTasks:
-    """Base class of the engines: partitions on workers, and tasks pinned to them.
+class OnWorkers:
+    """One object on each worker that has partitions, used by one task at a time.
 
-    Engines differ in how they advance states, not in the resulting bits. `spec` are the
-    parameters of the work, of the type that the engine needs. Workers in
-    `avoid` are used only if there are no others. `beats` detects lost workers; None:
-    with the timeout of the client's connection.
+    Workers in `avoid` are used only if there are no others. `beats` detects lost
+    workers.
 
     Raises
     ------
     WorkersLost
-        When no worker is left; from `_wait`, when one that holds states was lost.
+        When no worker is left; from all methods, when one that has an object was lost.
     """
 
-    step = 1
-    """Superstep after which the states are."""
     deadline = math.inf
     """Value of `time.monotonic` from which waits raise `TimeoutError`."""
 
@@ -125,37 +116,69 @@ class PinnedTasks:
         client: Client,
         graph: Stage,
         manifest: Manifest,
-        spec: Any,
+        beats: Heartbeats,
         avoid: Collection[str] = (),
-        beats: Heartbeats | None = None,
     ) -> None:
         self._client = client
         self._graph = graph
         self._manifest = manifest
-        self._spec = spec
-        self._beats = beats or Heartbeats(client)
-        self._threads = self._beats.look()
+        self._beats = beats
+        self._threads = beats.look()
         if not self._threads:
             raise WorkersLost("no worker is left")
         trusted = [worker for worker in self._threads if worker not in avoid]
         edges = manifest.facts["edges"]
         self.placement = place(edges, trusted or list(self._threads))
+        """Worker of each partition."""
+        self._objects: dict[str, Future[Any]] = {}
 
-    def _submit_to(
+    def _open(self, make: Callable[..., Any], *args: Any) -> None:
+        """Make the object of each worker, ``make(share, *args)``."""
+        watched(lambda: self._client.register_plugin(Receiver()), self._check_workers)
+        shared = uuid.uuid4().hex, self._graph, self._manifest, self.placement
+        for worker in sorted(set(self.placement)):
+            threads, timeout = self._threads[worker], self._beats.timeout
+            share = Share(*shared, worker, threads, timeout)
+            self._objects[worker] = self._submit(worker, make, share, *args)
+        # All workers must be able to receive before any of them sends.
+        self._wait(list(self._objects.values()))
+
+    def close(self) -> None:
+        """Release everything on the workers."""
+        # Release futures explicitly: a traceback may still hold references to them.
+        for made in self._objects.values():
+            made.release()
+        self._objects = {}
+
+    def _everywhere(self, function: Callable[..., R], *args: Any) -> list[R]:
+        """Results of a function of every worker's object, called in parallel."""
+        return self._gather(self._start(function, *args))
+
+    def _start(self, function: Callable[..., Any], *args: Any) -> list[Future[Any]]:
+        return [
+            self._submit(worker, function, made, *args)
+            for worker, made in self._objects.items()
+        ]
+
+    def _submit(
         self, worker: str, function: Callable[..., Any], *args: Any
     ) -> Future[Any]:
         return self._client.submit(
             function, *args, workers=[worker], allow_other_workers=False, pure=False
         )
 
-    def _inner_threads(self, number: int) -> int:
-        worker = self.placement[number]
-        return max(1, self._threads[worker] // self.placement.count(worker))
-
-    def _submit(
-        self, number: int, function: Callable[..., Any], *args: Any
-    ) -> Future[Any]:
-        return self._submit_to(self.placement[number], function, *args)
+    def _gather(self, futures: list[Future[Any]]) -> list[Any]:
+        """Wait for all futures and return their (small) results in order."""
+        try:
+            self._wait(futures)
+            gathered = watched(
+                lambda: self._client.gather(futures), self._check_workers
+            )
+            return list(gathered)
+        finally:
+            # Running tasks detect by themselves that their futures were released.
+            for future in futures:
+                future.release()
 
     def _wait(self, futures: Sequence[Future[Any]]) -> None:
         """Wait for all futures; raise the first failure."""
@@ -165,11 +188,6 @@ class PinnedTasks:
             for future in done:
                 _check_future(future)
         self._check_workers()
-
-    def _results(self, futures: Sequence[Future[Any]]) -> list[Any]:
-        """Wait for all futures and return their (small) results in order."""
-        self._wait(futures)
-        return list(watched(lambda: self._client.gather(futures), self._check_workers))
 
     def _check_workers(self) -> None:
         if time.monotonic() > self.deadline:
@@ -191,163 +209,51 @@ def _check_future(future: Future[Any]) -> None:
         raise WorkersLost(f"a task ended: {error}") from error
 
 
-class TasksExchange(PinnedTasks):
-    """Engine ``tasks``: pinned superstep tasks."""
+class Exchange(OnWorkers):
+    """Supersteps of one embedding on workers."""
 
-    max_stride = 4
-    """Supersteps submitted at a time; few, to bound the scheduler's memory."""
+    step = 1
+    """Superstep after which the states are."""
 
-    stride_seconds = 8.0
-    """Approximate seconds of one call of `advance`: a signal waits for its end."""
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._underway: tuple[int, list[Future[Any]]] = 0, []
+        self.rows = 0
+        """Rows exchanged between workers in one superstep."""
 
-    _spec: ReservoirSpec
-    _contexts: Sequence[Future[Any]] = ()
-    _states: Sequence[Future[Any]] = ()
-
-    @property
-    def bytes_per_superstep(self) -> int:
-        """Bytes exchanged between workers in one superstep, by the plan."""
-        facts = self._manifest.facts
-        row_bytes = self._spec.dim * self._spec.wire_bytes
-        return exchanged_bytes(
-            self._halo_sizes, facts["boundary"], self.placement, row_bytes
-        )
-
-    @cached_property
-    def _halo_sizes(self) -> Ints:
-        return halo_sizes(self._graph, self._manifest)
-
-    def begin(self, checkpoint: tuple[Stage, Manifest] | None) -> None:
+    def begin(
+        self, spec: ReservoirSpec, checkpoint: tuple[Stage, Manifest] | None
+    ) -> None:
         """Load partitions and a checkpoint's states; None: start at superstep 1."""
-        parts = range(len(self.placement))
-        shared, spec = (self._graph, self._manifest), self._spec
-        self._contexts = [
-            self._submit(p, load_context, *shared, p, spec, self._inner_threads(p))
-            for p in parts
-        ]
+        start = None
         self.step = 1
-        if checkpoint is None:
-            kept: list[tuple[Any, ...]] = [() for _ in parts]
-        else:
-            stage, manifest = checkpoint
-            self.step = int(manifest.facts["superstep"])
-            kept = [(stage, manifest.named(f"state-{p:05d}")[0]) for p in parts]
-        self._states = [
-            self._submit(p, _first_states, self._contexts[p], *kept[p]) for p in parts
-        ]
-        self._wait(self._states)
+        if checkpoint is not None:
+            self.step = int(checkpoint[1].facts["superstep"])
+            start = (self.step, *checkpoint)
+        self._open(WorkerState, spec, start)
+        self.rows = sum(self._everywhere(attrgetter("peers.routes.rows_sent")))
 
     def advance(self, count: int) -> None:
         """Run `count` supersteps."""
-        for _ in range(count):
-            self._states, self.step = self._superstep(), self.step + 1
+        self._underway = count, self._start(advance_worker, self.step, count)
         self.complete()
 
     def complete(self) -> None:
         """Wait for the supersteps that an interrupted call of `advance` has begun."""
-        self._wait(self._states)
-
-    def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
-        """Results of a function of each partition's states, called on its worker."""
-        futures = [
-            self._submit(p, _apply, function, p, self._contexts[p], state)
-            for p, state in enumerate(self._states)
-        ]
-        return self._results(futures)
+        count, futures = self._underway
+        if not futures:
+            return
+        self._wait(futures)
+        self.step, self._underway = self.step + count, (0, [])
 
     def close(self) -> None:
         """Release everything on the workers."""
-        # Dropping futures releases their tasks, also waiting ones. A forced cancel can
-        # fail in the scheduler for dependents without a future (distributed 2026.7).
-        self._states = self._contexts = ()
+        # Running tasks detect by themselves that their futures were released.
+        for future in self._underway[1]:
+            future.release()
+        super().close()
 
-    def _superstep(self) -> list[Future[Any]]:
-        tiles, contexts, states = self._spec.tiles(), self._contexts, self._states
-        parts, threads = range(len(states)), self._inner_threads
-        owners = [np.flatnonzero(column).tolist() for column in self._halo_sizes.T]
-        pieces: list[list[Future[Any]]] = [[] for _ in parts]
-        function = _superstep if len(tiles) == 1 else _gather
-        for tile in tiles:
-            # A tile's blocks wait until the previous tile is gathered: at most one tile
-            # of halo rows is in memory on a worker.
-            after = [
-                made[-1:] and self._submit(p, _done, made[-1])
-                for p, made in enumerate(pieces)
-            ]
-            blocks = [
-                self._submit(p, _publish, contexts[p], states[p], tile, after[p])
-                for p in parts
-            ]
-            for p in parts:
-                arriving = {owner: blocks[owner] for owner in owners[p]}
-                # Blocks arrive once the states before are complete, and are released
-                # once their rows are in local order: none waits for a superstep.
-                halo = self._submit(p, _receive, contexts[p], states[p], arriving, tile)
-                args = contexts[p], states[p], halo, tile, threads(p)
-                pieces[p].append(self._submit(p, function, *args))
-        if len(tiles) == 1:
-            return [made[0] for made in pieces]
-        return [
-            self._submit(p, _update, contexts[p], pieces[p], threads(p)) for p in parts
-        ]
-
-
-def _first_states(
-    context: Context, stage: Stage | None = None, record: FileRecord | None = None
-) -> Any:
-    """States of a checkpoint, else those of superstep 1, which needs no exchange."""
-    if stage is not None and record is not None:
-        return context.place(np.ascontiguousarray(stage.read_arrays(record)["states"]))
-    if context.backend.on_device:
-        resident = context.spec.resident
-        first = device.first_states(context.backend, context.drive, resident)
-    else:
-        first = first_states(context.drive, context.recurrent)
-    return context.rounded(first)
-
-
-def _publish(context: Context, states: Floats32, columns: slice, _after: Any) -> Any:
-    return context.publish(states, columns)
-
-
-def _done(_piece: Any) -> bool:
-    return True
-
-
-def _receive(
-    context: Context,
-    _states: Floats32,
-    blocks: Mapping[int, NDArray[np.floating]],
-    columns: slice,
-) -> Any:
-    return context.receive(blocks, columns.stop - columns.start)
-
-
-def _superstep(
-    context: Context, states: Floats32, halo: Floats32, _columns: slice, threads: int
-) -> Floats32:
-    before = context.partition, states, lambda _columns: halo
-    weights = context.drive, context.recurrent, context.spec.tiles()
-    after = superstep(context.backend, *before, *weights, threads)
-    return context.rounded(after)
-
-
-def _gather(
-    context: Context, states: Floats32, halo: Floats32, columns: slice, threads: int
-) -> Floats32:
-    width = columns.stop - columns.start
-    out = np.empty((states.shape[0], width), dtype=np.float32)
-    gather(context.backend, context.partition, states, columns, halo, out, threads)
-    return out
-
-
-def _update(context: Context, pieces: list[Floats32], threads: int) -> Floats32:
-    gathered = np.concatenate(pieces, axis=1)
-    update(context.backend, gathered, context.drive, context.recurrent, threads)
-    return context.rounded(gathered)
-
-
-def _apply(
-    function: Callable[[int, Floats32], R], number: int, context: Context, states: Any
-) -> R:
-    return function(number, context.on_host(states))
+    def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
+        """Results of a function of each partition's states, called on its worker."""
+        results = dict(chain(*self._everywhere(apply_on_worker, function)))
+        return [results[number] for number in range(len(self.placement))]

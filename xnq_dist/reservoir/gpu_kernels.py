@@ -1,6 +1,6 @@
 """Launches the superstep kernels of ``superstep.cu`` on a GPU.
 
-The bits of a row depend only on its neighbours; in float32 they are those of
+The bits of a row depend only on its neighbours and are those of
 `xnq_dist.reservoir.kernels`. The dense product uses cuBLAS in row blocks of one fixed
 shape, so that its bits do not depend on the partitioning of rows either.
 """
@@ -34,7 +34,6 @@ ROWS_OF_BLOCK = (8, 4, 2, 1)
 SHARED = 48 * 1024
 """Bytes of shared memory of a block on every CUDA device."""
 WARP, WARPS, THREADS = 32, 8, 256
-_STATE = {"float32": 32, "tf32": 32, "float16": 16, "bfloat16": 8}
 
 
 @dataclass(frozen=True)
@@ -66,13 +65,13 @@ def superstep_source() -> str:
     return head + text
 
 
-def defines(precision: str, rows: int = 1, vector: int = 4) -> tuple[str, ...]:
+def defines(rows: int = 1, vector: int = 4) -> tuple[str, ...]:
     """Compiler options of the source."""
-    return (f"-DSTATE={_STATE[precision]}", f"-DROWS={rows}", f"-DVECTOR={vector}")
+    return (f"-DROWS={rows}", f"-DVECTOR={vector}")
 
 
 def _kernel(backend: GpuBackend, name: str, rows: int = 1, vector: int = 4) -> Kernel:
-    options = defines(backend.precision, rows, vector)
+    options = defines(rows, vector)
     return backend.kernel(superstep_source(), name, options)
 
 
@@ -114,25 +113,23 @@ def gather_add(
 ) -> None:
     """Weighted sums of in-neighbours' states for owned rows first:last.
 
-    `owned` and `halo`: states in the backend's `state_dtype`, (n_owned, w) and (n_halo,
-    w). `out`: (last - first, w), in float32 or in the dtype of the states, to which
-    sums are then rounded. All are C-contiguous.
+    `owned` and `halo`: states, (n_owned, w) and (n_halo, w). `out`: (last - first, w).
+    All are float32 and C-contiguous.
     """
     if last <= first:
         return
-    name = "gather_add" if out.dtype == np.float32 else "gather_round"
     vector = _vector(owned.shape[1])
     grid = (_blocks(last - first, WARPS), _blocks(owned.shape[1], WARP * vector))
     sources = _sources(topology, owned, halo)
     args = (*sources, np.int64(first), np.int64(last), out)
-    _kernel(backend, name, vector=vector)(grid, (WARP, WARPS), args)
+    _kernel(backend, "gather_add", vector=vector)(grid, (WARP, WARPS), args)
 
 
 def tanh_add(backend: GpuBackend, product: Any, drive: Any, out: Any) -> None:
     """``out = tanh(product + drive)``, shapes (n, w).
 
-    `product` is float32, C-contiguous; `drive` float32 and `out` in the backend's
-    `state_dtype` may be columns of wider arrays.
+    All are float32; `product` is C-contiguous, `drive` and `out` may be columns of
+    wider arrays.
     """
     count = product.shape[0] * product.shape[1]
     if not count:
@@ -147,7 +144,7 @@ def sparse_update(
 ) -> None:
     """``out = tanh(gathered W^T + drive)`` for a sparse W; (n, d'), C-contiguous.
 
-    `gathered` and `drive` are float32. `columns` and `values`, (k, d'): the non-zeros
+    `columns` and `values`, (k, d'): the non-zeros
     of W, of all units the first, then of all the second, and so on.
     """
     count, width = gathered.size, np.int32(gathered.shape[1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 
 import numpy as np
@@ -38,32 +38,29 @@ class Abandoned(Exception):  # noqa: N818 - an event, which the driver handles
 class Mailbox:
     """Blocks by generation and owner; senders fill it, the reader waits and reads.
 
-    A generation is one column tile of one superstep, or one round of sums.
+    A generation is one superstep, or one round of sums.
 
     Parameters
     ----------
     arrivals
         Rows of the block from each owner in every generation.
-    widths
-        Columns of the generations 0, 1, ..., which repeat.
+    width
+        Columns of every block.
     """
 
-    def __init__(self, arrivals: Mapping[int, int], widths: Sequence[int]) -> None:
-        self._arrivals, self._widths = dict(arrivals), list(widths)
+    def __init__(self, arrivals: Mapping[int, int], width: int) -> None:
+        self._arrivals, self._width = dict(arrivals), width
         self._blocks: dict[int, dict[int, Block]] = {}
         self._changed = threading.Condition()
         self.generation = 0
         """The generation that is being read, or was read last."""
-        self.received = 0
-        """Bytes of all received blocks."""
         self.on_reach: Callable[[], object] = lambda: None
         """Called when the reader starts a generation."""
 
     def put(self, generation: int, owner: int, block: Block) -> None:
         """Keep a block until it is read; a `ConnectionError` if it is not expected."""
         with self._changed:
-            width = self._widths[generation % len(self._widths)]
-            expected = (self._arrivals.get(owner), width) == block.shape
+            expected = (self._arrivals.get(owner), self._width) == block.shape
             there = self._blocks.setdefault(generation, {})
             if not expected or owner in there or not self.admits(generation):
                 raise ConnectionError(
@@ -71,7 +68,6 @@ class Mailbox:
                     f"generation {self.generation} is being read"
                 )
             there[owner] = block
-            self.received += block.nbytes
             self._changed.notify_all()
 
     def admits(self, generation: int) -> bool:

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.inputs import set_scales
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.need import Need, RunSize
-from xnq_dist.graph.needs import halo_rows
 from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
 from xnq_dist.reservoir.descriptors import HOPS, widths
-from xnq_dist.reservoir.device import device_bytes
+from xnq_dist.reservoir.device import COLUMNS, device_bytes
 from xnq_dist.reservoir.drive import drive_width
 from xnq_dist.reservoir.length import MAX_STEPS, length_of
-from xnq_dist.reservoir.propagation import COLUMNS
 from xnq_dist.reservoir.spectrum import DOUBLE_ROUNDS, EXTRA, SPARE, groups_of
 from xnq_dist.reservoir.volume import (
     WORKER,
     Volume,
-    choose_engine,
-    disk_need,
-    disk_traffic,
     max_volume,
     memory_need,
     sums_columns,
     sums_memory,
-    tile_memory,
     volume,
 )
 from xnq_dist.reservoir.weights import units_of_blocks
@@ -51,25 +45,19 @@ EMBEDDER = 400 * 2**20
 class Supersteps:
     """Needs of the supersteps."""
 
-    engine: str
-    """The engine, ``tasks`` or ``spmd``."""
-    states: str
-    """Location of states between supersteps, ``memory`` or ``disk``."""
     worker: int
     """Bytes of one worker's memory, without its libraries."""
+    device: int
+    """Bytes of one worker's GPU; 0: the work runs on CPUs."""
     moves: Volume
-    matrix: int
-    """Bytes of the recurrent matrix."""
-    tile: int
-    """Columns exchanged at a time."""
+    turns: int
+    """Runs of independent reservoirs, one after the other; 1: all together."""
+    units: int
+    """Units that run together."""
     wire: int
-    """Bytes of an exchanged value."""
+    """Bytes of a stored and exchanged value."""
     length: int
-    """Number of supersteps."""
-    files: int = 0
-    """Bytes of files of states and input drives; 0: in memory."""
-    traffic: int = 0
-    """Maximum bytes read from and written to them in one superstep."""
+    """Number of supersteps of a run."""
 
 
 @dataclass(frozen=True)
@@ -80,165 +68,118 @@ class NeighbourSums:
     width: int
 
 
-def _engine(size: RunSize, settings: Settings) -> str:
-    on_device = bool(size.workers.device)
-    return choose_engine(settings.exchange.engine, size.partitions, on_device)
-
-
-def moves_of(size: RunSize, settings: Settings) -> Volume:
-    """Rows that workers hold and exchange with states in memory."""
-    engine, workers = _engine(size, settings), size.workers.count
+def moves_of(size: RunSize) -> Volume:
+    """Rows that workers hold and exchange."""
+    workers = size.workers.count
     if size.partition_counts is not None:
-        return volume(engine, size.partition_counts, workers)
-    counts = size.nodes, size.edges, size.partitions, workers
-    return max_volume(engine, *counts, size.halo)
+        return volume(size.partition_counts, workers)
+    return max_volume(size.nodes, size.edges, size.partitions, workers, size.halo)
 
 
 def supersteps_of(size: RunSize, settings: Settings) -> Supersteps:
-    """Needs of supersteps, and whether their states are kept on a disk."""
-    steps, states = _in_memory(size, settings), settings.exchange.states
-    if states == "auto":
-        fits = WORKER + steps.worker <= size.workers.memory
-        set_otherwise = settings.exchange.engine == "spmd" or settings.reservoir.tile
-        states = "memory"
-        if not (fits or set_otherwise or size.workers.device):
-            states = "disk"
-    return steps if states == "memory" else _on_disk(steps, size, settings)
+    """Needs of the supersteps.
+
+    Independent reservoirs run together, or, where these need more memory of a worker
+    or its GPU than there is, one after the other.
+    """
+    units = _units(settings)
+    together = _supersteps(size, settings, settings.reservoir.dim, 1)
+    fits = EMBEDDER + together.worker <= size.workers.memory
+    if len(units) == 1 or (fits and together.device <= size.workers.device):
+        return together
+    return _supersteps(size, settings, units[0], len(units))
 
 
-def _in_memory(size: RunSize, settings: Settings) -> Supersteps:
-    """Needs of supersteps with states in memory."""
-    reservoir, moves = settings.reservoir, moves_of(size, settings)
-    dim, wire = reservoir.dim, 2 if settings.exchange.dtype == "float16" else 4
-    tile = dim if reservoir.tile is None else min(dim, reservoir.tile)
+def _units(settings: Settings) -> list[int]:
+    """Units of each of the independent reservoirs, the largest first."""
+    scales = settings.reservoir.recurrent_scale
+    if not method_of(settings.method).searches:
+        scales, _ = set_scales(settings)
+    count = len(scales) if isinstance(scales, tuple) else 1
+    return units_of_blocks(settings.reservoir.dim, count)
+
+
+def _supersteps(
+    size: RunSize, settings: Settings, units: int, turns: int
+) -> Supersteps:
+    reservoir, moves = settings.reservoir, moves_of(size)
+    wire = 2 if settings.exchange.dtype == "float16" else 4
     dense = reservoir.matrix == "dense"
-    matrix = dim * dim * 8 if dense else dim * reservoir.nonzeros * 12
-    drive = moves.owned * _drive_width(size, settings) * 4
-    states = memory_need(moves, dim, tile, wire, _kept_item(wire, size), size.lanes)
+    matrix = units * units * 8 if dense else units * reservoir.nonzeros * 12
+    # Features of the partition that is loaded.
+    features = moves.largest * size.features * 8
+    on_device = bool(size.workers.device)
+    width = units if on_device else drive_width(size.features, units)
+    states = memory_need(moves, units, wire, 1)
     length: int | str = reservoir.supersteps
     if length == "auto":
         length = MAX_STEPS if size.diameter is None else length_of(size.diameter)
+    device = 0
+    if on_device:
+        counts = moves.largest, moves.picked, moves.edges / size.per_worker
+        device = device_bytes(*counts, units, matrix, size.per_worker)
     return Supersteps(
-        engine=_engine(size, settings),
-        states="memory",
-        worker=matrix + _features(size, moves) + drive + states,
+        worker=matrix + features + moves.owned * width * 4 + states,
+        device=device,
         moves=moves,
-        matrix=matrix,
-        tile=tile,
+        turns=turns,
+        units=units,
         wire=wire,
         length=int(length),
     )
-
-
-def _on_disk(steps: Supersteps, size: RunSize, settings: Settings) -> Supersteps:
-    """Needs of the same supersteps with states on a disk."""
-    dim, moves, lanes = settings.reservoir.dim, steps.moves, size.lanes
-    width, budget = (
-        _drive_width(size, settings),
-        tile_memory(size.workers.memory, lanes),
-    )
-    stored = 4 * (width == dim)
-    drive = 0 if stored else moves.owned * width * 4
-    states = disk_need(moves, dim, stored, steps.wire, lanes, budget)
-    counts = size.nodes, size.edges, halo_rows(size), size.partitions
-    return replace(
-        steps,
-        engine="tasks",
-        states="disk",
-        worker=steps.matrix + _features(size, moves) + drive + states,
-        moves=replace(moves, moved=0, held=0, exact=True),
-        files=size.nodes * dim * (stored + 2 * steps.wire),
-        traffic=disk_traffic(*counts, dim, stored, steps.wire, budget),
-    )
-
-
-def _features(size: RunSize, moves: Volume) -> int:
-    """Bytes of the features that tasks read in parallel."""
-    return size.lanes * moves.largest * size.features * 8
-
-
-def _drive_width(size: RunSize, settings: Settings) -> int:
-    """Values that a worker keeps of a node's input drive; d' if it is stored."""
-    dim = settings.reservoir.dim
-    return dim if size.workers.device else drive_width(size.features, dim)
-
-
-def _kept_item(wire: int, size: RunSize) -> int:
-    """Bytes of a stored value of the states; CPUs store them as they are exchanged."""
-    return 4 if size.workers.device else wire
 
 
 def needs(size: RunSize, settings: Settings) -> Need:
     """Needs of supersteps, checkpoints and the embedding's other blocks."""
     steps = supersteps_of(size, settings)
     dim, blocks = settings.reservoir.dim, blocks_of(size, settings)
-    columns = sum(blocks)
-    table = size.nodes * columns * embedding_item(settings)
-    counts = size.nodes, size.edges, dim, _products(settings), steps.length
+    table = size.nodes * sum(blocks) * embedding_item(settings)
+    products = settings.reservoir.nonzeros
+    if settings.reservoir.matrix == "dense":
+        products = _units(settings)[0]
+    counts = size.nodes, size.edges, steps.units, products, steps.length
     every = checkpoint_interval(settings.checkpoint.every, *counts)
     # The last checkpoints are kept until the next one is complete, and while the table
-    # is written.
+    # is written. So are the final states of reservoirs that run in turn.
     number = (steps.length - 1) // every
-    checkpoint = size.nodes * dim * _kept_item(steps.wire, size)
+    checkpoint = size.nodes * steps.units * steps.wire
     checkpoints = min(KEPT + 1, number) * checkpoint
     last = min(checkpoints, KEPT * checkpoint)
+    if steps.turns > 1:
+        last = size.nodes * dim * steps.wire
+        checkpoints += last
     # Files of the descriptors stay until the table is written; in the spectrum's
     # iteration there are three sets of vectors at a time.
-    descriptors = rounds = sums_peak = 0
+    descriptors = rounds = sums_peak = sums_device = 0
     if len(blocks) > 1:
-        moves = moves_of(size, settings)
         columns_each = blocks[1] // (HOPS + 1) + 1
         descriptors = rounds = size.nodes * 4 * (blocks[1] + HOPS + 1)
         if len(blocks) > 2:
-            groups = _vector_groups(size, settings, blocks[2])
+            groups = _vector_groups(size, blocks[2])
             one = size.nodes * 4 * (groups[-1].stop + EXTRA * len(groups))
             descriptors, rounds = descriptors + one, rounds + 3 * one
             columns_each = max(columns_each, groups[0].stop + EXTRA)
-        sums_peak = WORKER + sums_memory(columns_each, moves, size.lanes)
-    # Files of states, in the run directory or in `scratch`, exist while the table is
-    # written, except those of one superstep.
-    files_here = steps.files if settings.scratch is None else 0
-    base = EMBEDDER if steps.states == "memory" else WORKER
-    device, _ = device_need(size, settings)
+        sums_peak = WORKER + sums_memory(columns_each, steps.moves, size.lanes)
+        if size.workers.device:
+            sums_device = _sums_device(size, steps.moves)
     return Need(
-        worker=max(base + steps.worker, sums_peak),
-        device=device,
-        disk=max(
-            descriptors + table + last, descriptors + checkpoints + files_here, rounds
-        ),
+        worker=max(EMBEDDER + steps.worker, sums_peak),
+        device=max(steps.device, sums_device),
+        disk=max(descriptors + table + last, descriptors + checkpoints, rounds),
         kept=table,
-        scratch=steps.files - files_here,
     )
+
+
+def _sums_device(size: RunSize, moves: Volume) -> int:
+    """Bytes of a worker's GPU for sums over neighbours, a few columns at a time."""
+    topology = 8 * moves.owned + 8 * moves.edges
+    rows = 2 * moves.largest + moves.picked
+    return topology + size.lanes * rows * COLUMNS * 4
 
 
 def embedding_item(settings: Settings) -> int:
     """Bytes of a value of the embeddings' table."""
     return 2 if settings.embeddings.dtype == "float16" else 4
-
-
-def device_need(size: RunSize, settings: Settings) -> tuple[int, int]:
-    """Bytes of a worker's GPU, and the largest `reservoir.tile` that fits there.
-
-    Both are 0 if the work runs on CPUs; the tile is 0 if none fits.
-    """
-    limit, reservoir = size.workers.device, settings.reservoir
-    if not limit:
-        return 0, 0
-    steps = supersteps_of(size, settings)
-    dim, moves = reservoir.dim, steps.moves
-    of_partition = moves.largest, moves.picked, moves.edges / size.per_worker
-    item = 2 if reservoir.precision in ("float16", "bfloat16") else 4
-    matrix = steps.matrix // 2 if reservoir.matrix == "dense" else steps.matrix
-
-    def streamed(tile: int) -> int:
-        """Peak bytes with `tile` columns at a time."""
-        resident = size.per_worker if tile == dim else 1
-        return resident * device_bytes(*of_partition, dim, tile, matrix, item)
-
-    # Sums over neighbours use a few columns at a time, independent of the tile.
-    sums = device_bytes(*of_partition, 2 * COLUMNS, COLUMNS, 0, 4)
-    tiles = [2**k for k in range(17) if 2**k < dim and streamed(2**k) <= limit]
-    return int(max(streamed(steps.tile), sums)), max(tiles, default=0)
 
 
 def blocks_of(size: RunSize, settings: Settings) -> tuple[int, ...]:
@@ -250,18 +191,6 @@ def blocks_of(size: RunSize, settings: Settings) -> tuple[int, ...]:
     return tuple(width for width in (dim, more.features, more.spectrum) if width)
 
 
-def _products(settings: Settings) -> int:
-    """Number of values of a state that one new value is computed from."""
-    reservoir = settings.reservoir
-    if reservoir.matrix != "dense":
-        return reservoir.nonzeros
-    scales = reservoir.recurrent_scale
-    if not method_of(settings.method).searches:
-        scales, _ = set_scales(settings)
-    blocks = len(scales) if isinstance(scales, tuple) else 1
-    return units_of_blocks(reservoir.dim, blocks)[0]
-
-
 def block_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
     """Sums over neighbours for the descriptors of xnq+."""
     blocks = blocks_of(size, settings)
@@ -269,13 +198,13 @@ def block_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
         return ()
     sums = [NeighbourSums(HOPS, blocks[1] // (HOPS + 1) + 1)]
     if len(blocks) > 2:
-        for each in _vector_groups(size, settings, blocks[2]):
+        for each in _vector_groups(size, blocks[2]):
             width = each.stop - each.start + EXTRA
             sums.append(NeighbourSums(2 * DOUBLE_ROUNDS + 1, width))
     return tuple(sums)
 
 
-def _vector_groups(size: RunSize, settings: Settings, width: int) -> tuple[slice, ...]:
+def _vector_groups(size: RunSize, width: int) -> tuple[slice, ...]:
     """Columns of each of the spectrum's rounds."""
-    fit = sums_columns(moves_of(size, settings), size.lanes, size.workers.memory)
+    fit = sums_columns(moves_of(size), size.lanes, size.workers.memory)
     return groups_of(width + SPARE, fit)

@@ -6,36 +6,25 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats32, Ints
+from xnq_dist.core.backend import Backend
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir.mailbox import POLL, Mailbox
-from xnq_dist.reservoir.routes import find_routes, pick_rows
+from xnq_dist.reservoir.routes import find_routes
 from xnq_dist.reservoir.wire import Outgoing, Wire
 
-__all__ = ["PATIENCE", "Clock", "Peers"]
+__all__ = ["PATIENCE", "Peers"]
 
 Work = Callable[[int, Callable[[], Floats32]], None]
 GiveUp = Callable[[float], None]
 
 PATIENCE = 2.0
 """Seconds that a task waits for blocks before it releases its thread to other tasks."""
-
-
-@dataclass
-class Clock:
-    """Seconds that a worker spent on each activity, and bytes that it received."""
-
-    computing: float = 0.0
-    picking: float = 0.0
-    waiting: float = 0.0
-    received: int = 0
 
 
 class Peers:
@@ -51,10 +40,12 @@ class Peers:
         Global id of each partition's first node, shape (P + 1,).
     placement
         Worker of each partition.
-    widths
-        Columns of the generations 0, 1, ..., which repeat.
+    width
+        Columns of the exchanged rows.
     dtype
-        Type of values.
+        Type of their values.
+    backend
+        Where states and halo rows are; blocks between workers go through the host.
     timeout
         Seconds after which a worker that does not answer is lost.
     """
@@ -65,42 +56,43 @@ class Peers:
         partitions: Mapping[int, Partition],
         offsets: Sequence[int],
         placement: Sequence[str],
-        widths: Sequence[int],
+        width: int,
         dtype: str,
+        backend: Backend,
         timeout: float,
     ) -> None:
-        self.clock = Clock()
         self.routes = find_routes(partitions, offsets, placement)
-        self._placement, self._dtype = placement, np.dtype(dtype)
+        self._placement, self._width, self._backend = placement, width, backend
+        self._sends = _moved(backend, self.routes.sends)
+        self._picks = _moved(backend, self.routes.picks)
         self._halos = {number: part.n_halo for number, part in partitions.items()}
-        self._mailbox = Mailbox(self.routes.arrivals, widths)
+        self._mailbox = Mailbox(self.routes.arrivals, width)
         self._wire = Wire(run, self._mailbox, timeout)
         self._readers: dict[int, list[int]] = {o: [] for o in self.routes.arrivals}
         for number, picks in self.routes.picks.items():
             for owner in picks.keys() & self._readers.keys():
                 self._readers[owner].append(number)
-        self._memory = np.empty(max(self._halos.values()) * max(widths), dtype)
+        self._memory = backend.empty((max(self._halos.values()), width), dtype)
         weakref.finalize(self, self._wire.close).atexit = False
 
     def check(self) -> None:
         """Raise `Abandoned` if the running task's future was released."""
         self._wire.check()
 
-    def post(
-        self, generation: int, number: int, states: Floats32, columns: slice
-    ) -> None:
+    def post(self, generation: int, number: int, states: Floats32) -> None:
         """Send a partition's boundary rows, in the background."""
-        for worker, rows in self.routes.sends[number].items():
+        for worker, rows in self._sends[number].items():
             # Refers to the states, not to self: a block must not keep the run.
-            block = partial(_block, states, rows, columns, self._dtype)
-            self._wire.send(Outgoing(worker, generation, number, block))
+            make: Callable[[], Any] = partial(states.take, rows, 0)
+            if self._backend.on_device:  # only the task's thread uses the device
+                make = partial(np.asarray, self._backend.to_host(states[rows]))
+            self._wire.send(Outgoing(worker, generation, number, make))
 
     def collect(
         self,
         generation: int,
         sent: int,
         states: Mapping[int, Floats32],
-        columns: slice,
         work: Work,
         give_up: GiveUp,
     ) -> None:
@@ -122,7 +114,6 @@ class Peers:
         seen = 0
         for _ in left:
             self._wire.check()
-            began = time.perf_counter()
             while not ready:
                 arrived = self._wait(generation, seen, give_up)
                 seen += len(arrived)
@@ -130,13 +121,8 @@ class Peers:
                     left[number] -= 1
                     if not left[number]:
                         ready.append(number)
-            self.clock.waiting += time.perf_counter() - began
             number = ready.popleft()
-            before, began = self.clock.picking, time.perf_counter()
-            work(number, partial(self._pick, generation, number, states, columns))
-            spent = time.perf_counter() - began
-            self.clock.computing += spent - (self.clock.picking - before)
-        self.clock.received = self._mailbox.received
+            work(number, partial(self._pick, generation, number, states))
 
     def _wait(self, generation: int, seen: int, give_up: GiveUp) -> list[int]:
         """Owners whose blocks arrived after the first `seen` ones."""
@@ -148,28 +134,26 @@ class Peers:
         return arrived
 
     def _pick(
-        self, generation: int, number: int, states: Mapping[int, Any], columns: slice
+        self, generation: int, number: int, states: Mapping[int, Any]
     ) -> Floats32:
-        began = time.perf_counter()
-        width, rows = columns.stop - columns.start, self._halos[number]
-        halo = self._memory[: rows * width].reshape(rows, width)
-        at = 0
-        for owner, places in self.routes.picks[number].items():
+        halo, at = self._memory[: self._halos[number]], 0
+        for owner, places in self._picks[number].items():
+            here = owner in states
+            rows = states[owner] if here else self._mailbox.read(generation, owner)
             part = halo[at : at + len(places)]
-            if owner in states:
-                pick_rows(places, states[owner], columns, part)
-            else:
-                block = self._mailbox.read(generation, owner)
-                pick_rows(places, block, slice(0, width), part)
+            if self._backend.on_device:
+                part[...] = self._backend.to_device(rows)[places]
+            else:  # places are in range; "clip" avoids the copy of "raise"
+                np.take(rows, places, 0, part, "clip")
             at += len(places)
-        self.clock.picking += time.perf_counter() - began
-        return halo
+        return halo  # type: ignore[no-any-return]
 
 
-def _block(
-    states: Floats32, rows: Ints, columns: slice, dtype: np.dtype[Any]
-) -> NDArray[np.floating]:
-    """Some rows of the states in new memory, shape (n, w)."""
-    block = np.empty((len(rows), columns.stop - columns.start), dtype)
-    pick_rows(rows, states, columns, block)
-    return block
+def _moved(
+    backend: Backend, lists: Mapping[int, Mapping[Any, Ints]]
+) -> dict[int, dict[Any, Any]]:
+    """Lists of rows in the backend's memory."""
+    return {
+        number: {key: backend.to_device(rows) for key, rows in each.items()}
+        for number, each in lists.items()
+    }

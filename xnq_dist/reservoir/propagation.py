@@ -1,27 +1,21 @@
-"""Rounds of neighbour sums on Dask, one halo exchange each, with either engine."""
+"""Rounds of neighbour sums on Dask, one halo exchange each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from xnq_dist.core.arrays import Floats32
-from xnq_dist.core.cluster import threads_each
 from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
-from xnq_dist.core.waiting import TIMEOUT, Heartbeats, wait_all
-from xnq_dist.core.waiting import gather as gather_results
-from xnq_dist.graph.layout import halo_sizes, load_partition, node_index
-from xnq_dist.reservoir.context import halo_picks, pick_halo
-from xnq_dist.reservoir.exchange import again_if_lost
-from xnq_dist.reservoir.spmd import LongTasks
-from xnq_dist.reservoir.volume import choose_engine
+from xnq_dist.core.waiting import TIMEOUT, Heartbeats
+from xnq_dist.graph.layout import node_index
+from xnq_dist.reservoir.exchange import OnWorkers, again_if_lost
 from xnq_dist.reservoir.worker_sums import (
-    COLUMNS,
     Publish,
     Rounds,
     Start,
@@ -31,9 +25,9 @@ from xnq_dist.reservoir.worker_sums import (
 )
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client
 
-__all__ = ["COLUMNS", "load_values", "only_sums", "propagate"]
+__all__ = ["load_values", "only_sums", "propagate"]
 
 
 def propagate(
@@ -50,7 +44,6 @@ def propagate(
     weighted: bool = True,
     backend: str = "cpu",
     progress: Progress = silent,
-    engine: str = "auto",
 ) -> dict[int, list[FileRecord]]:
     """Run rounds of neighbour sums, with one halo exchange each.
 
@@ -88,10 +81,6 @@ def propagate(
         ``cpu`` or ``gpu`` for the sums; both give the same bits.
     progress
         Called after each round.
-    engine
-        ``tasks``: two tasks for each partition and round, on any worker, which read the
-        partition; ``spmd``: one task for each worker and round, which keeps them in
-        memory; ``auto``: as for the supersteps. All give the same bits.
 
     Returns
     -------
@@ -110,30 +99,23 @@ def propagate(
         )
     last = max(kept, default=0)
     work = Rounds(start, step, attempt, stem, publish, weighted, backend)
-    parts = int(manifest.facts["partitions"])
-    if choose_engine(engine, parts) == "tasks":
-        return _by_tasks(client, graph, manifest, work, last, kept, progress)
-    beats = Heartbeats(client)
+    beats = Heartbeats(client, TIMEOUT.get())
 
     def once(suspects: frozenset[str]) -> dict[int, list[FileRecord]]:
-        with closing(
-            LongSums(client, graph, manifest, work, suspects, beats, TIMEOUT.get())
-        ) as sums:
-            return sums.run(last, kept, progress)
+        with closing(SumsExchange(client, graph, manifest, beats, suspects)) as sums:
+            return sums.run(work, last, kept, progress)
 
     return again_if_lost(beats, once)
 
 
-class LongSums(LongTasks):
-    """Engine ``spmd`` for rounds of sums."""
-
-    _spec: Rounds
+class SumsExchange(OnWorkers):
+    """Rounds of sums on workers."""
 
     def run(
-        self, last: int, kept: Collection[int], progress: Progress
+        self, rounds: Rounds, last: int, kept: Collection[int], progress: Progress
     ) -> dict[int, list[FileRecord]]:
         """Run all rounds; the files of each kept one in partition order."""
-        self._open(SumsState, self._spec)
+        self._open(SumsState, rounds)
         found = {}
         for turn in range(last + 1):
             made = self._everywhere(round_of_sums, turn, turn in kept)
@@ -141,82 +123,13 @@ class LongSums(LongTasks):
                 files = dict(pair for pairs in made for pair in pairs)
                 found[turn] = [files[number] for number in sorted(files)]
             if turn:
-                progress(f"rounds of {self._spec.stem}", turn, last)
+                progress(f"rounds of {rounds.stem}", turn, last)
         return found
-
-
-def _by_tasks(
-    client: Client,
-    graph: Stage,
-    manifest: Manifest,
-    work: Rounds,
-    last: int,
-    kept: Collection[int],
-    progress: Progress,
-) -> dict[int, list[FileRecord]]:
-    """Run all rounds with two tasks for each partition, which Dask repeats if lost."""
-    owners = [np.flatnonzero(rows).tolist() for rows in halo_sizes(graph, manifest).T]
-
-    def submit(task: Callable[..., Any], *args: Any) -> Future[Any]:
-        return client.submit(task, *args, pure=False)
-
-    where = work, graph, manifest
-    values = [submit(work.first, number) for number in range(len(owners))]
-    threads = threads_each(client, len(owners))
-    files: dict[int, list[Future[Any]]] = {}
-    for turn in range(last + 1):
-        before = values
-        if turn:
-            blocks = [submit(_boundary, *where, *pair) for pair in enumerate(values)]
-            values = [
-                submit(
-                    *(_next, *where, p, turn, values[p]),
-                    *({o: blocks[o] for o in each}, threads),
-                )
-                for p, each in enumerate(owners)
-            ]
-            del blocks
-        if turn in kept:
-            pairs = enumerate(values)
-            files[turn] = [submit(work.write, p, turn, made) for p, made in pairs]
-        # Wait for a round after submitting the next one, which depends on it.
-        wait_all(client, before)
-        if turn > 1:
-            progress(f"rounds of {work.stem}", turn - 1, last)
-        del before
-    wait_all(client, values)
-    if last:
-        progress(f"rounds of {work.stem}", last, last)
-    return {turn: gather_results(client, tasks) for turn, tasks in files.items()}
 
 
 def only_sums(number: int, turn: int, values: Floats32, sums: Floats32) -> Floats32:
     """A step that returns the sums."""
     return sums
-
-
-def _boundary(
-    work: Rounds, graph: Stage, manifest: Manifest, number: int, values: Floats32
-) -> Floats32:
-    """The rows that other partitions read, ascending."""
-    rows = load_partition(graph, manifest, number).boundary_rows
-    return work.published(values[rows])
-
-
-def _next(
-    work: Rounds,
-    graph: Stage,
-    manifest: Manifest,
-    number: int,
-    turn: int,
-    values: Floats32,
-    blocks: Mapping[int, Floats32],
-    threads: int,
-) -> Floats32:
-    partition, published = work.load(graph, manifest, number), work.published(values)
-    picks = halo_picks(graph, manifest, partition)
-    halo = pick_halo(picks, blocks, published.shape[1])
-    return work.after(partition, turn, values, published, halo, threads)
 
 
 def load_values(

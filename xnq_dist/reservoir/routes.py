@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Ints
 from xnq_dist.graph.halo import Partition, distinct
 
-__all__ = ["find_routes", "pick_rows"]
+__all__ = ["find_routes"]
 
 
 @dataclass(frozen=True)
@@ -65,18 +65,6 @@ def find_routes(
         for number, rows in needed[owner].items():
             picks[number][owner] = rows if block is None else block.searchsorted(rows)
     return Routes(sends, arrivals, picks)
-
-
-def pick_rows(
-    picks: Ints, block: NDArray[np.floating], columns: slice, out: NDArray[np.floating]
-) -> None:
-    """Write the rows `picks`, shape (n,), of a block to `out`, (n, w), in its type."""
-    all_columns = columns.start == 0 and columns.stop == block.shape[1]
-    if all_columns and block.dtype == out.dtype:
-        # Without an intermediate copy; indices are in range, so nothing is clipped.
-        np.take(block, picks, 0, out, "clip")
-    else:
-        out[...] = block[picks, columns]
 
 
 def _part(rows: NDArray[np.integer], offsets: Ints, number: int) -> Ints:

@@ -30,7 +30,6 @@ from xnq_dist.core.waiting import gather, result
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.reservoir.exact_sums import column_peaks, integer_products, restored
-from xnq_dist.reservoir.superstep import column_tiles
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -186,7 +185,9 @@ def groups_of(vectors: int, columns: int) -> tuple[slice, ...]:
     (slice(0, 3, None), slice(3, 6, None), slice(6, 9, None))
     """
     groups = -(-vectors // max(1, columns - EXTRA))
-    return column_tiles(vectors, -(-vectors // groups))
+    step = -(-vectors // groups)
+    firsts = range(0, vectors, step)
+    return tuple(slice(first, min(first + step, vectors)) for first in firsts)
 
 
 def _products(client: Client, threads: int, *sides: Sequence[Vectors]) -> Floats:

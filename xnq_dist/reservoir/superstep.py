@@ -1,4 +1,4 @@
-"""One superstep of one partition, independent of state storage and halo exchange.
+"""One superstep of one partition on CPUs, independent of the halo exchange.
 
 States are stored in float32 or float16; sums and products are always in float32.
 """
@@ -7,25 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats32, Ints32
-from xnq_dist.core.backend import Backend, cpu
+from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.blocks import ROWS, Spare, for_each_block
 from xnq_dist.core.products import multiply, pack
 from xnq_dist.graph.halo import Partition
-from xnq_dist.reservoir import device
-from xnq_dist.reservoir.device import DeviceWeights, RecurrentWeights
-from xnq_dist.reservoir.drive import Drive, rows_of
-from xnq_dist.reservoir.weights import BlockDiagonal, Recurrent
+from xnq_dist.reservoir import kernels
+from xnq_dist.reservoir.drive import Drive, FeatureDrive, drive_width, rows_of
+from xnq_dist.reservoir.weights import (
+    BlockDiagonal,
+    Recurrent,
+    Weights,
+    combine_recurrent,
+)
 
-__all__ = ["column_tiles", "first_states", "gather", "superstep", "update"]
-
-HaloSource = Callable[[slice], Floats32]
-"""Returns the halo rows' states in the columns, (n_halo, w), in local halo order."""
+__all__ = ["OnHost", "first_states", "gather", "superstep"]
 
 STREAMED = 2**28
 """Bytes of states from which on, with a sparse W, non-temporal stores are used: about
@@ -35,39 +35,71 @@ next superstep."""
 _NO_WEIGHTS = np.empty(0, dtype=np.float32)
 
 
-def column_tiles(dim: int, width: int | None) -> tuple[slice, ...]:
-    """Columns 0..dim in tiles of at most `width`.
+class OnHost:
+    """Supersteps of a worker's partitions on CPUs.
 
-    Examples
-    --------
-    >>> column_tiles(5, 2)
-    (slice(0, 2, None), slice(2, 4, None), slice(4, 5, None))
+    Parameters
+    ----------
+    drawn
+        Weights of each of the independent reservoirs.
+    dtype
+        Type in which states are stored and exchanged, ``float32`` or ``float16``.
+        Every row is rounded to it, so that states do not depend on the partitioning.
+    threads
+        Threads of a superstep.
     """
-    step = dim if width is None else min(width, dim)
-    return tuple(slice(at, min(at + step, dim)) for at in range(0, dim, step))
+
+    def __init__(self, drawn: Sequence[Weights], dtype: str, threads: int) -> None:
+        self._recurrent = combine_recurrent(drawn)
+        self._dtype, self._threads = np.dtype(dtype), threads
+
+    def moved(self, partition: Partition) -> Partition:
+        """The partition in the memory that supersteps use."""
+        return partition
+
+    def drive(self, drive: FeatureDrive) -> Drive:
+        """The input drive, stored if computing it in every superstep takes longer."""
+        features = drive.features.shape[1] - 1
+        stored = drive_width(features, drive.dim) == drive.dim
+        return drive.stored(self._threads) if stored else drive
+
+    def first_states(self, drive: Drive) -> Floats32:
+        """States after superstep 1."""
+        return self.placed(first_states(drive, self._threads))
+
+    def placed(self, states: NDArray[np.floating]) -> Floats32:
+        """States, such as those of a checkpoint, as supersteps use them."""
+        return np.ascontiguousarray(states, self._dtype)
+
+    def on_host(self, states: Floats32) -> Floats32:
+        """States as the functions use them that are applied to them."""
+        return states
+
+    def superstep(
+        self,
+        partition: Partition,
+        owned: Floats32,
+        halo: Floats32,
+        drive: Drive,
+        out: Floats32,
+    ) -> None:
+        """Write the states after one more update to `out`."""
+        given = partition, owned, halo, drive, self._recurrent, out
+        superstep(*given, self._threads)
 
 
 def gather(
-    backend: Backend,
     partition: Partition,
-    states: Floats32,
-    columns: slice,
+    owned: Floats32,
     halo: Floats32,
     out: Floats32,
     threads: int = 1,
 ) -> None:
-    """Write sums of in-neighbours' states in one column tile to `out`.
+    """Write the weighted sums of in-neighbours' values to `out`, shape (n_owned, w).
 
-    `halo` are the halo rows' states in these columns, shape (n_halo, w); `out` has
-    shape (n_owned, w), C-contiguous.
+    `owned` and `halo`, shapes (n_owned, w) and (n_halo, w), and `out` are C-contiguous.
     """
-    if backend.on_device:
-        device.gather(backend, partition, _tile(states, columns), halo, out)
-        return
-    kernels = _kernels(backend)
-    owned, halo = _as_kept(_tile(states, columns), halo)
-    weights = _NO_WEIGHTS if partition.weights is None else partition.weights
-    edges = (partition.indptr, partition.indices, weights, owned, halo)
+    edges = _edges(partition, owned, halo)
 
     def work(first: int, last: int) -> None:
         kernels.gather_add(*edges, first, last, out[first:last])
@@ -75,131 +107,50 @@ def gather(
     for_each_block(owned.shape[0], threads, work)
 
 
-def update(
-    backend: Backend,
-    gathered: Floats32,
-    drive: Drive,
-    recurrent: RecurrentWeights,
-    threads: int = 1,
-) -> None:
-    """``gathered = tanh(gathered W^T + drive)`` in place; shapes (n_owned, d')."""
-    if isinstance(recurrent, DeviceWeights):
-        gathered[...] = device.update(backend, gathered, drive, recurrent)
-        return
-    rows = _rows_update(_kernels(backend), recurrent)
-    blocks = Spare((ROWS, recurrent.dim))
+def first_states(drive: Drive, threads: int = 1) -> Floats32:
+    """States after superstep 1, from states of zero: tanh(drive), (n_owned, d')."""
+    states = np.zeros(drive.shape, dtype=np.float32)
 
     def work(first: int, last: int) -> None:
-        after = gathered[first:last]
         with rows_of(drive, first, last) as pushed:
-            if rows.in_place:
-                rows.apply(after, pushed, after)
-                return
-            with blocks.borrow() as block:
-                block[: last - first] = after
-                rows.apply(block[: last - first], pushed, after)
+            kernels.tanh_add(states[first:last], pushed)
 
-    for_each_block(gathered.shape[0], threads, work)
+    for_each_block(len(states), threads, work)
+    return states
 
 
 def superstep(
-    backend: Backend,
-    partition: Partition,
-    states: Floats32,
-    halo: HaloSource,
-    drive: Drive,
-    recurrent: RecurrentWeights,
-    tiles: Sequence[slice],
-    threads: int = 1,
-    out: Floats32 | None = None,
-) -> Floats32:
-    """States after one more update, shape (n_owned, d').
-
-    Parameters
-    ----------
-    states
-        States before, shape (n_owned, d').
-    halo
-        Returns the halo rows of a column tile.
-    drive
-        ``W_in x + b`` of the owned rows, shape (n_owned, d'); an array on a GPU.
-    recurrent
-        The recurrent matrix W.
-    tiles
-        Column tiles; buffers for halo rows are one tile wide.
-    threads
-        Number of threads; each processes row blocks.
-    out
-        Output array, C-contiguous, of the type of the result, not `states`; None: new
-        memory, which the system must clear first.
-
-    Returns
-    -------
-    ndarray
-        The new states, of the type of `states`; float32 with several tiles.
-    """
-    if isinstance(recurrent, DeviceWeights):
-        return _on_device(  # type: ignore[no-any-return]
-            backend, partition, states, halo, drive, recurrent, tiles
-        )
-    if len(tiles) == 1:
-        owned = _tile(states, tiles[0])
-        if out is None:
-            out = backend.empty(drive.shape, owned.dtype)
-        inputs = partition, owned, halo(tiles[0]), drive, recurrent
-        _fused(_kernels(backend), *inputs, threads, out)
-        return out
-    if out is None:
-        out = backend.empty(drive.shape)
-    for columns in tiles:
-        part = backend.empty((drive.shape[0], columns.stop - columns.start))
-        gather(backend, partition, states, columns, halo(columns), part, threads)
-        out[:, columns] = part
-    update(backend, out, drive, recurrent, threads)
-    return out
-
-
-def _on_device(
-    backend: Backend,
-    partition: Partition,
-    states: Floats32,
-    halo: HaloSource,
-    drive: Any,
-    recurrent: DeviceWeights,
-    tiles: Sequence[slice],
-) -> Any:
-    if len(tiles) == 1:
-        owned, rows = _tile(states, tiles[0]), halo(tiles[0])
-        return device.superstep(backend, partition, owned, rows, drive, recurrent)
-    sums = np.empty(drive.shape, dtype=np.float32)
-    for columns in tiles:
-        part = sums[:, columns]
-        device.gather(backend, partition, _tile(states, columns), halo(columns), part)
-    return device.update(backend, sums, drive, recurrent)
-
-
-def _kernels(backend: Backend) -> Any:
-    return import_module(backend.kernels)
-
-
-def _fused(
-    kernels: Any,
     partition: Partition,
     owned: Floats32,
     halo: Floats32,
     drive: Drive,
     recurrent: Recurrent | BlockDiagonal,
-    threads: int,
     out: Floats32,
+    threads: int = 1,
 ) -> None:
-    """Gather and update one block at a time, which stays in cache."""
+    """Write the states after one more update to `out`.
+
+    One block of rows is gathered and updated at a time, which stays in cache.
+
+    Parameters
+    ----------
+    owned, halo
+        States before of the owned rows and of the halo rows, shapes (n_owned, d') and
+        (n_halo, d'), float32 or float16.
+    drive
+        ``W_in x + b`` of the owned rows, shape (n_owned, d').
+    recurrent
+        The recurrent matrix W.
+    out
+        Shape (n_owned, d'), C-contiguous, of the type of `owned`; not `owned`.
+    threads
+        Number of threads; each processes blocks of rows.
+    """
     half = owned.dtype == np.float16
-    owned, halo = _as_kept(owned, halo)
-    weights = _NO_WEIGHTS if partition.weights is None else partition.weights
     streamed = not half and out.nbytes >= STREAMED
-    rows = _rows_update(kernels, recurrent, streamed)
+    rows = _rows_update(recurrent, streamed)
     blocks = Spare((ROWS, recurrent.dim))
-    edges = (partition.indptr, partition.indices, weights, owned, halo)
+    edges = _edges(partition, owned, halo)
 
     def fill(first: int, last: int, block: Floats32, after: Floats32) -> None:
         if rows.step is None:
@@ -232,26 +183,15 @@ def _fused(
     for_each_block(len(out), threads, work)
 
 
-def _as_kept(owned: Floats32, halo: Floats32) -> tuple[Any, Any]:
-    """Owned and halo rows as arguments of the kernels: float16 as its bits."""
-    if owned.dtype != np.float16:
-        return owned, halo
-    return owned.view(np.uint16), halo.astype(np.float16, copy=False).view(np.uint16)
+Edges = tuple[Ints, Ints32, Floats32, Any, Any]
 
 
-def first_states(
-    drive: Drive, recurrent: RecurrentWeights, threads: int = 1
-) -> Floats32:
-    """States after superstep 1 on the CPU, from states of zero."""
-    states = np.zeros(drive.shape, dtype=np.float32)
-    update(cpu(), states, drive, recurrent, threads)
-    return states
-
-
-def _tile(states: Floats32, columns: slice) -> Floats32:
-    """Some columns as a C-contiguous array, in memory or on a device."""
-    part = states[:, columns]
-    return part if part.flags.c_contiguous else part.copy()
+def _edges(partition: Partition, owned: Floats32, halo: Floats32) -> Edges:
+    """In-neighbours and their values as arguments of the kernels: float16 as bits."""
+    weights = _NO_WEIGHTS if partition.weights is None else partition.weights
+    if owned.dtype == np.float16:
+        owned, halo = owned.view(np.uint16), halo.view(np.uint16)
+    return partition.indptr, partition.indices, weights, owned, halo
 
 
 @dataclass(frozen=True)
@@ -262,24 +202,21 @@ class _RowsUpdate:
     """``apply(gathered, drive, out)``; `gathered` is overwritten."""
     in_place: bool
     """Whether `out` must be `gathered`; if not, it must be another array."""
-    step: Callable[[tuple[Any, ...], int, int, Floats32, Floats32], None] | None = None
+    step: Callable[[Edges, int, int, Floats32, Floats32], None] | None = None
     """``step(edges, first, last, drive, out)``: gather and update in one kernel."""
 
 
 def _rows_update(
-    kernels: Any, recurrent: Recurrent | BlockDiagonal, streamed: bool = False
+    recurrent: Recurrent | BlockDiagonal, streamed: bool = False
 ) -> _RowsUpdate:
     if isinstance(recurrent, BlockDiagonal):
-        return _block_diagonal(kernels, recurrent)
+        return _block_diagonal(recurrent)
     if recurrent.columns is not None:
-        columns, values = recurrent.columns, recurrent.values
-        return _sparse(kernels, recurrent.dim, columns, values, streamed)
-    return _dense(kernels, recurrent)
+        return _sparse(recurrent.dim, recurrent.columns, recurrent.values, streamed)
+    return _dense(recurrent)
 
 
-def _sparse(
-    kernels: Any, dim: int, columns: Ints32, values: Floats32, streamed: bool
-) -> _RowsUpdate:
+def _sparse(dim: int, columns: Ints32, values: Floats32, streamed: bool) -> _RowsUpdate:
     tiles, sums = Spare((dim, kernels.LANES)), Spare((kernels.WIDTH, kernels.LANES))
     # A few rows stay in a core's cache until they are written; a block would not.
     spares = Spare((kernels.LANES if streamed else 0, dim))
@@ -289,16 +226,16 @@ def _sparse(
             kernels.sparse_update(gathered, columns, values, drive, tile, total)
 
     def step(
-        edges: tuple[Any, ...], first: int, last: int, drive: Floats32, out: Floats32
+        edges: Edges, first: int, last: int, drive: Floats32, out: Floats32
     ) -> None:
         with tiles.borrow() as tile, sums.borrow() as total, spares.borrow() as spare:
-            scratch = (columns, values, drive, tile, total, spare, out)
+            scratch: tuple[Any, ...] = (columns, values, drive, tile, total, spare, out)
             kernels.sparse_superstep(*edges, first, last, *scratch)
 
     return _RowsUpdate(apply, in_place=True, step=step)
 
 
-def _dense(kernels: Any, recurrent: Recurrent) -> _RowsUpdate:
+def _dense(recurrent: Recurrent) -> _RowsUpdate:
     panels = pack(recurrent.values.T)
 
     def apply(gathered: Floats32, drive: Floats32, out: Floats32) -> None:
@@ -308,10 +245,10 @@ def _dense(kernels: Any, recurrent: Recurrent) -> _RowsUpdate:
     return _RowsUpdate(apply, in_place=False)
 
 
-def _block_diagonal(kernels: Any, recurrent: BlockDiagonal) -> _RowsUpdate:
+def _block_diagonal(recurrent: BlockDiagonal) -> _RowsUpdate:
     """Update the reservoirs in turn, on copies, with the bits of a single reservoir."""
     parts = [
-        (columns, _rows_update(kernels, part), Spare((ROWS, part.dim)))
+        (columns, _rows_update(part), Spare((ROWS, part.dim)))
         for columns, part in zip(recurrent.columns(), recurrent.parts, strict=True)
     ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,7 @@ __all__ = [
     "Recurrent",
     "Weights",
     "block_seed",
+    "combine_recurrent",
     "draw_recurrent",
     "draw_weights",
     "recurrent_radius",
@@ -92,6 +94,13 @@ class Weights:
     """rho(W) before scaling, to six digits."""
     scale: float
     """Factor that W was multiplied by."""
+
+
+def combine_recurrent(drawn: Sequence[Weights]) -> Recurrent | BlockDiagonal:
+    """The recurrent matrix, block-diagonal for several reservoirs."""
+    if len(drawn) == 1:
+        return drawn[0].recurrent
+    return BlockDiagonal(tuple(weights.recurrent for weights in drawn))
 
 
 def block_seed(seed: int, block: int) -> int:

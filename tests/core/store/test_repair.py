@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -220,15 +219,6 @@ def test_damage_in_a_workers_task_is_repaired_by_the_same_run(
     assert verify(out) == []
     again(graph, out, client)
     assert published_values(out).equals(expected)
-
-
-def test_states_of_a_killed_run_are_thrown_away(tmp_path, graph, thread_client):
-    again(graph, tmp_path / "run", thread_client)
-    left = tmp_path / "run" / "states"
-    left.mkdir()
-    (left / "state-00001-00000.raw").write_bytes(os.urandom(100))
-    again(graph, tmp_path / "run", thread_client)
-    assert not left.exists()
 
 
 def test_stage_function_deletes_damage_for_the_next_run(tmp_path, graph, thread_client):

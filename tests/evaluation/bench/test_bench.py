@@ -183,7 +183,7 @@ def test_plan_of_a_partitioned_graph_is_that_of_its_stage(tmp_path, small_graph)
     settings = small_settings("partitions=3")
     with pipeline.open_run(str(tmp_path / "run"), small_graph.sources) as run:
         graph = pipeline.prepare(run, small_graph.sources, settings)
-    size = pipeline.size_of(graph, settings, 2, run.stage("graph"))
+    size = pipeline.size_of(graph, 2, run.stage("graph"))
     facts = graph.facts
     plan = add_up(size, settings, 3, Workers(2, 1, 2**31))
     assert plan.halo_rows == sum(facts["halo"])

@@ -7,14 +7,13 @@ from xnq_dist.core.store.published import POINTER, Published, Version, read_publ
 from xnq_dist.core.store.repair import (
     PLAN,
     RUN,
-    clear,
     delete_damage,
     deleting_damage,
     repaired,
     require_run,
     verify,
 )
-from xnq_dist.core.store.run_directory import FOLDERS, STATES, RunDirectory
+from xnq_dist.core.store.run_directory import FOLDERS, RunDirectory
 from xnq_dist.core.store.stage_folder import (
     MANIFEST_VERSION,
     Manifest,
@@ -29,7 +28,6 @@ __all__ = [
     "PLAN",
     "POINTER",
     "RUN",
-    "STATES",
     "Attempt",
     "CheckedFile",
     "FileRecord",
@@ -41,7 +39,6 @@ __all__ = [
     "TableWriter",
     "Version",
     "checked",
-    "clear",
     "delete_damage",
     "deleting_damage",
     "fingerprint",

@@ -11,12 +11,11 @@ from typing import TypeVar
 from xnq_dist.core.errors import DamagedError, InfrastructureError, RunDirectoryError
 from xnq_dist.core.redaction import within
 from xnq_dist.core.store.published import POINTER, VERSIONS, Published
-from xnq_dist.core.store.run_directory import STATES, RunDirectory
+from xnq_dist.core.store.run_directory import RunDirectory
 
 __all__ = [
     "PLAN",
     "RUN",
-    "clear",
     "delete_damage",
     "deleting_damage",
     "repaired",
@@ -106,11 +105,6 @@ def delete_damage(run: RunDirectory, thorough: bool = False) -> int:
 
 def _log_deleted(what: str, why: str) -> None:
     log.warning("%s is deleted because it is damaged: %s", what, why)
-
-
-def clear(run: RunDirectory) -> None:
-    """Remove state files of a killed run, which nothing reads."""
-    run.folder.child(STATES).delete_folder()
 
 
 @contextmanager

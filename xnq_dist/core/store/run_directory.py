@@ -14,17 +14,15 @@ from xnq_dist.core.store.checksums import fingerprint
 from xnq_dist.core.store.folder import Folder
 from xnq_dist.core.store.stage_folder import Manifest, Stage
 
-__all__ = ["FOLDERS", "STATES", "RunDirectory"]
+__all__ = ["FOLDERS", "RunDirectory"]
 
 log = logging.getLogger(__name__)
 
-STATES = "states"
-"""Folder of state files while supersteps run; never a complete stage."""
 CHECKPOINTS = "checkpoints"
 """Folder of the supersteps that a run resumes from; removed when they end."""
 PUBLISHED = "published"
 """The stage whose folders are versions (`Published`)."""
-FOLDERS = (*(name for name in STAGES if name != PUBLISHED), STATES, CHECKPOINTS)
+FOLDERS = (*(name for name in STAGES if name != PUBLISHED), CHECKPOINTS)
 """Folders of stages and of the work on one."""
 
 

@@ -25,7 +25,7 @@ from xnq_dist.evaluation.peak_memory import peak_memory
 if TYPE_CHECKING:
     from xnq_dist.plan import Figures
 
-__all__ = ["cost_of_an_edge", "disk", "measure_run", "plan_benchmark", "scale"]
+__all__ = ["cost_of_an_edge", "measure_run", "plan_benchmark", "scale"]
 
 MEASURE = "xnq_dist.evaluation.bench.pipeline_runs:measure_run"
 GENERATE = "xnq_dist.evaluation.bench.ingest:generate_graph"
@@ -53,19 +53,6 @@ FLAT = 1.25
 """Goal: maximum cost per edge in the larger graph, relative to the smaller one."""
 OVER_LIMIT = 1.15
 """Goal: maximum peak resident memory of a worker, relative to its limit."""
-TIMES = 4
-"""Size of states on disk, relative to the memory limit of the worker."""
-ON_DISK = (
-    "method=xnq",
-    "reservoir.matrix=sparse",
-    "reservoir.recurrent_scale=2.0",
-    "reservoir.input_scale=0.5",
-    "readout.C=1.0",
-    "readout.memory=64MiB",
-    "input.memory=256MiB",
-    "cluster.workers=1",
-    "cluster.threads=1",
-)
 
 
 def plan_benchmark(bench: Bench) -> None:
@@ -171,51 +158,6 @@ def cost_of_an_edge(
     return {**costs, "all": sum(costs.values())}
 
 
-def disk(bench: Bench) -> None:
-    """Compare states on disk, four times a worker's memory, with states in memory."""
-    nodes, dim = bench.choose((2_000, 64), (400_000, 1024))
-    graph = str(bench.folder / "graph")
-    # Few labels, so that the readout's rows do not dominate the memory.
-    arguments: dict[str, Any] = {"out": graph, "nodes": nodes, "degree": 5.0}
-    arguments["labelled"] = max(0.01, 200 / nodes)
-    made = bench.child(GENERATE, arguments)
-    states = 2 * nodes * dim * 4
-    full = bench.size == "full"
-    limit = states // TIMES if full else 2**30
-    case = f"{nodes:,} nodes, {int(made['edges']):,} edge rows, d' = {dim}"
-    sizes = [f"reservoir.dim={dim}", f"reservoir.supersteps={bench.choose(4, 6)}"]
-    seconds = {}
-    for place, more in (
-        (
-            "disk",
-            [
-                f"cluster.memory_limit={limit}",
-                f"exchange.states={'auto' if full else 'disk'}",
-            ],
-        ),
-        ("memory", ["exchange.states=memory"]),
-    ):
-        what = f"{OURS}, {place}"
-        arguments = {"graph": graph, "out": str(bench.folder / place), "watched": True}
-        arguments["overrides"] = [*ON_DISK, *sizes, *more]
-        result = bench.child(MEASURE, arguments)
-        _record_stages(bench, case, what, result)
-        seconds[place] = result["stages"]["embed"]["seconds"]
-        for name in ("worker_memory", "run_disk", "state_bytes"):
-            bench.record(case, name, what, result["measured"][name], "B")
-            bench.record(case, name, f"plan, {what}", result["planned"][name], "B")
-        if place == "disk":
-            peak = result["measured"]["worker_memory"]
-            bench.record(case, "limit of the worker", what, limit, "B")
-            bench.ratio(
-                "peak of the worker over its limit", peak / limit, "less", OVER_LIMIT
-            )
-            aim = bench.full(TIMES)
-            bench.ratio("states over the limit", states / limit, "more", aim)
-    ratio = seconds["disk"] / seconds["memory"]
-    bench.ratio("time of embedding, disk over memory", ratio, "less")
-
-
 def _record_stages(
     bench: Bench, case: str, what: str, result: Mapping[str, Any]
 ) -> None:
@@ -299,7 +241,7 @@ def measure_run(
             # The worker may be this process.
             others = None if connection.address.startswith("inproc") else client
             embed = lambda: pipeline.embed(run, settings, client)  # noqa: E731
-            made = measured("embed", embed, others)
+            measured("embed", embed, others)
             moved = sum(run_on_workers(client, _received).values())
             for stage, work in (
                 ("readout", lambda: pipeline.fit_readout(run, settings, client)),
@@ -326,7 +268,6 @@ def measure_run(
             "run_disk": max(run_disk[0], _bytes_in(out)),
             "scratch_disk": scratch_disk[0],
             "exchanged_bytes": moved,
-            "state_bytes": made.facts["state_file_bytes_per_superstep"],
         },
         "edges": int(manifest.facts["n_edges"]),
         "limit": plan.worker_limit,

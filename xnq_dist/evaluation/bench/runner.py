@@ -34,7 +34,6 @@ BENCHMARKS = {
         ("plan", "plan compared with runs", "pipeline_runs:plan_benchmark"),
         ("scale", "runs, cost per edge at two sizes", "pipeline_runs:scale"),
         ("products", "dense products, and BLAS", "product_price:products"),
-        ("disk", "states four times a worker's memory", "pipeline_runs:disk"),
         ("readout", "logistic readout of many rows", "logistic_fits:readout"),
     )
 }

@@ -95,7 +95,6 @@ def labels_around(
         range(1, WALKS + 1),
         weighted=False,
         backend=settings.backend,
-        engine=settings.exchange.engine,
     )
     return tuple(tuple(files[turn]) for turn in range(1, WALKS + 1))
 

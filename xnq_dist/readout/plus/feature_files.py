@@ -25,13 +25,12 @@ from xnq_dist.reservoir.propagation import propagate
 __all__ = ["fits_at_once", "read_own", "spread_features"]
 
 
-def fits_at_once(columns: int, dim: int, on_disk: bool) -> int:
+def fits_at_once(columns: int, units: int) -> int:
     """Number of cross-fits that share rounds, each with `columns` columns.
 
-    Two, if they need no more memory than the states of the reservoirs (d' = `dim`) did,
-    which were in memory or `on_disk`.
+    Two, if they need no more memory than the states did, of `units` at a time.
     """
-    return 2 if 2 * columns <= dim and not on_disk else 1
+    return 2 if 2 * columns <= units else 1
 
 
 def spread_features(
@@ -43,8 +42,8 @@ def spread_features(
     """
     client, settings, attempt = work.client, work.settings, work.attempt
     turns = range(1, HOPS + 1)
-    on_disk = work.source.embedded.facts["state_file_bytes_per_superstep"] > 0
-    size = fits_at_once(fits[0].width, settings.reservoir.dim, on_disk)
+    units = work.source.embedded.facts["units_at_once"]
+    size = fits_at_once(fits[0].width, units)
     files: list[list[FileRecord]] = [[] for _ in fits]
     for first in range(0, len(fits), size):
         batch = tuple(fits[first : first + size])
@@ -60,7 +59,6 @@ def spread_features(
             turns,
             backend=settings.backend,
             progress=work.progress,
-            engine=settings.exchange.engine,
         )
         futures = [
             client.submit(

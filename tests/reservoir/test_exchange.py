@@ -1,4 +1,4 @@
-"""The engine `spmd`: the same bits as `tasks`, no endless waits, no leftovers."""
+"""The exchange: the same bits for any workers, no endless waits, no leftovers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,12 @@ from distributed import Client, LocalCluster
 from tests.conftest import small_settings, write_graph
 from tests.reservoir.test_embed import embed, embeddings, kill_a_worker_when
 from xnq_dist.core import cluster
+from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.reservoir import embed as driver
-from xnq_dist.reservoir.exchange import WorkersLost
+from xnq_dist.reservoir.exchange import Exchange, WorkersLost
 from xnq_dist.reservoir.mailbox import POLL
-from xnq_dist.reservoir.spmd import SpmdExchange
 from xnq_dist.reservoir.wire import Receiver
 from xnq_dist.reservoir.worker_state import advance_worker
-
-SPMD = "exchange.engine=spmd"
 
 
 @pytest.fixture(scope="module")
@@ -39,50 +37,41 @@ def weighted(tmp_path_factory):
     "overrides",
     [
         (),
-        # The two by themselves: slow, since the next has both.
-        pytest.param(("reservoir.tile=7",), marks=pytest.mark.slow),
-        pytest.param(("exchange.dtype=float16",), marks=pytest.mark.slow),
-        ("exchange.dtype=float16", "reservoir.tile=10", "reservoir.dim=25"),
+        ("exchange.dtype=float16", "reservoir.dim=25"),
         pytest.param(
             ("reservoir.recurrent_scale=[1, 20]", "reservoir.matrix=sparse"),
             marks=pytest.mark.slow,
         ),
     ],
-    ids=["plain", "tiles", "float16", "float16-tiles", "side-by-side"],
+    ids=["plain", "float16", "side-by-side"],
 )
-def test_same_bits_as_tasks_for_any_partitions(overrides, tmp_path, weighted, client):
-    expected = embeddings(embed(tmp_path / "t", weighted, client, *overrides))
-    for count, partitioner in ((1, "auto"), (2, "metis"), (3, "random"), (5, "stream")):
-        cut = (f"partitions={count}", f"partitioner={partitioner}", SPMD)
+def test_same_bits_as_one_partition(overrides, tmp_path, weighted, client):
+    one = embed(tmp_path / "one", weighted, client, *overrides, "partitions=1")
+    expected = embeddings(one)
+    for count, partitioner in ((2, "metis"), (3, "random"), (5, "stream")):
+        cut = (f"partitions={count}", f"partitioner={partitioner}")
         run = embed(tmp_path / f"{count}", weighted, client, *overrides, *cut)
         np.testing.assert_array_equal(embeddings(run), expected, err_msg=partitioner)
-        assert run.stage("embeddings").manifest().facts["exchange_engine"] == "spmd"
 
 
 def test_same_bits_on_workers_that_are_threads(tmp_path, weighted, thread_client):
     """Also: two workers in one process do not get each other's mail."""
-    expected = embeddings(embed(tmp_path / "a", weighted, thread_client))
-    found = embed(
-        tmp_path / "b",
-        weighted,
-        thread_client,
-        "partitions=5",
-        SPMD,
-        "reservoir.tile=9",
-    )
-    np.testing.assert_array_equal(embeddings(found), expected)
+    one = embed(tmp_path / "a", weighted, thread_client, "partitions=1")
+    found = embed(tmp_path / "b", weighted, thread_client, "partitions=5")
+    np.testing.assert_array_equal(embeddings(found), embeddings(one))
 
 
-def engine_of(client, folder, graph, *overrides, timeout=20.0) -> SpmdExchange:
-    """A begun engine over 4 random partitions, most rows on the boundary."""
+def begun(client, folder, graph, *overrides, timeout=20.0) -> Exchange:
+    """A begun exchange over 4 random partitions, most rows on the boundary."""
     cut = ("partitions=4", "partitioner=random", "reservoir.supersteps=30")
     run = embed(folder, graph, client, *cut, *overrides)
     manifest = run.stage("graph").manifest()
     settings = small_settings(*cut, *overrides)
     spec = driver.reservoir_spec(settings, manifest.facts["rho"], 2.0, 0.5)
-    engine = SpmdExchange(client, run.stage("graph"), manifest, spec, timeout=timeout)
-    engine.begin(None)
-    return engine
+    beats = Heartbeats(client, timeout)
+    exchange = Exchange(client, run.stage("graph"), manifest, beats)
+    exchange.begin(spec, None)
+    return exchange
 
 
 @pytest.mark.faults
@@ -91,7 +80,7 @@ def test_a_stopped_worker_is_replaced_without_a_wait(
 ):
     """SIGSTOP: its connections stay open, the scheduler takes it for alive."""
     overrides = ("partitions=4", "reservoir.supersteps=200", "checkpoint.every=8")
-    expected = embeddings(embed(tmp_path / "calm", weighted, client, *overrides, SPMD))
+    expected = embeddings(embed(tmp_path / "calm", weighted, client, *overrides))
     with (
         cluster.open_cluster(small_settings().cluster) as connection,
         cluster.connect(connection) as other,
@@ -110,7 +99,7 @@ def test_a_stopped_worker_is_replaced_without_a_wait(
         thread.start()
         try:
             limit = "cluster.timeout=2"
-            run = embed(folder, weighted, other, *overrides, SPMD, limit)
+            run = embed(folder, weighted, other, *overrides, limit)
         finally:
             thread.join()
             # Silent for the timeout, it may have been ended and started anew.
@@ -136,7 +125,7 @@ def test_same_bits_over_plain_tcp_by_workers_of_one_thread(tmp_path, weighted, c
         Client(bare) as other,
     ):
         assert all(a.startswith("tcp://") for a in cluster.workers(other))
-        found = embed(tmp_path / "b", weighted, other, "partitions=4", SPMD)
+        found = embed(tmp_path / "b", weighted, other, "partitions=4")
     np.testing.assert_array_equal(embeddings(found), expected)
 
 
@@ -144,19 +133,16 @@ def test_bytes_on_the_wire_are_the_plans(tmp_path, client):
     """The kernel's count of every connection between workers, against the plan."""
     graph = write_graph(tmp_path / "input", nodes=3000, edges=9000)
     wide = ("reservoir.dim=200",)
-    engine = engine_of(client, tmp_path / "a", graph, *wide)
+    exchange = begun(client, tmp_path / "a", graph, *wide)
     # Connections are open and the first messages over.
-    engine.advance(2)
+    exchange.advance(2)
     before = received_bytes(client)
-    engine.advance(6)
-    engine.apply(_nothing)
+    exchange.advance(6)
+    exchange.apply(_nothing)
     moved = received_bytes(client) - before
-    planned = 6 * engine.bytes_per_superstep
+    planned = 6 * exchange.rows * 200 * 4
     assert planned > 10_000_000
     assert moved == pytest.approx(planned, rel=0.05)
-    assert sum(c["received"] for c in engine.clocks) == pytest.approx(
-        planned * 8 / 6, rel=0.15
-    )
 
 
 def received_bytes(client) -> int:
@@ -185,16 +171,14 @@ def _nothing(number, states):
 
 
 def test_a_released_task_stops_waiting(tmp_path, weighted, client):
-    engine = engine_of(client, tmp_path / "a", weighted)
-    worker = sorted(engine._worker_states)[0]
+    exchange = begun(client, tmp_path / "a", weighted)
+    worker = sorted(exchange._objects)[0]
     # Alone it never gets the other worker's blocks.
-    alone = engine._submit_to(
-        worker, advance_worker, engine._worker_states[worker], 1, 5
-    )
+    alone = exchange._submit(worker, advance_worker, exchange._objects[worker], 1, 5)
     assert until(lambda: sum(client.run(_busy).values()) == 1)
     del alone
     assert until(lambda: sum(client.run(_busy).values()) == 0)
-    engine.close()
+    exchange.close()
     gc.collect()
     assert until(lambda: sum(client.run(_runs).values()) == 0), "states are left behind"
 
@@ -206,13 +190,13 @@ def test_a_released_task_stops_asking_a_worker_that_hangs(tmp_path, weighted):
         cluster.open_cluster(small_settings().cluster) as connection,
         cluster.connect(connection) as other,
     ):
-        engine = engine_of(other, tmp_path / "a", weighted, timeout=600.0)
-        alive, hung = sorted(engine._worker_states)
+        exchange = begun(other, tmp_path / "a", weighted, timeout=600.0)
+        alive, hung = sorted(exchange._objects)
         pid = other.run(os.getpid, workers=[hung])[hung]
         os.kill(pid, signal.SIGSTOP)
         try:
-            kept = engine._worker_states[alive]
-            alone = engine._submit_to(alive, advance_worker, kept, 1, 5)
+            kept = exchange._objects[alive]
+            alone = exchange._submit(alive, advance_worker, kept, 1, 5)
             time.sleep(2 * POLL)  # it asks by now
             del alone
             assert until(lambda: not other.run(_busy, workers=[alive])[alive])
@@ -226,16 +210,16 @@ def _busy(dask_worker):
 
 def test_supersteps_take_no_fresh_memory_for_states(tmp_path, weighted, client):
     """Two alternating buffers, since new memory costs more than a transfer."""
-    engine = engine_of(client, tmp_path / "a", weighted)
-    before = engine.apply(_where)
-    engine.advance(1)
-    other = engine.apply(_where)
+    exchange = begun(client, tmp_path / "a", weighted)
+    before = exchange.apply(_where)
+    exchange.advance(1)
+    other = exchange.apply(_where)
     assert not set(before) & set(other)
     for _ in range(3):
-        engine.advance(2)
-        assert engine.apply(_where) == other
-    engine.advance(1)
-    assert engine.apply(_where) == before
+        exchange.advance(2)
+        assert exchange.apply(_where) == other
+    exchange.advance(1)
+    assert exchange.apply(_where) == before
 
 
 def _where(number, states):
@@ -244,25 +228,25 @@ def _where(number, states):
 
 def test_answers_stay_unchanged_by_later_supersteps(tmp_path, weighted, thread_client):
     """Where workers are threads, the answer is the array itself."""
-    engine = engine_of(thread_client, tmp_path / "a", weighted)
-    found = engine.apply(_first_row)
+    exchange = begun(thread_client, tmp_path / "a", weighted)
+    found = exchange.apply(_first_row)
     copies = [row.copy() for row in found]
-    engine.advance(2)
+    exchange.advance(2)
     np.testing.assert_array_equal(found, copies)
-    assert not np.array_equal(engine.apply(_first_row), copies)
+    assert not np.array_equal(exchange.apply(_first_row), copies)
 
 
 def test_a_broken_connection_ends_the_wait(tmp_path, weighted, client):
     """Both workers live and answer: only the blocks do not come any more."""
-    engine = engine_of(client, tmp_path / "a", weighted)
-    engine.advance(2)
+    exchange = begun(client, tmp_path / "a", weighted)
+    exchange.advance(2)
     client.run(_break_connections)
     try:
         with pytest.raises(WorkersLost, match="accepts no blocks"):
-            engine.advance(6)
+            exchange.advance(6)
     finally:
         client.run(_mend_connections)
-    engine.close()
+    exchange.close()
     assert until(lambda: sum(client.run(_busy).values()) == 0)
 
 
@@ -296,13 +280,18 @@ def until(condition, seconds: float = 20.0) -> bool:
 
 @pytest.mark.slow
 def test_two_runs_on_the_same_threads_proceed_independently(tmp_path, weighted, client):
-    one = engine_of(client, tmp_path / "a", weighted)
-    two = engine_of(client, tmp_path / "b", weighted)
-    first, second = sorted(one._worker_states)
+    one = begun(client, tmp_path / "a", weighted)
+    two = begun(client, tmp_path / "b", weighted)
+    first, second = sorted(one._objects)
     # Each has the only thread of one worker and needs that of the other.
     crossed = [
-        engine._submit_to(worker, advance_worker, engine._worker_states[worker], 1, 3)
-        for engine, worker in ((one, first), (two, second), (one, second), (two, first))
+        exchange._submit(worker, advance_worker, exchange._objects[worker], 1, 3)
+        for exchange, worker in (
+            (one, first),
+            (two, second),
+            (one, second),
+            (two, first),
+        )
     ]
     one._wait(crossed)
     np.testing.assert_array_equal(*[e.apply(_first_row)[0] for e in (one, two)])
@@ -313,43 +302,34 @@ def _first_row(number, states):
 
 
 def test_a_new_worker_state_is_kept_apart_from_the_old_one(tmp_path, weighted, client):
-    engine = engine_of(client, tmp_path / "a", weighted)
-    engine.advance(2)
-    engine.step = 7
+    exchange = begun(client, tmp_path / "a", weighted)
+    exchange.advance(2)
+    exchange.step = 7
     with pytest.raises(WorkersLost, match="is after superstep 3, not 7"):
-        engine.advance(1)
+        exchange.advance(1)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning:distributed.*")
 def test_a_fault_on_one_worker_ends_the_wait_of_the_other(tmp_path, weighted, client):
-    engine = engine_of(client, tmp_path / "a", weighted)
-    worker = sorted(engine._worker_states)[0]
-    engine._client.submit(
-        _break, engine._worker_states[worker], workers=[worker], pure=False
+    exchange = begun(client, tmp_path / "a", weighted)
+    worker = sorted(exchange._objects)[0]
+    exchange._client.submit(
+        _break, exchange._objects[worker], workers=[worker], pure=False
     ).result()
     with pytest.raises((AttributeError, TypeError), match="NoneType"):
-        engine.advance(4)
-    engine.close()
+        exchange.advance(4)
+    exchange.close()
     assert until(lambda: sum(client.run(_busy).values()) == 0)
 
 
 def _break(kept):
-    """One partition loses its recurrent matrix: its next superstep fails."""
-    number = next(iter(kept.states))
-    context = kept.contexts[number]
-    kept.contexts[number] = type(context)(
-        context.partition,
-        context.drive,
-        None,
-        context.boundary,
-        context.picks,
-        context.spec,
-    )
+    """One partition loses its topology: its next superstep fails."""
+    kept._partitions[next(iter(kept.states))] = None
 
 
 def test_states_stay_on_their_worker(tmp_path, weighted, client):
-    engine = engine_of(client, tmp_path / "a", weighted)
-    kept = next(iter(engine._worker_states.values()))
+    exchange = begun(client, tmp_path / "a", weighted)
+    kept = next(iter(exchange._objects.values()))
     with pytest.raises(TypeError, match="do not leave their worker"):
         client.submit(_pickled, kept, pure=False).result()
 
@@ -362,7 +342,7 @@ def _pickled(kept):
 def test_a_restarted_single_worker_takes_up_its_checkpoint(tmp_path, weighted):
     """One worker, killed: the restarted one takes its checkpoint up."""
     settings = small_settings("cluster.kind=local", "cluster.workers=1")
-    overrides = ("partitions=2", "reservoir.supersteps=60", "checkpoint.every=8", SPMD)
+    overrides = ("partitions=2", "reservoir.supersteps=60", "checkpoint.every=8")
     with (
         cluster.open_cluster(settings.cluster) as connection,
         cluster.connect(connection) as other,

@@ -1,0 +1,75 @@
+"""Counts of a partitioned graph and of the connected workers, for the plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from xnq_dist.core import cluster
+from xnq_dist.core.config import Settings
+from xnq_dist.core.need import GraphSize, PartitionCounts, RunSize, Workers
+from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.graph.layout import halo_sizes
+from xnq_dist.reservoir.context import needed_rows
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["size_of", "size_on", "workers_of"]
+
+
+def workers_of(client: Client, settings: Settings) -> Workers:
+    """The connected workers and what each may use; the backend is not ``auto``."""
+    on_gpus = settings.backend == "gpu" and not settings.exchange.on_cpus
+    device = cluster.device_memory(client, settings.cluster) if on_gpus else 0
+    memory = cluster.smallest_memory(client)
+    return Workers.of(cluster.workers(client), memory, device)
+
+
+def size_on(
+    client: Client, settings: Settings, stage: Stage, graph: Manifest
+) -> RunSize:
+    """The counts of the stage ``graph`` on the connected workers."""
+    workers = workers_of(client, settings)
+    counts = size_of(graph, workers.count, stage)
+    return RunSize.of(counts, graph.facts["partitions"], workers)
+
+
+def size_of(
+    graph: Manifest,
+    workers: int,
+    stage: Stage,
+    labels: Manifest | None = None,
+) -> GraphSize:
+    """The counts for a plan, once the graph is partitioned.
+
+    Parameters
+    ----------
+    graph, stage
+        Manifest and folder of the stage ``graph``.
+    labels
+        Manifest of the stage ``labels``; None: labels and classes are assumed.
+    """
+    facts, needed = graph.facts, None
+    if facts["partitions"] > workers:
+        needed = needed_rows(stage, graph, workers)
+    size = GraphSize(
+        nodes=facts["n_nodes"],
+        edges=facts["n_edges"],
+        features=facts["n_features"],
+        weighted=facts["weighted"],
+        halo=facts["halo"],
+        diameter=facts.get("effective_diameter"),
+        partition_counts=PartitionCounts(
+            facts["owned"],
+            facts["edges"],
+            facts["boundary"],
+            halo_sizes(stage, graph),
+            needed,
+        ),
+        node_bytes=sum(record.bytes for record in graph.named("nodes-")),
+    )
+    if labels is None:
+        return size
+    known = labels.facts
+    return replace(size, classes=len(known["classes"]), labelled=known["n_labelled"])
