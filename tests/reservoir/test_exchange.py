@@ -106,8 +106,6 @@ def test_a_stopped_worker_is_replaced_without_a_wait(
             with suppress(ProcessLookupError):
                 os.kill(pids[0], signal.SIGCONT)
     np.testing.assert_array_equal(embeddings(run), expected)
-    facts = run.stage("embeddings").manifest().facts
-    assert facts["workers"] == 1
     assert "has not answered for 2 s" in caplog.text or "no sign of life" in caplog.text
 
 

@@ -112,7 +112,7 @@ def test_a_hung_worker_delays_the_end_by_no_more_than_the_grace(
         complete = Exchange.complete
 
         def hang(engine):
-            if engine.step > 30 and not began:
+            if engine.step >= 25 and not began:
                 os.kill(stopped, signal.SIGSTOP)
                 began.append(time.monotonic())
                 raise Ended

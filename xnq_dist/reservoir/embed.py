@@ -132,7 +132,6 @@ def embed_scaled(
         "blocks": [width for width in blocks if width],
         "n_nodes": rows,
         "checkpoint_every": work.every(spec),
-        "workers": size.busy,
         "units_at_once": steps.units,
         "products": "cuBLAS" if spec.backend == "gpu" else products.FORM,
         "exchanged_bytes_per_superstep": steps.moves.moved * steps.units * steps.wire,
