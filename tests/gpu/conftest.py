@@ -1,35 +1,19 @@
-"""Backends of parametrised tests: CPU, a stand-in for a GPU, a GPU."""
+"""Devices of the tests: a stand-in for a GPU, and a GPU if there is one."""
 
 from __future__ import annotations
 
 import shutil
 import warnings
+from contextlib import contextmanager
 
 import pytest
 
+from tests.conftest import small_settings
 from xnq_dist.core import backend as backends
+from xnq_dist.core import cluster
 
 REAL = backends.gpu
-"""The GPU itself: tests put makers of devices in the function's place."""
-
-
-def make_backend(kind: str, precision: str = "float32") -> backends.Backend:
-    """The backend; skips with the missing requirement."""
-    if kind == "cpu":
-        return backends.cpu()
-    if kind == "standin":
-        if shutil.which("g++") is None:
-            pytest.skip("the stand-in for a GPU needs g++")
-        from tests.gpu.standin import standin
-
-        return standin(precision)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # CuPy warns about missing drivers
-        reason = backends.gpu_facts().reason
-    if reason:
-        pytest.skip(reason)
-    return REAL(precision)
-
+"""The GPU itself: tests put the stand-in in the function's place."""
 
 DEVICES = [
     pytest.param("standin", id="standin-on-cpu"),
@@ -37,21 +21,48 @@ DEVICES = [
 ]
 
 
+def make_backend(kind: str) -> backends.Backend:
+    """The backend; skips with the missing requirement."""
+    if kind == "cpu":
+        return backends.cpu()
+    if kind == "standin":
+        if shutil.which("g++") is None:
+            pytest.skip("the stand-in for a GPU needs g++")
+        from tests.gpu.standin import StandinBackend
+
+        return StandinBackend()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # CuPy warns about missing drivers
+        reason = backends.gpu_facts().reason
+    if reason:
+        pytest.skip(reason)
+    return REAL()
+
+
+def play_a_gpu(monkeypatch) -> None:
+    """Replace the GPU by the stand-in in this process."""
+    make_backend("standin")
+    from tests.gpu.standin import places
+
+    for module, name, value in places():
+        monkeypatch.setattr(module, name, value)
+
+
 @pytest.fixture(params=DEVICES)
 def device(request):
-    """Makes device backends by precision; the stand-in uses g++ and NumPy."""
-    return lambda precision="float32": make_backend(request.param, precision)
+    """The backend of a device."""
+    return make_backend(request.param)
 
 
 @pytest.fixture(params=["cpu", *DEVICES])
 def any_backend(request):
-    """Every backend in float32."""
+    """Every backend."""
     return make_backend(request.param)
 
 
-@pytest.fixture
-def device_line(request, monkeypatch):
-    """The client of a cluster whose workers have a device or the stand-in.
+@pytest.fixture(params=DEVICES)
+def device_client(request, monkeypatch):
+    """The client of two workers that have a device.
 
     Workers of the stand-in are threads of this process, in which it replaces the GPU.
     """
@@ -62,10 +73,24 @@ def device_line(request, monkeypatch):
     return request.getfixturevalue("thread_client")
 
 
-def play_a_gpu(monkeypatch) -> None:
-    """Replace the GPU by the stand-in in this process."""
-    make_backend("standin")
-    from tests.gpu.standin import places
+@contextmanager
+def one_worker(device_client):
+    """The client of a single worker with the same device."""
+    from distributed import Client, LocalCluster
 
-    for module, name, value in places():
-        monkeypatch.setattr(module, name, value)
+    if not device_client.scheduler.address.startswith("inproc"):
+        single = small_settings("cluster.workers=1").cluster
+        with (
+            cluster.open_cluster(single) as connection,
+            cluster.connect(connection) as client,
+        ):
+            yield client
+        return
+    quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=False, scheduler_kwargs=quiet
+        ) as started,
+        Client(started, set_as_default=False) as client,
+    ):
+        yield client

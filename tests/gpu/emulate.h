@@ -1,7 +1,7 @@
-// A CPU that plays the GPU: the words of CUDA that our kernels use, for g++. Each block
-// runs alone; its threads are fibers that change hands at barriers, so that a kernel's
-// shared memory and barriers mean what they mean on a device. Barriers that threads of a
-// block or warp do not all reach are reported.
+// The words of CUDA that our kernels use, for g++. Blocks run one after the other; the
+// threads of a block are fibers that switch at barriers, so that shared memory and
+// barriers mean what they mean on a device. Barriers that threads of a block or warp do
+// not all reach are reported.
 #include <ucontext.h>
 
 #include <cmath>
@@ -23,36 +23,6 @@ struct Index {
 };
 static Index threadIdx, blockIdx, blockDim, gridDim;
 static std::vector<unsigned char> shared_bytes;
-
-static inline unsigned int __float_as_uint(float value) {
-  unsigned int bits;
-  std::memcpy(&bits, &value, 4);
-  return bits;
-}
-static inline float __uint_as_float(unsigned int bits) {
-  float value;
-  std::memcpy(&value, &bits, 4);
-  return value;
-}
-static inline float half_to_float(unsigned short bits) {
-  unsigned int sign = (bits & 0x8000u) << 16, rest = bits & 0x7fffu;
-  if (rest >= 0x7c00u) return __uint_as_float(sign | 0x7f800000u | ((rest & 0x3ffu) << 13));
-  float size = std::ldexp(static_cast<float>(rest & 0x3ffu), -24);
-  if (rest >= 0x400u)
-    size = std::ldexp(static_cast<float>((rest & 0x3ffu) | 0x400u), static_cast<int>(rest >> 10) - 25);
-  return sign ? -size : size;
-}
-static inline unsigned short float_to_half(float value) {
-  unsigned int bits = __float_as_uint(value), sign = (bits >> 16) & 0x8000u;
-  float size = std::fabs(value);
-  if (value != value) return 0x7fff;
-  if (size >= 65520.0f) return static_cast<unsigned short>(sign | 0x7c00u);
-  if (size < 6.103515625e-05f)  // subnormal: multiples of 2^-24, nearest even
-    return static_cast<unsigned short>(sign | static_cast<unsigned int>(std::nearbyint(size * 16777216.0f)));
-  unsigned int whole = (__float_as_uint(size) - 0x38000000u);
-  whole = (whole + 0xfffu + ((whole >> 13) & 1u)) >> 13;
-  return static_cast<unsigned short>(sign | whole);
-}
 
 enum { RUNNING, BLOCK_BARRIER, WARP_BARRIER, DONE };
 struct Fiber {

@@ -2,7 +2,7 @@
 
 The source of the kernels is compiled with `emulate.h` and run block by block, with the
 same grids, blocks and arguments as on a device; an argument of the wrong type or layout
-is an error. It cannot show speed, cuBLAS's bits and memory on a device.
+is an error. It cannot show speed and cuBLAS's bits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable
+import weakref
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,13 +20,15 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from distributed import get_worker
 
 from xnq_dist.core import backend as backends
 from xnq_dist.core import cluster
 from xnq_dist.core.backend import GpuBackend
 from xnq_dist.core.products import product
 from xnq_dist.plan import of_tables as tables
-from xnq_dist.reservoir.device import decode, encode
+
+__all__ = ["DeviceArray", "HeldBytes", "StandinBackend", "places", "signatures"]
 
 HERE = Path(__file__).parent
 TYPES = {
@@ -35,11 +37,37 @@ TYPES = {
     "float": np.float32,
     "double": np.float64,
     "unsigned char": np.uint8,
-    "signed char": np.int8,
 }
 ONE_AT_A_TIME = threading.Lock()
 """Lock, since the emulated device has one set of thread and block indices."""
-STATES = {"32": np.float32, "16": np.float16, "8": np.uint16}
+
+
+class HeldBytes:
+    """Most bytes that the arrays of one worker took on the emulated device."""
+
+    def __init__(self) -> None:
+        self.peak = 0
+        self._arrays: dict[int, tuple[str, weakref.ref[DeviceArray]]] = {}
+
+    def add(self, array: DeviceArray) -> None:
+        """Count an array as long as it exists; views count as what they are of."""
+        try:
+            worker = get_worker().address
+        except ValueError:
+            return
+        self._arrays[id(array)] = worker, weakref.ref(array)
+
+    def look(self) -> None:
+        """Raise the peak to what is held now."""
+        held: dict[str, dict[int, int]] = {}
+        for worker, there in list(self._arrays.values()):
+            array: Any = there()
+            while array is not None and isinstance(array.base, np.ndarray):
+                array = array.base
+            if array is not None:
+                held.setdefault(worker, {})[id(array)] = array.nbytes
+        peaks = (sum(arrays.values()) for arrays in held.values())
+        self.peak = max([self.peak, *peaks])
 
 
 class DeviceArray(np.ndarray):
@@ -47,6 +75,36 @@ class DeviceArray(np.ndarray):
 
     Results of NumPy's functions on it are of its kind too; `asarray` makes a host's.
     """
+
+    watch: HeldBytes | None = None
+    """Counts the memory of all arrays, if it is set."""
+
+    def __array_finalize__(self, _parent: Any) -> None:
+        if DeviceArray.watch is not None:
+            DeviceArray.watch.add(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        found = super().__getitem__(key)
+        look()
+        return found
+
+    def take(self, indices: Any, axis: Any = None, out: Any = None) -> Any:
+        """As CuPy's, without a choice for indices that are out of range."""
+        assert isinstance(indices, DeviceArray)
+        assert not indices.size or indices.max() < self.shape[axis or 0]
+        look()
+        return super().take(indices, axis, out, "clip")  # "raise" copies `out`
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        assert not isinstance(value, np.ndarray) or isinstance(value, DeviceArray)
+        look()
+        super().__setitem__(key, value)
+
+
+def look() -> None:
+    """Note how much memory of the emulated device is held."""
+    if DeviceArray.watch is not None:
+        DeviceArray.watch.look()
 
 
 class StandinArrays:
@@ -59,9 +117,9 @@ class StandinArrays:
 
         def call(*args: Any, **kwargs: Any) -> Any:
             answer = found(*args, **kwargs)
-            return (
-                answer.view(DeviceArray) if isinstance(answer, np.ndarray) else answer
-            )
+            if not isinstance(answer, np.ndarray):
+                return answer
+            return answer.view(DeviceArray)
 
         return call
 
@@ -87,6 +145,8 @@ class StandinBackend(GpuBackend):
 
     def to_device(self, array):
         """The array, C-contiguous."""
+        if isinstance(array, DeviceArray) and array.flags.c_contiguous:
+            return array
         return np.array(array, order="C", subok=False).view(DeviceArray)
 
     def kernel(self, source, name, defines=()):
@@ -94,27 +154,22 @@ class StandinBackend(GpuBackend):
         return Emulated(source, name, tuple(defines))
 
     def multiply(self, x, matrix, out):
-        """``out = x matrix^T`` of rounded values, sums in float32."""
-        assert x.strides[1] == x.itemsize
+        """``out = x matrix^T``, one product for each block of columns."""
+        for array in (x, matrix, out):
+            assert array.dtype == np.float32
+            assert array.strides[-1] == array.itemsize
         assert matrix.flags.c_contiguous
-        assert out.dtype == np.float32
-        assert out.strides[1] == out.itemsize
+        look()
         columns, inner = matrix.shape[-2:]
         for number, block in enumerate(matrix.reshape(-1, columns, inner)):
             part = x[:, number * inner : (number + 1) * inner]
-            left, right = decode(np.ascontiguousarray(part)), decode(np.asarray(block))
-            if self.precision == "tf32":
-                left, right = tf32(left), tf32(right)
             at = slice(number * columns, (number + 1) * columns)
-            out[:, at] = product(np.asarray(left), right.T)
+            left, right = np.ascontiguousarray(part), np.asarray(block)
+            out[:, at] = product(np.asarray(left), right.T).view(DeviceArray)
 
     def free_bytes(self):
         """The memory of a small device."""
         return 2**34
-
-    def held_bytes(self):
-        """Nothing is held."""
-        return 0
 
     def release(self):
         """Nothing is held."""
@@ -123,57 +178,15 @@ class StandinBackend(GpuBackend):
         """Nothing runs."""
 
 
-class StandinFrames:
-    """Pandas in the role of cuDF, with the functions that we use."""
-
-    def __init__(self):
-        import pandas
-
-        self.DataFrame = pandas.DataFrame
-        self.pieces = []
-        """Row groups of each piece that was read."""
-
-    def read_parquet(self, path, columns, row_groups, use_pandas_metadata):
-        """Some row groups of one file."""
-        import pyarrow.parquet as pq
-
-        assert not use_pandas_metadata
-        (groups,) = row_groups
-        self.pieces.append((path, tuple(groups)))
-        found = pq.ParquetFile(path).read_row_groups(groups, columns=columns)
-        return found.to_pandas(ignore_metadata=True)
-
-
-def standin(precision: str = "float32") -> StandinBackend:
-    """The stand-in with the name of the GPU."""
-    return StandinBackend("gpu", "xnq_dist.reservoir.gpu_kernels", precision)
-
-
 def places() -> list[tuple[ModuleType, str, Any]]:
     """Functions that look for a GPU, and their replacements."""
     facts = backends.GpuFacts({}, 1, "", 2**30)
-    told = [
-        (module, "gpu_facts", lambda: facts) for module in (backends, cluster, tables)
-    ]
     return [
-        (backends, "gpu", standin),
+        (backends, "gpu", StandinBackend),
         (cluster, "device_share", lambda: ("played", 2**34)),
-        *told,
+        *((module, "gpu_facts", lambda: facts) for module in (backends, cluster)),
+        (tables, "gpu_facts", lambda: facts),
     ]
-
-
-def take_the_gpus_place() -> Callable[[str], StandinBackend]:
-    """Replace the GPU by the stand-in in this process, permanently."""
-    for module, name, value in places():
-        setattr(module, name, value)
-    return standin
-
-
-def tf32(values: np.ndarray) -> np.ndarray:
-    """Values with the ten bits of a TF32 mantissa."""
-    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
-    rounded = bits + np.uint32(0xFFF) + ((bits >> 13) & np.uint32(1))
-    return (rounded & np.uint32(0xFFFFE000)).view(np.float32)
 
 
 @dataclass(frozen=True)
@@ -185,27 +198,17 @@ class Emulated:
     defines: tuple[str, ...]
 
     def __call__(self, grid, block, args, *, shared_mem=0):
-        kinds = parameters(self.source, self.name, self.defines)
-        assert len(args) == len(kinds), f"{self.name}: {len(args)} of {len(kinds)}"
+        look()
         assert np.prod(block) <= 1024
         assert shared_mem <= 48 * 1024
         assert all(side <= 65535 for side in grid[1:])
-        names = [p.rsplit(" ", 1)[1] for p in signatures(self.source)[self.name]]
-        held, addresses = [], []
-        for place, (value, (pointer, kind)) in enumerate(zip(args, kinds, strict=True)):
-            what = f"{self.name}, argument {place}: {type(value)} for {kind}"
-            if pointer:
-                assert isinstance(value, DeviceArray), what
-                bits = value.view(np.uint8) if value.dtype == np.bool_ else value
-                assert bits.dtype == kind, f"{what}, {value.dtype}"
-                assert value.size, f"{what}, empty"
-                strided = f"{names[place]}_stride" in names
-                assert strided or value.flags.c_contiguous, f"{what}, not contiguous"
-                held.append(np.array(value.ctypes.data, np.uintp))
-            else:
-                assert isinstance(value, kind), what
-                held.append(np.array(value))
-            addresses.append(held[-1].ctypes.data)
+        held = [
+            self._argument(value, text, place)
+            for place, (value, text) in enumerate(
+                zip(args, signatures(self.source)[self.name], strict=True)
+            )
+        ]
+        addresses = [value.ctypes.data for value in held]
         pointers = (ctypes.c_void_p * len(args))(*addresses)
         sides = [
             (ctypes.c_uint * 3)(*[*side, 1, 1][:3])
@@ -217,6 +220,22 @@ class Emulated:
         if failed:
             raise RuntimeError(f"{self.name}: threads came to different barriers")
 
+    def _argument(self, value: Any, text: str, place: int) -> np.ndarray:
+        """An argument as bytes, after a check that it is what the kernel declares."""
+        kind, name = text.replace("const ", "").rsplit(" ", 1)
+        expected = TYPES[kind.rstrip("* ")]
+        what = f"{self.name}, argument {place}: {type(value)} for {text}"
+        if not kind.endswith("*"):
+            assert isinstance(value, expected), what
+            return np.array(value)
+        assert isinstance(value, DeviceArray), what
+        bits = value.view(np.uint8) if value.dtype == np.bool_ else value
+        assert bits.dtype == expected, f"{what}, {value.dtype}"
+        assert value.size, f"{what}, empty"
+        strided = f"{name}_stride" in "".join(signatures(self.source)[self.name])
+        assert strided or value.flags.c_contiguous, f"{what}, not contiguous"
+        return np.array(value.ctypes.data, np.uintp)
+
 
 @cache
 def signatures(source: str) -> dict[str, list[str]]:
@@ -224,20 +243,6 @@ def signatures(source: str) -> dict[str, list[str]]:
     bounds = r"(?:__launch_bounds__\(\d+, \d+\) )?"
     found = re.findall(rf'extern "C" __global__ void {bounds}(\w+)\(([^)]*)\)', source)
     return {name: [p.strip() for p in text.split(",")] for name, text in found}
-
-
-def parameters(
-    source: str, name: str, defines: tuple[str, ...]
-) -> list[tuple[bool, Any]]:
-    """Whether a parameter is a pointer, and the NumPy type it takes."""
-    state = [d.removeprefix("-DSTATE=") for d in defines if d.startswith("-DSTATE=")]
-    found = []
-    for text in signatures(source)[name]:
-        kind = text.replace("const ", "").rsplit(" ", 1)[0].strip()
-        base = kind.rstrip("*").strip()
-        there = STATES[state[0]] if base == "state_t" else TYPES[base]
-        found.append((kind.endswith("*"), there))
-    return found
 
 
 @cache
@@ -275,16 +280,3 @@ def body_of(source: str, name: str) -> str:
     begin = source.index(f" {name}(")
     end = source.find('extern "C"', begin)
     return source[begin : end if end > 0 else None]
-
-
-__all__ = [
-    "DeviceArray",
-    "StandinBackend",
-    "StandinFrames",
-    "decode",
-    "encode",
-    "places",
-    "standin",
-    "take_the_gpus_place",
-    "tf32",
-]

@@ -5,139 +5,188 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.conftest import rest_in, small_settings, write_graph
-from tests.gpu.conftest import DEVICES, play_a_gpu
-from tests.reservoir.test_embed import embed, embeddings, twin
+from tests.conftest import small_settings, write_graph
+from tests.gpu.conftest import one_worker, play_a_gpu
+from tests.gpu.standin import DeviceArray, HeldBytes
+from tests.reservoir.test_embed import embed, embeddings
+from tests.reservoir.test_in_turn import prepared, size_here
+from tests.reservoir.test_rounds import prepared as partitioned
+from tests.reservoir.test_rounds import propagated
+from tests.test_pipeline import whole_line
 from xnq_dist import pipeline
+from xnq_dist.core import backend as backends
 from xnq_dist.core import cluster
-from xnq_dist.core.errors import SettingsError
-from xnq_dist.core.store import RunDirectory
-from xnq_dist.reservoir import embed as driver
+from xnq_dist.core.errors import DoesNotFitError, SettingsError
+from xnq_dist.readout import needs as readout_needs
+from xnq_dist.reservoir import device, needs
 
 SPARSE = ("reservoir.matrix=sparse", "reservoir.nonzeros=4")
-on_devices = pytest.mark.parametrize("device_line", DEVICES, indirect=True)
 
 
-@on_devices
+@pytest.fixture(scope="module")
+def weighted(tmp_path_factory):
+    """Directed and weighted, 600 nodes."""
+    return write_graph(tmp_path_factory.mktemp("gpu") / "input", weighted=True)
+
+
+def facts_of(run):
+    return run.stage("embeddings").manifest().facts
+
+
 @pytest.mark.parametrize(
-    "overrides",
+    "matrix",
     [
-        pytest.param(SPARSE, id="sparse"),
+        SPARSE,
+        pytest.param(("reservoir.recurrent_scale=[1.0,4.0]",), id="dense"),
         pytest.param(
-            (*SPARSE, "exchange.dtype=float16"),
+            (*SPARSE, "reservoir.recurrent_scale=[1,20]", "reservoir.dim=23"),
             marks=pytest.mark.standin,
-            id="float16-exchange",
-        ),
-        pytest.param(
-            (*SPARSE, "reservoir.tile=7"), marks=pytest.mark.standin, id="tiles"
+            id="odd-width",
         ),
     ],
 )
-def test_sparse_states_have_the_cpus_bits_for_any_partitions(
-    device_line, overrides, tmp_path, small_graph
+def test_states_have_the_same_bits_for_any_partitions_and_workers(
+    device_client, matrix, tmp_path, weighted
 ):
-    prepared = _prepared(tmp_path, small_graph, overrides)
-    expected = twin(prepared, small_graph, small_settings(*overrides))
-    for count in (1, 3):
-        cut = ("backend=gpu", f"partitions={count}", "partitioner=random")
-        run = embed(tmp_path / f"{count}", small_graph, device_line, *overrides, *cut)
-        np.testing.assert_array_equal(embeddings(run), expected, err_msg=str(count))
+    def on_gpus(client, count, partitioner="random"):
+        name = tmp_path / f"{count}-{client.id}"
+        cut = (f"partitions={count}", f"partitioner={partitioner}", "backend=gpu")
+        run = embed(name, weighted, client, *matrix, *cut)
+        assert facts_of(run)["backend"] == "gpu"
+        return embeddings(run)
+
+    expected = on_gpus(device_client, 1)
+    for count, partitioner in ((2, "metis"), (5, "random")):
+        found = on_gpus(device_client, count, partitioner)
+        np.testing.assert_array_equal(found, expected, err_msg=f"{count} on 2 workers")
+    with one_worker(device_client) as single:
+        np.testing.assert_array_equal(on_gpus(single, 3), expected)
+    if "reservoir.matrix=sparse" in matrix:
+        cpu = embed(tmp_path / "cpu", weighted, device_client, *matrix, "backend=cpu")
+        np.testing.assert_array_equal(embeddings(cpu), expected)
 
 
-def _prepared(tmp_path, graph, overrides) -> RunDirectory:
-    run = RunDirectory(tmp_path / "prepared")
-    run.folder.create()
-    pipeline.prepare(run, graph.sources, small_settings(*overrides))
-    return run
-
-
-@on_devices
-@pytest.mark.parametrize(
-    "precision", rest_in("standin", ("float32", "bfloat16"), "float32")
-)
-def test_dense_states_are_the_same_for_any_partitions_and_tiles(
-    device_line, precision, tmp_path, small_graph
-):
-    given = ("backend=gpu", f"reservoir.precision={precision}")
-    if precision == "float32":
-        given = (*given, "reservoir.recurrent_scale=[1.0,4.0]")
-    answers = [
-        embeddings(embed(tmp_path / name, small_graph, device_line, *given, *more))
-        for name, more in {
-            "one": ("partitions=1",),
-            "four": ("partitions=4", "partitioner=random"),
-            "tiles": ("partitions=3", "reservoir.tile=7"),
-        }.items()
-    ]
-    for answer in answers[1:]:
-        np.testing.assert_array_equal(answer, answers[0])
-    assert answers[0].dtype == np.float32
-
-
-@on_devices
 def test_dense_states_at_a_low_scale_agree_with_the_cpus(
-    device_line, tmp_path, small_graph
+    device_client, tmp_path, small_graph
 ):
     low = ("reservoir.recurrent_scale=0.9", "partitions=2")
-    there = embed(tmp_path / "a", small_graph, device_line, *low, "backend=gpu")
-    here = embed(tmp_path / "b", small_graph, device_line, *low, "backend=cpu")
+    there = embed(tmp_path / "a", small_graph, device_client, *low, "backend=gpu")
+    here = embed(tmp_path / "b", small_graph, device_client, *low, "backend=cpu")
     np.testing.assert_allclose(embeddings(there), embeddings(here), atol=1e-4)
-    facts = there.stage("embeddings").manifest().facts
-    assert (facts["backend"], facts["precision"]) == ("gpu", "float32")
-    assert here.stage("embeddings").manifest().facts["backend"] == "cpu"
+    assert [facts_of(run)["backend"] for run in (there, here)] == ["gpu", "cpu"]
 
 
-@on_devices
-def test_resuming_from_a_checkpoint_keeps_half_precision_states(
-    device_line, tmp_path, small_graph, monkeypatch
+class StopError(Exception):
+    pass
+
+
+def test_resumes_from_a_checkpoint_with_the_same_bits(
+    device_client, tmp_path, small_graph
 ):
-    given = (
-        *("backend=gpu", "reservoir.precision=bfloat16", "partitions=3"),
-        "checkpoint.every=2",
-    )
-    whole = embeddings(embed(tmp_path / "a", small_graph, device_line, *given))
+    given = ("backend=gpu", "partitions=3", "checkpoint.every=2")
+    expected = embeddings(embed(tmp_path / "a", small_graph, device_client, *given))
+
+    def stop(what, done, total):
+        if what == "supersteps" and done > 4:
+            raise StopError
+
     settings = small_settings(*given)
-    run = _prepared(tmp_path, small_graph, given)
-    with monkeypatch.context() as patched:
-        patched.setattr(driver, "_WriteEmbeddings", lambda *_: _stop)
-        with pytest.raises(RuntimeError, match="stopped"):
-            pipeline.embed(run, settings, device_line)
-    resumed = []
-    monkeypatch.setattr(driver.log, "info", lambda text, *_: resumed.append(text))
-    pipeline.embed(run, settings, device_line)
-    assert any("resuming" in text for text in resumed)
-    np.testing.assert_array_equal(embeddings(run), whole)
+    with pipeline.open_run(str(tmp_path / "b"), small_graph.sources) as run:
+        pipeline.prepare(run, small_graph.sources, settings)
+        with pytest.raises(StopError):
+            pipeline.embed(run, settings, device_client, stop)
+        begun = []
+        pipeline.embed(run, settings, device_client, lambda *it: begun.append(it[1]))
+    assert begun[0] == 4
+    np.testing.assert_array_equal(embeddings(run), expected)
 
 
-def _stop(number, states):
-    raise RuntimeError("stopped")
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_sums_over_neighbours_have_the_cpus_bits(
+    device_client, weighted, tmp_path, monkeypatch
+):
+    graph = write_graph(tmp_path / "input", 200, 900, weighted=True)
+    run, manifest = partitioned(tmp_path / "run", graph, 3)
+    given = run, manifest, device_client, 3, [1, 3]
+    here = propagated(*given, weighted=weighted)
+    sums = []
+    real = device.gather
+
+    def counted(*args):
+        sums.append(args)
+        real(*args)
+
+    monkeypatch.setattr(device, "gather", counted)
+    monkeypatch.setattr(device, "COLUMNS", 1)  # fewer than there are
+    there = propagated(*given, weighted=weighted, backend="gpu")
+    for turn in (1, 3):
+        np.testing.assert_array_equal(there[turn], here[turn])
+    # Visible only if workers are threads of this process.
+    played = device_client.scheduler.address.startswith("inproc")
+    assert len(sums) == (3 * 3 * 2 if played else 0)
 
 
-@on_devices
-def test_auto_uses_a_device(device_line, tmp_path, small_graph):
-    settings = small_settings("partitions=2", "backend=auto")
-    assert cluster.settle(device_line, settings).backend == "gpu"
-    auto = ("partitions=2", "backend=auto")
-    run = embed(tmp_path / "a", small_graph, device_line, *auto)
-    assert run.stage("embeddings").manifest().facts["backend"] == "gpu"
+@pytest.mark.parametrize("more", [SPARSE, ()], ids=["sparse", "dense"])
+def test_reservoirs_run_in_turn_on_a_small_gpu_with_the_same_bits(
+    device_client, more, tmp_path, weighted, monkeypatch
+):
+    more = (*more, "backend=gpu", "method=xnq+")
+    run, settings = prepared(tmp_path / "together", weighted, *more)
+    pipeline.embed(run, settings, device_client)
+    assert facts_of(run)["units_at_once"] == 23
+    expected = embeddings(run)
+    size = size_here(run, settings, device_client)
+    together = needs._supersteps(size, settings, 23, 1).device
+    alone = needs._supersteps(size, settings, 8, 3).device
+    little = f"cluster.device_memory={(alone + together) // 2}B"
+    monkeypatch.setattr(readout_needs, "DEVICE_VALUES", 1024)  # else needs more
+    run, settings = prepared(tmp_path / "turn", weighted, *more, little)
+    said = []
+    pipeline.embed(run, settings, device_client, lambda *it: said.append(it[0]))
+    assert facts_of(run)["units_at_once"] == 8
+    assert "supersteps, reservoir 3 of 3" in said
+    np.testing.assert_array_equal(embeddings(run), expected)
 
 
-def test_a_missing_gpu_is_named_at_once(thread_client, tmp_path, monkeypatch):
-    why = "CuPy finds no CUDA device: check nvidia-smi"
-    without = cluster.gpu_facts().__class__({}, 0, why)
-    monkeypatch.setattr(cluster, "gpu_facts", lambda: without)
-    auto = small_settings("backend=auto")
-    with pytest.raises(SettingsError, match=r"2 of 2 workers have no GPU.*no CUDA"):
-        cluster.settle(thread_client, small_settings("backend=gpu"))
-    assert cluster.settle(thread_client, auto).backend == "cpu"
-    with pytest.raises(SettingsError, match=r"precision = tf32 needs a GPU"):
-        cluster.settle(
-            thread_client,
-            small_settings("backend=auto", "reservoir.precision=tf32"),
-        )
+def test_states_too_large_for_a_gpu_are_refused_with_both_numbers(
+    device_client, tmp_path, small_graph
+):
+    settings = small_settings("backend=gpu", "cluster.device_memory=1MiB")
+    refused = r"of its GPU's memory but may use 1\.0 MiB: set a smaller reservoir.dim"
+    with pytest.raises(DoesNotFitError, match=refused):
+        whole_line(tmp_path / "run", small_graph.sources, settings, device_client)
 
 
-def test_auto_uses_the_cpu_where_some_workers_lack_a_gpu(
+@pytest.mark.parametrize(
+    ("workers", "partitions"),
+    [(1, 1), (1, 3), (2, 2), pytest.param(2, 8, marks=pytest.mark.standin)],
+)
+def test_states_take_no_more_of_a_gpu_than_planned(
+    thread_client, monkeypatch, tmp_path, weighted, workers, partitions
+):
+    """Bytes of the stand-in's arrays; most rows are sent, which is the worst case."""
+    monkeypatch.setattr(device, "GEMM_ROWS", 8)
+    play_a_gpu(monkeypatch)
+    cut = ("partitioner=random", f"partitions={partitions}", "backend=gpu")
+    with one_worker(thread_client) as single:
+        client = single if workers == 1 else thread_client
+        held = HeldBytes()
+        monkeypatch.setattr(DeviceArray, "watch", held)
+        run = embed(tmp_path / "run", weighted, client, *cut)
+        size = size_here(run, small_settings(*cut), client)
+    planned = needs.supersteps_of(size, small_settings(*cut)).device
+    assert 0.8 * planned < held.peak <= planned
+
+
+def test_auto_uses_a_gpu_that_every_worker_has(device_client, tmp_path, small_graph):
+    run = embed(tmp_path / "a", small_graph, device_client, "backend=auto")
+    assert facts_of(run)["backend"] == "gpu"
+    half = ("backend=auto", "exchange.dtype=float16")
+    run = embed(tmp_path / "b", small_graph, device_client, *half)
+    assert facts_of(run)["backend"] == "cpu"
+
+
+def test_auto_uses_cpus_where_some_workers_lack_a_gpu(
     thread_client, monkeypatch, caplog
 ):
     first = min(cluster.workers(thread_client))
@@ -150,9 +199,10 @@ def test_auto_uses_the_cpu_where_some_workers_lack_a_gpu(
     assert "1 of 2 workers have no GPU" in caplog.text
 
 
-def test_weighted_edges_agree_on_a_device(tmp_path, thread_client, monkeypatch):
-    graph = write_graph(tmp_path / "input", weighted=True)
-    here = embed(tmp_path / "a", graph, thread_client, *SPARSE, "backend=cpu")
-    play_a_gpu(monkeypatch)
-    there = embed(tmp_path / "b", graph, thread_client, *SPARSE, "backend=gpu")
-    np.testing.assert_array_equal(embeddings(there), embeddings(here))
+def test_a_missing_gpu_is_named_at_once(thread_client, monkeypatch):
+    why = "CuPy finds no CUDA device: check nvidia-smi"
+    monkeypatch.setattr(cluster, "gpu_facts", lambda: backends.GpuFacts({}, 0, why))
+    with pytest.raises(SettingsError, match=r"2 of 2 workers have no GPU.*no CUDA"):
+        cluster.settle(thread_client, small_settings("backend=gpu"))
+    auto = small_settings("backend=auto")
+    assert cluster.settle(thread_client, auto).backend == "cpu"

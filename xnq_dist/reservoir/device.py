@@ -231,8 +231,10 @@ def device_bytes(
     `owned`, `halo`, `edges`: of the largest partition; `matrix`: bytes of the recurrent
     matrix; `partitions`: those of the worker.
     """
-    # States before and after, and the input drive.
-    resident = 8 * owned + 8 * edges + 12 * owned * dim
-    # Halo rows as received and in local order; sums and products of a row block.
-    shared = 8 * halo * dim + 8 * GEMM_ROWS * dim
+    # States before and after, and the input drive; lists of rows to send and to pick.
+    resident = 8 * owned + 8 * edges + 12 * owned * dim + 16 * halo
+    # Halo rows in local order, a block that is received or sent; sums and products of a
+    # row block.
+    block = min(owned, partitions * halo)
+    shared = 4 * (halo + block) * dim + 8 * GEMM_ROWS * dim
     return int(partitions * resident + shared + matrix)

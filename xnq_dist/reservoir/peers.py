@@ -142,7 +142,7 @@ class Peers:
             rows = states[owner] if here else self._mailbox.read(generation, owner)
             part = halo[at : at + len(places)]
             if self._backend.on_device:
-                part[...] = self._backend.to_device(rows)[places]
+                self._backend.to_device(rows).take(places, 0, part)
             else:  # places are in range; "clip" avoids the copy of "raise"
                 np.take(rows, places, 0, part, "clip")
             at += len(places)
