@@ -7,7 +7,6 @@ order.
 from __future__ import annotations
 
 import importlib.util
-from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +15,7 @@ import pytest
 
 from tests.conftest import rest_in
 from tests.gpu.conftest import make_backend, play_a_gpu
-from tests.gpu.standin import StandinFrames
+from tests.gpu.standin import StandinBackend
 from tests.graph import test_prepare as bodies
 from tests.graph.graphs import edge_table, node_table, run
 from xnq_dist import pipeline
@@ -33,11 +32,27 @@ from xnq_dist.graph.tables import Sources
 CUDF = "input.engine=cudf"
 
 
+class PandasFrames:
+    """Pandas in the role of cuDF, with the functions that we use."""
+
+    def __init__(self):
+        import pandas
+
+        self.DataFrame = pandas.DataFrame
+
+    def read_parquet(self, path, columns, row_groups, use_pandas_metadata):
+        """Some row groups of one file."""
+        assert not use_pandas_metadata
+        (groups,) = row_groups
+        found = pq.ParquetFile(path).read_row_groups(groups, columns=columns)
+        return found.to_pandas(ignore_metadata=True)
+
+
 def play_cudf(patch):
     """Replace cuDF by pandas, and the GPU by the stand-in."""
     import pandas
 
-    frames = StandinFrames()
+    frames = PandasFrames()
     merge = pandas.DataFrame.merge
 
     def shuffled(*args, **kwargs):
@@ -143,65 +158,50 @@ def test_sums_of_copies_are_independent_of_their_order(frames, tmp_path):
 def test_reads_stay_within_the_memory(frames, tmp_path, monkeypatch):
     _, links = table_of(400, "dense", False, np.random.default_rng(1))
     nodes = node_table(60, node_id=bodies.ids_for(60, "dense"))
-    arrow = []
-
-    def told(*args):
-        arrow.append(args)
-        return edges.arrow_pairs(*args)
-
-    monkeypatch.setattr(gpu_ingest, "arrow_pairs", told)
     pieces = []
     find = gpu_ingest.CudfPairs._piece_pairs
 
     def counted(self, piece, *args):
-        pieces.append(piece)
+        pieces.append((piece.first, piece.rows))
         return find(self, piece, *args)
 
     monkeypatch.setattr(gpu_ingest.CudfPairs, "_piece_pairs", counted)
-    # The memory also determines the partitioner.
-    chosen = CUDF, "partitioner=stream"
-    due = prepared(tmp_path / "whole", nodes, links, *chosen)
-    assert [piece.rows for piece in pieces] == [len(links)]
-    pieces.clear()
-    found = prepared(tmp_path / "some", nodes, links, *chosen, "input.memory=64 KiB")
-    assert same(due, found)
-    assert len(pieces) == 4
-    assert all(piece.rows <= 200 for piece in pieces)
-    assert [piece.first for piece in pieces] == list(range(0, len(links), 200))
-    assert not arrow
-    # Arrow reads row groups that are too large.
-    again = prepared(tmp_path / "no", nodes, links, *chosen, "input.memory=8 KiB")
-    assert same(due, again)
-    assert len(arrow) == 1
+    expected = [
+        [(0, 700)],
+        [(first, min(200, 700 - first)) for first in range(0, 700, 200)],
+        [],  # Arrow reads row groups that are too large
+    ]
+    made = []
+    for number, memory in enumerate(("1 GiB", "64 KiB", "8 KiB")):
+        # The memory also determines the partitioner.
+        chosen = CUDF, "partitioner=stream", f"input.memory={memory}"
+        made.append(prepared(tmp_path / str(number), nodes, links, *chosen))
+        assert pieces == expected[number]
+        pieces.clear()
+    assert same(made[0], made[1])
+    assert same(made[0], made[2])
 
 
-@pytest.mark.parametrize("name", bodies.EDGES)
+FAULTS = {
+    **bodies.EDGES,
+    # The CPU looks at a whole batch's sources first, wherever the row groups end.
+    "two": (edge_table([(0, 1), (1, 9), (2, 3), (8, 3)]), "'src' names node 8 in row"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
 @pytest.mark.parametrize("groups", [1, 1000])
 def test_a_table_is_refused_with_the_sentence_of_the_cpu(
     frames, name, groups, tmp_path
 ):
-    links, words = bodies.EDGES[name]
+    links, words = FAULTS[name]
     told = []
     for engine in ("cpu", "cudf"):
+        chosen = f"input.engine={engine}"
         with pytest.raises(InputError, match=words) as caught:
-            prepared(
-                tmp_path / engine,
-                node_table(4),
-                links,
-                f"input.engine={engine}",
-                size=groups,
-            )
+            prepared(tmp_path / engine, node_table(4), links, chosen, size=groups)
         told.append(str(caught.value).replace(f"/{engine}/", "/"))
     assert told[0] == told[1]
-
-
-def test_of_two_faults_the_same_one_is_named(frames, tmp_path):
-    # The CPU looks at a whole batch's sources first, wherever the row groups end.
-    links = edge_table([(0, 1), (1, 9), (2, 3), (8, 3)])
-    for engine in ("cpu", "cudf"):
-        chosen = f"input.engine={engine}"
-        with pytest.raises(InputError, match="'src' names node 8 in row 4"):
-            prepared(tmp_path / engine, node_table(4), links, chosen, size=1)
 
 
 def test_what_cudf_cannot_read_is_read_by_arrow(frames, tmp_path, monkeypatch, caplog):
@@ -239,42 +239,6 @@ def test_files_of_all_kinds_are_read(frames, tmp_path):
     assert same(due, found)
 
 
-@pytest.fixture
-def by_cudf(frames, monkeypatch):
-    """`prepare` uses cuDF with enough memory for one piece."""
-    real = gpu_ingest.edge_pairs
-
-    def engine(settings, ids):
-        chosen = settings.input.model_copy(update={"engine": "cudf"})
-        found = real(settings.model_copy(update={"input": chosen}), ids)
-        return replace(found, memory=max(found.memory, 64 << 10))
-
-    monkeypatch.setattr(stage, "edge_pairs", engine)
-
-
-@pytest.mark.usefixtures("by_cudf")
-class TestSameBodies:
-    """The properties of the CPU engine hold with cuDF."""
-
-    def test_order_of_rows_keeps_the_graph(self, tmp_path):
-        bodies.test_files_are_independent_of_the_order_of_rows(tmp_path, "stream")
-
-    def test_sort_memory_keeps_the_graph(self, tmp_path):
-        bodies.test_arrays_are_independent_of_the_sort_memory(tmp_path)
-
-    def test_facts_are_those_of_the_cpu(self, tmp_path):
-        bodies.test_facts_say_what_became_of_every_row(tmp_path)
-
-    def test_summed_duplicates_agree_with_the_cpu(self, tmp_path):
-        bodies.test_summed_duplicates_without_weights_count(tmp_path)
-
-    def test_csv_agrees_with_the_cpu(self, tmp_path):
-        bodies.test_csv_and_other_column_names_work(tmp_path)
-
-    def test_files_that_disagree_are_refused(self, tmp_path):
-        bodies.test_an_edge_table_that_cannot_be_used_is_refused(tmp_path, "other type")
-
-
 def test_the_engine_that_reads_edges_follows_the_memory_of_the_gpu(monkeypatch, caplog):
     pytest.importorskip("pandas")
     play_cudf(monkeypatch)
@@ -284,8 +248,6 @@ def test_the_engine_that_reads_edges_follows_the_memory_of_the_gpu(monkeypatch, 
     told = load_settings(overrides=[CUDF, "cluster.device_memory=100MiB"])
     with pytest.raises(DoesNotFitError, match=r"but 100\.0 MiB may be used"):
         gpu_ingest.edge_pairs(told, ids)
-    from tests.gpu.standin import StandinBackend
-
     monkeypatch.setattr(StandinBackend, "free_bytes", lambda self: 2**20)
     with pytest.raises(DoesNotFitError, match=r"24 B for the ids.*0\.9 MiB|921\.6 KiB"):
         gpu_ingest.edge_pairs(asked, ids)

@@ -1,11 +1,8 @@
-"""cuGraph's Leiden compared with the CPU's.
-
-On a CPU igraph plays cuGraph, and pandas cuDF, where it matters which of them is asked.
-"""
+"""cuGraph's Leiden compared with the CPU's; on a CPU igraph stands in for cuGraph."""
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import random
 from types import SimpleNamespace
 
@@ -17,54 +14,9 @@ from tests.groups.test_leiden import cliques
 from xnq_dist.core import backend as backends
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.groups.detection import detect, engine_of
-from xnq_dist.groups.leiden import leiden, leiden_on_gpu
+from xnq_dist.groups.leiden import leiden_on_gpu
 
-MODULE = "xnq_dist.groups.leiden"
-
-
-def _needs(name):
-    if importlib.util.find_spec(name) is None or backends.gpu_facts().reason:
-        pytest.skip(f"{name} or a GPU is missing")
-
-
-@pytest.fixture(
-    params=[
-        pytest.param("igraph", id="igraph-for-cugraph"),
-        pytest.param("cugraph", marks=pytest.mark.gpu),
-    ]
-)
-def graphs(request, monkeypatch):
-    """cuGraph; on a CPU igraph and pandas stand in for cuGraph and cuDF."""
-    if request.param == "cugraph":
-        _needs("cugraph")
-        return
-    pandas = pytest.importorskip("pandas")
-    monkeypatch.setattr(f"{MODULE}.cugraph", lambda: GraphsOnTheCpu)
-    monkeypatch.setattr(f"{MODULE}.data_frames", lambda: pandas)
-
-
-@pytest.mark.usefixtures("graphs")
-def test_cugraphs_communities_are_as_good_as_igraphs():
-    adjacency = cliques([4, 7, 5], [(0, 4), (10, 11)])
-    expected = [2] * 4 + [0] * 7 + [1] * 5
-    assert leiden_on_gpu(adjacency, seed=1).tolist() == expected
-    rng = np.random.default_rng(0)
-    noisy = cliques([30] * 12, [tuple(rng.integers(0, 360, 2)) for _ in range(300)])
-    there, here = (
-        modularity(noisy, leiden_on_gpu(noisy)),
-        modularity(noisy, leiden(noisy)),
-    )
-    assert there > here - 0.02
-
-
-def modularity(adjacency, communities):
-    """igraph's, of the mean of both directions."""
-    import igraph
-
-    pairs = adjacency + adjacency.T
-    graph = igraph.Graph.Adjacency(pairs.toarray() > 0, "undirected")
-    weights = [float(pairs[edge] / 2) for edge in graph.get_edgelist()]
-    return graph.modularity(communities.tolist(), weights=weights)
+LEIDEN, DETECTION = "xnq_dist.groups.leiden", "xnq_dist.groups.detection"
 
 
 class GraphsOnTheCpu:
@@ -96,38 +48,52 @@ class GraphsOnTheCpu:
         return pandas.DataFrame(answer), found.modularity
 
 
-def test_detection_with_gpus_is_cugraphs(monkeypatch, caplog):
-    adjacency = cliques([4, 7, 5], [(0, 4), (10, 11)])
-    expected = [2] * 4 + [0] * 7 + [1] * 5
-    igraph = small_settings()
-    assert engine_of(igraph, 1) == "igraph"
-    asked = small_settings("leiden.engine=cugraph")
-    beside = small_settings("backend=auto", "cluster.kind=cuda")
-    if not backends.gpu_facts().devices:
-        with pytest.raises(SettingsError, match="cugraph"):
-            engine_of(asked, 1)
-        assert engine_of(beside, 1) == "igraph"
-        assert "detected on the CPU by igraph: cugraph" in caplog.text
+@pytest.fixture(
+    params=[
+        pytest.param("igraph", id="igraph-for-cugraph"),
+        pytest.param("cugraph", marks=pytest.mark.gpu),
+    ]
+)
+def graphs(request, monkeypatch):
+    """cuGraph; on a CPU igraph and pandas stand in for cuGraph and cuDF."""
+    if request.param == "cugraph":
+        if importlib.util.find_spec("cugraph") is None or backends.gpu_facts().reason:
+            pytest.skip("cugraph or a GPU is missing")
+        return
     pandas = pytest.importorskip("pandas")
-    calls = []
-
-    def frames():
-        calls.append(1)
-        return pandas
-
-    def detected(matrix, settings):
-        monkeypatch.setattr("xnq_dist.graph.layout.read_adjacency", lambda *_: matrix)
-        graph = SimpleNamespace(facts={"n_edges": matrix.nnz})
-        return detect(None, graph, settings, None).tolist()
-
-    for module in (MODULE, "xnq_dist.groups.detection"):
+    for module in (LEIDEN, DETECTION):
         monkeypatch.setattr(f"{module}.cugraph", lambda: GraphsOnTheCpu)
-    monkeypatch.setattr(f"{MODULE}.data_frames", frames)
-    for settings in (asked, beside):
-        assert detected(adjacency, settings) == expected
-    assert len(calls) == 2
-    assert detected(adjacency, igraph) == expected
-    assert len(calls) == 2
-    # A node without an edge is alone, and numbered last.
-    alone = cliques([1, 4, 7], [])
-    assert detected(alone, asked) == [2] + [1] * 4 + [0] * 7
+    monkeypatch.setattr(f"{LEIDEN}.data_frames", lambda: pandas)
+
+
+@pytest.mark.usefixtures("graphs")
+@pytest.mark.parametrize(
+    "chosen", ["leiden.engine=cugraph", "cluster.kind=cuda"], ids=["asked", "beside"]
+)
+def test_communities_on_gpus_are_numbered_by_size(chosen, monkeypatch):
+    adjacency = cliques([1, 4, 7, 5], [(1, 5), (11, 12)])
+    expected = [3] + [2] * 4 + [0] * 7 + [1] * 5
+    assert leiden_on_gpu(adjacency, seed=1).tolist() == expected
+    monkeypatch.setattr("xnq_dist.graph.layout.read_adjacency", lambda *_: adjacency)
+    graph = SimpleNamespace(facts={"n_edges": adjacency.nnz})
+    settings = small_settings("backend=auto", chosen)
+    assert engine_of(settings, 1) == "cugraph"
+    assert detect(None, graph, settings, None).tolist() == expected
+
+
+@pytest.mark.usefixtures("graphs")
+def test_dense_groups_are_found_in_a_noisy_graph():
+    rng = np.random.default_rng(0)
+    noisy = cliques([30] * 12, [tuple(rng.integers(0, 360, 2)) for _ in range(300)])
+    found = leiden_on_gpu(noisy).reshape(12, 30)
+    assert (found == found[:, :1]).mean() > 0.98
+    assert len(set(found[:, 0])) == 12
+
+
+def test_missing_cugraph_is_reported(monkeypatch, caplog):
+    monkeypatch.setattr(backends, "_installed", lambda name: False)
+    with pytest.raises(SettingsError, match="cugraph"):
+        engine_of(small_settings("leiden.engine=cugraph"), 1)
+    beside = small_settings("backend=auto", "cluster.kind=cuda")
+    assert engine_of(beside, 1) == "igraph"
+    assert "detected on the CPU by igraph: cugraph" in caplog.text
