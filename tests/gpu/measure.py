@@ -1,287 +1,285 @@
-"""All measurements that need a GPU, in one command, compared with the goals.
+"""Measurements on a GPU: rows on the screen, and a section for RESULTS.md.
 
-    python -m tests.gpu.measure                           # on a GPU: all parts
-    python -m tests.gpu.measure --parts tolokers --add    # add rows of further parts
-    python -m tests.gpu.measure --standin --small         # on a CPU: test the command
+    python -m tests.gpu.measure                      # on a machine with a GPU
+    python -m tests.gpu.measure --parts pipeline     # one part
+    python -m tests.gpu.measure --standin --small    # on a CPU: test the command
 
-Parts: `floor` (copy bandwidth, rate of products), `superstep` (400k nodes, 2 M
-directed edges, d' = 1024, against its lower bound; error of each precision), `states`
-(of the same graph at a low scale, against the CPU's), `sld` (1 M communities of about
-100), `genius` (422k nodes, 985k edges, 12 features, d' = 1024, L = 30: embed, read
-out, quantify), `profile` (time of that job by kernel), `memory` (peak against the
-plan), `ingest` (the edge table with cuDF and with Arrow), `tolokers` (from
-XNQ_DATA_DIR) and `made` (400k nodes, 2 M edges): the complete pipeline with backend=gpu
-and backend=cpu, several seeds each: seconds, error over communities.
-
-Every part runs in a new process. If a part fails, its rows are kept, the reason is
-printed and the other parts continue; the exit status is then 1. Parts without the
-required packages or data are skipped with a message.
-
-Rows (part, case, figure, value, unit) are written to --out as they are measured. Goals
-that are met and missed (`tests/gpu/aims.py`) are printed at the end and, with the rows,
-written to --report, a section for RESULTS.md.
+Parts: `floor` (bandwidth of copies, rate of products), `superstep` (time relative to
+what bandwidth and products allow, the same bits run to run, sparse states against the
+CPU's), `pipeline` (the complete pipeline with backend=gpu and backend=cpu: seconds of
+each stage, differences of posteriors and prevalence). A part that fails is named in the
+section, and the exit status is 1.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
-import json
-import os
-import signal
-import subprocess
+import logging
 import sys
-import threading
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import suppress
-from importlib import import_module
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 
-from tests.gpu.aims import (
-    FAILED,
-    NOT_RUN,
-    NotRunError,
-    Row,
-    markdown,
-    verdict_lines,
-    worst_terms,
-)
+from tests.conftest import write_graph
 from xnq_dist.core import backend as backends
+from xnq_dist.core.backend import GpuBackend
+from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.core.errors import XnqError
+from xnq_dist.graph.halo import Partition
+from xnq_dist.reservoir import device, superstep
+from xnq_dist.reservoir.weights import draw_weights
 
-PARTS = {
-    "floor": "measure_kernels",
-    "superstep": "measure_kernels",
-    "states": "measure_kernels",
-    "sld": "measure_kernels",
-    "genius": "measure_job",
-    "profile": "measure_job",
-    "memory": "measure_kernels",
-    "ingest": "measure_line",
-    "tolokers": "measure_line",
-    "made": "measure_line",
-}
-"""Where each part is: a package that one of them lacks is no other's loss."""
+Row = tuple[str, str, str, float, str]
+"""Part, case, figure, value, unit."""
 
-Said = tuple[str, Any]
-"""``row`` and the row, or `NOT_RUN` or `FAILED` and a sentence."""
+HEAD = "| part | case | figure | value | |\n|---|---|---|---|---|\n"
 
 
-def environment() -> dict[str, str]:
-    """Device, driver and versions, for RESULTS.md."""
-    cupy = backends.gpu().xp
-    about = cupy.cuda.runtime.getDeviceProperties(0)
+@dataclass(frozen=True)
+class Job:
+    """Sizes of what is measured."""
+
+    nodes: int
+    edges: int
+    dim: int
+    steps: int
+
+
+FULL, SMALL = Job(400_000, 2_000_000, 1024, 30), Job(400, 2_000, 32, 3)
+
+
+def seconds(backend: GpuBackend, work: Callable[[], Any], repeats: int = 5) -> float:
+    """Minimum time of several runs after a warm-up."""
+    work()
+    found = []
+    for _ in range(repeats):
+        backend.synchronize()
+        began = time.perf_counter()
+        work()
+        backend.synchronize()
+        found.append(time.perf_counter() - began)
+    return min(found)
+
+
+def limits(backend: GpuBackend, job: Job) -> tuple[float, float]:
+    """Bytes copied (read and written) and floating-point operations, per second."""
+    count = min(2**28, 4096 * job.nodes)
+    source, target = backend.xp.zeros(count, np.float32), backend.empty((count,))
+
+    def copy() -> None:
+        target[...] = source
+
+    bandwidth = 8 * count / seconds(backend, copy)
+    shape = device.GEMM_ROWS if job is FULL else 64, job.dim
+    x, out = backend.xp.ones(shape, np.float32), backend.empty(shape)
+    matrix = backend.xp.ones((job.dim, job.dim), np.float32)
+    took = seconds(backend, lambda: backend.multiply(x, matrix, out))
+    return bandwidth, 2.0 * x.size * job.dim / took
+
+
+def floor(job: Job) -> Iterator[Row]:
+    """Bandwidth of copies on the device, and rate of products."""
+    bandwidth, rate = limits(backends.gpu(), job)
+    yield "floor", "copy", "bandwidth", bandwidth / 1e9, "GB/s"
+    yield "floor", "product", "rate", rate / 1e12, "TFLOP/s"
+
+
+def random_graph(job: Job) -> Partition:
+    """A random directed graph in one partition."""
+    rng = np.random.default_rng(0)
+    counts = np.bincount(rng.integers(0, job.nodes, job.edges), minlength=job.nodes)
+    return Partition(
+        number=0,
+        indptr=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        indices=rng.integers(0, job.nodes, job.edges).astype(np.int32),
+        weights=None,
+        halo=np.empty(0, np.int64),
+        halo_offsets=np.zeros(2, np.int64),
+        send_rows=np.empty(0, np.int32),
+        send_offsets=np.zeros(2, np.int64),
+    )
+
+
+def supersteps(job: Job) -> Iterator[Row]:
+    """Time of a superstep over its floor, and bits of the states."""
+    backend, graph = backends.gpu(), random_graph(job)
+    moved = device.move_partition(backend, graph)
+    bandwidth, rate = limits(backend, job)
+    rng = np.random.default_rng(1)
+    drive = rng.standard_normal((job.nodes, job.dim)).astype(np.float32)
+    pushed, halo = backend.to_device(drive), backend.empty((0, job.dim))
+    # Indices and offsets; states that are gathered, drive, states that are written.
+    traffic = job.edges * (4 * job.dim + 4) + job.nodes * (8 * job.dim + 8)
+    for matrix, flops in (("sparse", 0.0), ("dense", 2.0 * job.nodes * job.dim**2)):
+        weights = draw_weights(
+            0,
+            job.dim,
+            1,
+            matrix=matrix,
+            nonzeros=16,
+            recurrent_scale=0.9,
+            input_scale=0.5,
+            bias_scale=0.1,
+            rho=job.edges / job.nodes,
+        ).recurrent
+        there = device.move_weights(backend, weights)
+        two = backend.empty(drive.shape), backend.empty(drive.shape)
+
+        def step(before: Any, after: Any, there: device.DeviceWeights = there) -> None:
+            device.superstep(backend, moved, before, halo, pushed, there, after)
+
+        def run(two: Any = two, step: Callable[..., None] = step) -> np.ndarray:
+            two[0][...] = device.first_states(backend, pushed)
+            for number in range(job.steps - 1):
+                step(two[number % 2], two[1 - number % 2])
+            return backend.to_host(two[(job.steps - 1) % 2])
+
+        found = run()
+        same = float(np.array_equal(found, run()))
+        yield "superstep", matrix, "same bits run to run", same, ""
+        states = superstep.first_states(drive)
+        for _ in range(job.steps - 1):
+            before, states = states, np.empty_like(states)
+            superstep.superstep(graph, before, before[:0], drive, weights, states, 16)
+        gap = float(np.abs(found - states).max())
+        yield "superstep", matrix, "largest difference from the CPU", gap, ""
+        took = seconds(backend, lambda step=step, two=two: step(*two))
+        least = traffic / bandwidth + flops / rate
+        yield "superstep", matrix, "seconds", took, "s"
+        yield "superstep", matrix, "floor", least, "s"
+        yield "superstep", matrix, "times the floor", took / least, ""
+
+
+@contextmanager
+def workers(settings: Settings, played: bool) -> Iterator[Any]:
+    """A client of the cluster that a run would start; the stand-in uses threads."""
+    from distributed import Client, LocalCluster
+
+    from xnq_dist.core.cluster import connect, open_cluster
+
+    if not played:
+        with (
+            open_cluster(settings.cluster) as connection,
+            connect(connection) as client,
+        ):
+            yield client
+        return
+    with (
+        LocalCluster(
+            1, threads_per_worker=2, processes=False, dashboard_address=None
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def pipeline(job: Job) -> Iterator[Row]:
+    """The complete pipeline on one graph, on the GPU and on the CPU."""
+    from xnq_dist import pipeline as stages
+
+    played, answers = backends.gpu is not REAL, {}
+    with tempfile.TemporaryDirectory() as folder:
+        graph = write_graph(Path(folder) / "input", job.nodes, job.edges, labelled=0.1)
+        for backend, count in (("gpu", "1"), ("cpu", "auto")):
+            settings = load_settings(
+                overrides=[
+                    *("method=xnq", f"reservoir.dim={job.dim}", f"backend={backend}"),
+                    *("reservoir.recurrent_scale=0.9", "reservoir.input_scale=0.5"),
+                    *("cluster.kind=local", f"cluster.workers={count}"),
+                    f"reservoir.supersteps={job.steps}",
+                ]
+            )
+            began = time.perf_counter()
+            with (
+                workers(settings, played) as client,
+                stages.open_run(f"{folder}/{backend}", graph.sources) as run,
+            ):
+                stages.prepare(run, graph.sources, settings)
+                stages.embed(run, settings, client)
+                stages.fit_readout(run, settings, client)
+                stages.quantify_communities(run, graph.sources, settings, client)
+                stages.publish(run, settings)
+            yield "pipeline", backend, "all", time.perf_counter() - began, "s"
+            for name in ("graph", "embeddings", "readout", "quantify"):
+                spent = run.stage(name).manifest().seconds
+                yield "pipeline", backend, name, spent, "s"
+            posteriors = pq.read_table(f"{folder}/{backend}/posteriors")
+            rows = posteriors.sort_by("node_id")["posterior"].combine_chunks()
+            shares = pq.read_table(f"{folder}/{backend}/prevalence.parquet")
+            answers[backend] = (
+                rows.flatten().to_numpy(),
+                shares["prevalence"].to_numpy(),
+            )
+    for number, name in enumerate(("posterior", "prevalence")):
+        gap = np.abs(answers["gpu"][number] - answers["cpu"][number])
+        yield (
+            "pipeline",
+            "gpu against cpu",
+            f"largest difference, {name}",
+            gap.max(),
+            "",
+        )
+
+
+PARTS = {"floor": floor, "superstep": supersteps, "pipeline": pipeline}
+REAL = backends.gpu
+
+
+def machine() -> Mapping[str, str]:
+    """Device and versions, for the section."""
+    runtime = backends.gpu().xp.cuda.runtime
     return {
-        "device": about["name"].decode(),
-        "driver": driver(),
-        "cupy": cupy.__version__,
-        "cuda": str(cupy.cuda.runtime.runtimeGetVersion()),
-        "numpy": np.__version__,
+        "device": runtime.getDeviceProperties(0)["name"].decode(),
+        "driver": str(runtime.driverGetVersion()),
+        "cupy": backends.gpu().xp.__version__,
     }
 
 
-def driver() -> str:
-    """Version of the driver, as far as nvidia-smi is there to say it."""
-    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(asked, capture_output=True, text=True, check=False)
-    except OSError:
-        return "unknown"
-    return done.stdout.strip() or "unknown"
-
-
-def said_here(part: str, standin: bool, small: bool) -> Iterator[Said]:
-    """What a part says, run in this process."""
-    try:
-        from tests.gpu.made import FULL, GENIUS, SMALL
-
-        make = backends.gpu
-        if standin:
-            from tests.gpu.standin import take_the_gpus_place
-
-            make = take_the_gpus_place()
-        job = GENIUS if part in ("genius", "profile") else FULL
-        found = getattr(import_module(f"tests.gpu.{PARTS[part]}"), f"part_{part}")
-        for row in found(make, SMALL if small else job):
-            yield "row", row
-    except NotRunError as reason:
-        yield NOT_RUN, str(reason)
-    except Exception as error:  # whatever it is, the other parts are to go on
-        sys.excepthook(type(error), error, error.__traceback__)
-        yield FAILED, sentence(error)
-
-
-def sentence(error: Exception) -> str:
-    """One line of an error: what is wrong."""
-    if isinstance(error, XnqError):
-        return str(error)
-    first = next(iter(str(error).splitlines()), "no more is known")
-    if isinstance(error, ModuleNotFoundError):
-        return f"the package {error.name} is not installed"
-    if isinstance(error, MemoryError):
-        return f"out of memory ({first})"
-    return f"{type(error).__name__}: {first}"
-
-
-def said_there(part: str, options: list[str], limit: float) -> Iterator[Said]:
-    """What a part says, run in a process of its own for so many seconds at most."""
-    if limit <= 0:
-        yield NOT_RUN, "the time given by --minutes was up"
-        return
-    with subprocess.Popen(
-        [sys.executable, "-m", "tests.gpu.measure", "--tell", part, *options],
-        stdout=subprocess.PIPE,
-        text=True,
-        process_group=0,
-    ) as running:
-        late = threading.Event()
-
-        def stop() -> None:
-            # Its workers too, which may have outlived it and hold its output open.
-            late.set()
-            with suppress(ProcessLookupError):
-                os.killpg(running.pid, signal.SIGKILL)
-
-        timer = threading.Timer(limit, stop)
-        if limit < threading.TIMEOUT_MAX:
-            timer.start()
-        told = False
-        try:
-            for line in running.stdout or ():
-                what, value = heard(line)
-                told = told or what in (NOT_RUN, FAILED)
-                if what:
-                    yield what, value
-                else:
-                    say(line.rstrip())
-            status = running.wait()
-        finally:
-            timer.cancel()
-            if running.poll() is None:  # interrupted
-                stop()
-    if late.is_set():
-        yield FAILED, "stopped when the time given by --minutes was up"
-    elif status and not told:
-        by = f"signal {-status}" if status < 0 else f"status {status}"
-        yield FAILED, f"its process ended with {by}, perhaps for want of memory"
-
-
-def heard(line: str) -> Said:
-    """A line of a part's process; nothing said when a library wrote it."""
-    try:
-        what, value = json.loads(line)
-    except (ValueError, TypeError):
-        return "", None
-    known = what in ("row", NOT_RUN, FAILED)
-    return (what, tuple(value) if what == "row" else value) if known else ("", None)
-
-
-def tell(part: str, standin: bool, small: bool) -> int:
-    """Run a part here, and say what it says a line at a time; the status."""
-    status = 0
-    for what, value in said_here(part, standin, small):
-        say(json.dumps([what, value], default=float))
-        status = 1 if what == FAILED else status
-    return status
-
-
 def main(arguments: list[str] | None = None) -> int:
-    """Measure; write and say the rows, then what of the aims they reach; the status."""
+    """Measure, print rows and write the section; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", default="gpu-rows.csv")
     parser.add_argument("--report", default="gpu-report.md")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--add", action="store_true", help="to the rows of --out")
-    parser.add_argument("--minutes", type=float, help="in all; what is left is not run")
     parser.add_argument("--standin", action="store_true", help="g++ plays the GPU")
     parser.add_argument("--small", action="store_true", help="sizes of seconds")
-    parser.add_argument(
-        "--here", action="store_true", help="no processes, and so no --minutes"
-    )
-    parser.add_argument("--tell", choices=PARTS, help="one part, for another process")
     given = parser.parse_args(arguments)
-    if given.tell:
-        return tell(given.tell, given.standin, given.small)
-    began = time.monotonic()
-    about = {"date": time.strftime("%F")}
+    about = {"device": "none: g++ and NumPy play it, and no time means anything"}
     if given.standin:
-        about["device"] = "none: g++ and NumPy play it, and no time means anything"
+        from tests.gpu.standin import places
+
+        for module, name, value in places():
+            setattr(module, name, value)
     else:
         try:
-            about |= environment()
+            about = dict(machine())
         except XnqError as error:
-            say(str(error))
+            sys.stdout.write(f"{error}\n")
             return 1
-    say(json.dumps(about))
-    before = read_rows(Path(given.out)) if given.add else []
-    rows = [row for row in before if row[0] not in given.parts]
-    silent: dict[str, tuple[str, str]] = {}
-    options = [f"--{name}" for name in ("standin", "small") if getattr(given, name)]
-    # What is there already is whole before anything is measured.
-    whole = Path(f"{given.out}.new")
-    with whole.open("w", newline="") as stream:
-        write_rows(stream, rows, heading=True)
-    whole.replace(given.out)
-    with Path(given.out).open("a", newline="") as stream:
-        for part in given.parts:
-            limit = float("inf")
-            if given.minutes is not None:
-                limit = 60 * given.minutes - (time.monotonic() - began)
-            said = (
-                said_here(part, given.standin, given.small)
-                if given.here
-                else said_there(part, options, limit)
-            )
-            for what, value in said:
-                if what == "row":
-                    rows.append(value)
-                    write_rows(stream, [value])
-                    say("\t".join(map(str, value)))
-                else:
-                    silent[part] = what, value
-                    say(f"{part}: {what}: {value}")
-    for line in verdict_lines(rows):
-        say(line)
-    for name, took, share in worst_terms(rows)[:1]:
-        say(f"worst term: {name}, {took:.4g} s, {share:.0%}")
-    for part, (what, why) in silent.items():
-        say(f"{what}: {part}: {why}")
-    words = sys.argv[1:] if arguments is None else arguments
-    page = markdown(rows, about, " ".join(["python -m tests.gpu.measure", *words]))
-    for part, (what, why) in silent.items():
-        page += f"\n`{part}` {what}: {why}\n"
-    Path(given.report).write_text(page, encoding="utf-8")
-    return int(any(what == FAILED for what, _ in silent.values()))
-
-
-def say(line: str) -> None:
-    """A line, at once."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
-def write_rows(stream: TextIO, rows: list[Row], heading: bool = False) -> None:
-    """Rows to the file, at once."""
-    writer = csv.writer(stream)
-    if heading:
-        writer.writerow(["part", "case", "figure", "value", "unit"])
-    writer.writerows(rows)
-    stream.flush()
-
-
-def read_rows(path: Path) -> list[Row]:
-    """Rows of an earlier call; none where there was none."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as stream:
-        return [
-            (r["part"], r["case"], r["figure"], float(r["value"]), r["unit"])
-            for r in csv.DictReader(stream)
-        ]
+    text = f"## Measured {time.strftime('%F')}: "
+    text += ", ".join(f"{name} {value}" for name, value in about.items())
+    text, failed = f"{text}\n\n{HEAD}", ""
+    for part in given.parts:
+        try:
+            for row in PARTS[part](SMALL if given.small else FULL):
+                *names, value, unit = row
+                line = f"| {' | '.join(names)} | {value:.4g} | {unit} |\n"
+                sys.stdout.write(line)
+                sys.stdout.flush()
+                text += line
+        except Exception as error:  # the other parts are still worth having
+            logging.exception("part %s", part)
+            failed += f"\n`{part}` failed: {type(error).__name__}: {error}\n"
+        backends.gpu().release()  # for the processes of the next part
+        Path(given.report).write_text(text + failed, encoding="utf-8")
+    sys.stdout.write(failed)
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

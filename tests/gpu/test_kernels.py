@@ -126,7 +126,7 @@ def test_four_reservoirs_in_several_row_blocks_have_the_cpus_bits(
     ]
     both = BlockDiagonal(tuple(drawn))
     drive = RNG.standard_normal((300, both.dim)).astype(np.float32)
-    states = first_states(drive, both)
+    states = first_states(drive)
     for _ in range(2):
         states = after(part, states, drive, both)
     found = run_driven(make_backend("standin"), part, both, drive, 3)

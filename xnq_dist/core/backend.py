@@ -170,10 +170,6 @@ class GpuBackend(Backend):
             *(matrix.size // (columns * inner), _COMPUTE32, -1),
         )
 
-    def held_bytes(self) -> int:
-        """Peak bytes of CuPy's memory pool since `release`."""
-        return int(self.xp.get_default_memory_pool().total_bytes())
-
     def free_bytes(self) -> int:
         """Free bytes of the device's memory."""
         return int(self.xp.cuda.runtime.memGetInfo()[0])

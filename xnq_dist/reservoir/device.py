@@ -7,7 +7,7 @@ that of cuBLAS, which has bits of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
@@ -171,17 +171,14 @@ def superstep(
     # One block of rows at a time stays in cache. It begins with zeros, because a dense
     # product has all rows: one of another shape may differ in the last bit.
     sums = backend.xp.zeros((GEMM_ROWS, drive.shape[1]), np.float32)
-    for rows in _row_blocks(len(out)):
-        count = rows.stop - rows.start
+    for first in range(0, len(out), GEMM_ROWS):
+        rows = slice(first, first + GEMM_ROWS)
+        after = out[rows]
+        last = first + len(after)
         gpu_kernels.gather_add(
-            backend, topology, owned, halo, rows.start, rows.stop, sums[:count]
+            backend, topology, owned, halo, first, last, sums[: len(after)]
         )
-        _update_block(backend, sums, drive[rows], weights, out[rows])
-
-
-def _row_blocks(count: int) -> Iterator[slice]:
-    for first in range(0, count, GEMM_ROWS):
-        yield slice(first, min(first + GEMM_ROWS, count))
+        _update_block(backend, sums, drive[rows], weights, after)
 
 
 def _update_block(
