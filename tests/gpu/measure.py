@@ -1,26 +1,27 @@
-"""Measurements on a GPU: rows on the screen, and a section for RESULTS.md.
+"""Measurements on a machine with a GPU: rows, and a section for RESULTS.md.
 
-    python -m tests.gpu.measure                      # on a machine with a GPU
-    python -m tests.gpu.measure --parts pipeline     # one part
-    python -m tests.gpu.measure --standin --small    # on a CPU: test the command
+    python -m tests.gpu.measure                # both parts
+    python -m tests.gpu.measure superstep      # one part
 
-Parts: `floor` (bandwidth of copies, rate of products), `superstep` (time relative to
-what bandwidth and products allow, the same bits run to run, sparse states against the
-CPU's), `pipeline` (the complete pipeline with backend=gpu and backend=cpu: seconds of
-each stage, differences of posteriors and prevalence). A part that fails is named in the
-section, and the exit status is 1.
+`superstep`: bandwidth of copies and rate of products; time of a superstep relative to
+what these allow; the same bits run to run; states against the CPU's. `pipeline`: the
+complete pipeline with backend=gpu and backend=cpu: seconds of each stage, differences
+of posteriors and prevalence.
+
+Rows are printed and written to gpu-report.md as they are measured. A part that fails is
+named there, and the exit status is 1.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
+import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,18 +29,18 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tests.conftest import write_graph
+from tests.test_pipeline import posteriors, whole_line
 from xnq_dist.core import backend as backends
 from xnq_dist.core.backend import GpuBackend
+from xnq_dist.core.cluster import connect, open_cluster
 from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.core.errors import XnqError
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import device, superstep
-from xnq_dist.reservoir.weights import draw_weights
+from xnq_dist.reservoir.weights import Recurrent, draw_recurrent, recurrent_radius
 
-Row = tuple[str, str, str, float, str]
-"""Part, case, figure, value, unit."""
-
-HEAD = "| part | case | figure | value | |\n|---|---|---|---|---|\n"
+Row = tuple[str, str, float, str]
+"""Case, figure, value, unit."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,10 @@ class Job:
     edges: int
     dim: int
     steps: int
+    """Number of supersteps, even."""
 
 
-FULL, SMALL = Job(400_000, 2_000_000, 1024, 30), Job(400, 2_000, 32, 3)
+FULL = Job(400_000, 2_000_000, 1024, 30)
 
 
 def seconds(backend: GpuBackend, work: Callable[[], Any], repeats: int = 5) -> float:
@@ -66,29 +68,6 @@ def seconds(backend: GpuBackend, work: Callable[[], Any], repeats: int = 5) -> f
         backend.synchronize()
         found.append(time.perf_counter() - began)
     return min(found)
-
-
-def limits(backend: GpuBackend, job: Job) -> tuple[float, float]:
-    """Bytes copied (read and written) and floating-point operations, per second."""
-    count = min(2**28, 4096 * job.nodes)
-    source, target = backend.xp.zeros(count, np.float32), backend.empty((count,))
-
-    def copy() -> None:
-        target[...] = source
-
-    bandwidth = 8 * count / seconds(backend, copy)
-    shape = device.GEMM_ROWS if job is FULL else 64, job.dim
-    x, out = backend.xp.ones(shape, np.float32), backend.empty(shape)
-    matrix = backend.xp.ones((job.dim, job.dim), np.float32)
-    took = seconds(backend, lambda: backend.multiply(x, matrix, out))
-    return bandwidth, 2.0 * x.size * job.dim / took
-
-
-def floor(job: Job) -> Iterator[Row]:
-    """Bandwidth of copies on the device, and rate of products."""
-    bandwidth, rate = limits(backends.gpu(), job)
-    yield "floor", "copy", "bandwidth", bandwidth / 1e9, "GB/s"
-    yield "floor", "product", "rate", rate / 1e12, "TFLOP/s"
 
 
 def random_graph(job: Job) -> Partition:
@@ -107,84 +86,81 @@ def random_graph(job: Job) -> Partition:
     )
 
 
-def supersteps(job: Job) -> Iterator[Row]:
-    """Time of a superstep over its floor, and bits of the states."""
+def states_on_cpu(
+    graph: Partition, drive: np.ndarray, recurrent: Recurrent, steps: int
+) -> np.ndarray:
+    """States after some supersteps."""
+    threads = os.cpu_count() or 1
+    states, after = superstep.first_states(drive, threads), np.empty_like(drive)
+    for _ in range(steps - 1):
+        given = graph, states, states[:0], drive, recurrent, after
+        superstep.superstep(*given, threads)
+        states, after = after, states
+    return states
+
+
+def measure_supersteps(job: Job) -> Iterator[Row]:
+    """Supersteps of one partition against their floor and the CPU."""
     backend, graph = backends.gpu(), random_graph(job)
-    moved = device.move_partition(backend, graph)
-    bandwidth, rate = limits(backend, job)
     rng = np.random.default_rng(1)
-    drive = rng.standard_normal((job.nodes, job.dim)).astype(np.float32)
-    pushed, halo = backend.to_device(drive), backend.empty((0, job.dim))
+    host = rng.standard_normal((job.nodes, job.dim)).astype(np.float32)
+    drive, halo = backend.to_device(host), backend.empty((0, job.dim))
+    first, second = backend.empty(host.shape), backend.empty(host.shape)
+
+    def copy() -> None:
+        first[...] = drive
+
+    bandwidth = 8 * host.size / seconds(backend, copy)
+    yield "copy", "bandwidth", bandwidth / 1e9, "GB/s"
+    rows = min(device.GEMM_ROWS, job.nodes)
+    square = backend.to_device(host[: job.dim])
+    product = seconds(
+        backend, lambda: backend.multiply(drive[:rows], square, first[:rows])
+    )
+    rate = 2.0 * rows * job.dim**2 / product
+    yield "product", "rate", rate / 1e12, "TFLOP/s"
+    moved = device.move_partition(backend, graph)
     # Indices and offsets; states that are gathered, drive, states that are written.
     traffic = job.edges * (4 * job.dim + 4) + job.nodes * (8 * job.dim + 8)
-    for matrix, flops in (("sparse", 0.0), ("dense", 2.0 * job.nodes * job.dim**2)):
-        weights = draw_weights(
-            0,
-            job.dim,
-            1,
-            matrix=matrix,
-            nonzeros=16,
-            recurrent_scale=0.9,
-            input_scale=0.5,
-            bias_scale=0.1,
-            rho=job.edges / job.nodes,
-        ).recurrent
-        there = device.move_weights(backend, weights)
-        two = backend.empty(drive.shape), backend.empty(drive.shape)
+    for matrix, products in (("sparse", 0.0), ("dense", job.nodes / rows * product)):
+        drawn = draw_recurrent(0, job.dim, matrix, 16)
+        # A low scale, at which GPU and CPU do not diverge.
+        scale = np.float32(0.9 / recurrent_radius(drawn, 0) * job.nodes / job.edges)
+        recurrent = replace(drawn, values=drawn.values * scale)
+        there = device.move_weights(backend, recurrent)
 
-        def step(before: Any, after: Any, there: device.DeviceWeights = there) -> None:
-            device.superstep(backend, moved, before, halo, pushed, there, after)
+        def step(before: Any, after: Any, there: Any = there) -> None:
+            device.superstep(backend, moved, before, halo, drive, there, after)
 
-        def run(two: Any = two, step: Callable[..., None] = step) -> np.ndarray:
-            two[0][...] = device.first_states(backend, pushed)
-            for number in range(job.steps - 1):
-                step(two[number % 2], two[1 - number % 2])
-            return backend.to_host(two[(job.steps - 1) % 2])
+        def run(step: Any = step) -> np.ndarray:
+            first[...] = device.first_states(backend, drive)
+            step(first, second)
+            for _ in range(job.steps // 2 - 1):
+                step(second, first)
+                step(first, second)
+            return backend.to_host(second)
 
         found = run()
-        same = float(np.array_equal(found, run()))
-        yield "superstep", matrix, "same bits run to run", same, ""
-        states = superstep.first_states(drive)
-        for _ in range(job.steps - 1):
-            before, states = states, np.empty_like(states)
-            superstep.superstep(graph, before, before[:0], drive, weights, states, 16)
-        gap = float(np.abs(found - states).max())
-        yield "superstep", matrix, "largest difference from the CPU", gap, ""
-        took = seconds(backend, lambda step=step, two=two: step(*two))
-        least = traffic / bandwidth + flops / rate
-        yield "superstep", matrix, "seconds", took, "s"
-        yield "superstep", matrix, "floor", least, "s"
-        yield "superstep", matrix, "times the floor", took / least, ""
+        yield matrix, "same bits run to run", float(np.array_equal(found, run())), ""
+        gap = np.abs(found - states_on_cpu(graph, host, recurrent, job.steps)).max()
+        yield matrix, "largest difference from the CPU", gap, ""
+        took = seconds(backend, lambda step=step: step(first, second))
+        floor = traffic / bandwidth + products
+        yield matrix, "seconds", took, "s"
+        yield matrix, "times the floor", took / floor, ""
+    backend.release()  # for the processes of the next part
 
 
 @contextmanager
-def workers(settings: Settings, played: bool) -> Iterator[Any]:
-    """A client of the cluster that a run would start; the stand-in uses threads."""
-    from distributed import Client, LocalCluster
-
-    from xnq_dist.core.cluster import connect, open_cluster
-
-    if not played:
-        with (
-            open_cluster(settings.cluster) as connection,
-            connect(connection) as client,
-        ):
-            yield client
-        return
-    with (
-        LocalCluster(
-            1, threads_per_worker=2, processes=False, dashboard_address=None
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+def workers(settings: Settings) -> Iterator[Any]:
+    """A client of the cluster that a run would start."""
+    with open_cluster(settings.cluster) as connection, connect(connection) as client:
         yield client
 
 
-def pipeline(job: Job) -> Iterator[Row]:
+def measure_pipeline(job: Job) -> Iterator[Row]:
     """The complete pipeline on one graph, on the GPU and on the CPU."""
-    from xnq_dist import pipeline as stages
-
-    played, answers = backends.gpu is not REAL, {}
+    answers = {}
     with tempfile.TemporaryDirectory() as folder:
         graph = write_graph(Path(folder) / "input", job.nodes, job.edges, labelled=0.1)
         for backend, count in (("gpu", "1"), ("cpu", "auto")):
@@ -196,91 +172,56 @@ def pipeline(job: Job) -> Iterator[Row]:
                     f"reservoir.supersteps={job.steps}",
                 ]
             )
-            began = time.perf_counter()
-            with (
-                workers(settings, played) as client,
-                stages.open_run(f"{folder}/{backend}", graph.sources) as run,
-            ):
-                stages.prepare(run, graph.sources, settings)
-                stages.embed(run, settings, client)
-                stages.fit_readout(run, settings, client)
-                stages.quantify_communities(run, graph.sources, settings, client)
-                stages.publish(run, settings)
-            yield "pipeline", backend, "all", time.perf_counter() - began, "s"
+            with workers(settings) as client:
+                out = Path(folder) / backend
+                run = whole_line(out, graph.sources, settings, client)
             for name in ("graph", "embeddings", "readout", "quantify"):
-                spent = run.stage(name).manifest().seconds
-                yield "pipeline", backend, name, spent, "s"
-            posteriors = pq.read_table(f"{folder}/{backend}/posteriors")
-            rows = posteriors.sort_by("node_id")["posterior"].combine_chunks()
-            shares = pq.read_table(f"{folder}/{backend}/prevalence.parquet")
-            answers[backend] = (
-                rows.flatten().to_numpy(),
-                shares["prevalence"].to_numpy(),
-            )
+                yield backend, name, run.stage(name).manifest().seconds, "s"
+            rows = posteriors(run)["posterior"].combine_chunks().flatten()
+            shares = pq.read_table(out / "prevalence.parquet")["prevalence"]
+            answers[backend] = rows.to_numpy(), shares.to_numpy()
     for number, name in enumerate(("posterior", "prevalence")):
-        gap = np.abs(answers["gpu"][number] - answers["cpu"][number])
-        yield (
-            "pipeline",
-            "gpu against cpu",
-            f"largest difference, {name}",
-            gap.max(),
-            "",
-        )
+        gap = np.abs(answers["gpu"][number] - answers["cpu"][number]).max()
+        yield "gpu against cpu", f"largest difference, {name}", gap, ""
 
 
-PARTS = {"floor": floor, "superstep": supersteps, "pipeline": pipeline}
-REAL = backends.gpu
+PARTS = {"superstep": measure_supersteps, "pipeline": measure_pipeline}
 
 
-def machine() -> Mapping[str, str]:
+def machine() -> str:
     """Device and versions, for the section."""
-    runtime = backends.gpu().xp.cuda.runtime
-    return {
-        "device": runtime.getDeviceProperties(0)["name"].decode(),
-        "driver": str(runtime.driverGetVersion()),
-        "cupy": backends.gpu().xp.__version__,
-    }
+    cupy = backends.gpu().xp
+    name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+    driver = cupy.cuda.runtime.driverGetVersion()
+    return f"{name}, driver {driver}, CuPy {cupy.__version__}"
 
 
-def main(arguments: list[str] | None = None) -> int:
+def main(parts: list[str]) -> int:
     """Measure, print rows and write the section; the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--report", default="gpu-report.md")
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--standin", action="store_true", help="g++ plays the GPU")
-    parser.add_argument("--small", action="store_true", help="sizes of seconds")
-    given = parser.parse_args(arguments)
-    about = {"device": "none: g++ and NumPy play it, and no time means anything"}
-    if given.standin:
-        from tests.gpu.standin import places
+    status = 0
+    try:
+        title = f"## Measured {time.strftime('%F')} on {machine()}\n\n"
+    except XnqError as error:
+        sys.stdout.write(f"{error}\n")
+        return 1
+    with Path("gpu-report.md").open("w", encoding="utf-8", buffering=1) as report:
 
-        for module, name, value in places():
-            setattr(module, name, value)
-    else:
-        try:
-            about = dict(machine())
-        except XnqError as error:
-            sys.stdout.write(f"{error}\n")
-            return 1
-    text = f"## Measured {time.strftime('%F')}: "
-    text += ", ".join(f"{name} {value}" for name, value in about.items())
-    text, failed = f"{text}\n\n{HEAD}", ""
-    for part in given.parts:
-        try:
-            for row in PARTS[part](SMALL if given.small else FULL):
-                *names, value, unit = row
-                line = f"| {' | '.join(names)} | {value:.4g} | {unit} |\n"
-                sys.stdout.write(line)
-                sys.stdout.flush()
-                text += line
-        except Exception as error:  # the other parts are still worth having
-            logging.exception("part %s", part)
-            failed += f"\n`{part}` failed: {type(error).__name__}: {error}\n"
-        backends.gpu().release()  # for the processes of the next part
-        Path(given.report).write_text(text + failed, encoding="utf-8")
-    sys.stdout.write(failed)
-    return int(bool(failed))
+        def write(text: str) -> None:
+            for stream in (sys.stdout, report):
+                stream.write(text)
+                stream.flush()
+
+        write(title + "| part | case | figure | value | |\n|---|---|---|---|---|\n")
+        for part in parts or PARTS:
+            try:
+                for case, figure, value, unit in PARTS[part](FULL):
+                    write(f"| {part} | {case} | {figure} | {value:.4g} | {unit} |\n")
+            except Exception as error:  # the other part is still worth having
+                logging.exception("part %s", part)
+                write(f"| {part} | failed | {type(error).__name__}: {error} | | |\n")
+                status = 1
+    return status
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

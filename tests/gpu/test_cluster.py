@@ -173,50 +173,39 @@ def test_folds_and_batches_of_communities_are_planned_for():
         assert need(threads, "quantify", "quantifier=sld") == batches
 
 
-def test_reading_edges_on_a_gpu_is_planned_and_refused(
-    small_graph, tmp_path, monkeypatch
-):
+def test_reading_edges_on_a_gpu_is_planned_and_refused(small_graph, monkeypatch):
     monkeypatch.setattr(gpu_ingest, "gpu_facts", lambda: FACTS)
+
+    def plan(settings):
+        made = pipeline.estimate(small_graph.sources, settings)
+        return made, dict(made.lines()).get(READING)
+
     count = pq.read_metadata(small_graph.sources.edges).num_rows
     need = 600 * 8 + count * (96 + 3 * (2 * 8 + 8))
-    there = pipeline.estimate(small_graph.sources, cudf())
-    assert (there.ingest_memory, there.ingest_limit) == (need, int(80 * 2**30 * 0.9))
-    assert dict(there.lines())[READING] == f"{human(need)} of 72.0 GiB"
-    assert there.device_limit == 0  # supersteps on the CPU
-    little = pipeline.estimate(small_graph.sources, cudf("input.memory=64KiB"))
+    assert plan(cudf())[1] == f"{human(need)} of 72.0 GiB"
+    little, _ = plan(cudf("input.memory=64KiB"))
     assert little.ingest_memory == 600 * 8 + 64 * 2**10
     # The CPU reads, by default and on request.
     for engine in ("auto", "cpu"):
-        here = small_settings(f"input.engine={engine}")
-        lines = pipeline.estimate(small_graph.sources, here).lines()
-        assert READING not in dict(lines)
+        assert plan(small_settings(f"input.engine={engine}"))[1] is None
     # Beside a cluster of GPUs it is the default; what is read already is not planned.
-    beside = add_up(SIZE, cuda(), 1, Workers(1, 1, 2**40, 2**40, 2**34))
-    assert beside.ingest_memory == 2_000_000 * 8 + 2**30
-    partitioned = dataclasses.replace(SIZE, halo=[0])
-    after = add_up(partitioned, cuda(), 1, Workers(1, 1, 2**40, 2**40, 2**34))
-    assert (after.ingest_memory, after.ingest_limit) == (0, 0)
-    asked = cudf("cluster.device_memory=100MiB")
-    said = (
-        r"edges of 600 nodes on a GPU needs 256\.0 MiB of its memory but may use "
-        r"100\.0 MiB: set input\.engine=cpu"
-    )
-    found = pipeline.estimate(small_graph.sources, asked)
+    workers = Workers(1, 1, 2**40, 2**40, 2**34)
+    for halo, memory in ((None, 2_000_000 * 8 + 2**30), ([0], 0)):
+        size = dataclasses.replace(SIZE, halo=halo)
+        assert add_up(size, cuda(), 1, workers).ingest_memory == memory
+    # Too little memory is an error if it was asked for; if not, the CPU reads.
+    refused, line = plan(cudf("cluster.device_memory=100MiB"))
+    assert line == "256.0 MiB of 100.0 MiB is not enough"
     for check in (check_fits, check_client_fits):
-        with pytest.raises(DoesNotFitError, match=said):
-            check(found)
-    assert dict(found.lines())[READING] == "256.0 MiB of 100.0 MiB is not enough"
-    with (
-        pipeline.open_run(str(tmp_path / "run"), small_graph.sources) as run,
-        pytest.raises(DoesNotFitError, match=said),
-    ):
-        pipeline.prepare(run, small_graph.sources, asked)
-    # If it was only the default, the CPU reads and the plan reports this.
-    default = cuda("cluster.device_memory=100MiB")
-    plan = pipeline.estimate(small_graph.sources, default)
-    check_client_fits(plan)
-    assert plan.ingest_memory == 0
-    assert dict(plan.lines())[READING].endswith(": a CPU reads")
+        with pytest.raises(
+            DoesNotFitError,
+            match=r"edges of 600 nodes on a GPU needs 256\.0 MiB of its memory but may "
+            r"use 100\.0 MiB: set input\.engine=cpu",
+        ):
+            check(refused)
+    default, line = plan(cuda("cluster.device_memory=100MiB"))
+    check_client_fits(default)
+    assert line.endswith(": a CPU reads")
 
 
 @pytest.mark.parametrize("kind", ["string", "dense", "large"])

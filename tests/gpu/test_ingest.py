@@ -141,20 +141,6 @@ def test_the_graph_is_that_of_the_cpu(frames, kind, weighted, rules, tmp_path):
     assert here.facts["counts"]["duplicates_dropped"] > 0
 
 
-def test_sums_of_copies_are_independent_of_their_order(frames, tmp_path):
-    rng = np.random.default_rng(0)
-    ends = rng.integers(0, 8, (3000, 2))
-    weights = rng.lognormal(0, 4, 3000)
-    links = edge_table([tuple(row) for row in ends.tolist()], weight=weights)
-    rules = "input.duplicates=sum", "input.memory=64 KiB"
-    here = prepared(tmp_path / "a", node_table(8), links, *rules)
-    there = prepared(tmp_path / "b", node_table(8), links, *rules, CUDF)
-    turned = links.take(rng.permutation(3000))
-    again = prepared(tmp_path / "c", node_table(8), turned, *rules, CUDF, size=700)
-    assert same(here, there)
-    assert same(here, again)
-
-
 def test_reads_stay_within_the_memory(frames, tmp_path, monkeypatch):
     _, links = table_of(400, "dense", False, np.random.default_rng(1))
     nodes = node_table(60, node_id=bodies.ids_for(60, "dense"))
@@ -239,24 +225,22 @@ def test_files_of_all_kinds_are_read(frames, tmp_path):
     assert same(due, found)
 
 
-def test_the_engine_that_reads_edges_follows_the_memory_of_the_gpu(monkeypatch, caplog):
+def test_the_memory_of_the_gpu_decides_what_reads_edges(monkeypatch, caplog):
     pytest.importorskip("pandas")
     play_cudf(monkeypatch)
     ids = NodeIds(pa.array([3, 5, 9], pa.int64()))
-    asked = load_settings(overrides=[CUDF, "backend=gpu"])
-    assert isinstance(gpu_ingest.edge_pairs(asked, ids), gpu_ingest.CudfPairs)
-    told = load_settings(overrides=[CUDF, "cluster.device_memory=100MiB"])
-    with pytest.raises(DoesNotFitError, match=r"but 100\.0 MiB may be used"):
-        gpu_ingest.edge_pairs(told, ids)
-    monkeypatch.setattr(StandinBackend, "free_bytes", lambda self: 2**20)
-    with pytest.raises(DoesNotFitError, match=r"24 B for the ids.*0\.9 MiB|921\.6 KiB"):
+    asked, default = (
+        load_settings(overrides=[chosen]) for chosen in (CUDF, "cluster.kind=cuda")
+    )
+    for free, memory in ((2**34, 2**30), (2**29, int(2**29 * 0.9) - 24)):
+        monkeypatch.setattr(StandinBackend, "free_bytes", lambda _, free=free: free)
+        assert gpu_ingest.edge_pairs(asked, ids).memory == memory
+        assert gpu_ingest.edge_pairs(default, ids).memory == memory
+    monkeypatch.setattr(StandinBackend, "free_bytes", lambda _: 2**20)
+    with pytest.raises(DoesNotFitError, match=r"24 B for the ids.*921\.6 KiB may be"):
         gpu_ingest.edge_pairs(asked, ids)
-    beside = load_settings(overrides=["cluster.kind=cuda"])
-    assert gpu_ingest.edge_pairs(beside, ids) is edges.arrow_pairs
+    assert gpu_ingest.edge_pairs(default, ids) is edges.arrow_pairs
     assert "edges are read on the CPU: reading edges on the GPU needs" in caplog.text
-    # Any positive amount below the sort's memory is enough.
-    monkeypatch.setattr(StandinBackend, "free_bytes", lambda self: 2**29)
-    assert gpu_ingest.edge_pairs(beside, ids).memory == int(2**29 * 0.9) - 24
 
 
 def test_missing_cudf_is_reported(small_graph, monkeypatch, caplog):

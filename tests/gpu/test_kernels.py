@@ -91,15 +91,6 @@ def test_sparse_supersteps_have_the_numpy_twins_bits(
         np.testing.assert_array_equal(found, expected)
 
 
-def test_dense_supersteps_agree_with_the_numpy_twin(device):
-    part, adjacency = whole_partition()
-    weights = draw("dense", 48, scale=1.2)
-    features = RNG.standard_normal((300, 4)).astype(np.float32)
-    expected = embed_reference(adjacency, features, weights, 5)
-    found = run_on(device, part, weights, features, 5)
-    np.testing.assert_allclose(found, expected, atol=1e-4)
-
-
 @pytest.mark.parametrize("matrix", ["dense", "sparse"])
 def test_a_reservoir_next_to_others_equals_itself_alone(device, matrix):
     part, _ = whole_partition()
