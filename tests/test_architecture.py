@@ -86,10 +86,10 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 366_781,
+    "all": 366_346,
     "core": 35_961,
     "graph": 70_522,
-    "reservoir": 25_778,
+    "reservoir": 25_343,
     "groups": 5_131,
     "plan and needs": 7_152,
     "pipeline and the modules next to it": 7_324,

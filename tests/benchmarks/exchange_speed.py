@@ -34,6 +34,7 @@ from xnq_dist.graph.tables import Sources
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.embed import reservoir_spec
 from xnq_dist.reservoir.exchange import Exchange
+from xnq_dist.reservoir.states import Supersteps
 
 SUPERSTEPS = 10_000
 """Never reached: the last superstep would send nothing."""
@@ -109,16 +110,17 @@ def row(
 def _turn(
     client: Client, exchange: Exchange, spec: ReservoirSpec, count: int
 ) -> Numbers:
-    exchange.begin(spec, None)
+    exchange.begin(1, Supersteps, spec, None)
     exchange.advance(1)
     before = sum(client.run(_processor).values())
     began = time.perf_counter()
     exchange.advance(count)
     took = (time.perf_counter() - began) / count
     used = (sum(client.run(_processor).values()) - before) / count
+    rows = exchange.rows_sent()
     exchange.close()
     item = np.dtype(spec.exchange_dtype).itemsize
-    moved = exchange.rows * spec.dim * item
+    moved = rows * spec.dim * item
     return {"superstep_s": took, "processor_s": used, "bytes": moved}
 
 

@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,7 @@ from xnq_dist.graph.tables import Sources
 from xnq_dist.reservoir.embed import reservoir_spec
 from xnq_dist.reservoir.exchange import Exchange
 from xnq_dist.reservoir.propagation import only_sums, propagate
+from xnq_dist.reservoir.states import Supersteps
 
 SUMS = 5
 """Rounds of sums for each superstep that is measured."""
@@ -86,6 +88,7 @@ def measure(partitions: int, nodes: int, rounds: int, turns: int) -> None:
             cluster.connect(connection) as client,
         ):
             exchange = Exchange(client, graph, manifest, Heartbeats(client))
+            begin = partial(exchange.begin, 1, Supersteps, spec, None)
             begun = {}
             start = Ones(tuple(manifest.facts["owned"]))
 
@@ -96,7 +99,7 @@ def measure(partitions: int, nodes: int, rounds: int, turns: int) -> None:
                 )
 
             for turn in range(turns + 1):
-                begun["supersteps"] = timed(lambda: exchange.begin(spec, None), 1)[0]
+                begun["supersteps"] = timed(begin, 1)[0]
                 exchange.advance(1)
                 spent = timed(lambda: exchange.advance(rounds), rounds)
                 if turn:

@@ -25,6 +25,7 @@ from xnq_dist.reservoir import exchange
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval
 from xnq_dist.reservoir.context import place
 from xnq_dist.reservoir.embed import embed_scaled
+from xnq_dist.reservoir.states import Supersteps
 from xnq_dist.reservoir.supersteps import run_reservoir
 from xnq_dist.reservoir.weights import draw_weights
 
@@ -272,7 +273,7 @@ def test_lost_scheduler_is_reported_in_a_sentence(tmp_path, small_graph, client)
     manifest = run.stage("graph").manifest()
     spec = driver.reservoir_spec(small_settings(), manifest.facts["rho"], 1.0, 1.0)
     begun = exchange.Exchange(client, run.stage("graph"), manifest, Heartbeats(client))
-    begun.begin(spec, None)
+    begun.begin(1, Supersteps, spec, None)
     lost = list(begun._objects.values())
     client.cancel(lost)
     with pytest.raises(ConnectionLostError, match="run again to resume"):

@@ -23,8 +23,9 @@ from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir.exchange import Exchange, WorkersLost
 from xnq_dist.reservoir.mailbox import POLL
+from xnq_dist.reservoir.states import Supersteps
 from xnq_dist.reservoir.wire import Receiver
-from xnq_dist.reservoir.worker_state import advance_worker
+from xnq_dist.reservoir.worker import advance_worker
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def begun(client, folder, graph, *overrides, timeout=20.0) -> Exchange:
     spec = driver.reservoir_spec(settings, manifest.facts["rho"], 2.0, 0.5)
     beats = Heartbeats(client, timeout)
     exchange = Exchange(client, run.stage("graph"), manifest, beats)
-    exchange.begin(spec, None)
+    exchange.begin(1, Supersteps, spec, None)
     return exchange
 
 
@@ -138,7 +139,7 @@ def test_bytes_on_the_wire_are_the_plans(tmp_path, client):
     exchange.advance(6)
     exchange.apply(_nothing)
     moved = received_bytes(client) - before
-    planned = 6 * exchange.rows * 200 * 4
+    planned = 6 * exchange.rows_sent() * 200 * 4
     assert planned > 10_000_000
     assert moved == pytest.approx(planned, rel=0.05)
 
@@ -322,7 +323,7 @@ def test_a_fault_on_one_worker_ends_the_wait_of_the_other(tmp_path, weighted, cl
 
 def _break(kept):
     """One partition loses its topology: its next superstep fails."""
-    kept._partitions[next(iter(kept.states))] = None
+    kept.work._topology[next(iter(kept.values))] = None
 
 
 def test_states_stay_on_their_worker(tmp_path, weighted, client):

@@ -17,7 +17,7 @@ from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.core.store import Manifest, RunDirectory, Stage
 from xnq_dist.graph.layout import load_nodes, load_partition, read_adjacency
 from xnq_dist.reservoir.propagation import load_values, propagate
-from xnq_dist.reservoir.worker_sums import sum_neighbours
+from xnq_dist.reservoir.sums import sum_neighbours
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,12 @@ from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.core.waiting import POLL, Heartbeats, raise_failure, wait_some, watched
-from xnq_dist.reservoir.context import ReservoirSpec, place
+from xnq_dist.reservoir.context import place
 from xnq_dist.reservoir.mailbox import Abandoned, PeerLost
 from xnq_dist.reservoir.wire import Receiver
-from xnq_dist.reservoir.worker_state import (
+from xnq_dist.reservoir.worker import (
     Share,
+    Work,
     WorkerState,
     advance_worker,
     apply_on_worker,
@@ -34,7 +35,7 @@ from xnq_dist.reservoir.worker_state import (
 if TYPE_CHECKING:
     from distributed import Client, Future
 
-__all__ = ["Exchange", "OnWorkers", "WorkersLost", "again_if_lost"]
+__all__ = ["Exchange", "WorkersLost", "again_if_lost"]
 
 log = logging.getLogger(__name__)
 
@@ -96,8 +97,8 @@ def again_if_lost(
             log.warning("%s: starting again after superstep %d", event, step)
 
 
-class OnWorkers:
-    """One object on each worker that has partitions, used by one task at a time.
+class Exchange:
+    """Steps on workers: one object on each of them, used by one task at a time.
 
     Workers in `avoid` are used only if there are no others. `beats` detects lost
     workers.
@@ -108,6 +109,8 @@ class OnWorkers:
         When no worker is left; from all methods, when one that has an object was lost.
     """
 
+    step = 0
+    """Step after which the values are."""
     deadline = math.inf
     """Value of `time.monotonic` from which waits raise `TimeoutError`."""
 
@@ -131,24 +134,48 @@ class OnWorkers:
         self.placement = place(edges, trusted or list(self._threads))
         """Worker of each partition."""
         self._objects: dict[str, Future[Any]] = {}
+        self._underway: tuple[int, list[Future[Any]]] = 0, []
 
-    def _open(self, make: Callable[..., Any], *args: Any) -> None:
-        """Make the object of each worker, ``make(share, *args)``."""
+    def begin(self, step: int, make: Callable[..., Work], *args: Any) -> None:
+        """Make the object of each worker, whose work, after `step`, `make` makes."""
         watched(lambda: self._client.register_plugin(Receiver()), self._check_workers)
         shared = uuid.uuid4().hex, self._graph, self._manifest, self.placement
         for worker in sorted(set(self.placement)):
             threads, timeout = self._threads[worker], self._beats.timeout
             share = Share(*shared, worker, threads, timeout)
-            self._objects[worker] = self._submit(worker, make, share, *args)
+            given = WorkerState, share, make, *args
+            self._objects[worker] = self._submit(worker, *given)
         # All workers must be able to receive before any of them sends.
         self._wait(list(self._objects.values()))
+        self.step = step
 
     def close(self) -> None:
         """Release everything on the workers."""
         # Release futures explicitly: a traceback may still hold references to them.
-        for made in self._objects.values():
-            made.release()
-        self._objects = {}
+        # Running tasks detect by themselves that their futures were released.
+        for future in (*self._underway[1], *self._objects.values()):
+            future.release()
+        self._objects, self._underway = {}, (0, [])
+
+    def advance(self, count: int) -> None:
+        """Run `count` steps."""
+        self._underway = count, self._start(advance_worker, self.step, count)
+        self.complete()
+
+    def complete(self) -> None:
+        """Wait for the steps that an interrupted call of `advance` has begun."""
+        count, futures = self._underway
+        self._wait(futures)
+        self.step, self._underway = self.step + count, (0, [])
+
+    def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
+        """Results of a function of each partition's values, called on its worker."""
+        results = dict(chain(*self._everywhere(apply_on_worker, function)))
+        return [results[number] for number in range(len(self.placement))]
+
+    def rows_sent(self) -> int:
+        """Rows exchanged between workers in one step."""
+        return sum(self._everywhere(attrgetter("peers.routes.rows_sent")))
 
     def _everywhere(self, function: Callable[..., R], *args: Any) -> list[R]:
         """Results of a function of every worker's object, called in parallel."""
@@ -207,53 +234,3 @@ def _check_future(future: Future[Any]) -> None:
         raise WorkersLost(str(error), {error.worker}) from error
     except (KilledWorker, Abandoned) as error:
         raise WorkersLost(f"a task ended: {error}") from error
-
-
-class Exchange(OnWorkers):
-    """Supersteps of one embedding on workers."""
-
-    step = 1
-    """Superstep after which the states are."""
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self._underway: tuple[int, list[Future[Any]]] = 0, []
-        self.rows = 0
-        """Rows exchanged between workers in one superstep."""
-
-    def begin(
-        self, spec: ReservoirSpec, checkpoint: tuple[Stage, Manifest] | None
-    ) -> None:
-        """Load partitions and a checkpoint's states; None: start at superstep 1."""
-        start = None
-        self.step = 1
-        if checkpoint is not None:
-            self.step = int(checkpoint[1].facts["superstep"])
-            start = (self.step, *checkpoint)
-        self._open(WorkerState, spec, start)
-        self.rows = sum(self._everywhere(attrgetter("peers.routes.rows_sent")))
-
-    def advance(self, count: int) -> None:
-        """Run `count` supersteps."""
-        self._underway = count, self._start(advance_worker, self.step, count)
-        self.complete()
-
-    def complete(self) -> None:
-        """Wait for the supersteps that an interrupted call of `advance` has begun."""
-        count, futures = self._underway
-        if not futures:
-            return
-        self._wait(futures)
-        self.step, self._underway = self.step + count, (0, [])
-
-    def close(self) -> None:
-        """Release everything on the workers."""
-        # Running tasks detect by themselves that their futures were released.
-        for future in self._underway[1]:
-            future.release()
-        super().close()
-
-    def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
-        """Results of a function of each partition's states, called on its worker."""
-        results = dict(chain(*self._everywhere(apply_on_worker, function)))
-        return [results[number] for number in range(len(self.placement))]

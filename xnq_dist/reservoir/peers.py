@@ -75,10 +75,6 @@ class Peers:
         self._memory = backend.empty((max(self._halos.values()), width), dtype)
         weakref.finalize(self, self._wire.close).atexit = False
 
-    def check(self) -> None:
-        """Raise `Abandoned` if the running task's future was released."""
-        self._wire.check()
-
     def post(self, generation: int, number: int, states: Floats32) -> None:
         """Send a partition's boundary rows, in the background."""
         for worker, rows in self._sends[number].items():

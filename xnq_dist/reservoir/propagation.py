@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,17 +13,10 @@ from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
-from xnq_dist.core.waiting import TIMEOUT, Heartbeats
+from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.graph.layout import node_index
-from xnq_dist.reservoir.exchange import OnWorkers, again_if_lost
-from xnq_dist.reservoir.worker_sums import (
-    Publish,
-    Rounds,
-    Start,
-    Step,
-    SumsState,
-    round_of_sums,
-)
+from xnq_dist.reservoir.exchange import Exchange, again_if_lost
+from xnq_dist.reservoir.sums import Publish, Rounds, Start, Step, Sums
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -99,32 +93,22 @@ def propagate(
         )
     last = max(kept, default=0)
     work = Rounds(start, step, attempt, stem, publish, weighted, backend)
-    beats = Heartbeats(client, TIMEOUT.get())
+    beats = Heartbeats(client)
 
     def once(suspects: frozenset[str]) -> dict[int, list[FileRecord]]:
-        with closing(SumsExchange(client, graph, manifest, beats, suspects)) as sums:
-            return sums.run(work, last, kept, progress)
+        shared = client, graph, manifest, beats, suspects
+        found = {}
+        with closing(Exchange(*shared)) as exchange:
+            exchange.begin(0, Sums, work, last)
+            for turn in range(last + 1):
+                if turn:
+                    exchange.advance(1)
+                    progress(f"rounds of {stem}", turn, last)
+                if turn in kept:
+                    found[turn] = exchange.apply(partial(work.write, turn))
+        return found
 
     return again_if_lost(beats, once)
-
-
-class SumsExchange(OnWorkers):
-    """Rounds of sums on workers."""
-
-    def run(
-        self, rounds: Rounds, last: int, kept: Collection[int], progress: Progress
-    ) -> dict[int, list[FileRecord]]:
-        """Run all rounds; the files of each kept one in partition order."""
-        self._open(SumsState, rounds)
-        found = {}
-        for turn in range(last + 1):
-            made = self._everywhere(round_of_sums, turn, turn in kept)
-            if turn in kept:
-                files = dict(pair for pairs in made for pair in pairs)
-                found[turn] = [files[number] for number in sorted(files)]
-            if turn:
-                progress(f"rounds of {rounds.stem}", turn, last)
-        return found
 
 
 def only_sums(number: int, turn: int, values: Floats32, sums: Floats32) -> Floats32:

@@ -18,6 +18,7 @@ from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.reservoir.checkpoint import KEPT, Checkpoints, write_states
 from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.exchange import Exchange, again_if_lost
+from xnq_dist.reservoir.states import Supersteps
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -109,7 +110,7 @@ def _drive(
     latest = checkpoints.latest() if checkpoints else None
     if latest:
         log.info("resuming after superstep %d of %d", latest[0], spec.supersteps)
-    exchange.begin(spec, latest[1:] if latest else None)
+    exchange.begin(latest[0] if latest else 1, Supersteps, spec, latest)
     progress("supersteps", exchange.step, spec.supersteps)
     stride = 4
     while exchange.step < spec.supersteps:

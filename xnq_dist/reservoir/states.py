@@ -1,0 +1,79 @@
+"""Supersteps of a worker's partitions, on its CPUs or its GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xnq_dist.core.arrays import Floats32
+from xnq_dist.core.backend import GpuBackend, choose
+from xnq_dist.core.store import Manifest, Stage
+from xnq_dist.graph.halo import Partition
+from xnq_dist.graph.layout import load_partition
+from xnq_dist.reservoir.context import ReservoirSpec, draw_all, feature_matrix
+from xnq_dist.reservoir.device import OnDevice
+from xnq_dist.reservoir.drive import Drive, FeatureDrive
+from xnq_dist.reservoir.superstep import OnHost
+from xnq_dist.reservoir.worker import Share
+
+__all__ = ["Supersteps"]
+
+
+class Supersteps:
+    """The work of an embedding (`worker.Work`): values are states, (n_owned, d').
+
+    The first ones are those of the checkpoint (superstep, stage and manifest), or of
+    superstep 1. With a GPU, all arrays are in its memory.
+    """
+
+    def __init__(
+        self,
+        share: Share,
+        spec: ReservoirSpec,
+        checkpoint: tuple[int, Stage, Manifest] | None,
+    ) -> None:
+        self.first = 1 if checkpoint is None else checkpoint[0]
+        self.last = spec.supersteps
+        self.backend = choose(spec.backend)
+        self._share, self._checkpoint = share, checkpoint
+        self._drawn = draw_all(spec, int(share.manifest.facts["n_features"]))
+        self._math: OnHost | OnDevice
+        if isinstance(self.backend, GpuBackend):
+            self._math = OnDevice(self.backend, self._drawn)
+        else:
+            self._math = OnHost(self._drawn, spec.exchange_dtype, share.threads)
+        self._topology: dict[int, Partition] = {}
+        self._drives: dict[int, Drive] = {}
+        self._spare: dict[int, Any] = {}
+        """States before the last: memory, which the system would have to clear."""
+
+    def load(self, number: int) -> tuple[Partition, Any]:
+        """A partition, and its first states."""
+        graph, manifest = self._share.graph, self._share.manifest
+        partition = load_partition(graph, manifest, number)
+        features = feature_matrix(graph, manifest, number)
+        drive = self._math.drive(FeatureDrive.of(features, self._drawn))
+        self._topology[number] = self._math.moved(partition)
+        self._drives[number] = drive
+        if self._checkpoint is None:
+            return partition, self._math.first_states(drive)
+        _, stage, stored = self._checkpoint
+        record = stored.named(f"state-{number:05d}")[0]
+        return partition, self._math.placed(stage.read_arrays(record)["states"])
+
+    def seen(self, values: Any) -> Any:
+        """The states."""
+        return values
+
+    def after(self, number: int, step: int, values: Any, seen: Any, halo: Any) -> Any:
+        """The states after superstep `step`, in the memory of those before the last."""
+        out = self._spare.pop(number, None)
+        if out is None:
+            out = self.backend.empty(values.shape, values.dtype)
+        drive = self._drives[number]
+        self._math.superstep(self._topology[number], values, halo, drive, out)
+        self._spare[number] = values
+        return out
+
+    def on_host(self, values: Any) -> Floats32:
+        """States in the memory of the host."""
+        return self._math.on_host(values)
