@@ -86,9 +86,9 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 366_346,
-    "core": 35_961,
-    "graph": 70_522,
+    "all": 365_923,
+    "core": 36_210,
+    "graph": 70_501,
     "reservoir": 25_343,
     "groups": 5_131,
     "plan and needs": 7_152,

@@ -1,4 +1,4 @@
-"""Extensions: one module with one record, which all other code reads."""
+"""Extensions: one module and one record, which all other code reads."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ from tests.report.test_page import made as made_page
 from xnq_dist import open_run, run_stages
 from xnq_dist.app.settings_help import settings_help
 from xnq_dist.convert import FORMATS as GRAPH_FORMATS
+from xnq_dist.convert import GraphFormat
 from xnq_dist.convert.conversion import convert
-from xnq_dist.core.clusters import CLUSTERS
+from xnq_dist.core.clusters import CLUSTERS, ClusterKind
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.core.method_records import METHODS
-from xnq_dist.core.records import Registry
+from xnq_dist.core.method_records import METHODS, MethodRecord
+from xnq_dist.core.records import PartRecord, Registry
 from xnq_dist.due import due_stages
 from xnq_dist.evaluation.methods.known_methods import choose_methods
 from xnq_dist.evaluation.names import ordered_methods, shown
 from xnq_dist.evaluation.on_workers import evaluate_method
-from xnq_dist.graph.formats import FORMATS
+from xnq_dist.graph.formats import FORMATS, Format
 from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.jobs import run_all
 from xnq_dist.report.sections import SECTIONS
 
-Add = Callable[["Registry[Any]", str], None]
+ADDED = "more_modules.added"
+Add = Callable[["Registry[Any]", PartRecord, str], None]
 
 
 @pytest.fixture
@@ -46,9 +48,9 @@ def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Add]:
     (folder / "__init__.py").write_text('"""More."""\n')
     monkeypatch.syspath_prepend(str(tmp_path))
 
-    def added(registry: Registry[Any], text: str) -> None:
+    def added(registry: Registry[Any], record: PartRecord, text: str) -> None:
         (folder / "added.py").write_text(text)
-        monkeypatch.setitem(registry.folders, folder.name, folder)
+        monkeypatch.setitem(registry.records(), record.name, record)
 
     yield added
     for name in [name for name in sys.modules if name.startswith(folder.name)]:
@@ -60,17 +62,6 @@ JSON_LINES = '''
 
 import pyarrow as pa
 import pyarrow.json
-
-from xnq_dist.graph.formats import Format
-
-RECORDS = (
-    Format(
-        name="jsonl",
-        title="a file of JSON lines",
-        endings=(".jsonl",),
-        hint="write one object a line",
-    ),
-)
 
 
 def schema(filesystem, file):
@@ -87,7 +78,14 @@ def batches(filesystem, file, columns, rows, schema):
 def test_a_new_input_format_is_read_by_a_run(
     add: Add, small_graph: SmallGraph, thread_client: Any, tmp_path: Path
 ) -> None:
-    add(FORMATS, JSON_LINES)
+    lines = Format(
+        name="jsonl",
+        title="a file of JSON lines",
+        endings=(".jsonl",),
+        hint="write one object a line",
+        module=ADDED,
+    )
+    add(FORMATS, lines, JSON_LINES)
     folders = []
     for table in (small_graph.sources.nodes, small_graph.sources.edges):
         folder = tmp_path / Path(table).stem
@@ -112,18 +110,7 @@ ADJACENCY = '''
 
 import numpy as np
 
-from xnq_dist.convert import GraphFormat
 from xnq_dist.convert.tensors import Arrays
-
-RECORDS = (
-    GraphFormat(
-        name="adjacency",
-        title="a square matrix",
-        text="matrix of 0 and 1",
-        rank=6,
-        hint="write one row a line",
-    ),
-)
 
 
 def matches(path, head):
@@ -137,9 +124,19 @@ def read(path):
 
 
 def test_a_new_format_of_convert_is_recognised_and_read(
-    add: Add, tmp_path: Path
+    add: Add, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    add(GRAPH_FORMATS, ADJACENCY)
+    matrix = GraphFormat(
+        name="adjacency",
+        title="a square matrix",
+        text="matrix of 0 and 1",
+        hint="write one row a line",
+        module=ADDED,
+    )
+    add(GRAPH_FORMATS, matrix, ADJACENCY)
+    # Every text is an edge list, which is therefore the last.
+    known = dict(reversed(GRAPH_FORMATS.records().items()))
+    monkeypatch.setattr(GRAPH_FORMATS, "_known", known)
     path = tmp_path / "a.matrix"
     path.write_text("0 1\n0 0\n")
     found = convert(path, tmp_path / "graph")
@@ -155,10 +152,6 @@ THREADS = '''
 from distributed import LocalCluster
 
 from xnq_dist.core.cluster import LocalSize
-from xnq_dist.core.clusters import ClusterKind
-
-RECORDS = (ClusterKind(name="threads", title="threads of this process"),)
-
 
 def size(settings, free=None):
     return LocalSize(workers=1, threads=2, memory=2**33)
@@ -182,7 +175,8 @@ def test_a_new_cluster_kind_does_a_run(
         SettingsError, match=r"cluster.kind = 'threads': choose one of auto, local"
     ):
         load_settings(overrides=["cluster.kind=threads"])
-    add(CLUSTERS, THREADS)
+    threads = {"name": "threads", "title": "threads of this process"}
+    add(CLUSTERS, ClusterKind(**threads, module=ADDED), THREADS)
     assert "; threads: threads of this process" in settings_help()
     settings, sources = small_settings("cluster.kind=threads"), small_graph.sources
     found = run_all(sources, str(tmp_path / "threads"), settings)
@@ -200,9 +194,6 @@ def test_a_new_cluster_kind_does_a_run(
 SECTION = '''
 """The largest community."""
 
-from xnq_dist.core.records import PartRecord
-
-RECORDS = (PartRecord(name="largest", title="The largest", rank=55),)
 TEMPLATE = "<p>{{ name }} has the most members.</p>"
 
 
@@ -215,11 +206,13 @@ def body(facts):
 
 
 def test_a_new_section_is_on_the_page_in_its_order(add: Add) -> None:
-    add(SECTIONS, SECTION)
+    add(
+        SECTIONS, PartRecord(name="largest", title="The largest", module=ADDED), SECTION
+    )
     html = made_page(prevalence_table(["<a>", "<b>"]))
     headings = re.findall('<h2 id="(.+?)">', html)
-    first = ["communities", "glance", "fit", "largest", "inputs", "computed"]
-    assert headings == [*first, "run", "cite"]
+    first = ["communities", "glance", "fit", "inputs", "computed", "run", "cite"]
+    assert headings == [*first, "largest"]
     assert re.search('<h2 id="largest">The largest</h2>\n<p>&lt;[ab]&gt; has', html)
     assert "The largest" not in made_page(prevalence_table(["a"]))
 
@@ -227,19 +220,10 @@ def test_a_new_section_is_on_the_page_in_its_order(add: Add) -> None:
 RAW = '''
 """The features themselves, with the readout of xnq."""
 
-from xnq_dist.core.method_records import MethodRecord
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.readout.rows import write_posteriors
 from xnq_dist.readout.stage import fit_logistic as fit
 from xnq_dist.reservoir.embedding_table import embed_rows
-
-RECORDS = (
-    MethodRecord(
-        name="raw",
-        title="Raw features",
-        report="A logistic readout turned features into scores",
-    ),
-)
 
 
 def embed(run, settings, client, progress):
@@ -258,7 +242,13 @@ def test_a_new_method_does_a_run_and_is_evaluated(
 ) -> None:
     with pytest.raises(SettingsError, match="method = 'raw': choose one of xnq, xnq"):
         load_settings(overrides=["method=raw"])
-    add(METHODS, RAW)
+    raw = MethodRecord(
+        name="raw",
+        title="Raw features",
+        report="A logistic readout turned features into scores",
+        module=ADDED,
+    )
+    add(METHODS, raw, RAW)
     assert "; raw: Raw features" in settings_help()
     settings = small_settings("method=raw", "partitions=2")
     sources, out = small_graph.sources, tmp_path / "out"

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
-from importlib import import_module
 
 import numpy as np
 import pytest
 
 from tests.quantify.samples import make_communities, make_nodes, reference_of
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.quantifiers import FOLDERS, records
+from xnq_dist.core.quantifiers import records
 from xnq_dist.quantify.interface import Estimates, combine
 from xnq_dist.quantify.registry import make_quantifier
 
@@ -70,16 +68,6 @@ def test_every_record_is_of_a_quantifier(name):
     made = make_quantifier(name, load_settings(overrides=[f"quantifier={name}"]))
     assert made.name == name
     assert made.needs_neighbours == records()[name].neighbours
-
-
-def test_records_are_read_as_their_modules_hold_them():
-    held = {
-        record.name: replace(record, module=f"{package}.{file.stem}")
-        for package, folder in FOLDERS.items()
-        for file in folder.glob("*.py")
-        for record in getattr(import_module(f"{package}.{file.stem}"), "RECORDS", ())
-    }
-    assert held == dict(records())
 
 
 @pytest.mark.parametrize("name", ["sld", "cc", "pcc"])

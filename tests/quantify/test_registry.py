@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,11 +14,9 @@ from tests.report.fake_run import prevalence_table
 from tests.report.test_page import made as made_page
 from tests.report.test_page import read
 from xnq_dist.app.settings_help import settings_help
-from xnq_dist.core import quantifiers
-from xnq_dist.core import records as registries
 from xnq_dist.core.config import Settings, load_settings
 from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.core.quantifiers import record_of, records
+from xnq_dist.core.quantifiers import Record, record_of, records
 from xnq_dist.evaluation.estimators import estimators
 from xnq_dist.evaluation.names import shown
 from xnq_dist.evaluation.scoring import quantifiers_for
@@ -30,21 +27,8 @@ MODULE = '''
 
 from dataclasses import dataclass, replace
 
-from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.interface import Quantifier
 from xnq_dist.quantify.registry import make_quantifier
-
-RECORDS = (
-    Record(
-        name="halfway",
-        title="HalfWay",
-        text="Halfway between SLD and the mean posterior.",
-        rank=16,
-        two_classes=True,
-        settings=("sld",),
-    ),
-)
-
 
 @dataclass(frozen=True)
 class Halfway(Quantifier):
@@ -69,31 +53,24 @@ def halfway(tmp_path, monkeypatch):
     (folder / "__init__.py").write_text('"""More."""\n')
     (folder / "halfway.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setitem(quantifiers.FOLDERS, folder.name, folder)
+    record = Record(
+        name="halfway",
+        title="HalfWay",
+        text="Halfway between SLD and the mean posterior.",
+        two_classes=True,
+        settings=("sld",),
+        module="more_quantifiers.halfway",
+    )
+    monkeypatch.setitem(records(), record.name, record)
     yield "halfway"
     for name in [name for name in sys.modules if name.startswith(folder.name)]:
         del sys.modules[name]
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        "RECORDS = (Record(name='one', title='One', text='First.'),)",
-        "RECORDS: tuple[Record, ...] = (Record(name='one', title='One', text=''),)",
-        "other = 1\nRECORDS = [\n    Record(name='one', title='One', text='')\n]\n",
-    ],
-)
-def test_records_are_read_however_they_are_written(tmp_path, monkeypatch, written):
-    (tmp_path / "one.py").write_text(written)
-    monkeypatch.setitem(quantifiers.FOLDERS, "somewhere", tmp_path)
-    assert record_of("one").module == "somewhere.one"
-
-
 def test_a_new_module_is_known_to_settings_and_help(halfway):
     assert load_settings(overrides=["quantifier=halfway"]).quantifier == halfway
-    assert list(records()).index(halfway) == list(records()).index("dys") + 1
     text = " ".join(settings_help().split())
-    assert "hdy, dys, halfway, dmy" in text
+    assert "sld_exact, halfway" in text
     assert "for two classes only: hdy, dys, halfway;" in text
     schema = Settings.model_json_schema()["properties"]["quantifier"]
     assert halfway in schema["enum"]
@@ -150,10 +127,3 @@ def test_an_unknown_quantifier_is_refused_with_the_list_of_all():
         ValueError, match=f"no quantifier 'mine': choose one of {names}"
     ):
         record_of("mine")
-
-
-def test_threads_of_a_process_read_the_records_at_the_same_time():
-    registries._all.cache_clear()
-    with ThreadPoolExecutor(8) as pool:
-        counts = set(pool.map(lambda _: len(records()), range(64)))
-    assert counts == {len(records())}

@@ -9,22 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xnq_dist.convert import Converted, GraphFormat
+from xnq_dist.convert import Converted
 from xnq_dist.convert.text_lines import blocks_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.graph.formats.sniffing import compression_of
 
-__all__ = ["RECORDS", "ids_of", "matches", "read"]
+__all__ = ["ids_of", "matches", "read"]
 
-RECORDS = (
-    GraphFormat(
-        name="edge-list",
-        title="an edge list",
-        text="text with an edge in each line, as in SNAP and KONECT (#, % comments)",
-        rank=8,
-        hint="write the two node ids of an edge in each line",
-    ),
-)
 
 MARKS = "#%"
 WEIGHTS = ("weight", "weights", "w", "value", "count", "multiplicity")

@@ -10,22 +10,13 @@ import igraph
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist.convert import Converted, GraphFormat
+from xnq_dist.convert import Converted
 from xnq_dist.convert.attributes import attribute_tables
 from xnq_dist.convert.edge_list import ids_of
 from xnq_dist.convert.reading import check_memory
 
-__all__ = ["RECORDS", "matches", "read"]
+__all__ = ["matches", "read"]
 
-RECORDS = (
-    GraphFormat(
-        name="graphml",
-        title="a GraphML file that igraph reads",
-        text="GraphML, with attributes of nodes and the weight of edges",
-        rank=4,
-        hint="save or download it again",
-    ),
-)
 
 BYTES = 4
 """Memory for each byte of a file, at most."""

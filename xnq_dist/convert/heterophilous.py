@@ -5,21 +5,12 @@ from __future__ import annotations
 import zipfile
 from pathlib import Path
 
-from xnq_dist.convert import Converted, GraphFormat
+from xnq_dist.convert import Converted
 from xnq_dist.convert.reading import read_arrays
 from xnq_dist.convert.tensors import Arrays
 
-__all__ = ["RECORDS", "matches", "read"]
+__all__ = ["matches", "read"]
 
-RECORDS = (
-    GraphFormat(
-        name="npz",
-        title="a NumPy archive of a graph",
-        text="NumPy archive with node_features, node_labels, edges and masks",
-        rank=2,
-        hint="save node_features, node_labels and edges with numpy.savez",
-    ),
-)
 
 MASKS = {"train": "train_masks", "validation": "val_masks", "test": "test_masks"}
 

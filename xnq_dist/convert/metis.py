@@ -9,22 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.convert import Converted, GraphFormat
+from xnq_dist.convert import Converted
 from xnq_dist.convert.reading import check_memory
 from xnq_dist.convert.text_lines import blocks_of
 from xnq_dist.core.errors import InputError
 
-__all__ = ["RECORDS", "matches", "read"]
+__all__ = ["matches", "read"]
 
-RECORDS = (
-    GraphFormat(
-        name="metis",
-        title="a METIS graph file",
-        text="METIS graph file (.graph, .metis)",
-        rank=7,
-        hint="check it with METIS's graphchk",
-    ),
-)
 
 ENDINGS = (".graph", ".metis")
 

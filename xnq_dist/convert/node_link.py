@@ -10,22 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xnq_dist.convert import Converted, GraphFormat
+from xnq_dist.convert import Converted
 from xnq_dist.convert.attributes import attribute_tables
 from xnq_dist.convert.reading import check_memory
 from xnq_dist.core.errors import InputError
 
-__all__ = ["RECORDS", "matches", "read"]
+__all__ = ["matches", "read"]
 
-RECORDS = (
-    GraphFormat(
-        name="node-link",
-        title="node-link JSON",
-        text="JSON with lists of nodes and of links or edges (networkx, D3)",
-        rank=5,
-        hint="write it with networkx.node_link_data",
-    ),
-)
 
 BYTES = 12
 """Memory for each byte of a file, at most."""

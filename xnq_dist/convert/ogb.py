@@ -10,23 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
 
-from xnq_dist.convert import Converted, GraphFormat
+from xnq_dist.convert import Converted
 from xnq_dist.convert.pyg import read_tensors
 from xnq_dist.convert.reading import check_memory, read_arrays, reading
 from xnq_dist.convert.tensors import Arrays
 from xnq_dist.core.errors import InputError
 
-__all__ = ["RECORDS", "matches", "read"]
+__all__ = ["matches", "read"]
 
-RECORDS = (
-    GraphFormat(
-        name="ogb",
-        title="a folder of an OGB data set for node classification",
-        text="folder of an OGB data set with raw/ and split/ (ogbn-...)",
-        rank=1,
-        hint="name the folder that has raw/ and split/, or download it again",
-    ),
-)
 
 BINARY = ("raw/data.npz", "raw/node-label.npz")
 SPLITS = {"train": "train", "validation": "valid", "test": "test"}

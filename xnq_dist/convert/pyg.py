@@ -17,24 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from xnq_dist.convert import Converted, GraphFormat
+from xnq_dist.convert import FORMATS, Converted
 from xnq_dist.convert.pickled import Machine, Name, RefusedError, Shell
 from xnq_dist.convert.reading import check_archive, printable
 from xnq_dist.convert.tensors import Arrays
 from xnq_dist.core.errors import InputError
 
-__all__ = ["RECORDS", "matches", "read", "read_tensors"]
+__all__ = ["matches", "read", "read_tensors"]
 
-RECORDS = (
-    GraphFormat(
-        name="pyg",
-        title="a complete file of torch.save with one graph",
-        text="PyTorch Geometric Data, or a dict of tensors, saved by torch.save",
-        rank=3,
-        hint="save x, y and edge_index again: torch.save({'x': data.x, 'y': data.y, "
-        "'edge_index': data.edge_index}, 'plain.pt')",
-    ),
-)
 
 PICKLE = "data.pkl"
 LEGACY = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
@@ -152,7 +142,7 @@ def read_tensors(path: Path) -> Any:
         except RefusedError as refused:
             raise InputError(
                 f"{path}: {printable(str(refused))}, and xnq-dist reads tensors only "
-                f"and ran nothing: {RECORDS[0].hint}"
+                f"and ran nothing: {FORMATS.record_of('pyg').hint}"
             ) from refused
 
 

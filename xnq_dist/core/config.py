@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -151,41 +151,53 @@ class Settings(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
-        method, reservoir = method_of(self.method), self.reservoir
-        if "plus" in method.settings and reservoir.recurrent_scale == "select":
+        method = method_of(self.method)
+        if "plus" in method.settings and self.reservoir.recurrent_scale == "select":
             scales = self.plus.recurrent_scales
-            check_units(reservoir.dim, scales, "plus.recurrent_scales")
-        weighted = self.labels.drawn == "weighted"
-        by_mean = self.quantifier == "auto" and self.memberships.drawn == "unknown"
-        on_gpu = CLUSTERS.record_of(self.cluster.kind).gpu
-        faults = {
-            f"readout.folds = {self.readout.folds} leaves no fold to learn from when "
-            f"two are held out: set {method.min_folds} or more, or method = xnq": (
-                self.readout.folds < method.min_folds
-            ),
-            **{
-                f"{name} needs quantifier = auto and memberships.drawn = unknown: set "
-                f"them, or leave {name} out": (value is not None and not by_mean)
-                for name, value in (
-                    ("columns.node_weight", self.columns.node_weight),
-                    ("benchmark", self.benchmark),
-                )
-            },
-            "labels.drawn = weighted and columns.label_weight go together: set both, "
-            "or neither": weighted != (self.columns.label_weight is not None),
-            "labels.drawn = weighted needs method = xnq+, the readout that takes "
-            "weights: set method = xnq+, or labels.drawn = unknown": (
-                weighted and not method.weights
-            ),
-            "cluster.kind = cuda needs backend = auto or gpu": (
-                self.backend == "cpu" and on_gpu
-            ),
-            "exchange.dtype = float16 needs CPUs: set backend = cpu, or exchange.dtype "
-            "= float32": (self.exchange.on_cpus and (self.backend == "gpu" or on_gpu)),
-        }
-        if found := [text for text, wrong in faults.items() if wrong]:
-            raise ValueError("; ".join(found))
+            check_units(self.reservoir.dim, scales, "plus.recurrent_scales")
+        faults = [*self._faults_of_readout(), *self._faults_of_devices()]
+        if faults:
+            raise ValueError("; ".join(faults))
         return self
+
+    def _faults_of_readout(self) -> Iterator[str]:
+        method, folds = method_of(self.method), self.readout.folds
+        if folds < method.min_folds:
+            yield (
+                f"readout.folds = {folds} leaves no fold to learn from when two are "
+                f"held out: set {method.min_folds} or more, or method = xnq"
+            )
+        by_mean = self.quantifier == "auto" and self.memberships.drawn == "unknown"
+        weighted = self.labels.drawn == "weighted"
+        for name, value in (
+            ("columns.node_weight", self.columns.node_weight),
+            ("benchmark", self.benchmark),
+        ):
+            if value is not None and not by_mean:
+                yield (
+                    f"{name} needs quantifier = auto and memberships.drawn = unknown: "
+                    f"set them, or leave {name} out"
+                )
+        if weighted != (self.columns.label_weight is not None):
+            yield (
+                "labels.drawn = weighted and columns.label_weight go together: set "
+                "both, or neither"
+            )
+        if weighted and not method.weights:
+            yield (
+                "labels.drawn = weighted needs method = xnq+, the readout that takes "
+                "weights: set method = xnq+, or labels.drawn = unknown"
+            )
+
+    def _faults_of_devices(self) -> Iterator[str]:
+        on_gpu = CLUSTERS.record_of(self.cluster.kind).gpu
+        if self.backend == "cpu" and on_gpu:
+            yield "cluster.kind = cuda needs backend = auto or gpu"
+        if self.exchange.on_cpus and (self.backend == "gpu" or on_gpu):
+            yield (
+                "exchange.dtype = float16 needs CPUs: set backend = cpu, or "
+                "exchange.dtype = float32"
+            )
 
 
 def load_settings(

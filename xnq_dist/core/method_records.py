@@ -1,17 +1,15 @@
 """The records of all methods: what the rest of the package knows about them.
 
-A method is one module in ``xnq_dist/methods`` with ``RECORDS`` (`core.records`) and
-three functions: ``embed(run, settings, client, progress)`` makes the stage
-``embeddings`` and returns its manifest; ``fit(work)`` fits the readout
-(`readout.stage.ReadoutWork`) and returns its files and facts; ``write_posteriors``, a
-task, writes a partition's posteriors with it.
+A method is one record here and one module with three functions: ``embed(run, settings,
+client, progress)`` makes the stage ``embeddings`` and returns its manifest;
+``fit(work)`` fits the readout (`readout.stage.ReadoutWork`) and returns its files and
+facts; ``write_posteriors``, a task, writes a partition's posteriors with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from xnq_dist.core import records
@@ -53,7 +51,41 @@ class MethodRecord(records.PartRecord):
 
 METHODS = records.Registry(
     "method",
-    MethodRecord,
-    {"xnq_dist.methods": Path(__file__).parents[1] / "methods"},
+    (
+        MethodRecord(
+            name="xnq",
+            title="XNQ",
+            text="reservoir and logistic readout, as in the paper",
+            report=(
+                "A logistic readout, fitted on the labelled nodes, turned states into "
+                "scores"
+            ),
+            searches=True,
+            embedding_inputs={},
+            readout_inputs={},
+            module="xnq_dist.methods.xnq",
+        ),
+        MethodRecord(
+            name="xnq+",
+            title="XNQ+",
+            text=(
+                "also labels of neighbours and a second stage (all labels are "
+                "cross-fitted)"
+            ),
+            report=(
+                "A logistic readout, fitted on the labelled nodes, turned states into "
+                "scores; a second model combined them with the labels and scores of "
+                "neighbouring nodes"
+            ),
+            descriptors=True,
+            second_stage=True,
+            cross_fitted=True,
+            weights=True,
+            min_folds=3,
+            settings=("plus",),
+            embedding_inputs={"descriptors": True},
+            module="xnq_dist.methods.xnq_plus",
+        ),
+    ),
 )
 method_of = METHODS.record_of

@@ -1,32 +1,23 @@
 """The records of all quantifiers: what the rest of the package knows about them.
 
-A quantifier is one module in ``quantify/classic`` with ``RECORDS`` (`core.records`) and
-a function ``make(name, settings)``.
+A quantifier is one record here and one module with a function ``make(name,
+settings)``.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from xnq_dist.core import records as common
 
 __all__ = [
-    "FOLDERS",
     "QUANTIFIERS",
     "Record",
     "offer_quantifiers",
     "record_of",
     "records",
 ]
-
-QUANTIFY = Path(__file__).parents[1] / "quantify"
-FOLDERS = {
-    "xnq_dist.quantify.default": QUANTIFY / "default",
-    "xnq_dist.quantify.classic": QUANTIFY / "classic",
-}
-"""Folders of the modules with records, by package."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +44,161 @@ class Record(common.PartRecord):
         return n_classes == 2 or not self.two_classes
 
 
-QUANTIFIERS = common.Registry("quantifier", Record, FOLDERS)
+RECORDS = (
+    Record(
+        name="auto",
+        title="auto",
+        text=(
+            "Known labels are counted; the unlabelled members add the mean of their "
+            "posteriors, so that the estimates of disjoint communities add up to that "
+            "of their union and none depends on the other communities. Intervals "
+            "include three errors: the chance of each unlabelled node's class, the "
+            "bias that posteriors share within a group of the graph (learnt from the "
+            "labelled nodes), and the bias that all posteriors share."
+        ),
+        graph=True,
+        module="xnq_dist.quantify.default.auto",
+    ),
+    Record(
+        name="cc",
+        title="CC",
+        text="Classify and count: the share of nodes whose most probable class it is.",
+        votes=True,
+        gpu=True,
+        module="xnq_dist.quantify.classic.counts",
+    ),
+    Record(
+        name="acc",
+        title="ACC",
+        text="Adjusted count: votes corrected by the readout's error rates.",
+        labelled=True,
+        votes=True,
+        gpu=True,
+        module="xnq_dist.quantify.classic.counts",
+    ),
+    Record(
+        name="pcc",
+        title="PCC",
+        text="Mean posterior (probabilistic classify and count).",
+        gpu=True,
+        module="xnq_dist.quantify.classic.counts",
+    ),
+    Record(
+        name="pacc",
+        title="PACC",
+        text=(
+            "Adjusted mean posterior: mean posteriors corrected by the readout's mean "
+            "posteriors within each class."
+        ),
+        labelled=True,
+        gpu=True,
+        module="xnq_dist.quantify.classic.counts",
+    ),
+    Record(
+        name="hdy",
+        title="HDy",
+        text=(
+            "Histograms of the posterior: the mixture of the two classes' histograms "
+            "that is nearest to the community's (Hellinger distance), and the median "
+            "over 10, 20, ..., 110 bins."
+        ),
+        two_classes=True,
+        labelled=True,
+        module="xnq_dist.quantify.classic.histograms",
+    ),
+    Record(
+        name="dys",
+        title="DyS",
+        text=(
+            "Histograms of the posterior: the mixture of the two classes' histograms "
+            "that is nearest to the community's (Topsoe distance)."
+        ),
+        two_classes=True,
+        labelled=True,
+        settings=("matching",),
+        module="xnq_dist.quantify.classic.histograms",
+    ),
+    Record(
+        name="dmy",
+        title="DMy",
+        text=(
+            "Histograms of every class's posterior: the mixture of the classes' "
+            "histograms that is nearest to the community's (mean Topsoe distance)."
+        ),
+        labelled=True,
+        settings=("matching",),
+        module="xnq_dist.quantify.classic.histograms",
+    ),
+    Record(
+        name="kdey_ml",
+        title="KDEy-ML",
+        text=(
+            "Kernel densities of the posteriors of each class's labelled nodes: the "
+            "mixture of them that makes the community's posteriors most likely."
+        ),
+        labelled=True,
+        settings=("kdey",),
+        module="xnq_dist.quantify.classic.kdey_ml",
+    ),
+    Record(
+        name="sld",
+        title="SLD",
+        text=(
+            "Expectation maximisation after Saerens, Latinne and Decaestecker (SLD): "
+            "starting from the class proportions of the labelled nodes, posteriors "
+            "are re-weighted and averaged in turns until the proportions no longer "
+            "change."
+        ),
+        settings=("sld",),
+        gpu=True,
+        module="xnq_dist.quantify.classic.sld",
+    ),
+    Record(
+        name="nacc",
+        title="NACC",
+        text=(
+            "Neighbourhood-aware adjusted count (NACC): votes of a node and of most "
+            "of its neighbours, taken together, corrected by how often each pair was "
+            "seen at the labelled nodes of each class."
+        ),
+        labelled=True,
+        neighbours=True,
+        module="xnq_dist.quantify.classic.neighbour_counts",
+    ),
+    Record(
+        name="npacc",
+        title="NPACC",
+        text=(
+            "Neighbourhood-aware adjusted mean posterior: products of a node's "
+            "posterior and its neighbours' mean posterior, corrected by their means "
+            "at the labelled nodes of each class."
+        ),
+        labelled=True,
+        neighbours=True,
+        module="xnq_dist.quantify.classic.neighbour_counts",
+    ),
+    Record(
+        name="sld_bcts",
+        title="SLD-BCTS",
+        text=(
+            "SLD after bias-corrected temperature scaling: posteriors are "
+            "recalibrated on the labelled nodes before expectation maximisation."
+        ),
+        labelled=True,
+        settings=("sld",),
+        module="xnq_dist.quantify.classic.sld_bcts",
+    ),
+    Record(
+        name="sld_exact",
+        title="SLD exact",
+        text=(
+            "The class proportions that make the members' posteriors most likely: the "
+            "limit of SLD's expectation maximisation, computed exactly."
+        ),
+        module="xnq_dist.quantify.classic.sld_exact",
+    ),
+)
+QUANTIFIERS = common.Registry("quantifier", RECORDS)
 records, record_of = QUANTIFIERS.records, QUANTIFIERS.record_of
 
 

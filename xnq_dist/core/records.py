@@ -1,29 +1,20 @@
-"""Registries of modules that are found by their records: one file adds one module.
+"""Registries of modules by name: a part is one module and one record.
 
-Such a module has ``RECORDS``, a tuple of records with literal values. Settings,
-fingerprints, help, plan, report and evaluation read the records. They are read from the
-source without importing the module, because some modules contain kernels, whose
-compiler takes half a second to import.
+Settings, fingerprints, help, plan, report and evaluation read the records. Modules are
+imported on use, because some contain kernels, whose compiler takes half a second to
+import.
 """
 
 from __future__ import annotations
 
-import ast
-import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from pydantic_core import PydanticCustomError
 
 __all__ = ["PartRecord", "Registry"]
-
-_READING = threading.Lock()
-"""CPython 3.11 can fail if two threads parse source at the same time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,30 +27,23 @@ class PartRecord:
     """Name in reports and help."""
     text: str = ""
     """Description in reports and help."""
-    rank: int = 100
-    """Position in lists; equal ranks are sorted by name."""
-    module: str = ""
-    """Name of the module; filled in by the registry."""
+    module: str
+    """Name of the module."""
 
 
 R = TypeVar("R", bound=PartRecord)
 
 
-@dataclass(frozen=True)
 class Registry(Generic[R]):
-    """All modules of one kind."""
+    """All modules of one kind, in the order of lists; `what` names it in messages."""
 
-    what: str
-    """The kind's name in messages."""
-    kind: Callable[..., R]
-    folders: dict[str, Path] = field(default_factory=dict)
-    """Folders of the modules, by package."""
+    def __init__(self, what: str, records: Iterable[R]) -> None:
+        self.what = what
+        self._known = {record.name: record for record in records}
 
     def records(self) -> Mapping[str, R]:
-        """All records by name, sorted by rank."""
-        with _READING:
-            known: Mapping[str, R] = _all(self.kind, tuple(self.folders.items()))
-        return known
+        """All records by name."""
+        return self._known
 
     def record_of(self, name: str) -> R:
         """The record with this name.
@@ -96,30 +80,3 @@ class Registry(Generic[R]):
         schema["description"] += "".join(
             f"; {name}: {record.text or record.title}" for name, record in known.items()
         )
-
-
-@cache
-def _all(kind: Any, folders: tuple[tuple[str, Path], ...]) -> Mapping[str, Any]:
-    found = [
-        replace(record, module=f"{package}.{file.stem}")
-        for package, folder in folders
-        for file in sorted(folder.glob("*.py"))
-        for record in _read(kind, file)
-    ]
-    found.sort(key=lambda record: (record.rank, record.name))
-    return MappingProxyType({record.name: record for record in found})
-
-
-def _read(kind: Callable[..., PartRecord], file: Path) -> list[PartRecord]:
-    """The records of a module, from the calls in its ``RECORDS``."""
-    text = file.read_text(encoding="utf-8")
-    if "RECORDS" not in text:
-        return []
-    return [
-        kind(**{str(each.arg): ast.literal_eval(each.value) for each in call.keywords})
-        for statement in ast.parse(text).body
-        if isinstance(statement, ast.Assign | ast.AnnAssign)
-        and ast.unparse(statement).startswith(("RECORDS =", "RECORDS:"))
-        for call in ast.walk(statement)
-        if isinstance(call, ast.Call)
-    ]

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from xnq_dist.core.config import Settings
 from xnq_dist.core.failures import stage_errors
-from xnq_dist.core.method_records import MethodRecord
 from xnq_dist.core.progress import Progress
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.readout.rows import write_posteriors
@@ -17,21 +16,7 @@ from xnq_dist.reservoir.embed import embed_scaled
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["RECORDS", "embed", "fit", "write_posteriors"]
-
-RECORDS = (
-    MethodRecord(
-        name="xnq",
-        title="XNQ",
-        rank=1,
-        text="reservoir and logistic readout, as in the paper",
-        report="A logistic readout, fitted on the labelled nodes, turned states into "
-        "scores",
-        searches=True,
-        embedding_inputs={},
-        readout_inputs={},
-    ),
-)
+__all__ = ["embed", "fit", "write_posteriors"]
 
 
 def embed(

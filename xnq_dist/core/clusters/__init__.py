@@ -1,6 +1,6 @@
-"""The kinds of Dask clusters: one module each, found by its record.
+"""The kinds of Dask clusters: one record here and one module each.
 
-A kind is one module with ``RECORDS`` (`core.records`) and two functions:
+A kind's module has two functions:
 ``size(settings, free)`` returns the `core.cluster.LocalSize` for the plan;
 ``start(settings, size)`` returns a Dask cluster object (``scheduler_address``,
 ``security``, ``close``), which `core.cluster.open_cluster` closes. A kind whose
@@ -10,7 +10,6 @@ clusters already run (``running``) has ``connection_to(settings)`` instead.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from xnq_dist.core import records
 
@@ -35,5 +34,36 @@ class ClusterKind(records.PartRecord):
 
 
 CLUSTERS = records.Registry(
-    "cluster kind", ClusterKind, {__name__: Path(__file__).parent}
+    "cluster kind",
+    (
+        ClusterKind(
+            name="auto",
+            title="this process alone if it fits and is as fast, else worker processes",
+            module="xnq_dist.core.clusters.local",
+        ),
+        ClusterKind(
+            name="local",
+            title="worker processes on this machine",
+            ahead=True,
+            module="xnq_dist.core.clusters.local",
+        ),
+        ClusterKind(
+            name="address",
+            title="a running Dask scheduler",
+            running=True,
+            module="xnq_dist.core.clusters.address",
+        ),
+        ClusterKind(
+            name="cuda",
+            title="one worker for each GPU of this machine",
+            gpu=True,
+            module="xnq_dist.core.clusters.cuda",
+        ),
+        ClusterKind(
+            name="slurm",
+            title="jobs that are submitted to SLURM",
+            queued=True,
+            module="xnq_dist.core.clusters.slurm",
+        ),
+    ),
 )

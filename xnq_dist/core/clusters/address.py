@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from xnq_dist.core.cluster import Connection
-from xnq_dist.core.clusters import ClusterKind
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.settings_sections import ClusterSettings
 
-__all__ = ["RECORDS", "connection_to"]
-
-RECORDS = (
-    ClusterKind(name="address", title="a running Dask scheduler", rank=2, running=True),
-)
+__all__ = ["connection_to"]
 
 
 def connection_to(settings: ClusterSettings) -> Connection:

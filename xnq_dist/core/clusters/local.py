@@ -14,23 +14,12 @@ from typing import Any
 
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.cluster import LocalSize
-from xnq_dist.core.clusters import ClusterKind
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.limits import processors
 from xnq_dist.core.settings_sections import ClusterSettings
 
-__all__ = ["RECORDS", "check_program", "options", "size", "start", "tls"]
+__all__ = ["check_program", "options", "size", "start", "tls"]
 
-RECORDS = (
-    ClusterKind(
-        name="auto",
-        title="this process alone if it fits and is as fast, else worker processes",
-        rank=0,
-    ),
-    ClusterKind(
-        name="local", title="worker processes on this machine", rank=1, ahead=True
-    ),
-)
 
 PRELOAD = "xnq_dist.preload"
 """Module that worker processes import before they join."""

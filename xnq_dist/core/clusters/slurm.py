@@ -16,22 +16,13 @@ import psutil
 
 from xnq_dist.core.allocator import ALLOCATOR
 from xnq_dist.core.cluster import PLANNED, TERMINATE, LocalSize
-from xnq_dist.core.clusters import ClusterKind
 from xnq_dist.core.errors import InfrastructureError, SettingsError
 from xnq_dist.core.leftovers import owned_name, sweep_scratch
 from xnq_dist.core.settings_sections import ClusterSettings
 from xnq_dist.core.sizes import parse_bytes
 
-__all__ = ["RECORDS", "check", "size", "start", "wait"]
+__all__ = ["check", "size", "start", "wait"]
 
-RECORDS = (
-    ClusterKind(
-        name="slurm",
-        title="jobs that are submitted to SLURM",
-        rank=5,
-        queued=True,
-    ),
-)
 
 log = logging.getLogger(__name__)
 

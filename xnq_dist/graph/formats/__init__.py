@@ -1,6 +1,6 @@
-"""The formats of input tables: one module each, found by its record.
+"""The formats of input tables: one record here and one module each.
 
-A format is one module with ``RECORDS`` (`core.records`) and two functions:
+A format's module has two functions:
 ``schema(filesystem, file)`` returns a `pyarrow.Schema`;
 ``batches(filesystem, file, columns, rows, schema)`` yields record batches of about
 `rows` rows with these columns in this order. A format with ``footer`` also has
@@ -12,7 +12,6 @@ and of the system become an `InputError` with the record's `title` and `hint`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from xnq_dist.core import records
 
@@ -36,7 +35,36 @@ class Format(records.PartRecord):
     """Whether files are text, so that their values decide the types."""
 
 
-FORMATS = records.Registry("format", Format, {__name__: Path(__file__).parent})
+FORMATS = records.Registry(
+    "format",
+    (
+        Format(
+            name="parquet",
+            title="a complete Parquet file",
+            endings=(".parquet", ".pq"),
+            hint="copy or write it again",
+            footer=True,
+            grouped=True,
+            module="xnq_dist.graph.formats.parquet_table",
+        ),
+        Format(
+            name="csv",
+            title="a text table that can be read",
+            endings=(".csv", ".tsv", ".tab", ".txt"),
+            hint="check the row, or write Parquet",
+            untyped=True,
+            module="xnq_dist.graph.formats.csv_table",
+        ),
+        Format(
+            name="feather",
+            title="a complete Feather or Arrow IPC file",
+            endings=(".feather", ".arrow", ".ipc"),
+            hint="copy or write it again",
+            footer=True,
+            module="xnq_dist.graph.formats.feather_table",
+        ),
+    ),
+)
 
 
 def format_of(file: str) -> Format:

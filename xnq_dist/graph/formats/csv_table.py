@@ -17,23 +17,12 @@ import pyarrow.csv as pacsv
 
 from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.text_settings import Reading
-from xnq_dist.graph.formats import Format
 from xnq_dist.graph.formats.looks import looks_like
 from xnq_dist.graph.formats.sniffing import Dialect, compression_of, sniff
 from xnq_dist.graph.formats.text_types import joined, kind_of, type_of, typed
 
-__all__ = ["RECORDS", "TextFile", "batches", "open_text", "schema"]
+__all__ = ["TextFile", "batches", "open_text", "schema"]
 
-RECORDS = (
-    Format(
-        name="csv",
-        title="a text table that can be read",
-        rank=2,
-        endings=(".csv", ".tsv", ".tab", ".txt"),
-        hint="check the row, or write Parquet",
-        untyped=True,
-    ),
-)
 
 BLOCK = 4 << 20
 """Bytes of the block that a batch is parsed from."""

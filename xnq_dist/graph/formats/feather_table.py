@@ -10,20 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.ipc
 
-from xnq_dist.graph.formats import Format
-
-__all__ = ["RECORDS", "batches", "chunks", "rows", "schema"]
-
-RECORDS = (
-    Format(
-        name="feather",
-        title="a complete Feather or Arrow IPC file",
-        rank=3,
-        endings=(".feather", ".arrow", ".ipc"),
-        hint="copy or write it again",
-        footer=True,
-    ),
-)
+__all__ = ["batches", "chunks", "rows", "schema"]
 
 
 @contextmanager

@@ -9,22 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xnq_dist.graph.formats import Format
 from xnq_dist.graph.formats.parquet_pages import check_pages
 
-__all__ = ["RECORDS", "batches", "chunks", "group_rows", "rows", "schema"]
+__all__ = ["batches", "chunks", "group_rows", "rows", "schema"]
 
-RECORDS = (
-    Format(
-        name="parquet",
-        title="a complete Parquet file",
-        rank=1,
-        endings=(".parquet", ".pq"),
-        hint="copy or write it again",
-        footer=True,
-        grouped=True,
-    ),
-)
 
 COMPRESSED_PAGES = 1 << 20
 """Bytes read ahead per column: a huge row group is never loaded completely."""

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
 from xnq_dist.core.config import Settings
-from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
 from xnq_dist.quantify.classic.simplex import mixture_kernel
 from xnq_dist.quantify.interface import (
@@ -30,47 +29,7 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 
-__all__ = ["RECORDS", "Counts", "adjusted", "make", "mean_kernel", "rates"]
-
-RECORDS = (
-    Record(
-        name="cc",
-        title="CC",
-        text=(
-            "Classify and count: the share of nodes whose most probable class it is."
-        ),
-        rank=11,
-        votes=True,
-        gpu=True,
-    ),
-    Record(
-        name="acc",
-        title="ACC",
-        text="Adjusted count: votes corrected by the readout's error rates.",
-        rank=12,
-        labelled=True,
-        votes=True,
-        gpu=True,
-    ),
-    Record(
-        name="pcc",
-        title="PCC",
-        text="Mean posterior (probabilistic classify and count).",
-        rank=13,
-        gpu=True,
-    ),
-    Record(
-        name="pacc",
-        title="PACC",
-        text=(
-            "Adjusted mean posterior: mean posteriors corrected by the "
-            "readout's mean posteriors within each class."
-        ),
-        rank=14,
-        labelled=True,
-        gpu=True,
-    ),
-)
+__all__ = ["Counts", "adjusted", "make", "mean_kernel", "rates"]
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from numba import njit
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.config import Settings
-from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import (
     check_posteriors,
     check_two_classes,
@@ -39,7 +38,6 @@ from xnq_dist.quantify.interface import (
 )
 
 __all__ = [
-    "RECORDS",
     "Histograms",
     "bin_places",
     "count_kernel",
@@ -48,44 +46,6 @@ __all__ = [
     "ternary_kernel",
 ]
 
-RECORDS = (
-    Record(
-        name="hdy",
-        title="HDy",
-        text=(
-            "Histograms of the posterior: the mixture of the two classes' "
-            "histograms that is nearest to the community's (Hellinger "
-            "distance), and the median over 10, 20, ..., 110 bins."
-        ),
-        rank=15,
-        two_classes=True,
-        labelled=True,
-    ),
-    Record(
-        name="dys",
-        title="DyS",
-        text=(
-            "Histograms of the posterior: the mixture of the two classes' "
-            "histograms that is nearest to the community's (Topsoe distance)."
-        ),
-        rank=16,
-        two_classes=True,
-        labelled=True,
-        settings=("matching",),
-    ),
-    Record(
-        name="dmy",
-        title="DMy",
-        text=(
-            "Histograms of every class's posterior: the mixture of the classes'"
-            " histograms that is nearest to the community's (mean Topsoe "
-            "distance)."
-        ),
-        rank=17,
-        labelled=True,
-        settings=("matching",),
-    ),
-)
 
 HDY_BINS = tuple(range(10, 111, 10))
 """HDy's numbers of bins; its estimate is the median over them."""

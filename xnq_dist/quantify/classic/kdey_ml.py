@@ -17,7 +17,6 @@ import numpy as np
 
 from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.config import Settings
-from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import (
     check_posteriors,
     reference_rows,
@@ -32,22 +31,8 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 
-__all__ = ["RECORDS", "KdeyMl", "log_densities", "make"]
+__all__ = ["KdeyMl", "log_densities", "make"]
 
-RECORDS = (
-    Record(
-        name="kdey_ml",
-        title="KDEy-ML",
-        text=(
-            "Kernel densities of the posteriors of each class's labelled nodes:"
-            " the mixture of them that makes the community's posteriors most "
-            "likely."
-        ),
-        rank=18,
-        labelled=True,
-        settings=("kdey",),
-    ),
-)
 
 Grid = tuple[Floats, Floats]
 

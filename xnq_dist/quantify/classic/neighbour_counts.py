@@ -25,7 +25,6 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
 from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
-from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.counts import Counts
 from xnq_dist.quantify.classic.members import labelled_rows
 from xnq_dist.quantify.interface import (
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 __all__ = [
-    "RECORDS",
     "NeighbourCounts",
     "joint_kernel",
     "joint_rates",
@@ -48,31 +46,6 @@ __all__ = [
     "neighbour_statistics",
     "votes_of",
 ]
-
-RECORDS = (
-    Record(
-        name="nacc",
-        title="NACC",
-        text=(
-            "Neighbourhood-aware adjusted count (NACC): votes of a node and of "
-            "most of its neighbours, taken together, corrected by how often "
-            "each pair was seen at the labelled nodes of each class."
-        ),
-        labelled=True,
-        neighbours=True,
-    ),
-    Record(
-        name="npacc",
-        title="NPACC",
-        text=(
-            "Neighbourhood-aware adjusted mean posterior: products of a node's "
-            "posterior and its neighbours' mean posterior, corrected by their "
-            "means at the labelled nodes of each class."
-        ),
-        labelled=True,
-        neighbours=True,
-    ),
-)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from numba import njit
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.config import Settings
-from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.giants import LARGE, MIN_ITERATIONS, giant_sld
 from xnq_dist.quantify.classic.members import check_posteriors
 from xnq_dist.quantify.classic.tiles import TILE, add_expected, gather
@@ -31,23 +30,8 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 
-__all__ = ["RECORDS", "Sld", "guarded_prior", "make", "sld_kernel"]
+__all__ = ["Sld", "guarded_prior", "make", "sld_kernel"]
 
-RECORDS = (
-    Record(
-        name="sld",
-        title="SLD",
-        text=(
-            "Expectation maximisation after Saerens, Latinne and Decaestecker "
-            "(SLD): starting from the class proportions of the labelled nodes, "
-            "posteriors are re-weighted and averaged in turns until the "
-            "proportions no longer change."
-        ),
-        rank=19,
-        settings=("sld",),
-        gpu=True,
-    ),
-)
 
 PRIOR_GUARD = 1e-4
 """Added to every class when the prior of some class is 0."""

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from xnq_dist.core.config import Settings
-from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import (
     check_posteriors,
     reference_rows,
@@ -30,21 +29,7 @@ from xnq_dist.quantify.interface import (
 )
 from xnq_dist.readout.calibration import FLOOR, fit_calibration
 
-__all__ = ["RECORDS", "SldBcts", "make"]
-
-RECORDS = (
-    Record(
-        name="sld_bcts",
-        title="SLD-BCTS",
-        text=(
-            "SLD after bias-corrected temperature scaling: posteriors are "
-            "recalibrated on the labelled nodes before expectation "
-            "maximisation."
-        ),
-        labelled=True,
-        settings=("sld",),
-    ),
-)
+__all__ = ["SldBcts", "make"]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ import numpy as np
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.config import Settings
-from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import Usable, check_posteriors, usable_members
 from xnq_dist.quantify.classic.simplex import likelihood_kernel
 from xnq_dist.quantify.classic.sld import guarded_prior
@@ -20,19 +19,8 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 
-__all__ = ["RECORDS", "SldExact", "make", "most_likely"]
+__all__ = ["SldExact", "make", "most_likely"]
 
-RECORDS = (
-    Record(
-        name="sld_exact",
-        title="SLD exact",
-        text=(
-            "The class proportions that make the members' posteriors most "
-            "likely: the limit of SLD's expectation maximisation, computed "
-            "exactly."
-        ),
-    ),
-)
 
 TOLERANCE = 1e-10
 """Maximum distance of the mean log-likelihood from its optimum, as certified."""

@@ -32,7 +32,6 @@ from scipy.special import ndtri
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.config import Settings
-from xnq_dist.core.quantifiers import Record
 from xnq_dist.quantify.classic.members import check_posteriors
 from xnq_dist.quantify.default.drawn import DrawnByClass
 from xnq_dist.quantify.default.estimator_fit import Learnt
@@ -48,7 +47,6 @@ from xnq_dist.quantify.interface import (
 from xnq_dist.quantify.registry import make_quantifier
 
 __all__ = [
-    "RECORDS",
     "Auto",
     "estimates_of",
     "interval_of_counts",
@@ -56,24 +54,6 @@ __all__ = [
     "over_scenarios",
     "scenario_sums",
 ]
-
-RECORDS = (
-    Record(
-        name="auto",
-        title="auto",
-        text=(
-            "Known labels are counted; the unlabelled members add the mean of "
-            "their posteriors, so that the estimates of disjoint communities "
-            "add up to that of their union and none depends on the other "
-            "communities. Intervals include three errors: the chance of each "
-            "unlabelled node's class, the bias that posteriors share within a "
-            "group of the graph (learnt from the labelled nodes), and the bias "
-            "that all posteriors share."
-        ),
-        rank=1,
-        graph=True,
-    ),
-)
 
 
 @dataclass(frozen=True)

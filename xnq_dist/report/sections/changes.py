@@ -6,16 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.plain_text import plain
-from xnq_dist.core.records import PartRecord
 from xnq_dist.report.changed import Changed
 from xnq_dist.report.compared import SHOWN, largest
 from xnq_dist.report.page_facts import PageFacts
 from xnq_dist.report.view import PrevalenceView
 from xnq_dist.report.wording import difference, points, probability
 
-__all__ = ["RECORDS", "body"]
+__all__ = ["body"]
 
-RECORDS = (PartRecord(name="changes", title="Since the earlier results", rank=30),)
 
 NAMED = 12
 """Maximum number of new or gone communities named in a sentence."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from xnq_dist._version import __version__
-from xnq_dist.core.records import PartRecord
 from xnq_dist.report.page_facts import PageFacts
 
-__all__ = ["RECORDS", "body"]
-
-RECORDS = (PartRecord(name="cite", title="Cite", rank=90),)
+__all__ = ["body"]
 
 
 def body(facts: PageFacts) -> str:

@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 
 from xnq_dist.core.plain_text import plain
-from xnq_dist.core.records import PartRecord
 from xnq_dist.report.notes import notes
 from xnq_dist.report.page_facts import PageFacts
 from xnq_dist.report.view import QUALITIES
 from xnq_dist.report.wording import count, points, share, span
 
-__all__ = ["RECORDS", "body"]
+__all__ = ["body"]
 
-RECORDS = (PartRecord(name="communities", title="Communities", rank=10),)
 
 ROWS = 25
 """Rows of the table in the file; the page's script shows all."""

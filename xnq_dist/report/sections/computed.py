@@ -5,12 +5,9 @@ from __future__ import annotations
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.plain_text import plain
 from xnq_dist.core.quantifiers import record_of
-from xnq_dist.core.records import PartRecord
 from xnq_dist.report.page_facts import PageFacts
 
-__all__ = ["RECORDS", "body"]
-
-RECORDS = (PartRecord(name="computed", title="What was computed", rank=70),)
+__all__ = ["body"]
 
 
 def body(facts: PageFacts) -> str:

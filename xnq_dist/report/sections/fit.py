@@ -5,14 +5,11 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import bdtrc
 
-from xnq_dist.core.records import PartRecord
 from xnq_dist.quantify.checks.fit_check import expected_errors
 from xnq_dist.report.page_facts import PageFacts
 from xnq_dist.report.wording import difference
 
-__all__ = ["RECORDS", "body"]
-
-RECORDS = (PartRecord(name="fit", title="Fit check", rank=50),)
+__all__ = ["body"]
 
 
 def body(facts: PageFacts) -> str:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from xnq_dist.core.records import PartRecord
 from xnq_dist.report.page_facts import PageFacts
 
-__all__ = ["RECORDS", "body"]
-
-RECORDS = (PartRecord(name="glance", title="Plots", rank=20),)
+__all__ = ["body"]
 
 
 def body(facts: PageFacts) -> str:

@@ -11,15 +11,13 @@ import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.plain_text import plain
-from xnq_dist.core.records import PartRecord
 from xnq_dist.report.compared import SHOWN
 from xnq_dist.report.page_facts import PageFacts
 from xnq_dist.report.view import NAME_LIMIT
 from xnq_dist.report.wording import difference, points, share
 
-__all__ = ["RECORDS", "body"]
+__all__ = ["body"]
 
-RECORDS = (PartRecord(name="history", title="History", rank=35),)
 
 TOP = 10
 """Number of communities with the highest shares in the table."""

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from xnq_dist.core.plain_text import plain
-from xnq_dist.core.records import PartRecord
 from xnq_dist.report.page_facts import PageFacts
 
-__all__ = ["RECORDS", "body"]
+__all__ = ["body"]
 
-RECORDS = (PartRecord(name="inputs", title="Inputs", rank=60),)
 
 CLASSES, FINDINGS = 12, 20
 """Maximum numbers of classes and of remarks in the section."""

@@ -7,12 +7,9 @@ from typing import Any
 
 from xnq_dist.core.inputs import ELSEWHERE
 from xnq_dist.core.plain_text import plain
-from xnq_dist.core.records import PartRecord
 from xnq_dist.report.page_facts import PageFacts, StageFacts
 
-__all__ = ["RECORDS", "body"]
-
-RECORDS = (PartRecord(name="run", title="The run", rank=80),)
+__all__ = ["body"]
 
 
 def body(facts: PageFacts) -> str:
