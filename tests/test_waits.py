@@ -22,7 +22,6 @@ ALLOWED = {
     "xnq_dist/core/blocks.py:_hold": THREADS,
     "xnq_dist/graph/ahead.py:ahead": THREADS,
     "xnq_dist/graph/prepare.py:_write": THREADS,
-    "xnq_dist/graph/sort.py:PairSorter._wait": THREADS,
     "xnq_dist/readout/rows.py:Part.over_states": THREADS,
     "xnq_dist/reservoir/exchange.py:Exchange._gather": INSIDE,
     "xnq_dist/reservoir/wire.py:_raise_failure": "the future is done",

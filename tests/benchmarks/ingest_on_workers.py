@@ -75,7 +75,7 @@ def stage(graph: Path, settings: Settings, folder: Path, tasks: Tasks) -> Any:
         passes = RowPasses(csr, tasks)
         rho = adjacency_radius(csr, True, passes.times)
     with timed(seconds, "distances"):
-        steps = effective_diameter(csr, MAX_STEPS, passes.spread)
+        steps = effective_diameter(csr.indptr, MAX_STEPS, passes.spread)
     book = PartitionBook.of(blocks(csr, PARTITIONS), PARTITIONS)
     out = Folder.of(folder / "out")
     out.create()

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from tests.conftest import published_values, small_settings, write_graph
-from tests.graph.test_distances import as_csr
+from tests.graph.test_distances import diameter as diameter_of
 from tests.test_pipeline import whole_line
 from xnq_dist import pipeline
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.graph.distances import effective_diameter
 from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.reservoir.length import with_length
@@ -23,7 +22,7 @@ def test_states_of_auto_are_those_of_its_number(tmp_path, client):
     run = whole_line(tmp_path / "auto", graph.sources, auto, client)
     manifest = run.stage("graph").manifest()
     adjacency = read_adjacency(run.stage("graph"), manifest)
-    diameter = effective_diameter(as_csr(adjacency.toarray()), 30)
+    diameter = diameter_of(adjacency.toarray(), 30)
     assert manifest.facts["effective_diameter"] == diameter
     assert 2 < diameter < 20
     named = small_settings(f"reservoir.supersteps={diameter + 2}", "partitions=2")

@@ -20,7 +20,6 @@ from numba import njit
 
 from xnq_dist.core.arrays import Ints, Ints32, Words
 from xnq_dist.core.random_bits import Purpose, stream
-from xnq_dist.graph.csr import Csr, map_chunks
 
 __all__ = ["MAX_STEPS", "SHARE", "effective_diameter"]
 
@@ -34,22 +33,16 @@ MAX_STEPS = 30
 
 
 def effective_diameter(
-    csr: Csr, max_steps: int, spread: Callable[[Words, Words], None] | None = None
+    indptr: Ints, max_steps: int, spread: Callable[[Words, Words], None]
 ) -> int:
     """Steps within which 90 % of the pairs within `max_steps` steps lie; at least 1.
 
     A step leads from a node to a node that has it as in-neighbour. The search starts
     from 64 random nodes with in-neighbours (from all if there are fewer), the same in
-    every run. Memory is two 8-byte words a node and a chunk of edges for each thread.
-    ``spread(before, after)`` does a step, `spread_kernel` for all rows (None: on the
-    threads of this process).
+    every run. Memory is two 8-byte words a node. ``spread(before, after)`` does a step,
+    `spread_kernel` for all rows of the adjacency with these row pointers.
     """
-
-    def in_chunks(before: Words, after: Words) -> None:
-        map_chunks(csr, lambda rows: spread_kernel(*rows.edges, before, after))
-
-    spread = in_chunks if spread is None else spread
-    degrees = np.diff(csr.indptr)
+    degrees = np.diff(indptr)
     linked = np.flatnonzero(degrees)
     if not len(linked):
         return 1

@@ -236,7 +236,7 @@ def _measure(
         rho = adjacency_radius(csr, symmetric, passes.times)
         progress("spectral radius", 1, 1)
     if settings.reservoir.supersteps == "auto":
-        diameter = effective_diameter(csr, MAX_STEPS, passes.spread)
+        diameter = effective_diameter(csr.indptr, MAX_STEPS, passes.spread)
     return _Measured(symmetric, float(rho), diameter)
 
 

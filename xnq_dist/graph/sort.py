@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -155,16 +154,11 @@ class PairSorter:
         self._filled = 0
         self._runs: list[SortedRun] = []
         self._others: list[SortedRun] = []
-        self._thread = ThreadPoolExecutor(1)
-        self._spilling: Future[None] | None = None
-        self._spare: list[tuple[Keys, Weights]] = []
 
     def __enter__(self) -> PairSorter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Its error was raised already, or the current exception takes precedence.
-        self._thread.shutdown()
         for run in self._runs:
             for path in run.paths:
                 path.unlink(missing_ok=True)
@@ -191,41 +185,22 @@ class PairSorter:
                 self._spill()
 
     def _spill(self) -> None:
-        """Sort and write the buffer on a thread, and continue with another buffer."""
-        buffers = self._keys, self._weights
-        filled = self._filled
+        """Sort the buffer, write it to files and empty it."""
+        keys, weights = self._distinct()
         # Sorters of several processes share a folder.
         path = self._folder / f"run-{uuid.uuid4().hex}"
-        weighted = buffers[1] is not None
-        values = path.with_suffix(".weights") if weighted else None
-        self._runs.append(SortedRun(path.with_suffix(".keys"), values, 0, 0, 0))
-        number = len(self._runs) - 1
-
-        def work() -> None:
-            keys, weights = self._distinct(buffers, filled)
-            run = replace(self._runs[number], size=len(keys), last=len(keys))
-            self._runs[number] = run
-            scratch.append(path.with_suffix(".keys"), keys)
-            if values is not None and weights is not None:
-                scratch.append(values, weights)
-            self._spare.append(buffers)
-
-        # One buffer at most is written while another is filled.
-        self._wait()
-        self._spilling = self._thread.submit(work)
+        values = None if weights is None else path.with_suffix(".weights")
+        run = SortedRun(path.with_suffix(".keys"), values, len(keys), 0, len(keys))
+        self._runs.append(run)
+        scratch.append(path.with_suffix(".keys"), keys)
+        if values is not None and weights is not None:
+            scratch.append(values, weights)
         self._filled = 0
-        if self._spare:
-            self._keys, self._weights = self._spare.pop()
-        else:
-            self._keys = np.empty_like(buffers[0])
-            self._weights = None if buffers[1] is None else np.empty_like(buffers[1])
 
-    def _distinct(
-        self, buffers: tuple[Keys, Weights], filled: int
-    ) -> tuple[Keys, Weights]:
-        """The first keys of the buffers, sorted; without weights, each once."""
-        some = None if buffers[1] is None else buffers[1][:filled]
-        keys, weights = _ordered(buffers[0][:filled], some)
+    def _distinct(self) -> tuple[Keys, Weights]:
+        """The keys of the buffer, sorted; without weights, each once."""
+        some = None if self._weights is None else self._weights[: self._filled]
+        keys, weights = _ordered(self._keys[: self._filled], some)
         if weights is None and not self._counted:
             count, repeated = drop_repeated(keys)
             self.duplicates += int(repeated)
@@ -238,23 +213,13 @@ class PairSorter:
         `held`: pairs that fit in memory stay there instead.
         """
         if held and not self._runs:
-            keys, weights = self._distinct((self._keys, self._weights), self._filled)
+            keys, weights = self._distinct()
             self._filled = 0
             return [SortedRun(keys, weights, len(keys), 0, len(keys))]
-        self._flush()
-        runs, self._runs = self._runs, []
-        return runs
-
-    def _flush(self) -> None:
         if self._filled:
             self._spill()
-        self._wait()
-        self._spare.clear()
-
-    def _wait(self) -> None:
-        """Wait for the buffer that is being written; raise its error."""
-        if self._spilling is not None:
-            self._spilling.result()
+        runs, self._runs = self._runs, []
+        return runs
 
     def sizes(self, runs: Iterable[SortedRun], majors: Ints) -> Ints:
         """Number of keys in runs of sorters between each two of some majors."""
@@ -316,12 +281,8 @@ class PairSorter:
 
     def _merged(self) -> Iterator[tuple[Keys, Weights]]:
         """Yield all keys in order, in pieces that never split the keys of one pair."""
-        if not self._runs and not self._others:
-            some = None if self._weights is None else self._weights[: self._filled]
-            yield _ordered(self._keys[: self._filled], some)
-            return
-        self._flush()
         weighted = self._weights is not None
+        self._runs = self.runs(held=True)
         self._keys = np.empty(0, np.int64)
         self._weights = np.empty(0, np.float64) if weighted else None
         sources = self._runs + self._others

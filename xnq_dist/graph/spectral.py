@@ -22,7 +22,7 @@ from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.random_bits import mix
 from xnq_dist.core.simd import prefetch
-from xnq_dist.graph.csr import Csr, CsrRows, map_chunks
+from xnq_dist.graph.csr import Csr
 
 __all__ = ["adjacency_radius", "is_symmetric"]
 
@@ -45,20 +45,16 @@ DENSE = 64
 
 
 def adjacency_radius(
-    csr: Csr,
-    symmetric: bool | None = None,
-    times: Callable[[Floats, Floats, Ints32], None] | None = None,
+    csr: Csr, symmetric: bool, times: Callable[[Floats, Floats, Ints32], None]
 ) -> float:
     """rho(A) of a canonical adjacency, rounded to 6 significant digits.
 
     The rows are read once per product. Sums run in canonical order in float64, so the
-    result does not depend on chunks or partitions. `symmetric` is determined if None.
-    `times(x, y, component)` computes y = A x, both of shape (N,), over edges inside
-    components (empty: over all), as `multiply`; None: in this process.
+    result does not depend on chunks or partitions. `times(x, y, component)` computes
+    y = A x, both of shape (N,), over edges inside components (empty: over all), as
+    `multiply`.
     """
     n = len(csr.indptr) - 1
-    if symmetric is None:
-        symmetric = is_symmetric(csr)
     component = np.empty(0, np.int32)
     degrees = np.diff(csr.indptr)
     if symmetric and not csr.weighted:
@@ -73,11 +69,6 @@ def adjacency_radius(
     if not live.any():
         return 0.0
     vector, sums = np.zeros(n), np.zeros(n)
-    column = vector.reshape(-1, 1)
-
-    def add_up(rows: CsrRows) -> None:
-        multiply(*rows.edges, rows.weights, component, column, sums)
-
     # Degrees are the first power iteration of a graph without weights.
     start = np.maximum(degrees, 1).astype(np.float64)
     del degrees
@@ -91,11 +82,7 @@ def adjacency_radius(
 
     def product(x: Floats) -> Floats:
         vector[kept] = x.reshape(-1)
-        if times is not None:
-            times(vector, sums, component)
-        else:
-            # A row is in one chunk, so its sum does not depend on the threads.
-            map_chunks(csr, add_up)
+        times(vector, sums, component)
         return sums[kept].copy() if symmetric else sums[kept]
 
     return float(f"{spectral_radius(product, start, symmetric):.6g}")
