@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,6 @@ def start(settings: ClusterSettings, size: LocalSize) -> Any:
     slurm, shared = settings.slurm, _shared(settings)
     sweep_scratch(shared)
     folder = shared / owned_name("slurm")
-    folder.mkdir(mode=0o700)
 
     class Jobs(SLURMCluster):  # type: ignore[misc]
         """A cluster with a private folder, which is removed with it."""
@@ -103,8 +103,9 @@ def start(settings: ClusterSettings, size: LocalSize) -> Any:
             finally:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    cluster = None
-    try:
+    with ExitStack() as failed:
+        folder.mkdir(mode=0o700)
+        failed.callback(shutil.rmtree, folder, ignore_errors=True)
         cluster = Jobs(
             cores=size.threads,
             processes=1,
@@ -128,15 +129,12 @@ def start(settings: ClusterSettings, size: LocalSize) -> Any:
             # `waiting` reports lost workers.
             silence_logs=logging.CRITICAL,
         )
+        failed.callback(cluster.close)
         _check_accepted(cluster.job_script(), folder)
-        cluster.scale(jobs=size.workers)
         # Jobs that end are replaced; `scale` alone does not do that.
+        cluster.scale(jobs=size.workers)
         cluster.adapt(minimum_jobs=size.workers, maximum_jobs=size.workers)
-    except BaseException:
-        if cluster is not None:
-            cluster.close()
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+        failed.pop_all()
     return cluster
 
 
@@ -148,21 +146,16 @@ def wait(cluster: Any, settings: ClusterSettings, size: LocalSize) -> None:
     InfrastructureError
         When a job ends before its worker joins, or the jobs do not start in time.
     """
-    began = looked = time.monotonic()
-    missed = 0
+    end, missed = time.monotonic() + settings.slurm.wait, 0
     log.info("waiting for %d SLURM jobs", size.workers)
     while (there := len(cluster.scheduler_info["workers"])) < size.workers:
-        time.sleep(POLL / 10)
-        now = time.monotonic()
-        if now - began > settings.slurm.wait:
+        if time.monotonic() > end:
             raise InfrastructureError(
                 f"{there} of {size.workers} SLURM jobs have started within "
                 f"{settings.slurm.wait:g} s: run again later, reduce cluster.workers "
                 "or increase cluster.slurm.wait"
             )
-        if now - looked < POLL:
-            continue
-        looked = now
+        time.sleep(POLL)
         queue = _call("squeue", "--me", "--noheader", f"--name={cluster.job_name}")
         # A job that has just been submitted may not be listed yet.
         all_there = queue.returncode or len(queue.stdout.splitlines()) >= size.workers
@@ -232,6 +225,7 @@ def _call(*command: str) -> subprocess.CompletedProcess[str]:
 
 def _last_line(folder: Path) -> str:
     """The last line that a job wrote."""
-    texts = [file.read_text(errors="replace") for file in sorted(folder.glob("*.err"))]
-    lines = "\n".join(texts).split("\n")
-    return next(filter(str.strip, reversed(lines)), "it wrote no log").strip()
+    text = "\n".join(
+        file.read_text(errors="replace") for file in sorted(folder.glob("*.err"))
+    )
+    return (text.strip() or "it wrote no log").splitlines()[-1]
