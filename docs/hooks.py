@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from xnq_dist.app.metrics import METRICS
 from xnq_dist.app.settings_help import settings_rows
 from xnq_dist.core import errors, schemas
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 
 MARK = re.compile(r"<!-- (settings|exit codes|metrics|tables|notebook)(?:: (.*?))? -->")
 

@@ -8,9 +8,9 @@ from pydantic import PositiveFloat
 from xnq_dist.app.deployed import limited, warn_of_credentials
 from xnq_dist.app.evaluate import find_data, run_evaluation
 from xnq_dist.app.pipeline_flow import TaskPerStage, failed
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import XnqError
 from xnq_dist.core.failures import stage_errors
+from xnq_dist.core.settings import Settings
 
 __all__ = ["evaluate"]
 

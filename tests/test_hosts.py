@@ -21,8 +21,8 @@ from tests.conftest import SmallGraph, published_values, small_settings, write_g
 from xnq_dist import jobs
 from xnq_dist.core import cluster
 from xnq_dist.core.clusters import address
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InfrastructureError
+from xnq_dist.core.settings import Settings
 
 pytestmark = [
     pytest.mark.faults,

@@ -27,8 +27,8 @@ from tests.conftest import SmallGraph, small_settings, write_graph
 from tests.graph.test_prepare import digests
 from xnq_dist import pipeline
 from xnq_dist.core import cluster, waiting
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InfrastructureError
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import edge_tasks
 from xnq_dist.plan import ingest

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from xnq_dist.api.quantifier import NetworkQuantifier
     from xnq_dist.api.result import PrevalenceResult
     from xnq_dist.core.cluster import connect, open_cluster
-    from xnq_dist.core.config import Settings, load_settings
+    from xnq_dist.core.config import load_settings
+    from xnq_dist.core.settings import Settings
     from xnq_dist.core.store import RunDirectory, read_published
     from xnq_dist.graph.tables import Sources
     from xnq_dist.jobs import requantify, run_stages

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, StageError
 from xnq_dist.core.failures import OPEN, stage_errors
 from xnq_dist.core.inputs import (
@@ -28,6 +27,7 @@ from xnq_dist.core.inputs import (
     set_scales,
 )
 from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES, following
 from xnq_dist.core.store import (
     FOLDERS,

@@ -6,10 +6,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.failures import in_stage
 from xnq_dist.core.inputs import choose_source
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.profile.inputs import (
     InputProfile,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from xnq_dist.core import cluster
 from xnq_dist.core.cluster import Connection
-from xnq_dist.core.config import Settings
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import Manifest, RunDirectory, deleting_damage, repaired
 from xnq_dist.due import due_after_embeddings, due_stages, summary

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from xnq_dist.core import cluster
 from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, RunDirectoryError
 from xnq_dist.core.failures import OPEN, in_stage, stage_errors
 from xnq_dist.core.inputs import posteriors_inputs, readout_inputs
@@ -35,6 +34,7 @@ from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.redaction import redacted, within
 from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.sizes import human
 from xnq_dist.core.store import (
     FOLDERS,

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 import pyarrow.fs as pafs
 
-from xnq_dist.core.config import Settings, recorded_settings
+from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import RunDirectoryError, SettingsError, StageError
 from xnq_dist.core.inputs import (
@@ -26,6 +26,7 @@ from xnq_dist.core.inputs import (
 )
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES, following
 from xnq_dist.core.store import (
     MANIFEST,

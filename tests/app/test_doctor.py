@@ -19,10 +19,11 @@ from tests.app.test_status import lock
 from tests.disks import NoSmallDisk, mounted
 from xnq_dist.app import doctor
 from xnq_dist.app.directory_checks import Check, examine_directory
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import load_settings
 from xnq_dist.core.leftovers import owned_name
 from xnq_dist.core.lock import LOCK, _machine
 from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory, Stage, fingerprint, sealed
 from xnq_dist.core.store.checksums import FileRecord
 

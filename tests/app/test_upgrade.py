@@ -15,8 +15,9 @@ import pytest
 
 from tests.conftest import published_values
 from xnq_dist.app.running import run_pipeline
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Published, RunDirectory
 from xnq_dist.graph.tables import Sources
 

@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from xnq_dist.core.cluster import connect, open_cluster
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import load_settings
 from xnq_dist.core.progress import silent
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Folder
 from xnq_dist.core.store.files import Attempt
 from xnq_dist.core.tasks import Tasks, WorkerTasks, in_process, tasks_on

@@ -27,7 +27,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from distributed import Client
 
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.community_cases import _posteriors

@@ -27,8 +27,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from scipy.sparse import csr_array
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.products import product
+from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.grid_search import reservoir_draws
 from xnq_dist.evaluation.methods.method_interface import ROLES, Scores, Split, Task
 from xnq_dist.evaluation.protocol import draw_samples

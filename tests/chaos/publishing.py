@@ -25,8 +25,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from tests.report.fake_run import prevalence_table, write_fake_run
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import XnqError
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory, delete_damage, read_published, verify
 from xnq_dist.report import report
 

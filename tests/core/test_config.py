@@ -10,8 +10,9 @@ import pytest
 from xnq_dist import plan
 from xnq_dist.app.settings_help import settings_help, settings_rows
 from xnq_dist.core import blocks, config
-from xnq_dist.core.config import Settings, load_settings, recorded_settings
+from xnq_dist.core.config import load_settings, recorded_settings
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
+from xnq_dist.core.settings import Settings
 from xnq_dist.graph.needs import random_halo
 from xnq_dist.plan import (
     GraphSize,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError, StageError
+from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.methods.method_interface import Scores, Split, Task
 from xnq_dist.evaluation.protocol import draw_samples
 from xnq_dist.evaluation.scoring import calibrated, errors, estimates, quantifiers_for

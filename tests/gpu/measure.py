@@ -33,8 +33,9 @@ from tests.test_pipeline import posteriors, whole_line
 from xnq_dist.core import backend as backends
 from xnq_dist.core.backend import GpuBackend
 from xnq_dist.core.cluster import connect, open_cluster
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import XnqError
+from xnq_dist.core.settings import Settings
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import device, superstep
 from xnq_dist.reservoir.weights import Recurrent, draw_recurrent, recurrent_radius

@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import scipy.sparse as sp
 from hypothesis import strategies as st
 
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import load_settings
 from xnq_dist.core.progress import silent
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory, Stage
 from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr
 from xnq_dist.graph.halo import (

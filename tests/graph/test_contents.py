@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.settings import ColumnSettings
 from xnq_dist.core.store import Folder
 from xnq_dist.graph import contents
 from xnq_dist.graph.contents import (

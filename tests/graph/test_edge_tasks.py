@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from tests.graph.graphs import Edges, edges
 from tests.graph.tasks import TasksHere
 from tests.graph.test_prepare import ids_for
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError, StageError
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.tasks import InProcess
 from xnq_dist.graph import edge_tasks
 from xnq_dist.graph.csr import FileCsr

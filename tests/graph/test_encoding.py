@@ -280,7 +280,7 @@ def test_the_table_of_the_encoding_is_registered() -> None:
 
 
 def test_what_is_learnt_from_a_large_table_is_independent_of_its_order() -> None:
-    from xnq_dist.core.settings_sections import FeatureSettings
+    from xnq_dist.core.settings import FeatureSettings
     from xnq_dist.graph.encoding import learn_encoding
 
     n = 200_000

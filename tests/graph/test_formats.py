@@ -20,7 +20,7 @@ import pytest
 import xnq_dist
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.settings import ColumnSettings
 from xnq_dist.core.store import Folder
 from xnq_dist.graph.contents import (
     Contents,

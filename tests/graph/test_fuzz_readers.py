@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.text_settings import Reading
+from xnq_dist.core.settings import Reading
 from xnq_dist.graph.formats.looks import looks_like
 from xnq_dist.graph.formats.sniffing import sniff
 from xnq_dist.graph.tables import ids_of, open_table

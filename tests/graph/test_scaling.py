@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tests.graph.graphs import edge_table, node_table, run
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.settings import ColumnSettings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout, scaling
 from xnq_dist.graph.features import FeatureColumns, scaling_of

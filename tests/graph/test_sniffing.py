@@ -8,7 +8,7 @@ import pytest
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.core.text_settings import Reading
+from xnq_dist.core.settings import Reading
 from xnq_dist.graph.formats.sniffing import Dialect, sniff
 
 ROWS = "id{0}age{0}town\nu1{0}25{0}Bonn\nu2{0}31{0}Ulm\n"

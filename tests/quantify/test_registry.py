@@ -14,9 +14,10 @@ from tests.report.fake_run import prevalence_table
 from tests.report.test_page import made as made_page
 from tests.report.test_page import read
 from xnq_dist.app.settings_help import settings_help
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.quantifiers import Record, record_of, records
+from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.estimators import estimators
 from xnq_dist.evaluation.names import shown
 from xnq_dist.evaluation.scoring import quantifiers_for

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from tests.readout.samples import fit_readout_arrays, states
-from xnq_dist.core.settings_sections import ReadoutSettings
+from xnq_dist.core.settings import ReadoutSettings
 from xnq_dist.readout.apply import SavedReadout, posteriors
 from xnq_dist.readout.logistic import decision
 

@@ -3,7 +3,7 @@ import pytest
 
 from tests.readout.samples import fit_readout_arrays, states
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.settings_sections import ReadoutSettings
+from xnq_dist.core.settings import ReadoutSettings
 from xnq_dist.readout import logistic, objective
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.fit import (

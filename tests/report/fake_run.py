@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.schemas import class_column
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.compared import compare, seen_in

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from xnq_dist.core import schemas
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.report.changed import changed_rows, compare_with
 from xnq_dist.report.earlier import Earlier, ResultFacts
 from xnq_dist.report.view import PrevalenceView

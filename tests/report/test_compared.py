@@ -8,8 +8,8 @@ import pyarrow.compute as pc
 import pytest
 
 from tests.report.fake_run import compared, prevalence_table
-from xnq_dist.core.config import Settings
 from xnq_dist.core.schemas import conform
+from xnq_dist.core.settings import Settings
 from xnq_dist.report.compared import anomaly_rows, ranks
 
 

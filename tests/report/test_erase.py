@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.report.fake_run import prevalence_table, write_fake_run
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InfrastructureError, RunDirectoryError
 from xnq_dist.core.lock import run_lock
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     Published,
     RunDirectory,

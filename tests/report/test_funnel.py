@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from tests.report.fake_run import compared, prevalence_table
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.report.funnel import reference_of, typical_error
 
 

@@ -18,7 +18,7 @@ from tests.report.fake_run import NASTY, prevalence_table, write_fake_run
 from xnq_dist.app.cli import app
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import RunDirectoryError, SettingsError
-from xnq_dist.core.result_settings import RetentionSettings
+from xnq_dist.core.settings import RetentionSettings
 from xnq_dist.core.store import Published, RunDirectory
 from xnq_dist.pipeline import changed_rows
 from xnq_dist.report import report

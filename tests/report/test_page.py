@@ -15,7 +15,8 @@ import pytest
 
 from tests.report.fake_run import NASTY, compared, prevalence_table, totals_table
 from tests.selection.test_words import labels
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.report.changed import compare_with
 from xnq_dist.report.earlier import Earlier, ResultFacts
 from xnq_dist.report.page import page

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from tests.report.fake_run import NASTY, compared, prevalence_table
 from tests.report.test_page import GRAPH, with_warnings
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.page import page
 from xnq_dist.report.page_data import PageData, page_data

@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.report.fake_run import NASTY, prevalence_table, write_fake_run
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import DamagedError, RunDirectoryError, StageError
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     MANIFEST,
     POINTER,

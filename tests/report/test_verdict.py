@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from tests.report.fake_run import compared, prevalence_table, totals_table
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.settings import Settings
 from xnq_dist.report.naming import Naming, shown_class
 from xnq_dist.report.verdict import Verdict, verdict
 from xnq_dist.report.view import PrevalenceView

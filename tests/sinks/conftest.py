@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from tests.report.fake_run import prevalence_table, write_fake_run
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.report import report
 

@@ -16,8 +16,9 @@ import pytest
 
 from tests.conftest import write_graph
 from xnq_dist.app.lineage import lineage
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
 

@@ -22,8 +22,8 @@ from tests.slurm.conftest import SETTINGS
 from xnq_dist import jobs, pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.clusters import slurm as kind
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InfrastructureError, SettingsError
+from xnq_dist.core.settings import Settings
 
 ALLOCATION = Path(__file__).parents[2] / "deploy" / "slurm" / "allocation.sh"
 

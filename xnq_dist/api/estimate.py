@@ -11,9 +11,10 @@ from typing import Any
 from xnq_dist.api.frames import Tables, tables_of
 from xnq_dist.api.messages import python_names
 from xnq_dist.api.result import PrevalenceResult
-from xnq_dist.core.config import Settings, validate_settings
+from xnq_dist.core.config import validate_settings
 from xnq_dist.core.errors import SettingsError, XnqError
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.settings import Settings
 from xnq_dist.jobs import run_all
 
 __all__ = ["estimate_prevalence", "run_tables", "settings_of"]

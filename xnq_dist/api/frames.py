@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.settings import ColumnSettings
 from xnq_dist.graph.tables import Sources
 
 __all__ = ["Tables", "is_matrix", "members_of", "plain", "tables_of", "written"]

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 
-from xnq_dist.core.config import Settings
+from xnq_dist.core.config import known_settings
 from xnq_dist.core.errors import XnqError
-from xnq_dist.core.settings_errors import known_settings
+from xnq_dist.core.settings import Settings
 
 __all__ = ["in_python", "python_names"]
 

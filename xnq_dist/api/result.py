@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from xnq_dist.api.messages import in_python
-from xnq_dist.core.config import Settings, recorded_settings
+from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory, read_published
 from xnq_dist.graph.profile.findings import Finding
 from xnq_dist.graph.profile.inputs import PROFILE

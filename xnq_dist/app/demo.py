@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 
 from xnq_dist.app.output import elapsed, seconds_text
 from xnq_dist.app.running import run_pipeline
-from xnq_dist.core.config import Settings, load_settings
+from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory, read_published
 from xnq_dist.graph.examples import infections, votes
 from xnq_dist.graph.generate import demo_network

@@ -21,10 +21,11 @@ from prefect.client.orchestration import get_client
 from prefect.context import FlowRunContext
 from pydantic import BaseModel
 
-from xnq_dist.core.config import Settings, load_settings, merged
+from xnq_dist.core.config import load_settings, merged
 from xnq_dist.core.errors import InfrastructureError
 from xnq_dist.core.failures import place_of
 from xnq_dist.core.redaction import redacted
+from xnq_dist.core.settings import Settings
 
 __all__ = [
     "check_starts",

@@ -12,7 +12,7 @@ import psutil
 
 from xnq_dist.app.status_command import standing
 from xnq_dist.core.clusters import local
-from xnq_dist.core.config import Settings, recorded_settings
+from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import DamagedError, XnqError
 from xnq_dist.core.inputs import (
@@ -24,6 +24,7 @@ from xnq_dist.core.inputs import (
 from xnq_dist.core.leftovers import in_run, in_scratch
 from xnq_dist.core.lock import LOCK, Holder, holder
 from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.sizes import human
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import (

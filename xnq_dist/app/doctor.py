@@ -14,12 +14,11 @@ from xnq_dist.app.directory_checks import Check, examine_directory
 from xnq_dist.core.backend import gpu_facts
 from xnq_dist.core.cluster import connect, open_cluster, workers
 from xnq_dist.core.clusters import local
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import XnqError
 from xnq_dist.core.limits import free_memory, processors
 from xnq_dist.core.products import FORM, VECTOR_BYTES, has_fma
 from xnq_dist.core.redaction import redacted
-from xnq_dist.core.settings_sections import ClusterSettings
+from xnq_dist.core.settings import ClusterSettings, Settings
 from xnq_dist.core.sizes import human
 from xnq_dist.core.store import RUN, Folder
 from xnq_dist.evaluation.bench.product_price import relative_time

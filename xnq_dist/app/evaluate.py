@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from xnq_dist import pipeline
 from xnq_dist.core.cluster import Connection, connect, open_cluster
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.lock import run_lock
 from xnq_dist.core.progress import Progress
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Folder, RunDirectory, deleting_damage
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.tables import Sources, open_table

@@ -23,13 +23,11 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from xnq_dist._version import __version__
-from xnq_dist.core.config import Settings
-from xnq_dist.core.delivery_settings import LineageSettings
 from xnq_dist.core.errors import XnqError
 from xnq_dist.core.redaction import redacted, split_query
 from xnq_dist.core.schemas import TABLES
+from xnq_dist.core.settings import TITLES, LineageSettings, Settings
 from xnq_dist.core.store import Manifest, RunDirectory, read_published
-from xnq_dist.core.text_settings import TITLES
 from xnq_dist.graph.tables import Sources, open_table
 
 __all__ = ["lineage"]

@@ -35,9 +35,9 @@ from xnq_dist.app.reporting import Artifacts, LogLines, ReportOutbox, await_api
 from xnq_dist.app.run_page import RunPage
 from xnq_dist.app.run_progress import StageProgress, current_watch
 from xnq_dist.app.run_status import NEXT
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import ConnectionLostError, XnqError
 from xnq_dist.core.progress import Progress
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Published, RunDirectory
 from xnq_dist.graph.tables import Sources
 from xnq_dist.jobs import run_all

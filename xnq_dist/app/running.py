@@ -12,7 +12,7 @@ from xnq_dist.app.lineage import lineage
 from xnq_dist.app.recording import recorded
 from xnq_dist.app.run_progress import current_watch, on_console
 from xnq_dist.app.run_status import RunStatus
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
 from xnq_dist.jobs import Do, Request, requantify_all, run_all

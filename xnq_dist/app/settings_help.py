@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from xnq_dist.core.config import Settings
-from xnq_dist.core.settings_errors import known_settings, values_of
+from xnq_dist.core.config import known_settings, values_of
+from xnq_dist.core.settings import Settings
 
 __all__ = ["COMMON", "common_settings", "settings_help", "settings_rows", "typed"]
 

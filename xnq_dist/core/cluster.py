@@ -16,7 +16,6 @@ from xnq_dist.core.backend import (
     gpu_facts,
 )
 from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import (
     ClusterError,
     ConnectionLostError,
@@ -24,7 +23,7 @@ from xnq_dist.core.errors import (
     SettingsError,
 )
 from xnq_dist.core.limits import free_memory
-from xnq_dist.core.settings_sections import ClusterSettings
+from xnq_dist.core.settings import ClusterSettings, Settings
 from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.core.terminal import kept_from_children
 from xnq_dist.core.waiting import TIMEOUT, first_worker, run_on_workers, worker_records

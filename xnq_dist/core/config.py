@@ -1,203 +1,43 @@
-"""All settings: consistency checks across sections, and loading from file or text."""
+"""Settings from a file, from ``--set`` and from records; messages about errors."""
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import yaml
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
-from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.delivery_settings import (
-    LineageSettings,
-    SinkSettings,
-    WatchSettings,
-)
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.core.label_settings import LabelSettings
-from xnq_dist.core.method_records import METHODS, method_of
-from xnq_dist.core.quantifiers import QUANTIFIERS, offer_quantifiers
-from xnq_dist.core.report_settings import ReportSettings
-from xnq_dist.core.reservoir_settings import (
-    CheckpointSettings,
-    EmbeddingSettings,
-    ExchangeSettings,
-    PlusSettings,
-    ReservoirSettings,
-    check_units,
-)
-from xnq_dist.core.result_settings import (
-    AnomalySettings,
-    DisclosureSettings,
-    FitSettings,
-    IntervalSettings,
-    QualitySettings,
-    RetentionSettings,
-)
-from xnq_dist.core.section import Section
-from xnq_dist.core.settings_errors import explain, renamed
-from xnq_dist.core.settings_sections import (
-    AutoSettings,
-    CheckSettings,
-    ClusterSettings,
-    ColumnSettings,
-    EvaluationSettings,
-    FeatureSettings,
-    KdeySettings,
-    LeidenSettings,
-    MatchingSettings,
-    MembershipSettings,
-    ReadoutSettings,
-    SldSettings,
-)
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.sizes import human
-from xnq_dist.core.text_settings import ReadSettings
 
-__all__ = ["Settings", "load_settings", "merged", "recorded_settings"]
+__all__ = [
+    "known_settings",
+    "load_settings",
+    "merged",
+    "recorded_settings",
+    "validate_settings",
+    "values_of",
+]
 
 FILE_SIZE = 1 << 20
 """Maximum size of a settings file, in bytes."""
+
 DEPTH = 20
 """Maximum number of levels in YAML; settings have four."""
 
+WORDS = {"str": "text", "bool": "true, false", "int": "integer", "float": "number"}
+"""Names of types."""
 
-class Settings(Section):
-    """All settings of a run; the YAML file and ``--set`` use these names."""
+CHECKED = ("value_error", "character", "choice", "codec")
+"""Types of errors whose message was written for users."""
 
-    seed: int = Field(0, ge=0, lt=2**63, description="seed of every random stream")
-    backend: Literal["auto", "cpu", "gpu"] = Field(
-        "auto",
-        description="processor for the kernels; auto: the GPU if every worker has one",
-    )
-    partitions: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = Field(
-        "auto",
-        description="number of parts of the graph; auto: one for each worker, more "
-        "if memory is not enough",
-    )
-    partitioner: Literal["auto", "metis", "stream", "contiguous", "random"] = Field(
-        "auto", description="how nodes are assigned to partitions"
-    )
-    method: Annotated[str, AfterValidator(METHODS.check)] = Field(
-        "xnq+",
-        description="how posteriors are made",
-        json_schema_extra=METHODS.offer,
-    )
-    quantifier: Annotated[str, AfterValidator(QUANTIFIERS.check)] = Field(
-        "auto",
-        description="estimator of a community's prevalence; auto: mean posterior of "
-        "the unlabelled members, with intervals",
-        json_schema_extra=offer_quantifiers,
-    )
-    labelled: Literal["count", "exclude"] = Field(
-        "count",
-        description="count: labelled nodes count with their label, other nodes are "
-        "estimated; exclude: estimate only the unlabelled nodes",
-    )
-    communities: str = Field(
-        "auto",
-        pattern=r"^(auto|given|leiden|column:.+)$",
-        description="given: from the memberships table; column:NAME: from a column of "
-        "the node table; leiden: detected; auto: given if there is a memberships "
-        "table, else leiden",
-    )
-    benchmark: str | None = Field(
-        None,
-        description="table of known shares or counts that estimates are raked to "
-        "(quantifier=auto; result in columns benchmarked, benchmarked_lower, "
-        "benchmarked_upper). Its columns: columns.community (null: the whole graph), "
-        "class, share or count (of nodes, or of columns.node_weight), and optionally "
-        "se (standard error); null: no benchmarks",
-    )
-    columns: ColumnSettings = ColumnSettings()
-    features: FeatureSettings = FeatureSettings()
-    input: ReadSettings = ReadSettings()
-    reservoir: ReservoirSettings = ReservoirSettings()
-    exchange: ExchangeSettings = ExchangeSettings()
-    checkpoint: CheckpointSettings = CheckpointSettings()
-    embeddings: EmbeddingSettings = EmbeddingSettings()
-    readout: ReadoutSettings = ReadoutSettings()
-    plus: PlusSettings = PlusSettings()
-    auto: AutoSettings = AutoSettings()
-    labels: LabelSettings = LabelSettings()
-    checks: CheckSettings = CheckSettings()
-    memberships: MembershipSettings = MembershipSettings()
-    quality: QualitySettings = QualitySettings()
-    disclosure: DisclosureSettings = DisclosureSettings()
-    intervals: IntervalSettings = IntervalSettings()
-    fit: FitSettings = FitSettings()
-    anomalies: AnomalySettings = AnomalySettings()
-    sld: SldSettings = SldSettings()
-    matching: MatchingSettings = MatchingSettings()
-    kdey: KdeySettings = KdeySettings()
-    leiden: LeidenSettings = LeidenSettings()
-    evaluation: EvaluationSettings = EvaluationSettings()
-    cluster: ClusterSettings = ClusterSettings()
-    retention: RetentionSettings = RetentionSettings()
-    report: ReportSettings = ReportSettings()
-    sinks: SinkSettings = SinkSettings()
-    lineage: LineageSettings = LineageSettings()
-    watch: WatchSettings = WatchSettings()
-    scratch: str | None = Field(
-        None, description="local folder for temporary files; null: that of the system"
-    )
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Settings:
-        method = method_of(self.method)
-        if "plus" in method.settings and self.reservoir.recurrent_scale == "select":
-            scales = self.plus.recurrent_scales
-            check_units(self.reservoir.dim, scales, "plus.recurrent_scales")
-        faults = [*self._faults_of_readout(), *self._faults_of_devices()]
-        if faults:
-            raise ValueError("; ".join(faults))
-        return self
-
-    def _faults_of_readout(self) -> Iterator[str]:
-        method, folds = method_of(self.method), self.readout.folds
-        if folds < method.min_folds:
-            yield (
-                f"readout.folds = {folds} leaves no fold to learn from when two are "
-                f"held out: set {method.min_folds} or more, or method = xnq"
-            )
-        by_mean = self.quantifier == "auto" and self.memberships.drawn == "unknown"
-        weighted = self.labels.drawn == "weighted"
-        for name, value in (
-            ("columns.node_weight", self.columns.node_weight),
-            ("benchmark", self.benchmark),
-        ):
-            if value is not None and not by_mean:
-                yield (
-                    f"{name} needs quantifier = auto and memberships.drawn = unknown: "
-                    f"set them, or leave {name} out"
-                )
-        if weighted != (self.columns.label_weight is not None):
-            yield (
-                "labels.drawn = weighted and columns.label_weight go together: set "
-                "both, or neither"
-            )
-        if weighted and not method.weights:
-            yield (
-                "labels.drawn = weighted needs method = xnq+, the readout that takes "
-                "weights: set method = xnq+, or labels.drawn = unknown"
-            )
-
-    def _faults_of_devices(self) -> Iterator[str]:
-        on_gpu = CLUSTERS.record_of(self.cluster.kind).gpu
-        if self.backend == "cpu" and on_gpu:
-            yield "cluster.kind = cuda needs backend = auto or gpu"
-        if self.exchange.on_cpus and (self.backend == "gpu" or on_gpu):
-            yield (
-                "exchange.dtype = float16 needs CPUs: set backend = cpu, or "
-                "exchange.dtype = float32"
-            )
+RENAMED = {"quality.suppressed_below": "disclosure.min_size"}
+"""Settings of earlier versions, and their present names."""
 
 
 def load_settings(
@@ -284,6 +124,19 @@ def _known(values: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
     return known
 
 
+def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Recorded settings with their present names, as nested mappings."""
+    new: dict[str, Any] = {**values}
+    for old, present in RENAMED.items():
+        (section, name), (to, key) = old.split("."), present.split(".")
+        if name in (new.get(section) or {}):
+            new[section] = dict(new[section])
+            new[to] = {key: max(new[section].pop(name), 1), **(new.get(to) or {})}
+    if (new.get("cluster") or {}).get("kind") == "single":
+        new["cluster"] = {**new["cluster"], "kind": "auto", "workers": 1}
+    return new
+
+
 class _Plain(yaml.SafeLoader):
     """YAML of at most `DEPTH` levels; without aliases, which can repeat one another."""
 
@@ -343,3 +196,86 @@ def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
             _merge(into[key], value)
         else:
             into[key] = merged(value) if isinstance(value, Mapping) else value
+
+
+def known_settings(
+    model: type[BaseModel], prefix: str = ""
+) -> Iterator[tuple[str, FieldInfo]]:
+    """Name, such as ``intervals.level``, and definition of every setting."""
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            yield from known_settings(kind, f"{prefix}{name}.")
+        else:
+            yield prefix + name, field
+
+
+def values_of(kind: Any) -> str:
+    """The values that a type allows, in words."""
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Literal:
+        return ", ".join(map(str, arguments))
+    if origin is typing.Annotated:
+        return values_of(arguments[0])
+    if kind is type(None):
+        return "null"
+    if origin is tuple and Ellipsis not in arguments:
+        return f"[{', '.join(map(values_of, arguments))}]"
+    if origin in (list, tuple):
+        return f"list of: {values_of(arguments[0])}"
+    if origin is dict:
+        return "mapping"
+    if arguments:
+        return ", ".join(dict.fromkeys(map(values_of, arguments)))
+    name = str(kind.__name__)
+    return WORDS.get(name, name)
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """One message with each invalid key of a model, its value and what is allowed."""
+    import difflib
+
+    keys = dict(known_settings(model))
+    faults: dict[str, list[str]] = {}
+    values: dict[str, Any] = {}
+    for item in error.errors(include_url=False):
+        path = ""
+        # Pydantic adds the branch of a union to the location: keep the setting's key.
+        for part in item["loc"]:
+            longer = f"{path}.{part}" if path else str(part)
+            known = any(k == longer or k.startswith(longer + ".") for k in keys)
+            if path in keys or (not known and item["type"] != "extra_forbidden"):
+                break
+            path = longer
+        if item["type"] == "extra_forbidden":
+            near = difflib.get_close_matches(path, keys, n=1, cutoff=0.6)
+            hint = f" (did you mean {near[0]}?)" if near else ""
+            text = f"unknown setting{hint}"
+            if path in RENAMED:
+                text = f"this setting is now {RENAMED[path]}"
+        else:
+            text = item["msg"].removeprefix("Value error, ")
+            text = text[:1].lower() + text[1:]
+            if path in keys and item["type"] not in CHECKED:
+                text = _plain(item["type"], text, keys[path])
+        faults.setdefault(path, []).append(text)
+        if item["type"] not in ("extra_forbidden", "value_error"):
+            values[path] = item["input"]
+    sentences = []
+    for path, texts in faults.items():
+        shown = f" = {values[path]!r}" if path in values else ""
+        where = f"{path}{shown}: " if path else ""
+        named = dict.fromkeys(filter(None, texts))
+        if not named:
+            named = {f"allowed: {values_of(keys[path].annotation)}": None}
+        sentences.append(where + ", or ".join(named))
+    return "settings: " + "; ".join(sentences)
+
+
+def _plain(kind: str, text: str, field: FieldInfo) -> str:
+    """Pydantic's message in plain words; empty if the allowed values say it."""
+    if kind.startswith(("greater_than", "less_than")):
+        return text.replace("input should", "must")
+    if kind.endswith("too_short"):
+        return "must not be empty"
+    return str(field.description) if kind == "string_pattern_mismatch" else ""

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.quantifiers import record_of
 from xnq_dist.core.redaction import redacted
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import Manifest, Published, RunDirectory
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import records
+from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.importance import NAMES as WEIGHTED
 from xnq_dist.evaluation.importance import Sis, walk_matrix

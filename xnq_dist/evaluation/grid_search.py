@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.random_bits import Purpose, stream, stream_key
+from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.methods.method_interface import Configuration
 
 __all__ = ["grid", "reservoir_draws", "strength_grid"]

@@ -22,9 +22,9 @@ from distributed import Client, Future
 from numpy.typing import NDArray
 
 from xnq_dist.core import cluster
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     Attempt,
     FileRecord,

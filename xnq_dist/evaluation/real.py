@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.estimators import AnyEstimates, Estimators
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.quantifiers import record_of, records
+from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.methods.method_interface import Scores, Task
 from xnq_dist.evaluation.protocol import Samples

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     Attempt,
     Folder,

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.settings import ColumnSettings, InputSettings
 from xnq_dist.core.store import fingerprint
-from xnq_dist.core.text_settings import ReadSettings
 from xnq_dist.graph.tables import Batch, open_table
 
 __all__ = ["BenchmarkTable", "group_name", "read_benchmarks"]
@@ -93,7 +92,7 @@ def group_name(community: str | None) -> str:
 
 
 def read_benchmarks(
-    path: str, columns: ColumnSettings, settings: ReadSettings | None = None
+    path: str, columns: ColumnSettings, settings: InputSettings | None = None
 ) -> BenchmarkTable:
     """The rows of a table of benchmarks; `columns.community` is used.
 

@@ -20,10 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, InputError
-from xnq_dist.core.label_settings import Missing
-from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.settings import ColumnSettings, Missing, Settings
 from xnq_dist.core.store import Folder, fingerprint
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.benchmark_table import read_benchmarks

@@ -28,9 +28,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Bytes, Floats32, Ints, Words
-from xnq_dist.core.label_settings import Missing
 from xnq_dist.core.random_bits import mix
-from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.settings import ColumnSettings, Missing
 from xnq_dist.graph.edges import weights_of
 from xnq_dist.graph.encoding import exact_numbers, needs_encoding
 from xnq_dist.graph.feature_types import kind_of

@@ -19,7 +19,7 @@ import numpy as np
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.settings_sections import ColumnSettings, InputSettings
+from xnq_dist.core.settings import ColumnSettings, InputSettings
 from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import ahead

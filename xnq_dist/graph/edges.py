@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.errors import InputError, StageError
-from xnq_dist.core.settings_sections import ColumnSettings, InputSettings
+from xnq_dist.core.settings import ColumnSettings, InputSettings
 from xnq_dist.core.threads import map_threads
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import FileCsr

@@ -25,7 +25,7 @@ import pyarrow.types as pt
 from numba import njit
 
 from xnq_dist.core.arrays import Bools, Bytes, Floats, Floats32, Ints, Words
-from xnq_dist.core.settings_sections import FeatureSettings
+from xnq_dist.core.settings import FeatureSettings
 from xnq_dist.graph.feature_types import kind_of
 from xnq_dist.graph.ids import hash_text, text_of
 from xnq_dist.graph.scaling import Matrix, largest_hash, node_hashes

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.types as pt
 
-from xnq_dist.core.config import Settings
-from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.settings import ColumnSettings, Settings
 from xnq_dist.graph.tables import Table
 
 __all__ = ["chosen_columns", "kind_of"]

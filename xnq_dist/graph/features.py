@@ -23,7 +23,7 @@ from xnq_dist.core.errors import (
     StageError,
 )
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.settings_sections import FeatureSettings
+from xnq_dist.core.settings import FeatureSettings
 from xnq_dist.graph import scratch
 from xnq_dist.graph.encoding import (
     Encoding,

@@ -23,9 +23,8 @@ import pyarrow.types as pt
 
 from xnq_dist.core.backend import GpuBackend, choose, data_frames, gpu_facts
 from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
-from xnq_dist.core.settings_sections import ColumnSettings, InputSettings
+from xnq_dist.core.settings import ColumnSettings, InputSettings, Settings
 from xnq_dist.core.sizes import human, parse_bytes
 from xnq_dist.graph.edges import (
     Pairs,

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.text_settings import TITLES
+from xnq_dist.core.settings import TITLES, Settings
 from xnq_dist.graph.feature_types import chosen_columns, kind_of
 from xnq_dist.graph.labels import NULL_WORDS
 from xnq_dist.graph.profile.headers import required_columns

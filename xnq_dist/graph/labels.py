@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.label_settings import Missing
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.settings import ColumnSettings, Missing
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import require_columns
 from xnq_dist.graph.tables import Batch, Table, ids_of, show

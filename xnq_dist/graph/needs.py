@@ -6,8 +6,8 @@ write to the scratch folder.
 
 from __future__ import annotations
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.need import Need, RunSize
+from xnq_dist.core.settings import Settings
 from xnq_dist.graph.clustering import PAIR
 from xnq_dist.graph.partition import METIS_SHARE, metis_memory
 from xnq_dist.graph.sort import KEY, pairs_held

@@ -8,8 +8,7 @@ import pyarrow.types as pt
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.settings_sections import ColumnSettings
-from xnq_dist.core.text_settings import ReadSettings
+from xnq_dist.core.settings import ColumnSettings, InputSettings
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import Batch, ids_of, open_table, show
 
@@ -47,7 +46,7 @@ def read_node_weights(
     path: str,
     columns: ColumnSettings,
     nodes: NodeIds,
-    settings: ReadSettings | None = None,
+    settings: InputSettings | None = None,
 ) -> Floats | None:
     """Weight of every node by canonical index, shape (N,); None without the setting.
 

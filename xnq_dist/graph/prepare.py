@@ -17,10 +17,10 @@ import pyarrow as pa
 
 from xnq_dist.core import allocator
 from xnq_dist.core.arrays import Ints, Ints32
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import graph_inputs
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.core.tasks import InProcess, Tasks, in_process
 from xnq_dist.graph.csr import FileCsr

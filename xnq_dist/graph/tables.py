@@ -19,7 +19,7 @@ import pyarrow.types as pt
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.redaction import redacted
-from xnq_dist.core.text_settings import Reading, ReadSettings
+from xnq_dist.core.settings import InputSettings, Reading
 from xnq_dist.graph.formats import FORMATS, format_of, has_ending
 from xnq_dist.graph.formats.csv_table import TextFile, open_text
 from xnq_dist.graph.formats.looks import looks_like
@@ -404,7 +404,7 @@ def _announce(what: str, path: str, dialect: str) -> None:
 
 
 def open_table(
-    path: str | Path, what: str, settings: ReadSettings | None = None
+    path: str | Path, what: str, settings: InputSettings | None = None
 ) -> Table:
     """Find and sort the files of a user's table; nothing is read yet.
 

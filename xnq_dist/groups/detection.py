@@ -9,8 +9,8 @@ from typing import Literal
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.backend import cugraph
 from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, Stage
 
 __all__ = ["LEIDEN_EDGE", "detect", "engine_of", "streams"]

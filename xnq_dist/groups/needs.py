@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.need import Need, RunSize
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.sizes import human
 from xnq_dist.graph.needs import client_bytes
 from xnq_dist.groups.detection import LEIDEN_EDGE, streams

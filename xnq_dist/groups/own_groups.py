@@ -22,8 +22,8 @@ from xnq_dist.core import allocator
 from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.blocks import for_each_block
 from xnq_dist.core.cluster import threads_each
-from xnq_dist.core.config import Settings
 from xnq_dist.core.random_bits import GAMMA, mix
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import gather
 from xnq_dist.graph import layout

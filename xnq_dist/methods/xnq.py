@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.progress import Progress
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.readout.rows import write_posteriors
 from xnq_dist.readout.select import select_scales

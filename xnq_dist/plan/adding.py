@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.need import GraphSize, Need, RunSize, Workers
+from xnq_dist.core.settings import Settings
 from xnq_dist.graph import needs as graph
 from xnq_dist.graph.gpu_ingest import planned_bytes
 from xnq_dist.groups import needs as groups

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.sizes import human
 from xnq_dist.core.store import PLAN, Folder
 from xnq_dist.plan.seconds import MEASURED_EDGES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.graph.needs import task_bytes
 from xnq_dist.plan.figures import Figures
 

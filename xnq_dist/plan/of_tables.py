@@ -9,9 +9,9 @@ from typing import Any, Literal
 from xnq_dist.core import cluster
 from xnq_dist.core.backend import gpu_facts
 from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.need import GraphSize, Workers
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.sizes import human, parse_bytes
 from xnq_dist.core.waiting import first_worker
 from xnq_dist.graph.gpu_ingest import ingest_limit, wants_cudf

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.need import RunSize
+from xnq_dist.core.settings import Settings
 from xnq_dist.readout.needs import candidates_of, fitted_rows, label_sums
 from xnq_dist.readout.select import UNITS
 from xnq_dist.reservoir.length import expected_diameter

@@ -11,8 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Ints
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage, TableWriter
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairChunk

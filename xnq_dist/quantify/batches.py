@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Ints
-from xnq_dist.core.config import Settings
 from xnq_dist.core.method_records import method_of
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory, Stage
 from xnq_dist.quantify.checks.disclosure import power_sums, sketches
 from xnq_dist.quantify.checks.evidence import EvidenceMoments, gather_evidence

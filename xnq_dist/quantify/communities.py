@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Ints
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError
+from xnq_dist.core.settings import Settings
 from xnq_dist.graph.contents import named_alike
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairChunk, PairSorter

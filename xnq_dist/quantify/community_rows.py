@@ -10,8 +10,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats
-from xnq_dist.core.config import Settings
 from xnq_dist.core.schemas import class_column
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks import disclosure
 from xnq_dist.quantify.checks.fit_check import expected_errors, standard_errors
 from xnq_dist.quantify.checks.quality import qualities

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.settings import ColumnSettings
 from xnq_dist.graph.contents import has_parents
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import Batch, Table, ids_of

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.quantifiers import record_of
+from xnq_dist.core.settings import Settings
 from xnq_dist.graph.needs import sort_scratch
 from xnq_dist.quantify.classic.giants import store_bytes
 from xnq_dist.quantify.gpu.device_memory import quantified_bytes

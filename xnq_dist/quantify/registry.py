@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import QUANTIFIERS
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.interface import Quantifier
 
 __all__ = ["make_quantifier"]

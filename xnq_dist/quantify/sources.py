@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.scratch import scratch_folder

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xnq_dist.core.cluster import workers
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import choose_source, quantify_inputs
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.core.waiting import Heartbeats, gather, result, run_on_workers, wait_some
 from xnq_dist.graph import layout

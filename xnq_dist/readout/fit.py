@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.settings_sections import ReadoutSettings
+from xnq_dist.core.settings import ReadoutSettings
 from xnq_dist.readout.apply import SavedReadout
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.need import Need, RunSize
+from xnq_dist.core.settings import Settings
 from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
 from xnq_dist.readout.plus import held_rows
 from xnq_dist.readout.plus.feature_files import fits_at_once

@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Floats32
-from xnq_dist.core.config import Settings
 from xnq_dist.core.differences import shown
 from xnq_dist.core.inputs import select_inputs, selects_scales, set_scales
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     Attempt,
     FileRecord,

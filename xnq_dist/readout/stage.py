@@ -16,14 +16,13 @@ import numpy as np
 
 from xnq_dist.core.backend import choose
 from xnq_dist.core.cluster import threads_each, workers
-from xnq_dist.core.config import Settings
 from xnq_dist.core.differences import shown
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.inputs import posteriors_inputs, readout_inputs
 from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.settings_sections import ReadoutSettings
+from xnq_dist.core.settings import ReadoutSettings, Settings
 from xnq_dist.core.store import (
     Attempt,
     FileRecord,

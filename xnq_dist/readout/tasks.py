@@ -12,9 +12,9 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist.core.cluster import thread_count
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.progress import Progress
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.core.waiting import Heartbeats, gather, raise_failure, wait_all, wait_some
 from xnq_dist.readout import objective

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats
-from xnq_dist.core.config import Settings
 from xnq_dist.core.schemas import class_column
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks.changes import (
     Changes,
     Counts,

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks.anomalies import Anomalies, Observations, find_anomalies
 from xnq_dist.report.view import PrevalenceView
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError, XnqError
 from xnq_dist.core.inputs import PREVIOUS
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Folder, Published, RunDirectory, Version
 from xnq_dist.report.view import PrevalenceView
 

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from xnq_dist.core.arrays import Floats
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.view import PrevalenceView
 

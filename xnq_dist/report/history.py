@@ -19,11 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Bools, Floats
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import RunDirectoryError, SettingsError, XnqError
 from xnq_dist.core.inputs import PREVIOUS
-from xnq_dist.core.result_settings import RetentionSettings
 from xnq_dist.core.schemas import class_column
+from xnq_dist.core.settings import RetentionSettings, Settings
 from xnq_dist.core.store import Published, RunDirectory, Version, fingerprint
 from xnq_dist.quantify.checks.changes import reveals
 from xnq_dist.report.changed import Changed

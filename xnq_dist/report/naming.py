@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xnq_dist.core.plain_text import plain
-from xnq_dist.core.report_settings import ReportSettings
+from xnq_dist.core.settings import ReportSettings
 from xnq_dist.report.wording import count
 
 __all__ = ["Naming", "shown_class"]

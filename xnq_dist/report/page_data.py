@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats
-from xnq_dist.core.config import Settings
 from xnq_dist.core.plain_text import plain
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.funnel import control_limits, reference_of
 from xnq_dist.report.naming import Naming

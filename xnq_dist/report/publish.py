@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, SettingsError, StageError
 from xnq_dist.core.inputs import PREVIOUS, published_inputs
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     FOLDERS,
     Attempt,

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.naming import Naming
 from xnq_dist.report.view import NOT_RATED_HIGHER, PrevalenceView

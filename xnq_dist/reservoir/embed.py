@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from xnq_dist.core import allocator, cluster, products
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import embeddings_inputs
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, Stage, fingerprint
 from xnq_dist.core.waiting import gather, run_on_workers
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval

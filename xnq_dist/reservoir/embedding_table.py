@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from xnq_dist.core import cluster
 from xnq_dist.core.arrays import Floats32
-from xnq_dist.core.config import Settings
 from xnq_dist.core.inputs import embeddings_inputs, set_scales
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     Attempt,
     FileRecord,

@@ -16,8 +16,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
+from xnq_dist.core.settings import Settings
 from xnq_dist.graph.distances import MAX_STEPS, SHARE
 
 __all__ = ["MAX_STEPS", "expected_diameter", "length_of", "with_length"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.inputs import set_scales
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.need import Need, RunSize
+from xnq_dist.core.settings import Settings
 from xnq_dist.reservoir.checkpoint import KEPT, checkpoint_interval
 from xnq_dist.reservoir.descriptors import HOPS, widths
 from xnq_dist.reservoir.device import COLUMNS, device_bytes

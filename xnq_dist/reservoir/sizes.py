@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from xnq_dist.core import cluster
-from xnq_dist.core.config import Settings
 from xnq_dist.core.need import GraphSize, PartitionCounts, RunSize, Workers
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph.layout import halo_sizes
 from xnq_dist.reservoir.context import needed_rows

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, InfrastructureError, SettingsError
 from xnq_dist.core.redaction import redacted
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Published, RunDirectory, read_published
 from xnq_dist.quantify.checks.quality import without_values
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.app.wrong import edit, write_tables
-from xnq_dist.core import settings_sections
+from xnq_dist.core import settings
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import Folder
 from xnq_dist.graph import contents
@@ -151,7 +151,7 @@ def test_text_features_with_a_value_for_each_node_look_like_names():
 def test_codes_that_can_be_accepted_are_those_of_findings():
     entries = findings.sentences()
     acceptable = {code for code, entry in entries.items() if entry.get("accept")}
-    assert acceptable == set(get_args(settings_sections.Code))
+    assert acceptable == set(get_args(settings.Code))
     assert {entry["level"] for entry in entries.values()} == {
         "refusal",
         "warning",

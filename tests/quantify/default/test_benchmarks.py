@@ -19,7 +19,7 @@ from tests.quantify.test_node_weights import slow_covariance, with_weights
 from tests.quantify.test_stage import answered, draw_memberships, make_run, of
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.settings import ColumnSettings
 from xnq_dist.due import due_stages
 from xnq_dist.graph.benchmark_table import BenchmarkRow, BenchmarkTable, read_benchmarks
 from xnq_dist.pipeline import check_sources, open_run, prepare

@@ -10,7 +10,7 @@ import pytest
 from tests.quantify.default.test_auto import drawn, reference_from
 from tests.quantify.samples import make_communities, make_nodes
 from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.core.label_settings import LabelSettings
+from xnq_dist.core.settings import LabelSettings
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.scenarios import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xnq_dist.core.cluster import Connection
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.core.settings_sections import ClusterSettings
+from xnq_dist.core.settings import ClusterSettings
 
 __all__ = ["connection_to"]
 

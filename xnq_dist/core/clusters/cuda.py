@@ -8,7 +8,7 @@ from typing import Any
 from xnq_dist.core.backend import cuda_cluster, gpu_facts, need_cuda
 from xnq_dist.core.cluster import DEVICE_SHARE, LocalSize
 from xnq_dist.core.clusters.local import options, tls
-from xnq_dist.core.settings_sections import ClusterSettings
+from xnq_dist.core.settings import ClusterSettings
 from xnq_dist.core.sizes import parse_bytes
 
 __all__ = ["size", "start"]

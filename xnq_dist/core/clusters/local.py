@@ -16,7 +16,7 @@ from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.cluster import LocalSize
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.limits import processors
-from xnq_dist.core.settings_sections import ClusterSettings
+from xnq_dist.core.settings import ClusterSettings
 
 __all__ = ["check_program", "options", "size", "start", "tls"]
 

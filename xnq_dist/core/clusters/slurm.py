@@ -19,7 +19,7 @@ from xnq_dist.core.allocator import ALLOCATOR
 from xnq_dist.core.cluster import PLANNED, TERMINATE, LocalSize
 from xnq_dist.core.errors import InfrastructureError, SettingsError
 from xnq_dist.core.leftovers import owned_name, sweep_scratch
-from xnq_dist.core.settings_sections import ClusterSettings
+from xnq_dist.core.settings import ClusterSettings
 from xnq_dist.core.sizes import parse_bytes
 
 __all__ = ["check", "size", "start", "wait"]

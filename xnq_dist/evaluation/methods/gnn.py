@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError, StageError
+from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.methods.method_interface import Configuration, Scores
 from xnq_dist.evaluation.split_fit import FeatureRows
 from xnq_dist.evaluation.work import EvaluationWork

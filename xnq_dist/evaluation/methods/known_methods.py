@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.method_records import METHODS as RECORDED
 from xnq_dist.core.method_records import MethodRecord
 from xnq_dist.core.progress import silent
-from xnq_dist.core.reservoir_settings import ReservoirSettings
+from xnq_dist.core.settings import ReservoirSettings, Settings
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.evaluation.grid_search import grid, reservoir_draws, strength_grid
 from xnq_dist.evaluation.methods.gnn import (

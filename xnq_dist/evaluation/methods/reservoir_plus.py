@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.inputs import set_scales
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation.methods.method_interface import Configuration, Scores
 from xnq_dist.evaluation.work import EvaluationWork

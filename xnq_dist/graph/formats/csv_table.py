@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from xnq_dist.core.errors import InfrastructureError, InputError
-from xnq_dist.core.text_settings import Reading
+from xnq_dist.core.settings import Reading
 from xnq_dist.graph.formats.looks import looks_like
 from xnq_dist.graph.formats.sniffing import Dialect, compression_of, sniff
 from xnq_dist.graph.formats.text_types import joined, kind_of, type_of, typed

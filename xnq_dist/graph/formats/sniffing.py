@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.text_settings import Reading
+from xnq_dist.core.settings import Reading
 from xnq_dist.graph.formats.text_types import NULL_WORDS, kind_of
 
 __all__ = ["Dialect", "compression_of", "sniff"]

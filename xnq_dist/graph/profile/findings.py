@@ -1,7 +1,7 @@
 """What looks wrong in the profiled tables: one function for each suspicion.
 
 A suspicion is a warning where the meaning is plain, and a refusal where two meanings
-are possible; ``checks.accept`` accepts those of `core.settings_sections.Code`.
+are possible; ``checks.accept`` accepts those of `core.settings.Code`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from typing import Any, Literal
 
 import yaml
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.quantifiers import record_of
-from xnq_dist.core.settings_sections import ColumnSettings
+from xnq_dist.core.settings import ColumnSettings, Settings
 from xnq_dist.graph.labels import NULL_WORDS, ROLES
 from xnq_dist.graph.profile.columns import LEVELS, ColumnProfile, TableProfile
 

@@ -6,11 +6,9 @@ import difflib
 import re
 from collections.abc import Mapping, Sequence
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.inputs import choose_source
-from xnq_dist.core.settings_sections import ColumnSettings
-from xnq_dist.core.text_settings import TITLES
+from xnq_dist.core.settings import TITLES, ColumnSettings, Settings
 from xnq_dist.graph.tables import Sources, Table, open_table
 
 __all__ = ["check_headers", "missing_columns", "require_columns", "required_columns"]

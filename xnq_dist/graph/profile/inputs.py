@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DamagedError, InputError
 from xnq_dist.core.inputs import choose_source
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Folder, fingerprint
 from xnq_dist.graph.contents import (
     Aspect,

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError
+from xnq_dist.core.settings import Settings
 from xnq_dist.graph.encoding import exact_numbers
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labels import plain_labels, role_codes

@@ -29,8 +29,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Ints
-from xnq_dist.core.config import Settings
 from xnq_dist.core.random_bits import mix
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks.combinations import more_suppressed
 from xnq_dist.quantify.hierarchy import Hierarchy
 from xnq_dist.quantify.interface import Communities

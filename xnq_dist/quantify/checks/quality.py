@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Ints
-from xnq_dist.core.result_settings import QualitySettings
+from xnq_dist.core.settings import QualitySettings
 
 __all__ = [
     "CAUTION",

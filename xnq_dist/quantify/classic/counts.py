@@ -18,7 +18,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
 from xnq_dist.quantify.classic.simplex import mixture_kernel
 from xnq_dist.quantify.interface import (

@@ -21,7 +21,7 @@ import numpy as np
 from numba import njit
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.members import (
     check_posteriors,
     check_two_classes,

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xnq_dist.core.arrays import Floats, Ints32
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.members import (
     check_posteriors,
     reference_rows,

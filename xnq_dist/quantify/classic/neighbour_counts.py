@@ -23,8 +23,8 @@ from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import StageError
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.counts import Counts
 from xnq_dist.quantify.classic.members import labelled_rows
 from xnq_dist.quantify.interface import (

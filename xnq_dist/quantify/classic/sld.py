@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.giants import LARGE, MIN_ITERATIONS, giant_sld
 from xnq_dist.quantify.classic.members import check_posteriors
 from xnq_dist.quantify.classic.tiles import TILE, add_expected, gather

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from xnq_dist.core.arrays import Floats
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.members import Usable, check_posteriors, usable_members
 from xnq_dist.quantify.classic.simplex import likelihood_kernel
 from xnq_dist.quantify.classic.sld import guarded_prior

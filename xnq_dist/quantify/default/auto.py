@@ -31,7 +31,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from xnq_dist.core.arrays import Floats
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.members import check_posteriors
 from xnq_dist.quantify.default.drawn import DrawnByClass
 from xnq_dist.quantify.default.estimator_fit import Learnt

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.inputs import choose_source
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.benchmark_table import BenchmarkTable, group_name, read_benchmarks

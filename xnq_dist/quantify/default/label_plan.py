@@ -14,10 +14,11 @@ import pyarrow.parquet as pq
 from scipy.special import ndtri
 
 from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.core.config import Settings, recorded_settings
+from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.errors import InputError, RunDirectoryError, SettingsError
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.schemas import conform
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.contents import answer_digests

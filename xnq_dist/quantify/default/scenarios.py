@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.core.label_settings import LabelSettings
+from xnq_dist.core.settings import LabelSettings
 from xnq_dist.quantify.default.node_sums import class_codes
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.selection.scored_rows import Place, ScoredRows, log_rates, sampled

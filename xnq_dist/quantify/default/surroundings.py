@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xnq_dist.core.arrays import Bools, Floats32, Ints, Ints32
-from xnq_dist.core.config import Settings
 from xnq_dist.core.method_records import method_of
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, Stage
 from xnq_dist.graph import layout
 from xnq_dist.groups.own_groups import Groups, degree_groups

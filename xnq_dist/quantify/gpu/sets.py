@@ -16,7 +16,7 @@ import numpy as np
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.backend import GpuBackend, choose
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.counts import Counts
 from xnq_dist.quantify.classic.members import check_posteriors
 from xnq_dist.quantify.classic.sld import Sld, guarded_prior

@@ -28,7 +28,7 @@ import numpy as np
 from scipy.special import betaincinv
 
 from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.core.config import Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.members import usable_members
 from xnq_dist.quantify.classic.sld import guarded_prior
 from xnq_dist.quantify.interface import (

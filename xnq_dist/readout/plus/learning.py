@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
-from xnq_dist.core.config import Settings
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import gather, result
 from xnq_dist.readout.calibration import fit_calibration

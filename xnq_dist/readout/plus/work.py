@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from xnq_dist.core.arrays import Floats, Ints32
-from xnq_dist.core.config import Settings
 from xnq_dist.core.progress import Progress
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, Manifest, Stage
 
 if TYPE_CHECKING:

@@ -1,15 +1,29 @@
-"""The base of all sections of the settings."""
+"""The base of all sections of the settings, and types that several use."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+)
 
 from xnq_dist.core.redaction import redacted
+from xnq_dist.core.sizes import check_size
 
-__all__ = ["Section"]
+__all__ = [
+    "Section",
+    "Size",
+    "SizeOrAuto",
+]
+
+Size = Annotated[str | int, AfterValidator(check_size)]
+"""A number of bytes, or a text such as ``2 GiB``."""
+
+SizeOrAuto = Literal["auto"] | Size
 
 
 class Section(BaseModel):

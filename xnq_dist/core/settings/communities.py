@@ -1,14 +1,23 @@
-"""The section `labels` of the settings: how nodes were chosen for labelling."""
+"""Sections of the settings on labels and communities: how they came about."""
 
 from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    field_validator,
+    model_validator,
+)
 
-from xnq_dist.core.section import Section
+from xnq_dist.core.settings.section import Section
 
-__all__ = ["LabelSettings", "Missing"]
+__all__ = [
+    "LabelSettings",
+    "LeidenSettings",
+    "MembershipSettings",
+    "Missing",
+]
 
 Missing = Literal["auto"] | tuple[str, ...]
 """Values of labels that mean unlabelled; auto: the words of `graph.labels`."""
@@ -78,3 +87,37 @@ class LabelSettings(Section):
                 "labels.drawn = by_class, or leave labels.prior out"
             )
         return self
+
+
+class MembershipSettings(Section):
+    """How the communities were formed."""
+
+    drawn: Literal["unknown", "by_class"] = Field(
+        "unknown",
+        description="how communities were formed. by_class: membership depends on the "
+        "class alone, so quantifier=auto uses SLD; unknown: it uses the mean posterior",
+    )
+    parents: str | None = Field(
+        None,
+        description="table of columns.community and columns.parent, the parent of each "
+        "community; a parent has all members of its communities; null: the column "
+        "columns.parent of the memberships table, if present",
+    )
+
+
+class LeidenSettings(Section):
+    """Community detection."""
+
+    resolution: float = Field(
+        1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="resolution of the modularity; larger values give more communities",
+    )
+    engine: Literal["auto", "igraph", "streamed", "cugraph"] = Field(
+        "auto",
+        description="igraph and cugraph hold all edges, cugraph on a GPU, with other "
+        "communities each time; streamed leaves them on disk and contracts the graph "
+        "until Leiden fits input.memory; auto: cugraph with cluster.kind=cuda where it "
+        "is installed, else igraph if all edges fit input.memory, else streamed",
+    )

@@ -1,23 +1,34 @@
-"""Sections of the settings: reservoir, exchange, checkpoints, embeddings, xnq+."""
+"""Sections of the settings on the method: reservoir, readout, quantifiers."""
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import (
+    Field,
+    model_validator,
+)
 
-from xnq_dist.core.section import Section
+from xnq_dist.core.settings.section import Section, Size
+from xnq_dist.core.sizes import parse_bytes
 
 __all__ = [
+    "AutoSettings",
     "CheckpointSettings",
     "EmbeddingSettings",
+    "EvaluationSettings",
     "ExchangeSettings",
+    "KdeySettings",
+    "MatchingSettings",
     "PlusSettings",
+    "ReadoutSettings",
     "ReservoirSettings",
+    "SldSettings",
     "check_units",
 ]
 
 Scale = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
+
 Scales = Annotated[tuple[Scale, ...], Field(min_length=1, max_length=64)]
 
 
@@ -119,6 +130,27 @@ class EmbeddingSettings(Section):
     )
 
 
+class ReadoutSettings(Section):
+    """Logistic readout and calibration."""
+
+    C: Annotated[float, Field(gt=0, allow_inf_nan=False)] | Literal["select"] = Field(
+        "select",
+        description="inverse L2 strength; select: chosen by out-of-fold log-loss",
+    )
+    calibration: Literal["bcts", "platt", "platt_logit", "temperature", "none"] = Field(
+        "bcts", description="calibration method of the posteriors"
+    )
+    folds: int = Field(5, ge=2, le=100, description="number of cross-fitting folds")
+    memory: Size = Field(
+        "2 GiB", description="maximum memory for the embeddings of labelled nodes"
+    )
+
+    @property
+    def memory_bytes(self) -> int:
+        """Maximum bytes of the embeddings of labelled nodes."""
+        return parse_bytes(self.memory)
+
+
 class PlusSettings(Section):
     """The method xnq+ (METHODS: label features, second stage)."""
 
@@ -140,4 +172,74 @@ class PlusSettings(Section):
     boosting: Literal["auto", "never"] = Field(
         "auto",
         description="auto: boosted trees are among the candidates of the second stage",
+    )
+
+
+class AutoSettings(Section):
+    """The quantifier auto."""
+
+    reference_edges: int = Field(
+        5_000_000,
+        ge=0,
+        description="number of edges up to which Leiden (all edges in one process) "
+        "finds the groups that intervals are learnt on; larger graphs use label "
+        "propagation on the workers",
+    )
+
+
+class SldSettings(Section):
+    """Stopping rule of the EM quantifiers (sld, sld_bcts)."""
+
+    tolerance: float = Field(
+        1e-4, gt=0, lt=1, description="mean absolute change at which EM stops"
+    )
+    max_iterations: int = Field(
+        1000, ge=1, description="maximum number of EM iterations"
+    )
+
+
+class MatchingSettings(Section):
+    """Histograms of posteriors (dys, dmy; hdy has its own)."""
+
+    bins: int = Field(
+        8, ge=2, le=1024, description="number of histogram bins (dys, dmy)"
+    )
+
+
+class KdeySettings(Section):
+    """Kernel densities of posteriors (kdey_ml)."""
+
+    bandwidth: float = Field(
+        0.1,
+        ge=0.01,
+        le=10,
+        description="standard deviation of the Gaussian kernel (kdey_ml)",
+    )
+
+
+class EvaluationSettings(Section):
+    """The protocol of `evaluate`."""
+
+    dims: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = Field(
+        (512, 1024, 2048, 4096),
+        min_length=1,
+        description="reservoir dimensions that the search chooses from",
+    )
+    sample_size: int = Field(500, ge=1, description="nodes in a sample")
+    repeats: int = Field(
+        100,
+        ge=1,
+        description="samples per prevalence (two classes) or in total (more classes)",
+    )
+    calibrations: tuple[
+        Literal["bcts", "platt", "platt_logit", "temperature", "none"], ...
+    ] = Field(
+        ("bcts", "platt", "platt_logit", "temperature", "none"),
+        min_length=1,
+        description="calibrations that validation chooses from",
+    )
+    label_draws: int = Field(
+        3,
+        ge=1,
+        description="number of random draws of the labelled nodes (--communities)",
     )

@@ -1,0 +1,232 @@
+"""All settings of a run, by meaning.
+
+A module for tables, communities, the method, results and the machine each; `Settings`
+holds their sections.
+The YAML file and ``--set`` use these names. `core.config` resolves them once; they are
+frozen and passed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from xnq_dist.core.clusters import CLUSTERS
+from xnq_dist.core.method_records import METHODS, method_of
+from xnq_dist.core.quantifiers import QUANTIFIERS, offer_quantifiers
+from xnq_dist.core.settings.communities import (
+    LabelSettings,
+    LeidenSettings,
+    MembershipSettings,
+    Missing,
+)
+from xnq_dist.core.settings.machine import ClusterSettings, SlurmSettings
+from xnq_dist.core.settings.method import (
+    AutoSettings,
+    CheckpointSettings,
+    EmbeddingSettings,
+    EvaluationSettings,
+    ExchangeSettings,
+    KdeySettings,
+    MatchingSettings,
+    PlusSettings,
+    ReadoutSettings,
+    ReservoirSettings,
+    SldSettings,
+    check_units,
+)
+from xnq_dist.core.settings.results import (
+    AnomalySettings,
+    DisclosureSettings,
+    FitSettings,
+    IntervalSettings,
+    LineageSettings,
+    QualitySettings,
+    ReportSettings,
+    RetentionSettings,
+    SinkSettings,
+    WatchSettings,
+)
+from xnq_dist.core.settings.section import Section
+from xnq_dist.core.settings.tables import (
+    TITLES,
+    CheckSettings,
+    Code,
+    ColumnSettings,
+    FeatureSettings,
+    InputSettings,
+    Reading,
+)
+
+__all__ = [
+    "TITLES",
+    "AnomalySettings",
+    "AutoSettings",
+    "CheckSettings",
+    "CheckpointSettings",
+    "ClusterSettings",
+    "Code",
+    "ColumnSettings",
+    "DisclosureSettings",
+    "EmbeddingSettings",
+    "EvaluationSettings",
+    "ExchangeSettings",
+    "FeatureSettings",
+    "FitSettings",
+    "InputSettings",
+    "IntervalSettings",
+    "KdeySettings",
+    "LabelSettings",
+    "LeidenSettings",
+    "LineageSettings",
+    "MatchingSettings",
+    "MembershipSettings",
+    "Missing",
+    "PlusSettings",
+    "QualitySettings",
+    "Reading",
+    "ReadoutSettings",
+    "ReportSettings",
+    "ReservoirSettings",
+    "RetentionSettings",
+    "Section",
+    "Settings",
+    "SinkSettings",
+    "SldSettings",
+    "SlurmSettings",
+    "WatchSettings",
+    "check_units",
+]
+
+
+class Settings(Section):
+    """All settings of a run; the YAML file and ``--set`` use these names."""
+
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of every random stream")
+    backend: Literal["auto", "cpu", "gpu"] = Field(
+        "auto",
+        description="processor for the kernels; auto: the GPU if every worker has one",
+    )
+    partitions: Annotated[int, Field(ge=1, le=65536)] | Literal["auto"] = Field(
+        "auto",
+        description="number of parts of the graph; auto: one for each worker, more "
+        "if memory is not enough",
+    )
+    partitioner: Literal["auto", "metis", "stream", "contiguous", "random"] = Field(
+        "auto", description="how nodes are assigned to partitions"
+    )
+    method: Annotated[str, AfterValidator(METHODS.check)] = Field(
+        "xnq+",
+        description="how posteriors are made",
+        json_schema_extra=METHODS.offer,
+    )
+    quantifier: Annotated[str, AfterValidator(QUANTIFIERS.check)] = Field(
+        "auto",
+        description="estimator of a community's prevalence; auto: mean posterior of "
+        "the unlabelled members, with intervals",
+        json_schema_extra=offer_quantifiers,
+    )
+    labelled: Literal["count", "exclude"] = Field(
+        "count",
+        description="count: labelled nodes count with their label, other nodes are "
+        "estimated; exclude: estimate only the unlabelled nodes",
+    )
+    communities: str = Field(
+        "auto",
+        pattern=r"^(auto|given|leiden|column:.+)$",
+        description="given: from the memberships table; column:NAME: from a column of "
+        "the node table; leiden: detected; auto: given if there is a memberships "
+        "table, else leiden",
+    )
+    benchmark: str | None = Field(
+        None,
+        description="table of known shares or counts that estimates are raked to "
+        "(quantifier=auto; result in columns benchmarked, benchmarked_lower, "
+        "benchmarked_upper). Its columns: columns.community (null: the whole graph), "
+        "class, share or count (of nodes, or of columns.node_weight), and optionally "
+        "se (standard error); null: no benchmarks",
+    )
+    columns: ColumnSettings = ColumnSettings()
+    features: FeatureSettings = FeatureSettings()
+    input: InputSettings = InputSettings()
+    reservoir: ReservoirSettings = ReservoirSettings()
+    exchange: ExchangeSettings = ExchangeSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    embeddings: EmbeddingSettings = EmbeddingSettings()
+    readout: ReadoutSettings = ReadoutSettings()
+    plus: PlusSettings = PlusSettings()
+    auto: AutoSettings = AutoSettings()
+    labels: LabelSettings = LabelSettings()
+    checks: CheckSettings = CheckSettings()
+    memberships: MembershipSettings = MembershipSettings()
+    quality: QualitySettings = QualitySettings()
+    disclosure: DisclosureSettings = DisclosureSettings()
+    intervals: IntervalSettings = IntervalSettings()
+    fit: FitSettings = FitSettings()
+    anomalies: AnomalySettings = AnomalySettings()
+    sld: SldSettings = SldSettings()
+    matching: MatchingSettings = MatchingSettings()
+    kdey: KdeySettings = KdeySettings()
+    leiden: LeidenSettings = LeidenSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    cluster: ClusterSettings = ClusterSettings()
+    retention: RetentionSettings = RetentionSettings()
+    report: ReportSettings = ReportSettings()
+    sinks: SinkSettings = SinkSettings()
+    lineage: LineageSettings = LineageSettings()
+    watch: WatchSettings = WatchSettings()
+    scratch: str | None = Field(
+        None, description="local folder for temporary files; null: that of the system"
+    )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Settings:
+        method = method_of(self.method)
+        if "plus" in method.settings and self.reservoir.recurrent_scale == "select":
+            scales = self.plus.recurrent_scales
+            check_units(self.reservoir.dim, scales, "plus.recurrent_scales")
+        faults = [*self._faults_of_readout(), *self._faults_of_devices()]
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    def _faults_of_readout(self) -> Iterator[str]:
+        method, folds = method_of(self.method), self.readout.folds
+        if folds < method.min_folds:
+            yield (
+                f"readout.folds = {folds} leaves no fold to learn from when two are "
+                f"held out: set {method.min_folds} or more, or method = xnq"
+            )
+        by_mean = self.quantifier == "auto" and self.memberships.drawn == "unknown"
+        weighted = self.labels.drawn == "weighted"
+        for name, value in (
+            ("columns.node_weight", self.columns.node_weight),
+            ("benchmark", self.benchmark),
+        ):
+            if value is not None and not by_mean:
+                yield (
+                    f"{name} needs quantifier = auto and memberships.drawn = unknown: "
+                    f"set them, or leave {name} out"
+                )
+        if weighted != (self.columns.label_weight is not None):
+            yield (
+                "labels.drawn = weighted and columns.label_weight go together: set "
+                "both, or neither"
+            )
+        if weighted and not method.weights:
+            yield (
+                "labels.drawn = weighted needs method = xnq+, the readout that takes "
+                "weights: set method = xnq+, or labels.drawn = unknown"
+            )
+
+    def _faults_of_devices(self) -> Iterator[str]:
+        on_gpu = CLUSTERS.record_of(self.cluster.kind).gpu
+        if self.backend == "cpu" and on_gpu:
+            yield "cluster.kind = cuda needs backend = auto or gpu"
+        if self.exchange.on_cpus and (self.backend == "gpu" or on_gpu):
+            yield (
+                "exchange.dtype = float16 needs CPUs: set backend = cpu, or "
+                "exchange.dtype = float32"
+            )

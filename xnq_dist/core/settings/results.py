@@ -1,0 +1,304 @@
+"""Sections of the settings on results: certainty, suppression, report, delivery."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from pydantic import (
+    Field,
+    StringConstraints,
+    create_model,
+    field_validator,
+)
+
+from xnq_dist.core.settings.section import Section
+
+__all__ = [
+    "AnomalySettings",
+    "DisclosureSettings",
+    "FitSettings",
+    "IntervalSettings",
+    "LineageSettings",
+    "QualitySettings",
+    "ReportSettings",
+    "RetentionSettings",
+    "SinkSettings",
+    "WatchSettings",
+]
+
+FEWEST_RESAMPLES = 20
+"""With fewer resamples, their own variance makes intervals too narrow."""
+Word = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+
+
+class IntervalSettings(Section):
+    """Intervals of the prevalence."""
+
+    level: float = Field(
+        0.95, gt=0, lt=1, description="confidence level of the intervals"
+    )
+    resamples: int = Field(
+        100,
+        ge=0,
+        le=100_000,
+        description="bootstrap resamples of a community (quantifiers other than auto), "
+        "20 or more; 0: no intervals",
+    )
+
+    seed_runs: tuple[str, ...] = Field(
+        (),
+        description="directories of finished runs that differ from this one in their "
+        "seed alone; the variance between their estimates is added to the intervals",
+    )
+
+    @field_validator("resamples")
+    @classmethod
+    def _enough(cls, value: int) -> int:
+        if 0 < value < FEWEST_RESAMPLES:
+            raise ValueError(
+                f"{value} resamples make intervals too narrow: set "
+                f"{FEWEST_RESAMPLES} or more, or 0 for no intervals"
+            )
+        return value
+
+
+class QualitySettings(Section):
+    """When an estimate is publishable (column `quality`).
+
+    Suppressed where `disclosure` says so; not publishable where the interval is
+    wider than `wide`; publishable where it is at most `narrow`, or at most `relative`
+    times the estimate; with caution otherwise, and below `caution_below` members. The
+    defaults are those of the U.S. National Center for Health Statistics for
+    proportions (2017), with caution in place of suppression for small samples and for
+    wide relative intervals.
+    """
+
+    caution_below: int = Field(
+        30, ge=0, description="number of members below which caution is advised"
+    )
+    narrow: float = Field(
+        0.05,
+        ge=0,
+        le=1,
+        description="interval width up to which an estimate is publishable",
+    )
+    wide: float = Field(
+        0.30,
+        ge=0,
+        le=1,
+        description="interval width above which an estimate is not publishable",
+    )
+    relative: float = Field(
+        1.30,
+        ge=0,
+        allow_inf_nan=False,
+        description="interval width, over the estimate, above which caution is advised",
+    )
+
+
+class DisclosureSettings(Section):
+    """Which communities are suppressed, and what tables hold for them."""
+
+    min_size: int = Field(
+        10,
+        ge=1,
+        le=100,
+        description="number of members below which a community is suppressed: not "
+        "shown on the page, in plots, artifacts and logs. So are communities whose "
+        "difference with other results would show fewer members, and those whose "
+        "share states every member's label; 1: all are shown",
+    )
+    table: Literal["quality", "nulls"] = Field(
+        "quality",
+        description="suppressed communities in the table prevalence. quality: "
+        "estimates remain, and the column quality is suppressed; nulls: estimates and "
+        "counts of labels are null",
+    )
+
+
+class FitSettings(Section):
+    """Checks of the estimates: expected error, agreement with labels."""
+
+    error: float = Field(
+        0.04,
+        gt=0,
+        lt=1,
+        description="expected absolute error of a share above which a community is "
+        "flagged",
+    )
+    alpha: float = Field(
+        0.01,
+        ge=0,
+        lt=1,
+        description="p-value below which labelled members disagree with their "
+        "posteriors",
+    )
+
+
+class AnomalySettings(Section):
+    """Communities that differ significantly from the rest or from an earlier run."""
+
+    rate: float = Field(
+        0.05, gt=0, lt=1, description="false discovery rate for anomalous communities"
+    )
+    reference: Annotated[float, Field(ge=0, le=1)] | Literal["rest"] = Field(
+        "rest",
+        description="what each community is compared with: rest is the mean of all "
+        "others but the outliers; a number is a share of the class of report.class",
+    )
+    last: Annotated[str, Field(min_length=1)] | None = Field(
+        "previous",
+        description="earlier results to compare with: previous (what this run "
+        "directory published before its inputs or settings changed), another run "
+        "directory, or null (none)",
+    )
+
+
+class RetentionSettings(Section):
+    """How much of earlier runs a run directory keeps."""
+
+    versions: int = Field(
+        30,
+        ge=2,
+        description="number of published versions kept in versions/ (the last two "
+        "always are)",
+    )
+    history_rows: int = Field(
+        1_000_000,
+        ge=2,
+        description="maximum number of rows (run, community, class) of the table "
+        "history; beyond it, runs older than the kept versions are thinned to one a "
+        "week, then the oldest go",
+    )
+
+
+if TYPE_CHECKING:
+    _WithClass = Section
+else:
+    # `class` is a keyword, so that a field of this name cannot be written in a body.
+    _WithClass = create_model(
+        "_WithClass",
+        __base__=Section,
+        **{
+            "class": (
+                Word,
+                Field(
+                    "auto",
+                    description="class that the page and its first sentences are about;"
+                    " auto: the last class where classes are numbers or booleans, else"
+                    " the class with the fewest labelled nodes, of more than two"
+                    " classes with at least half of an equal share of them",
+                ),
+            )
+        },
+    )
+
+
+class ReportSettings(_WithClass):
+    """Words and class of the report page; estimates do not depend on them."""
+
+    class_names: dict[Word, Word] = Field(
+        {},
+        description="class names to print, as they read after 'share of', such as "
+        "{0: humans, 1: bots}",
+    )
+    community: Word | tuple[Word, Word] = Field(
+        "community",
+        description="word for a community, such as page; [country, countries] where "
+        "the plural is not regular",
+    )
+    node: Word | tuple[Word, Word] = Field(
+        "node", description="word for a node, such as user; or [person, people]"
+    )
+    width: float = Field(
+        0.30,
+        gt=0,
+        le=1,
+        description="width below which the page counts an interval as narrow",
+    )
+
+    @property
+    def shown_class(self) -> str:
+        """The setting ``report.class``."""
+        return str(getattr(self, "class"))
+
+    @field_validator("class", mode="before", check_fields=False)
+    @classmethod
+    def _name(cls, value: Any) -> Any:
+        return _text(value)
+
+    @field_validator("class_names", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            return {_text(name): _text(word) for name, word in value.items()}
+        return value
+
+
+def _text(value: Any) -> Any:
+    """A class's name as it is in the tables; YAML reads 1 and true as other types."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+class SinkSettings(Section):
+    """Where the table `prevalence` is delivered besides Parquet."""
+
+    delta: str | None = Field(
+        None,
+        description="folder or URI of a Delta Lake table (extra delta), which gets the "
+        "rows of every run in one commit; null: none",
+    )
+    sql: str | None = Field(
+        None,
+        description="SQLAlchemy URL of a database, sqlite:///FILE or "
+        "postgresql://USER@HOST/DATABASE (extra postgres; the password from "
+        "PGPASSWORD), which gets the rows of every run in one transaction; null: none",
+    )
+    table: str = Field(
+        "prevalence", min_length=1, description="name of the table in that database"
+    )
+
+
+class LineageSettings(Section):
+    """OpenLineage events of a run: START, COMPLETE and FAIL."""
+
+    to: str | None = Field(
+        None,
+        description="file that events are appended to, one JSON object per line, or "
+        "http(s) URL of a server that takes them; null: no events",
+    )
+    namespace: str = Field(
+        "xnq-dist", min_length=1, description="namespace of the job in the events"
+    )
+
+    @field_validator("to")
+    @classmethod
+    def _file_or_http(cls, to: str | None) -> str | None:
+        if to and "://" in to and urlsplit(to).scheme not in ("http", "https"):
+            raise ValueError("give the path of a file, or an http or https URL")
+        return to
+
+
+class WatchSettings(Section):
+    """Log lines, metrics and links; no result depends on them."""
+
+    log: Literal["text", "json"] = Field(
+        "text",
+        description="form of log lines on stderr; json: one object per line with time, "
+        "level, run_id, host, stage, logger and message (also by XNQ_LOG_FORMAT=json, "
+        "which includes lines before the settings are read)",
+    )
+    metrics: str | None = Field(
+        None,
+        description="file for metrics in OpenMetrics form, replaced atomically, such "
+        "as /var/lib/node_exporter/xnq.prom; null: metrics.prom in the run directory",
+    )
+    address: str | None = Field(
+        None,
+        pattern=r"^https?://",
+        description="address under which a web server shows the run directory, for "
+        "links to the report on Prefect's page; null: its path",
+    )
