@@ -86,12 +86,12 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 365_923,
-    "core": 36_210,
-    "graph": 70_501,
+    "all": 364_537,
+    "core": 36_232,
+    "graph": 70_081,
     "reservoir": 25_343,
-    "groups": 5_131,
-    "plan and needs": 7_152,
+    "groups": 4_147,
+    "plan and needs": 7_154,
     "pipeline and the modules next to it": 7_324,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""

@@ -220,7 +220,8 @@ def test_plan_refuses_an_ingest_that_does_not_fit():
     stream = planned("partitioner=stream", "input.memory=256 MiB")
     check_client_fits(replace(stream, client_limit=2**30))
     small = ["partitioner=stream", "input.memory=256 MiB"]
-    exact = load_settings(overrides=[*small, "leiden.engine=igraph"])
+    all_edges = ["leiden.engine=igraph", f"auto.reference_edges={SIZE.edges}"]
+    exact = load_settings(overrides=[*small, *all_edges])
     assert add_up(SIZE, exact, 4, WORKERS, detects=True).client_memory > 10**9
     # Streamed, detection stays within input.memory; the plan says why.
     streamed = add_up(SIZE, load_settings(overrides=small), 4, WORKERS, detects=True)
@@ -247,7 +248,7 @@ def test_plan_refuses_temporary_files_beyond_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(
         shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**40, 2**20)
     )
-    plan = planned("reservoir.dim=64")
+    plan = planned("reservoir.dim=64", f"auto.reference_edges={SIZE.edges}")
     # Edges twice, 11 numbers a node and its row pointer, halo rows; nothing is sorted
     # outside of memory.
     nodes = 44 * 10**6 + 8 * (10**6 + 1)

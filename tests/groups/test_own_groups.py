@@ -1,27 +1,17 @@
-"""Groups of the graph's nodes: label propagation on workers against planted blocks."""
+"""Groups of the graph's nodes beyond `auto.reference_edges`, against planted blocks."""
 
 from __future__ import annotations
-
-from collections import Counter
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
-from distributed import Client
 
 from tests.conftest import small_settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
-from xnq_dist.groups import own_groups
 from xnq_dist.groups.own_groups import degree_groups, node_groups
-
-
-@pytest.fixture
-def client(thread_client: Client) -> Client:
-    return thread_client
 
 
 def write_planted(folder, blocks: int, size: int) -> Sources:
@@ -49,7 +39,7 @@ def write_planted(folder, blocks: int, size: int) -> Sources:
     return Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
 
 
-def test_label_propagation_on_workers_recovers_planted_blocks(client, tmp_path):
+def test_groups_of_large_graphs_recover_planted_blocks(tmp_path):
     sources = write_planted(tmp_path, 12, 40)
     block = pq.read_table(sources.nodes)["block"].to_numpy()
     settings = small_settings("auto.reference_edges=0")
@@ -57,17 +47,14 @@ def test_label_propagation_on_workers_recovers_planted_blocks(client, tmp_path):
     for partitions in (1, 3):
         run = RunDirectory(tmp_path / f"run{partitions}")
         graph = prepare(run, sources, settings, partitions)
-        attempt = run.stage("readout").begin()
-        own = node_groups(run.stage("graph"), graph, settings, attempt, client)
+        own = node_groups(run.stage("graph"), graph, settings)
         (by_links,) = own.links
         found.append(by_links)
         degree = np.diff(layout.read_adjacency(run.stage("graph"), graph).indptr)
         np.testing.assert_array_equal(own.degree, degree_groups(degree))
         np.testing.assert_array_equal(own.stacked, [by_links, own.degree])
-        assert attempt.folder.names() == []
     np.testing.assert_array_equal(found[0], found[1])
     sizes = np.bincount(found[0])
-    assert sizes.max() <= 100
     assert (np.diff(sizes) <= 0).all()
     # Most pairs of nodes of a group are of one block, and most of a block of one group.
     together = found[0][:, None] == found[0]
@@ -76,37 +63,11 @@ def test_label_propagation_on_workers_recovers_planted_blocks(client, tmp_path):
     assert (together & same).sum() > 0.8 * same.sum()
 
 
-def test_nodes_choose_the_group_of_most_neighbours():
-    rng = np.random.default_rng(0)
-    degree = np.r_[0, 1, rng.integers(0, 3 * own_groups.FEW, 200)]
-    ends, n = np.cumsum(degree), len(degree)
-    neighbours = np.split(rng.integers(0, n, ends[-1]).astype(np.int32), ends[:-1])
-    nodes, label = rng.permutation(n), rng.integers(0, 9, n).astype(np.int32)
-    flat = np.r_[0, ends], np.concatenate(neighbours), nodes, label
-    chosen = np.zeros((2, n), np.int32)
-    for turn in range(2):
-        for first in range(0, n, 50):
-            block = chosen[turn, first : first + 50]
-            own_groups._choose(*flat, 7, turn, first, block)
-    for row, (node, others) in enumerate(zip(nodes, neighbours, strict=True)):
-        votes = Counter(label[nodes[others[others != row]]].tolist())
-        most = [group for group, n in votes.items() if n == max(votes.values())]
-        own = label[node]
-        best = own if own in most or not most else max(most, key=_hashed)
-        # Each node chooses in one of the two rounds, and keeps its group in the other.
-        assert {own, *(turn[row] for turn in chosen)} == {own, best}
-
-
-def _hashed(group: int) -> int:
-    return int(own_groups._mixed(group, 7))
-
-
-def test_a_graph_without_edges_is_one_group(client, tmp_path):
+def test_a_graph_without_edges_is_one_group(tmp_path):
     sources = write_planted(tmp_path, 4, 30)
     loops = pa.table({"src": np.arange(3), "dst": np.arange(3)})
     pq.write_table(loops, sources.edges)
     run = RunDirectory(tmp_path / "run")
     graph = prepare(run, sources, small_settings("input.self_loops=drop"), 2)
-    attempt = run.stage("readout").begin()
-    found = node_groups(run.stage("graph"), graph, small_settings(), attempt, client)
+    found = node_groups(run.stage("graph"), graph, small_settings())
     np.testing.assert_array_equal(found.stacked, 0)

@@ -175,6 +175,9 @@ def readout_inputs(
         "auto": settings.auto.model_dump(),
         "seed": settings.seed,
     }
+    if graph.facts["n_edges"] > settings.auto.reference_edges:
+        # Groups are then those of a graph contracted to fit this memory.
+        inputs["groups"] = {"memory": settings.input.memory_bytes}
     if settings.backend == "gpu":
         inputs["backend"] = settings.backend
     method = method_of(settings.method)

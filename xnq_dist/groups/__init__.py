@@ -1,1 +1,1 @@
-"""Groups and communities of the graph, by Leiden or by label propagation on workers."""
+"""Groups and communities of the graph: Leiden, on a contracted graph if too large."""

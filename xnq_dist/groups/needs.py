@@ -18,17 +18,17 @@ without weights, and of others: sorted runs, the edges, and the contracted graph
 
 
 def needs(size: RunSize, settings: Settings) -> Need:
-    """Estimate what Leiden needs, or label propagation for groups of large graphs."""
+    """Estimate what Leiden needs, on all edges or on a contracted graph."""
+    small = size.edges <= settings.auto.reference_edges
+    streamed = size.detects and streams(settings, size.edges)
     held = scratch = 0
-    if size.edges <= settings.auto.reference_edges:
+    if small or (size.detects and not streamed):
         held = LEIDEN_EDGE * size.edges
-    if size.detects and streams(settings, size.edges):
+    if streamed or not small:
         memory = settings.input.memory_bytes
         held = max(held, memory + size.edges // size.partitions * ROW)
         scratch = size.edges * TEMPORARY[size.weighted or settings.input.directed]
-    elif size.detects:
-        held = LEIDEN_EDGE * size.edges
-    return Need(client=client_bytes(size, held) if held else 0, scratch=scratch)
+    return Need(client=client_bytes(size, held), scratch=scratch)
 
 
 def detection(size: RunSize, settings: Settings) -> str:

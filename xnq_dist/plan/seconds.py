@@ -77,9 +77,9 @@ def _likely(size: RunSize) -> RunSize:
 
 
 def _groupings(size: RunSize, settings: Settings) -> int:
-    """Runs of Leiden: coarse and fine groups of small graphs, and communities."""
+    """Runs of Leiden: coarse groups, fine ones of small graphs, and communities."""
     small = size.edges <= settings.auto.reference_edges
-    return 2 * small + size.detects
+    return 1 + small + size.detects
 
 
 def _values(size: RunSize, settings: Settings, busy: int, threads: int) -> float:

@@ -144,7 +144,7 @@ def fit_readout(
             began = time.perf_counter()
             stage = run.stage("readout")
             attempt = stage.begin()
-            groups = node_groups(run.stage("graph"), graph, settings, attempt, client)
+            groups = node_groups(run.stage("graph"), graph, settings)
             made_from = client, run, graph, labels, embeddings, parts, settings
             work = ReadoutWork(*made_from, attempt, groups, progress)
             files, facts = method.fit(work)

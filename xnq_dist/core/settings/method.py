@@ -182,8 +182,8 @@ class AutoSettings(Section):
         5_000_000,
         ge=0,
         description="number of edges up to which Leiden (all edges in one process) "
-        "finds the groups that intervals are learnt on; larger graphs use label "
-        "propagation on the workers",
+        "finds the groups that intervals are learnt on; larger graphs are contracted "
+        "first",
     )
 
 
