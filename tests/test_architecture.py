@@ -86,11 +86,11 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 364_537,
-    "core": 36_232,
+    "all": 364_560,
+    "core": 36_198,
     "graph": 70_081,
     "reservoir": 25_343,
-    "groups": 4_147,
+    "groups": 4_204,
     "plan and needs": 7_154,
     "pipeline and the modules next to it": 7_324,
 }

@@ -176,8 +176,7 @@ def readout_inputs(
         "seed": settings.seed,
     }
     if graph.facts["n_edges"] > settings.auto.reference_edges:
-        # Groups are then those of a graph contracted to fit this memory.
-        inputs["groups"] = {"memory": settings.input.memory_bytes}
+        inputs["groups"] = "contracted"
     if settings.backend == "gpu":
         inputs["backend"] = settings.backend
     method = method_of(settings.method)

@@ -1,8 +1,7 @@
 """Groups of the graph's nodes, independent of partitions on disk and of workers.
 
 One grouping is by degree. Others are by links: Leiden where one process can hold all
-edges, else on a contracted graph. Each depends only on the graph, the seed and, beyond
-`auto.reference_edges`, `input.memory`.
+edges, else on a contracted graph. Each depends only on the graph and the seed.
 """
 
 from __future__ import annotations
@@ -72,9 +71,10 @@ def node_groups(stage: Stage, graph: Manifest, settings: Settings) -> Groups:
         return Groups((one_group,), one_group)
     allocator.release()  # what METIS left
     if n_edges > settings.auto.reference_edges:
-        memory, seed = settings.input.memory_bytes, settings.seed
         with scratch_folder(settings.scratch) as folder:
-            found = streamed.detect(stage, graph, folder, memory, RESOLUTION, seed)
+            memory, seed = settings.input.memory_bytes, settings.seed
+            more = memory, RESOLUTION, seed
+            found = streamed.detect(stage, graph, folder, *more, quick=True)
         degree = degree_groups(_degrees(stage, graph))
         return Groups((found.astype(np.int32),), degree)
     adjacency = layout.read_adjacency(stage, graph)
