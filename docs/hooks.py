@@ -1,7 +1,7 @@
 """MkDocs hook: reference pages made from the code at build time.
 
 A page asks for generated text with a comment: ``<!-- settings -->``,
-``<!-- exit codes -->``, ``<!-- metrics -->``, or ``<!-- tables: NAME NAME -->`` with
+``<!-- exit codes -->`` or ``<!-- tables: NAME NAME -->`` with
 names of `xnq_dist.core.schemas.TABLES`, ``<!-- tables: * -->`` for those not named
 before it.
 ``<!-- notebook: NAME -->`` shows the cells of ``docs/notebooks/NAME.ipynb``.
@@ -19,12 +19,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from xnq_dist.app.metrics import METRICS
 from xnq_dist.app.settings_help import settings_rows
 from xnq_dist.core import errors, schemas
 from xnq_dist.core.settings import Settings
 
-MARK = re.compile(r"<!-- (settings|exit codes|metrics|tables|notebook)(?:: (.*?))? -->")
+MARK = re.compile(r"<!-- (settings|exit codes|tables|notebook)(?:: (.*?))? -->")
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
@@ -37,9 +36,6 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
             return "\n".join(_settings())
         if kind == "exit codes":
             return "\n".join(_exit_codes())
-        if kind == "metrics":
-            rows = ((f"`{name}`", text) for name, text in METRICS.items())
-            return "\n".join(_table(("metric", "meaning"), rows))
         if kind == "notebook":
             return "\n".join(_notebook(wanted))
         names = wanted.split()

@@ -86,13 +86,13 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 364_560,
-    "core": 36_198,
-    "graph": 70_081,
+    "all": 319_517,
+    "core": 35_251,
+    "graph": 65_987,
     "reservoir": 25_343,
     "groups": 4_204,
     "plan and needs": 7_154,
-    "pipeline and the modules next to it": 7_324,
+    "pipeline and the modules next to it": 7_045,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

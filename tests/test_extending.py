@@ -19,9 +19,6 @@ from tests.report.fake_run import prevalence_table
 from tests.report.test_page import made as made_page
 from xnq_dist import open_run, run_stages
 from xnq_dist.app.settings_help import settings_help
-from xnq_dist.convert import FORMATS as GRAPH_FORMATS
-from xnq_dist.convert import GraphFormat
-from xnq_dist.convert.conversion import convert
 from xnq_dist.core.clusters import CLUSTERS, ClusterKind
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError, SettingsError
@@ -103,47 +100,6 @@ def test_a_new_input_format_is_read_by_a_run(
     (Path(folders[1]) / "part-1.jsonl").write_text("no object")
     with pytest.raises(InputError, match=r"is not a file of JSON lines .*one object a"):
         _ = open_table(folders[1], "edge table").schemas
-
-
-ADJACENCY = '''
-"""A square matrix of 0 and 1 as text."""
-
-import numpy as np
-
-from xnq_dist.convert.tensors import Arrays
-
-
-def matches(path, head):
-    return path.suffix == ".matrix"
-
-
-def read(path):
-    matrix = np.loadtxt(path, ndmin=2)
-    return Arrays(path, np.argwhere(matrix), nodes=len(matrix)).tables()
-'''
-
-
-def test_a_new_format_of_convert_is_recognised_and_read(
-    add: Add, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    matrix = GraphFormat(
-        name="adjacency",
-        title="a square matrix",
-        text="matrix of 0 and 1",
-        hint="write one row a line",
-        module=ADDED,
-    )
-    add(GRAPH_FORMATS, matrix, ADJACENCY)
-    # Every text is an edge list, which is therefore the last.
-    known = dict(reversed(GRAPH_FORMATS.records().items()))
-    monkeypatch.setattr(GRAPH_FORMATS, "_known", known)
-    path = tmp_path / "a.matrix"
-    path.write_text("0 1\n0 0\n")
-    found = convert(path, tmp_path / "graph")
-    assert found.edges.to_pylist() == [{"src": 0, "dst": 1}]
-    path.write_text("0 x\n")
-    with pytest.raises(InputError, match=r"is not a square matrix .*one row a line"):
-        convert(path, tmp_path / "graph", overwrite=True)
 
 
 THREADS = '''

@@ -10,13 +10,11 @@ import xnq_dist
 ROOT = Path(xnq_dist.__file__).parents[1]
 
 THREADS = "waits for threads of this process that compute, write or read files"
-BENCHMARK = "a benchmark may take any time"
 INSIDE = "called inside `waiting.watched`, which looks at the cluster"
 
 ALLOWED = {
     "xnq_dist/app/reporting.py:ReportOutbox._next": "a daemon thread waits for work",
     "xnq_dist/core/backend.py:GpuBackend.to_host": "copies an array, waits for nobody",
-    "xnq_dist/evaluation/bench/harness.py:Bench.child": BENCHMARK,
     "xnq_dist/core/blocks.py:_OneBlasThread.__enter__": THREADS,
     "xnq_dist/core/blocks.py:_OneBlasThread.__exit__": THREADS,
     "xnq_dist/core/blocks.py:_hold": THREADS,

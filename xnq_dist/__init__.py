@@ -62,7 +62,7 @@ _ELSEWHERE = {
     "NetworkQuantifier": "xnq_dist.api.quantifier",
     "PrevalenceResult": "xnq_dist.api.result",
     "RunDirectory": "xnq_dist.core.store",
-    "Settings": "xnq_dist.core.config",
+    "Settings": "xnq_dist.core.settings",
     "Sources": "xnq_dist.graph.tables",
     "connect": "xnq_dist.core.cluster",
     "estimate_prevalence": "xnq_dist.api.estimate",

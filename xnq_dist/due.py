@@ -39,7 +39,6 @@ from xnq_dist.core.store import (
 from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.tables import Sources
-from xnq_dist.sinks import undelivered
 
 __all__ = [
     "as_recorded",
@@ -73,7 +72,7 @@ def nothing_changed(
             current = Published(run).current()
     except DamagedError:
         return None  # a run repairs it
-    if current is None or undelivered(run, settings):
+    if current is None:
         return None
     created = current.manifest.created
     log.info("nothing changed since %s", created)
@@ -234,14 +233,9 @@ class _Known:
             self.run.folder, sources, given, source, graph.facts["id_type"]
         )
         prior = [float(value) for value in of["readout"].facts["prior"]]
-        inputs = quantify_inputs(
+        return quantify_inputs(
             settings, source, tables, engine, of["labels"], of["posteriors"], prior
         )
-        if others := given.intervals.seed_runs:
-            from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
-
-            inputs["seed_runs"] = check_seed_runs(others, self.run.uri, graph, inputs)
-        return inputs
 
 
 def _made_from(manifest: Manifest, inputs: Mapping[str, Any]) -> bool:

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 def check_sources(sources: Sources, settings: Settings) -> None:
     """Check the tables' headers: files, columns and rows must exist.
 
-    Earlier results named for comparison, and runs with other seeds, are checked too.
+    Earlier results named for comparison are checked too.
 
     Raises
     ------
@@ -42,8 +42,6 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     from xnq_dist.graph.profile.headers import check_headers
     from xnq_dist.graph.tables import open_table
     from xnq_dist.groups.detection import engine_of
-    from xnq_dist.quantify.default.benchmarks import benchmark_of
-    from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
     from xnq_dist.report.earlier import check_named
 
     check_headers(sources, settings)
@@ -54,12 +52,10 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     if record.queued:
         CLUSTERS.module_of(kind).check(settings.cluster)
     check_named(settings)
-    check_seed_runs(settings.intervals.seed_runs)
     count_tables(sources, settings)
     if settings.input.engine == "cudf":
         uses_cudf(settings)
     source = choose_source(sources.memberships, settings)
-    benchmark_of(settings, source)
     if source == "leiden":
         engine_of(settings, edges=0)
     if source.startswith("column:"):
@@ -82,7 +78,6 @@ def check_inputs(
         The message has all refusals of the profile.
     """
     from xnq_dist.graph.profile.words import lines
-    from xnq_dist.quantify.default.benchmarks import benchmark_of
     from xnq_dist.quantify.default.scenarios import check_prior
     from xnq_dist.report.earlier import check_named
 
@@ -98,23 +93,7 @@ def check_inputs(
             f"report.class = {settings.report.shown_class} is not a class of the "
             f"labels ({', '.join(classes[:12])}): correct the name"
         )
-    source = choose_source(sources.memberships, settings)
-    benchmarks = benchmark_of(settings, source)
-    if benchmarks is not None:
-        benchmarks.check_classes(classes)
-    if source == "given":
-        _check_parents(str(sources.memberships), settings)
     return profile
-
-
-def _check_parents(path: str, settings: Settings) -> None:
-    from xnq_dist.graph.contents import has_parents
-    from xnq_dist.graph.tables import open_table
-    from xnq_dist.quantify.communities import read_names
-
-    table = open_table(path, "memberships table", settings.input)
-    if settings.memberships.parents or has_parents(table, settings.columns):
-        read_names(table, settings)
 
 
 @in_stage("labels")
@@ -152,5 +131,3 @@ def check_request(run: RunDirectory, request: Request) -> None:
             f"labels have {len(classes)}: set quantifier=auto"
         )
     check_prior(settings.labels.prior, tuple(str(value) for value in classes))
-    if members is not None:
-        _check_parents(members, settings)

@@ -31,7 +31,6 @@ from xnq_dist.pipeline import (
 )
 from xnq_dist.plan import Plan
 from xnq_dist.reuse import Request, relabel, take_over
-from xnq_dist.sinks import check_sinks, deliver, undelivered
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -140,7 +139,6 @@ def run_all(
     do = do or _plainly
     began = time.perf_counter()
     check_sources(sources, settings)
-    check_sinks(settings)
     with open_run(out, sources, overwrite) as run:
         check_inputs(run, sources, settings)
         plan = None
@@ -198,7 +196,7 @@ def _do_what_is_due(
     Returns files, bytes and rows of each stage, by its name.
     """
     if not due_stages(run, sources, settings):
-        return _delivered(run, settings, do)
+        return {}
     made = do(
         "graph",
         lambda p: _written(prepare(run, sources, settings, p, plan, workers.client)),
@@ -249,22 +247,11 @@ def _do_after_labels(
 
     if due:
         stages["publish"] = do("publish", published)
-    return stages | _delivered(run, settings, do)
+    return stages
 
 
 def _on_workers(names: Iterable[str]) -> bool:
     return any(STAGES[name].on_workers for name in names)
-
-
-def _delivered(run: RunDirectory, settings: Settings, do: Do) -> dict[str, Any]:
-    """Deliver published results to the stores that do not have them."""
-    if not undelivered(run, settings):
-        return {}
-
-    def delivered(_progress: Progress) -> dict[str, Any]:
-        return {"stage": "deliver", "sinks": deliver(run, settings)}
-
-    return {"deliver": do("deliver", delivered)}
 
 
 def _plainly(
@@ -317,7 +304,6 @@ def requantify_all(request: Request, do: Do | None = None) -> dict[str, Any]:
     """`requantify` on the workers of the settings; `do` and result as in `run_all`."""
     began = time.perf_counter()
     settings = request.settings
-    check_sinks(settings)
     with open_run(request.out, request.sources, labels=request.labels) as run:
         plan = Plan.read(RunDirectory(request.base).folder)
         sized = plan.placed(settings) if plan else settings

@@ -236,8 +236,6 @@ def prepare(
         When the plan needs more memory or disk than is available.
     """
     from xnq_dist.graph import prepare as stage
-    from xnq_dist.quantify.default.benchmarks import check_benchmark
-    from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
     from xnq_dist.report.earlier import check_named
 
     tables = read_contents(run.folder, sources, settings)
@@ -268,8 +266,6 @@ def prepare(
     classes = labels.facts["classes"] if labels else []
     # Check now that the classes are known, before the long stages.
     check_named(settings, run.uri, [str(name) for name in classes])
-    check_seed_runs(settings.intervals.seed_runs, run.uri, made)
-    check_benchmark(run, sources, settings)
     return made
 
 

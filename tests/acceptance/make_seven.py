@@ -172,18 +172,11 @@ def odd_sizes(folder: Path, rng: np.random.Generator) -> None:
         members += rng.choice(ids, size, replace=False).tolist()
     flat = pa.array(x.astype(np.float32).ravel())
     features = pa.FixedSizeListArray.from_arrays(flat, x.shape[1])
-    clubs = [name for name in dict.fromkeys(names) if name != "everybody"]
-    # A club without members, named in the table of parents alone.
-    parents = {
-        "community": [*clubs, "closed club"],
-        "parent": ["all clubs"] * (len(clubs) + 1),
-    }
     save(
         folder,
         nodes={"node_id": ids, "features": features, "label": keep(labels, 0.1, rng)},
         edges={"src": edges[:, 0], "dst": edges[:, 1]},
         memberships={"community": names, "node_id": members},
-        parents=parents,
         truth={"node_id": ids, "label": pa.array(labels, mask=labels < 0)},
     )
 

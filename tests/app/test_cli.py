@@ -98,11 +98,9 @@ def test_the_shell_completes_commands(monkeypatch, capsys):
         (["datasets", "fetch", "nonsense", "--out", "o"], 2, "error"),
         (["requantify", "--run", "nowhere"], 2, "error"),
         (["verify", "nowhere"], 2, "error"),
-        (["erase", "nowhere", "--node", "5"], 2, "error"),
         (["contrast", "nowhere", "a", "b"], 1, "error"),
         (["label-plan", "nowhere", "--budget", "5"], 2, "error"),
         (["evaluate", "--data", "nowhere", "--out", "o"], 2, "error"),
-        (["bench", "nonsense"], 2, "error"),
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else "",
 )

@@ -1,4 +1,4 @@
-"""What a run records about itself: status, metrics, log lines as JSON."""
+"""What a run records about itself: status, log lines as JSON."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
 import pytest
-from prometheus_client import parser as text_parser
-from prometheus_client.openmetrics import parser
 
 from tests.app.test_bad_input import main_ok
 from tests.conftest import small_settings, write_graph
 from xnq_dist.app.json_lines import JsonLines
-from xnq_dist.app.metrics import METRICS
 from xnq_dist.app.recording import recorded
 from xnq_dist.app.run_progress import current_watch, on_console
 from xnq_dist.app.run_status import RunStatus
@@ -26,7 +22,7 @@ from xnq_dist.app.status_command import standing
 from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.lock import LOCK, run_lock
 from xnq_dist.core.run_record import RunRecord
-from xnq_dist.core.store import Folder, RunDirectory, sealed
+from xnq_dist.core.store import RunDirectory, sealed
 from xnq_dist.core.waiting import LOOKED
 
 
@@ -44,15 +40,6 @@ def lock(run: Path, **values) -> None:
     there = {"host": "other", "machine": "other", "pid": 77}
     record = {"token": "x", "heartbeat": time.time(), **there, **values}
     (run / LOCK).write_text(sealed(record))
-
-
-def samples(text: str, parse=parser) -> dict[tuple[str, ...], float]:
-    """Values by name and labels except the run directory."""
-    return {
-        (one.name, *(v for k, v in sorted(one.labels.items()) if k != "run")): one.value
-        for family in parse.text_string_to_metric_families(text)
-        for one in family.samples
-    }
 
 
 def test_a_finished_run_has_its_results_and_nothing_to_do(finished_run):
@@ -158,65 +145,12 @@ def test_a_stage_that_is_started_again_counts_as_a_retry(begun):
     assert status.retries == 1
 
 
-@pytest.mark.parametrize("parse", [parser, text_parser], ids=["openmetrics", "text"])
-def test_metrics_of_a_run_are_read_by_the_parsers_of_prometheus(finished_run, parse):
-    found = samples((finished_run / "metrics.prom").read_text(), parse)
-    assert {name for name, *_ in found} <= {*METRICS}
-    for stage in ("graph", "embeddings", "readout", "posteriors", "quantify"):
-        assert found["xnq_stage_seconds", stage] > 0
-        assert found["xnq_stage_bytes", stage] > 0
-    assert found["xnq_run_exit_code",] == found["xnq_run_running",] == 0
-    assert found["xnq_run_succeeded_timestamp_seconds",] > time.time() - 86400
-    assert found["xnq_run_peak_memory_bytes", "client"] > 1 << 20
-    assert found["xnq_run_peak_memory_bytes", "worker"] > 1 << 20
-    assert sum(v for (name, *_), v in found.items() if name == "xnq_estimates") > 0
-
-
-def test_metrics_go_to_the_file_that_a_setting_names(begun, tmp_path):
-    file = tmp_path / "textfile" / "xnq.prom"
-    file.parent.mkdir()
-    settings = small_settings(f"watch.metrics={file}")
-    with pytest.raises(InputError), recorded(begun.uri, settings):
-        raise InputError("bad")
-    assert samples(file.read_text())["xnq_run_exit_code",] == 2
-    assert [path.name for path in file.parent.iterdir()] == ["xnq.prom"]
-    assert not begun.folder.exists("metrics.prom")
-
-
-def test_a_metrics_file_that_cannot_be_written_is_named(begun, tmp_path, caplog):
-    (tmp_path / "file").touch()
-    settings = small_settings(f"watch.metrics={tmp_path}/file/xnq.prom")
-    with recorded(begun.uri, settings):
-        pass
-    assert standing(begun.uri)["state"] == "finished"
-    assert "check watch.metrics" in caplog.text
-
-
-def test_readers_see_complete_metrics_while_they_are_replaced(begun):
-    file, stop, sizes = Path(begun.uri, "metrics.prom"), threading.Event(), set()
-
-    def read() -> None:
-        while not stop.is_set():
-            if file.exists():
-                sizes.add(file.read_bytes().endswith(b"# EOF\n"))
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    for _ in range(20):
-        with recorded(begun.uri, small_settings()):
-            pass
-    stop.set()
-    reader.join(60)
-    assert sizes == {True}
-
-
 def test_the_time_of_the_last_success_outlives_a_failure(begun):
     with recorded(begun.uri, small_settings()) as good:
         pass
     with pytest.raises(InputError), recorded(begun.uri, small_settings()):
         raise InputError("bad")
-    found = samples(Path(begun.uri, "metrics.prom").read_text())
-    assert found["xnq_run_succeeded_timestamp_seconds",] == good.ended
+    assert RunStatus.read(begun).succeeded == good.ended
 
 
 def test_json_lines_have_the_run_its_stage_and_one_object_each(begun):
@@ -271,4 +205,3 @@ def test_status_reads_a_run_on_an_object_store(tmp_path):
                 time.sleep(0.1)
             assert standing(uri)["state"] == "running"
         assert standing(uri)["state"] == "finished"
-        assert Folder.of(uri).exists("metrics.prom")

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from distributed import Client
+from xnq_dist.quantify.intervals.seed_runs import between_runs, widened
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.quantifiers import records
@@ -37,7 +38,6 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.leiden import leiden
-from xnq_dist.quantify.intervals.seed_runs import between_runs, widened
 
 Answer = tuple[np.ndarray, np.ndarray, np.ndarray]
 LEAST_UNLABELLED = 20

@@ -20,8 +20,8 @@ from xnq_dist._version import __version__
 
 ROOT = Path(__file__).parents[2]
 LOCKS = {
-    "cpu": ("kubernetes", "docker", "postgres"),
-    "gpu": ("kubernetes", "docker", "postgres", "gpu"),
+    "cpu": ("kubernetes", "docker"),
+    "gpu": ("kubernetes", "docker", "gpu"),
 }
 """Extras in each lock file."""
 

@@ -24,7 +24,7 @@ from xnq_dist.core.settings import ColumnSettings
 from xnq_dist.core.store import Folder
 from xnq_dist.graph.contents import (
     Contents,
-    community_digest,
+    answer_digests,
     edge_aspect,
     node_aspects,
 )
@@ -237,9 +237,8 @@ def write_text_graph(folder: Path, ending: str) -> Sources:
         "nodes": {"node_id": ["1", "2", "x"], "label": [0, 1, None]},
         "edges": {"src": ["1", "2"], "dst": ["2", "1"]},
         "members": {
-            "community": ["1", "2"],
+            "community": ["1", "x"],
             "node_id": ["1", "2"],
-            "parent": ["n"] * 2,
         },
     }
     for name, columns in tables.items():
@@ -258,7 +257,7 @@ def test_ids_of_text_tables_agree_with_the_node_table(tmp_path: Path) -> None:
         sources = write_text_graph(tmp_path, ending)
         folder = Folder.of(tmp_path / f"kept-{ending}")
         contents = read_contents(folder, sources, settings)
-        members = community_digest(folder, sources, settings, "given", "string")
+        members = answer_digests(folder, sources, settings, "given", "string")
         found.append((contents, members))
     assert found[0] == found[1]
 
@@ -365,11 +364,11 @@ def zipped(name: str) -> bytes:
     ("data", "words"),
     [
         (b"", "is empty: write it again, with at least one row"),
-        (b'<?xml version="1.0"?>\n<graphml xmlns="x">', "GraphML.*xnq-dist convert"),
+        (b'<?xml version="1.0"?>\n<graphml xmlns="x">', "GraphML.*estimate_prevalence"),
         (b'<?xml version="1.0"?><gexf>', "GEXF"),
         (b"<?xml version='1.0'?><rows/>", "XML"),
         (b"<!DOCTYPE html><html>", "a web page"),
-        (b'{"directed": false, "nodes": []}', "node-link JSON.*xnq-dist convert"),
+        (b'{"directed": false, "nodes": []}', "node-link JSON.*estimate_prevalence"),
         (b'{"a": 1}\n{"a": 2}\n', "JSON lines"),
         (b'[{"a": 1}]', "JSON: save"),
         (b"graph [\n  node [ id 1 ] ]", "GML"),
@@ -377,8 +376,8 @@ def zipped(name: str) -> bytes:
         (b"*Vertices 3\n1 a\n", "Pajek"),
         (b"%%MatrixMarket matrix", "Matrix Market"),
         (zipped("[Content_Types].xml"), "an Excel workbook: save its sheet as CSV"),
-        (zipped("m/data.pkl"), "PyTorch data.*xnq-dist convert"),
-        (zipped("x.npy"), r"npz\).*xnq-dist convert"),
+        (zipped("m/data.pkl"), "PyTorch data.*estimate_prevalence"),
+        (zipped("x.npy"), r"npz\).*estimate_prevalence"),
         (zipped("a.csv"), "a zip archive: unpack it first"),
         (b"\x80\x04\x95abc", "a Python pickle, which is never opened"),
         (b"\x93NUMPY\x01", "a NumPy array"),
@@ -426,7 +425,7 @@ def test_an_unknown_ending_is_named(tmp_path: Path) -> None:
 def test_an_ogb_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "edge.csv.gz").write_bytes(gzip.compress(b"1,2\n"))
-    with pytest.raises(InputError, match=r"looks like an OGB folder.*convert auto"):
+    with pytest.raises(InputError, match=r"looks like an OGB folder.*other-formats"):
         open_table(tmp_path, "edge table")
 
 

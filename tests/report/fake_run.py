@@ -26,10 +26,6 @@ NASTY = (
     "a very long name that goes on and on and on, and then on for some more words " * 3,
 )
 
-WEIGHTS = ("weight", "weight_estimated", "n_effective")
-RAKED = ("benchmarked", "benchmarked_lower", "benchmarked_upper")
-"""Columns that are null without node weights, and without benchmarks."""
-
 
 def prevalence_table(
     names: Sequence[str] | np.ndarray,
@@ -51,19 +47,16 @@ def prevalence_table(
             "community": pa.array(names).take(
                 pa.array(np.repeat(np.arange(count), width))
             ),
-            "parent": pa.nulls(rows, pa.array(names).type),
             "class": class_column(classes, count),
             "n_nodes": np.repeat(size, width),
             "n_labelled": np.repeat(labelled, width),
             "n_estimated": np.repeat(size - labelled, width),
-            **{name: pa.nulls(rows, pa.float64()) for name in WEIGHTS},
             "prevalence": share.ravel(),
             "lower": pa.array(np.clip(share - half, 0, 1).ravel(), mask=missing),
             "upper": pa.array(np.clip(share + half, 0, 1).ravel(), mask=missing),
             "se": pa.array((half / 1.96).ravel(), mask=missing),
             "cv": pa.array((half / 1.96 / share).ravel(), mask=missing),
             "quality": pa.array(["caution"] * rows, pa.string(), mask=missing),
-            **{name: pa.nulls(rows, pa.float64()) for name in RAKED},
             "method": pa.array(["sld"] * rows),
             "iterations": np.full(rows, 12, np.int32),
             "converged": np.repeat(np.arange(count) % 97 != 3, width),
@@ -123,14 +116,12 @@ def totals_table(classes: Sequence[str] = ("person", "bot")) -> pa.Table:
             "n_nodes": np.full(width, 4000),
             "n_labelled": np.full(width, 600),
             "n_estimated": np.full(width, 3400),
-            **{name: pa.nulls(width, pa.float64()) for name in WEIGHTS},
             "prevalence": share,
             "lower": share - 0.02,
             "upper": share + 0.02,
             "se": np.full(width, 0.01),
             "cv": 0.01 / share,
             "quality": ["publishable"] * width,
-            **{name: pa.nulls(width, pa.float64()) for name in RAKED},
             "method": ["auto"] * width,
             "drawn": ["unknown"] * width,
             "verdict": pa.nulls(width, pa.string()),

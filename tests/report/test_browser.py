@@ -38,10 +38,8 @@ def table_of(names: list[str], classes: tuple[str, ...], seed: int = 0) -> pa.Ta
     rows, size = np.arange(table.num_rows), table["n_nodes"].to_numpy()
     quality = RATED[rows % 7 % 3]
     quality[size < 23] = "suppressed"
-    parents = np.where(rows // len(classes) % 3 == 0, "north", "south")
     for name, values in (
         ("quality", pa.array(quality)),
-        ("parent", pa.array(parents.tolist())),
         ("flagged", pa.array(rows // len(classes) % 11 == 5)),
     ):
         table = table.set_column(table.column_names.index(name), name, values)

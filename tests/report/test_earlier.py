@@ -187,15 +187,8 @@ def test_names_are_compared_for_the_same_communities_and_labels(tmp_path: Path) 
         check_named(settings_of(f"anomalies.last={first.uri}", "columns.label=spam"))
 
 
-def test_results_of_other_node_weights_are_refused(tmp_path: Path) -> None:
-    before = publish(tmp_path / "before")
-    settings = settings_of(f"anomalies.last={before}", "columns.node_weight=persons")
-    with pytest.raises(SettingsError, match=r"made with columns\.node_weight = None"):
-        check_named(settings)
-
-
 def test_results_without_columns_that_were_added_since_are_read() -> None:
-    table = prevalence_table(NAMES, intervals=True).drop_columns("weight")
+    table = prevalence_table(NAMES, intervals=True).drop_columns("cv")
     check(table.schema, "prevalence", "here", {"community", "lower"})
-    with pytest.raises(StageError, match="'weight' is missing"):
+    with pytest.raises(StageError, match="'cv' is missing"):
         check(table.schema, "prevalence", "here")

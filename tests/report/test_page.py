@@ -10,10 +10,9 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
-from tests.report.fake_run import NASTY, compared, prevalence_table, totals_table
+from tests.report.fake_run import NASTY, compared, prevalence_table
 from tests.selection.test_words import labels
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.settings import Settings
@@ -325,52 +324,6 @@ def test_intervals_are_shown_where_they_were_computed() -> None:
     assert "interval" in with_them
     assert "No intervals were computed" not in with_them
     assert "No intervals were computed" in without
-
-
-def raked(table: pa.Table, by: float) -> pa.Table:
-    """The table with benchmarked shares for all communities but the second."""
-    mask = pc.equal(table["community"], "b")
-    for name, value in (
-        ("benchmarked", by),
-        ("benchmarked_lower", by - 0.0311),
-        ("benchmarked_upper", by + 0.0322),
-    ):
-        own = pc.if_else(mask, pa.scalar(None, pa.float64()), value)
-        place = table.column_names.index(name)
-        table = table.set_column(place, name, own)
-    return table
-
-
-def test_benchmarked_shares_are_shown_beside_the_others() -> None:
-    table = raked(prevalence_table(["a", "b"], intervals=True), 0.4321)
-    view = PrevalenceView.of(table)
-    text = made_of(PageFacts(view, {"graph": GRAPH}, Settings()))
-    assert "43.2 % 40.1 – 46.4 %" in text
-    assert "raked to the known shares" in text
-    assert view.benchmarked[0].tolist() == pytest.approx([0.4321, 0.401, 0.4643])
-    assert np.isnan(view.benchmarked[1]).all()
-
-
-def test_benchmarks_alone_bring_their_column_to_the_page() -> None:
-    text = read(made(prevalence_table(["a", "b"], intervals=True))).text
-    assert "benchmarked" not in text.partition("{")[0].lower()
-
-
-def test_the_whole_graph_is_shown_as_benchmarked() -> None:
-    totals = totals_table()
-    place = totals.column_names.index("benchmarked")
-    totals = totals.set_column(place, "benchmarked", pa.array([0.75, 0.25]))
-    view = PrevalenceView.of(prevalence_table(["a"]))
-    text = made_of(PageFacts(view, {"graph": GRAPH}, Settings(), totals=totals))
-    assert "raked to the benchmarks 25.0 %" in text
-
-
-def test_other_seeds_in_the_intervals_are_reported() -> None:
-    table = prevalence_table(["a", "b"], intervals=True)
-    wider = load_settings(overrides=["intervals.seed_runs=['one', 'two']"])
-    said = "variance between this run and 2 with another reservoir"
-    assert said in " ".join(read(made(table, wider)).text.split())
-    assert "another reservoir" not in read(made(table)).text
 
 
 def test_empty_and_unknown_prevalences_have_a_page() -> None:

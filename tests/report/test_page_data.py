@@ -24,7 +24,7 @@ from xnq_dist.report.page_data import PageData, page_data
 from xnq_dist.report.page_facts import PageFacts
 from xnq_dist.report.view import QUALITIES, PrevalenceView
 
-BASE = (("n", "<u4"), ("labelled", "<u4"), ("parent", "<i4"), ("note", "<i4"))
+BASE = (("n", "<u4"), ("labelled", "<u4"), ("note", "<i4"))
 CLASS = (("p", "<u2"), ("lower", "<u2"), ("upper", "<u2"), ("effect", "<i2"))
 
 

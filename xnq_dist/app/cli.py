@@ -6,13 +6,11 @@ import atexit
 import logging
 import os
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from xnq_dist._version import __version__
-from xnq_dist.app.convert_command import WithFormats, convert
 from xnq_dist.app.datasets_command import app as datasets_app
 from xnq_dist.app.doctor_command import doctor
 from xnq_dist.app.ending import end_process, named_ending
@@ -33,7 +31,7 @@ from xnq_dist.app.output import (
     print_summary,
     start_clock,
 )
-from xnq_dist.app.result_commands import contract, contrast, label_plan
+from xnq_dist.app.result_commands import contrast, label_plan
 from xnq_dist.app.settings_command import WithSettings, settings_command
 from xnq_dist.app.status_command import status
 from xnq_dist.core.allocator import keep_free_memory
@@ -210,20 +208,18 @@ def requantify(
 
 @app.command()
 def demo(
-    name: Annotated[str, typer.Argument(help="bots, votes or infections")] = "bots",
-    out: Annotated[str, typer.Option(help="Folder; else xnq-demo or xnq-NAME.")] = "",
+    out: Annotated[str, typer.Option(help="Folder.")] = "xnq-demo",
     seed: Annotated[int, typer.Option(help="Seed of the network and the run.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Run the complete pipeline on a small generated data set with known truth."""
-    out = out or ("xnq-demo" if name == "bots" else f"xnq-{name}")
     begin(f"generating a small data set in {out}")
     prepare_environment()
     from xnq_dist.app.demo import run_demo
     from xnq_dist.app.run_progress import console_progress
 
     with console_progress():
-        result = run_demo(out, seed, name)
+        result = run_demo(out, seed)
     typer.echo(result.text)
     print_json(result.summary, as_json)
 
@@ -345,45 +341,6 @@ def _count(text: str) -> int | None:
 
 
 @app.command()
-def bench(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Benchmarks; default: all."),
-    ] = None,
-    size: Annotated[str, typer.Option(help="small: seconds; full: minutes.")] = "small",
-    out: Annotated[
-        str | None, typer.Option(help="Folder for benchmarks.parquet and .json.")
-    ] = None,
-    repeat: Annotated[int, typer.Option(help="Repeats of each measurement.")] = 3,
-    against: Annotated[
-        Path | None,
-        typer.Option(
-            help="Earlier benchmarks.json; exit status 1 if something is slower now.",
-            show_default=False,
-        ),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Measure speed and memory, and compare them with other libraries."""
-    begin("measuring")
-    prepare_environment()
-    from xnq_dist.evaluation.bench.runner import compare, read_record, run_benchmarks
-
-    record = None if against is None else read_record(against)
-    chosen: Any = size
-    report = run_benchmarks(names or (), chosen, repeat, out)
-    typer.echo(report.text())
-    slower: list[str] = []
-    if record is not None:
-        slower, unmatched = compare(report, record)
-        for line in [*unmatched, *(slower or ["no measurement got slower"])]:
-            typer.echo(line)
-    print_json({**report.record(), "slower": slower}, as_json)
-    if slower:
-        raise typer.Exit(1)
-
-
-@app.command()
 def verify(directory: Directory, as_json: Json = False) -> None:
     """Check every byte of a run directory against its checksums."""
     from xnq_dist.core.store import verify as examine
@@ -406,32 +363,6 @@ def verify(directory: Directory, as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
-def erase(
-    directory: Directory,
-    node: Annotated[str, typer.Option(help="Node id of the person.")],
-    as_json: Json = False,
-) -> None:
-    """Remove one node's rows from a run directory, including all older results.
-
-    Also remove the node from your input tables: the next run reads them.
-    """
-    from dataclasses import asdict
-
-    from xnq_dist.report import erase as remove
-
-    done = remove(directory, node)
-    typer.echo(f"{done.rows} rows removed from {len(done.tables)} published tables")
-    for path in (*done.tables, *done.stages):
-        typer.echo(f"  {path}")
-    if done.stages:
-        typer.echo(
-            "The next run computes the stages again: remove the node from the input "
-            "tables first."
-        )
-    print_json(asdict(done), as_json)
-
-
 # After those above, which a newcomer needs first.
 app.command("label-plan")(label_plan)
 app.command()(history)
@@ -440,8 +371,6 @@ app.command()(contrast)
 app.command()(status)
 app.command()(doctor)
 app.command("settings")(settings_command)
-app.command(cls=WithFormats)(convert)
-app.command()(contract)
 app.command(cls=WithSettings)(evaluate)
 app.add_typer(datasets_app)
 

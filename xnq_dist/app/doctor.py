@@ -11,6 +11,7 @@ from pathlib import Path
 
 from xnq_dist._version import __version__
 from xnq_dist.app.directory_checks import Check, examine_directory
+from xnq_dist.app.product_price import relative_time
 from xnq_dist.core.backend import gpu_facts
 from xnq_dist.core.cluster import connect, open_cluster, workers
 from xnq_dist.core.clusters import local
@@ -21,7 +22,6 @@ from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings import ClusterSettings, Settings
 from xnq_dist.core.sizes import human
 from xnq_dist.core.store import RUN, Folder
-from xnq_dist.evaluation.bench.product_price import relative_time
 
 __all__ = ["Check", "disk", "examine", "prefect"]
 

@@ -29,7 +29,6 @@ from xnq_dist.app.deployed import (
 )
 from xnq_dist.app.events import emit_news
 from xnq_dist.app.json_lines import attached
-from xnq_dist.app.lineage import lineage
 from xnq_dist.app.recording import recorded
 from xnq_dist.app.reporting import Artifacts, LogLines, ReportOutbox, await_api
 from xnq_dist.app.run_page import RunPage
@@ -167,11 +166,7 @@ def pipeline(
     try:
         check_starts()
         chosen = deployed_settings(settings)
-        with (
-            do.reported(out, chosen) as page,
-            limited(timeout),
-            lineage(sources, out, chosen),
-        ):
+        with do.reported(out, chosen) as page, limited(timeout):
             planned = current_watch().left.plan
             summary = repeated(
                 lambda: run_all(sources, out, chosen, overwrite, do, planned),

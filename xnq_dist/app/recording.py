@@ -1,4 +1,4 @@
-"""Records a run in its run directory while it works: status and metrics.
+"""Records a run in its run directory while it works: its status.
 
 `_status.json` is replaced every few seconds, and last when the run ends; a run that was
 killed leaves it as it was. Writing it never fails or delays a run.
@@ -16,7 +16,6 @@ from dataclasses import asdict
 from typing import Any
 
 from xnq_dist.app.json_lines import format_dask, json_lines
-from xnq_dist.app.metrics import write_metrics
 from xnq_dist.app.run_progress import START, TimeLeft, Watch, watching
 from xnq_dist.app.run_status import STATUS, RunStatus
 from xnq_dist.core.errors import XnqError
@@ -43,9 +42,8 @@ def recorded(
 ) -> Iterator[RunStatus]:
     """Record the block's progress and end in a run directory, once it is one.
 
-    Nothing is recorded while another run holds the directory. A metrics file elsewhere
-    is also written if a run fails before its directory exists. Inside another such
-    block the status is that block's.
+    Nothing is recorded while another run holds the directory. Inside another such block
+    the status is that block's.
 
     Parameters
     ----------
@@ -59,7 +57,7 @@ def recorded(
         return
     status = RunStatus(run_id or str(uuid.uuid4()))
     with watching() as watch, json_lines(settings.watch.log, status):
-        record = _Record(RunDirectory(out), settings, status, watch)
+        record = _Record(RunDirectory(out), status, watch)
         watch.shown.append(record.note)
         tokens = LOOKED.set(record.look), CURRENT.set(status)
         try:
@@ -79,17 +77,13 @@ def recorded(
 class _Record:
     """Writes a status on a thread, from the first stage on."""
 
-    def __init__(
-        self, run: RunDirectory, settings: Settings, status: RunStatus, watch: Watch
-    ) -> None:
+    def __init__(self, run: RunDirectory, status: RunStatus, watch: Watch) -> None:
         self._run = run
-        self._settings = settings
         self._status = status
         self._left: TimeLeft = watch.left
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._scheduler, self._seen = "", frozenset[str]()
-        self._measured = ""
 
     def note(self, text: str, done: int, total: int) -> None:
         """Note a step; see `Watch.step`."""
@@ -142,22 +136,11 @@ class _Record:
         with suppress(OSError, ValueError, XnqError):
             if self._is_anothers():
                 return
-            path, known = self._settings.watch.metrics, self._run.folder.exists(RUN)
             if status.succeeded is None and (before := RunStatus.read(self._run)):
                 status.succeeded = before.succeeded
-            if known:
+            if self._run.folder.exists(RUN):
                 text = sealed(asdict(status))
                 self._run.folder.write_bytes(STATUS, text.encode())
-            now = f"{status.stage} {status.state}"
-            if now != self._measured and (known or path is not None):
-                self._measured = now
-                self._write_metrics(path)
-
-    def _write_metrics(self, path: str | None) -> None:
-        try:
-            write_metrics(self._run, path, self._status)
-        except (OSError, ValueError, XnqError) as error:
-            log.warning("metrics are not written (%s): check watch.metrics", error)
 
     def _is_anothers(self) -> bool:
         """Whether another run holds the directory."""

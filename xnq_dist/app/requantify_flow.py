@@ -14,7 +14,6 @@ from xnq_dist.app.deployed import (
     repeated,
     warn_of_credentials,
 )
-from xnq_dist.app.lineage import lineage
 from xnq_dist.app.pipeline_flow import TaskPerStage, failed
 from xnq_dist.core.errors import XnqError
 from xnq_dist.jobs import Request, requantify_all
@@ -55,11 +54,9 @@ def requantify(
     try:
         check_starts()
         request = Request.of(run, out, memberships, labels, overrides or ())
-        tables = request.sources, request.out, request.settings
         with (
             do.reported(request.out, request.settings) as page,
             limited(timeout),
-            lineage(*tables),
         ):
             summary = repeated(
                 lambda: requantify_all(request, do), retries, retry_delay

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xnq_dist.app.metrics import changes_of
 from xnq_dist.app.run_progress import current_watch, seconds_left_text
 from xnq_dist.app.run_status import NEXT, RunStatus
 from xnq_dist.core.errors import XnqError
@@ -129,7 +128,7 @@ class RunPage:
         """What changed since the last results, as counts."""
         if not self._is_new(version):
             return f"nothing changed since {version.manifest.created}"
-        counts = changes_of(version)
+        counts = _changes(version)
         if not counts:
             return "first results, or not comparable with those before"
         return (
@@ -145,6 +144,23 @@ class RunPage:
     def _link(self, name: str) -> str:
         place = self._place(name)
         return f"[{_plain(place)}]({place})" if self._address else _plain(place)
+
+
+def _changes(version: Version) -> dict[str, int]:
+    """Communities changed beyond chance (``both``), new, gone; empty: not compared."""
+    if "changes" not in version.tables():
+        return {}
+    rows = version.read("changes", ["community", "status", "changed"])
+    kept = pc.or_(
+        pc.fill_null(rows["changed"], False), pc.not_equal(rows["status"], "both")
+    )
+    rows = rows.filter(kept)
+    return {
+        name: pc.count_distinct(
+            rows.filter(pc.equal(rows["status"], name))["community"]
+        ).as_py()
+        for name in ("both", "new", "gone")
+    }
 
 
 def _largest(version: Version) -> list[str]:

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist.app.environment import prepare_environment
-from xnq_dist.app.lineage import lineage
 from xnq_dist.app.recording import recorded
 from xnq_dist.app.run_progress import current_watch, on_console
 from xnq_dist.app.run_status import RunStatus
@@ -84,7 +83,6 @@ def run_pipeline(
     parameters = {**vars(sources), "out": out, "overwrite": overwrite}
     with (
         recorded(out, settings) as status,
-        lineage(sources, out, settings),
         reporting(prefect, "xnq-dist", parameters, status.run_id) as (do, report),
         _shown(report, out, settings, status),
     ):
@@ -99,7 +97,6 @@ def run_requantify(request: Request, prefect: bool = False) -> dict[str, Any]:
     settings = request.settings
     with (
         recorded(request.out, settings, "requantify") as status,
-        lineage(request.sources, request.out, settings),
         reporting(prefect, "xnq-requantify", shown, status.run_id) as (do, report),
         _shown(report, request.out, settings, status),
     ):

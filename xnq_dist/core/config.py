@@ -38,6 +38,26 @@ CHECKED = ("value_error", "character", "choice", "codec")
 
 RENAMED = {"quality.suppressed_below": "disclosure.min_size"}
 """Settings of earlier versions, and their present names."""
+ONE_EXCHANGE = "states stay in memory, and workers have one way to exchange them"
+GONE = {
+    "benchmark": "adjust estimates to known totals in the tool that has them",
+    "columns.node_weight": "every node counts once; give each person or view its node",
+    "columns.parent": "list the members of a larger community as a community",
+    "intervals.seed_runs": "intervals have what one run knows",
+    "memberships.parents": "list the members of a larger community as a community",
+    "cluster.bandwidth": "the plan needs no bandwidth",
+    "cluster.template": "start workers on Kubernetes with deploy/kubernetes, and set "
+    "cluster.kind = address",
+    "exchange.engine": ONE_EXCHANGE,
+    "exchange.states": ONE_EXCHANGE,
+    "lineage": "wrap the command in the events of your scheduler",
+    "reservoir.precision": "GPUs compute in float32",
+    "reservoir.tile": ONE_EXCHANGE,
+    "retention.quarantine_days": "damaged files are deleted and made again",
+    "sinks": "write prevalence.parquet to your store (docs/how-to/recipes.md)",
+    "watch.metrics": "read _status.json and published.json of the run directory",
+}
+"""Settings and sections of earlier versions, and what became of them."""
 
 
 def load_settings(
@@ -253,6 +273,8 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
             text = f"unknown setting{hint}"
             if path in RENAMED:
                 text = f"this setting is now {RENAMED[path]}"
+            elif path in GONE:
+                text = f"this setting is gone: {GONE[path]}"
         else:
             text = item["msg"].removeprefix("Value error, ")
             text = text[:1].lower() + text[1:]

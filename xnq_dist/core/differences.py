@@ -18,8 +18,6 @@ ROWS = {
     "roles": "roles",
     "label_weights": "label weights",
     "memberships": "memberships",
-    "node_weights": "node weights",
-    "benchmark": "benchmarks",
 }
 """Names of inputs that are tables, and of their rows in messages."""
 STAGES_BEFORE = ("graph", "select", "embeddings", "labels", "readout", "posteriors")

@@ -41,7 +41,7 @@ PREVIOUS = "previous"
 
 LARGE = 1 << 28
 """Nodes or directed edges beyond which ``stream`` had more batches before 0.2.0."""
-ELSEWHERE = {"sinks", "lineage", "watch"}
+ELSEWHERE = {"watch"}
 """Sections of the settings that no file of a run depends on."""
 
 Digests = Mapping[str, Mapping[str, Any]]
@@ -238,8 +238,8 @@ def quantify_inputs(
     source
         ``given``, ``leiden`` or ``column:NAME``.
     tables
-        Digests of ``memberships`` (or of the column that names communities) unless
-        they are detected, and of ``node_weights`` and ``benchmark`` if there are any.
+        Digest of ``memberships`` (or of the column that names communities) unless they
+        are detected.
     engine
         Engine that detects communities.
     """
@@ -265,10 +265,9 @@ def quantify_inputs(
         # Labels are compared by value, after `missing` was applied.
         inputs["labels_drawn"] = settings.labels.model_dump(exclude={"missing"})
         inputs["seed"], inputs["folds"] = settings.seed, settings.readout.folds
-        left_out = {"resamples", "seed_runs"}
-        inputs["intervals"] = settings.intervals.model_dump(exclude=left_out)
+        inputs["intervals"] = settings.intervals.model_dump(exclude={"resamples"})
     else:
-        intervals = settings.intervals.model_dump(exclude={"seed_runs"})
+        intervals = settings.intervals.model_dump()
         inputs["intervals"] = intervals | {"seed": settings.seed, "form": 2}
     minimum = {"min_size": settings.disclosure.min_size}
     inputs["quality"] = settings.quality.model_dump() | minimum
@@ -282,9 +281,6 @@ def quantify_inputs(
     else:
         inputs["memberships"] = dict(tables.get("memberships") or {})
         inputs["unknown_nodes"] = settings.input.unknown_nodes
-    for name in ("node_weights", "benchmark"):
-        if name in tables:
-            inputs[name] = dict(tables[name])
     return inputs
 
 

@@ -56,8 +56,8 @@ STAGES = {
         ),
         Stage("readout", 11, ("embeddings", "labels")),
         Stage("posteriors", 1, ("readout",)),
-        Stage("quantify", 9, ("posteriors", "labels")),
-        Stage("published", 4, ("quantify",), on_workers=False),
+        Stage("quantify", 10, ("posteriors", "labels")),
+        Stage("published", 5, ("quantify",), on_workers=False),
     )
 }
 

@@ -24,7 +24,6 @@ from xnq_dist.core.errors import DamagedError, InputError
 from xnq_dist.core.settings import ColumnSettings, Missing, Settings
 from xnq_dist.core.store import Folder, fingerprint
 from xnq_dist.graph.ahead import ahead
-from xnq_dist.graph.benchmark_table import read_benchmarks
 from xnq_dist.graph.locations import state_of
 from xnq_dist.graph.tables import Batch, Sources, Table, open_table
 
@@ -33,10 +32,9 @@ __all__ = [
     "Observer",
     "answer_digests",
     "edge_aspect",
-    "has_parents",
     "label_aspects",
     "member_aspects",
-    "named_alike",
+    "members_table",
     "node_aspects",
 ]
 
@@ -85,8 +83,7 @@ class Aspect:
 
     kind: str
     """``ids``, ``vectors`` or ``numbers`` (features), ``labels``, ``roles``,
-    ``label_weights``, ``edges``, ``members``, ``column``, ``parents`` or
-    ``node_weights``."""
+    ``label_weights``, ``edges``, ``members`` or ``column``."""
     columns: tuple[str, ...]
     """The node id first if each row belongs to a node."""
     optional: bool = False
@@ -120,19 +117,11 @@ def node_aspects(
         features = Aspect("vectors", (columns.node_id, chosen))
     else:
         features = Aspect("numbers", (columns.node_id, *(chosen or ())))
-    found = {
+    return {
         "nodes": Aspect("ids", (columns.node_id,)),
         "features": features,
         **label_aspects(columns, missing),
     }
-    if columns.node_weight is not None:
-        found["node_weights"] = weight_aspect(columns)
-    return found
-
-
-def weight_aspect(columns: ColumnSettings) -> Aspect:
-    """The digested columns for node weights; `columns.node_weight` is set."""
-    return Aspect("node_weights", (columns.node_id, str(columns.node_weight)))
 
 
 def label_aspects(
@@ -167,99 +156,45 @@ def column_aspect(columns: ColumnSettings, column: str) -> Aspect:
     return Aspect("column", (columns.node_id, column))
 
 
-def community_digest(
-    folder: Folder, sources: Sources, settings: Settings, source: str, id_type: str
-) -> dict[str, Any] | None:
-    """Digest of the memberships; None if communities are detected.
+def member_aspects(columns: ColumnSettings) -> dict[str, Aspect]:
+    """The digested columns of a memberships table."""
+    return {"memberships": Aspect("members", (columns.member, columns.community))}
 
-    `source` is ``given``, ``leiden`` or ``column:NAME``, `id_type` the type of the node
-    ids, ``int64`` or ``string``. If communities have parents, the key ``parents`` has
-    their digest.
+
+def members_table(table: Table, columns: ColumnSettings, id_type: str) -> Table:
+    """A memberships table whose member ids are those of the nodes, of type `id_type`.
+
+    Names of communities that are text in the first file are text in all, in files
+    without types.
     """
-    columns, contents = settings.columns, Contents(folder)
-    if source == "leiden":
-        return None
-    if source != "given":
-        table = contents.open(sources.nodes, "node table", settings)
-        aspect = column_aspect(columns, source.removeprefix("column:"))
-        return contents.digests(table, {"memberships": aspect})["memberships"]
-    table = contents.open(str(sources.memberships), "memberships table", settings)
     table = table.ids_as(id_type, columns.member)
-    table, parents = named_alike(table, settings)
-    found = contents.digests(table, member_aspects(settings))
-    if settings.memberships.parents is not None:
-        above = Aspect("parents", (columns.community, columns.parent))
-        found |= contents.digests(parents, {"parents": above})
-    if found["parents"]["rows"]:
-        found["memberships"]["parents"] = found["parents"]["digest"]
-    return found["memberships"]
-
-
-def member_aspects(settings: Settings) -> dict[str, Aspect]:
-    """The digested columns of a memberships table, with its column of parents."""
-    columns = settings.columns
-    aspects = {"memberships": Aspect("members", (columns.member, columns.community))}
-    if settings.memberships.parents is None:
-        by_default = columns.parent == ColumnSettings.model_fields["parent"].default
-        above = (columns.community, columns.parent)
-        aspects["parents"] = Aspect("parents", above, by_default)
-    return aspects
+    return table.ids_as(table.id_type(columns.community), columns.community)
 
 
 def answer_digests(
     folder: Folder, sources: Sources, settings: Settings, source: str, id_type: str
 ) -> dict[str, dict[str, Any]]:
-    """Digests of the tables that estimates depend on but posteriors do not.
+    """Digest of the table that estimates depend on but posteriors do not.
 
-    The keys are ``memberships`` unless communities are detected, and ``node_weights``
-    and ``benchmark`` if the settings name them; `source` and `id_type` as in
-    `community_digest`.
+    Its key is ``memberships``; empty if communities are detected.
+
+    Parameters
+    ----------
+    source
+        ``given``, ``leiden`` or ``column:NAME``.
+    id_type
+        The type of the node ids, ``int64`` or ``string``.
     """
-    found: dict[str, dict[str, Any]] = {}
-    members = community_digest(folder, sources, settings, source, id_type)
-    if members is not None:
-        found["memberships"] = members
-    if settings.columns.node_weight is not None:
-        contents = Contents(folder)
+    columns, contents = settings.columns, Contents(folder)
+    if source == "leiden":
+        return {}
+    if source != "given":
         table = contents.open(sources.nodes, "node table", settings)
-        aspects = {"node_weights": weight_aspect(settings.columns)}
-        found |= contents.digests(table, aspects)
-    if settings.benchmark is not None:
-        benchmarks = read_benchmarks(
-            settings.benchmark, settings.columns, settings.input
-        )
-        found["benchmark"] = benchmarks.digest()
-    return found
-
-
-def named_alike(table: Table, settings: Settings) -> tuple[Table, Table]:
-    """A memberships table and the table that may have parents.
-
-    Names of communities that are text in one column are text in all of them, in files
-    without types.
-    """
-    named, columns = settings.memberships.parents, settings.columns
-    above = table
-    if named is not None:
-        above = open_table(named, "table of parents", settings.input)
-    names = columns.community, columns.parent
-    kinds = {each.id_type(name) for each in (table, above) for name in names}
-    kind = "string" if "string" in kinds else "int64"
-    return table.ids_as(kind, *names), above.ids_as(kind, *names)
-
-
-def has_parents(table: Table, columns: ColumnSettings) -> bool:
-    """Whether a memberships table has the column of parents.
-
-    Raises
-    ------
-    InputError
-        When `columns.parent` is set and the column is missing.
-    """
-    there = all(columns.parent in schema for schema in table.schemas.values())
-    if not there and columns.parent != ColumnSettings.model_fields["parent"].default:
-        table.require({"columns.parent": columns.parent})
-    return there
+        aspect = column_aspect(columns, source.removeprefix("column:"))
+        return contents.digests(table, {"memberships": aspect})
+    table = contents.open(str(sources.memberships), "memberships table", settings)
+    table = members_table(table, columns, id_type)
+    return contents.digests(table, member_aspects(columns))
 
 
 class Contents:
@@ -415,7 +350,7 @@ def _digests(
         columns: tuple[str, ...] = aspect.columns
         if aspect.optional and columns[-1] not in there:
             columns = columns[:-1]
-            if aspect.kind in ("roles", "parents"):
+            if aspect.kind == "roles":
                 present.append(None)
                 continue
         for column in columns:
@@ -448,8 +383,6 @@ _SETTINGS: dict[str, Sequence[str]] = {
     "edges": ["columns.src", "columns.dst", "columns.weight"],
     "members": ["columns.member", "columns.community"],
     "column": [_NODE, "communities = column:NAME"],
-    "parents": ["columns.community", "columns.parent"],
-    "node_weights": [_NODE, "columns.node_weight"],
 }
 """Settings that name the columns of each kind; other kinds: the id, then features."""
 

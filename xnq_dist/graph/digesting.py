@@ -36,7 +36,6 @@ from xnq_dist.graph.feature_types import kind_of
 from xnq_dist.graph.features import FeatureColumns, side_by_side
 from xnq_dist.graph.ids import text_of
 from xnq_dist.graph.labels import label_weights, plain_labels, role_codes
-from xnq_dist.graph.node_weights import node_weights_of
 from xnq_dist.graph.scaling import Matrix
 from xnq_dist.graph.tables import Batch, Table, ids_of
 
@@ -168,12 +167,6 @@ def _column(batch: Batch, columns: tuple[str, ...]) -> Folded:
     return _ids(Batch(kept, batch.file, batch.first), columns)
 
 
-def _node_weights(batch: Batch, columns: tuple[str, ...]) -> Folded:
-    rows, _ = _ids(batch, columns[:1])
-    fold_words(rows, DOUBLE, node_weights_of(batch, *columns).view(np.uint64))
-    return rows, None
-
-
 _KINDS: dict[str, Callable[[Batch, tuple[str, ...]], Folded]] = {
     "ids": _ids,
     "vectors": _features,
@@ -181,8 +174,6 @@ _KINDS: dict[str, Callable[[Batch, tuple[str, ...]], Folded]] = {
     "edges": _edges,
     "members": _ids,
     "column": _column,
-    "parents": _column,
-    "node_weights": _node_weights,
 }
 _LABEL_KINDS: dict[str, Callable[[Batch, tuple[str, ...], Missing], Folded]] = {
     "labels": _labels,

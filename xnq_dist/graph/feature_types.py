@@ -36,7 +36,7 @@ def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
     first, *others = table.schemas.values()
     chosen: str | list[str] | None = "features"
     if not pt.is_nested(first.get("features", pa.null())):
-        edges = {"features", "src", "dst", "weight", "community", "parent", "member"}
+        edges = {"features", "src", "dst", "weight", "community", "member"}
         taken = {*columns.model_dump(exclude=edges).values()}
         taken.add(settings.communities.removeprefix("column:"))
         chosen = [

@@ -163,7 +163,6 @@ def node_bytes(path: str, settings: Settings) -> int | None:
     columns = chosen_columns(opened, settings)
     features = columns.features
     named = {columns.node_id, columns.label, columns.role}
-    named |= {columns.node_weight} if columns.node_weight else set()
     named |= {features} if isinstance(features, str) else set(features or ())
     if not opened.has_footers:
         return None

@@ -445,8 +445,8 @@ def open_table(
         ) from error
     if any(file.endswith("raw/edge.csv.gz") for file in found):
         raise InputError(
-            f"{what} {text} looks like an OGB folder, which run does not read: convert "
-            f"it first with xnq-dist convert auto {text} graph/"
+            f"{what} {text} looks like an OGB folder, which run does not read: load it "
+            "in Python and write tables (docs/how-to/other-formats.md)"
         )
     known = FORMATS.records().values()
     every = tuple(ending for each in known for ending in each.endings)

@@ -5,25 +5,20 @@ The tasks are functions that read and write files; this module does not import D
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory, Stage
-from xnq_dist.quantify.checks.disclosure import power_sums, sketches
 from xnq_dist.quantify.checks.evidence import EvidenceMoments, gather_evidence
 from xnq_dist.quantify.checks.fit_check import fit_pvalues
 from xnq_dist.quantify.checks.own_coverage import own_coverage
 from xnq_dist.quantify.community_rows import prevalence_arrays
 from xnq_dist.quantify.default.auto import Auto
-from xnq_dist.quantify.default.benchmark_answers import Benchmarked
-from xnq_dist.quantify.default.benchmarks import Targets
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.scenarios import Surroundings
 from xnq_dist.quantify.default.surroundings import learn, read_surroundings
@@ -34,7 +29,6 @@ from xnq_dist.quantify.interface import (
     Prevalence,
     Quantifier,
     Reference,
-    WeightedSizes,
     combine,
     combine_counts,
 )
@@ -56,7 +50,6 @@ __all__ = [
     "estimate_graph",
     "forget_nodes",
     "learn_from",
-    "rake_to",
 ]
 
 STAGE = "quantify"
@@ -103,10 +96,6 @@ class BatchJob:
     not studied."""
     learnt: FileRecord | None = None
     """Variances that `auto` has learnt; None: not learnt yet, or another quantifier."""
-    weights: FileRecord | None = None
-    """Weight of every node; None: every node counts once."""
-    raked: FileRecord | None = None
-    """Posteriors raked to benchmarks; None: there are no benchmarks."""
 
     @property
     def stage(self) -> Stage:
@@ -123,15 +112,12 @@ class BatchJob:
         # The key includes the settings because intervals depend on them.
         settings = self.settings.model_dump_json()
         key = (self.run, self.graph, self.posteriors, settings)
-        files = (*self.neighbours, *([self.weights] if self.weights else []))
-        return _CACHE.get((*key, *(record.checksum for record in files)), self._load)
+        files = (record.checksum for record in self.neighbours)
+        return _CACHE.get((*key, *files), self._load)
 
     def _load(self) -> Loaded:
         run = RunDirectory(self.run)
         nodes, reference = load_node_table(run, self.prior)
-        if self.weights is not None:
-            weights = self.stage.read_arrays(self.weights)["weights"]
-            nodes = replace(nodes, weights=weights)
         if self.neighbours:
             sums = load_neighbours(run, self.stage, self.neighbours)
             nodes = replace(nodes, neighbours=sums)
@@ -158,25 +144,14 @@ class BatchJob:
         key = (self.run, self.attempt.id, record.checksum)
         return replace(quantifier, learnt=_LEARNT.get(key, read))
 
-    def benchmarked(self) -> Benchmarked | None:
-        """Return the posteriors raked to benchmarks; None where there are none."""
-        if (record := self.raked) is None:
-            return None
-
-        def read() -> Benchmarked:
-            return Benchmarked.from_arrays(self.stage.read_arrays(record))
-
-        return _BENCHMARKED.get((self.run, self.attempt.id, record.checksum), read)
-
 
 _CACHE: NodeCache[Loaded] = NodeCache()
 _LEARNT: NodeCache[Learnt] = NodeCache()
-_BENCHMARKED: NodeCache[Benchmarked] = NodeCache()
 
 
 def forget_nodes() -> None:
     """Free the node table of this process."""
-    for cache in (_CACHE, _LEARNT, _BENCHMARKED):
+    for cache in (_CACHE, _LEARNT):
         cache.forget()
 
 
@@ -188,19 +163,13 @@ def estimate_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
     if loaded.bootstrap is not None:
         estimates = loaded.bootstrap.with_ends(*inputs, estimates, batch.first)
 
-    def combined(estimates: Estimates) -> Prevalence:
-        return combine(*inputs[:2], estimates, labelled)
-
     learnt = quantifier.learnt if isinstance(quantifier, Auto) else None
     evidence = gather_evidence(*inputs, learnt, loaded.moments)
-    arrays = prevalence_arrays(combined(estimates))
+    arrays = prevalence_arrays(combine(*inputs[:2], estimates, labelled))
     if estimates.groups is not None:
         arrays["group_offsets"] = estimates.groups.offsets
         arrays["groups"] = estimates.groups.groups
         arrays["group_weights"] = estimates.groups.weights
-        if estimates.groups.squares is not None:
-            arrays["group_squares"] = estimates.groups.squares
-    arrays |= _benchmark_arrays(job, quantifier, inputs, combined, batch.first)
     if estimates.scenarios is not None:
         plain, tilted = estimates.scenarios
         arrays |= {"plain": plain.prevalence, "tilted": tilted.prevalence}
@@ -209,40 +178,11 @@ def estimate_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
     return job.attempt.write_arrays(
         f"batch-{batch.number:05d}",
         **arrays,
-        **_sketch_arrays(inputs[0], loaded.nodes, job.settings),
         fit_pvalue=fit_pvalues(evidence),
         scores=evidence.scores,
         scores_error=evidence.error,
         scores_skew=evidence.skew,
     )
-
-
-def _sketch_arrays(
-    batch: Communities, nodes: NodeTable, settings: Settings
-) -> dict[str, NDArray[Any]]:
-    """Return sketches of the nodes that the estimates are about."""
-    if settings.labelled == "exclude":
-        counted = nodes.unlabelled[batch.members]
-        before = np.concatenate([[0], np.cumsum(counted)])
-        batch = Communities(before[batch.offsets], batch.members[counted])
-    of = sketches(batch, settings.disclosure.min_size)
-    return {"smallest_hashes": of.smallest, "power_sums": of.sums}
-
-
-def _benchmark_arrays(
-    job: BatchJob,
-    quantifier: Quantifier,
-    inputs: tuple[Communities | None, NodeTable, Reference],
-    combined: Callable[[Estimates], Prevalence],
-    first: int | None,
-) -> dict[str, NDArray[Any]]:
-    """Return the benchmarked estimates; empty where there are no benchmarks."""
-    benchmarked = job.benchmarked()
-    if benchmarked is None or not isinstance(quantifier, Auto) or not quantifier.learnt:
-        return {}
-    level = quantifier.level
-    raked = benchmarked.estimate(*inputs, quantifier.learnt, level)
-    return benchmarked.finish(combined(raked), first, level)
 
 
 def estimate_graph(job: BatchJob) -> FileRecord:
@@ -256,50 +196,20 @@ def estimate_graph(job: BatchJob) -> FileRecord:
     n_nodes, n_classes = nodes.posteriors.shape
     known = nodes.labels[nodes.labels >= 0]
     counts = np.bincount(known, minlength=n_classes)[None].astype(np.int64)
-    weighted = None
-    if nodes.weights is not None:
-        community = np.zeros(n_nodes, np.int64)
-        weighted = WeightedSizes.of(
-            nodes.weights, nodes.labels, community, (1, n_classes)
-        )
 
     def combined(estimates: Estimates) -> Prevalence:
-        return combine_counts(
-            np.array([n_nodes]), counts, estimates, job.settings.labelled, weighted
-        )
+        size = np.array([n_nodes])
+        return combine_counts(size, counts, estimates, job.settings.labelled)
 
-    counted = np.ones(n_nodes, np.bool_)
-    if job.settings.labelled == "exclude":
-        counted = nodes.unlabelled
-    arrays = {"power_sums": power_sums(counted, job.settings.disclosure.min_size)}
     if not isinstance(quantifier, Auto):
         all_nodes = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
         prevalence = combined(quantifier.estimate(all_nodes, nodes, reference))
-        arrays |= prevalence_arrays(prevalence)
-        return job.attempt.write_arrays("whole", **arrays)
-    arrays |= prevalence_arrays(combined(quantifier.estimate_all(nodes, reference)))
+        return job.attempt.write_arrays("whole", **prevalence_arrays(prevalence))
+    arrays = prevalence_arrays(combined(quantifier.estimate_all(nodes, reference)))
     for name, scenario in quantifier.scenarios(nodes, reference).items():
         in_scenario = prevalence_arrays(combined(scenario))
         arrays |= {f"{name}_{end}": in_scenario[end] for end in ENDS}
-    inputs = None, nodes, reference
-    arrays |= _benchmark_arrays(job, quantifier, inputs, combined, None)
     return job.attempt.write_arrays("whole", **arrays)
-
-
-def rake_to(
-    job: BatchJob, path: str, groups: list[str | None], targets: FileRecord
-) -> FileRecord:
-    """Rake the posteriors to benchmarks; return the file of `Benchmarked.arrays`.
-
-    `path` and `groups` are the table of benchmarks and the groups that it names;
-    `targets` is a file of `Targets.arrays`.
-    """
-    loaded, quantifier = job.loaded(), job.quantifier()
-    if not isinstance(quantifier, Auto) or quantifier.learnt is None:
-        raise ValueError("benchmarks need the quantifier auto")
-    known = Targets.from_arrays(path, groups, job.stage.read_arrays(targets))
-    raked = Benchmarked.of(loaded.nodes, loaded.reference, quantifier.learnt, known)
-    return job.attempt.write_arrays("raked", **raked.arrays())
 
 
 def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:

@@ -19,11 +19,10 @@ import pyarrow.compute as pc
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import Settings
-from xnq_dist.graph.contents import named_alike
+from xnq_dist.graph.contents import members_table
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairChunk, PairSorter
 from xnq_dist.graph.tables import Batch, Table, ids_of, show
-from xnq_dist.quantify.hierarchy import Hierarchy, read_parents
 from xnq_dist.quantify.interface import Communities
 
 __all__ = [
@@ -32,7 +31,6 @@ __all__ = [
     "from_assignment",
     "from_column",
     "from_memberships",
-    "read_names",
 ]
 
 _DISTINCT_SLACK = 1 << 20
@@ -52,16 +50,6 @@ class Memberships:
     without: int
     """Nodes in no community, because their value of the column is null."""
     sorter: PairSorter
-    hierarchy: Hierarchy | None = None
-    """Parents of the communities; None: no community has one."""
-
-    @property
-    def parents(self) -> pa.Array:
-        """Name of each community's parent, null without one, shape (S,)."""
-        if self.hierarchy is None:
-            return pa.nulls(len(self.names), self.names.type)
-        above = self.hierarchy.parent
-        return self.names.take(pa.array(above, mask=above < 0))
 
     def chunks(self) -> Iterator[PairChunk]:
         """Yield community codes and canonical members in order; can be called once."""
@@ -79,35 +67,12 @@ def from_memberships(
 ) -> Iterator[Memberships]:
     """Read the communities of a memberships table in two passes: names, then members.
 
-    Parents are communities, too; they have all members of their communities. A table
-    that is empty, lacks a column, has a null, mixes types, or names a node that is not
-    in the node table (unless ``input.unknown_nodes`` is ``drop``) is an `InputError`.
+    A table that is empty, lacks a column, has a null, mixes types, or names a node that
+    is not in the node table (unless ``input.unknown_nodes`` is ``drop``) is an
+    `InputError`.
     """
     columns = settings.columns
-    table, _ = named_alike(table.ids_as(nodes.type, columns.member), settings)
-    named, hierarchy = read_names(table, settings)
-    with _sorter(named, nodes, settings, scratch) as sorter:
-        total, unknown = _add(
-            sorter,
-            table.batches([columns.community, columns.member]),
-            (columns.community, columns.member),
-            (named, nodes),
-            settings.input.unknown_nodes,
-            hierarchy,
-        )
-        yield Memberships(named.values, total, unknown, 0, sorter, hierarchy)
-
-
-def read_names(table: Table, settings: Settings) -> tuple[NodeIds, Hierarchy | None]:
-    """Names of all communities of a memberships table, and their parents.
-
-    Raises
-    ------
-    InputError
-        As `from_memberships`, members aside; also when parents form a circle.
-    """
-    columns = settings.columns
-    table, above = named_alike(table, settings)
+    table = members_table(table, columns, nodes.type)
     table.require(
         {"columns.community": columns.community, "columns.member": columns.member}
     )
@@ -117,18 +82,15 @@ def read_names(table: Table, settings: Settings) -> tuple[NodeIds, Hierarchy | N
             f"{table.what} {table.path} has no rows: name at least one member, or set "
             "communities = leiden"
         )
-    pairs = read_parents(above, columns, settings.memberships.parents is not None)
-    hierarchy = None
-    if pairs is not None:
-        if pairs.child.type != named.values.type:
-            raise InputError(
-                f"communities are {pairs.child.type} in {pairs.path} and "
-                f"{named.values.type} in {table.path}: write both with one type"
-            )
-        every = pa.chunked_array([named.values, pairs.of(named.values).parent])
-        named = NodeIds.from_column(pa.chunked_array([pc.unique(every)]))[0]
-        hierarchy = Hierarchy.of(pairs, named)
-    return named, hierarchy
+    with _sorter(named, nodes, settings, scratch) as sorter:
+        total, unknown = _add(
+            sorter,
+            table.batches([columns.community, columns.member]),
+            (columns.community, columns.member),
+            (named, nodes),
+            settings.input.unknown_nodes,
+        )
+        yield Memberships(named.values, total, unknown, 0, sorter)
 
 
 @contextmanager
@@ -224,7 +186,6 @@ def _add(
     columns: tuple[str, str],
     known: tuple[NodeIds, NodeIds],
     unknown: Literal["error", "drop"],
-    hierarchy: Hierarchy | None = None,
 ) -> tuple[int, int]:
     """Add a table's memberships to the sorter; return the numbers added and dropped."""
     total, dropped = 0, 0
@@ -246,9 +207,6 @@ def _add(
             index, code = index[~missing], code[~missing]
         sorter.add(code, index)
         total += len(index)
-        for above, members in hierarchy.upwards(code, index) if hierarchy else ():
-            sorter.add(above, members)
-            total += len(members)
     return total, dropped
 
 

@@ -37,17 +37,9 @@ FIELDS = (
 
 def prevalence_arrays(prevalence: Prevalence) -> dict[str, NDArray[Any]]:
     """Convert a result to arrays for a file; an absent note becomes ""."""
-    sizes = {}
-    if (weighted := prevalence.weighted) is not None:
-        sizes = {
-            "weight": weighted.total,
-            "weight_estimated": weighted.estimated,
-            "n_effective": weighted.effective,
-            "known_weight": weighted.known,
-        }
     fields = {name: getattr(prevalence, name) for name in FIELDS}
     notes = np.array([note or "" for note in prevalence.notes], dtype=np.str_)
-    return {**sizes, **fields, "notes": notes}
+    return {**fields, "notes": notes}
 
 
 def prevalence_rows(
@@ -56,26 +48,22 @@ def prevalence_rows(
     classes: list[Any],
     method: str,
     settings: Settings,
-    parents: pa.Array | None = None,
 ) -> pa.Table:
     """One row per community and class (schema ``prevalence``).
 
     `arrays` are those of `prevalence_arrays`, ``fit_pvalue`` (NaN: no check) and
-    ``suppressed`` (place of the reason in `disclosure.notes`).
+    ``suppressed``.
     """
     repeat = np.repeat(np.arange(len(names)), len(classes))
-    if parents is None:
-        parents = pa.nulls(len(names), names.type)
     pvalue = arrays["fit_pvalue"][repeat]
     error = expected_errors(_standard_errors(arrays, settings))[repeat]
     suppressed, notes = arrays["suppressed"][repeat], arrays["notes"][repeat]
-    reasons = disclosure.notes(settings.disclosure.min_size)[suppressed]
-    notes = np.where(suppressed == 0, notes, reasons)
+    note = disclosure.note(settings.disclosure.min_size)
+    notes = np.where(suppressed, note, notes)
     return pa.table(
         {
             "community": _ids(names.take(pa.array(repeat))),
-            "parent": _ids(parents.take(pa.array(repeat))),
-            **_estimate_columns(arrays, classes, settings, suppressed > 0),
+            **_estimate_columns(arrays, classes, settings, suppressed),
             "method": pa.array([method] * len(repeat), pa.string()),
             "iterations": arrays["iterations"][repeat],
             "converged": arrays["converged"][repeat],
@@ -204,20 +192,12 @@ def group_rows(
     """Sums by group of a batch of communities (schema ``group_sums``)."""
     sizes, weights = np.diff(arrays["group_offsets"]), arrays[name]
 
-    def vectors(values: NDArray[Any]) -> pa.Array:
-        flat = pa.array(values.reshape(-1))
-        return pa.FixedSizeListArray.from_arrays(flat, weights.shape[1])
-
-    kind = pa.list_(pa.float32(), weights.shape[1])
-    squares = arrays.get(name.replace("weights", "squares"))
+    flat = pa.array(weights.reshape(-1))
     return pa.table(
         {
             "community": first + np.repeat(np.arange(len(sizes)), sizes),
             "group": arrays["groups"],
-            "weights": vectors(weights),
-            "squares": pa.nulls(len(weights), kind)
-            if squares is None
-            else vectors(squares),
+            "weights": pa.FixedSizeListArray.from_arrays(flat, weights.shape[1]),
         }
     )
 
@@ -239,35 +219,19 @@ def _estimate_columns(
     with np.errstate(divide="ignore", invalid="ignore"):
         relative = np.where(prevalence > 0, sd / prevalence, np.nan)
 
-    def optional(*names: str) -> dict[str, pa.Array]:
-        """Columns of arrays, (S,) or (S, C); of nulls where an array is absent."""
-        columns = dict.fromkeys(names, pa.nulls(len(repeat), pa.float64()))
-        for name in (name for name in names if name in arrays):
-            values = arrays[name]
-            columns[name] = _nullable(
-                values.ravel() if values.ndim > 1 else values[repeat]
-            )
-        return columns
-
-    # Quality follows the effective size: a few heavy members are a small sample.
-    effective = n_nodes
-    if "n_effective" in arrays:
-        effective = np.minimum(n_nodes, arrays["n_effective"][repeat])
     rules = settings.quality
-    quality = qualities(prevalence, lower, upper, effective, rules, suppressed)
+    quality = qualities(prevalence, lower, upper, n_nodes, rules, suppressed)
     return {
         "class": class_column(classes, count),
         "n_nodes": n_nodes,
         "n_labelled": arrays["n_labelled"][repeat],
         "n_estimated": arrays["n_estimated"][repeat],
-        **optional("weight", "weight_estimated", "n_effective"),
         "prevalence": _nullable(prevalence),
         "lower": _nullable(lower),
         "upper": _nullable(upper),
         "se": _nullable(sd),
         "cv": _nullable(relative),
         "quality": pa.array(quality, pa.string()),
-        **optional("benchmarked", "benchmarked_lower", "benchmarked_upper"),
     }
 
 

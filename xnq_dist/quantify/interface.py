@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 
 __all__ = [
-    "CellTilt",
     "Communities",
     "Estimates",
     "GroupSums",
@@ -28,7 +27,6 @@ __all__ = [
     "Prevalence",
     "Quantifier",
     "Reference",
-    "WeightedSizes",
     "combine",
     "combine_counts",
 ]
@@ -38,8 +36,6 @@ T = TypeVar("T")
 
 EMPTY = "no member is in the graph: nothing to estimate"
 ALL_LABELLED = "every member is labelled: counted exactly"
-WEIGHTLESS = "every member has the node weight 0: nothing to estimate"
-NO_WEIGHT_LEFT = "every unlabelled member has the node weight 0"
 NONE_UNLABELLED = "every member is labelled: no unlabelled member to estimate"
 
 
@@ -57,23 +53,13 @@ class NeighbourStatistics:
         return NeighbourStatistics(self.posterior_sum[rows], self.votes[rows])
 
 
-@dataclass(frozen=True, eq=False)
-class CellTilt:
-    """Factors on the posteriors, the same for all nodes of a cell."""
-
-    cell: Ints32
-    """Cell of every node, -1: its posterior is unchanged, shape (N,)."""
-    factors: Floats
-    """Factor on each class in each cell, shape (cells, C)."""
-
-
 BLOCK = 1 << 20
 """Nodes summed at a time."""
 
 
 @dataclass(frozen=True, eq=False)
 class NodeTable:
-    """Posteriors, labels and weights of all nodes, in canonical order."""
+    """Posteriors and labels of all nodes, in canonical order."""
 
     posteriors: Floats32
     """Calibrated posteriors, shape (N, C)."""
@@ -85,21 +71,16 @@ class NodeTable:
     """Names of the C classes, in the order of the codes."""
     neighbours: NeighbourStatistics | None = None
     """Set only for a quantifier with `needs_neighbours`."""
-    weights: Floats | None = None
-    """Node weights, shape (N,); None: every node counts once."""
-    tilt: CellTilt | None = None
-    """Factors on the posteriors; None: posteriors are unchanged."""
 
     def of(self, rows: NDArray[np.integer]) -> NodeTable:
-        """Return the table of the nodes in `rows`, without a tilt."""
-        neighbours, weights = self.neighbours, self.weights
+        """Return the table of the nodes in `rows`."""
+        neighbours = self.neighbours
         return NodeTable(
             self.posteriors[rows],
             self.labels[rows],
             self.out_of_fold[rows],
             self.classes,
             None if neighbours is None else neighbours.of(rows),
-            None if weights is None else weights[rows],
         )
 
     @cached_property
@@ -172,10 +153,7 @@ class GroupSums:
     groups: Ints32
     """Groups of the graph's partitions (`groups.own_groups`), shape (R,)."""
     weights: Floats32
-    """One class against the rest, shape (R, K): K is 1 for two classes, else C. With
-    node weights u these are sums of u f (1 - f)."""
-    squares: Floats32 | None = None
-    """Sums of u^2 f (1 - f), shape (R, K); None without node weights."""
+    """One class against the rest, shape (R, K): K is 1 for two classes, else C."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,42 +230,6 @@ class Quantifier(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class WeightedSizes:
-    """Sizes of S communities in node weights instead of nodes."""
-
-    known: Floats
-    """Weight of the labelled members of each class, shape (S, C)."""
-    estimated: Floats
-    """Weight of the unlabelled members, shape (S,)."""
-    effective: Floats
-    """Kish's effective number of members, (sum u)^2 / sum u^2, shape (S,)."""
-
-    @property
-    def total(self) -> Floats:
-        """Weight of all members, shape (S,)."""
-        return np.asarray(self.known.sum(axis=1) + self.estimated)
-
-    @classmethod
-    def of(
-        cls, weights: Floats, labels: Ints32, community: Ints, shape: tuple[int, int]
-    ) -> WeightedSizes:
-        """Sum the weights of memberships by label and community; `shape` is (S, C)."""
-        size, n_classes = shape
-        unlabelled = labels < 0
-
-        def summed(at: Ints, values: Floats, cells: int) -> Floats:
-            return np.bincount(at, values, cells).astype(np.float64)
-
-        cells = community[~unlabelled] * n_classes + labels[~unlabelled]
-        known = summed(cells, weights[~unlabelled], size * n_classes).reshape(shape)
-        estimated = summed(community[unlabelled], weights[unlabelled], size)
-        squares = summed(community, weights * weights, size)
-        total = known.sum(axis=1) + estimated
-        effective = total * total / np.where(squares > 0, squares, 1.0)
-        return cls(known, estimated, effective)
-
-
-@dataclass(frozen=True, eq=False)
 class Prevalence:
     """Final estimates for S communities."""
 
@@ -313,8 +255,6 @@ class Prevalence:
     """Upper ends."""
     sd: Floats
     """Standard errors, shape (S, C); NaN where the quantifier has none."""
-    weighted: WeightedSizes | None = None
-    """Sizes in node weights, where prevalence is a share of weight; else None."""
 
 
 def combine(
@@ -325,60 +265,43 @@ def combine(
     With ``count``, the prevalence of class c is ``(labels of c + n_estimated q_c) / n``
     over all n members; with ``exclude`` it is q, of the unlabelled members alone. The
     ends of an interval are computed the same way, so the interval of a community
-    without unlabelled members has width 0. Where nodes have weights, weights replace
-    numbers of nodes.
+    without unlabelled members has width 0.
     """
     n_classes = nodes.posteriors.shape[1]
     sizes = np.diff(batch.offsets)
     community = np.repeat(np.arange(len(batch)), sizes)
     codes = nodes.labels[batch.members]
-    weighted = None
-    if nodes.weights is not None:
-        weights = nodes.weights[batch.members]
-        weighted = WeightedSizes.of(weights, codes, community, (len(batch), n_classes))
     known = codes >= 0
     cells = community[known] * n_classes + codes[known]
     flat = np.bincount(cells, minlength=len(batch) * n_classes)
     counts = flat.reshape(len(batch), n_classes)
-    return combine_counts(sizes, counts, estimates, labelled, weighted)
+    return combine_counts(sizes, counts, estimates, labelled)
 
 
 def combine_counts(
-    sizes: Ints,
-    counts: Ints,
-    estimates: Estimates,
-    labelled: Labelled,
-    weighted: WeightedSizes | None = None,
+    sizes: Ints, counts: Ints, estimates: Estimates, labelled: Labelled
 ) -> Prevalence:
     """`combine` from numbers of members, (S,), and of labels by class, (S, C)."""
     n_labelled = counts.sum(axis=1)
     n_estimated = sizes - n_labelled
-    total: NDArray[Any] = sizes
-    unlabelled: NDArray[Any] = n_estimated
-    of_class: NDArray[Any] = counts
-    if weighted is not None:
-        total, unlabelled, of_class = weighted.total, weighted.estimated, weighted.known
-    usable = unlabelled > 0
+    usable = n_estimated > 0
 
-    def of_all(estimated: Floats | None, known: NDArray[Any] = of_class) -> Floats:
+    def of_all(estimated: Floats | None, known: NDArray[Any] = counts) -> Floats:
         combined = np.full(counts.shape, np.nan)
         if estimated is None:
             return combined
         if labelled == "exclude":
             combined[usable] = estimated[usable]
             return combined
-        expected = unlabelled[usable, None] * estimated[usable]
-        combined[usable] = (known[usable] + expected) / total[usable, None]
-        exact = ~usable & (total > 0)
-        combined[exact] = known[exact] / total[exact, None]
+        expected = n_estimated[usable, None] * estimated[usable]
+        combined[usable] = (known[usable] + expected) / sizes[usable, None]
+        exact = ~usable & (sizes > 0)
+        combined[exact] = known[exact] / sizes[exact, None]
         return combined
 
     notes = tuple(
-        _note((size, n_unlabelled), (weight, weight_left), labelled)
-        for size, n_unlabelled, weight, weight_left in zip(
-            *(each.tolist() for each in (sizes, n_estimated, total, unlabelled)),
-            strict=True,
-        )
+        _note(size, unlabelled, labelled)
+        for size, unlabelled in zip(sizes.tolist(), n_estimated.tolist(), strict=True)
     )
     return Prevalence(
         n_nodes=sizes,
@@ -391,21 +314,14 @@ def combine_counts(
         notes=notes,
         lower=of_all(estimates.lower),
         upper=of_all(estimates.upper),
-        sd=of_all(estimates.sd, np.zeros_like(of_class)),
-        weighted=weighted,
+        sd=of_all(estimates.sd, np.zeros_like(counts)),
     )
 
 
-def _note(
-    members: tuple[int, int], weights: tuple[float, float], labelled: Labelled
-) -> str | None:
-    """Note on a community from the number and weight of all and unlabelled members."""
-    if not members[0]:
+def _note(members: int, unlabelled: int, labelled: Labelled) -> str | None:
+    """Note on a community from the numbers of all and of unlabelled members."""
+    if not members:
         return EMPTY
-    if not weights[0]:
-        return WEIGHTLESS
-    if weights[1]:
+    if unlabelled:
         return None
-    if members[1]:
-        return NO_WEIGHT_LEFT
     return NONE_UNLABELLED if labelled == "exclude" else ALL_LABELLED

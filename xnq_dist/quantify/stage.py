@@ -18,8 +18,6 @@ from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from xnq_dist.core.cluster import workers
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import choose_source, quantify_inputs
@@ -28,13 +26,11 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.core.waiting import Heartbeats, gather, result, run_on_workers, wait_some
 from xnq_dist.graph import layout
-from xnq_dist.graph.benchmark_table import BenchmarkTable
 from xnq_dist.graph.contents import answer_digests
-from xnq_dist.graph.node_weights import read_node_weights
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.detection import engine_of
 from xnq_dist.quantify import communities as sets
-from xnq_dist.quantify.batch_files import widen, write_batches, write_prevalence
+from xnq_dist.quantify.batch_files import write_batches, write_prevalence
 from xnq_dist.quantify.batches import (
     STAGE,
     BatchJob,
@@ -43,16 +39,12 @@ from xnq_dist.quantify.batches import (
     estimate_graph,
     forget_nodes,
     learn_from,
-    rake_to,
 )
-from xnq_dist.quantify.checks import disclosure
 from xnq_dist.quantify.community_rows import label_facts, total_rows
-from xnq_dist.quantify.default.benchmarks import ChosenBenchmark, Targets, benchmark_of
 from xnq_dist.quantify.default.scenarios import check_prior
 from xnq_dist.quantify.default.surroundings import labels_around, studies_choice
 from xnq_dist.quantify.gpu.device_memory import MAX_MEMBERSHIPS
-from xnq_dist.quantify.interface import Communities, combine
-from xnq_dist.quantify.intervals.seed_runs import check_seed_runs
+from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.loading import NeighbourValues, load_node_table
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.sources import open_memberships
@@ -87,7 +79,7 @@ def quantify(
     sources
         The memberships table, or the node table when `communities` names its column.
     settings
-        `communities`, `memberships`, `labels`, `benchmark`, `quantifier`, `labelled`,
+        `communities`, `memberships`, `labels`, `quantifier`, `labelled`,
         `intervals`, `method`, `readout.folds`, `quality`, `fit`, `sld`, `matching`,
         `kdey`, `leiden`, `backend`, `input`, `columns`, `seed` and `scratch` are
         used.
@@ -120,12 +112,11 @@ def quantify(
 
     Notes
     -----
-    Memory of the client: names of the communities, 16 `disclosure.min_size` bytes per
-    community of that size or larger, node ids, `input.memory` for the sort of the
-    memberships and one batch, at most `combinations.MEMBERSHIPS` memberships; all edges
-    where Leiden holds them. Memory of a worker process: 4 C + 18 bytes per node and one
-    batch per thread; for nacc and npacc another 16 C bytes per node, for bootstrap
-    intervals about 40 C bytes per member of a block of communities.
+    Memory of the client: names of the communities, node ids, `input.memory` for the
+    sort of the memberships, and one batch; all edges where Leiden holds them. Memory of
+    a worker process: 4 C + 18 bytes per node and one batch per thread; for nacc and
+    npacc another 16 C bytes per node, for bootstrap intervals about 40 C bytes per
+    member of a block of communities.
     """
     began = time.monotonic()
     graph, labels, posteriors, readout = (
@@ -143,15 +134,9 @@ def quantify(
     engine = ""
     if source == "leiden":
         engine = engine_of(settings, graph.facts["n_edges"])
-    table = benchmark_of(settings, source)
-    if table is not None:
-        table.check_classes([str(name) for name in labels.facts["classes"]])
     inputs = quantify_inputs(
         settings, source, tables, engine, labels, posteriors, prior
     )
-    seed_runs = settings.intervals.seed_runs
-    if seed_runs:
-        inputs["seed_runs"] = check_seed_runs(seed_runs, run.uri, graph, inputs)
     reused = run.reuse(STAGE, inputs)
     if reused is not None:
         return reused
@@ -168,10 +153,6 @@ def quantify(
         )
         sums = rounds[1]
     nodes = layout.load_ids(run.stage("graph"), graph)
-    weights = read_node_weights(sources.nodes, settings.columns, nodes, settings.input)
-    weights_file = None
-    if weights is not None:
-        weights_file = attempt.write_arrays("weights", weights=weights)
     job = BatchJob(
         run.location,
         f"{graph.attempt} {labels.attempt}",
@@ -180,7 +161,6 @@ def quantify(
         attempt,
         settings,
         tuple(sums),
-        weights=weights_file,
     )
     learnt: dict[str, Any] = {}
     if quantifier.name == "auto":
@@ -199,23 +179,9 @@ def quantify(
             )
         per_batch = memberships.total // (threads * BATCHES_A_THREAD) + 1
         size = min(max(per_batch, MIN_MEMBERSHIPS), MAX_MEMBERSHIPS)
-        chunks = memberships.chunks()
-        chosen = None
-        gathered: list[Communities] = []
-        if table is not None:
-            chosen = ChosenBenchmark.of(table, memberships.names)
-            chunks = chosen.through(chunks)
-        written: Iterable[CommunityBatch] = write_batches(
-            attempt, chunks, size, nodes, detected, gathered
-        )
-        if table is not None and chosen is not None:
-            written = list(written)  # `chosen` has all members once this is done
-            job = _rake(job, run, client, table, chosen)
+        written = write_batches(attempt, memberships.chunks(), size, nodes, detected)
         graph_future = client.submit(estimate_graph, job, pure=False)
         estimated = _estimate(job, written, client, progress)
-    names, hierarchy = memberships.names, memberships.hierarchy
-    if seed_runs:
-        estimated = widen(stage, attempt, estimated, names, labels, settings)
     row_info = labels.facts["classes"], quantifier.name, settings
     total = result(client, graph_future)
     graph_arrays = stage.read_arrays(total)
@@ -223,24 +189,16 @@ def quantify(
     choice = label_facts(studied, graph_arrays, row_info[0])
     if learnt:
         learnt["labels"] = choice
-    batches = (stage.read_arrays(record) for _, record in estimated)
-    whole = graph_arrays["power_sums"]
-    unlabelled = None
-    if settings.labelled == "exclude":
-        unlabelled = layout.load_labels(run.stage("labels"), labels) < 0
-    reasons = disclosure.reasons(
-        batches, hierarchy, whole, settings, gathered, unlabelled
+    written_files, counts = write_prevalence(
+        stage, attempt, memberships, row_info, estimated
     )
-    hidden = int(np.count_nonzero(reasons))
-    if hidden:
+    if counts["suppressed"]:
         log.info(
-            "%d of %d communities have fewer than %d members, or would show a group "
-            "that small, and are not shown (disclosure.min_size)",
-            *(hidden, len(names), settings.disclosure.min_size),
+            "%d of %d communities have fewer than %d members and are not shown "
+            "(disclosure.min_size)",
+            *(counts["suppressed"], len(memberships.names)),
+            settings.disclosure.min_size,
         )
-    written_files, not_converged, sizes = write_prevalence(
-        stage, attempt, memberships, row_info, estimated, reasons
-    )
     totals = total_rows(graph_arrays, *row_info, choice)
     files = [*written_files, attempt.write_table("totals", totals, "totals")]
     if job.learnt is not None:
@@ -248,44 +206,23 @@ def quantify(
     if detected is not None:
         files.append(detected.record)
     n_memberships = memberships.total - memberships.duplicates
-    if sizes.sum() != n_memberships:
+    members = counts.pop("members")
+    if members != n_memberships:
         raise StageError(
-            f"batches hold {sizes.sum()} memberships instead of {n_memberships}: this "
+            f"batches hold {members} memberships instead of {n_memberships}: this "
             "is an internal error, please report it"
         )
     facts = {
-        "n_communities": len(names),
+        "n_communities": len(memberships.names),
         "n_memberships": n_memberships,
-        # With parents, a node may be in several communities of one parent.
-        "duplicates_dropped": None if hierarchy else memberships.duplicates,
+        "duplicates_dropped": memberships.duplicates,
         "unknown_dropped": memberships.unknown_dropped,
         "without_community": memberships.without,
         "source": source,
         "quantifier": quantifier.name,
-        "not_converged": not_converged,
-        "suppressed": hidden,
+        **counts,
         **learnt,
-        **({} if table is None else {"benchmarks": len(table.rows)}),
     }
-    if hierarchy is not None:
-        unequal = hierarchy.unequal(sizes)
-        facts["n_parents"] = len(np.unique(hierarchy.parent[hierarchy.parent >= 0]))
-        facts["parents_that_do_not_add_up"] = len(unequal)
-        facts["without_members"] = len(hierarchy.left_out)
-        if len(hierarchy.left_out):
-            log.warning(
-                "%d communities of the table of parents have no members (%s first), so "
-                "they are in no result: correct their names, or list members",
-                *(len(hierarchy.left_out), hierarchy.left_out[0]),
-            )
-        if len(unequal):
-            log.warning(
-                "%d parent communities do not have exactly the members of their child "
-                "communities (%s first), so estimates do not add up: list each node in "
-                "one community per level",
-                len(unequal),
-                names[int(unequal[0])],
-            )
     if memberships.unknown_dropped:
         log.warning(
             "%d memberships left out: their nodes are not in the node table",
@@ -293,9 +230,8 @@ def quantify(
         )
     if quantifier.name == "auto":
         _log_choice(choice, settings)
-    for used in (*sums, total, job.weights, job.raked, *chain(*job.around)):
-        if used is not None:
-            attempt.folder.delete(used.name)
+    for used in (*sums, total, *chain(*job.around)):
+        attempt.folder.delete(used.name)
     run_on_workers(client, forget_nodes)
     seconds = time.monotonic() - began
     digest = fingerprint(inputs)
@@ -330,8 +266,6 @@ def estimate_with(
     source = choose_source(sources.memberships, settings)
     ids = layout.load_ids(run.stage("graph"), graph)
     nodes, reference = load_node_table(run, readout.facts["prior"])
-    weights = read_node_weights(sources.nodes, settings.columns, ids, settings.input)
-    nodes = replace(nodes, weights=weights)
     at = nodes.classes.index(of_class)
     values: list[float] = []
     with open_memberships(run, graph, ids, sources, settings, source) as memberships:
@@ -340,27 +274,6 @@ def estimate_with(
             combined = combine(batch, nodes, estimates, settings.labelled)
             values += combined.prevalence[:, at].tolist()
         return dict(zip(memberships.names.to_pylist(), values, strict=True))
-
-
-def _rake(
-    job: BatchJob,
-    run: RunDirectory,
-    client: Client,
-    table: BenchmarkTable,
-    chosen: ChosenBenchmark,
-) -> BatchJob:
-    """Return the job with posteriors raked to the benchmarks."""
-    known, weights = run.complete("labels"), None
-    if job.weights is not None:
-        weights = job.stage.read_arrays(job.weights)["weights"]
-    labels = layout.load_labels(run.stage("labels"), known)
-    classes = [str(name) for name in known.facts["classes"]]
-    targets = Targets.of(table, classes, chosen, labels, weights, job.settings.labelled)
-    record = job.attempt.write_arrays("targets", **targets.arrays())
-    call = rake_to, job, table.path, table.groups, record
-    raked = result(client, client.submit(*call, pure=False))
-    job.attempt.folder.delete(record.name)
-    return replace(job, raked=raked)
 
 
 def _learn(

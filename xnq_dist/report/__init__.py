@@ -1,6 +1,5 @@
 """Publication of results: tables, plots and one self-contained HTML page."""
 
-from xnq_dist.report.erase import Erased, erase
 from xnq_dist.report.publish import report
 
-__all__ = ["Erased", "erase", "report"]
+__all__ = ["report"]

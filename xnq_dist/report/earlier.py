@@ -166,12 +166,6 @@ def _other_settings(earlier: Earlier, settings: Settings) -> str:
             f"{earlier.where} used the labels in column {label} and this run those in "
             f"{settings.columns.label}: name a run with the same label column"
         )
-    weight = (earlier.settings.get("columns") or {}).get("node_weight")
-    if weight != settings.columns.node_weight:
-        return (
-            f"{earlier.where} was made with columns.node_weight = {weight} and this "
-            f"run with {settings.columns.node_weight}: name a run with the same weights"
-        )
     if not earlier.view.has_intervals:
         return (
             f"{earlier.where} has no intervals, so a change cannot be distinguished "

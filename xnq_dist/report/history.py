@@ -272,7 +272,7 @@ def _series(
     columns = settings.get("columns") or {}
     source = facts.source if facts.source.startswith("column:") else ""
     parts = [settings.get(name) for name in ("quantifier", "labelled")]
-    parts += [columns.get(name) for name in ("label", "node_weight")]
+    parts += [columns.get("label"), None]  # None: node weights, in earlier versions
     return fingerprint(*parts, source, facts.detected, sorted(view.classes))[:16]
 
 

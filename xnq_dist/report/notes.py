@@ -68,10 +68,6 @@ def _warnings(facts: PageFacts) -> list[str]:
             "memberships were dropped because the node is not in the node table.",
         ),
         (quantify.get("duplicates_dropped"), "duplicate memberships were dropped."),
-        (
-            quantify.get("without_members"),
-            "communities of the table of parents have no members and are left out.",
-        ),
     ):
         if number:
             warnings.append(f"{number:,} {text}")

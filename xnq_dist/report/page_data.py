@@ -127,7 +127,6 @@ def page_data(
         "rest": settings.anomalies.reference == "rest",
         "compared": anomalies is not None,
         "intervals": view.has_intervals,
-        "benchmarked": view.has_benchmarks,
         "reliability": reliability,
     }
     text = json.dumps(made, separators=(",", ":"), allow_nan=False)
@@ -151,31 +150,22 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _texts(view: PrevalenceView, order: NDArray[np.int64]) -> dict[str, list[str]]:
-    parents = [] if pc.all(pc.is_null(view.parents)).as_py() else _distinct(view)[0]
     return {
         "names": [view.name(k) for k in order.tolist()],
-        "parents": parents,
         "notes": _notes(view)[0],
     }
 
 
-def _distinct(view: PrevalenceView) -> tuple[list[str], NDArray[np.int64]]:
-    """The parents' names, and the place of each community's parent or -1."""
-    return _coded(view.parents, NAME_LIMIT)
-
-
 def _notes(view: PrevalenceView) -> tuple[list[str], NDArray[np.int64]]:
-    return _coded(view.notes, NOTE_LIMIT)
-
-
-def _coded(column: pa.Array, limit: int) -> tuple[list[str], NDArray[np.int64]]:
-    encoded = column.cast(pa.string()).dictionary_encode()
+    """The distinct notes, and the place of each community's note or -1."""
+    encoded = view.notes.cast(pa.string()).dictionary_encode()
     places = pc.fill_null(encoded.indices, -1).to_numpy().astype(np.int64)
-    return [plain(text, limit) for text in encoded.dictionary.to_pylist()], places
+    texts = encoded.dictionary.to_pylist()
+    return [plain(text, NOTE_LIMIT) for text in texts], places
 
 
 def _base_columns(view: PrevalenceView, order: NDArray[np.int64]) -> list[Any]:
-    """Columns ``n, labelled, parent, note, flags``, the widest types first."""
+    """Columns ``n, labelled, note, flags``, the widest types first."""
     flags = (
         NOT_CONVERGED * ~view.converged
         + FLAGGED * view.flagged
@@ -184,7 +174,6 @@ def _base_columns(view: PrevalenceView, order: NDArray[np.int64]) -> list[Any]:
     columns: list[tuple[NDArray[Any], str]] = [
         (view.n_nodes, "<u4"),
         (view.n_labelled, "<u4"),
-        (_distinct(view)[1], "<i4"),
         (_notes(view)[1], "<i4"),
         (flags, "u1"),
     ]
@@ -198,14 +187,11 @@ def _class_columns(
     c: int,
     order: NDArray[np.int64],
 ) -> list[Any]:
-    """Columns ``p, lower, upper, effect, rating`` and, of the last class, benchmarked.
+    """Columns ``p, lower, upper, effect, rating``.
 
     `rating` holds the q-value, the quality and whether the difference is beyond chance.
     """
-    shares = [values[:, c] for values in view.estimates()]
-    if view.has_benchmarks and c == len(view.classes) - 1:
-        shares += list(view.benchmarked.T)
-    codes = [_shares(values[order]) for values in shares]
+    codes = [_shares(values[order, c]) for values in view.estimates()]
     effect = np.full(len(order), NO_EFFECT, "<i2")
     rating = np.full(len(order), NO_Q, np.uint16)
     if anomalies is not None:
@@ -217,7 +203,7 @@ def _class_columns(
         rating[tested] = np.rint(np.minimum(logs, LARGEST_Q))
         rating += (q <= settings.anomalies.rate).astype(np.uint16) << BEYOND_BIT
     rating += view.quality[order, c].astype(np.uint16) << QUALITY_BITS
-    return [*codes[:3], effect, rating.astype("<u2"), *codes[3:]]
+    return [*codes, effect, rating.astype("<u2")]
 
 
 def _shares(values: Floats) -> NDArray[np.uint16]:

@@ -39,7 +39,7 @@ that very small ones do not lead the order."""
 class PrevalenceView:
     """The prevalence table by community and class, in order of first appearance.
 
-    Suppressed communities keep their name, size and parent alone.
+    Suppressed communities keep their name and size alone.
     """
 
     names: pa.Array
@@ -64,11 +64,6 @@ class PrevalenceView:
     notes: pa.Array
     quality: NDArray[np.uint8]
     """Places in `QUALITIES`, shape (K, C)."""
-    parents: pa.Array
-    """Name of each community's parent, shape (K,); null if it has none."""
-    benchmarked: Floats
-    """Share of the last class raked to benchmarks and the ends of its interval, shape
-    (K, 3); NaN if there is none."""
 
     @classmethod
     def of(
@@ -119,13 +114,6 @@ class PrevalenceView:
         at_first = pa.array(first)
         gone = np.any(quality == QUALITIES.index(SUPPRESSED), axis=1)
         notes = table["note"].combine_chunks().take(at_first)
-        parents = pa.nulls(shape[0], pa.string())
-        if "parent" in table.column_names:
-            parents = table["parent"].combine_chunks().take(at_first)
-        raked = [
-            matrix(name)[:, -1:]
-            for name in ("benchmarked", "benchmarked_lower", "benchmarked_upper")
-        ]
         return cls(
             names=names,
             classes=tuple(order),
@@ -142,8 +130,6 @@ class PrevalenceView:
             fit_pvalue=of_community("fit_pvalue", np.float64, np.nan),
             notes=pc.if_else(pa.array(gone), pa.scalar(None, notes.type), notes),
             quality=quality,
-            parents=parents.cast(pa.string()),
-            benchmarked=np.concatenate(raked, axis=1),
         )
 
     @cached_property
@@ -172,11 +158,6 @@ class PrevalenceView:
     def has_intervals(self) -> bool:
         """Whether any community has an interval."""
         return bool(np.any(~np.isnan(self.lower)))
-
-    @property
-    def has_benchmarks(self) -> bool:
-        """Whether any estimate was raked to benchmarks."""
-        return bool(np.any(~np.isnan(self.benchmarked)))
 
     def estimates(self) -> tuple[Floats, Floats, Floats]:
         """Prevalence and the ends of the intervals, shape (K, C) each."""

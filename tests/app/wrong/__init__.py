@@ -6,7 +6,7 @@ from tests.app.wrong.columns import (
     roles_cases,
     weights_and_features_cases,
 )
-from tests.app.wrong.communities import benchmarks_cases, communities_cases
+from tests.app.wrong.communities import communities_cases
 from tests.app.wrong.files import files_cases
 from tests.app.wrong.ids import ids_cases
 from tests.app.wrong.labels import labels_cases
@@ -22,7 +22,6 @@ CASES = (
     *roles_cases(),
     *weights_and_features_cases(),
     *communities_cases(),
-    *benchmarks_cases(),
     *settings_cases(),
     *places_cases(),
 )

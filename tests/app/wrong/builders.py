@@ -201,27 +201,6 @@ def edge_weights(make: Callable[[int], Any], name: str = "weight") -> Spoil:
     return spoil
 
 
-def benchmark(**columns: Any) -> Spoil:
-    """A table of benchmarks."""
-    return lambda folder: pq.write_table(
-        pa.table(columns), folder / "benchmark.parquet"
-    )
-
-
-KNOWN = sets("benchmark={folder}/benchmark.parquet")
-RIGHT = benchmark(**{"class": ["bot", "human"], "share": [0.3, 0.7]})
-
-
-def parents(child: list[str], parent: list[str | None]) -> Spoil:
-    """A table of communities and their parents."""
-    table = pa.table({"community": child, "parent": parent})
-    return lambda folder: pq.write_table(table, folder / "parents.parquet")
-
-
-UNDER = (*GIVEN, *sets("memberships.parents={folder}/parents.parquet"))
-TREE = parents(["page 0", "page 1"], ["north", "north"])
-
-
 def unreadable(folder: Path) -> None:
     """Damage the bytes of the first column."""
     path = folder / "nodes.parquet"

@@ -64,7 +64,6 @@ def columns_cases() -> Iterable[Case]:
     for key, column, what in (
         ("features", "income2", NODES),
         ("role", "split", NODES),
-        ("node_weight", "followers", NODES),
         ("weight", "strength", EDGES),
     ):
         there = "income" if what == NODES else "dst"
@@ -90,13 +89,6 @@ def columns_cases() -> Iterable[Case]:
         split({"features": None}),
         ("'features'", "b.parquet"),
         right=split({}),
-    )
-    yield Case(
-        "no-column-of-parents",
-        VALID,
-        ("memberships.parquet", "'above'", "columns.parent"),
-        arguments=(*GIVEN, *sets("columns.parent=above")),
-        right_arguments=GIVEN,
     )
     yield chosen(
         "no-column-of-communities",
@@ -144,17 +136,6 @@ def weights_and_features_cases() -> Iterable[Case]:
         ("'weight'", "edges.parquet", "are 0", "columns.weight=null"),
         right=edge_weights(lambda row: int(row == 0)),
     )
-    for name, value in (("negative", -2.0), ("null", None), ("text", "many")):
-        yield Case(
-            f"node-weight-{name}",
-            edit(
-                NODES,
-                views=[value] * 60 if name == "text" else at(1, value)([1.0] * 60),
-            ),
-            ("'views'", "columns.node_weight" if name == "text" else "row 2"),
-            right=edit(NODES, views=[1.0] * 60),
-            arguments=sets("columns.node_weight=views"),
-        )
     yield Case(
         "no-features-named",
         VALID,

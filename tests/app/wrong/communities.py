@@ -1,4 +1,4 @@
-"""Memberships, parents and benchmarks."""
+"""Memberships."""
 
 from __future__ import annotations
 
@@ -9,21 +9,15 @@ import pyarrow as pa
 from tests.app.wrong.builders import (
     DROP,
     GIVEN,
-    KNOWN,
     MEMBERS,
     NODES,
-    RIGHT,
-    TREE,
-    UNDER,
     VALID,
     Case,
     at,
-    benchmark,
     chosen,
     edit,
     first,
     named,
-    parents,
     sets,
     text_ids,
 )
@@ -107,72 +101,9 @@ def communities_cases() -> Iterable[Case]:
         right=edit(NODES, town=["x", None] * 30),
     )
     yield Case(
-        "parents-in-a-circle",
-        parents(["page 0", "page 1"], ["page 1", "page 0"]),
-        ("above itself", "parents.parquet"),
-        arguments=UNDER,
-        right=TREE,
-    )
-    yield Case(
-        "two-parents",
-        parents(["page 0", "page 0"], ["north", "south"]),
-        ("'page 0'", "2 parents", "parents.parquet"),
-        arguments=UNDER,
-        right=TREE,
-    )
-    yield Case(
-        "no-table-of-parents",
-        VALID,
-        ("parents.parquet", "does not exist"),
-        arguments=UNDER,
-        right=TREE,
-    )
-    yield Case(
-        "parents-of-another-type",
-        edit(MEMBERS, parent=[1] * 90),
-        ("'community'", "'parent'", "types"),
-        arguments=GIVEN,
-        right=edit(MEMBERS, parent=["north"] * 90),
-    )
-    yield Case(
         "community-and-member-alike",
         VALID,
         ("columns.member and columns.community",),
         arguments=(*GIVEN, *sets("columns.member=community")),
         right_arguments=GIVEN,
-    )
-
-
-def benchmarks_cases() -> Iterable[Case]:
-    for name, columns, words in (
-        ("class-unknown", {"class": ["Bot"], "share": [0.2]}, ("'Bot'", "bot, human")),
-        ("share-above-1", {"class": ["bot"], "share": [12.0]}, ("'share'", "0.12")),
-        (
-            "shares-sum",
-            {"class": ["bot", "human"], "share": [0.3, 0.6]},
-            ("add up to", "0.9"),
-        ),
-        ("negative", {"class": ["bot"], "count": [-3]}, ("'count'", "negative")),
-        (
-            "share-and-count",
-            {"class": ["bot"], "share": [0.1], "count": [3]},
-            ("'share'", "'count'", "one of them"),
-        ),
-        ("no-class", {"kind": ["bot"], "share": [0.1]}, ("'class'",)),
-        ("twice", {"class": ["bot", "bot"], "share": [0.1, 0.1]}, ("twice", "row 2")),
-        (
-            "community",
-            {"class": ["bot"], "share": [0.1], "community": ["page 0"]},
-            ("'page 0'", "--memberships"),
-        ),
-    ):
-        yield Case(
-            f"benchmark-{name}", benchmark(**columns), words, RIGHT, arguments=KNOWN
-        )
-    yield Case(
-        "benchmark-missing",
-        VALID,
-        ("benchmark.parquet", "does not exist"),
-        RIGHT,
-        arguments=KNOWN,
     )

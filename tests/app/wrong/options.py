@@ -45,12 +45,6 @@ def settings_cases() -> Iterable[Case]:
         ),
         ("earlier", "anomalies.last=/nowhere", ("/nowhere",), "anomalies.last=null"),
         (
-            "seed-runs",
-            "intervals.seed_runs=[/nowhere]",
-            ("/nowhere",),
-            "intervals.seed_runs=[]",
-        ),
-        (
             "address",
             "cluster.address=tcp://127.0.0.1:9",
             ("cluster.kind",),

@@ -15,8 +15,8 @@ from tests.evaluation.datasets.forms import (
     write_musae,
     write_planetoid,
 )
-from xnq_dist.convert.tensors import checked_edges
 from xnq_dist.core.errors import InputError
+from xnq_dist.evaluation.datasets.arrays import checked_edges
 from xnq_dist.evaluation.datasets.graphs import distinct, integer_labels
 from xnq_dist.evaluation.datasets.musae import (
     GAMES,

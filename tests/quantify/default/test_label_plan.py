@@ -15,7 +15,6 @@ from scipy.optimize import minimize
 from tests.conftest import small_settings
 from tests.quantify.default.test_auto import reference_from
 from tests.quantify.samples import make_communities, make_nodes
-from tests.quantify.test_node_weights import with_weights
 from tests.quantify.test_stage import draw_memberships, make_run, of
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.run_record import RunRecord
@@ -29,8 +28,7 @@ from xnq_dist.quantify.default.allocation import (
 )
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
-from xnq_dist.quantify.default.label_plan import plan_labels, write_plan
-from xnq_dist.quantify.default.raking import Cells
+from xnq_dist.quantify.default.label_plan import cells, plan_labels, write_plan
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.stage import quantify
 
@@ -74,27 +72,21 @@ def communities_of(groups, seed: int):
 
 def strata_of(nodes, reference, groups, sets, budget):
     learnt = Learnt.of(nodes, reference, groups)
-    cell = Cells.of(make_communities(*sets), len(nodes.labels)).cell
+    cell = cells(sets, len(nodes.labels))
     return Strata.of(nodes, reference, learnt, sets, cell, budget)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("labelled", ["count", "exclude"])
 @pytest.mark.parametrize("partitions", [1, 3])
-def test_errors_before_new_labels_are_those_of_auto(
-    n_classes, weighted, labelled, partitions
-):
+def test_errors_before_new_labels_are_those_of_auto(n_classes, labelled, partitions):
     nodes, _, groups, _ = network(0, n_classes)
     place = np.arange(len(groups))
     groups = np.stack([groups, place // 7, place % 5])[:partitions]
-    if weighted:
-        weights = np.random.default_rng(1).exponential(1, len(place))
-        nodes = dataclasses.replace(nodes, weights=weights)
     reference = reference_from(nodes)
     sets = communities_of(groups[0], 0)
     learnt = Learnt.of(nodes, reference, groups)
-    cell = Cells.of(make_communities(*sets), len(place)).cell
+    cell = cells(sets, len(place))
     strata = Strata.of(nodes, reference, learnt, sets, cell, 0, labelled)
     batch = make_communities(*sets)
     found = Auto(learnt=learnt).estimate(batch, nodes, reference)
@@ -244,12 +236,10 @@ def test_plans_beat_random_labels_on_the_widest_interval(budget):
     assert mean["planned"] == pytest.approx(mean["predicted"], rel=0.15), mean
 
 
-def finished(folder, client, *settings: str, weights=None):
+def finished(folder, client, *settings: str):
     """A run, up to its stage ``quantify``, with its record."""
     made = make_run(folder / "made")
     path, sets = draw_memberships(folder, 12)
-    if weights is not None:
-        with_weights(made, weights)
     sources = of(made, memberships=path)
     chosen = small_settings(AUTO, *settings)
     quantify(made.run, sources, chosen, client)
@@ -263,13 +253,8 @@ def finished(folder, client, *settings: str, weights=None):
 
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_a_plan_is_a_table_of_unlabelled_nodes_with_weights(
-    client, tmp_path, ending, weighted
-):
-    weights = np.random.default_rng(1).exponential(1, 300) if weighted else None
-    settings = ["columns.node_weight=persons"] if weighted else []
-    made, sets, where = finished(tmp_path, client, *settings, weights=weights)
+def test_a_plan_is_a_table_of_unlabelled_nodes_with_weights(client, tmp_path, ending):
+    made, sets, where = finished(tmp_path, client)
     plan = plan_labels(where, 20, seed=3)
     path = str(tmp_path / "new" / f"plan.{ending}")
     write_plan(plan, path)

@@ -42,11 +42,9 @@ from xnq_dist.core.settings.results import (
     DisclosureSettings,
     FitSettings,
     IntervalSettings,
-    LineageSettings,
     QualitySettings,
     ReportSettings,
     RetentionSettings,
-    SinkSettings,
     WatchSettings,
 )
 from xnq_dist.core.settings.section import Section
@@ -80,7 +78,6 @@ __all__ = [
     "KdeySettings",
     "LabelSettings",
     "LeidenSettings",
-    "LineageSettings",
     "MatchingSettings",
     "MembershipSettings",
     "Missing",
@@ -93,7 +90,6 @@ __all__ = [
     "RetentionSettings",
     "Section",
     "Settings",
-    "SinkSettings",
     "SldSettings",
     "SlurmSettings",
     "WatchSettings",
@@ -140,14 +136,6 @@ class Settings(Section):
         "the node table; leiden: detected; auto: given if there is a memberships "
         "table, else leiden",
     )
-    benchmark: str | None = Field(
-        None,
-        description="table of known shares or counts that estimates are raked to "
-        "(quantifier=auto; result in columns benchmarked, benchmarked_lower, "
-        "benchmarked_upper). Its columns: columns.community (null: the whole graph), "
-        "class, share or count (of nodes, or of columns.node_weight), and optionally "
-        "se (standard error); null: no benchmarks",
-    )
     columns: ColumnSettings = ColumnSettings()
     features: FeatureSettings = FeatureSettings()
     input: InputSettings = InputSettings()
@@ -174,8 +162,6 @@ class Settings(Section):
     cluster: ClusterSettings = ClusterSettings()
     retention: RetentionSettings = RetentionSettings()
     report: ReportSettings = ReportSettings()
-    sinks: SinkSettings = SinkSettings()
-    lineage: LineageSettings = LineageSettings()
     watch: WatchSettings = WatchSettings()
     scratch: str | None = Field(
         None, description="local folder for temporary files; null: that of the system"
@@ -199,17 +185,7 @@ class Settings(Section):
                 f"readout.folds = {folds} leaves no fold to learn from when two are "
                 f"held out: set {method.min_folds} or more, or method = xnq"
             )
-        by_mean = self.quantifier == "auto" and self.memberships.drawn == "unknown"
         weighted = self.labels.drawn == "weighted"
-        for name, value in (
-            ("columns.node_weight", self.columns.node_weight),
-            ("benchmark", self.benchmark),
-        ):
-            if value is not None and not by_mean:
-                yield (
-                    f"{name} needs quantifier = auto and memberships.drawn = unknown: "
-                    f"set them, or leave {name} out"
-                )
         if weighted != (self.columns.label_weight is not None):
             yield (
                 "labels.drawn = weighted and columns.label_weight go together: set "

@@ -97,12 +97,6 @@ class MembershipSettings(Section):
         description="how communities were formed. by_class: membership depends on the "
         "class alone, so quantifier=auto uses SLD; unknown: it uses the mean posterior",
     )
-    parents: str | None = Field(
-        None,
-        description="table of columns.community and columns.parent, the parent of each "
-        "community; a parent has all members of its communities; null: the column "
-        "columns.parent of the memberships table, if present",
-    )
 
 
 class LeidenSettings(Section):

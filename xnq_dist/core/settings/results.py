@@ -1,9 +1,8 @@
-"""Sections of the settings on results: certainty, suppression, report, delivery."""
+"""Sections of the settings on results: certainty, suppression, report."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import (
     Field,
@@ -19,11 +18,9 @@ __all__ = [
     "DisclosureSettings",
     "FitSettings",
     "IntervalSettings",
-    "LineageSettings",
     "QualitySettings",
     "ReportSettings",
     "RetentionSettings",
-    "SinkSettings",
     "WatchSettings",
 ]
 
@@ -44,12 +41,6 @@ class IntervalSettings(Section):
         le=100_000,
         description="bootstrap resamples of a community (quantifiers other than auto), "
         "20 or more; 0: no intervals",
-    )
-
-    seed_runs: tuple[str, ...] = Field(
-        (),
-        description="directories of finished runs that differ from this one in their "
-        "seed alone; the variance between their estimates is added to the intervals",
     )
 
     @field_validator("resamples")
@@ -105,9 +96,8 @@ class DisclosureSettings(Section):
         ge=1,
         le=100,
         description="number of members below which a community is suppressed: not "
-        "shown on the page, in plots, artifacts and logs. So are communities whose "
-        "difference with other results would show fewer members, and those whose "
-        "share states every member's label; 1: all are shown",
+        "shown on the page, in plots, artifacts and logs; 1: all are shown. What "
+        "follows from several communities is not protected",
     )
     table: Literal["quality", "nulls"] = Field(
         "quality",
@@ -243,58 +233,14 @@ def _text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-class SinkSettings(Section):
-    """Where the table `prevalence` is delivered besides Parquet."""
-
-    delta: str | None = Field(
-        None,
-        description="folder or URI of a Delta Lake table (extra delta), which gets the "
-        "rows of every run in one commit; null: none",
-    )
-    sql: str | None = Field(
-        None,
-        description="SQLAlchemy URL of a database, sqlite:///FILE or "
-        "postgresql://USER@HOST/DATABASE (extra postgres; the password from "
-        "PGPASSWORD), which gets the rows of every run in one transaction; null: none",
-    )
-    table: str = Field(
-        "prevalence", min_length=1, description="name of the table in that database"
-    )
-
-
-class LineageSettings(Section):
-    """OpenLineage events of a run: START, COMPLETE and FAIL."""
-
-    to: str | None = Field(
-        None,
-        description="file that events are appended to, one JSON object per line, or "
-        "http(s) URL of a server that takes them; null: no events",
-    )
-    namespace: str = Field(
-        "xnq-dist", min_length=1, description="namespace of the job in the events"
-    )
-
-    @field_validator("to")
-    @classmethod
-    def _file_or_http(cls, to: str | None) -> str | None:
-        if to and "://" in to and urlsplit(to).scheme not in ("http", "https"):
-            raise ValueError("give the path of a file, or an http or https URL")
-        return to
-
-
 class WatchSettings(Section):
-    """Log lines, metrics and links; no result depends on them."""
+    """Log lines and links; no result depends on them."""
 
     log: Literal["text", "json"] = Field(
         "text",
         description="form of log lines on stderr; json: one object per line with time, "
         "level, run_id, host, stage, logger and message (also by XNQ_LOG_FORMAT=json, "
         "which includes lines before the settings are read)",
-    )
-    metrics: str | None = Field(
-        None,
-        description="file for metrics in OpenMetrics form, replaced atomically, such "
-        "as /var/lib/node_exporter/xnq.prom; null: metrics.prom in the run directory",
     )
     address: str | None = Field(
         None,

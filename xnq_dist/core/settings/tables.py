@@ -49,16 +49,14 @@ TABLES = {
     "node table": "nodes",
     "edge table": "edges",
     "memberships table": "memberships",
-    "table of parents": "parents",
     "table of labels": "labels",
-    "benchmark table": "benchmark",
 }
 """Keys of the settings' mappings, by the tables' names in messages."""
 
 TITLES = {key: title for title, key in TABLES.items()}
 """The tables' names in messages, by key."""
 
-TableKey = Literal["nodes", "edges", "memberships", "parents", "labels", "benchmark"]
+TableKey = Literal["nodes", "edges", "memberships", "labels"]
 
 
 class ColumnSettings(Section):
@@ -81,12 +79,6 @@ class ColumnSettings(Section):
         description="optional column that says what a label is used for: `train` or "
         "`calibration`",
     )
-    node_weight: str | None = Field(
-        None,
-        description="column of the node table with each node's weight (persons, views, "
-        "followers): prevalence becomes a share of the weight (quantifier=auto); null: "
-        "every node counts once",
-    )
     label_weight: str | None = Field(
         None,
         description="inclusion weight of a labelled node: 1 / the probability that it "
@@ -97,10 +89,6 @@ class ColumnSettings(Section):
     weight: str = Field("weight", description="optional edge weight in the edge table")
     community: str = Field(
         "community", description="community in the memberships table"
-    )
-    parent: str = Field(
-        "parent",
-        description="optional: parent of the community in the memberships table",
     )
     member: str = Field("node_id", description="node id in the memberships table")
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from xnq_dist.convert.tensors import table_of_splits
+from xnq_dist.evaluation.datasets.arrays import table_of_splits
 from xnq_dist.evaluation.datasets.graphs import RawGraph
 
 __all__ = ["write_edges", "write_nodes", "write_splits"]

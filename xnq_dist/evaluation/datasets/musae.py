@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
-from xnq_dist.convert.tensors import checked_edges
 from xnq_dist.core.errors import InputError
+from xnq_dist.evaluation.datasets.arrays import checked_edges
 from xnq_dist.evaluation.datasets.graphs import (
     RawGraph,
     both_ways,

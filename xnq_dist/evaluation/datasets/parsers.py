@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.convert.pickled import CsrArrays, read_pickled
-from xnq_dist.convert.reading import read_arrays, reading
-from xnq_dist.convert.tensors import checked_edges, float_rows
 from xnq_dist.core.errors import InputError
+from xnq_dist.evaluation.datasets.arrays import checked_edges, float_rows
 from xnq_dist.evaluation.datasets.graphs import (
     RawGraph,
     both_ways,
     distinct,
     integer_labels,
 )
+from xnq_dist.evaluation.datasets.pickled import CsrArrays, read_pickled
+from xnq_dist.evaluation.datasets.reading import read_arrays, reading
 
 __all__ = [
     "parse",

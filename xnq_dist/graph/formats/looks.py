@@ -6,7 +6,10 @@ import re
 
 __all__ = ["looks_like"]
 
-_CONVERT = ", which run does not read: convert it first with xnq-dist convert auto"
+_LOAD = (
+    ", which run does not read: load it in Python and pass the graph to "
+    "estimate_prevalence (docs/how-to/other-formats.md)"
+)
 _SAVE = ": save the table as CSV or Parquet"
 
 # Longest first where one signature begins another.
@@ -33,17 +36,17 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
 _ZIPS: tuple[tuple[bytes, str], ...] = (
     (rb"\[Content_Types\]\.xml|xl/", "is an Excel workbook: save its sheet as CSV"),
     (rb"opendocument", "is an OpenDocument file: save its sheet as CSV"),
-    (rb"/data\.pkl|/byteorder", f"looks like PyTorch data{_CONVERT}"),
-    (rb"\.npy", f"looks like NumPy arrays (npz){_CONVERT}"),
+    (rb"/data\.pkl|/byteorder", f"looks like PyTorch data{_LOAD}"),
+    (rb"\.npy", f"looks like NumPy arrays (npz){_LOAD}"),
     (rb"", "looks like a zip archive: unpack it first"),
 )
 _TEXTS: tuple[tuple[str, str], ...] = (
-    (r"(<\?xml.*?|<!--.*?)*<graphml", f"looks like GraphML{_CONVERT}"),
+    (r"(<\?xml.*?|<!--.*?)*<graphml", f"looks like GraphML{_LOAD}"),
     (r"(<\?xml.*?|<!--.*?)*<gexf", "looks like GEXF: export it as GraphML or CSV"),
     (r"<!doctype html|<html|<head|<body", "looks like a web page: download the table"),
     (r"<\?xml|<[a-z]+[ >]", f"looks like XML{_SAVE}"),
     (r"\s*\{\s*\"(directed|multigraph|graph|nodes|links|edges)\"\s*:",
-     f"looks like node-link JSON{_CONVERT}"),
+     f"looks like node-link JSON{_LOAD}"),
     (r"\s*\{\s*\"[^\"\n]*\"\s*:[^\n]*\}\s*(\n\s*\{|$)",
      f"looks like JSON lines{_SAVE}"),
     (r"\s*(\{\s*\"[^\"]*\"\s*:|\[\s*[\[{])", f"looks like JSON{_SAVE}"),
@@ -64,13 +67,8 @@ def looks_like(head: bytes, name: str) -> str | None:
     head
         The first bytes of the file, decompressed.
     name
-        Name of the file, for the command in the message.
+        Name of the file.
     """
-    found = _found(head, name)
-    return f"{found} {name} graph/" if found and found.endswith(_CONVERT) else found
-
-
-def _found(head: bytes, name: str) -> str | None:
     if not head:
         return "is empty: write it again, with at least one row"
     if head[:2] == b"\x80\x02" or (head[:1] == b"\x80" and head[1:2] in b"\3\4\5"):
@@ -86,7 +84,7 @@ def _found(head: bytes, name: str) -> str | None:
         if head.startswith(first):
             return words
     if name.endswith((".metis", ".graph")):
-        return f"looks like a METIS graph{_CONVERT}"
+        return f"looks like a METIS graph{_LOAD}"
     start = head[:4096].decode("utf-8", "replace").removeprefix("\ufeff")
     for pattern, words in _TEXTS:
         if re.match(pattern, start, re.IGNORECASE | re.DOTALL):

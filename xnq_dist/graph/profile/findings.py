@@ -310,7 +310,7 @@ def features(seen: Seen) -> Iterator[Found]:
 
 def column_case(seen: Seen) -> Iterator[Found]:
     """A column `Weight` where `weight` is expected."""
-    optional = {"role": seen.nodes, "weight": seen.edges, "parent": seen.memberships}
+    optional = {"role": seen.nodes, "weight": seen.edges}
     for key, table in optional.items():
         names = table.facts.get("names", ()) if table else ()
         named = getattr(seen.settings.columns, key)

@@ -21,9 +21,9 @@ COLUMNS = {
 }
 """Settings of the columns that each table must have."""
 OPTIONAL = {
-    "nodes": ("role", "node_weight", "label_weight"),
+    "nodes": ("role", "label_weight"),
     "edges": ("weight",),
-    "memberships": ("parent",),
+    "memberships": (),
     "labels": ("role", "label_weight"),
 }
 """Settings of columns that must exist if the setting is not the default."""
@@ -55,8 +55,6 @@ def check_headers(sources: Sources, settings: Settings) -> None:
         for what in ("nodes", "edges", "memberships")
         if what != "memberships" or source == "given"
     }
-    if source == "given" and settings.memberships.parents is not None:
-        required["memberships"].pop("parent", None)
     faults = []
     if named.features == []:
         faults.append(

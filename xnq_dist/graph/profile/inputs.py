@@ -24,7 +24,7 @@ from xnq_dist.graph.contents import (
     edge_aspect,
     label_aspects,
     member_aspects,
-    named_alike,
+    members_table,
     node_aspects,
 )
 from xnq_dist.graph.feature_types import chosen_columns
@@ -220,7 +220,7 @@ class _Reader:
             aspects["communities"] = column_aspect(columns, place)
         features = aspects["features"].columns[1:]
         role = columns.role if table.has(columns.role) else None
-        used = [columns.label, role, columns.node_weight, columns.label_weight, place]
+        used = [columns.label, role, columns.label_weight, place]
 
         def observer() -> TableObserver:
             from xnq_dist.graph.profile.matching import NodeObserver
@@ -263,11 +263,9 @@ class _Reader:
         """Digests of the memberships table; its profile if `needed`."""
         columns, path = self._settings.columns, str(self._sources.memberships)
         table = self._contents.open(path, "memberships table", self._settings)
-        table = table.ids_as(self._id_type(), columns.member)
-        table, _ = named_alike(table, self._settings)
-        used = [columns.community, columns.parent]
-        aspects = member_aspects(self._settings)
-        return self._match("memberships", table, aspects, used, needed)
+        table = members_table(table, columns, self._id_type())
+        aspects = member_aspects(columns)
+        return self._match("memberships", table, aspects, [columns.community], needed)
 
     def _match(
         self,

@@ -158,7 +158,6 @@ def gather_evidence(
 
     with a small correction for the curvature of the logistic function.
     """
-    nodes = replace(nodes, weights=None)  # evidence counts nodes, not weights
     if learnt is None:
         learnt = Learnt.nothing(nodes)
     held = nodes.out_of_fold & (nodes.labels >= 0)

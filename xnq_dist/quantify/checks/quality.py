@@ -29,8 +29,7 @@ __all__ = [
 PUBLISHABLE, CAUTION = "publishable", "caution"
 NOT_PUBLISHABLE, SUPPRESSED = "not publishable", "suppressed"
 VALUES = (
-    *("n_labelled", "n_estimated", "weight_estimated", "prevalence", "lower", "upper"),
-    *("se", "cv", "benchmarked", "benchmarked_lower", "benchmarked_upper"),
+    *("n_labelled", "n_estimated", "prevalence", "lower", "upper", "se", "cv"),
     *("fit_pvalue", "flagged"),
 )
 """Columns of ``prevalence`` that depend on the members' labels or posteriors."""
@@ -79,7 +78,7 @@ def qualities(
 def without_values(table: pa.Table) -> pa.Table:
     """Rows of ``prevalence`` with nulls in place of a suppressed community's values.
 
-    Pages, artifacts, logs, comparisons and sinks are made from such rows.
+    Pages, artifacts, logs and comparisons are made from such rows.
     """
     if "quality" not in table.column_names:
         return table  # published by an early version

@@ -1,1 +1,1 @@
-"""The default estimator: what it learns, how labels were drawn, and benchmarking."""
+"""The default estimator: what it learns, and how labels were drawn."""

@@ -52,11 +52,7 @@ class Strata:
     sizes: Floats
     """Number of nodes of each stratum, N_h, shape (H,)."""
     weights: Floats
-    """Mean of u f (1 - f) of each stratum, shape (H, K)."""
-    squares: Floats
-    """Mean of u^2 f (1 - f), shape (H, K)."""
-    plain: Floats
-    """Mean of f (1 - f), shape (H, K)."""
+    """Mean of f (1 - f) of each stratum, shape (H, K)."""
     group: Ints
     """Group of the coarse partition, -1: without target members, shape (H,)."""
     groups: Ints
@@ -98,22 +94,20 @@ class Strata:
         group = place[coarse]
         key = (cell.astype(np.int64) + 1) * (len(touched) + 1) + group + 1
         f = normalised(nodes.posteriors[free], reference.prior)
-        u = np.ones(len(f)) if nodes.weights is None else nodes.weights[free]
         strata_keys, of_free = np.unique(
-            key[free] * BANDS + _bands(u * u * (f * (1 - f)).max(axis=1)),
+            key[free] * BANDS + _bands((f * (1 - f)).max(axis=1)),
             return_inverse=True,
         )
         stratum = np.full(len(free), -1, np.int64)
         stratum[free] = of_free
         number = len(strata_keys)
         sizes = np.bincount(of_free, minlength=number).astype(np.float64)
-        sums = np.empty((3, number, len(codes)))
+        weights = np.empty((number, len(codes)))
         known = np.zeros(len(codes))
         for k, code in enumerate(codes):
             w = np.clip(f[:, code], learnt.least, 1 - learnt.least)
             w = w * (1 - w)
-            for at, values in enumerate((u * w, u * u * w, w)):
-                sums[at, :, k] = np.bincount(of_free, values, number) / sizes
+            weights[:, k] = np.bincount(of_free, w, number) / sizes
             share = float(learnt.labelled[:, k].sum())
             known[k] = share / (1 - share) / PRIOR_VARIANCE
         inside = np.zeros((len(communities), number), np.bool_)
@@ -122,16 +116,12 @@ class Strata:
             inside[s, stratum[members[free[members]]]] = True
             if labelled == "exclude":
                 members = members[free[members]]
-            ones = np.ones(len(members))
-            u_all = ones if nodes.weights is None else nodes.weights[members]
-            totals[s] = u_all.sum()
+            totals[s] = len(members)
         return cls(
             stratum,
             inside,
             sizes,
-            weights=sums[0],
-            squares=sums[1],
-            plain=sums[2],
+            weights=weights,
             group=strata_keys // BANDS % (len(touched) + 1) - 1,
             groups=touched,
             learnt=learnt,
@@ -187,15 +177,13 @@ class Strata:
             w, every = self.weights[:, k], learnt.variances[:, k]
             level = float(learnt.shared[k]) - 1 / (self.known[k] + 1 / PRIOR_VARIANCE)
             information = self.known[k] + 1 / PRIOR_VARIANCE
-            information += float((labels * self.plain[:, k]).sum())
+            information += float((labels * w).sum())
             a_all = learnt.labelled[:, k]
             a = a_all[self.groups]
             elsewhere = float((a_all**2 * every).sum())
             elsewhere -= float((a**2 * every[self.groups]).sum())
             # New labels reduce only the variance that the group's labels leave.
-            new = np.bincount(
-                self.group[some], (labels * self.plain[:, k])[some], len(self.groups)
-            )
+            new = np.bincount(self.group[some], (labels * w)[some], len(self.groups))
             after = learnt.information[self.groups, k] + new
             opened = left_open(learnt.without[k], after)
             v = learnt.within[k] + opened
@@ -204,19 +192,18 @@ class Strata:
             np.add.at(off.T, self.group[some], (inside * (left * w))[:, some].T)
             total = (inside * (left * w)).sum(axis=1)
             off -= total[:, None] * a
-            variance = (inside * (left * self.squares[:, k])).sum(axis=1)
-            variance += (off**2 * v).sum(axis=1) + total**2 * level
+            variance = total + ((off**2 * v).sum(axis=1) + total**2 * level)
             now = (inside * (self.sizes * w)).sum(axis=1)
             other = self.other[:, k] / np.where(now > 0, now, 1.0) ** 2
             variance += total**2 * other
             common = (off * (v * a)).sum(axis=1)[:, None]
             own = np.where(some, (off * v)[:, at], 0.0)
-            change = -inside * self.squares[:, k]
+            change = -inside * w
             change -= 2 * inside * w * (own - common + total[:, None] * level)
             change -= 2 * inside * w * (total * other)[:, None]
             falling = np.where(some, (off * opened)[:, at] ** 2, 0.0)
-            change -= falling * self.plain[:, k]
-            change -= (total / information)[:, None] ** 2 * self.plain[:, k]
+            change -= falling * w
+            change -= (total / information)[:, None] ** 2 * w
             yield np.maximum(variance, 0.0), change
 
 

@@ -27,9 +27,8 @@ from xnq_dist.quantify.default.scenarios import Tilt
 
 __all__ = ["Contrast", "contrast"]
 
-SIZES = ["n_nodes", "n_estimated", "weight", "weight_estimated"]
 COLUMNS = [
-    *("community", "parent", "class", *SIZES, "prevalence", "se"),
+    *("community", "class", "n_nodes", "n_estimated", "prevalence", "se"),
     *("quality", "note"),
 ]
 QUANTIFY = "quantify"
@@ -59,10 +58,8 @@ class Contrast:
 class _Community:
     """Estimates of one community, and its sums by group in every scenario."""
 
-    place: int
-    parent: str | None
     size: float
-    """Members that the prevalence is of, in node weights where there are any."""
+    """Members that the prevalence is of."""
     prevalence: Floats
     se: Floats
     groups: Ints32
@@ -98,9 +95,8 @@ def contrast(location: str, first: str, second: str) -> list[Contrast]:
 
     Notes
     -----
-    Where one community is above the other in the hierarchy, their shared nodes are
-    accounted for. In other overlapping communities shared nodes are treated as
-    different nodes: the interval is then too wide, never too narrow.
+    Nodes that both communities share are treated as different nodes: the interval is
+    then too wide, never too narrow.
     """
     run = RunDirectory(location)
     stage, manifest = run.stage(QUANTIFY), run.complete(QUANTIFY)
@@ -121,8 +117,7 @@ def contrast(location: str, first: str, second: str) -> list[Contrast]:
     z = float(ndtri((1 + level) / 2))
     ends, pvalues = [], []
     for scenario in range(len(a.weights)):
-        shared = _shared_weight(table, names, len(classes), (a, b), scenario)
-        variance = _variance(a, b, learnt, shared, scenario)
+        variance = _variance(a, b, learnt, scenario)
         if len(classes) == 2:
             variance = np.repeat(variance, 2)
         sd = np.sqrt(np.maximum(variance, 0.0))
@@ -178,22 +173,18 @@ def _read(
             f"community {name!r} of {run.uri} has no estimate to compare: "
             "see the column note of prevalence.parquet"
         )
-    weighted = rows["weight"].null_count == 0
     weights, apart = [], []
     for stem in (stem for stem in ("sums-", "tilted-") if manifest.named(stem)):
         sums = stage.read_table(manifest.named(stem)[0], "group_sums")
         by_group = sums.filter(pc.equal(sums["community"], place))
         weights.append(_vectors(by_group, "weights"))
-        squares = _vectors(by_group, "squares" if weighted else "weights")
         # The groups of each partition add up to all members.
-        apart.append(squares.sum(axis=0) / partitions)
-    sizes = SIZES[2:] if weighted else SIZES[:2]
+        apart.append(weights[-1].sum(axis=0) / partitions)
     exclude = manifest.inputs["labelled"] == "exclude"
-    size = float(rows[sizes[1] if exclude else sizes[0]][0].as_py())
-    part = float(rows[sizes[1]][0].as_py()) / size if size else 0.0
+    estimated = float(rows["n_estimated"][0].as_py())
+    size = estimated if exclude else float(rows["n_nodes"][0].as_py())
+    part = estimated / size if size else 0.0
     return _Community(
-        place=place,
-        parent=rows["parent"].cast(pa.string())[0].as_py(),
         size=size,
         prevalence=rows["prevalence"].to_numpy(),
         se=rows["se"].to_numpy(),
@@ -229,20 +220,15 @@ def _variance(
     a: _Community,
     b: _Community,
     learnt: dict[str, NDArray[Any]],
-    shared: Floats,
     scenario: int,
 ) -> Floats:
-    """Variance of the difference of the two estimates, shape (K,).
-
-    With one scenario the published standard errors are used, because they include the
-    variance between seeds.
-    """
+    """Variance of the difference of the two estimates, shape (K,)."""
     tilt = Tilt.from_arrays(learnt)
     inflation, of_all, partitions = 1.0, learnt["shared"], int(learnt["partitions"])
     if tilt is not None and (tilt.alone or scenario == 1):
         inflation, of_all = tilt.inflation**2, tilt.shared(of_all)
 
-    def covariance(one: _Community, two: _Community, both: Floats) -> Floats:
+    def covariance(one: _Community, two: _Community, both: Floats | float) -> Floats:
         off, sums = [], []
         for each in (one, two):
             weights = each.weights[scenario]
@@ -254,29 +240,10 @@ def _variance(
         total += sums[0] * sums[1] * of_all
         return np.asarray(inflation * total / (one.size * two.size))
 
-    between = -2 * covariance(a, b, shared)
+    between = -2 * covariance(a, b, 0.0)
     if len(a.weights) == 1:
         codes = [1] if len(a.se) == 2 else list(range(len(a.se)))
         return np.asarray(a.se[codes] ** 2 + b.se[codes] ** 2 + between)
     for each in (a, b):
         between = between + covariance(each, each, each.own[scenario])
     return between
-
-
-def _shared_weight(
-    table: pa.Table,
-    names: pa.Array,
-    n_classes: int,
-    pair: tuple[_Community, _Community],
-    scenario: int,
-) -> Floats:
-    """Variance of the shared nodes, where one community is above the other."""
-    parents = table["parent"].combine_chunks()[::n_classes].cast(pa.string())
-    for below, above in (pair, pair[::-1]):
-        place: int | None = below.place
-        while place is not None:
-            if place == above.place:
-                return below.own[scenario]
-            parent = parents[place].as_py()
-            place = None if parent is None else int(pc.index(names, parent).as_py())
-    return np.zeros(pair[0].weights[scenario].shape[1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from scipy.special import ndtri
 
-from xnq_dist.core.arrays import Floats, Ints
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.errors import InputError, RunDirectoryError, SettingsError
 from xnq_dist.core.run_record import RunRecord
@@ -23,13 +23,10 @@ from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.node_weights import read_node_weights
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.checks.quality import without_values
 from xnq_dist.quantify.default.allocation import Strata, allocate, choose, proportional
-from xnq_dist.quantify.default.benchmarks import ChosenBenchmark
 from xnq_dist.quantify.default.estimator_fit import Learnt
-from xnq_dist.quantify.default.raking import Cells
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.loading import load_groups, load_node_table
 from xnq_dist.quantify.sources import open_memberships
@@ -103,7 +100,7 @@ def plan_labels(
         When the budget is not positive, a community is unknown, no community has an
         interval to narrow, or the run was not made with `auto`.
     InputError
-        When the memberships or node weights changed since the run.
+        When the memberships changed since the run.
     StageError
         When the run is not complete.
 
@@ -129,18 +126,29 @@ def plan_labels(
         codes = _named(names, communities, widths, run.uri)
     _check_unchanged(run, sources, settings, manifest)
     chosen = _members(run, manifest, ids, sources, settings, codes)
-    weights = read_node_weights(sources.nodes, settings.columns, ids, settings.input)
-    nodes = replace(nodes, weights=weights)
     labels = names.take(pa.array(codes))
     inputs = nodes, reference, learnt, chosen, labels, widths[codes]
     return _plan(*inputs, ids, budget, settings, seed)
+
+
+def cells(sets: list[Ints], n_nodes: int) -> Ints32:
+    """A code for each combination of sets that has nodes, -1 in no set, shape (N,)."""
+    cell = np.zeros(n_nodes, np.int64)
+    codes = 1
+    for members in sets:
+        old, within = np.unique(cell[members], return_inverse=True)
+        cell[members] = codes + within
+        codes += len(old)
+    # The first code is that of nodes in no set.
+    index = np.unique(np.append(cell, 0), return_inverse=True)[1]
+    return np.asarray(index[:-1] - 1, np.int32)
 
 
 def _plan(
     nodes: NodeTable,
     reference: Reference,
     learnt: Learnt,
-    chosen: ChosenBenchmark,
+    sets: list[Ints],
     names: pa.Array,
     published: Floats,
     ids: NodeIds,
@@ -149,9 +157,7 @@ def _plan(
     seed: int,
 ) -> LabelPlan:
     """Plan labels for communities whose members have been read."""
-    members = chosen.communities(len(nodes.labels))
-    cell = Cells.of(members, len(nodes.labels)).cell
-    sets = [chosen.members[code] for code in chosen.codes.tolist()]
+    cell = cells(sets, len(nodes.labels))
     unlabelled = int(np.count_nonzero(nodes.unlabelled))
     budget = min(budget, unlabelled)
     strata = Strata.of(nodes, reference, learnt, sets, cell, budget, settings.labelled)
@@ -239,17 +245,16 @@ def _finished(
 def _check_unchanged(
     run: RunDirectory, sources: Sources, settings: Settings, manifest: Manifest
 ) -> None:
-    """Raise an `InputError` if communities or weights changed since the run."""
+    """Raise an `InputError` if communities changed since the run."""
     source = str(manifest.inputs["communities"])
-    settings = settings.model_copy(update={"benchmark": None})
     id_type = run.complete("graph").facts["id_type"]
     now = answer_digests(run.folder, sources, settings, source, id_type)
-    for name in ("memberships", "node_weights"):
-        if dict(now.get(name) or {}) != dict(manifest.inputs.get(name) or {}):
-            raise InputError(
-                f"the {name.replace('_', ' ')} changed since {run.uri} was made: "
-                "run xnq-dist run again, then plan labels"
-            )
+    made = manifest.inputs.get("memberships") or {}
+    if dict(now.get("memberships") or {}) != dict(made):
+        raise InputError(
+            f"the memberships changed since {run.uri} was made: run xnq-dist run "
+            "again, then plan labels"
+        )
 
 
 def _half_widths(table: pa.Table, n_classes: int) -> Floats:
@@ -302,19 +307,24 @@ def _members(
     sources: Sources,
     settings: Settings,
     codes: Ints,
-) -> ChosenBenchmark:
+) -> list[Ints]:
     """Read the members of communities from the input tables of the run."""
-    chosen = ChosenBenchmark(codes)
     source = str(manifest.inputs["communities"])
     if source == "leiden":
         stage = run.stage(QUANTIFY)
         table: Any = stage.read_table(manifest.named("communities-")[0], "communities")
         community = table["community"].to_numpy()
-        for code in codes.tolist():
-            members = table["node_id"].filter(pa.array(community == code))
-            chosen.members[code] = np.sort(ids.index_of(members))
-        return chosen
+        return [
+            np.sort(ids.index_of(table["node_id"].filter(pa.array(community == code))))
+            for code in codes.tolist()
+        ]
+    found: dict[int, Ints] = {}
     inputs = run, run.complete("graph"), ids, sources, settings, source
     with open_memberships(*inputs) as memberships:
-        chosen.read(memberships.chunks())
-    return chosen
+        for chunk in memberships.chunks():
+            inside = (codes >= chunk.first) & (codes < chunk.last)
+            for code in codes[inside].tolist():
+                at = code - chunk.first
+                members = chunk.minor[chunk.indptr[at] : chunk.indptr[at + 1]]
+                found[code] = members.astype(np.int64)
+    return [found[code] for code in codes.tolist()]

@@ -45,13 +45,11 @@ def body(facts: PageFacts) -> str:
         ),
         intervals=view.has_intervals,
         anomalies=facts.anomalies is not None,
-        benchmarked=view.has_benchmarks,
     )
 
 
 def _row(facts: PageFacts, k: int) -> dict[str, Any]:
     view, anomalies = facts.view, facts.anomalies
-    value, *ends = view.benchmarked[k].tolist()
     gone = bool(view.suppressed[k])
     effect = ""
     if anomalies is not None:
@@ -64,7 +62,6 @@ def _row(facts: PageFacts, k: int) -> dict[str, Any]:
         "labelled": "" if gone else count(view.n_labelled[k]),
         "share": "suppressed" if gone else share(float(view.prevalence[k, -1])),
         "interval": span(view.lower[k, -1], view.upper[k, -1]),
-        "benchmarked": f"{share(value)} {span(*ends)}".strip(),
         "remarks": "; ".join(_remarks(facts, k)),
         "effect": effect,
         "quality": QUALITIES[view.quality[k, -1]],
@@ -95,7 +92,6 @@ def _total(facts: PageFacts) -> dict[str, Any] | None:
         "nodes": f"{kind}{facts.naming.nodes()}",
         "share": share(row["prevalence"]),
         "span": span(row["lower"], row["upper"]),
-        "benchmarked": share(row["benchmarked"]),
         "members": row["n_nodes"],
         "labelled": row["n_labelled"],
     }

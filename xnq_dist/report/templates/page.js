@@ -35,10 +35,10 @@
     });
   }
 
-  const { names, parents, notes } = JSON.parse(
+  const { names, notes } = JSON.parse(
     new TextDecoder().decode(await unpack(D.texts)));
-  const [members, labelled, parent, note, flags] = columns(
-    await unpack(D.base), [Uint32Array, Uint32Array, Int32Array, Int32Array, Uint8Array]);
+  const [members, labelled, note, flags] = columns(
+    await unpack(D.base), [Uint32Array, Uint32Array, Int32Array, Uint8Array]);
   D.base = D.texts = null;
 
   async function load(place) {
@@ -46,10 +46,7 @@
     if (one.p) return one;
     const buffer = await unpack(one.data);
     const kinds = [Uint16Array, Uint16Array, Uint16Array, Int16Array, Uint16Array];
-    const raked = buffer.byteLength > 10 * D.n;
-    if (raked) kinds.push(Uint16Array, Uint16Array, Uint16Array);
-    [one.p, one.lower, one.upper, one.effect, one.rating, ...one.raked] =
-      columns(buffer, kinds);
+    [one.p, one.lower, one.upper, one.effect, one.rating] = columns(buffer, kinds);
     one.data = null;
     return one;
   }
@@ -100,7 +97,7 @@
     parts.length ? svg("path", { class: kind, d: parts.join("") }) : null;
 
   // ---- what is shown -------------------------------------------------------------
-  const state = { place: 0, words: "", parent: -1, on: new Set(), sort: "lower",
+  const state = { place: 0, words: "", on: new Set(), sort: "lower",
     falling: true, page: 0, marked: -1 };
   const FACETS = [
     ["above", "more than chance", 0], ["below", "less than chance", 0],
@@ -180,7 +177,6 @@
     shown = [];
     for (const k of order) {
       if (words && !folded[k].includes(words)) continue;
-      if (state.parent >= 0 && parent[k] !== state.parent) continue;
       let failed = -1, faults = 0;
       for (const [bits, group] of groups)
         if (!(mask[k] & bits)) { failed = group; faults++; }
@@ -211,10 +207,8 @@
       return el("th", { scope: "col", class: kind, "aria-sort": way },
         el("button", { type: "button", id: `sort-${id}`, onclick: () => sortBy(id) }, what,
           el("span", { "aria-hidden": "true" }, sorted ? (state.falling ? "▼" : "▲") : "")));
-    }), raked() ? el("th", { scope: "col", class: "n wide" }, "benchmarked") : null);
+    }));
   }
-
-  const raked = () => D.classes[state.place].raked.length > 0;
 
   function bar(k, one) {
     if (one.p[k] === NONE) return null;
@@ -237,7 +231,6 @@
     const cells = [
       el("th", { scope: "row" },
         el("a", { href: `#community=${encodeURIComponent(names[k])}` }, names[k]),
-        parents.length && parent[k] >= 0 ? el("small", {}, ` in ${parents[parent[k]]}`) : null,
         remark ? el("small", { class: "remark" }, remark) : null),
       el("td", { class: "n" }, gone ? "suppressed" : percent(one.p[k])),
       D.intervals ? el("td", { class: "range" }, bar(k, one),
@@ -247,7 +240,6 @@
       el("td", { class: "n" }, count(members[k])),
       el("td", { class: "n wide" }, gone ? "" : count(labelled[k])),
       D.intervals ? el("td", { class: "wide" }, gone ? "suppressed" : quality(k, one)) : null,
-      raked() ? el("td", { class: "n wide" }, `${percent(one.raked[0][k])} ${span(one.raked[1][k], one.raked[2][k])}`) : null,
     ];
     return el("tr", { class: k === state.marked ? "marked" : null }, ...cells);
   }
@@ -316,10 +308,9 @@
       $("detail-body").replaceChildren(el("p", {}, `There is no ${D.community[0]} of this name on the page.`));
     } else {
       if (!shown.includes(k)) {
-        Object.assign(state, { words: "", parent: -1 });
+        state.words = "";
         state.on.clear();
         $("search").value = "";
-        if ($("parent")) $("parent").value = "-1";
         update();
       }
       state.page = Math.floor(shown.indexOf(k) / ROWS);
@@ -332,9 +323,8 @@
 
   async function detail(k) {
     const about = [`${count(members[k])} members`];
-    if (parent[k] >= 0 && parents.length) about.push(`in ${parents[parent[k]]}`);
     if (suppressed(k)) {
-      about.push("suppressed, because its numbers could show those of single persons");
+      about.push("suppressed, because it has few members");
       return el("p", {}, `${about.join("; ")}.`);
     }
     about.push(`${count(labelled[k])} labelled`);
@@ -369,11 +359,11 @@
       return /[",\n\r]/.test(words) ? `"${words.replaceAll('"', '""')}"` : words;
     };
     const share = (code) => (code === NONE ? "" : (code / 10000).toFixed(4));
-    const lines = [[D.community[0], "parent", "class", "members", "labelled", "prevalence", "lower",
+    const lines = [[D.community[0], "class", "members", "labelled", "prevalence", "lower",
       "upper", "difference", "qvalue", "quality", "note"].map(cell).join(",")];
     for (const k of shown) {
       const gone = suppressed(k);
-      lines.push([names[k], parent[k] >= 0 && parents.length ? parents[parent[k]] : "", one.name, members[k],
+      lines.push([names[k], one.name, members[k],
         gone ? "" : labelled[k], share(one.p[k]), share(one.lower[k]), share(one.upper[k]),
         one.effect[k] === NO_EFFECT ? "" : (one.effect[k] / 10000).toFixed(4),
         qvalue(k, one), gone ? "suppressed" : quality(k, one), note[k] >= 0 ? notes[note[k]] : ""]
@@ -667,13 +657,6 @@
     await show(Number(chooser.value));
     $("live").textContent = `Share of ${D.classes[state.place].label}`;
   };
-  if (parents.length) {
-    $("parent").append(el("option", { value: -1 }, "all"),
-      ...parents.map((name, place) => [name, place]).sort(([a], [b]) => (a < b ? -1 : 1))
-        .map(([name, place]) => el("option", { value: place }, name)));
-    $("parent").onchange = () => { state.parent = Number($("parent").value); state.page = 0; update(); };
-    $("parents").hidden = false;
-  }
   $("search").oninput = () => { state.words = $("search").value; state.page = 0; update(); };
   $("earlier").onclick = () => { state.page--; update(); };
   $("later").onclick = () => { state.page++; update(); };

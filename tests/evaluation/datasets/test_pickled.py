@@ -10,8 +10,8 @@ import pytest
 from scipy.sparse import csr_matrix, random_array
 
 from tests.evaluation.datasets.forms import python2_pickle
-from xnq_dist.convert.pickled import CsrArrays, read_pickled
 from xnq_dist.core.errors import InputError
+from xnq_dist.evaluation.datasets.pickled import CsrArrays, read_pickled
 
 MATRIX = csr_matrix(
     random_array((6, 9), density=0.4, rng=1, format="csr", dtype=np.float32)

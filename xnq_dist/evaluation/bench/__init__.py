@@ -1,1 +1,0 @@
-"""Benchmarks with a common harness, compared with other libraries in the same run."""
