@@ -53,7 +53,7 @@ def keep(labels: np.ndarray, share: float, rng: np.random.Generator) -> pa.Array
 
 
 def german(folder: Path, rng: np.random.Generator) -> None:
-    """Tolokers: semicolons, cp1252, decimal commas, gzip, gaps, ``NA`` labels."""
+    """Tolokers: semicolons, decimal commas, gzip, gaps, ``NA`` labels."""
     ids, labels, x, edges = load("tolokers")
     assert x is not None
     known = keep(labels, 0.1, rng).to_pylist()
@@ -73,10 +73,10 @@ def german(folder: Path, rng: np.random.Generator) -> None:
         label = "NA" if known[at] is None else ("nein", "ja")[known[at]]
         rows.append(";".join([str(node), *cells, label]))
     with gzip.open(folder / "konten.csv.gz", "wb") as file:
-        file.write("\r\n".join(rows).encode("cp1252"))
+        file.write("\r\n".join(rows).encode())
     with gzip.open(folder / "kanten.csv.gz", "wb") as file:
         lines = ["von;nach", *(f"{a};{b}" for a, b in edges.tolist())]
-        file.write("\r\n".join(lines).encode("cp1252"))
+        file.write("\r\n".join(lines).encode())
     truth = np.array(["nein", "ja"])[labels]
     save(folder, truth={"node_id": ids, "label": truth})
 

@@ -82,14 +82,13 @@ def lz4(data: bytes) -> bytes:
         ("t.csv.bz2", bz2.compress),
         ("t.csv.zst", zstd),
         ("t.csv.lz4", lz4),
-        ("t.tab", gzip.compress),
+        ("t.tab.gz", gzip.compress),
         ("t.txt", bytes),
-        ("t.tsv.gz", bytes),
     ],
 )
 @pytest.mark.parametrize(
-    ("separator", "decimal", "encoding"),
-    [(",", ".", "utf-8"), (";", ",", "cp1252"), ("\t", ".", "utf-16")],
+    ("separator", "decimal"),
+    [(",", "."), (";", ","), ("\t", ".")],
     ids=["comma", "semicolon", "tab"],
 )
 def test_text_tables_have_the_digests_of_parquet(
@@ -98,11 +97,10 @@ def test_text_tables_have_the_digests_of_parquet(
     packed: Callable[[bytes], bytes],
     separator: str,
     decimal: str,
-    encoding: str,
 ) -> None:
     pq.write_table(NODES, tmp_path / "t.parquet")
     text = text_of(NODES, separator, decimal)
-    (tmp_path / name).write_bytes(packed(text.encode(encoding)))
+    (tmp_path / name).write_bytes(packed(text.encode()))
     assert digests(tmp_path / name) == digests(tmp_path / "t.parquet")
 
 
@@ -176,10 +174,6 @@ def test_a_column_has_the_narrowest_type_without_loss(
 def test_null_words_are_text_among_text_and_null_among_numbers(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,b\nNA,NA\nx,1\n")
     assert read(tmp_path / "t.csv") == {"a": ["NA", "x"], "b": [None, 1]}
-    found = read(tmp_path / "t.csv", "input.nulls=[x, NA]")
-    assert found == {"a": [None, None], "b": [None, 1]}
-    found = read(tmp_path / "t.csv", "input.nulls=[]")
-    assert found["a"] == ["NA", "x"]
 
 
 @pytest.mark.parametrize(
@@ -309,14 +303,12 @@ def test_bytes_that_are_not_utf8_are_named(tmp_path: Path) -> None:
         InputError, match=r"byte 0x96 in column 'b', row 100,001 of .*t.csv, is not UTF"
     ):
         read(tmp_path / "t.csv")
-    found = read(tmp_path / "t.csv", "input.encoding=cp1252")
-    assert found["b"][-1] == "–"
 
 
 def test_a_quote_that_is_not_closed_is_named(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('a,b\n1,"x\n' + f"2,{'y' * 60}\n" * 200_000)
-    with pytest.raises(InputError, match=r"a quote may not be closed: set input.quote"):
-        read(tmp_path / "t.csv", "input.quote='\"'")
+    with pytest.raises(InputError, match=r"a quote may not be closed: close it"):
+        read(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "feather"])
@@ -429,14 +421,25 @@ def test_an_ogb_folder_is_named(tmp_path: Path) -> None:
         open_table(tmp_path, "edge table")
 
 
-@pytest.mark.parametrize("packed", [gzip.compress, bz2.compress, zstd, lz4])
+@pytest.mark.parametrize(
+    ("name", "packed"),
+    [
+        ("t.csv.gz", gzip.compress),
+        ("t.csv.bz2", bz2.compress),
+        ("t.csv.zst", zstd),
+        ("t.csv.lz4", lz4),
+    ],
+)
 def test_compressed_data_cut_short_is_refused(
-    tmp_path: Path, packed: Callable[[bytes], bytes]
+    tmp_path: Path, name: str, packed: Callable[[bytes], bytes]
 ) -> None:
     text = "a,b\n" + "".join(f"{at},{at * 7919 % 1009}\n" for at in range(200_000))
     data = packed(text.encode())
-    (tmp_path / "t.csv").write_bytes(data[: len(data) // 2])
-    with pytest.raises(InputError, match=r"t.csv is not a text table that can be read"):
+    (tmp_path / name).write_bytes(data[: len(data) // 2])
+    with pytest.raises(InputError, match=f"{name} is not a text table that can be re"):
+        read(tmp_path / name)
+    (tmp_path / "t.csv").write_bytes(data)
+    with pytest.raises(InputError, match=r"t.csv is compressed"):
         read(tmp_path / "t.csv")
 
 

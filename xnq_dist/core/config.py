@@ -33,7 +33,7 @@ DEPTH = 20
 WORDS = {"str": "text", "bool": "true, false", "int": "integer", "float": "number"}
 """Names of types."""
 
-CHECKED = ("value_error", "character", "choice", "codec")
+CHECKED = ("value_error", "character", "choice")
 """Types of errors whose message was written for users."""
 
 RENAMED = {"quality.suppressed_below": "disclosure.min_size"}
@@ -43,6 +43,10 @@ GONE = {
     "benchmark": "adjust estimates to known totals in the tool that has them",
     "columns.node_weight": "every node counts once; give each person or view its node",
     "columns.parent": "list the members of a larger community as a community",
+    "input.compression": "it follows from the ending of the name, such as .csv.gz",
+    "input.encoding": "write text tables as UTF-8",
+    "input.nulls": "write missing values as empty cells; labels.missing is for labels",
+    "input.quote": "quotes are double",
     "intervals.seed_runs": "intervals have what one run knows",
     "memberships.parents": "list the members of a larger community as a community",
     "cluster.bandwidth": "the plan needs no bandwidth",

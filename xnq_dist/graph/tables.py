@@ -393,7 +393,7 @@ class Table:
 _TEXTS: dict[tuple[Any, ...], TextFile] = {}
 """What is known of text files, by their state."""
 MAX_TEXTS, MAX_NAME = 1000, 200
-TEXT = 1
+TEXT = 2
 """Raised when text is read with another result."""
 MAGIC = {"parquet": b"PAR1", "feather": b"ARROW1"}
 
@@ -425,7 +425,7 @@ def open_table(
         When the path does not exist, no file matches or the URI cannot be opened.
     """
     text, shown = str(path), redacted(str(path))
-    reading = Reading() if settings is None else settings.reading(what)
+    reading = Reading() if settings is None else settings.reading
     filesystem, root = filesystem_of(text, what)
     try:
         if any(mark in root for mark in "*?["):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import codecs
-from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -45,18 +44,13 @@ Code = Literal[
     "some-matches",
 ]
 """Findings of the profile that can be accepted."""
-TABLES = {
-    "node table": "nodes",
-    "edge table": "edges",
-    "memberships table": "memberships",
-    "table of labels": "labels",
+TITLES = {
+    "nodes": "node table",
+    "edges": "edge table",
+    "memberships": "memberships table",
+    "labels": "table of labels",
 }
-"""Keys of the settings' mappings, by the tables' names in messages."""
-
-TITLES = {key: title for title, key in TABLES.items()}
 """The tables' names in messages, by key."""
-
-TableKey = Literal["nodes", "edges", "memberships", "labels"]
 
 
 class ColumnSettings(Section):
@@ -106,54 +100,28 @@ class ColumnSettings(Section):
 
 @dataclass(frozen=True)
 class Reading:
-    """How one table is written; ``auto`` is detected in each file."""
+    """How text tables are written; ``auto`` is detected in each file."""
 
     separator: str = "auto"
-    encoding: str = "auto"
-    quote: str = "auto"
-    nulls: tuple[str, ...] | Literal["auto"] = "auto"
     header: bool | Literal["auto"] = "auto"
     decimal: str = "auto"
-    compression: str = "auto"
 
 
 def _character(value: Any) -> Any:
-    named = {"tab": "\t", "\\t": "\t", "space": " ", None: "none"}
+    named = {"tab": "\t", "\\t": "\t", "space": " "}
     named |= {"comma": ",", "semicolon": ";", "bar": "|"}
-    return named.get(value, value) if isinstance(value, str | None) else value
+    return named.get(value, value) if isinstance(value, str) else value
 
 
 def _one(value: str) -> str:
-    if len(value) != 1 and value not in ("auto", "none"):
+    if len(value) != 1 and value != "auto":
         raise PydanticCustomError(
             "character", "one character, comma, semicolon, bar, tab, space or auto"
         )
     return value
 
 
-def _codec(name: str) -> str:
-    try:
-        return name if name == "auto" else codecs.lookup(name).name
-    except LookupError as error:
-        raise PydanticCustomError(
-            "codec", "auto or an encoding such as utf-8, cp1252 or utf-16"
-        ) from error
-
-
 Character = Annotated[str, BeforeValidator(_character), AfterValidator(_one)]
-
-Codec = Annotated[str, AfterValidator(_codec)]
-
-T = TypeVar("T")
-
-ByTable: TypeAlias = T | dict[TableKey, T]
-"""One value, or values of single tables."""
-
-
-def _detected(text: str) -> Any:
-    """A field with the default ``auto``."""
-    more = "; a mapping such as {nodes: VALUE} sets single tables"
-    return Field("auto", description=f"text tables: {text}{more}")
 
 
 class InputSettings(Section):
@@ -187,29 +155,18 @@ class InputSettings(Section):
         "cluster.kind=cuda where it is installed, else cpu",
     )
 
-    separator: ByTable[Character] = _detected(
-        "character between the fields, tab or space; auto: detected"
+    separator: Character = Field(
+        "auto",
+        description="text tables: character between the fields, tab or space; auto: "
+        "detected",
     )
-    encoding: ByTable[Codec] = _detected(
-        "such as utf-8, cp1252 or utf-16; auto: by the byte order mark, else UTF-8, "
-        "else cp1252"
+    header: Literal["auto"] | bool = Field(
+        "auto",
+        description="text tables: whether the first row has the column names; without "
+        "them columns are named column1, column2, ...; auto: detected",
     )
-    quote: ByTable[Character] = _detected(
-        "character around a field, or none; auto: detected"
-    )
-    nulls: ByTable[Literal["auto"] | tuple[str, ...]] = _detected(
-        "words for null in all columns; auto: NA, NaN, null, None, ? and the like in "
-        "columns of numbers and dates. An empty cell is always null"
-    )
-    header: ByTable[Literal["auto"] | bool] = _detected(
-        "whether the first row has the column names; without them columns are named "
-        "column1, column2, ...; auto: detected"
-    )
-    decimal: ByTable[Literal["auto", ".", ","]] = _detected(
-        "decimal separator; auto: detected"
-    )
-    compression: ByTable[Literal["auto", "none", "gzip", "bz2", "zstd", "lz4"]] = (
-        _detected("compression; auto: by the file's first bytes")
+    decimal: Literal["auto", ".", ","] = Field(
+        "auto", description="text tables: decimal separator; auto: detected"
     )
 
     @property
@@ -217,16 +174,10 @@ class InputSettings(Section):
         """Memory for the edge sort in bytes."""
         return parse_bytes(self.memory)
 
-    def reading(self, what: str) -> Reading:
-        """The settings of one table, by its name in messages."""
-        values = {each.name: getattr(self, each.name) for each in fields(Reading)}
-        key = TABLES.get(what)
-        return Reading(
-            **{
-                name: value.get(key, "auto") if isinstance(value, dict) else value
-                for name, value in values.items()
-            }
-        )
+    @property
+    def reading(self) -> Reading:
+        """How text tables are written."""
+        return Reading(self.separator, self.header, self.decimal)
 
 
 class FeatureSettings(Section):

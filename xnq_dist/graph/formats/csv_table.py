@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.settings import Reading
 from xnq_dist.graph.formats.looks import looks_like
-from xnq_dist.graph.formats.sniffing import Dialect, compression_of, sniff
+from xnq_dist.graph.formats.sniffing import Dialect, sniff
 from xnq_dist.graph.formats.text_types import joined, kind_of, type_of, typed
 
 __all__ = ["TextFile", "batches", "open_text", "schema"]
@@ -55,42 +54,25 @@ class TextFile:
 
 def open_text(filesystem: Any, file: str, reading: Reading) -> TextFile:
     """Detect how a file is written, from its first bytes."""
-    with filesystem.open_input_stream(file, compression=None) as stream:
+    with filesystem.open_input_stream(file) as stream:
         head = stream.read(HEAD)
-    compression = compression_of(head, reading)
-    unpacked = _stream(filesystem, file, compression)
-    if compression != "none":
-        with unpacked as stream:
-            head = stream.read(HEAD)
     if look := looks_like(head, file):
         raise InputError(f"{file} {look}")
-    reading = replace(reading, compression=compression)
     dialect = sniff(head, len(head) < HEAD, reading, file)
     rows = [row for row in dialect.first if len(row) == len(dialect.names)]
     kinds = {
         name: kind_of(
-            _nulled(pa.array([row[at] for row in rows], pa.string()), dialect),
-            dialect.decimal,
+            pa.array([row[at] or None for row in rows], pa.string()), dialect.decimal
         )
         for at, name in enumerate(dialect.names)
     }
     return TextFile(dialect, kinds)
 
 
-def _nulled(values: pa.Array, dialect: Dialect) -> pa.Array:
-    absent = pc.is_in(values, pa.array(["", *dialect.nulls]))
-    return pc.if_else(absent, None, values)
-
-
-def _stream(filesystem: Any, file: str, compression: str) -> Any:
-    codec = None if compression == "none" else compression
-    return filesystem.open_input_stream(file, compression=codec)
-
-
 def lines(filesystem: Any, file: str, text: TextFile) -> int:
     """Lines after the header; a value with line ends counts as several."""
     total, last = -int(bool(text.dialect.header)), b""
-    with _stream(filesystem, file, text.dialect.compression) as stream:
+    with filesystem.open_input_stream(file) as stream:
         while block := stream.read(1 << 22):
             total += block.count(b"\n")
             last = block[-1:]
@@ -139,7 +121,7 @@ def _columns(
     with closing(_blocks(filesystem, file, columns, text)) as blocks:
         for block in blocks:
             for name, raw in zip(columns, block.columns, strict=True):
-                yield name, _valid(raw, name, file, first, text.dialect)
+                yield name, _valid(raw, name, file, first)
             first += block.num_rows
 
 
@@ -150,34 +132,31 @@ def _blocks(
     dialect = text.dialect
     if dialect.empty:
         return
-    quoted = dialect.quote != "none"
     wrong: list[pacsv.InvalidRow] = []
 
     def note(row: pacsv.InvalidRow) -> str:
         wrong.append(row)
         return "error"
 
-    with _unequal_rows(file, dialect, wrong), _stream(
-        filesystem, file, dialect.compression
+    with _unequal_rows(file, dialect, wrong), filesystem.open_input_stream(
+        file
     ) as stream, pacsv.open_csv(
         stream,
         read_options=pacsv.ReadOptions(
             block_size=BLOCK,
             column_names=dialect.names,
             skip_rows_after_names=int(dialect.header),
-            encoding=dialect.encoding,
             use_threads=False,  # Arrow counts rows in one thread only; as fast
         ),
         parse_options=pacsv.ParseOptions(
             delimiter=dialect.separator,
-            quote_char=dialect.quote if quoted else False,
-            newlines_in_values=quoted,
+            newlines_in_values=True,
             invalid_row_handler=note,
         ),
         convert_options=pacsv.ConvertOptions(
             include_columns=columns,
             column_types=dict.fromkeys(columns, pa.binary()),
-            null_values=["", *dialect.nulls],
+            null_values=[""],
             strings_can_be_null=True,
         ),
     ) as reader:  # fmt: skip
@@ -203,14 +182,12 @@ def _unequal_rows(
         if "straddling" in str(error):
             raise InputError(
                 f"{file} has a row of more than {BLOCK >> 20} MiB, so a quote may not "
-                f"be closed: set input.quote (read with {dialect.text()})"
+                f"be closed: close it, or write Parquet (read with {dialect.text()})"
             ) from error
         raise
 
 
-def _valid(
-    raw: pa.Array, name: str, file: str, first: int, dialect: Dialect
-) -> pa.Array:
+def _valid(raw: pa.Array, name: str, file: str, first: int) -> pa.Array:
     """Bytes as text; an `InputError` names the first row that is not UTF-8."""
     values = raw.view(pa.string())
     try:
@@ -222,8 +199,8 @@ def _valid(
             except UnicodeDecodeError as wrong:
                 raise InputError(
                     f"byte 0x{wrong.object[wrong.start]:02x} in column {name!r}, row "
-                    f"{first + at + 1:,} of {file}, is not {dialect.encoding.upper()}: "
-                    "set input.encoding=cp1252, or write the table as UTF-8"
+                    f"{first + at + 1:,} of {file}, is not UTF-8: write the table as "
+                    "UTF-8"
                 ) from error
         raise
     return values

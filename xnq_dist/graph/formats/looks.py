@@ -31,6 +31,10 @@ _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"\x89PNG", f"looks like a picture{_SAVE}"),
     (b"\xff\xd8\xff", f"looks like a picture{_SAVE}"),
     (b"RDX", f"looks like R data{_SAVE}"),
+    (b"\x1f\x8b", "is compressed: let its name end in .gz"),
+    (b"BZh", "is compressed: let its name end in .bz2"),
+    (b"\x28\xb5\x2f\xfd", "is compressed: let its name end in .zst"),
+    (b"\x04\x22\x4d\x18", "is compressed: let its name end in .lz4"),
     (b"version https://git-lfs", "is a Git LFS pointer: fetch it with git lfs pull"),
 )
 _ZIPS: tuple[tuple[bytes, str], ...] = (

@@ -1,6 +1,7 @@
-"""How a text table is written: separator, encoding, quotes, header, decimal separator.
+"""How a text table is written: its separator, header and decimal separator.
 
-Everything is detected from the first bytes of the file, and can be set (`input`).
+They are detected from the first bytes of the file, and can be set (`input`). Text is
+UTF-8, quotes are double, and a compression follows from the ending of the name.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import csv
 import io
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -18,28 +19,15 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import Reading
 from xnq_dist.graph.formats.text_types import NULL_WORDS, kind_of
 
-__all__ = ["Dialect", "compression_of", "sniff"]
+__all__ = ["Dialect", "sniff"]
 
 SEPARATORS = ("\t", ";", "|", ",", " ")
 """In the order of preference: commas and spaces occur in text and in numbers."""
-QUOTES = ('"', "'", "none")
 NAMES = {"\t": "tab", ";": "semicolon", ",": "comma", " ": "space", "|": "bar"}
 RECORDS = 200
 """Records that the separator is detected from."""
-
-_MAGIC = {
-    b"\x1f\x8b": "gzip",
-    b"BZh": "bz2",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"\x04\x22\x4d\x18": "lz4",
-}
-_MARKS = {
-    codecs.BOM_UTF8: "utf-8",
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
+_WIDE = (b"\xff\xfe", b"\xfe\xff")
+"""Byte order marks of UTF-16 and UTF-32."""
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+(,\d+)?")
 
 
@@ -59,26 +47,13 @@ class Dialect(Reading):
         words = ", ".join(
             word for word in NULL_WORDS if any(word in row for row in self.first)
         )
-        quoted = "no quotes" if self.quote == "none" else f"quotes {self.quote}"
         parts = [
             f"separator {NAMES.get(self.separator, repr(self.separator))}",
-            self.encoding,
-            quoted,
             "header" if self.header else "no header (columns column1, column2, ...)",
             "decimal comma" if self.decimal == "," else "decimal point",
-            f"null words {', '.join(self.nulls)}" if self.nulls else "",
-            f"null in columns of numbers: {words}" if words and not self.nulls else "",
-            "" if self.compression == "none" else self.compression,
+            f"null in columns of numbers: {words}" if words else "",
         ]
         return ", ".join(part for part in parts if part)
-
-
-def compression_of(head: bytes, reading: Reading | None = None) -> str:
-    """Compression of a file from its first bytes; ``none`` if there is none."""
-    if reading is not None and reading.compression != "auto":
-        return reading.compression
-    return next((name for magic, name in _MAGIC.items() if head[:4].startswith(magic)),
-                "none")  # fmt: skip
 
 
 def sniff(head: bytes, complete: bool, reading: Reading, file: str = "") -> Dialect:
@@ -98,26 +73,31 @@ def sniff(head: bytes, complete: bool, reading: Reading, file: str = "") -> Dial
     Raises
     ------
     InputError
-        When the bytes are not text in the encoding, or fields are separated by another
+        When the bytes are not text in UTF-8, or fields are separated by another
         character than the one that is set.
     """
-    encoding = reading.encoding
-    if encoding == "auto":
-        encoding = _encoding(head, complete)
-    if "\0" in (text := head.decode(encoding, "replace")):
+    if head.startswith(_WIDE) or b"\0" in head:
         raise InputError(
-            f"{file} is not a text table (it has NUL bytes): write it as CSV or "
-            "Parquet, or set input.encoding"
+            f"{file} is not a text table in UTF-8 (it has NUL bytes): save it as CSV "
+            "in UTF-8, or as Parquet"
         )
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(head, complete)
+    except UnicodeDecodeError as error:
+        line = head.count(b"\n", 0, error.start) + 1
+        raise InputError(
+            f"byte 0x{head[error.start]:02x} in line {line:,} of {file} is not UTF-8: "
+            "write the table as UTF-8"
+        ) from error
     text = text.removeprefix("\ufeff")
     if not complete:
         # The last line may be cut.
         text = text[: max(text.rfind("\n"), text.rfind("\r")) + 1] or text
-    separator, quote = _fields(text, reading)
-    rows, _ = _records(text, separator, quote, 10 * RECORDS)
+    separator = _separator(text) if reading.separator == "auto" else reading.separator
+    rows = _records(text, separator, 10 * RECORDS)
     if reading.separator != "auto" and rows and len(rows[0]) == 1:
-        other, _ = _fields(text, replace(reading, separator="auto"))
-        if any(len(row) > 1 for row in _records(text, other, quote, 1)[0]):
+        other = _separator(text)
+        if any(len(row) > 1 for row in _records(text, other, 1)):
             raise InputError(
                 f"{file} has one column, {rows[0][0]!r}, with separator "
                 f"{separator!r}: it looks like a {NAMES[other]}-separated file; leave "
@@ -138,77 +118,41 @@ def sniff(head: bytes, complete: bool, reading: Reading, file: str = "") -> Dial
             names = ("", *names)  # R writes no name over the names of rows.
     return Dialect(
         separator=separator,
-        encoding=encoding,
-        quote=quote,
-        nulls=() if reading.nulls == "auto" else reading.nulls,
         header=header,
         decimal=decimal,
-        compression=compression_of(b"", reading),
         names=names,
         first=tuple(map(tuple, rows)),
         empty=complete and not rows,
     )
 
 
-def _encoding(head: bytes, complete: bool) -> str:
-    for mark, name in _MARKS.items():
-        if head.startswith(mark):
-            return name
-    sample = head[:1000]
-    if len(sample) > 3 and sample[1::2].count(0) > len(sample) // 4:
-        return "utf-16-le"
-    if len(sample) > 3 and sample[::2].count(0) > len(sample) // 4:
-        return "utf-16-be"
-    for name in ("utf-8", "cp1252"):
-        try:
-            codecs.getincrementaldecoder(name)().decode(head, complete)
-        except UnicodeDecodeError:
-            continue
-        return name
-    return "latin-1"
-
-
-def _records(
-    text: str, separator: str, quote: str, limit: int
-) -> tuple[list[list[str]], bool]:
-    """The first records without empty lines, and whether all quotes are closed."""
-    plain = quote == "none"
-    reader = csv.reader(
-        io.StringIO(text, newline=""),
-        delimiter=separator,
-        quotechar=None if plain else quote,
-        quoting=csv.QUOTE_NONE if plain else csv.QUOTE_MINIMAL,
-        strict=True,
-    )
+def _records(text: str, separator: str, limit: int) -> list[list[str]]:
+    """The first records without empty lines, up to a quote that is not closed."""
+    source = io.StringIO(text, newline="")
     found: list[list[str]] = []
     try:
-        for record in reader:
+        for record in csv.reader(source, delimiter=separator, strict=True):
             found += [record] if record else []
             if len(found) == limit:
                 break
     except csv.Error:
-        return found, False
-    return found, True
+        pass
+    return found
 
 
-def _fields(text: str, reading: Reading) -> tuple[str, str]:
-    """The separator and quote under which most records have as many fields."""
-    separators = SEPARATORS if reading.separator == "auto" else (reading.separator,)
-    best = (0.0, 0.0), "," if reading.separator == "auto" else separators[0], '"'
-    for quote in QUOTES if reading.quote == "auto" else (reading.quote,):
-        if quote == "'" and not re.search(r"(^|[\t;|,])'[^'\n]*'([\t;|,]|$)", text):
-            continue
-        for separator in separators:
-            records, closed = _records(text, separator, quote, RECORDS)
-            widths = Counter(map(len, records))
-            width, count = max(widths.items(), key=lambda item: item[1], default=(0, 0))
-            share = count / widths.total() if width > 1 else 0.0
-            score = share, (0.5 if quote == "none" else float(closed)) * (share > 0)
-            if score > best[0] or (quote == "'" and score == best[0] and share):
-                best = score, separator, quote
-    if not best[0][0] and reading.quote != "auto":
-        return best[1], reading.quote
-    return best[1:]
+def _separator(text: str) -> str:
+    """The separator that gives most records the same number of fields, above one.
+
+    `csv.Sniffer` finds none in a single column, and others in text with commas.
+    """
+    best, found = 0.0, ","
+    for separator in SEPARATORS:
+        widths = Counter(map(len, _records(text, separator, RECORDS)))
+        width, count = max(widths.items(), key=lambda item: item[1], default=(0, 0))
+        share = count / widths.total() if width > 1 else 0.0
+        if share > best:
+            best, found = share, separator
+    return found
 
 
 def _has_decimal_comma(column: tuple[str, ...]) -> bool:
