@@ -86,7 +86,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 318_575,
+    "all": 318_702,
     "core": 34_984,
     "graph": 65_312,
     "reservoir": 25_343,

@@ -17,8 +17,10 @@ import pytest
 
 from tests.app.conftest import running_server
 from tests.conftest import write_graph
-from xnq_dist.app import reporting
+from xnq_dist.app import reporting, running
 from xnq_dist.app.reporting import GRACE, await_api, reported
+from xnq_dist.app.run_progress import on_console
+from xnq_dist.core.errors import SettingsError
 
 SETTINGS = (
     "method=xnq",
@@ -228,3 +230,17 @@ def test_reporting_without_an_api_is_refused(graph, tmp_path, prefect_home):
     )
     assert done.returncode == 2
     assert "prefect server start" in done.stderr
+
+
+def test_without_prefect_a_run_is_only_reported_on_request(monkeypatch, caplog):
+    monkeypatch.setattr(running, "find_spec", lambda name: None)
+    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
+    monkeypatch.setattr(running.log, "propagate", True)
+    with running.reporting(False, "xnq-dist", {}) as (do, report):
+        assert (do, report) == (on_console, None)
+    assert "pip install 'xnq-dist[prefect]'" in caplog.text
+    with (
+        pytest.raises(SettingsError, match="--prefect needs Prefect"),
+        running.reporting(True, "xnq-dist", {}),
+    ):
+        pass

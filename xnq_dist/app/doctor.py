@@ -7,6 +7,7 @@ import platform
 import shutil
 import time
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 from xnq_dist._version import __version__
@@ -148,6 +149,8 @@ def _dask(settings: ClusterSettings) -> Check:
 
 def prefect() -> Check:
     """Check that the Prefect API of the active profile responds, if there is one."""
+    if find_spec("prefect") is None:
+        return Check("prefect", "ok", "not installed: runs are not reported to it")
     from prefect.exceptions import PrefectException
     from prefect.settings import get_current_settings
 

@@ -106,9 +106,10 @@ def _send_signal_again(lost: Any) -> None:
     callback, which are frequent while futures are created and released. Python then
     prints the exception and drops it, and the run would continue to its end.
     """
-    from prefect.exceptions import ExternalSignal
-
-    if not issubclass(lost.exc_type, (_Interrupted, ExternalSignal)):
+    kinds: tuple[type[BaseException], ...] = (_Interrupted,)
+    if (prefect := sys.modules.get("prefect.exceptions")) is not None:
+        kinds += (prefect.ExternalSignal,)
+    if not issubclass(lost.exc_type, kinds):
         sys.__unraisablehook__(lost)
         return
     number = getattr(lost.exc_value, "number", signal.SIGTERM)

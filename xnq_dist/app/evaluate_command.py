@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -120,6 +121,11 @@ def evaluate(
             "designs": _names(designs, "--designs"),
             "undeclared": undeclared,
         }
+    if find_spec("matplotlib") is None:
+        raise SettingsError(
+            "evaluate draws its figures with matplotlib, which is not installed: run "
+            "pip install 'xnq-dist[evaluation]'"
+        )
     prepare_environment()
     from xnq_dist.app import evaluate as evaluation
     from xnq_dist.app.run_progress import console_progress

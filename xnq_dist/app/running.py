@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist.app.environment import prepare_environment
 from xnq_dist.app.recording import recorded
 from xnq_dist.app.run_progress import current_watch, on_console
 from xnq_dist.app.run_status import RunStatus
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from xnq_dist.app.reporting import RunReport
 
 __all__ = ["reporting", "run_pipeline", "run_requantify"]
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -31,7 +36,7 @@ def reporting(
     The run reports if `prefect` is true or ``PREFECT_API_URL`` is set. An API that does
     not respond delays the end by a few seconds and has no other effect.
     """
-    if not prefect and not os.environ.get("PREFECT_API_URL"):
+    if not _reports(prefect):
         yield on_console, None
         return
     prepare_environment()
@@ -40,6 +45,19 @@ def reporting(
     check_api()
     with reported(flow, parameters, name) as report:
         yield report.do, report
+
+
+def _reports(prefect: bool) -> bool:
+    """Whether a run reports to Prefect; `prefect` asks for it."""
+    if not prefect and not os.environ.get("PREFECT_API_URL"):
+        return False
+    if find_spec("prefect") is not None:
+        return True
+    install = "is not installed: run pip install 'xnq-dist[prefect]'"
+    if prefect:
+        raise SettingsError(f"--prefect needs Prefect, which {install}")
+    log.warning("PREFECT_API_URL is set, but Prefect %s", install)
+    return False
 
 
 @contextmanager
