@@ -75,6 +75,10 @@ _ELSEWHERE = {
 """Modules of the public names that are not in `pipeline`."""
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     # The stages import Dask, Numba and scikit-learn: import them on first use only.
     if name not in __all__:

@@ -232,3 +232,27 @@ def test_arrays_of_another_length_are_refused_with_both_numbers():
         made("n.csv", "e.csv", labels=LABELS)
     with pytest.raises(InputError, match=r"features are an array of <U1 .*: give numb"):
         made(NODES, EDGE_TABLE, features=np.array([["a"]] * 4))
+
+
+def test_pandas_objects_are_matched_by_their_index():
+    ids = ["a", "b", "c", "d"]
+    nodes = pd.DataFrame({"node_id": ids, "x": [1.0, 2.0, 3.0, 4.0]})
+    edges = pd.DataFrame({"src": ids[:3], "dst": ids[1:]})
+    by_id = nodes.set_index("node_id")
+    labels = pd.Series({"d": "yes", "a": "no"})
+    features = pd.DataFrame({"f": [4.0, 3.0, 2.0, 1.0]}, index=ids[::-1])
+    groups = pd.Series(["p", "q", "p", "q"], index=["b", "a", "d", "c"])
+    for table in (nodes, by_id):
+        found = made(table, edges, groups, labels=labels, features=features)
+        assert found.nodes["label"].to_pylist() == ["no", None, None, "yes"]
+        assert found.nodes["features"].to_pylist() == [[1.0], [2.0], [3.0], [4.0]]
+        members = found.memberships.to_pydict()
+        pairs = set(zip(*members.values(), strict=True))
+        assert pairs == {("p", "b"), ("q", "a"), ("p", "d"), ("q", "c")}
+    in_order = pd.Series(["no", "yes", None, "yes"])
+    found = made(nodes, edges, labels=in_order[nodes["x"] > 1])
+    assert found.nodes["label"].to_pylist() == [None, "yes", None, "yes"]
+    with pytest.raises(InputError, match="'z', which is no node id"):
+        made(by_id, edges, labels=pd.Series({"z": "yes"}))
+    with pytest.raises(InputError, match="repeated values in its index"):
+        made(by_id, edges, labels=pd.Series(["yes", "no"], index=["a", "a"]))

@@ -1,4 +1,4 @@
-"""`xnq-dist kernels`: later runs compile nothing."""
+"""`xnq-dist doctor --kernels`: later runs compile nothing."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ print("compiled", *sorted(names), flush=True)
 @pytest.mark.slow
 def test_runs_after_the_command_compile_nothing(tmp_path):
     environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "kernels")}
-    call = [sys.executable, "-m", "xnq_dist.app.cli", "kernels"]
+    call = [sys.executable, "-m", "xnq_dist.app.cli", "doctor", "--kernels"]
     subprocess.run(call, env=environment, check=True)
     shape = {"nodes": 700, "degree": 6.0, "features": 9, "communities": 5, "seed": 3}
     made = generate(tmp_path / "graph", classes=2, homophily=0.4, **shape)

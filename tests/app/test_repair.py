@@ -1,4 +1,4 @@
-"""Damaged files: `verify` finds them, and the same command repairs them."""
+"""Damaged files: `doctor --verify` finds them, and the same command repairs them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def test_the_same_command_repairs_what_verify_finds(tables, capfd, dask):
     main_ok(run(tables, *given))
     expected = published_values(out)
     capfd.readouterr()
-    main_ok(["verify", str(out), "--json"])
+    main_ok(["doctor", "--verify", str(out), "--json"])
     shown = capfd.readouterr()
     assert f"{out}: all files are intact" in shown.err
-    assert json.loads(shown.out) == {"damaged": []}
+    assert json.loads(shown.out)["files"][0] == "ok"
     (file, *_) = out.glob("embeddings/*.parquet")
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 16
@@ -34,19 +34,17 @@ def test_the_same_command_repairs_what_verify_finds(tables, capfd, dask):
     main_ok(run(tables, *given, "--set=readout.C=0.5"))
     log = capfd.readouterr().err
     assert "embeddings is deleted because it is damaged" in log
-    main_ok(["verify", str(out)])
+    main_ok(["doctor", "--verify", str(out)])
     main_ok(run(tables, *given))
     assert published_values(out).equals(expected)
     assert pq.read_table(out / "prevalence.parquet").num_rows == 4
 
 
 def refused_verify(out: Path, file: Path, capfd) -> None:
-    import pytest
-
     from xnq_dist.app.cli import main
 
     with pytest.raises(SystemExit) as ended:
-        main(["verify", str(out)])
+        main(["doctor", "--verify", str(out)])
     assert ended.value.code == 1
     shown = capfd.readouterr().out
     assert f"{file} differs from its checksum between byte 0 and" in shown
@@ -54,4 +52,6 @@ def refused_verify(out: Path, file: Path, capfd) -> None:
 
 
 def test_verify_of_another_folder_is_refused(tmp_path, capfd):
-    assert "is not a run directory" in refused(capfd, ["verify", str(tmp_path)])
+    assert "is not a run directory" in refused(
+        capfd, ["doctor", "--verify", str(tmp_path)]
+    )

@@ -7,7 +7,7 @@ Each measurement is a new process of the command line; `--against` is the folder
 earlier commit, whose measurements alternate with ours, so that other load meets both.
 Names: ``help``; ``cold`` (1,500 nodes, no kernel compiled before); ``warm`` (the same,
 all compiled); ``unchanged`` (the same command again); ``filled`` (the first run after
-`xnq-dist kernels`, where the commit has the command); ``cora`` (needs
+`xnq-dist doctor --kernels`, where the commit has the command); ``cora`` (needs
 ``$XNQ_DATA_DIR``). Prints one JSON line per name: the processor seconds of all
 measurements, their medians and the ratio. Bytecode is written to a cache of its own, so
 that Python sources are compiled once.
@@ -74,7 +74,7 @@ class Side:
             shutil.rmtree(empty, ignore_errors=True)
             if name == "filled":
                 try:
-                    self.call("kernels", kernels=empty)
+                    self.call("doctor", "--kernels", kernels=empty)
                 except subprocess.CalledProcessError:
                     return None
             return self.run(tables, empty)

@@ -49,7 +49,8 @@ def differences(
     ----------
     stages
         Compare the tables of stages too; where one was damaged and no later stage had
-        to read it, it stays so until `xnq-dist verify` or the first use finds it.
+        to read it, it stays so until `xnq-dist doctor --verify` or the first use finds
+        it.
     """
     try:
         found = published(out, stages)

@@ -188,7 +188,7 @@ def test_names_are_compared_for_the_same_communities_and_labels(tmp_path: Path) 
 
 
 def test_results_without_columns_that_were_added_since_are_read() -> None:
-    table = prevalence_table(NAMES, intervals=True).drop_columns("cv")
+    table = prevalence_table(NAMES, intervals=True).drop_columns("se")
     check(table.schema, "prevalence", "here", {"community", "lower"})
-    with pytest.raises(StageError, match="'cv' is missing"):
+    with pytest.raises(StageError, match="'se' is missing"):
         check(table.schema, "prevalence", "here")

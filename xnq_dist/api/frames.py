@@ -80,8 +80,10 @@ def tables_of(
     made = made or Tables(_table(nodes, "nodes", NODES), None)
     table, implied = made.nodes, dict(made.implied)
     if labels is not None:
+        labels = _by_node(labels, nodes, table, columns, "labels")
         table = _with(table, columns.label, _labels(labels), "labels")
     if features is not None:
+        features = _by_node(features, nodes, table, columns, "features")
         table = _with(table, FEATURES, _vectors(features), "features")
         implied["columns"] = {"features": FEATURES}
     ids = None
@@ -94,6 +96,8 @@ def tables_of(
         edges, implied["input"] = _of_matrix(edges, ids, columns), {"directed": True}
     else:
         edges = _table(edges, "edges", EDGES)
+    if hasattr(memberships, "dtype") and all(map(_is_value, plain(memberships))):
+        memberships = _by_node(memberships, nodes, table, columns, "memberships")
     _, members = members_of(memberships, ids, columns)
     return Tables(table, edges, members, implied)
 
@@ -297,6 +301,40 @@ def _with(table: Any, name: str, values: pa.Array, what: str) -> pa.Table:
     if name in table.column_names:
         table = table.drop_columns(name)
     return table.append_column(name, values)
+
+
+def _by_node(
+    values: Any, nodes: Any, table: Any, columns: ColumnSettings, what: str
+) -> Any:
+    """A pandas object's rows in the order of the nodes, by its index.
+
+    The index holds node ids, or is that of `nodes`; a node that it lacks gets no value.
+    Other objects, and a plain range, are in the order of the nodes already.
+    """
+    index = getattr(values, "index", None)
+    if not hasattr(values, "reindex") or index is None:
+        return values
+    if not index.is_unique:
+        raise InputError(
+            f"{what} has repeated values in its index: name each node once"
+        )
+    own = getattr(nodes, "index", None)
+    if own is not None and hasattr(nodes, "reindex") and index.isin(own).all():
+        return values.reindex(own)
+    plain_range = index.name is None and list(index) == list(range(len(index)))
+    if plain_range and not isinstance(table, str) and len(values) == len(table):
+        return values
+    if isinstance(table, str) or columns.node_id not in table.column_names:
+        return values
+    ids = table[columns.node_id].to_pylist()
+    if not index.isin(ids).all():
+        unknown = index[~index.isin(ids)][0]
+        raise InputError(
+            f"{what} has an index with {unknown!r}, which is no node id and not in the "
+            "index of nodes: give node ids as the index, or an array in the order of "
+            "the nodes"
+        )
+    return values.reindex(ids)
 
 
 def _in_order(count: int, ids: Any, what: str, one: str) -> pa.Array:

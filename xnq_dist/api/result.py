@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shutil
 import weakref
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cached_property
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from xnq_dist.core.store import RunDirectory, read_published
 from xnq_dist.graph.profile.findings import Finding
 from xnq_dist.graph.profile.inputs import PROFILE
 from xnq_dist.plan import Figures, Plan
+from xnq_dist.quantify.default.contrast import contrast
 from xnq_dist.report.naming import Naming, shown_class
 from xnq_dist.report.verdict import Verdict
 from xnq_dist.report.view import QUALITIES, PrevalenceView
@@ -125,13 +127,29 @@ class PrevalenceResult:
         table
             ``prevalence``, ``totals``, ``anomalies`` or ``posteriors``.
         """
+        _need("pandas")
         return self._table(table).to_pandas()
 
     def to_polars(self, table: str = "prevalence") -> Any:
         """A table as a Polars DataFrame; arguments as for `to_pandas`."""
-        import polars
+        return _need("polars").from_arrow(self._table(table))
 
-        return polars.from_arrow(self._table(table))
+    def contrast(self, first: str, second: str) -> pa.Table:
+        """Differences between two communities, one row per class.
+
+        Parameters
+        ----------
+        first, second
+            Names of the communities, as text.
+
+        Returns
+        -------
+        pyarrow.Table
+            ``class_name``, the shares ``first`` and ``second``, their ``difference``
+            with ``se``, the interval ``lower`` and ``upper``, and ``pvalue``.
+        """
+        rows = contrast(self.run, first, second)
+        return pa.Table.from_pylist([asdict(row) for row in rows])
 
     def save(self, out: str | Path) -> None:
         """Copy the run directory, which holds the report page and all tables."""
@@ -209,6 +227,17 @@ class PrevalenceResult:
         # A copy of the manifest is pickled whole, not as a reference to its file.
         version = replace(self._version, manifest=replace(self._version.manifest))
         return self.__dict__ | {"_version": version}
+
+
+def _need(package: str) -> Any:
+    """Import a package of the user's."""
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"{package} is not installed: run pip install {package}, or use the "
+            "pyarrow.Table in .prevalence"
+        ) from error
 
 
 def _row(tag: str, cells: tuple[str, ...]) -> str:

@@ -11,17 +11,15 @@ from typing import Annotated, Any
 import typer
 
 from xnq_dist._version import __version__
-from xnq_dist.app.datasets_command import app as datasets_app
 from xnq_dist.app.doctor_command import doctor
 from xnq_dist.app.ending import end_process, named_ending
 from xnq_dist.app.environment import prepare_environment
 from xnq_dist.app.evaluate_command import evaluate
 from xnq_dist.app.history_command import history
 from xnq_dist.app.json_lines import Console, JsonLines
-from xnq_dist.app.kernels_command import kernels
+from xnq_dist.app.label_plan_command import label_plan
 from xnq_dist.app.output import (
     Config,
-    Directory,
     Json,
     Set,
     begin,
@@ -31,12 +29,11 @@ from xnq_dist.app.output import (
     print_summary,
     start_clock,
 )
-from xnq_dist.app.result_commands import contrast, label_plan
 from xnq_dist.app.settings_command import WithSettings, settings_command
 from xnq_dist.app.status_command import status
 from xnq_dist.core.allocator import keep_free_memory
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.core.failures import OPEN, stage_errors
+from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.redaction import redacted
 
 __all__ = ["app", "main"]
@@ -340,39 +337,13 @@ def _count(text: str) -> int | None:
     return int(number)
 
 
-@app.command()
-def verify(directory: Directory, as_json: Json = False) -> None:
-    """Check every byte of a run directory against its checksums."""
-    from xnq_dist.core.store import verify as examine
-
-    shown = str(redacted(directory))
-    with stage_errors(shown, OPEN):
-        faults = examine(directory)
-    for fault in faults:
-        typer.echo(f"{fault.path} {fault.what}")
-    if faults:
-        typer.echo(
-            f"damaged files: {len(faults)}; the next run deletes their stages and "
-            "computes them again"
-        )
-    else:
-        typer.echo(f"{shown}: all files are intact")
-    values = [{"file": fault.path, "what": fault.what} for fault in faults]
-    print_json({"damaged": values}, as_json)
-    if faults:
-        raise typer.Exit(1)
-
-
 # After those above, which a newcomer needs first.
 app.command("label-plan")(label_plan)
 app.command()(history)
-app.command()(kernels)
-app.command()(contrast)
 app.command()(status)
 app.command()(doctor)
 app.command("settings")(settings_command)
 app.command(cls=WithSettings)(evaluate)
-app.add_typer(datasets_app)
 
 
 def _without_traceback(record: logging.LogRecord) -> bool:

@@ -17,14 +17,15 @@ from xnq_dist.core.backend import gpu_facts
 from xnq_dist.core.cluster import connect, open_cluster, workers
 from xnq_dist.core.clusters import local
 from xnq_dist.core.errors import XnqError
+from xnq_dist.core.failures import OPEN, stage_errors
 from xnq_dist.core.limits import free_memory, processors
 from xnq_dist.core.products import FORM, VECTOR_BYTES, has_fma
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings import ClusterSettings, Settings
 from xnq_dist.core.sizes import human
-from xnq_dist.core.store import RUN, Folder
+from xnq_dist.core.store import RUN, Folder, verify
 
-__all__ = ["Check", "disk", "examine", "prefect"]
+__all__ = ["Check", "disk", "examine", "intact", "prefect"]
 
 
 def examine(
@@ -173,3 +174,24 @@ def prefect() -> Check:
             "`prefect server start`, or unset PREFECT_API_URL",
         )
     return Check("prefect", "ok", f"{url} responds")
+
+
+def intact(directory: str) -> Check:
+    """Compare every byte of a run directory with its checksums.
+
+    Raises
+    ------
+    RunDirectoryError
+        When the folder is not a run directory.
+    """
+    shown = str(redacted(directory))
+    with stage_errors(shown, OPEN):
+        faults = verify(directory)
+    if not faults:
+        return Check("files", "ok", f"{shown}: all files are intact")
+    lines = [f"{fault.path} {fault.what}" for fault in faults]
+    lines.append(
+        f"damaged files: {len(faults)}; the next run deletes their stages and computes "
+        "them again"
+    )
+    return Check("files", "fault", "\n".join(lines))

@@ -68,14 +68,7 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
     if data in known and not (folder / "nodes.parquet").exists():
         task = known[data]
         name = data
-        known_folder = find(task.folder)
-        if known_folder is None:
-            raise InputError(
-                f"the graph {data!r} is not on this machine: download it with xnq-dist "
-                f"datasets fetch {task.folder}, or set XNQ_DATA_DIR to the folder that "
-                f"contains {task.folder}/"
-            )
-        folder = known_folder
+        folder = find(task.folder) or _fetched(task.folder)
         splits = splits or task.splits
         positive = positive or task.positive
     elif not folder.exists() and (root := os.environ.get(VARIABLE)):
@@ -103,6 +96,21 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
         positive,
         family_of(name, folder),
     )
+
+
+def _fetched(name: str) -> Path:
+    """Download a graph of the paper to ``XNQ_DATA_DIR``; return its folder."""
+    from xnq_dist.app.run_progress import current_watch
+    from xnq_dist.evaluation.datasets.fetch import fetch
+    from xnq_dist.evaluation.datasets.known_graphs import VARIABLE
+
+    root = os.environ.get(VARIABLE)
+    if not root:
+        raise InputError(
+            f"the graph {name!r} is not on this machine: set {VARIABLE} to the folder "
+            f"that contains {name}/, or that it is to be downloaded to"
+        )
+    return fetch(name, Path(root).expanduser(), progress=current_watch().step).folder
 
 
 def _with_features(source: DataSource, settings: Settings) -> tuple[Settings, bool]:

@@ -28,8 +28,9 @@ def evaluate(
         list[str],
         typer.Option(
             help="Folder with nodes.parquet, edges.parquet and optionally "
-            "splits.parquet (folds); or the folder's name in XNQ_DATA_DIR; or a name "
-            "that `xnq-dist datasets list` shows. May be repeated."
+            "splits.parquet (folds); or the folder's name in XNQ_DATA_DIR; or a graph "
+            "of the paper (cora-2, tolokers, ...), which is downloaded to XNQ_DATA_DIR "
+            "if it is not there. May be repeated."
         ),
     ],
     out: Annotated[str, typer.Option(help="Output folder; resumed if it exists.")],
@@ -132,10 +133,11 @@ def evaluate(
     from xnq_dist.app.running import reporting
 
     names = list(dict.fromkeys(data))
-    sources = [evaluation.find_data(name, splits, positive) for name in names]
     run: Any = evaluation.run_evaluation
     if communities is not None:
         run = evaluation.run_communities_evaluation
+    with console_progress():
+        sources = [evaluation.find_data(name, splits, positive) for name in names]
     with (
         console_progress(),
         reporting(False, "xnq-evaluate", {"data": names, "out": out}) as (do, _),

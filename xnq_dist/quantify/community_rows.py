@@ -30,7 +30,7 @@ __all__ = [
 
 FIELDS = (
     *("n_nodes", "n_labelled", "n_estimated", "known", "prevalence"),
-    *("lower", "upper", "sd", "iterations", "converged"),
+    *("lower", "upper", "sd", "converged"),
 )
 """Fields of `Prevalence` that the files of batches hold."""
 
@@ -65,7 +65,6 @@ def prevalence_rows(
             "community": _ids(names.take(pa.array(repeat))),
             **_estimate_columns(arrays, classes, settings, suppressed),
             "method": pa.array([method] * len(repeat), pa.string()),
-            "iterations": arrays["iterations"][repeat],
             "converged": arrays["converged"][repeat],
             "fit_pvalue": pa.array(pvalue, mask=np.isnan(pvalue)),
             "flagged": pa.array(error > settings.fit.error, mask=np.isnan(error)),
@@ -216,9 +215,6 @@ def _estimate_columns(
         arrays[name].reshape(-1) for name in ("prevalence", "lower", "upper")
     )
     sd = _standard_errors(arrays, settings).reshape(-1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        relative = np.where(prevalence > 0, sd / prevalence, np.nan)
-
     rules = settings.quality
     quality = qualities(prevalence, lower, upper, n_nodes, rules, suppressed)
     return {
@@ -230,7 +226,6 @@ def _estimate_columns(
         "lower": _nullable(lower),
         "upper": _nullable(upper),
         "se": _nullable(sd),
-        "cv": _nullable(relative),
         "quality": pa.array(quality, pa.string()),
     }
 

@@ -495,7 +495,7 @@ def test_a_store_that_refuses_a_key_ends_with_status_2(store, finished, tmp_path
             assert words in said
             assert "WRONGSECRET" not in said
             assert reader.secret not in said
-        status, said = command("verify", store.uri(path, wrong))
+        status, said = command("doctor", "--verify", store.uri(path, wrong))
         assert (status, "refuses the access key" in said) == (2, True), said
         assert verify(store.uri(path, reader)) == []
         nodes = store.uri("bucket/tables/nodes.parquet", wrong)
@@ -507,7 +507,7 @@ def test_a_store_that_refuses_a_key_ends_with_status_2(store, finished, tmp_path
 def test_a_store_that_does_not_answer_ends_with_status_4(tmp_path):
     local = write_tables(tmp_path / "t")
     dead = ObjectStore("127.0.0.1:9", tmp_path).uri("bucket/run")
-    for arguments in (run_of(local, dead), ["verify", dead]):
+    for arguments in (run_of(local, dead), ["doctor", "--verify", dead]):
         status, said = command(*arguments)
         assert status == 4, said
         assert "does not answer" in said

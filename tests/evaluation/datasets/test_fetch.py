@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
@@ -125,22 +124,6 @@ def test_without_a_recorded_hash_the_computed_one_is_reported_and_can_be_pinned(
         known(single(f"{address}/some.npz"))
         (file,) = fetch("tolokers", tmp_path / "a").unpinned
         assert file.sha256 == digest
-        again = fetch("tolokers", tmp_path / "b", sha256={"some.npz": digest.upper()})
-        assert not again.unpinned
-        with pytest.raises(InputError, match="has the sha256"):
-            fetch("tolokers", tmp_path / "c", sha256={"some.npz": "0" * 64})
-    assert leftovers(tmp_path / "c") == []
-
-
-def test_pins_that_make_no_sense_are_refused_before_the_download(tmp_path, known):
-    known(single("http://127.0.0.1:9/some.npz", sha256="a" * 64))
-    for pins, reason in (
-        ({"other.npz": "0" * 64}, "not a file of the source"),
-        ({"some.npz": "xyz"}, "not a sha256"),
-        ({"some.npz": "0" * 64}, "is recorded"),
-    ):
-        with pytest.raises(SettingsError, match=reason):
-            fetch("tolokers", tmp_path, sha256=pins)
 
 
 def test_another_file_than_the_recorded_one_is_refused(tmp_path, archive, known):
@@ -174,22 +157,20 @@ def test_a_missing_file_and_no_network_say_what_else_can_be_done(
 ):
     with served({}) as address:
         known(single(f"{address}/some.npz"))
-        with pytest.raises(InputError, match=r"returned 404 .*--from.*XNQ_DATA_DIR"):
+        with pytest.raises(InputError, match=r"returned 404 .*raw of XNQ_DATA_DIR"):
             fetch("tolokers", tmp_path)
-    unreachable = r"cannot be reached .*--from.*XNQ_DATA_DIR"
+    unreachable = r"cannot be reached .*raw of XNQ_DATA_DIR"
     with pytest.raises(InfrastructureError, match=unreachable):
         fetch("tolokers", tmp_path)
-    with served({"copy/some.npz": archive}) as address:
-        done = fetch("tolokers", tmp_path, mirror=f"{address}/copy/")
-    assert done.files[0].origin.endswith("/copy/some.npz")
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "some.npz").write_bytes(archive)
+    assert fetch("tolokers", tmp_path).files[0].origin == "a local file"
 
 
 def test_only_web_addresses_are_opened(tmp_path, known):
     known(single("file:///etc/hostname"))
     with pytest.raises(SettingsError, match="begin it with https"):
         fetch("tolokers", tmp_path)
-    with pytest.raises(SettingsError, match="begin it with https"):
-        fetch("tolokers", tmp_path, mirror="ftp://somewhere")
 
 
 def test_a_web_page_in_place_of_a_file_is_not_a_graph(tmp_path, known):
@@ -200,9 +181,7 @@ def test_a_web_page_in_place_of_a_file_is_not_a_graph(tmp_path, known):
     assert leftovers(tmp_path / "data") == []
 
 
-def test_a_folder_that_is_there_stays_unless_it_is_to_be_made_anew(
-    tmp_path, archive, known
-):
+def test_a_folder_that_is_there_stays(tmp_path, archive, known):
     raw = tmp_path / "raw"
     raw.mkdir()
     (raw / "some.npz").write_bytes(archive)
@@ -216,15 +195,6 @@ def test_a_folder_that_is_there_stays_unless_it_is_to_be_made_anew(
     assert not second.files
     assert second.counts["num_nodes"] == NODES
     assert mark.exists()
-    fetch("tolokers", root, raw=raw, overwrite=True)
-    assert not mark.exists()
-    assert leftovers(root) == ["tolokers"]
-    # after a failure the old folder remains
-    (raw / "some.npz").write_bytes(archive[:-30])
-    with pytest.raises(InputError):
-        fetch("tolokers", root, raw=raw, overwrite=True)
-    assert (first.folder / "meta.json").exists()
-    assert leftovers(root) == ["tolokers"]
     (first.folder / "meta.json").unlink()
     assert fetch("tolokers", root).counts == {}
 
@@ -341,28 +311,6 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path, archive, known):
     (tmp_path / "file").touch()
     with pytest.raises(RunDirectoryError, match="choose another folder"):
         fetch("tolokers", tmp_path / "file")
-
-
-def test_a_folder_that_cannot_be_replaced_stays(tmp_path, archive, known, monkeypatch):
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    (raw / "some.npz").write_bytes(archive)
-    known(single("http://127.0.0.1:9/some.npz"))
-    root = tmp_path / "data"
-    fetch("tolokers", root, raw=raw)
-    (root / "tolokers" / "mark").touch()
-    rename = Path.rename
-
-    def failing(self, target):
-        if self.name == "made":
-            raise OSError(28, "No space left on device")
-        return rename(self, target)
-
-    monkeypatch.setattr(Path, "rename", failing)
-    with pytest.raises(RunDirectoryError, match="No space left"):
-        fetch("tolokers", root, raw=raw, overwrite=True)
-    assert (root / "tolokers" / "mark").exists()
-    assert leftovers(root) == ["tolokers"]
 
 
 def same(made, stored) -> None:

@@ -55,7 +55,6 @@ def check_url(url: str) -> None:
 def download(
     file: RemoteFile,
     folder: Path,
-    mirror: str | None = None,
     timeout: float = 60.0,
     progress: Progress = silent,
 ) -> RawFile:
@@ -65,8 +64,6 @@ def download(
     ----------
     file
         Name and address, with the hash and size if they are known.
-    mirror
-        Address of a folder with files of the same names; None: the original source.
     timeout
         Seconds without data after which the download is aborted.
 
@@ -77,7 +74,7 @@ def download(
     InputError
         When the server does not have the file, or its size or hash is not as recorded.
     """
-    url = f"{mirror.rstrip('/')}/{file.name}" if mirror else file.url
+    url = file.url
     check_url(url)
     log.info("downloading %s", url)
     agent = {"User-Agent": "xnq-dist"}
@@ -113,8 +110,8 @@ def download(
 
 def _advice(file: RemoteFile) -> str:
     return (
-        f"put {file.name} into a folder and give it with --from, give a mirror with "
-        "--mirror, or set XNQ_DATA_DIR to a folder that contains the graph"
+        f"put {file.name} into the folder raw of XNQ_DATA_DIR, or set XNQ_DATA_DIR to "
+        "a folder that contains the graph"
     )
 
 
@@ -133,7 +130,7 @@ def _copy(
             if count > max_bytes:
                 raise InputError(
                     f"{file.name} is larger than {max_bytes:,} bytes, so it is another "
-                    "file: try another --source or --mirror"
+                    "file: download it by hand into the folder raw of XNQ_DATA_DIR"
                 )
             digest.update(chunk)
             sink.write(chunk)

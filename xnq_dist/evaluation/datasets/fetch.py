@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import logging
-import re
 import shutil
 import uuid
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -18,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist._version import __version__
-from xnq_dist.core.errors import InputError, RunDirectoryError, SettingsError
+from xnq_dist.core.errors import InputError, RunDirectoryError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.evaluation.datasets.download import (
     RawFile,
-    check_url,
     download,
     take,
     unpack,
@@ -45,6 +41,9 @@ from xnq_dist.evaluation.datasets.test_folds import PAPER_SEED, make_folds
 __all__ = ["Fetched", "check_graph", "describe", "fetch"]
 
 log = logging.getLogger(__name__)
+
+RAW = "raw"
+"""Folder, next to the graphs' folders, for raw files that were downloaded by hand."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +68,6 @@ def fetch(
     root: Path,
     raw: Path | None = None,
     source: str | None = None,
-    sha256: Mapping[str, str] | None = None,
-    mirror: str | None = None,
-    overwrite: bool = False,
     timeout: float = 60.0,
     progress: Progress = silent,
 ) -> Fetched:
@@ -87,28 +83,22 @@ def fetch(
     root
         Parent folder of the graph's folder.
     raw
-        Folder with raw files downloaded earlier; None: they are downloaded.
+        Folder with raw files downloaded earlier; None: ``raw`` in `root` if it exists,
+        else they are downloaded.
     source
         Name of the download source; None: the first (or, with `raw`, the first whose
         files are all in that folder).
-    sha256
-        Hashes by file name, for files without a recorded hash.
-    mirror
-        Address of a folder with files of the same names.
-    overwrite
-        Replace an existing folder.
     timeout
         Seconds without data after which a download is aborted.
     """
     dataset = dataset_of(name)
     named = dataset.source(source)
+    if raw is None and _local(root / RAW, named) is not None:
+        raw = root / RAW
     chosen = named if raw is None else _source_in(raw, dataset, source)
-    chosen = _pinned(chosen, sha256 or {})
-    if mirror is not None:
-        check_url(mirror)
     target = root / dataset.name
     existing = find(dataset.name, root)
-    if existing is not None and not overwrite:
+    if existing is not None:
         log.info("%s exists already: %s", dataset.name, existing)
         return Fetched(dataset.name, existing, "", (), _recorded(existing))
     if chosen.note:
@@ -119,8 +109,7 @@ def fetch(
         _make(files_folder, made)
         if raw is None:
             files = [
-                download(file, files_folder, mirror, timeout, progress)
-                for file in chosen.files
+                download(file, files_folder, timeout, progress) for file in chosen.files
             ]
         else:
             files = _take_all(raw, chosen, files_folder)
@@ -141,23 +130,18 @@ def _make(*folders: Path) -> None:
         except OSError as error:
             raise RunDirectoryError(
                 f"{folder} cannot be created ({error.strerror or error}): choose "
-                "another folder with --out"
+                "another folder with XNQ_DATA_DIR"
             ) from error
 
 
 def _put(made: Path, target: Path) -> None:
-    """Rename the finished folder to its name, replacing an older one."""
-    old = made.with_name("old")
+    """Rename the finished folder to its name."""
     try:
-        if target.exists():
-            target.rename(old)
         made.rename(target)
     except OSError as error:
-        if old.exists():
-            old.rename(target)
         raise RunDirectoryError(
             f"{target} cannot be written ({error.strerror or error}): choose another "
-            "folder with --out"
+            "folder with XNQ_DATA_DIR"
         ) from error
 
 
@@ -168,29 +152,6 @@ def _recorded(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):  # not written by this module
         return {}
     return record if isinstance(record, dict) else {}
-
-
-def _pinned(source: Source, hashes: Mapping[str, str]) -> Source:
-    """The source with the user's hashes for files without a recorded one."""
-    files = {file.name: file for file in source.files}
-    for name, digest in hashes.items():
-        if name not in files:
-            raise SettingsError(
-                f"--sha256 names {name!r}, which is not a file of the source "
-                f"{source.name!r}: choose from {', '.join(files)}"
-            )
-        if not re.fullmatch("[0-9a-f]{64}", digest.lower()):
-            raise SettingsError(
-                f"--sha256 {digest!r} is not a sha256: give 64 hexadecimal digits"
-            )
-        recorded = files[name].sha256
-        if recorded not in (None, digest.lower()):
-            raise SettingsError(
-                f"--sha256 gives {digest} for {name}, but {recorded} is recorded: "
-                "remove the option"
-            )
-        files[name] = dataclasses.replace(files[name], sha256=digest.lower())
-    return dataclasses.replace(source, files=tuple(files.values()))
 
 
 def _local(raw: Path, source: Source) -> list[tuple[Any, Path]] | None:
@@ -219,9 +180,7 @@ def _source_in(raw: Path, dataset: Dataset, name: str | None) -> Source:
     needed = "; or ".join(
         ", ".join(file.name for file in source.files) for source in candidates
     )
-    raise InputError(
-        f"--from {raw} does not have the files of {dataset.name}: add {needed}"
-    )
+    raise InputError(f"{raw} does not have the files of {dataset.name}: add {needed}")
 
 
 def _take_all(raw: Path, source: Source, folder: Path) -> list[RawFile]:

@@ -29,7 +29,7 @@ __all__ = [
 PUBLISHABLE, CAUTION = "publishable", "caution"
 NOT_PUBLISHABLE, SUPPRESSED = "not publishable", "suppressed"
 VALUES = (
-    *("n_labelled", "n_estimated", "prevalence", "lower", "upper", "se", "cv"),
+    *("n_labelled", "n_estimated", "prevalence", "lower", "upper", "se"),
     *("fit_pvalue", "flagged"),
 )
 """Columns of ``prevalence`` that depend on the members' labels or posteriors."""

@@ -1,4 +1,4 @@
-"""The command ``xnq-dist kernels``: compiles the kernels before the first run."""
+"""Compiles the kernels before the first run, by runs of small graphs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from xnq_dist.app.environment import prepare_environment
-from xnq_dist.app.output import Json, begin, print_json
 from xnq_dist.core.errors import StageError
 
-__all__ = ["kernels", "run_small_graphs"]
+__all__ = ["compile_kernels", "run_small_graphs"]
 
 SMALL = ("cluster.workers=1", "reservoir.dim=64")
 OTHER = "method=xnq quantifier=sld reservoir.matrix=dense exchange.dtype=float16"
@@ -48,14 +45,18 @@ def run_small_graphs() -> None:
             run_pipeline(sources, f"{folder}/run-{number}", settings)
 
 
-def kernels(as_json: Json = False) -> None:
-    """Compile the kernels now, so that the first run does not wait for them.
+def compile_kernels() -> float:
+    """Compile the kernels in a process of its own; return the seconds it took.
 
     They are kept where Numba keeps them: in the folder NUMBA_CACHE_DIR, else next to
     the installed package, else in ~/.cache/numba. They serve processors of this
-    machine's model. Update the package or Numba, and run the command again.
+    machine's model.
+
+    Raises
+    ------
+    StageError
+        When the runs fail.
     """
-    begin("compiling the kernels")
     began = time.monotonic()
     code = f"from {__name__} import run_small_graphs; run_small_graphs()"
     kept = {k: v for k, v in os.environ.items() if k != "PREFECT_API_URL"}
@@ -74,6 +75,4 @@ def kernels(as_json: Json = False) -> None:
             f"the kernels could not be compiled ({done.stderr.strip()[-500:]}): "
             "xnq-dist doctor checks this machine"
         )
-    seconds = round(time.monotonic() - began, 1)
-    typer.echo(f"  compiled in {seconds:.0f} s")
-    print_json({"seconds": seconds}, as_json)
+    return time.monotonic() - began
