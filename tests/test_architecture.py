@@ -86,13 +86,13 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 318_702,
-    "core": 34_984,
-    "graph": 65_312,
+    "all": 318_285,
+    "core": 34_898,
+    "graph": 65_582,
     "reservoir": 25_343,
     "groups": 4_204,
     "plan and needs": 7_154,
-    "pipeline and the modules next to it": 7_045,
+    "pipeline and the modules next to it": 7_060,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

@@ -26,7 +26,7 @@ N = 120
 OWL = 7
 """A node whose class only one other labelled node has."""
 KEPT = {"community", "class", "n_nodes", "n_nodes_before", "quality", "note"}
-KEPT |= {"method", "converged", "run_id", "status", "reference"}
+KEPT |= {"method", "run_id", "status", "reference"}
 KEPT |= {"run", "created", "series"}
 """Columns that may hold a value for a suppressed community."""
 

@@ -48,8 +48,8 @@ def rows(errors, draws=12, seed=0, graphs=GRAPHS, kinds=("leiden 3",), **more):
                     "bias": 0.0,
                     "coverage": 0.95,
                     "width": 0.2,
-                    "flagged": 6,
-                    "flagged_ae": 2 * base,
+                    "poor": 6,
+                    "poor_ae": 2 * base,
                 }
                 | more
             )
@@ -198,36 +198,34 @@ def test_too_few_draws_leave_significance_open():
     assert [row[1].text, row[3].text, row[4].text] == ["3", "3", "-"]
 
 
-def test_flagged_communities_are_compared_with_the_others():
+def test_poor_communities_are_compared_with_the_others():
     found = results(
         rows({"auto": 1.0, "pcc": 1.0}, draws=2, graphs={"g": "g"}),
-        rows({"auto": 1.0}, 2, 1, {"g": "g"}, label_share=0.6, flagged=None),
+        rows({"auto": 1.0}, 2, 1, {"g": "g"}, label_share=0.6, poor=None),
     )
-    (row,) = means(found.filter(found["flagged"].is_valid()), ("design",))
-    assert row["flagged"] == 24
-    own = [r for r in found.to_pylist() if r["flagged"]]
-    assert row["flagged_ae"] == pytest.approx(np.mean([r["flagged_ae"] for r in own]))
-    (table_,) = [t for t in community_tables(found) if t.name == "communities-flagged"]
+    (row,) = means(found.filter(found["poor"].is_valid()), ("design",))
+    assert row["poor"] == 24
+    own = [r for r in found.to_pylist() if r["poor"]]
+    assert row["poor_ae"] == pytest.approx(np.mean([r["poor_ae"] for r in own]))
+    (table_,) = [t for t in community_tables(found) if t.name == "communities-poor"]
     lines = [[cell.text for cell in line] for line in table_.groups[0].rows]
     assert [line[0] for line in lines] == [
         "all communities, 6 % labels",
         "leiden 3, 6 % labels",
     ]
     auto = [r for r in own if r["estimator"] == "auto"]
-    inside = np.mean([r["flagged_ae"] for r in auto])
+    inside = np.mean([r["poor_ae"] for r in auto])
     whole = np.mean([r["ae"] for r in auto])
     outside = (30 * whole - 6 * inside) / 24
     assert lines[0][1] == "20 %"
     assert float(lines[0][4]) == pytest.approx(inside / outside, abs=0.006)
 
 
-def test_ratios_need_flagged_and_other_communities():
-    for flagged, error, column in ((0, None, 3), (30, 0.05, 2)):
-        some = rows({"auto": 1.0}, 2, 0, {"g": "g"}, flagged=flagged, flagged_ae=error)
+def test_ratios_need_poor_and_other_communities():
+    for poor, error, column in ((0, None, 3), (30, 0.05, 2)):
+        some = rows({"auto": 1.0}, 2, 0, {"g": "g"}, poor=poor, poor_ae=error)
         (table_,) = [
-            t
-            for t in community_tables(results(some))
-            if t.name == "communities-flagged"
+            t for t in community_tables(results(some)) if t.name == "communities-poor"
         ]
         line = table_.groups[0].rows[0]
         assert line[4].text == Cell().text

@@ -189,25 +189,24 @@ def test_scores_are_those_by_hand():
     assert next(r for r in rows if r.estimator == "lab").coverage is None
 
 
-def test_flagged_sets_are_those_whose_expected_error_is_large():
+def test_poor_sets_are_those_with_wide_intervals():
     case, matrix, block = draw_case()
     free = np.flatnonzero(case.nodes.labels < 0)
     sets = joined([free[:5], free[5:20], *free[20:].reshape(-1, 10)[:9]])
-    settings = small_settings("fit.error=.12")
+    settings = small_settings("quality.narrow=.2", "quality.wide=.5")
     estimators = Estimators(case, matrix, (block,), settings, ["auto"])
     found = list(score_case(case, {"blocks": sets}, estimators))
     ((_, answer), *_) = estimators.estimates(sets)
-    expected = np.sqrt(2 / np.pi) * answer.sd[:, 1]
     errors = [
         abs(answer.prevalence[s, 1] - case.truth[members_of(sets, s)].mean())
         for s in range(len(sets))
     ]
-    large = expected > 0.12
+    large = (answer.upper - answer.lower).mean(axis=1) > 0.5
     assert 0 < large.sum() < len(sets)
     (auto,) = (r for r in found if r.estimator == "auto")
-    assert auto.flagged == large.sum()
-    assert auto.flagged_ae == pytest.approx(np.array(errors)[large].mean())
-    assert next(r for r in found if r.estimator == "lab").flagged is None
+    assert auto.poor == large.sum()
+    assert auto.poor_ae == pytest.approx(np.array(errors)[large].mean())
+    assert next(r for r in found if r.estimator == "lab").poor is None
 
 
 def test_intervals_follow_what_the_design_declares():

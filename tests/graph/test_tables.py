@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from xnq_dist.core.errors import InputError
-from xnq_dist.graph.tables import Batch, ids_of, open_table, show
+from xnq_dist.graph.tables import (
+    Batch,
+    ids_of,
+    one_form,
+    open_table,
+    plain_values,
+    show,
+)
 
 
 def rows_of(table: object, columns: list[str]) -> list[dict[str, object]]:
@@ -184,3 +192,45 @@ def test_an_id_with_odd_bytes_can_be_named() -> None:
     odd = pa.array([b"a\xff"]).view(pa.string())
     assert show(odd, 0) == "'a\ufffd'"
     assert show(pa.array([5]), 0) == "5"
+
+
+@pytest.mark.parametrize(
+    ("inside", "words"),
+    [("_delta_log", "a Delta table"), ("metadata", "an Iceberg table")],
+)
+def test_a_folder_with_versions_of_a_table_is_refused(tmp_path, inside, words):
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "part-0.parquet")
+    (tmp_path / inside).mkdir()
+    with pytest.raises(InputError, match="also hold rows that are deleted") as refused:
+        open_table(tmp_path, "node table")
+    assert words.split()[1] in str(refused.value)
+
+
+def test_a_name_with_marks_of_a_pattern_is_taken_as_it_is(tmp_path: Path) -> None:
+    folder = tmp_path / "data [1]"
+    folder.mkdir()
+    pq.write_table(pa.table({"a": [1, 2]}), folder / "t*.parquet")
+    assert rows_of(folder, ["a"]) == [{"a": 1}, {"a": 2}]
+    assert rows_of(folder / "t*.parquet", ["a"]) == [{"a": 1}, {"a": 2}]
+
+
+def test_a_pipe_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "nodes.csv")
+    with pytest.raises(InputError, match=r"a pipe or a device.*write it to a file"):
+        open_table(tmp_path / "nodes.csv", "node table")
+
+
+def test_whole_decimals_are_integers_and_durations_seconds() -> None:
+    decimals = pa.array([1, None, 2], pa.decimal128(38, 0))
+    large = pa.array([10**30], pa.decimal128(38, 0))
+    assert plain_values(decimals).equals(pa.array([1, None, 2], pa.int64()))
+    assert plain_values(large).to_pylist() == [str(10**30)]
+    assert plain_values(pa.array([1500, None], pa.duration("ms"))).to_pylist() == [
+        1.5,
+        None,
+    ]
+
+
+def test_a_word_has_one_form_however_it_was_typed() -> None:
+    typed = pa.array(["caf\u00e9", "cafe\u0301", "caf\u00e9\u200b", "tea", None])
+    assert one_form(typed).to_pylist() == [*["caf\u00e9"] * 3, "tea", None]

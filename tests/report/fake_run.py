@@ -57,9 +57,6 @@ def prevalence_table(
             "se": pa.array((half / 1.96).ravel(), mask=missing),
             "quality": pa.array(["caution"] * rows, pa.string(), mask=missing),
             "method": pa.array(["sld"] * rows),
-            "converged": np.repeat(np.arange(count) % 97 != 3, width),
-            "fit_pvalue": pa.nulls(rows, pa.float64()),
-            "flagged": pa.nulls(rows, pa.bool_()),
             "note": pa.nulls(rows, pa.string()),
         }
     )

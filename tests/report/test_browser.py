@@ -38,12 +38,8 @@ def table_of(names: list[str], classes: tuple[str, ...], seed: int = 0) -> pa.Ta
     rows, size = np.arange(table.num_rows), table["n_nodes"].to_numpy()
     quality = RATED[rows % 7 % 3]
     quality[size < 23] = "suppressed"
-    for name, values in (
-        ("quality", pa.array(quality)),
-        ("flagged", pa.array(rows // len(classes) % 11 == 5)),
-    ):
-        table = table.set_column(table.column_names.index(name), name, values)
-    return table
+    at = table.column_names.index("quality")
+    return table.set_column(at, "quality", pa.array(quality))
 
 
 def facts_of(

@@ -31,9 +31,6 @@ def view_of(shares, classes=("person", "bot"), half=0.02, size=50):
             "prevalence": pa.array(flat, mask=np.isnan(flat)),
             "lower": pa.array(flat - half, mask=np.isnan(flat)),
             "upper": pa.array(flat + half, mask=np.isnan(flat)),
-            "converged": np.ones(rows, bool),
-            "fit_pvalue": pa.nulls(rows, pa.float64()),
-            "flagged": pa.nulls(rows, pa.bool_()),
             "note": pa.nulls(rows, pa.string()),
         }
     )

@@ -193,7 +193,6 @@ def test_everything_is_on_one_page() -> None:
     made = PageFacts(now, {"graph": GRAPH}, settings, anomalies, changed)
     text = made_of(made)
     assert "1,500 communities are in both, 500 are new, 500 are gone" in text
-    assert "in 20 of 2,000 communities" in text
     assert "differ in class bot from the others together" in text
 
 
@@ -212,7 +211,7 @@ def test_suppressed_communities_keep_their_name_and_size_alone() -> None:
 
 
 def with_warnings(table: pa.Table) -> pa.Table:
-    """Intervals, and one community in a hundred whose expected error is large."""
+    """Intervals, and one community in a hundred with a note."""
     rows = np.arange(table.num_rows) // 2
     share = table["prevalence"].to_numpy()
     half = 1 / np.sqrt(table["n_nodes"].to_numpy() + 3)
@@ -221,8 +220,6 @@ def with_warnings(table: pa.Table) -> pa.Table:
         "lower": pa.array(np.clip(share - half, 0, 1)),
         "upper": pa.array(np.clip(share + half, 0, 1)),
         "se": pa.array(half / 1.96),
-        "fit_pvalue": pa.array(np.where(warned, 0.001, 0.5)),
-        "flagged": pa.array(warned),
         "note": pa.array(np.where(warned, "a note", None)),
     }
     for name, values in columns.items():
@@ -285,13 +282,12 @@ def test_small_faults_are_reported() -> None:
     at = table.schema.get_field_index("note")
     notes = pa.array([*["all labelled"] * 2, *[None] * 6])
     table = table.set_column(at, "note", notes)
-    quantify = StageFacts("quantify", 1.0, {"unknown_dropped": 3})
+    quantify = StageFacts("quantify", 1.0, {"unknown_dropped": 3, "not_converged": 1})
     text = read(made(table, quantify=quantify)).text
     assert "1 of 4 communities did not converge" in text
     assert "17 duplicate edges were dropped" in text
     assert "3 memberships were dropped" in text
     assert "all labelled" in text
-    assert "not converged" in text
 
 
 @pytest.mark.parametrize(
@@ -366,20 +362,6 @@ def test_communities_beyond_chance_are_named() -> None:
     assert "Beyond chance" not in read(made(prevalence_table(["a", "b"]))).text
 
 
-def fit_text(disagree: int = 0, flagged: int = 0, count: int = 40) -> str:
-    """Text of a page with p-values and standard errors."""
-    table = with_warnings(prevalence_table(np.arange(count)))
-    rows = np.arange(2 * count) // 2
-    for name, values in (
-        ("se", pa.array(np.where(rows < flagged, 0.1, 0.01))),
-        ("fit_pvalue", pa.array(np.where(rows < disagree, 0.001, 0.3))),
-        ("flagged", pa.array(rows < flagged)),
-    ):
-        at = table.schema.get_field_index(name)
-        table = table.set_column(at, name, values)
-    return " ".join(read(made(table)).text.split())
-
-
 @pytest.mark.parametrize("lower", [-0.02, 0.02])
 def test_skill_of_the_posteriors_is_reported(lower: float) -> None:
     facts = {"skill": {"value": 0.05, "lower": lower, "upper": 0.12}}
@@ -392,32 +374,10 @@ def test_skill_of_the_posteriors_is_reported(lower: float) -> None:
     assert warned == (lower < 0)
 
 
-def test_large_expected_errors_come_with_what_to_do() -> None:
-    text = fit_text(flagged=3)
-    assert "The expected error of a share is above 4" in text
-    assert "in 3 of 40 communities" in text
-    assert "To improve them, label twenty to fifty of their members" in text
-    none = fit_text()
-    assert "The expected error of a share is above 4" in none
-    assert "in none of 40 communities" in none
-    assert "To improve them" not in none
-
-
-def test_labels_that_disagree_beyond_chance_are_reported() -> None:
-    more = fit_text(disagree=8)
-    assert "disagree in 8 of 40 communities with labelled members" in more
-    assert "the posteriors are more biased than is usual" in more
-    # With 40 communities, one p-value below .01 is expected by chance.
-    usual = fit_text(disagree=1)
-    assert "disagree in 1 of 40 communities" in usual
-    assert "no more than expected by chance" in usual
-    assert "the posteriors are more biased than is usual" not in usual
-
-
-def test_a_page_without_intervals_names_the_setting_for_them() -> None:
-    text = " ".join(read(made(prevalence_table(["a"]))).text.split())
-    assert "expected errors are unknown" in text
-    assert "in none of" not in text
+def test_labels_that_contradict_estimates_are_a_warning() -> None:
+    quantify = StageFacts("quantify", 1.0, {"contradicted": 2})
+    text = read(made(prevalence_table(["a", "b", "c"]), quantify=quantify)).text
+    assert "In 2 of 3 communities the labels contradict the estimate" in text
 
 
 def test_changes_are_explained() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.limits import processors
 
 __all__ = ["DEFAULTS", "prepare_environment"]
@@ -30,7 +31,18 @@ DEFAULTS = {
 
 
 def prepare_environment() -> None:
-    """Set the variables that are not set yet; call before importing Prefect."""
+    """Set the variables that are not set yet; call before importing Prefect.
+
+    Raises
+    ------
+    SettingsError
+        When a variable makes the kernels unusable.
+    """
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+        raise SettingsError(
+            "NUMBA_DISABLE_JIT is set, and the kernels are not usable without "
+            "compilation: unset it"
+        )
     for name, value in DEFAULTS.items():
         if "CONSOLE" in name and os.environ.get("XNQ_DEBUG"):
             continue

@@ -251,7 +251,6 @@ def quantify_inputs(
         "communities": source,
         "quantifier": settings.quantifier,
         "labelled": settings.labelled,
-        "fit": settings.fit.model_dump(),
     }
     by_class = settings.memberships.drawn == "by_class"
     sld = settings.quantifier == "auto" and by_class
@@ -270,7 +269,7 @@ def quantify_inputs(
         intervals = settings.intervals.model_dump()
         inputs["intervals"] = intervals | {"seed": settings.seed, "form": 2}
     minimum = {"min_size": settings.disclosure.min_size}
-    inputs["quality"] = settings.quality.model_dump() | minimum
+    inputs["quality"] = settings.quality.model_dump() | minimum | {"form": 2}
     if source == "leiden":
         inputs["leiden"] = settings.leiden.model_dump(exclude={"engine"})
         inputs["leiden"] |= {"seed": settings.seed}

@@ -112,16 +112,16 @@ def means(table: pa.Table, by: Sequence[str]) -> list[Figures]:
     """Figures averaged over communities, grouped by columns, in order of appearance.
 
     Each group has the columns of `by`, the metrics (None if no community has one),
-    ``flagged`` (number; None: no intervals), ``flagged_ae`` and ``sets``.
+    ``poor`` (number; None: no intervals), ``poor_ae`` and ``sets``.
     """
     sets = table["sets"]
     parts = {name: table[name] for name in by} | {"sets": sets}
     for name in METRICS:
         parts[name] = pc.multiply(table[name], pc.cast(sets, pa.float64()))
         parts[f"{name} sets"] = pc.if_else(pc.is_valid(table[name]), sets, 0)
-    flagged = pc.cast(pc.fill_null(table["flagged"], 0), pa.float64())
-    parts["flagged"] = table["flagged"]
-    parts["flagged_ae"] = pc.multiply(pc.fill_null(table["flagged_ae"], 0.0), flagged)
+    poor = pc.cast(pc.fill_null(table["poor"], 0), pa.float64())
+    parts["poor"] = table["poor"]
+    parts["poor_ae"] = pc.multiply(pc.fill_null(table["poor_ae"], 0.0), poor)
     summed = [name for name in parts if name not in by]
     sums = (
         pa.table(parts)
@@ -134,9 +134,9 @@ def means(table: pa.Table, by: Sequence[str]) -> list[Figures]:
         for name in METRICS:
             number = row[f"{name} sets_sum"]
             figures[name] = row[f"{name}_sum"] / number if number else None
-        flagged = row["flagged_sum"]
-        figures["flagged"] = flagged
-        figures["flagged_ae"] = row["flagged_ae_sum"] / flagged if flagged else None
+        poor = row["poor_sum"]
+        figures["poor"] = poor
+        figures["poor_ae"] = row["poor_ae_sum"] / poor if poor else None
         rows.append(figures | {"sets": row["sets_sum"]})
     return rows
 

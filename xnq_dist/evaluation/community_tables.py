@@ -51,7 +51,7 @@ SECTIONS = (
     ("designs", "Designs of labels", r".*-designs$"),
     ("ae", "Absolute error", r".*-ae$"),
     ("intervals", "Intervals", r".*coverage$"),
-    ("flagged", "Flagged communities", r".*-flagged$"),
+    ("poor", "Communities that are not publishable", r".*-poor$"),
     ("rae", "Relative error", r".*-rae$"),
     ("bias", "Bias", r".*-bias$"),
 )
@@ -369,7 +369,7 @@ def _interval_tables(table: pa.Table) -> list[RenderedTable]:
     return made
 
 
-def _flagged(table: pa.Table) -> RenderedTable:
+def _poor(table: pa.Table) -> RenderedTable:
     """Errors of the communities that `auto` flags, and of the others."""
     auto = real(_of(table, estimator="auto"))
     groups = []
@@ -380,33 +380,33 @@ def _flagged(table: pa.Table) -> RenderedTable:
         views += [(kind, _of(rows, communities=kind)) for kind in kinds]
         for kind, view in views:
             for row in means(view, ("label_share",)):
-                if row["flagged"] is not None:
+                if row["poor"] is not None:
                     label = f"{kind}, {100 * row['label_share']:g} % labels"
-                    lines.append((Cell(label), *_flagged_cells(row)))
+                    lines.append((Cell(label), *_poor_cells(row)))
         if lines:
             groups.append(RowGroup(tuple(lines), title))
     return RenderedTable(
-        "communities-flagged",
-        "Communities that auto flags, and others: absolute error",
-        ("communities", "flagged", "AE of flagged", "AE of others", "ratio"),
+        "communities-poor",
+        "Communities that are not publishable, and others: absolute error",
+        ("communities", "poor", "AE of these", "AE of others", "ratio"),
         tuple(groups),
         (
-            "Flagged: the expected absolute error is above fit.error. Communities with "
-            "at least 5 unlabelled members.",
+            "Not publishable: see the column quality of prevalence.parquet. "
+            "Communities with at least 5 unlabelled members.",
         ),
     )
 
 
-def _flagged_cells(row: Figures) -> tuple[Cell, ...]:
-    """Share of flagged communities, errors of flagged and others, their ratio."""
-    flagged, others = row["flagged"], row["sets"] - row["flagged"]
-    share = Cell(f"{100 * flagged / row['sets']:.0f} %")
-    error = row["flagged_ae"]
-    if not flagged or not others:
+def _poor_cells(row: Figures) -> tuple[Cell, ...]:
+    """Share of poor communities, errors of poor and others, their ratio."""
+    poor, others = row["poor"], row["sets"] - row["poor"]
+    share = Cell(f"{100 * poor / row['sets']:.0f} %")
+    error = row["poor_ae"]
+    if not poor or not others:
         only = _cell(row["ae"])
-        errors = (only, Cell()) if flagged else (Cell(), only)
+        errors = (only, Cell()) if poor else (Cell(), only)
         return share, *errors, Cell()
-    error_of_others = (row["ae"] * row["sets"] - error * flagged) / others
+    error_of_others = (row["ae"] * row["sets"] - error * poor) / others
     ratio = _cell(error / error_of_others, 2) if error_of_others > 0 else Cell()
     return share, _cell(error), _cell(error_of_others), ratio
 
@@ -443,7 +443,7 @@ def community_tables(table: pa.Table) -> list[RenderedTable]:
         _above(table, "pcc", TOLERANCE, f"{TOLERANCE:g} times PCC"),
         _above(table, "prior", 1.0, "the training prior"),
         *_interval_tables(table),
-        _flagged(table),
+        _poor(table),
     ]
     return [one for one in made if one is not None and one.groups]
 
@@ -470,6 +470,6 @@ def community_outputs(table: pa.Table) -> dict[str, bytes]:
 
 def community_text(table: pa.Table) -> str:
     """The tables of absolute errors, comparisons and intervals, for a terminal."""
-    endings = ("-ae", "-above", "-designs", "-coverage", "-flagged")
+    endings = ("-ae", "-above", "-designs", "-coverage", "-poor")
     tables = [t for t in community_tables(table) if t.name.endswith(endings)]
     return "\n".join(to_text(t) for t in tables)

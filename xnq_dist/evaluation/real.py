@@ -19,7 +19,7 @@ from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.estimators import AnyEstimates, Estimators
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.regions import SAMPLES, class_counts_in
-from xnq_dist.quantify.checks.fit_check import expected_errors, standard_errors
+from xnq_dist.quantify.checks.quality import NOT_PUBLISHABLE, qualities
 from xnq_dist.quantify.interface import Communities, Estimates
 
 __all__ = ["MIN_UNLABELLED", "SIZES", "Row", "score_case"]
@@ -48,10 +48,10 @@ class Row:
     coverage: float | None
     """None: the estimator has no intervals."""
     width: float | None
-    flagged: int | None = None
-    """Number of communities whose expected error is large; None: no intervals."""
-    flagged_ae: float | None = None
-    """Mean absolute error of the flagged communities; None if there are none."""
+    poor: int | None = None
+    """Number of communities that are not publishable; None: no intervals."""
+    poor_ae: float | None = None
+    """Mean absolute error of these communities; None if there are none."""
 
 
 def score_case(
@@ -106,16 +106,13 @@ def _rows(
         "bias": estimate[:, -1] - true[:, -1],
     }
     ends = (result.lower, result.upper) if isinstance(result, Estimates) else ()
-    flagged = None
+    poor = None
     if len(ends) == 2 and ends[0] is not None and ends[1] is not None:
         lower, upper = ends[0][scored], ends[1][scored]
         covered = (true >= lower - 1e-9) & (true <= upper + 1e-9)
         values["coverage"] = covered.mean(axis=1)
         values["width"] = (upper - lower).mean(axis=1)
-        sd = result.sd if isinstance(result, Estimates) else None
-        sd = None if sd is None else sd[scored]
-        error = standard_errors(sd, lower, upper, settings.intervals.level)
-        flagged = expected_errors(error) > settings.fit.error
+        poor = qualities(lower, upper, settings.quality) == NOT_PUBLISHABLE
     for low, high in SIZES:
         for inside in (False, True):
             rows = (sizes >= low) & (sizes < high) & ((labelled > 0) == inside)
@@ -132,8 +129,8 @@ def _rows(
                     means["bias"],
                     means.get("coverage"),
                     means.get("width"),
-                    None if flagged is None else int(flagged[rows].sum()),
+                    None if poor is None else int(poor[rows].sum()),
                     None
-                    if flagged is None or not flagged[rows].any()
-                    else float(values["ae"][rows & flagged].mean()),
+                    if poor is None or not poor[rows].any()
+                    else float(values["ae"][rows & poor].mean()),
                 )

@@ -16,7 +16,13 @@ def kind_of(kind: pa.DataType) -> str | None:
     if pt.is_dictionary(kind):
         kind = kind.value_type
     kinds = {
-        "number": (pt.is_integer, pt.is_floating, pt.is_decimal, pt.is_null),
+        "number": (
+            pt.is_integer,
+            pt.is_floating,
+            pt.is_decimal,
+            pt.is_null,
+            pt.is_duration,
+        ),
         "boolean": (pt.is_boolean,),
         "date": (pt.is_date, pt.is_timestamp),
         "text": (pt.is_string, pt.is_large_string, pt.is_string_view),

@@ -23,7 +23,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import ColumnSettings, Missing
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import require_columns
-from xnq_dist.graph.tables import Batch, Table, ids_of, show
+from xnq_dist.graph.tables import Batch, Table, ids_of, one_form, show
 
 __all__ = [
     "NULL_WORDS",
@@ -305,7 +305,8 @@ def _typed_labels(batch: Batch, column: str) -> tuple[pa.Array, str]:
     if pt.is_boolean(kind):
         return array, "booleans"
     if pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind):
-        return _valid_text(array.cast(pa.string()), batch, column), "strings"
+        text = _valid_text(array.cast(pa.string()), batch, column)
+        return one_form(text), "strings"
     raise InputError(
         f"label column {column!r} of {batch.file} is {kind}: write labels as "
         "integers, strings or booleans"

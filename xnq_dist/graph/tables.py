@@ -31,7 +31,9 @@ __all__ = [
     "Sources",
     "Table",
     "ids_of",
+    "one_form",
     "open_table",
+    "plain_values",
     "show",
 ]
 
@@ -61,13 +63,30 @@ class Batch:
     """Rows of the file before this batch."""
 
     def column(self, name: str) -> pa.Array:
-        """The values of a column; dictionary encoding is removed."""
-        array = self.rows.column(name)
-        return array.dictionary_decode() if pt.is_dictionary(array.type) else array
+        """The values of a column: no dictionaries, decimals or durations."""
+        return plain_values(self.rows.column(name))
 
     def row(self, at: int) -> str:
         """A row's name in messages: its number, from 1, and its file."""
         return f"row {self.first + at + 1} of {self.file}"
+
+
+def plain_values(array: pa.Array) -> pa.Array:
+    """Values without dictionaries; decimals as integers or text, durations as seconds.
+
+    A whole decimal becomes int64, or text where one of the column is too large.
+    """
+    if pt.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pt.is_decimal(array.type) and array.type.scale == 0:
+        try:
+            return array.cast(pa.int64())
+        except pa.ArrowInvalid:
+            return array.cast(pa.string())
+    if pt.is_duration(array.type):
+        seconds = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[array.type.unit]
+        return pc.divide(array.cast(pa.int64()).cast(pa.float64(), False), seconds)
+    return array
 
 
 @dataclass(frozen=True)
@@ -277,7 +296,9 @@ class Table:
         kind = self.settle([column]).schemas[self.files[0]].get(column, pa.int64())
         if pt.is_dictionary(kind):
             kind = kind.value_type
-        return "int64" if pt.is_integer(kind) or pt.is_floating(kind) else "string"
+        whole = pt.is_decimal(kind) and kind.scale == 0
+        number = pt.is_integer(kind) or pt.is_floating(kind) or whole
+        return "int64" if number else "string"
 
     @cached_property
     def has_footers(self) -> bool:
@@ -428,16 +449,23 @@ def open_table(
     reading = Reading() if settings is None else settings.reading
     filesystem, root = filesystem_of(text, what)
     try:
-        if any(mark in root for mark in "*?["):
+        info = filesystem.get_file_info(root)
+        there = info.type != pafs.FileType.NotFound
+        if not there and any(mark in root for mark in "*?["):
             files = glob(filesystem, root)
             if not files:
                 raise InputError(f"{what}: no file matches {text}: check the pattern")
             return Table(what, shown, files, filesystem, reading)
-        info = filesystem.get_file_info(root)
-        if info.type == pafs.FileType.NotFound:
+        if not there:
             raise InputError(f"{what} {text} does not exist: check the path")
         if info.type == pafs.FileType.File:
             return Table(what, shown, (root,), filesystem, reading)
+        if info.type != pafs.FileType.Directory:
+            raise InputError(
+                f"{what} {text} is a pipe or a device, and a table is read several "
+                "times: write it to a file first"
+            )
+        _no_versions(filesystem, root, f"{what} {text}")
         found = visible(filesystem, root)
     except OSError as error:
         raise InputError(
@@ -465,6 +493,20 @@ def open_table(
     raise InputError(
         f"{what}: folder {text} holds no file that ends in {first}: check the path"
     )
+
+
+def _no_versions(filesystem: Any, root: str, shown: str) -> None:
+    """Raise for a folder whose files are of several versions of a table."""
+    for marker, name, rows in (
+        ("_delta_log", "Delta", "DeltaTable(path).to_pyarrow_table()"),
+        ("metadata", "Iceberg", "table.scan().to_arrow()"),
+    ):
+        found = filesystem.get_file_info(f"{root}/{marker}")
+        if found.type == pafs.FileType.Directory:
+            raise InputError(
+                f"{shown} is a folder of a {name} table, whose files also hold rows "
+                f"that are deleted: write its current rows ({rows}) to a Parquet file"
+            )
 
 
 def ids_of(batch: Batch, column: str) -> pa.Array:
@@ -527,6 +569,20 @@ def _whole_numbers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
             "ids are integers or text: write the column as one of them"
         )
     return wide.cast(pa.int64())
+
+
+def one_form(array: pa.Array) -> pa.Array:
+    """Text in composed Unicode (NFC), without zero-width spaces; other types as is.
+
+    A word is then one class, or one community, however it was typed.
+    """
+    if not pt.is_string(array.type) or pc.all(pc.string_is_ascii(array)).as_py():
+        return array
+    try:
+        composed = pc.utf8_normalize(array, "NFC")
+    except pa.ArrowInvalid:  # not UTF-8: named as it is
+        return array
+    return pc.replace_substring_regex(composed, "[\u200b\ufeff]", "")
 
 
 def show(ids: pa.Array | pa.ChunkedArray, at: int) -> str:

@@ -17,6 +17,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairChunk
 from xnq_dist.quantify.batches import CommunityBatch
 from xnq_dist.quantify.checks import disclosure
+from xnq_dist.quantify.checks.quality import contradicted
 from xnq_dist.quantify.communities import Memberships, community_batches
 from xnq_dist.quantify.community_rows import (
     evidence_rows,
@@ -60,11 +61,11 @@ def write_prevalence(
 ) -> tuple[list[FileRecord], dict[str, int]]:
     """Write the batches to the tables of the stage.
 
-    Returns the records and facts: the numbers of communities without convergence and of
-    suppressed ones, and of all members.
+    Returns the records and facts: the numbers of communities without convergence, of
+    those that labels contradict and of suppressed ones, and of all members.
     """
     done, names, (classes, method, settings) = 0, memberships.names, row_info
-    counts = {"not_converged": 0, "suppressed": 0, "members": 0}
+    counts = {"not_converged": 0, "contradicted": 0, "suppressed": 0, "members": 0}
     with ExitStack() as opened:
         writer = opened.enter_context(attempt.table_writer("prevalence", "prevalence"))
         evidence = opened.enter_context(attempt.table_writer("evidence", "evidence"))
@@ -88,6 +89,9 @@ def write_prevalence(
                 others[stem].write(rows)
             stage.folder.delete(record.name)
             counts["not_converged"] += int(np.count_nonzero(~arrays["converged"]))
+            counts["contradicted"] += int(
+                np.count_nonzero(contradicted(arrays["fit_pvalue"]))
+            )
             counts["suppressed"] += int(np.count_nonzero(arrays["suppressed"]))
             counts["members"] += int(arrays["n_nodes"].sum())
             done += batch.communities

@@ -22,7 +22,7 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.graph.contents import members_table
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairChunk, PairSorter
-from xnq_dist.graph.tables import Batch, Table, ids_of, show
+from xnq_dist.graph.tables import Batch, Table, ids_of, one_form, show
 from xnq_dist.quantify.interface import Communities
 
 __all__ = [
@@ -154,7 +154,7 @@ def _distinct(batches: Iterator[Batch], column: str, path: str) -> NodeIds | Non
     held, distinct = 0, 0
     first: Batch | None = None
     for batch in batches:
-        names = ids_of(batch, column)
+        names = one_form(ids_of(batch, column))
         if first is None:
             first = batch
         elif collected[0].type != names.type:
@@ -191,7 +191,7 @@ def _add(
     total, dropped = 0, 0
     named, nodes = known
     for batch in batches:
-        communities = ids_of(batch, columns[0])
+        communities = one_form(ids_of(batch, columns[0]))
         members, index = nodes.find(batch, columns[1])
         code = named.index_of(communities)
         missing = index < 0

@@ -13,8 +13,8 @@ from xnq_dist.core.arrays import Bools, Floats
 from xnq_dist.core.schemas import class_column
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks import disclosure
-from xnq_dist.quantify.checks.fit_check import expected_errors, standard_errors
-from xnq_dist.quantify.checks.quality import qualities
+from xnq_dist.quantify.checks.fit_check import standard_errors
+from xnq_dist.quantify.checks.quality import noted, qualities
 from xnq_dist.quantify.interface import Prevalence
 
 __all__ = [
@@ -55,19 +55,15 @@ def prevalence_rows(
     ``suppressed``.
     """
     repeat = np.repeat(np.arange(len(names)), len(classes))
-    pvalue = arrays["fit_pvalue"][repeat]
-    error = expected_errors(_standard_errors(arrays, settings))[repeat]
-    suppressed, notes = arrays["suppressed"][repeat], arrays["notes"][repeat]
+    suppressed, pvalue = arrays["suppressed"], arrays["fit_pvalue"]
+    notes = noted(arrays["notes"], arrays["converged"], pvalue)
     note = disclosure.note(settings.disclosure.min_size)
-    notes = np.where(suppressed, note, notes)
+    notes = np.where(suppressed, note, notes)[repeat]
     return pa.table(
         {
             "community": _ids(names.take(pa.array(repeat))),
             **_estimate_columns(arrays, classes, settings, suppressed),
             "method": pa.array([method] * len(repeat), pa.string()),
-            "converged": arrays["converged"][repeat],
-            "fit_pvalue": pa.array(pvalue, mask=np.isnan(pvalue)),
-            "flagged": pa.array(error > settings.fit.error, mask=np.isnan(error)),
             "note": pa.array(notes, pa.string(), mask=notes == ""),
         }
     )
@@ -211,12 +207,18 @@ def _estimate_columns(
     count = len(arrays["n_nodes"])
     repeat = np.repeat(np.arange(count), len(classes))
     n_nodes = arrays["n_nodes"][repeat]
+    sd = _standard_errors(arrays, settings).reshape(-1)
+    quality = qualities(
+        arrays["lower"],
+        arrays["upper"],
+        settings.quality,
+        arrays["converged"],
+        arrays.get("fit_pvalue"),
+        suppressed,
+    )
     prevalence, lower, upper = (
         arrays[name].reshape(-1) for name in ("prevalence", "lower", "upper")
     )
-    sd = _standard_errors(arrays, settings).reshape(-1)
-    rules = settings.quality
-    quality = qualities(prevalence, lower, upper, n_nodes, rules, suppressed)
     return {
         "class": class_column(classes, count),
         "n_nodes": n_nodes,
@@ -226,7 +228,7 @@ def _estimate_columns(
         "lower": _nullable(lower),
         "upper": _nullable(upper),
         "se": _nullable(sd),
-        "quality": pa.array(quality, pa.string()),
+        "quality": pa.array(quality[repeat], pa.string()),
     }
 
 

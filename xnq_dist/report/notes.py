@@ -35,12 +35,16 @@ def _warnings(facts: PageFacts) -> list[str]:
     view, warnings = facts.view, []
     counts = dict(facts.of("graph").get("counts") or {})
     quantify = facts.of("quantify")
-    stuck = int(np.count_nonzero(~view.converged))
-    if stuck:
-        every = facts.naming.some_communities(len(view.names))
+    every = facts.naming.some_communities(len(view.names))
+    if stuck := int(quantify.get("not_converged") or 0):
         warnings.append(
-            f"{stuck:,} of {every} did not converge "
-            "(column converged in prevalence.parquet): raise sld.max_iterations."
+            f"{stuck:,} of {every} did not converge (column note in "
+            "prevalence.parquet): raise sld.max_iterations."
+        )
+    if against := int(quantify.get("contradicted") or 0):
+        warnings.append(
+            f"In {against:,} of {every} the labels contradict the estimate: it is not "
+            "publishable. Label more of their members."
         )
     if view.classes:
         known = ~np.isnan(view.prevalence[:, -1]) | view.suppressed
@@ -50,12 +54,6 @@ def _warnings(facts: PageFacts) -> list[str]:
                 f"{facts.naming.some_communities(empty)} without prevalence: there is "
                 "no member to estimate from (column note in prevalence.parquet)."
             )
-    flagged = int(np.count_nonzero(view.flagged))
-    if flagged:
-        warnings.append(
-            f"{facts.naming.some_communities(flagged)} with a large expected error: "
-            "see Fit check below."
-        )
     for number, text in (
         (
             counts.get("unknown_dropped"),

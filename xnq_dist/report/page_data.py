@@ -39,7 +39,7 @@ NO_EFFECT = -32_768
 NO_Q, LARGEST_Q = 4095, 4000
 """Codes of -1000 log10 of a q-value: none, and 1e-4 or less."""
 QUALITY_BITS, BEYOND_BIT = 12, 15
-NOT_CONVERGED, FLAGGED, SUPPRESSED = 1, 2, 4
+SUPPRESSED = 4
 """Bits of the column `flags`."""
 POINTS = 60
 """Points of a control limit."""
@@ -166,16 +166,11 @@ def _notes(view: PrevalenceView) -> tuple[list[str], NDArray[np.int64]]:
 
 def _base_columns(view: PrevalenceView, order: NDArray[np.int64]) -> list[Any]:
     """Columns ``n, labelled, note, flags``, the widest types first."""
-    flags = (
-        NOT_CONVERGED * ~view.converged
-        + FLAGGED * view.flagged
-        + SUPPRESSED * view.suppressed
-    )
     columns: list[tuple[NDArray[Any], str]] = [
         (view.n_nodes, "<u4"),
         (view.n_labelled, "<u4"),
         (_notes(view)[1], "<i4"),
-        (flags, "u1"),
+        (SUPPRESSED * view.suppressed, "u1"),
     ]
     return [values[order].astype(kind) for values, kind in columns]
 

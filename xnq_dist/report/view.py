@@ -57,10 +57,6 @@ class PrevalenceView:
     n_nodes: NDArray[np.int64]
     n_labelled: NDArray[np.int64]
     n_estimated: NDArray[np.int64]
-    converged: NDArray[np.bool_]
-    flagged: NDArray[np.bool_]
-    fit_pvalue: Floats
-    """p-value of labels' agreement with posteriors, shape (K,); NaN if not tested."""
     notes: pa.Array
     quality: NDArray[np.uint8]
     """Places in `QUALITIES`, shape (K, C)."""
@@ -125,9 +121,6 @@ class PrevalenceView:
             n_nodes=of_community("n_nodes", np.int64, 0),
             n_labelled=of_community("n_labelled", np.int64, 0),
             n_estimated=of_community("n_estimated", np.int64, 0),
-            converged=of_community("converged", np.bool_, True) | gone,
-            flagged=of_community("flagged", np.bool_, False),
-            fit_pvalue=of_community("fit_pvalue", np.float64, np.nan),
             notes=pc.if_else(pa.array(gone), pa.scalar(None, notes.type), notes),
             quality=quality,
         )

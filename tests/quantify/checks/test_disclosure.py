@@ -34,8 +34,5 @@ def test_values_of_suppressed_communities_are_null_on_request():
     table = table.set_column(at, "quality", quality)
     rows = conform(without_values(table), "prevalence", "here").to_pylist()
     kept = {"community", "class", "n_nodes", "quality", "method"}
-    assert {n for n, v in rows[0].items() if v is not None} - {"note"} == {
-        *kept,
-        "converged",
-    }
+    assert {n for n, v in rows[0].items() if v is not None} - {"note"} == kept
     assert rows[2:] == table.to_pylist()[2:]

@@ -1,4 +1,4 @@
-"""Expected errors and p-values of labels that agree with their posteriors."""
+"""Standard errors and p-values of labels that agree with their posteriors."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ import pytest
 from tests.quantify.default.test_auto import reference_from
 from tests.quantify.samples import draw_posteriors, make_communities, make_nodes
 from xnq_dist.quantify.checks.evidence import gather_evidence
-from xnq_dist.quantify.checks.fit_check import (
-    expected_errors,
-    fit_pvalues,
-    standard_errors,
-)
+from xnq_dist.quantify.checks.fit_check import fit_pvalues, standard_errors
 from xnq_dist.quantify.default.estimator_fit import Learnt
 
 SETS = 3000
@@ -95,13 +91,7 @@ def test_pvalues_keep_their_bits_in_every_batch():
     np.testing.assert_array_equal(part, whole[100:110])
 
 
-def test_expected_error_is_that_of_a_normal_error():
-    sd = np.array([[0.1, 0.3], [np.nan, np.nan]])
-    error = np.random.default_rng(0).normal(size=(200_000, 2)) * sd[0]
-    found = expected_errors(sd)
-    assert found[0] == pytest.approx(np.abs(error).mean(), rel=0.01)
-    assert np.isnan(found[1])
-    # An interval implies a standard error if a quantifier gives none.
+def test_an_interval_implies_a_standard_error():
     lower, upper = np.array([[0.1, 0.2]]), np.array([[0.5, 0.6]])
     implied = standard_errors(None, lower, upper, 0.95)
     assert implied == pytest.approx(np.full((1, 2), 0.4 / 3.919928), rel=1e-5)

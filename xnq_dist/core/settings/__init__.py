@@ -40,7 +40,6 @@ from xnq_dist.core.settings.method import (
 from xnq_dist.core.settings.results import (
     AnomalySettings,
     DisclosureSettings,
-    FitSettings,
     IntervalSettings,
     QualitySettings,
     ReportSettings,
@@ -72,7 +71,6 @@ __all__ = [
     "EvaluationSettings",
     "ExchangeSettings",
     "FeatureSettings",
-    "FitSettings",
     "InputSettings",
     "IntervalSettings",
     "KdeySettings",
@@ -152,7 +150,6 @@ class Settings(Section):
     quality: QualitySettings = QualitySettings()
     disclosure: DisclosureSettings = DisclosureSettings()
     intervals: IntervalSettings = IntervalSettings()
-    fit: FitSettings = FitSettings()
     anomalies: AnomalySettings = AnomalySettings()
     sld: SldSettings = SldSettings()
     matching: MatchingSettings = MatchingSettings()

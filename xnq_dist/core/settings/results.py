@@ -16,7 +16,6 @@ from xnq_dist.core.settings.section import Section
 __all__ = [
     "AnomalySettings",
     "DisclosureSettings",
-    "FitSettings",
     "IntervalSettings",
     "QualitySettings",
     "ReportSettings",
@@ -57,34 +56,22 @@ class IntervalSettings(Section):
 class QualitySettings(Section):
     """When an estimate is publishable (column `quality`).
 
-    Suppressed where `disclosure` says so; not publishable where the interval is
-    wider than `wide`; publishable where it is at most `narrow`, or at most `relative`
-    times the estimate; with caution otherwise, and below `caution_below` members. The
-    defaults are those of the U.S. National Center for Health Statistics for
-    proportions (2017), with caution in place of suppression for small samples and for
-    wide relative intervals.
+    Suppressed where `disclosure` says so. Else the mean width of the classes' intervals
+    decides: publishable up to `narrow`, not publishable above `wide`, caution between
+    them. Where the labelled members contradict the estimate it is not publishable.
     """
 
-    caution_below: int = Field(
-        30, ge=0, description="number of members below which caution is advised"
-    )
     narrow: float = Field(
-        0.05,
+        0.15,
         ge=0,
         le=1,
-        description="interval width up to which an estimate is publishable",
+        description="mean interval width up to which estimates are publishable",
     )
     wide: float = Field(
-        0.30,
+        0.40,
         ge=0,
         le=1,
-        description="interval width above which an estimate is not publishable",
-    )
-    relative: float = Field(
-        1.30,
-        ge=0,
-        allow_inf_nan=False,
-        description="interval width, over the estimate, above which caution is advised",
+        description="mean interval width above which estimates are not publishable",
     )
 
 
@@ -104,25 +91,6 @@ class DisclosureSettings(Section):
         description="suppressed communities in the table prevalence. quality: "
         "estimates remain, and the column quality is suppressed; nulls: estimates and "
         "counts of labels are null",
-    )
-
-
-class FitSettings(Section):
-    """Checks of the estimates: expected error, agreement with labels."""
-
-    error: float = Field(
-        0.04,
-        gt=0,
-        lt=1,
-        description="expected absolute error of a share above which a community is "
-        "flagged",
-    )
-    alpha: float = Field(
-        0.01,
-        ge=0,
-        lt=1,
-        description="p-value below which labelled members disagree with their "
-        "posteriors",
     )
 
 

@@ -24,6 +24,8 @@ __all__ = ["Finding", "Seen", "findings"]
 
 MANY_CLASSES = 20
 """Classes above which labels are compared with names, ids and measurements."""
+FEW_NUMBERS = 100
+"""Whole numbers up to which they are classes, where each has some labels."""
 LABELS_A_CLASS = 3
 """Mean number of labels below which that many classes look like names."""
 FEWEST_LABELS = 2
@@ -226,6 +228,8 @@ def label_ids(seen: Seen) -> Iterator[Found]:
         others = [n for n in seen.nodes.facts.get("names", ()) if n not in used]
         there = f" (there are {', '.join(others[:6])})" if others else ""
         yield "label-ids", {"shown": shown, "there": there}
+    elif label.kind == "integers" and count <= FEW_NUMBERS:
+        return  # such as numbers of departments
     elif label.kind in ("integers", "numbers") and not steps:
         yield "label-measured", {"shown": shown, "low": label.low, "high": label.high}
 

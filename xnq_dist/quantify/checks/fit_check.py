@@ -1,8 +1,7 @@
-"""The expected error of a community's estimate, and a test of its fit to the labels.
+"""Standard errors, and a test of each community's fit to its labels.
 
-The expected error follows from the standard error, which includes every known source of
-error; the column ``flagged`` marks where it is large. The p-value tests whether the
-labelled members' classes could come from their posteriors.
+The p-value tests whether the labelled members' classes could come from their
+posteriors.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from xnq_dist.core.arrays import Floats
 from xnq_dist.quantify.checks.evidence import Evidence
 from xnq_dist.quantify.checks.tails import upper_tail
 
-__all__ = ["expected_errors", "fit_pvalues", "standard_errors"]
+__all__ = ["fit_pvalues", "standard_errors"]
 
 
 def standard_errors(
@@ -23,17 +22,6 @@ def standard_errors(
     """Return `sd`, with the values implied by the intervals where it is None or NaN."""
     implied = (upper - lower) / (2 * float(ndtri((1 + level) / 2)))
     return implied if sd is None else np.where(np.isnan(sd), implied, sd)
-
-
-def expected_errors(sd: Floats) -> Floats:
-    """Expected absolute error of a normal estimate, mean over classes, shape (S,).
-
-    Examples
-    --------
-    >>> expected_errors(np.array([[0.1, 0.1]])).round(3).tolist()
-    [0.08]
-    """
-    return np.asarray(np.sqrt(2 / np.pi) * sd.mean(axis=1))
 
 
 def fit_pvalues(evidence: Evidence) -> Floats:

@@ -69,15 +69,8 @@ def _row(facts: PageFacts, k: int) -> dict[str, Any]:
 
 
 def _remarks(facts: PageFacts, k: int) -> list[str]:
-    view, remarks = facts.view, []
-    if not view.converged[k]:
-        remarks.append("not converged")
-    if view.flagged[k]:
-        remarks.append("large expected error")
-    note = view.notes[k].as_py()
-    if note:
-        remarks.append(plain(note, 160))
-    return remarks
+    note = facts.view.notes[k].as_py()
+    return [plain(note, 160)] if note else []
 
 
 def _total(facts: PageFacts) -> dict[str, Any] | None:

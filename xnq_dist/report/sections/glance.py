@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from xnq_dist.report.page_facts import PageFacts
 
 __all__ = ["body"]
@@ -20,5 +18,4 @@ def body(facts: PageFacts) -> str:
         level=facts.level,
         intervals=view.has_intervals,
         anomalies=facts.anomalies is not None,
-        flagged=bool(np.any(view.flagged)),
     )

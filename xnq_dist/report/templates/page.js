@@ -103,8 +103,7 @@
     ["above", "more than chance", 0], ["below", "less than chance", 0],
     ["publishable", "publishable", 1], ["caution", "caution", 1],
     ["poor", "not publishable", 1], ["suppressed", "suppressed", 1],
-    ["flagged", "large expected error", 2], ["unlabelled", "no labels", 3],
-    ["stuck", "not converged", 4], ["noted", "with a note", 5],
+    ["unlabelled", "no labels", 2], ["noted", "with a note", 3],
   ].map(([id, label, group], bit) => ({ id, label, group, bit }));
   const mask = new Uint16Array(D.n);
   let every = 0;
@@ -116,10 +115,8 @@
       const rated = (one.rating[k] >> 12) & 7, gone = suppressed(k);
       let bits = beyond(k, one) ? (one.effect[k] > 0 ? 1 : 2) : 0;
       if (gone || rated) bits |= 2 << (gone ? 4 : rated);
-      if (flags[k] & 2) bits |= 64;
-      if (!labelled[k] && !gone) bits |= 128;
-      if (flags[k] & 1) bits |= 256;
-      if (note[k] >= 0) bits |= 512;
+      if (!labelled[k] && !gone) bits |= 64;
+      if (note[k] >= 0) bits |= 128;
       mask[k] = bits;
       every |= bits;
     }
@@ -224,9 +221,7 @@
 
   function row(k) {
     const one = D.classes[state.place], gone = suppressed(k);
-    const remark = gone ? "" : [flags[k] & 1 ? "not converged" : "",
-      flags[k] & 2 ? "large expected error" : "", note[k] >= 0 ? notes[note[k]] : ""]
-      .filter(Boolean).join("; ");
+    const remark = gone || note[k] < 0 ? "" : notes[note[k]];
     const star = beyond(k, one) ? " *" : "";
     const cells = [
       el("th", { scope: "row" },
@@ -328,8 +323,6 @@
       return el("p", {}, `${about.join("; ")}.`);
     }
     about.push(`${count(labelled[k])} labelled`);
-    if (flags[k] & 1) about.push("not converged");
-    if (flags[k] & 2) about.push("large expected error");
     if (note[k] >= 0) about.push(notes[note[k]]);
     const body = [];
     for (let place = 0; place < D.classes.length; place++) {
@@ -536,7 +529,7 @@
     }
     const kept = shown.filter((k) => one.p[k] !== NONE && members[k]);
     const place = { x: new Float32Array(kept.length), y: new Float32Array(kept.length) };
-    const groups = { plain: [], up: [], down: [], flagged: [] }, many = kept.length > MAX_DOTS;
+    const groups = { plain: [], up: [], down: [] }, many = kept.length > MAX_DOTS;
     const drawn = new Set();
     kept.forEach((k, i) => {
       const px = x(members[k]), py = y(one.p[k] / 1e4);
@@ -551,11 +544,9 @@
       const at = `M${px.toFixed(1)} ${py.toFixed(1)}`;
       if (kind === "plain") groups.plain.push(`${at}h0`);
       else groups[kind].push(kind === "up" ? `${at}m-4 3h8l-4 -7z` : `${at}m-4 -3h8l-4 7z`);
-      if (flags[k] & 2 && !many) groups.flagged.push(`${at}m0 -7l7 7l-7 7l-7 -7z`);
     });
     if (many) parts.push(hexagons(place));
-    parts.push(path("dots", groups.plain), path("beyond", groups.up), path("beyond", groups.down),
-      path("diamond", groups.flagged));
+    parts.push(path("dots", groups.plain), path("beyond", groups.up), path("beyond", groups.down));
     $("hexagons").hidden = !many;
     return { height, parts, ...place, say: (i) => sentence(kept[i]), go: (i) => open(kept[i]),
       rows: { heading: ["members, from", "to", D.community[1], "median share", "more than chance", "less than chance"],
