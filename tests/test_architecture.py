@@ -86,9 +86,9 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 318_285,
+    "all": 318_370,
     "core": 34_898,
-    "graph": 65_582,
+    "graph": 65_661,
     "reservoir": 25_343,
     "groups": 4_204,
     "plan and needs": 7_154,

@@ -23,7 +23,7 @@ __all__ = ["Drive", "FeatureDrive", "drive_width", "rows_of"]
 
 FEW = 32
 """Maximum number of features from which the drive is computed, at most `SHARE` of d'.
-A superstep then takes .94 to 1.14 times as long (see docs/measurements.md)."""
+A superstep then takes .94 to 1.14 times as long (see docs/results.md)."""
 SHARE = 1 / 4
 
 
