@@ -86,13 +86,13 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 318_370,
+    "all": 318_937,
     "core": 34_898,
-    "graph": 65_661,
+    "graph": 65_772,
     "reservoir": 25_343,
     "groups": 4_204,
-    "plan and needs": 7_154,
-    "pipeline and the modules next to it": 7_060,
+    "plan and needs": 7_150,
+    "pipeline and the modules next to it": 7_116,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

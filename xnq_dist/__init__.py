@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from xnq_dist.core.config import load_settings
     from xnq_dist.core.settings import Settings
     from xnq_dist.core.store import RunDirectory, read_published
+    from xnq_dist.graph.generate import load_demo
     from xnq_dist.graph.tables import Sources
     from xnq_dist.jobs import requantify, run_stages
     from xnq_dist.pipeline import (
@@ -47,6 +48,7 @@ __all__ = [
     "embed",
     "estimate_prevalence",
     "fit_readout",
+    "load_demo",
     "load_settings",
     "open_cluster",
     "open_run",
@@ -66,6 +68,7 @@ _ELSEWHERE = {
     "Sources": "xnq_dist.graph.tables",
     "connect": "xnq_dist.core.cluster",
     "estimate_prevalence": "xnq_dist.api.estimate",
+    "load_demo": "xnq_dist.graph.generate",
     "load_settings": "xnq_dist.core.config",
     "open_cluster": "xnq_dist.core.cluster",
     "read_published": "xnq_dist.core.store",

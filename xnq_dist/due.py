@@ -265,6 +265,9 @@ def summary(run: RunDirectory) -> dict[str, Any]:
     quantify = run.stage("quantify").manifest()
     if graph is None or quantify is None:
         raise StageError(f"{run.uri} is not a complete run: run it again to resume")
+    current = Published(run).current()
+    if current is None:
+        raise StageError(f"{run.uri} has no results: run it again to resume")
     more = {
         name: run.folder.uri_of(f"{name}.parquet")
         for name in ("anomalies", "changes")
@@ -272,11 +275,12 @@ def summary(run: RunDirectory) -> dict[str, Any]:
     }
     return {
         "run": run.uri,
-        "run_id": Published(run).pointer().get("run_id"),
+        "run_id": current.run_id,
         "nodes": graph.facts["n_nodes"],
         "edges": graph.facts["n_edges"],
         "communities": quantify.facts["n_communities"],
         "prevalence": run.folder.uri_of("prevalence.parquet"),
         "report": run.folder.uri_of("report.html"),
+        "verdict": (current.manifest.facts.get("verdict") or {}).get("lines", []),
         **more,
     }

@@ -152,6 +152,8 @@ def run_all(
             work = partial(_do_what_is_due, run, sources, settings, workers, do, plan)
             stages = repaired(work)
         seconds = round(time.perf_counter() - began, 1)
+        if plan is not None and "graph" in due:
+            plan.took(seconds)
         return {**summary(run), "stages": stages, "seconds": seconds}
 
 

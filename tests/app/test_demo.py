@@ -1,4 +1,4 @@
-"""The demo: one command, and a page of the documentation with its figures."""
+"""The demo: its comparison with the truth, its output, and its tables in Python."""
 
 from __future__ import annotations
 
@@ -6,32 +6,106 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "examples" / "bots.md"
+from xnq_dist import load_demo
+from xnq_dist.app import demo
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/tutorial.md", "docs/examples/bots.md")
 
 
-@pytest.mark.slow
-def test_the_page_has_the_figures_of_the_command(
-    tmp_path: Path, prefect_home: dict[str, str]
-) -> None:
+def command(folder: Path, *words: str) -> SimpleNamespace:
     done = subprocess.run(
-        [sys.executable, "-m", "xnq_dist.app.cli", "demo", "--json"],
-        cwd=tmp_path,
-        env=prefect_home,
+        [sys.executable, "-m", "xnq_dist.app.cli", *words],
+        cwd=folder,
         capture_output=True,
         text=True,
-        timeout=1200,
+        timeout=600,
         check=True,
     )
-    summary = json.loads(done.stdout.strip().splitlines()[-1])
-    assert summary["run"] == str(tmp_path / "xnq-demo" / "run")
-    errors = summary["errors"]
-    run, labelled = errors["auto (the run's)"], errors["share of the labelled"]
-    assert all(run[kind] < labelled[kind] for kind in run)
-    page = PAGE.read_text(encoding="utf-8")
-    assert "xnq-dist demo" in page
-    for line in done.stdout.splitlines():
-        if line.startswith(tuple(errors)):
-            assert line in page
+    return SimpleNamespace(out=done.stdout.splitlines(), err=done.stderr.splitlines())
+
+
+@pytest.fixture(scope="module")
+def shown(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
+    folder = tmp_path_factory.mktemp("demo")
+    return SimpleNamespace(folder=folder, **vars(command(folder, "demo")))
+
+
+def rows(lines: list[str]) -> list[str]:
+    """Lines of the comparison with the truth."""
+    names = (demo.RUN, demo.PLAIN, demo.LABELLED)
+    return [line for line in lines if line.startswith(names)]
+
+
+def test_it_ends_with_the_answer_and_a_comparison(shown: SimpleNamespace) -> None:
+    assert any(line.startswith("All users: 21 % bots (95 %") for line in shown.out)
+    assert len(rows(shown.out)) == 3
+    assert len([*shown.out, *shown.err]) <= 40
+    logged = [line for line in shown.err if line[2:3] == ":"]
+    assert 5 <= len(logged) <= 25
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_pages_show_the_comparison_of_the_command(
+    shown: SimpleNamespace, page: str
+) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for line in rows(shown.out):
+        assert line in text
+
+
+def test_its_last_line_is_a_command_that_runs_it_again(shown: SimpleNamespace) -> None:
+    words = shown.out[-1].split()
+    assert words[:3] == ["again", "xnq-dist", "run"]
+    again = command(shown.folder, *words[2:])
+    assert any(line.startswith("nothing changed since") for line in again.out)
+
+
+def test_json_has_error_and_coverage(shown: SimpleNamespace) -> None:
+    again = command(shown.folder, "demo", "--json")
+    compared = json.loads(again.out[-1])["compared"]
+    run, plain = compared[demo.RUN], compared[demo.PLAIN]
+    assert run["error"] < plain["error"] < compared[demo.LABELLED]["error"]
+    assert run["covered"] > plain["covered"]
+    assert compared[demo.LABELLED]["covered"] is None
+
+
+def test_the_plain_answer_is_the_mean_of_scores_and_known_classes() -> None:
+    rng = np.random.default_rng(5)
+    ids = [f"u{k}" for k in range(300)]
+    bots = rng.random(300) < 0.3
+    known = rng.random(300) < 0.5
+    features = rng.normal(size=(300, 2)) + bots[:, None]
+    labels = [
+        ("bot" if b else "human") if k else None
+        for b, k in zip(bots, known, strict=True)
+    ]
+    nodes = pa.table(
+        {
+            "node_id": ids,
+            "features": pa.FixedSizeListArray.from_arrays(features.ravel(), 2),
+            "label": labels,
+        }
+    )
+    ends = rng.integers(0, 300, (2, 900))
+    edges = pa.table(
+        {name: np.array(ids)[e] for name, e in zip(("src", "dst"), ends, strict=True)}
+    )
+    scores = demo._scores(nodes, edges, bots.astype(float), known)
+    assert np.array_equal(scores[known], bots[known])
+    unknown = scores[~known]
+    assert np.all((unknown > 0) & (unknown < 1))
+    assert unknown[bots[~known]].mean() > unknown[~bots[~known]].mean() + 0.2
+
+
+def test_the_tables_in_python_are_those_of_the_command(shown: SimpleNamespace) -> None:
+    for name, table in zip(("nodes", "edges", "memberships"), load_demo(), strict=True):
+        there = pq.read_table(shown.folder / "xnq-demo" / "input" / f"{name}.parquet")
+        assert table.equals(there)

@@ -73,11 +73,16 @@ def test_a_run_plans_once_and_records_what_it_met(tmp_path, small_graph, asked, 
     # The workers are those that were planned.
     for same in ("kind", "partitions", "workers", "threads", "worker_limit"):
         assert getattr(plan.met, same) == getattr(plan.planned, same)
-    lines = [text for text in caplog.messages if text.startswith("the run differs")]
-    assert not any("halo rows" in line for line in lines)  # within their bound
-    smaller = replace(plan.planned, halo_rows=1)
-    replace(plan, planned=smaller).meets(plan.met)
-    assert f"halo rows {sum(facts['halo'])} (" in caplog.text
+    assert plan.met.worker_memory <= plan.planned.worker_memory
+    assert "instead of the planned" not in caplog.text
+    smaller = replace(plan.planned, worker_memory=1 << 20, seconds=40.0)
+    different = replace(plan, planned=smaller)
+    different.meets(plan.met)
+    assert "of memory instead of the planned 1.0 MiB of " in caplog.text
+    different.took(79.0)
+    assert "the run took" not in caplog.text
+    different.took(81.0)
+    assert "the run took 81 s instead of the planned 40 s" in caplog.text
     before = run.folder.read_bytes(PLAN)
     asked.clear()
     assert jobs.run_all(small_graph.sources, out, settings)["stages"] == {}

@@ -35,20 +35,32 @@ def words(made: Verdict) -> int:
     return len(" ".join(made.lines).split())
 
 
-def test_the_model_comes_first_and_the_next_step_last() -> None:
+def test_the_answer_comes_first_and_the_next_step_last() -> None:
     made = judged(prevalence_table(list("abcdefgh"), intervals=True), WORDS)
     assert made.level == "well"
-    first, result, sure, step = made.lines
-    assert first == (
+    first, pages, model, sure, step = made.lines
+    assert first == "All users: 50 % bots (95 % interval 48–52 %)."
+    assert "of 8 pages differ by more than chance explains. Highest: " in pages
+    assert model == (
         "The model separates bots from humans well (630 labelled users; log-loss 42 % "
         "below guessing)."
     )
-    assert "of 8 pages" in result
-    assert "share of bots" in result
-    assert result.endswith("All users: 50 % (48–52 %).")
     assert sure.startswith("How sure: ")
     assert "narrower than 30 points" in sure
     assert "label-plan 'my runs/a' --budget 50" in step
+
+
+def test_the_named_community_is_one_that_may_be_published() -> None:
+    table = prevalence_table(list("abcdefgh"), intervals=True)
+    highest = judged(table, WORDS).lines[1].partition("Highest: ")[2][0]
+    rows = table.to_pylist()
+    for row in rows:
+        row["quality"] = "caution"
+        if row["community"] == highest:
+            row["quality"] = "not publishable"
+    made = judged(pa.Table.from_pylist(rows, table.schema), WORDS)
+    assert "Highest: " in made.lines[1]
+    assert f"Highest: {highest}" not in made.lines[1]
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ __all__ = [
     "print_summary",
     "seconds_text",
     "start_clock",
+    "summary_lines",
 ]
 
 log = logging.getLogger("xnq_dist")
@@ -157,11 +158,21 @@ def is_done(out: str, sources: Any, settings: Any, as_json: bool) -> bool:
 
 
 def print_summary(summary: dict[str, Any], as_json: bool) -> None:
-    """Print the size of a run, its time and the paths of its results."""
+    """Print the size of a run, its time, its answer and the paths of its results."""
     summary["seconds"] = elapsed()
-    typer.echo(
-        f"{summary['communities']:,} communities of {summary['nodes']:,} nodes in "
-        f"{seconds_text(summary['seconds'])}\n  table   {summary['prevalence']}\n"
-        f"  report  {summary['report']}"
-    )
+    for line in summary_lines(summary):
+        typer.echo(line)
     print_json(summary, as_json)
+
+
+def summary_lines(summary: dict[str, Any]) -> list[str]:
+    """The size of a run, its time, its answer and the paths of its results."""
+    return [
+        f"{summary['communities']:,} communities of {summary['nodes']:,} nodes in "
+        f"{seconds_text(summary['seconds'])}",
+        "",
+        *summary["verdict"],
+        "",
+        f"  table   {summary['prevalence']}",
+        f"  report  {summary['report']}",
+    ]

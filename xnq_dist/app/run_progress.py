@@ -30,8 +30,11 @@ T = TypeVar("T")
 
 START = "start"
 """The first step of every stage."""
-LOG_EVERY = 5.0
+LOG_EVERY = 60.0
 """Seconds between two log lines of one stage."""
+WORTH_SAYING = 60.0
+"""Planned seconds of a run from which the time left is shown: the first run of a
+machine compiles kernels for half a minute, which no plan holds."""
 SEND_EVERY = 2.0
 """Seconds between two updates of an artifact."""
 
@@ -75,7 +78,8 @@ def on_console(stage: str, work: Callable[[Progress], T]) -> T:
 def counted(text: str, done: int, total: int, left: TimeLeft) -> str:
     """A step with its count and the time left."""
     more = left.text()
-    return f"{text} {done:,}/{total:,}{more and f', {more}'}"
+    steps = "" if text.endswith(f": {START}") else f" {done:,}/{total:,}"
+    return f"{text}{steps}{more and f', {more}'}"
 
 
 class TimeLeft:
@@ -123,7 +127,9 @@ class TimeLeft:
         return self._shown
 
     def text(self) -> str:
-        """The time left in words; empty if nothing is known."""
+        """The time left in words; empty if nothing is known, or for a short run."""
+        if self._planned < WORTH_SAYING:
+            return ""
         return seconds_left_text(self.left())
 
 
@@ -225,14 +231,14 @@ def _bar(left: TimeLeft) -> Iterator[Progress]:
 
 @contextmanager
 def _log_lines(left: TimeLeft) -> Iterator[Progress]:
-    last: dict[str, float] = {}
+    """One line a stage, when it begins; then one every `LOG_EVERY` seconds."""
+    last = time.monotonic()
 
     def show(text: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        begins = text.endswith(f": {START}")
-        if begins or (done < total and now - last.get(text, 0.0) < LOG_EVERY):
-            return
-        last[text] = now
-        log.info("%s", counted(text, done, total, left))
+        nonlocal last
+        now, begins = time.monotonic(), text.endswith(f": {START}")
+        if begins or now - last >= LOG_EVERY:
+            last = now
+            log.info("%s", counted(text, done, total, left))
 
     yield show

@@ -6,11 +6,13 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from xnq_dist.core.progress import Progress, silent
@@ -26,7 +28,7 @@ from xnq_dist.graph.planted import (
     draw_network,
 )
 
-__all__ = ["demo_network", "generate"]
+__all__ = ["demo_network", "generate", "load_demo"]
 
 ROWS_AT_ONCE = 1 << 18
 """Rows of a row group of the table of the truth."""
@@ -113,6 +115,7 @@ def demo_network(out: str | Path, seed: int = 0) -> GeneratedGraph:
         seed=seed,
         labelled=0.15,
         string_ids=True,
+        drawn_by_class=False,
     )
     topics = (
         "harbour news", "street food", "old films", "chess club", "garden swap",
@@ -126,6 +129,34 @@ def demo_network(out: str | Path, seed: int = 0) -> GeneratedGraph:
         f"page-{k:02d} {topics[k % len(topics)]}" for k in range(arguments.communities)
     ]
     return _write(out, arguments, names, silent, ("human", "bot"))
+
+
+def load_demo(seed: int = 0) -> tuple[pa.Table, pa.Table, pa.Table]:
+    """The tables of the demo: users, links and followers of 48 pages.
+
+    Returns
+    -------
+    nodes : pyarrow.Table
+        4,000 rows: ``node_id``, ``features`` (16 numbers), ``label`` (``human``,
+        ``bot``, or null for 85 in 100 users).
+    edges : pyarrow.Table
+        ``src``, ``dst``.
+    memberships : pyarrow.Table
+        ``community``, ``node_id``.
+
+    Examples
+    --------
+    >>> nodes, edges, followers = load_demo()
+    >>> nodes.num_rows
+    4000
+    """
+    with TemporaryDirectory(prefix="xnq-demo-") as folder:
+        paths = demo_network(folder, seed).paths
+        nodes, edges, memberships = (
+            pq.read_table(paths[name], memory_map=False)
+            for name in ("nodes", "edges", "memberships")
+        )
+    return nodes, edges, memberships
 
 
 def _write(
@@ -151,7 +182,9 @@ def _write(
         with TableWriter(folder, f"{name}.parquet", schema) as writer:
             for table in ahead(tables):
                 writer.write(table)
-    kinds = ["real" if k % 2 else "proportions" for k in range(arguments.communities)]
+    kinds = ["real"] * arguments.communities
+    if arguments.drawn_by_class:
+        kinds[::2] = ["proportions"] * len(kinds[::2])
     labels = names if names is not None else [str(k) for k in range(len(kinds))]
     meta = {
         "arguments": asdict(arguments),

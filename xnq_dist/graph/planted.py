@@ -89,6 +89,8 @@ class Arguments:
     seed: int
     labelled: float
     string_ids: bool
+    drawn_by_class: bool = True
+    """Whether the even communities are of the kind `proportions`."""
 
     def check(self) -> None:
         """Check the arguments; a `SettingsError` names all that are out of range."""
@@ -286,7 +288,7 @@ def draw_memberships(
         home = np.searchsorted(home_bounds, rng.random(last - first))
         home = np.minimum(home, len(homes) - 1)
         number = np.arange(first, last)
-        even = number % 2 == 0
+        even = (number % 2 == 0) & arguments.drawn_by_class
 
         per_class = rng.multinomial(size * even, wide)
         bounds = network.by_class[1]

@@ -18,14 +18,9 @@ __all__ = ["Figures", "Plan"]
 
 log = logging.getLogger(__name__)
 
-COMPARED = (
-    "partitions on workers",
-    "halo rows",
-    "reservoirs",
-    "memory of a worker",
-    "memory of a GPU",
-)
-"""Figures that are logged if they differ between the plan and a stage."""
+LATE, SHORT = 2, 60.0
+"""Times are logged above this multiple of the planned ones and above this many seconds,
+most of which the first run of a machine may spend on compiling kernels."""
 EXTRAPOLATED = 10
 """Times are marked as extrapolated for graphs with more than this many times the edges
 that were measured."""
@@ -194,18 +189,23 @@ class Plan:
         return settings.model_copy(update={"cluster": chosen})
 
     def meets(self, met: Figures) -> Plan:
-        """The plan with the figures of a stage; differences are logged."""
-        now = dict(met.lines())
-        changed = [
-            f"{name} {now[name]} instead of {value}"
-            for name, value in self.planned.lines()
-            if name in COMPARED and now.get(name, value) != value
-        ]
-        if self.planned.halo_is_bound and met.halo_rows <= self.planned.halo_rows:
-            changed = [each for each in changed if not each.startswith("halo rows")]
-        if changed:
-            log.info("the run differs from its plan: %s", "; ".join(changed))
+        """The plan with the figures of a stage; more memory than planned is logged."""
+        needs, planned = met.worker_memory, self.planned.worker_memory
+        if needs > planned:
+            log.info(
+                "a worker needs %s of memory instead of the planned %s of %s",
+                *(human(needs), human(planned), human(met.worker_limit)),
+            )
         return replace(self, met=met)
+
+    def took(self, seconds: float) -> None:
+        """Log a time that is longer than `LATE` times the planned one."""
+        planned = self.planned.seconds
+        if planned is not None and seconds > max(LATE * planned, SHORT):
+            log.info(
+                "the run took %s s instead of the planned %s s",
+                *(f"{seconds:,.0f}", f"{planned:,.0f}"),
+            )
 
     @classmethod
     def read(cls, folder: Folder) -> Plan | None:

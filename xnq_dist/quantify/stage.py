@@ -29,7 +29,6 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.detection import engine_of
-from xnq_dist.quantify import communities as sets
 from xnq_dist.quantify.batch_files import write_batches, write_prevalence
 from xnq_dist.quantify.batches import (
     STAGE,
@@ -44,17 +43,16 @@ from xnq_dist.quantify.community_rows import label_facts, total_rows
 from xnq_dist.quantify.default.scenarios import check_prior
 from xnq_dist.quantify.default.surroundings import labels_around, studies_choice
 from xnq_dist.quantify.gpu.device_memory import MAX_MEMBERSHIPS
-from xnq_dist.quantify.interface import combine
-from xnq_dist.quantify.loading import NeighbourValues, load_node_table
+from xnq_dist.quantify.loading import NeighbourValues
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.sources import open_memberships
 from xnq_dist.reservoir.propagation import only_sums, propagate
-from xnq_dist.selection.words import sentences
+from xnq_dist.selection.words import brief
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["estimate_with", "quantify"]
+__all__ = ["quantify"]
 
 log = logging.getLogger(__name__)
 
@@ -238,44 +236,6 @@ def quantify(
     return stage.commit(attempt, files, digest, inputs, facts, seconds)
 
 
-def estimate_with(
-    run: RunDirectory,
-    sources: Sources,
-    settings: Settings,
-    quantifier: str,
-    of_class: str,
-) -> dict[Any, float]:
-    """Estimate one class's prevalence in this process, without writing anything.
-
-    Parameters
-    ----------
-    run, sources, settings
-        As for `quantify`.
-    quantifier
-        Name of a quantifier that needs nothing but posteriors; replaces the setting.
-    of_class
-        Name of the class.
-
-    Returns
-    -------
-    Prevalence by the community's name; NaN where there is no estimate. The choice of
-    the labelled nodes is not tested: `auto` leaves posteriors unchanged.
-    """
-    graph, readout = run.complete("graph"), run.complete("readout")
-    estimator = make_quantifier(quantifier, settings)
-    source = choose_source(sources.memberships, settings)
-    ids = layout.load_ids(run.stage("graph"), graph)
-    nodes, reference = load_node_table(run, readout.facts["prior"])
-    at = nodes.classes.index(of_class)
-    values: list[float] = []
-    with open_memberships(run, graph, ids, sources, settings, source) as memberships:
-        for _, batch in sets.community_batches(memberships.chunks(), MAX_MEMBERSHIPS):
-            estimates = estimator.estimate(batch, nodes, reference)
-            combined = combine(batch, nodes, estimates, settings.labelled)
-            values += combined.prevalence[:, at].tolist()
-        return dict(zip(memberships.names.to_pylist(), values, strict=True))
-
-
 def _learn(
     job: BatchJob, run: RunDirectory, graph: Manifest, client: Client
 ) -> tuple[BatchJob, dict[str, Any]]:
@@ -292,8 +252,7 @@ def _log_choice(labels: dict[str, Any], settings: Settings) -> None:
     verdict = labels.get("verdict", "none")
     declared = settings.labels.drawn in ("random", "by_place")
     warn = declared and verdict in ("class", "both")
-    text = " ".join(sentences(labels, settings.intervals.level))
-    if text:
+    if text := brief(labels, settings.intervals.level):
         log.log(logging.WARNING if warn else logging.INFO, "labels: %s", text)
 
 

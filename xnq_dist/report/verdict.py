@@ -34,7 +34,8 @@ class Verdict:
     level: Level
     """Skill of the model; ``warning``: no better than the class shares."""
     lines: tuple[str, ...]
-    """Plain text: the model, the result, how sure it is, what to do next."""
+    """Plain text: the result, the model, how sure it is, what to do next. A warning on
+    the model comes first."""
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> Verdict | None:
@@ -76,9 +77,13 @@ def verdict(
     """
     naming = Naming(settings.report)
     level = _level(skill)
+    model = _on_the_model(level, skill, labelled, view, naming)
+    shown = (
+        _on_all_nodes(view, naming, totals, settings),
+        _on_communities(view, naming, anomalies, settings),
+    )
     lines = (
-        _on_the_model(level, skill, labelled, view, naming),
-        _on_communities(view, naming, totals, anomalies, settings),
+        *((model, *shown) if level == "warning" else (*shown, model)),
         _how_sure(view, naming, settings),
         _next(level, view, naming, settings, run),
     )
@@ -121,46 +126,57 @@ def _on_the_model(
     )
 
 
+def _on_all_nodes(
+    view: PrevalenceView, naming: Naming, totals: pa.Table | None, settings: Settings
+) -> str:
+    """The share of the class among all nodes together, with its interval."""
+    if totals is None or not view.classes:
+        return ""
+    rows = (row for row in totals.to_pylist() if str(row["class"]))
+    row = {str(row["class"]): row for row in rows}.get(view.classes[-1])
+    if not row or row["prevalence"] is None:
+        return ""
+    kind = "unlabelled " if settings.labelled == "exclude" else ""
+    span = _span(row["lower"], row["upper"], settings)
+    name = naming.of_class(view.classes[-1])
+    return f"All {kind}{naming.nodes()}: {whole(row['prevalence'])} {name}{span}."
+
+
 def _on_communities(
     view: PrevalenceView,
     naming: Naming,
-    totals: pa.Table | None,
     anomalies: Anomalies | None,
     settings: Settings,
 ) -> str:
-    """Number of unusual communities, the highest one, and all nodes together."""
+    """Number of unusual communities, and the highest that may be published."""
     if not view.classes or not len(view.names):
         return f"There are no {naming.communities()}."
-    name = naming.of_class(view.classes[-1])
-    number = len(view.names)
-    text = f"{naming.some_communities(number)}, by share of {name}."
-    named, highest = ~np.isnan(view.prevalence[:, -1]), "Highest"
+    text = f"{naming.some_communities(len(view.names))}."
+    named = ~np.isnan(view.prevalence[:, -1])
+    named &= view.quality[:, -1] < NOT_RATED_HIGHER
     if anomalies is not None:
         unusual = anomalies.qvalue[:, -1] <= settings.anomalies.rate
         some = count(int(unusual.sum())) if unusual.any() else "None"
-        has = "has" if unusual.sum() <= 1 else "have"
+        differ = "differs" if unusual.sum() == 1 else "differ"
         text = (
-            f"{some} of {naming.some_communities(number)} {has} an unusual share of "
-            f"{name}."
+            f"{some} of {naming.some_communities(len(view.names))} {differ} by more "
+            "than chance explains."
         )
-        named, highest = named & unusual, "Highest of them"
+        named = named & unusual if unusual.any() else named
     known = view.ranked[named[view.ranked]]
-    level = f"{100 * settings.intervals.level:g} % interval "
     if len(known):
         p, low, high = (float(values[known[0], -1]) for values in view.estimates())
-        span = f" ({level}{whole_span(low, high)})" if low <= high else ""
-        text += f" {highest}: {view.name(int(known[0]), NAME)}, {whole(p)}{span}."
-        level = "" if span else level
-    if totals is not None:
-        rows = (row for row in totals.to_pylist() if str(row["class"]))
-        all_nodes = {str(row["class"]): row for row in rows}.get(view.classes[-1])
-        if all_nodes and all_nodes["prevalence"] is not None:
-            low, high = all_nodes["lower"], all_nodes["upper"]
-            span = "" if low is None else f" ({level}{whole_span(low, high)})"
-            kind = "unlabelled " if settings.labelled == "exclude" else ""
-            share = whole(all_nodes["prevalence"])
-            text += f" All {kind}{naming.nodes()}: {share}{span}."
+        place = view.name(int(known[0]), NAME)
+        text += f" Highest: {place}, {whole(p)}{_span(low, high, settings)}."
     return text
+
+
+def _span(low: float | None, high: float | None, settings: Settings) -> str:
+    """An interval in brackets; empty if there is none."""
+    if low is None or high is None or not low <= high:
+        return ""
+    level = f"{100 * settings.intervals.level:g} % interval"
+    return f" ({level} {whole_span(low, high)})"
 
 
 def _how_sure(view: PrevalenceView, naming: Naming, settings: Settings) -> str:

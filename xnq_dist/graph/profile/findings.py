@@ -24,7 +24,7 @@ __all__ = ["Finding", "Seen", "findings"]
 
 MANY_CLASSES = 20
 """Classes above which labels are compared with names, ids and measurements."""
-FEW_NUMBERS = 100
+FEW_NUMBERS = 50
 """Whole numbers up to which they are classes, where each has some labels."""
 LABELS_A_CLASS = 3
 """Mean number of labels below which that many classes look like names."""
