@@ -274,15 +274,8 @@ def test_demo_from_end_to_end_without_a_prefect_server(tmp_path, prefect_home):
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert not re.search(r"\d\.\d{9,}|object at 0x|\['|\('", done.stderr), done.stderr
-    errors = summary["errors"]
-    # The declared estimator, SLD, is best where only proportions differ, and not where
-    # features and links differ too.
-    auto, declared = errors["auto (the run's)"], errors["auto, drawn by class"]
-    prior = errors["share of the labelled"]
-    assert declared["proportions"] < 0.5 * auto["proportions"]
-    assert auto["proportions"] < 0.5 * prior["proportions"]
-    assert auto["real"] < 0.9 * declared["real"]
-    assert declared["real"] < prior["real"]
+    compared = summary["compared"]
+    assert compared["this run"]["covered"] >= 44
     for name in ("prevalence.parquet", "totals.parquet", "report.html"):
         assert (out / "run" / name).stat().st_mtime > began
     names = pq.read_table(out / "run" / "prevalence.parquet")["community"].to_pylist()

@@ -17,7 +17,7 @@ from xnq_dist import load_demo
 from xnq_dist.app import demo
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", "docs/tutorial.md", "docs/examples/bots.md")
+PAGES = ("README.md", "docs/tutorial.md")
 
 
 def command(folder: Path, *words: str) -> SimpleNamespace:

@@ -1,0 +1,57 @@
+"""Every command block of README and tutorial, run as it is written.
+
+What installs packages or runs the tests is left out: a test runs in an environment
+where that has been done.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = ("README.md", "docs/tutorial.md")
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+INSTALL = ("python3 -m venv",)
+"""Beginnings of lines that install, or install and test."""
+
+
+def script(page: str) -> str:
+    """The commands and Python blocks of a page as one shell script, in their order."""
+    lines = ["set -euo pipefail"]
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for language, block in BLOCK.findall(text):
+        if language == "python":
+            lines.append(f"python - <<'END'\n{block}END")
+        elif language == "" and re.match(r"(xnq-dist|cd|python3) ", block):
+            lines += [
+                line.removeprefix("pip install . && ")
+                for line in block.splitlines()
+                if not line.startswith(INSTALL)
+            ]
+    return "\n".join(lines)
+
+
+@pytest.mark.ci
+@pytest.mark.parametrize("page", PAGES)
+def test_the_commands_of_the_page_run_in_their_order(page: str, tmp_path: Path) -> None:
+    commands = script(page)
+    assert commands.count("xnq-dist ") >= 4
+    assert commands.count("python - <<") == 1
+    bin_first = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-c", commands],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": bin_first},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "All users: 21 % bots" in done.stdout
