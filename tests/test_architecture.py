@@ -86,7 +86,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 318_937,
+    "all": 319_017,
     "core": 34_898,
     "graph": 65_772,
     "reservoir": 25_343,

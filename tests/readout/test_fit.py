@@ -196,7 +196,8 @@ def test_diagnostics_report_the_measured_quality():
     expected = -np.log(posterior[np.arange(400), y]).mean()
     assert figures["log_loss"] == pytest.approx(expected)
     assert figures["log_loss"] <= figures["log_loss_uncalibrated"] + 1e-6
-    curve = figures["reliability"]
+    other, curve = figures["reliability"]
+    assert other["count"] == curve["count"][::-1]
     assert sum(curve["count"]) == 400
     inside = (posterior[:, 1] >= 0.9) & (posterior[:, 1] <= 1)
     assert curve["count"][9] == inside.sum()
@@ -211,12 +212,8 @@ def test_diagnostics_report_the_measured_quality():
     assert figures["skill"]["value"] == pytest.approx(1 - losses.mean() / prior.mean())
     ends = [figures["skill"][name] for name in ("lower", "upper")]
     np.testing.assert_allclose(ends, np.quantile(ratios, [0.025, 0.975]), atol=0.02)
-    assert (
-        quality(np.zeros((4, 2)), y[:4], found.calibration, np.ones(4))["reliability"][
-            "predicted"
-        ].count(None)
-        == 9
-    )
+    constant = quality(np.zeros((4, 2)), y[:4], found.calibration, np.ones(4))
+    assert constant["reliability"][1]["predicted"].count(None) == 9
 
 
 def test_a_fold_that_failed_to_converge_is_reported(monkeypatch):

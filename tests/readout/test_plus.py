@@ -177,7 +177,7 @@ def test_facts_of_the_readout_are_recorded(graph, run):
     # In this graph of blocks, neighbours' labels are informative.
     assert facts["log_loss"] < facts["second_stage_log_losses"]["block 0"]
     assert facts["log_loss"] < facts["prior_log_loss"]
-    assert sum(facts["reliability"]["count"]) == labelled
+    assert all(sum(one["count"]) == labelled for one in facts["reliability"])
     assert run.stage("embeddings").manifest().facts["recurrent_scale"] == [1, 3, 8, 20]
     names = run.stage("readout").folder.names()
     names += run.stage("embeddings").folder.names()

@@ -152,17 +152,18 @@ def write_fake_run(
         "class_counts": [500, 100, 90, 80, 70, 60, 50, 40, 30, 20][: len(classes)],
         "n_labelled": 600,
     }
+    curve = {
+        "predicted": [*bins.tolist(), None],
+        "observed": [*np.clip(bins + 0.04 * np.sin(9 * bins), 0, 1).tolist(), None],
+        "count": [200, 120, 80, 50, 40, 30, 30, 20, 20, 10, 0],
+    }
     readout = {
         "C": 1.0,
         "calibration": "bcts",
         "prior": [0.8, 0.2],
         "log_loss": 0.41,
         "skill": {"value": 0.31, "lower": 0.27, "upper": 0.35},
-        "reliability": {
-            "predicted": [*bins.tolist(), None],
-            "observed": [*np.clip(bins + 0.04 * np.sin(9 * bins), 0, 1).tolist(), None],
-            "count": [200, 120, 80, 50, 40, 30, 30, 20, 20, 10, 0],
-        },
+        "reliability": [curve] * len(classes),
     }
     facts = {
         "graph": graph,

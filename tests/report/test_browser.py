@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -21,7 +22,7 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.page import page
 from xnq_dist.report.page_facts import PageFacts, StageFacts
-from xnq_dist.report.view import PrevalenceView
+from xnq_dist.report.view import QUALITIES, PrevalenceView
 
 pytestmark = pytest.mark.browser
 
@@ -58,13 +59,16 @@ def facts_of(
             {"numpy": "2"},
             "2026-01-02T03:04:05+00:00",
         ),
-        "labels": StageFacts("labels", 1.0, {"n_labelled": 630}),
+        "labels": StageFacts(
+            "labels", 1.0, {"n_labelled": 630, "classes": list(classes)}
+        ),
         "readout": StageFacts(
             "readout",
             1.0,
             {
                 "skill": skill,
-                "reliability": {name: one.tolist() for name, one in curve.items()},
+                "reliability": [{name: one.tolist() for name, one in curve.items()}]
+                * len(classes),
             },
         ),
     }
@@ -377,6 +381,31 @@ def test_print_has_at_most_four_pages(
     pdf = open_page(make).pdf(format="A4", print_background=True)
     pages = pdf.count(b"/Type /Page") - pdf.count(b"/Type /Pages")
     assert 1 <= pages <= 4
+
+
+def warned() -> PageFacts:
+    """The small page of a run that dropped rows."""
+    facts = small()
+    graph = facts.stages["graph"]
+    counts = {**graph.facts["counts"], "duplicates_dropped": 12}
+    graph = replace(graph, facts={**graph.facts, "counts": counts})
+    return replace(facts, stages={**facts.stages, "graph": graph})
+
+
+def test_warnings_are_on_paper(open_page: Open) -> None:
+    tab = open_page(warned)
+    tab.emulate_media(media="print")
+    assert not tab.is_visible("text=12 duplicate edges were dropped.")
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert tab.is_visible("text=12 duplicate edges were dropped.")
+
+
+def test_a_phone_shows_each_row_with_its_quality(open_page: Open) -> None:
+    tab = open_page(width=390)
+    cells = tab.locator("#rows tr").first.locator("td:visible")
+    assert cells.last.inner_text() in QUALITIES[1:]
+    box = tab.locator(".scroll").first
+    assert box.evaluate("node => node.scrollWidth <= node.clientWidth")
 
 
 def test_forty_thousand_communities_are_answered_at_once(open_page: Open) -> None:

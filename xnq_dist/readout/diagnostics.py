@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from xnq_dist.core.arrays import Floats, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Ints32
 from xnq_dist.readout.calibration import Calibration
 from xnq_dist.readout.logistic import row_losses
 
@@ -25,27 +25,21 @@ def quality(
     constant: Floats,
     weights: Floats | None = None,
 ) -> dict[str, Any]:
-    """Log-loss before and after calibration, accuracy, reliability of the last class.
+    """Log-loss before and after calibration, accuracy, reliability of each class.
 
     Bins have equal width in the calibrated posterior; an empty one has no means.
     `constant` is the log-loss of every row by the class shares alone, the baseline of
     `skill`. With weights, log-losses and accuracy are weighted means.
     """
     if not len(labels):
-        empty: dict[str, list[float]] = {"predicted": [], "observed": [], "count": []}
         names = ("log_loss_uncalibrated", "log_loss", "accuracy", "skill")
-        return {**dict.fromkeys(names), "reliability": empty}
+        return {**dict.fromkeys(names), "reliability": []}
 
     def mean(values: NDArray[Any]) -> float:
         return float(np.average(values, weights=weights))
 
     posterior = calibration.apply(logits).astype(np.float64)
     chosen = posterior[np.arange(len(labels)), labels]
-    last = posterior[:, -1]
-    bins = np.minimum((last * BINS).astype(np.int64), BINS - 1)
-    count = np.bincount(bins, minlength=BINS)
-    sums = np.bincount(bins, weights=last, minlength=BINS)
-    hits = np.bincount(bins[labels == posterior.shape[1] - 1], minlength=BINS)
     losses = -np.log(chosen)
     shares = np.ones(len(labels)) if weights is None else weights / weights.mean()
     return {
@@ -53,16 +47,27 @@ def quality(
         "log_loss_uncalibrated": mean(row_losses(logits, labels)),
         "log_loss": mean(losses),
         "accuracy": mean(posterior.argmax(axis=1) == labels),
-        "reliability": {
-            "predicted": [
-                float(s / c) if c else None for s, c in zip(sums, count, strict=True)
-            ],
-            "observed": [
-                float(h / c) if c else None for h, c in zip(hits, count, strict=True)
-            ],
-            "count": count.tolist(),
-        },
+        "reliability": [
+            _reliability(posterior[:, c], labels == c)
+            for c in range(posterior.shape[1])
+        ],
     }
+
+
+def _reliability(predicted: Floats, is_class: Bools) -> dict[str, list[Any]]:
+    """Means of predictions and of observations by bins of the predictions."""
+    bins = np.minimum((predicted * BINS).astype(np.int64), BINS - 1)
+    count = np.bincount(bins, minlength=BINS)
+    sums = np.bincount(bins, weights=predicted, minlength=BINS)
+    hits = np.bincount(bins[is_class], minlength=BINS)
+    means, shares = (
+        [
+            float(value / c) if c else None
+            for value, c in zip(values, count, strict=True)
+        ]
+        for values in (sums, hits)
+    )
+    return {"predicted": means, "observed": shares, "count": count.tolist()}
 
 
 def skill(losses: Floats, constant: Floats) -> dict[str, float] | None:

@@ -17,24 +17,23 @@ from xnq_dist.report.verdict import Verdict, verdict
 
 __all__ = ["StageFacts", "page", "page_verdict"]
 
-PRINTED = ("communities", "glance", "inputs", "computed", "cite")
+PRINTED = ("communities", "glance", "beyond", "fit", "inputs", "computed", "cite")
 """Sections on paper, at most four pages."""
 
 
 def _reliability(
     stages: Mapping[str, StageFacts], classes: Sequence[str]
 ) -> dict[str, Any]:
-    """Bins of the calibration plot with the name of their class; empty: none.
-
-    The readout judges the last class by value, which need not be the page's.
-    """
+    """Bins of the shown class's calibration plot, and its name; empty: none."""
     readout = stages["readout"].facts if "readout" in stages else {}
     labels = stages["labels"].facts if "labels" in stages else {}
-    curve = readout.get("reliability") or {}
-    if not any(curve.get("count") or ()):
+    names = [str(name) for name in labels.get("classes") or ()]
+    curves = readout.get("reliability") or ()
+    # A run of an earlier version has one curve, of the last class by value.
+    if not classes or classes[-1] not in names or len(curves) != len(names):
         return {}
-    name = str([*classes, *(labels.get("classes") or ())][-1])
-    return {**curve, "name": name}
+    curve = curves[names.index(classes[-1])]
+    return {**curve, "name": classes[-1]} if any(curve["count"]) else {}
 
 
 def page_verdict(facts: PageFacts) -> Verdict:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from xnq_dist.core.plain_text import plain
+from xnq_dist.report.funnel import reference_of
 from xnq_dist.report.notes import notes
 from xnq_dist.report.page_facts import PageFacts
 from xnq_dist.report.view import QUALITIES
@@ -45,7 +46,15 @@ def body(facts: PageFacts) -> str:
         ),
         intervals=view.has_intervals,
         anomalies=facts.anomalies is not None,
+        reference=_reference(facts),
     )
+
+
+def _reference(facts: PageFacts) -> str:
+    """The share that differences are measured from, as it is printed; or empty."""
+    if facts.anomalies is None or not facts.view.classes:
+        return ""
+    return share(reference_of(facts.view, facts.anomalies, facts.settings))
 
 
 def _row(facts: PageFacts, k: int) -> dict[str, Any]:

@@ -190,8 +190,8 @@
   const HEADS = [
     ["name", "", ""], ["share", "", "n"], ["lower", D.intervals ? `${+D.level.toFixed(1)} % interval` : "", "range"],
     ["effect", D.compared ? (D.rest ? "against the rest" : "against the share set") : "", "n wide"],
-    ["members", "members", "n"], ["labelled", "labelled", "n wide"],
-    ["quality", D.intervals ? "quality" : "", "wide"],
+    ["members", "members", "n wide"], ["labelled", "labelled", "n wide"],
+    ["quality", D.intervals ? "quality" : "", ""],
   ];
 
   function heads() {
@@ -232,9 +232,9 @@
         el("span", {}, gone ? "" : span(one.lower[k], one.upper[k]))) : null,
       D.compared ? el("td", { class: "n wide" },
         gone ? "" : star ? el("strong", {}, points(one.effect[k]) + star) : points(one.effect[k])) : null,
-      el("td", { class: "n" }, count(members[k])),
+      el("td", { class: "n wide" }, count(members[k])),
       el("td", { class: "n wide" }, gone ? "" : count(labelled[k])),
-      D.intervals ? el("td", { class: "wide" }, gone ? "suppressed" : quality(k, one)) : null,
+      D.intervals ? el("td", {}, gone ? "suppressed" : quality(k, one)) : null,
     ];
     return el("tr", { class: k === state.marked ? "marked" : null }, ...cells);
   }
@@ -637,8 +637,14 @@
     for (const [id, words] of [["all-share", share === null ? "" : percent(1e4 * share)],
       ["all-span", low === null ? "" : span(1e4 * low, 1e4 * high)]])
       if ($(id)) $(id).textContent = words;
+    if ($("reference") && one.reference !== null) $("reference").textContent = percent(1e4 * one.reference);
     update(true);
   }
+
+  // Warnings are on paper, too.
+  addEventListener("beforeprint", () => {
+    for (const node of document.querySelectorAll("details.note")) node.open = true;
+  });
 
   await load(0);
   const chooser = $("class");
