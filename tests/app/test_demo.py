@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from xnq_dist import load_demo
+from xnq_dist import load_demo, read_published
 from xnq_dist.app import demo
 
 ROOT = Path(__file__).parents[2]
@@ -109,3 +109,22 @@ def test_the_tables_in_python_are_those_of_the_command(shown: SimpleNamespace) -
     for name, table in zip(("nodes", "edges", "memberships"), load_demo(), strict=True):
         there = pq.read_table(shown.folder / "xnq-demo" / "input" / f"{name}.parquet")
         assert table.equals(there)
+
+
+def test_the_label_plan_is_a_table_with_headings(shown: SimpleNamespace) -> None:
+    plan = command(shown.folder, "label-plan", "xnq-demo/run", "--budget", "40").out
+    head = next(at for at, line in enumerate(plan) if line.startswith("community"))
+    for words in ("labels to add", "now", "planned", "as many random labels"):
+        assert words in plan[head]
+    row = plan[head + 1]
+    assert row.startswith("page-")
+    now, planned, random, published = map(float, row.split()[-4:])
+    assert planned < random <= now
+    assert published > 0
+
+
+def test_results_print_as_one_line(shown: SimpleNamespace) -> None:
+    text = repr(read_published(shown.folder / "xnq-demo" / "run"))
+    assert text.startswith("Version(")
+    assert text.endswith("prevalence, totals)")
+    assert len(text) < 300

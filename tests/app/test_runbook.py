@@ -9,7 +9,6 @@ those of this environment, and `pip` asks no index.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import sqlite3
@@ -147,4 +146,5 @@ def test_the_guide_to_nightly_runs_works_as_written(clone: Path):
     assert (dated / "prevalence.parquet").exists()
     pointer = json.loads((home / "xnq-data/runs/nightly/published.json").read_text())
     assert pointer["run_id"]
-    assert os.access(home / "xnq-data" / "nightly.sh", os.X_OK)
+    good_night = [str(home / "xnq-data" / "nightly.sh")]
+    assert subprocess.check_output(good_night, stderr=subprocess.STDOUT) == b""

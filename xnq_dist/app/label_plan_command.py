@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from xnq_dist.app.output import Directory, Json, print_json
+from xnq_dist.core.plain_text import plain
 
 __all__ = ["label_plan"]
 
@@ -43,12 +44,22 @@ def label_plan(
     write_plan(plan, out)
     typer.echo(
         f"{plan.table.num_rows:,} of {plan.unlabelled:,} unlabelled nodes to label, in "
-        f"{out}\n  half-widths of intervals in percentage points: published; as if the "
-        "labels were a random sample; with this plan; with as many random labels"
+        f"{out}\n\nhalf-widths of intervals in points\n{'community':<32}"
+        f"{'labels to add':>14}{'now':>7}{'planned':>9}{'as many random labels':>23}"
+        f"{'published':>11}"
     )
     for row in plan.communities:
-        halves = row.published, row.now, row.planned, row.random
-        shown = "".join(f"{100 * half:6.1f}" for half in halves)
-        typer.echo(f"  {row.community:<24}{shown}   ({row.labels:.0f} labels)")
+        now, planned, random, published = (
+            f"{100 * half:.1f}"
+            for half in (row.now, row.planned, row.random, row.published)
+        )
+        typer.echo(
+            f"{plain(row.community, 31):<32}{row.labels:>14.0f}{now:>7}{planned:>9}"
+            f"{random:>23}{published:>11}"
+        )
+    if any(row.published > 1.05 * row.now for row in plan.communities):
+        typer.echo(
+            "published intervals are wider because labels may have been chosen by class"
+        )
     values = {"out": out, "communities": [asdict(row) for row in plan.communities]}
     print_json(values, as_json)

@@ -50,6 +50,10 @@ class Version:
     stage: Stage
     manifest: Manifest
 
+    def __repr__(self) -> str:
+        tables = ", ".join(sorted(self.tables()))
+        return f"Version({self.run_id} in {self.folder.uri}: {tables})"
+
     @property
     def run_id(self) -> str:
         """The run id in its tables."""
