@@ -1,12 +1,11 @@
 """Error and coverage of the plain answer, GROUP BY avg(score), on real communities.
 
-    python tests/benchmarks/plain_answer.py DATA ...
+    XNQ_DATA_DIR=... python tests/benchmarks/plain_answer.py cora-2 cora-multi tolokers
 
-DATA is a folder, or a name in XNQ_DATA_DIR. Scores are those of a gradient boosting on
-features, neighbours' mean features and degree. A community's estimate is the mean score
-of its unlabelled members, and its naive 95 % interval 1.96 binomial standard errors on
-either side. Communities, labels, truth and means are those of `xnq-dist evaluate
---communities ... --designs random`, where `prior` must have the same error.
+Scores are those of a gradient boosting on features, neighbours' mean features, degree.
+A community's estimate is the mean score of its unlabelled members; its naive interval
+is 1.96 binomial standard errors on either side. Communities, labels, truth and means
+are those of `xnq-dist evaluate --communities`: `prior` must have the same error there.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.interface import Communities, Estimates
 
-DRAWS = 3
+DRAWS = {0.6: 3, 0.06: 10, 0.012: 10}  # of the labels, by their share
 KINDS = (*REGIONS, "attribute", "given")
 
 
@@ -54,8 +53,8 @@ class PlainAnswer:
         free = only(sets, nodes.labels < 0)
         size = np.diff(free.offsets)
         community = np.repeat(np.arange(len(sets)), size)
-        scores = nodes.posteriors[free.members].astype(np.float64)
-        sums = [np.bincount(community, column, len(sets)) for column in scores.T]
+        scores = nodes.posteriors[free.members].T.astype(np.float64)
+        sums = [np.bincount(community, each, len(sets)) for each in scores]
         divisor = np.maximum(size, 1)[:, None]
         mean = np.stack(sums, axis=1) / divisor
         half = 1.96 * np.sqrt(mean * (1 - mean) / divisor)
@@ -90,16 +89,16 @@ def results(data: str, made: str) -> Iterator[dict[str, Any]]:
     x = np.hstack([own, adjacency @ own / np.maximum(degree, 1), degree])
     given = Path(source.nodes).with_name("memberships.parquet")
     memberships = str(given) if given.exists() else None
-    plan = CasePlan(KINDS, (0.6, 0.06, 0.012), ("random",), memberships=memberships)
+    plan = CasePlan(KINDS, tuple(DRAWS), ("random",), memberships=memberships)
     kinds = {name: only(s, pool.known) for name, s in _kinds(work, plan, adjacency)}
-    for design, share, draw in plan.cases(DRAWS):
+    cases = plan.cases(max(DRAWS.values()))
+    for design, share, draw in (case for case in cases if case[2] < DRAWS[case[1]]):
         shown = draw_labels(design, pool, share, settings.seed + draw)
         scores = scores_of(x, shown.labels, len(task.classes))
         case = Case.of(task.labels, shown, scores, task.classes)
-        of_case = {"design": design, "label_share": share, "draw": draw}
-        of_case |= {"dataset": source.name, "graph_family": source.family}
+        of_task = {"dataset": source.name, "graph_family": source.family}
         for row in score_case(case, kinds, PlainAnswer(case, settings)):
-            yield of_case | vars(row)
+            yield {**of_task, "design": design, "label_share": share, **vars(row)}
 
 
 def show(rows: list[dict[str, Any]], by: str) -> None:
