@@ -86,8 +86,8 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 319_017,
-    "core": 34_898,
+    "all": 319_072,
+    "core": 34_923,
     "graph": 65_772,
     "reservoir": 25_343,
     "groups": 4_204,
