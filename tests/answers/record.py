@@ -34,7 +34,9 @@ HERE = Path(__file__).parent / "data"
 RECORD = "recorded.json"
 """The commit that gave the answers, and what its machine computed with."""
 ANSWERS = ("prevalence", "totals", "posteriors")
-LIBRARIES = ("igraph", "numba", "numpy", "pymetis", "scikit-learn", "scipy")
+LIBRARIES = (
+    *("graspologic-native", "numba", "numpy", "pymetis", "scikit-learn", "scipy"),
+)
 
 
 def environment() -> dict[str, Any]:

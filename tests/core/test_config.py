@@ -220,7 +220,7 @@ def test_plan_refuses_an_ingest_that_does_not_fit():
     stream = planned("partitioner=stream", "input.memory=256 MiB")
     check_client_fits(replace(stream, client_limit=2**30))
     small = ["partitioner=stream", "input.memory=256 MiB"]
-    all_edges = ["leiden.engine=igraph", f"auto.reference_edges={SIZE.edges}"]
+    all_edges = ["leiden.engine=cpu", f"auto.reference_edges={SIZE.edges}"]
     exact = load_settings(overrides=[*small, *all_edges])
     assert add_up(SIZE, exact, 4, WORKERS, detects=True).client_memory > 10**9
     # Streamed, detection stays within input.memory; the plan says why.

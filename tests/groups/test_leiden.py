@@ -52,16 +52,6 @@ def test_seed_decides_and_pythons_stream_is_kept():
     assert any(not np.array_equal(first, other) for other in others)
 
 
-def test_igraph_leaves_the_random_stream_unchanged():
-    import igraph
-
-    leiden(cliques([4, 4], []), seed=0)
-    random.seed(5)
-    one = igraph.Graph.Erdos_Renyi(30, 0.2).get_edgelist()
-    random.seed(5)
-    assert igraph.Graph.Erdos_Renyi(30, 0.2).get_edgelist() == one
-
-
 def test_higher_resolution_splits():
     adjacency = cliques([6, 6], [(0, 6), (1, 7), (2, 8), (3, 9), (4, 10)])
     assert leiden(adjacency, 0.05).max() < leiden(adjacency, 3.0).max()
@@ -80,32 +70,78 @@ def test_equal_sizes_are_numbered_by_first_node():
     assert number_by_size(np.array([], np.int64)).tolist() == []
 
 
-ALONE = """
+def modularity(adjacency: sp.csr_array, labels: np.ndarray) -> float:
+    """Of the mean of both directions, by its definition; a loop counts twice."""
+    both = (adjacency + adjacency.T).toarray() / 2
+    both += np.diag(np.diag(both))
+    strength, total = both.sum(axis=1), both.sum()
+    expected = np.outer(strength, strength) / total
+    together = np.equal.outer(labels, labels)
+    return float((both - expected)[together].sum() / total)
+
+
+def towns(seed: int, weighted: bool = False, loops: bool = False) -> sp.csr_array:
+    """Ten blocks of 30 nodes with hubs, and twenty nodes without edges."""
+    rng = np.random.default_rng(seed)
+    block, pull = rng.integers(0, 10, 300), rng.pareto(2.5, 300) + 0.5
+    close = np.where(np.equal.outer(block, block), 0.2, 0.03)
+    edges = np.triu(rng.random((300, 300)) < close * np.outer(pull, pull), 1)
+    dense = np.zeros((320, 320))
+    dense[:300, :300] = edges * (rng.integers(1, 9, edges.shape) / 4 if weighted else 1)
+    if loops:
+        dense[np.arange(100), np.arange(100)] = rng.integers(1, 30, 100)
+    return sp.csr_array(dense)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("kind", ["plain", "weighted", "loops"])
+def test_modularity_is_within_three_thousandths_of_networkxs_louvain(kind):
+    """The mean of four seeds, against the best of five runs of Louvain."""
+    nx = pytest.importorskip("networkx")
+    for number in range(2):
+        adjacency = towns(number, weighted=kind == "weighted", loops=kind == "loops")
+        graph = nx.from_scipy_sparse_array((adjacency + adjacency.T) / 2)
+        best, ours = 0.0, []
+        for seed in range(5):
+            found = nx.community.louvain_communities(graph, seed=seed)
+            best = max(best, nx.community.modularity(graph, found))
+        for seed in range(4):
+            labels = leiden(adjacency, seed=seed)
+            sets = [np.flatnonzero(labels == c) for c in range(labels.max() + 1)]
+            ours.append(nx.community.modularity(graph, sets))
+            assert ours[-1] == pytest.approx(modularity(adjacency, labels))
+        assert np.mean(ours) >= 0.997 * best
+
+
+ELSEWHERE = """
 import sys
-import numpy as np
-import scipy.sparse as sp
-from xnq_dist.groups.leiden import leiden
-rng = np.random.default_rng(0)
-graph = sp.csr_array(rng.random((120, 120)) * (rng.random((120, 120)) < 0.05))
-found = leiden(graph, 1.2, seed=4)
-assert "igraph" not in sys.modules and "matplotlib" not in sys.modules
-import random
-import subprocess
-import sys
-import igraph
-upper = sp.triu((graph + graph.T) / 2).tocoo()
-peer = igraph.Graph(120, np.column_stack([upper.row, upper.col]))
-igraph.set_random_number_generator(random.Random(4))
-members = list(range(120))
-for _ in range(10):
-    members = peer.community_leiden(
-        "modularity", upper.data, 1.2, n_iterations=1, initial_membership=members
-    ).membership
-from xnq_dist.groups.leiden import number_by_size
-assert len(set(found)) > 3
-assert (number_by_size(np.array(members)) == found).all()
+from tests.groups.test_leiden import leiden, towns
+assert "graspologic_native" not in sys.modules
+print(*leiden(towns(1, weighted=True), 1.2, seed=4))
 """
 
 
-def test_igraphs_module_alone_agrees_with_the_package_imported_later():
-    subprocess.run([sys.executable, "-c", ALONE], check=True)
+def test_another_process_finds_the_same_communities():
+    here = leiden(towns(1, weighted=True), 1.2, seed=4)
+    command = [sys.executable, "-c", ELSEWHERE]
+    there = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert [int(label) for label in there.stdout.split()] == here.tolist()
+
+
+@pytest.mark.parametrize("loops", [False, True])
+def test_nodes_without_edges_to_others_are_numbered_last_in_their_order(loops):
+    adjacency = towns(2)
+    if loops:
+        adjacency = adjacency + sp.diags_array(np.repeat([0.0, 3.0], [300, 20]))
+    labels = leiden(adjacency)
+    alone = labels[300:]
+    assert alone.tolist() == list(range(alone[0], alone[0] + 20))
+    assert alone[0] == len(set(labels[:300].tolist()))
+    assert (np.diff(np.bincount(labels)) <= 0).all()
+
+
+def test_larger_loops_keep_nodes_apart():
+    """With enough weight in its loop, a node gains more alone than with neighbours."""
+    edge = np.array([[0.0, 1.0], [1.0, 0.0]])
+    assert leiden(sp.csr_array(edge)).tolist() == [0, 0]
+    assert leiden(sp.csr_array(edge + 5 * np.eye(2))).tolist() == [0, 1]

@@ -1,4 +1,4 @@
-"""Communities of graphs that stay on disk, against slow versions and igraph."""
+"""Communities of graphs that stay on disk, against slow versions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from tests.conftest import small_settings
 from tests.graph.graphs import csr_of, edge_table, node_table, run
+from tests.groups.test_leiden import modularity
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import batches as batches_module
 from xnq_dist.graph import layout
@@ -27,15 +28,6 @@ from xnq_dist.groups.streamed import detect as streamed
 
 LITTLE = 1 << 14
 """Bytes that hold the edges of no graph here."""
-
-
-def modularity(adjacency: sp.csr_array, labels: np.ndarray) -> float:
-    """By igraph, of the mean of both directions."""
-    import igraph
-
-    both = sp.coo_array(sp.triu((adjacency + adjacency.T) / 2))
-    graph = igraph.Graph(adjacency.shape[0], np.column_stack([both.row, both.col]))
-    return graph.modularity(labels.tolist(), weights=both.data)
 
 
 def random_level(seed: int, weighted: bool, n: int = 60) -> tuple[Level, sp.csr_array]:
@@ -254,9 +246,9 @@ def test_nodes_without_edges_to_others_are_alone(tmp_path):
 def test_engine_is_chosen_by_the_memory_of_the_input(tmp_path):
     edges = 10_000_000  # 1.2 GiB
     assert engine_of(small_settings(), edges) == "streamed"
-    assert engine_of(small_settings(), 1_000_000) == "igraph"
-    assert engine_of(small_settings("input.memory=2GiB"), edges) == "igraph"
-    assert engine_of(small_settings("leiden.engine=igraph"), edges) == "igraph"
+    assert engine_of(small_settings(), 1_000_000) == "cpu"
+    assert engine_of(small_settings("input.memory=2GiB"), edges) == "cpu"
+    assert engine_of(small_settings("leiden.engine=cpu"), edges) == "cpu"
     assert engine_of(small_settings("leiden.engine=streamed"), 1) == "streamed"
     stage, graph = run(tmp_path, node_table(6), edge_table())
     exact = detect(stage, graph, small_settings(), tmp_path)

@@ -272,11 +272,9 @@ def quantify_inputs(
     inputs["quality"] = settings.quality.model_dump() | minimum | {"form": 2}
     if source == "leiden":
         inputs["leiden"] = settings.leiden.model_dump(exclude={"engine"})
-        inputs["leiden"] |= {"seed": settings.seed}
-        if engine != "igraph":
-            inputs["leiden"]["engine"] = engine
+        inputs["leiden"] |= {"seed": settings.seed, "engine": engine}
         if engine == "streamed":
-            inputs["leiden"] |= {"memory": settings.input.memory_bytes, "form": 2}
+            inputs["leiden"] |= {"memory": settings.input.memory_bytes}
     else:
         inputs["memberships"] = dict(tables.get("memberships") or {})
         inputs["unknown_nodes"] = settings.input.unknown_nodes

@@ -56,7 +56,7 @@ STAGES = {
         ),
         Stage("readout", 11, ("embeddings", "labels")),
         Stage("posteriors", 1, ("readout",)),
-        Stage("quantify", 10, ("posteriors", "labels")),
+        Stage("quantify", 11, ("posteriors", "labels")),
         Stage("published", 5, ("quantify",), on_workers=False),
     )
 }

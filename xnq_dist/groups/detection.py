@@ -28,12 +28,10 @@ def streams(settings: Settings, edges: int) -> bool:
     return engine == "streamed" or (engine == "auto" and large)
 
 
-def engine_of(
-    settings: Settings, edges: int
-) -> Literal["igraph", "cugraph", "streamed"]:
+def engine_of(settings: Settings, edges: int) -> Literal["cpu", "cugraph", "streamed"]:
     """Return the engine: as set, or with auto cuGraph on a GPU cluster if installed.
 
-    Otherwise auto is igraph, or streamed where `edges` do not fit; see `streams`.
+    Otherwise auto is cpu, or streamed where `edges` do not fit; see `streams`.
 
     Raises
     ------
@@ -48,10 +46,10 @@ def engine_of(
         try:
             cugraph()
         except SettingsError as error:
-            log.warning("communities are detected on the CPU by igraph: %s", error)
+            log.warning("communities are detected on the CPU: %s", error)
         else:
             return "cugraph"
-    return "streamed" if streams(settings, edges) else "igraph"
+    return "streamed" if streams(settings, edges) else "cpu"
 
 
 def detect(stage: Stage, graph: Manifest, settings: Settings, folder: Path) -> Ints:

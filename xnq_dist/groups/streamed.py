@@ -190,19 +190,13 @@ def _between(rows: CsrRows, label: Ints32) -> tuple[Ints32, Ints32, Floats]:
 
 def _leiden(level: Level, resolution: float, seed: int) -> Ints32:
     """Leiden's communities of a graph that fits in memory."""
+    from scipy import sparse
+
     indices, weights = level.csr.arrays()
+    values = weights if len(weights) else np.ones(len(indices))
     n = len(level.strength)
-    ends = np.repeat(np.arange(n, dtype=np.int32), np.diff(level.csr.indptr))
-    upward = ends < indices
-    return optimise(
-        n,
-        np.column_stack([ends[upward], indices[upward]]),
-        weights[upward] if len(weights) else np.ones(upward.sum()),
-        seed,
-        # This is modularity; normalised by igraph, it would not count loops.
-        node_weights=level.strength.tolist(),
-        resolution=resolution / level.strength.sum(),
-    ).astype(np.int32)
+    edges = sparse.csr_array((values, indices, level.csr.indptr), shape=(n, n))
+    return optimise(edges, level.strength, resolution, seed).astype(np.int32)
 
 
 def _undirected(stage: Stage, graph: Manifest, folder: Path, memory: int) -> Level:
