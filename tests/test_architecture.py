@@ -86,11 +86,11 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 319_072,
-    "core": 34_923,
+    "all": 319_203,
+    "core": 34_909,
     "graph": 65_772,
     "reservoir": 25_343,
-    "groups": 4_204,
+    "groups": 4_345,
     "plan and needs": 7_150,
     "pipeline and the modules next to it": 7_116,
 }

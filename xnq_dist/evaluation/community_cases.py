@@ -165,7 +165,7 @@ def evaluate_communities(
     adjacency = layout.read_adjacency(stage, manifest)
     adjacency.sort_indices()
     groups = tuple(
-        leiden(adjacency, resolution, settings.seed)
+        leiden(adjacency, resolution, settings.seed, quick=True)
         for resolution in (GROUP_RESOLUTION, FINE)
     )
     pool = LabelPool(task.labels, len(task.classes), groups[0], adjacency)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.backend import cugraph, data_frames
+from xnq_dist.core.threads import map_threads
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -45,7 +46,12 @@ def _undirected(adjacency: sp.csr_array) -> sp.csr_array:
     return both
 
 
-def leiden(adjacency: sp.csr_array, resolution: float = 1.0, seed: int = 0) -> Ints:
+def leiden(
+    adjacency: sp.csr_array,
+    resolution: float = 1.0,
+    seed: int = 0,
+    quick: bool = False,
+) -> Ints:
     """Community of every node, by modularity of the undirected graph.
 
     The result depends only on the seed and the version of graspologic-native.
@@ -58,6 +64,8 @@ def leiden(adjacency: sp.csr_array, resolution: float = 1.0, seed: int = 0) -> I
         Values above 1 give more and smaller communities.
     seed
         Seed of the random moves.
+    quick
+        Stop after the first passes from one start, at about 1 % lower modularity.
 
     Returns
     -------
@@ -69,11 +77,16 @@ def leiden(adjacency: sp.csr_array, resolution: float = 1.0, seed: int = 0) -> I
     both.setdiag(0)
     both.eliminate_zeros()
     # A loop counts twice.
-    return optimise(both, both.sum(axis=1) + 2 * loops, resolution, seed)
+    strength = both.sum(axis=1) + 2 * loops
+    return optimise(both, strength, resolution, seed, quick)
 
 
 def optimise(
-    edges: sp.csr_array, strength: Floats, resolution: float, seed: int
+    edges: sp.csr_array,
+    strength: Floats,
+    resolution: float,
+    seed: int,
+    quick: bool = False,
 ) -> Ints:
     """Communities by graspologic's Leiden, numbered by size.
 
@@ -97,15 +110,18 @@ def optimise(
         graph.shape[0],
     )
 
-    def start(seed: int, passes: int) -> tuple[float, dict[int, int]]:
+    def run(seed: int, passes: int) -> tuple[float, dict[int, int]]:
         chosen = {"resolution": resolution, "iterations": passes, "seed": seed}
         found: tuple[float, dict[int, int]] = leiden_csr(*arrays, **chosen)
         return found
 
     seeds = np.random.SeedSequence(seed).generate_state(STARTS, np.uint64).tolist()
-    # The same seed takes the same first passes again: the library continues none.
-    best = max(seeds, key=lambda each: start(each, FIRST_PASSES)[0])
-    _quality, found = start(best, PASSES)
+    if quick:
+        _quality, found = run(seeds[0], FIRST_PASSES)
+    else:
+        begun = map_threads(lambda each: run(each, FIRST_PASSES)[0], seeds)
+        # The same seed takes the same passes again: the library continues none.
+        _quality, found = run(seeds[int(np.argmax(begun))], PASSES)
     labels = np.empty(len(found), np.int64)
     nodes = np.fromiter(found.keys(), np.int64, len(found))
     labels[nodes] = np.fromiter(found.values(), np.int64, len(found))

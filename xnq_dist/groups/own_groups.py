@@ -79,7 +79,7 @@ def node_groups(stage: Stage, graph: Manifest, settings: Settings) -> Groups:
         return Groups((found.astype(np.int32),), degree)
     adjacency = layout.read_adjacency(stage, graph)
     by_links = tuple(
-        leiden(adjacency, resolution, settings.seed).astype(np.int32)
+        leiden(adjacency, resolution, settings.seed, quick=True).astype(np.int32)
         for resolution in (RESOLUTION, FINE)
     )
     return Groups(by_links, degree_groups(np.diff(adjacency.indptr).astype(np.int32)))
