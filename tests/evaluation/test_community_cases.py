@@ -296,7 +296,6 @@ def graph(tmp_path_factory):
 
 
 SETTINGS = (
-    "evaluation.label_draws=1",
     "plus.boosting=never",
     "reservoir.recurrent_scale=[1,3]",
 )
@@ -477,7 +476,7 @@ def test_share_that_leaves_nothing_is_refused(client, graph, tmp_path):
 
 
 def test_sets_that_are_all_too_small_are_an_error(client, graph, tmp_path, monkeypatch):
-    settings = small_settings("evaluation.label_draws=1", "plus.boosting=never")
+    settings = small_settings("plus.boosting=never")
     work = begin(tmp_path / "run", graph, settings=settings)
     monkeypatch.setattr(real, "MIN_UNLABELLED", 10_000)
     monkeypatch.setattr(

@@ -257,12 +257,6 @@ def test_complete_stages_are_reused_and_stale_ones_redone(made, client, tmp_path
     assert same.attempt == first.attempt
     changed = quantify(made.run, sources, small_settings("quantifier=pcc"), client)
     assert changed.attempt != first.attempt
-    for name, setting in (("dys", "matching.bins=9"), ("kdey_ml", "kdey.bandwidth=1")):
-        before = quantify(
-            made.run, sources, small_settings(f"quantifier={name}"), client
-        )
-        settings = small_settings(f"quantifier={name}", setting)
-        assert quantify(made.run, sources, settings, client).attempt != before.attempt
     draw_memberships(tmp_path, 6)
     more = quantify(made.run, sources, small_settings("quantifier=pcc"), client)
     assert more.facts["n_communities"] == 7

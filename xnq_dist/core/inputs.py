@@ -257,8 +257,6 @@ def quantify_inputs(
     used = record_of("sld" if sld else settings.quantifier)
     if settings.backend == "gpu" and used.gpu:
         inputs["backend"] = "gpu"  # its sums have another order
-    for section in used.settings:
-        inputs[section] = getattr(settings, section).model_dump()
     if settings.quantifier == "auto":
         inputs["drawn"] = settings.memberships.drawn
         # Labels are compared by value, after `missing` was applied.

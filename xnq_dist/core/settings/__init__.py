@@ -27,14 +27,10 @@ from xnq_dist.core.settings.method import (
     AutoSettings,
     CheckpointSettings,
     EmbeddingSettings,
-    EvaluationSettings,
     ExchangeSettings,
-    KdeySettings,
-    MatchingSettings,
     PlusSettings,
     ReadoutSettings,
     ReservoirSettings,
-    SldSettings,
     check_units,
 )
 from xnq_dist.core.settings.results import (
@@ -68,15 +64,12 @@ __all__ = [
     "ColumnSettings",
     "DisclosureSettings",
     "EmbeddingSettings",
-    "EvaluationSettings",
     "ExchangeSettings",
     "FeatureSettings",
     "InputSettings",
     "IntervalSettings",
-    "KdeySettings",
     "LabelSettings",
     "LeidenSettings",
-    "MatchingSettings",
     "MembershipSettings",
     "Missing",
     "PlusSettings",
@@ -88,7 +81,6 @@ __all__ = [
     "RetentionSettings",
     "Section",
     "Settings",
-    "SldSettings",
     "SlurmSettings",
     "WatchSettings",
     "check_units",
@@ -151,11 +143,7 @@ class Settings(Section):
     disclosure: DisclosureSettings = DisclosureSettings()
     intervals: IntervalSettings = IntervalSettings()
     anomalies: AnomalySettings = AnomalySettings()
-    sld: SldSettings = SldSettings()
-    matching: MatchingSettings = MatchingSettings()
-    kdey: KdeySettings = KdeySettings()
     leiden: LeidenSettings = LeidenSettings()
-    evaluation: EvaluationSettings = EvaluationSettings()
     cluster: ClusterSettings = ClusterSettings()
     retention: RetentionSettings = RetentionSettings()
     report: ReportSettings = ReportSettings()

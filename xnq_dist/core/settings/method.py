@@ -16,14 +16,10 @@ __all__ = [
     "AutoSettings",
     "CheckpointSettings",
     "EmbeddingSettings",
-    "EvaluationSettings",
     "ExchangeSettings",
-    "KdeySettings",
-    "MatchingSettings",
     "PlusSettings",
     "ReadoutSettings",
     "ReservoirSettings",
-    "SldSettings",
     "check_units",
 ]
 
@@ -184,62 +180,4 @@ class AutoSettings(Section):
         description="number of edges up to which Leiden (all edges in one process) "
         "finds the groups that intervals are learnt on; larger graphs are contracted "
         "first",
-    )
-
-
-class SldSettings(Section):
-    """Stopping rule of the EM quantifiers (sld, sld_bcts)."""
-
-    tolerance: float = Field(
-        1e-4, gt=0, lt=1, description="mean absolute change at which EM stops"
-    )
-    max_iterations: int = Field(
-        1000, ge=1, description="maximum number of EM iterations"
-    )
-
-
-class MatchingSettings(Section):
-    """Histograms of posteriors (dys, dmy; hdy has its own)."""
-
-    bins: int = Field(
-        8, ge=2, le=1024, description="number of histogram bins (dys, dmy)"
-    )
-
-
-class KdeySettings(Section):
-    """Kernel densities of posteriors (kdey_ml)."""
-
-    bandwidth: float = Field(
-        0.1,
-        ge=0.01,
-        le=10,
-        description="standard deviation of the Gaussian kernel (kdey_ml)",
-    )
-
-
-class EvaluationSettings(Section):
-    """The protocol of `evaluate`."""
-
-    dims: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = Field(
-        (512, 1024, 2048, 4096),
-        min_length=1,
-        description="reservoir dimensions that the search chooses from",
-    )
-    sample_size: int = Field(500, ge=1, description="nodes in a sample")
-    repeats: int = Field(
-        100,
-        ge=1,
-        description="samples per prevalence (two classes) or in total (more classes)",
-    )
-    calibrations: tuple[
-        Literal["bcts", "platt", "platt_logit", "temperature", "none"], ...
-    ] = Field(
-        ("bcts", "platt", "platt_logit", "temperature", "none"),
-        min_length=1,
-        description="calibrations that validation chooses from",
-    )
-    label_draws: int = Field(
-        3,
-        ge=1,
-        description="number of random draws of the labelled nodes (--communities)",
     )

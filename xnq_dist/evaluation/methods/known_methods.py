@@ -63,6 +63,9 @@ GraphEstimates = Callable[
 ]
 """Client, work, indices of splits -> the estimate of each split."""
 
+CALIBRATIONS = ("bcts", "platt", "platt_logit", "temperature", "none")
+"""Calibrations of the readout that validation chooses from, as in the paper."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -77,9 +80,7 @@ class Method:
     needs_features: bool = False
     crisp: bool = False
     """Whether scores are votes only, for CC and ACC."""
-    calibrations: Callable[[Settings], tuple[str, ...]] = lambda settings: (
-        settings.evaluation.calibrations
-    )
+    calibrations: Callable[[Settings], tuple[str, ...]] = lambda _: CALIBRATIONS
     """Calibrations from which validation chooses."""
     relevant_settings: Callable[[Settings], dict[str, Any]] = lambda _: {}
     """Settings that its scores depend on, besides the configuration."""
