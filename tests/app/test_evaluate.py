@@ -122,7 +122,6 @@ def test_evaluation_draws_its_own_labels(tmp_path, capsys, prefect_api):
         "--draws=1",
         "--set=reservoir.dim=16",
         "--set=reservoir.supersteps=4",
-        "--set=plus.boosting=never",
         "--set=cluster.workers=1",
     )
     said = capsys.readouterr()

@@ -206,11 +206,6 @@ def test_summed_duplicates_without_weights_count(tmp_path: Path) -> None:
     assert not manifest.facts["weighted"]
 
 
-def test_a_given_rho_is_taken(tmp_path: Path) -> None:
-    _, manifest = run(tmp_path, node_table(4), edge_table(), "reservoir.rho=2.5")
-    assert manifest.facts["rho"] == 2.5
-
-
 def test_the_stage_is_reused_until_something_changes(tmp_path: Path) -> None:
     nodes, links = node_table(4), edge_table()
     _, first = run(tmp_path, nodes, links)

@@ -1,4 +1,4 @@
-"""Groups of the graph's nodes beyond `auto.reference_edges`, against planted blocks."""
+"""Groups of the nodes of large graphs, against planted blocks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
+from xnq_dist.groups import detection
 from xnq_dist.groups.own_groups import degree_groups, node_groups
 
 
@@ -39,10 +40,11 @@ def write_planted(folder, blocks: int, size: int) -> Sources:
     return Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
 
 
-def test_groups_of_large_graphs_recover_planted_blocks(tmp_path):
+def test_groups_of_large_graphs_recover_planted_blocks(tmp_path, monkeypatch):
     sources = write_planted(tmp_path, 12, 40)
     block = pq.read_table(sources.nodes)["block"].to_numpy()
-    settings = small_settings("auto.reference_edges=0")
+    monkeypatch.setattr(detection, "REFERENCE_EDGES", 0)
+    settings = small_settings()
     found = []
     for partitions in (1, 3):
         run = RunDirectory(tmp_path / f"run{partitions}")

@@ -68,7 +68,7 @@ __all__ = ["CasePlan", "check_plan", "check_shares", "evaluate_communities"]
 log = logging.getLogger(__name__)
 
 TABLE = "community_results"
-MATTER = {"backend", "reservoir", "exchange", "embeddings", "readout", "plus"}
+MATTER = {"backend", "reservoir", "exchange", "readout"}
 """Settings that posteriors depend on."""
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.method_records import METHODS, method_of
+from xnq_dist.core.method_records import METHODS, RECURRENT_SCALES, method_of
 from xnq_dist.core.quantifiers import QUANTIFIERS, offer_quantifiers
 from xnq_dist.core.settings.communities import (
     LabelSettings,
@@ -24,11 +24,9 @@ from xnq_dist.core.settings.communities import (
 )
 from xnq_dist.core.settings.machine import ClusterSettings, SlurmSettings
 from xnq_dist.core.settings.method import (
-    AutoSettings,
     CheckpointSettings,
     EmbeddingSettings,
     ExchangeSettings,
-    PlusSettings,
     ReadoutSettings,
     ReservoirSettings,
     check_units,
@@ -56,7 +54,6 @@ from xnq_dist.core.settings.tables import (
 __all__ = [
     "TITLES",
     "AnomalySettings",
-    "AutoSettings",
     "CheckSettings",
     "CheckpointSettings",
     "ClusterSettings",
@@ -72,7 +69,6 @@ __all__ = [
     "LeidenSettings",
     "MembershipSettings",
     "Missing",
-    "PlusSettings",
     "QualitySettings",
     "Reading",
     "ReadoutSettings",
@@ -134,8 +130,6 @@ class Settings(Section):
     checkpoint: CheckpointSettings = CheckpointSettings()
     embeddings: EmbeddingSettings = EmbeddingSettings()
     readout: ReadoutSettings = ReadoutSettings()
-    plus: PlusSettings = PlusSettings()
-    auto: AutoSettings = AutoSettings()
     labels: LabelSettings = LabelSettings()
     checks: CheckSettings = CheckSettings()
     memberships: MembershipSettings = MembershipSettings()
@@ -155,9 +149,8 @@ class Settings(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
         method = method_of(self.method)
-        if "plus" in method.settings and self.reservoir.recurrent_scale == "select":
-            scales = self.plus.recurrent_scales
-            check_units(self.reservoir.dim, scales, "plus.recurrent_scales")
+        if method.second_stage and self.reservoir.recurrent_scale == "select":
+            check_units(self.reservoir.dim, RECURRENT_SCALES, "method = xnq+")
         faults = [*self._faults_of_readout(), *self._faults_of_devices()]
         if faults:
             raise ValueError("; ".join(faults))

@@ -120,7 +120,7 @@ def _reservoir(
 
 
 def _reservoir_settings(matrix: str | None, settings: Settings) -> dict[str, Any]:
-    names = {"supersteps", "bias_scale", "matrix", "nonzeros"}
+    names = {"supersteps", "matrix"}
     return {
         "reservoir": _with_matrix(settings, matrix).model_dump(include=names),
         "exchange": settings.exchange.dtype,
@@ -243,7 +243,6 @@ def _of_pipeline(record: MethodRecord) -> Method:
             "seed": settings.seed,
             "reservoir": settings.reservoir.model_dump(),
             "exchange": settings.exchange.dtype,
-            "dtype": settings.embeddings.dtype,
         },
         embed=embed,
     )
