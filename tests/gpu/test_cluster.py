@@ -70,8 +70,7 @@ def test_missing_packages_and_devices_are_named_in_a_sentence(monkeypatch, small
         backends.cuda_cluster()
 
 
-@pytest.mark.parametrize("protocol", ["auto", "tcp", "ucx"])
-def test_a_cuda_cluster_gets_the_planned_options(monkeypatch, caplog, protocol):
+def test_a_cuda_cluster_gets_the_planned_options(monkeypatch):
     given = {}
 
     def start(**options):
@@ -83,22 +82,16 @@ def test_a_cuda_cluster_gets_the_planned_options(monkeypatch, caplog, protocol):
     monkeypatch.setattr(backends, "_installed", lambda name: True)
     for where in (backends, cuda_kind):
         monkeypatch.setattr(where, "gpu_facts", lambda: FACTS)
-    chosen = f"cluster.protocol={protocol}"
-    settings = cuda("cluster.device_memory=10GiB", chosen).cluster
+    settings = cuda("cluster.device_memory=10GiB").cluster
     with (
         pytest.raises(ClusterError, match=r"4 workers cannot be started.*no GPU"),
         cluster.open_cluster(settings),
     ):
         pass
     assert (given["n_workers"], given["threads_per_worker"]) == (4, 1)
-    # Generated credentials with any packages; UCX only on request.
-    if protocol == "ucx":
-        assert (given["protocol"], given["security"]) == ("ucx", None)
-        assert "UCX has no encryption" in caplog.text
-    else:
-        assert given["protocol"] == "tls"
-        assert given["security"].require_encryption
-        assert "UCX" not in caplog.text
+    # Generated credentials with any packages.
+    assert given["protocol"] == "tls"
+    assert given["security"].require_encryption
     assert given["rmm_maximum_pool_size"] == 10 * 2**30
     assert given["device_memory_limit"] is None
     size = cuda_kind.size(cuda("cluster.workers=2", "cluster.threads=3").cluster)

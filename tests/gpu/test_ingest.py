@@ -127,7 +127,7 @@ def test_the_graph_is_that_of_the_cpu(frames, kind, weighted, rules, tmp_path):
     if rules == "drop":
         nodes = nodes.slice(0, 50)
     chosen = {
-        "directed": ["input.directed=true", "input.self_loops=drop"],
+        "directed": ["input.directed=true"],
         "undirected": [],
         "sum": ["input.duplicates=sum"],
         "drop": ["input.unknown_nodes=drop"],

@@ -67,9 +67,9 @@ def test_groups_of_large_graphs_recover_planted_blocks(tmp_path, monkeypatch):
 
 def test_a_graph_without_edges_is_one_group(tmp_path):
     sources = write_planted(tmp_path, 4, 30)
-    loops = pa.table({"src": np.arange(3), "dst": np.arange(3)})
-    pq.write_table(loops, sources.edges)
+    unknown = pa.table({"src": np.arange(3), "dst": np.arange(3) + 10**6})
+    pq.write_table(unknown, sources.edges)
     run = RunDirectory(tmp_path / "run")
-    graph = prepare(run, sources, small_settings("input.self_loops=drop"), 2)
+    graph = prepare(run, sources, small_settings("input.unknown_nodes=drop"), 2)
     found = node_groups(run.stage("graph"), graph, small_settings())
     np.testing.assert_array_equal(found.stacked, 0)

@@ -52,9 +52,16 @@ GONE = {
     "input.engine": "cuDF reads edges with cluster.kind = cuda where it is installed",
     "input.nulls": "write missing values as empty cells; labels.missing is for labels",
     "input.quote": "quotes are double",
+    "input.self_loops": "edges from a node to itself are kept; leave such rows out of "
+    "the edge table to drop them",
     "intervals.seed_runs": "intervals have what one run knows",
     "memberships.parents": "list the members of a larger community as a community",
     "cluster.bandwidth": "the plan needs no bandwidth",
+    "cluster.protocol": "GPU workers use TCP, encrypted",
+    "cluster.slurm.account": "set cluster.slurm.directives = [--account=NAME]",
+    "cluster.slurm.interface": "set jobqueue.slurm.interface in Dask's configuration",
+    "cluster.slurm.queue": "set cluster.slurm.directives = [--partition=NAME]",
+    "cluster.slurm.walltime": "set cluster.slurm.directives = ['--time=4:00:00']",
     "cluster.template": "start workers on Kubernetes with deploy/kubernetes, and set "
     "cluster.kind = address",
     "evaluation.calibrations": "validation chooses from all five",
@@ -82,11 +89,14 @@ GONE = {
     "reservoir.precision": "GPUs compute in float32",
     "reservoir.rho": "the spectral radius of the adjacency matrix is measured",
     "reservoir.tile": ONE_EXCHANGE,
+    "report.width": "the page counts intervals narrower than 30 points as narrow",
+    "retention.history_rows": "the table history has up to 1,000,000 rows",
     "retention.quarantine_days": "damaged files are deleted and made again",
     "sinks": "write prevalence.parquet to your store (docs/how-to/recipes.md)",
     "sld.max_iterations": "EM stops after 1,000 iterations; quantifier = sld_exact has "
     "no limit",
     "sld.tolerance": "EM stops at a mean absolute change of 0.0001",
+    "watch.log": "set the environment variable XNQ_LOG_FORMAT=json",
     "watch.metrics": "read _status.json and published.json of the run directory",
 }
 """Settings and sections of earlier versions, and what became of them."""

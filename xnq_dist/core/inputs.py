@@ -60,7 +60,7 @@ def graph_inputs(
     """
     relevant: dict[str, Any] = {
         "input": settings.input.model_dump(
-            include={"directed", "self_loops", "duplicates", "unknown_nodes"}
+            include={"directed", "duplicates", "unknown_nodes"}
         ),
         "features": {"scale": settings.features.scale},
         "partitions": partitions,

@@ -60,7 +60,6 @@ def _warnings(facts: PageFacts) -> list[str]:
             "edges were dropped because one of their nodes is not in the node table.",
         ),
         (counts.get("duplicates_dropped"), "duplicate edges were dropped."),
-        (counts.get("self_loops_dropped"), "self-loops were dropped."),
         (
             quantify.get("unknown_dropped"),
             "memberships were dropped because the node is not in the node table.",

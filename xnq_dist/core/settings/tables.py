@@ -132,9 +132,6 @@ class InputSettings(Section):
         description="true: edges have a direction; false: the reverse of every edge is "
         "added where it is missing",
     )
-    self_loops: Literal["keep", "drop"] = Field(
-        "keep", description="what to do with edges from a node to itself"
-    )
     duplicates: Literal["drop", "sum"] = Field(
         "drop",
         description="what to do with duplicate edges: drop keeps one, sum adds their "
