@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import doctest
+import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import yaml
 
 from xnq_dist import plan
-from xnq_dist.app.settings_help import settings_help, settings_rows
+from xnq_dist.app.settings_help import (
+    GROUPS,
+    group_of,
+    settings_help,
+    settings_rows,
+)
 from xnq_dist.core import blocks, config
-from xnq_dist.core.config import load_settings, recorded_settings
+from xnq_dist.core.config import load_settings, recorded_settings, validate_settings
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.needs import random_halo
@@ -113,6 +121,49 @@ def test_bad_settings_files_are_named(tmp_path, content, message):
 def test_empty_settings_file_is_the_defaults(tmp_path):
     (tmp_path / "s.yaml").write_text("")
     assert load_settings(tmp_path / "s.yaml") == Settings()
+
+
+def test_settings_are_few():
+    """Each is used by somebody who can be named; they only get fewer."""
+    assert len(settings_rows()) <= 75
+
+
+def test_settings_are_grouped_by_what_they_are_about():
+    groups = [group_of(row[0]) for row in settings_rows()]
+    assert list(dict.fromkeys(groups)) == list(GROUPS)
+    names = {name for row in settings_rows() for name in (row[0], row[0].split(".")[0])}
+    assert {part for parts in GROUPS.values() for part in parts} <= names
+
+
+@pytest.mark.parametrize("name", config.GONE)
+def test_a_removed_setting_is_refused_with_what_became_of_it(name, tmp_path):
+    file = tmp_path / "s.yaml"
+    value: Any = 1
+    for part in reversed(name.split(".")):
+        value = {part: value}
+    file.write_text(yaml.safe_dump(value))
+    with pytest.raises(SettingsError) as caught:
+        load_settings(file)
+    gone = f"{name}: this setting is gone: {config.GONE[name]}"
+    assert str(caught.value) == f"settings: {gone}"
+    with pytest.raises(SettingsError, match=re.escape(gone)):
+        load_settings(overrides=[f"{name}=1"])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"column": {"label": "y"}}, "column.label: unknown setting (did you mean col"),
+        ({"labels__drawn": "random"}, "(did you mean labels.drawn?)"),
+        ({"labels.drawn": "random"}, "in a file, write drawn on a line of its own be"),
+        ({"sld": {}}, "sld: this section is gone: EM stops after 1,000 iterations"),
+        ({"sld": {"tolerance": 1, "max_iterations": 2}}, "; sld.max_iterations: this"),
+        ({"odd": {"name": {"x": 1}}}, "odd.name.x: unknown setting"),
+    ],
+)
+def test_an_unknown_setting_is_named_in_full(values, message):
+    with pytest.raises(SettingsError, match=re.escape(message)):
+        validate_settings(values)
 
 
 def test_every_setting_is_explained():

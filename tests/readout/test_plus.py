@@ -227,6 +227,7 @@ def test_an_undirected_graph_has_a_spectrum(tmp_path, graph, thread_client):
     np.testing.assert_allclose(features, wanted, atol=1e-3)
 
 
+@pytest.mark.usefixtures("no_trees")
 def test_flipping_a_label_leaves_the_models_of_its_own_fold(
     tmp_path, run, thread_client
 ):
