@@ -135,7 +135,7 @@ def fit_plus(
     classes
         Names of the C classes.
     settings
-        `readout`, `plus` and `seed` are used.
+        `readout` and `seed` are used.
     attempt
         Where files are written.
     groups
