@@ -17,11 +17,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-
-from xnq_dist.app.settings_help import settings_rows
+from xnq_dist.app.settings_help import group_of, settings_rows
 from xnq_dist.core import errors, schemas
-from xnq_dist.core.settings import Settings
 
 MARK = re.compile(r"<!-- (settings|exit codes|tables|notebook)(?:: (.*?))? -->")
 
@@ -48,13 +45,8 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
 
 
 def _settings() -> Iterator[str]:
-    def section(row: tuple[str, str, str, str]) -> str:
-        return row[0].partition(".")[0] if "." in row[0] else ""
-
-    rows = sorted(settings_rows(), key=section)  # stable: those without one come first
-    for name, members in groupby(rows, section):
-        yield f"## {name or 'Top level'}\n"
-        yield _about(name)
+    for title, members in groupby(settings_rows(), lambda row: group_of(row[0])):
+        yield f"## {title}\n"
         yield from _table(
             ("setting", "default", "values", "meaning"),
             (
@@ -62,15 +54,6 @@ def _settings() -> Iterator[str]:
                 for key, values, default, meaning in members
             ),
         )
-
-
-def _about(section: str) -> str:
-    """The docstring of a section's class, with Markdown's code marks."""
-    field = Settings.model_fields.get(section)
-    kind = field.annotation if field else Settings
-    if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
-        return ""
-    return _code(inspect.getdoc(kind) or "") + "\n"
 
 
 def _tables(names: Iterable[str]) -> Iterator[str]:

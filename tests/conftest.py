@@ -81,6 +81,12 @@ def write_graph(
     return SmallGraph(sources, x, pairs, labels)
 
 
+@pytest.fixture
+def no_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second stage of xnq+ without boosted trees, which take most of its time."""
+    monkeypatch.setattr("xnq_dist.readout.plus.learning.MIN_FOR_TREES", 10**9)
+
+
 def small_settings(*overrides: str) -> Settings:
     """Settings of a small, fast run of plain XNQ with fixed scales."""
     base = [

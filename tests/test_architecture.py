@@ -86,13 +86,13 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 319_203,
-    "core": 34_909,
-    "graph": 65_772,
-    "reservoir": 25_343,
-    "groups": 4_345,
-    "plan and needs": 7_150,
-    "pipeline and the modules next to it": 7_116,
+    "all": 318_211,
+    "core": 34_150,
+    "graph": 65_616,
+    "reservoir": 25_299,
+    "groups": 4_316,
+    "plan and needs": 7_042,
+    "pipeline and the modules next to it": 7_090,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

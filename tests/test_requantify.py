@@ -341,8 +341,9 @@ def test_damage_in_the_base_is_repaired_or_named(tmp_path, graph, run, client):
         requantify(client, run, labels=labels)
 
 
+@pytest.mark.usefixtures("no_trees")
 def test_weights_of_labels_come_with_a_table_of_labels(tmp_path, graph, client):
-    plus = ("method=xnq+", "readout.folds=3", "plus.boosting=never", "partitions=1")
+    plus = ("method=xnq+", "readout.folds=3", "partitions=1")
     small = ("reservoir.dim=12", "reservoir.supersteps=3")
     sources = members_of(graph)
     run = night(tmp_path / "run", sources, small_settings(*plus, *small), client)

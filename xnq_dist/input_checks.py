@@ -38,10 +38,8 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     InputError, SettingsError
         The message names the table and what to do.
     """
-    from xnq_dist.graph.gpu_ingest import uses_cudf
     from xnq_dist.graph.profile.headers import check_headers
     from xnq_dist.graph.tables import open_table
-    from xnq_dist.groups.detection import engine_of
     from xnq_dist.report.earlier import check_named
 
     check_headers(sources, settings)
@@ -53,11 +51,7 @@ def check_sources(sources: Sources, settings: Settings) -> None:
         CLUSTERS.module_of(kind).check(settings.cluster)
     check_named(settings)
     count_tables(sources, settings)
-    if settings.input.engine == "cudf":
-        uses_cudf(settings)
     source = choose_source(sources.memberships, settings)
-    if source == "leiden":
-        engine_of(settings, edges=0)
     if source.startswith("column:"):
         column = settings.communities.removeprefix("column:")
         nodes = open_table(sources.nodes, "node table", settings.input)

@@ -152,6 +152,8 @@ def test_settings_are_named_as_on_the_command_line():
     )
     assert (made.seed, made.readout.folds, made.readout.C) == (3, 4, 2.0)
     assert made.columns.features is None
+    assert settings_of({"labels.drawn": "random"}).labels.drawn == "random"
+    assert settings_of({"cluster__slurm__wait": 9}).cluster.slurm.wait == 9
     with pytest.raises(SettingsError, match=r"readout.fold: unknown .*readout.folds"):
         settings_of({"readout__fold": 4})
 

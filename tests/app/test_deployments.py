@@ -35,13 +35,7 @@ def test_the_evaluation_runs_as_a_flow(tmp_path, prefect_api):
 
     folder, out = tmp_path / "data", tmp_path / "out"
     write_graph(folder, nodes=400, edges=1500, labelled=1.0)
-    settings = load_settings(
-        overrides=[
-            "evaluation.repeats=2",
-            "evaluation.sample_size=30",
-            "cluster.workers=1",
-        ]
-    )
+    settings = load_settings(overrides=["cluster.workers=1"])
     found = evaluate([str(folder)], str(out), ["wvrn"], 1, ["pcc"], [0], settings)
     assert {row["method"] for row in pq.read_table(found["results"]).to_pylist()} == {
         "wvrn"

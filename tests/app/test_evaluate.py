@@ -18,7 +18,6 @@ from xnq_dist.evaluation.estimators import TRIVIAL
 
 def command(folder, out, *more):
     arguments = ["evaluate", "--data", str(folder), "--out", str(out), "--json", *more]
-    arguments += ["--set=evaluation.repeats=2", "--set=evaluation.sample_size=30"]
     return [sys.executable, "-m", "xnq_dist.app.cli", *arguments]
 
 
@@ -61,7 +60,7 @@ def test_a_killed_evaluation_becomes_tables_and_a_page(server_environment, tmp_p
         "--quantifiers=sld,acc",
         "--folds=0",
         "--draws=8",
-        "--set=evaluation.dims=[16]",
+        "--set=reservoir.dim=16",
         "--set=reservoir.supersteps=5",
     )
     children = kill_after_a_unit(folder, out, *chosen, environment=server_environment)
@@ -120,10 +119,9 @@ def test_evaluation_draws_its_own_labels(tmp_path, capsys, prefect_api):
         "--designs=random,positives",
         "--quantifiers=auto,pcc",
         "--label-shares=.5",
-        "--set=evaluation.label_draws=1",
+        "--draws=1",
         "--set=reservoir.dim=16",
         "--set=reservoir.supersteps=4",
-        "--set=plus.boosting=never",
         "--set=cluster.workers=1",
     )
     said = capsys.readouterr()

@@ -171,7 +171,7 @@ def test_every_line_of_stderr_is_json_also_that_of_an_error(tmp_path):
     short = ("reservoir.dim=8", "reservoir.supersteps=2", "cluster.workers=1")
     command = [sys.executable, "-m", "xnq_dist.app.cli", "run", "--json"]
     command += ["--edges", graph.sources.edges, "--out", str(tmp_path / "run")]
-    command += [f"--set={one}" for one in (*short, "watch.log=json")]
+    command += [f"--set={one}" for one in short]
     for nodes, status in ((graph.sources.nodes, 0), (str(tmp_path / "none"), 2)):
         done = subprocess.run(
             [*command, "--nodes", nodes],

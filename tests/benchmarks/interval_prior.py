@@ -75,7 +75,7 @@ def intervals(
     plan = CasePlan(kinds, SHARES, memberships=str(given))
     sets = [only(each, pool.known) for _, each in _kinds(work, plan, adjacency)]
     cases = Folder.of(work.run).child("cases")
-    for draw in range(settings.evaluation.label_draws):
+    for draw in range(plan.draws):
         for share in SHARES:
             shown = draw_labels("random", pool, share, settings.seed + draw)
             case = _case(client, work, shown, own[0], settings.seed + draw, cases)

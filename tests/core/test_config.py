@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import doctest
+import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import yaml
 
 from xnq_dist import plan
-from xnq_dist.app.settings_help import settings_help, settings_rows
+from xnq_dist.app.settings_help import (
+    GROUPS,
+    group_of,
+    settings_help,
+    settings_rows,
+)
 from xnq_dist.core import blocks, config
-from xnq_dist.core.config import load_settings, recorded_settings
+from xnq_dist.core.config import load_settings, recorded_settings, validate_settings
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.needs import random_halo
+from xnq_dist.groups import detection
 from xnq_dist.plan import (
     GraphSize,
     Workers,
@@ -42,7 +51,7 @@ from xnq_dist.selection.scored_rows import model_bytes
         ("readout.calibration=isotonic", "allowed: bcts, platt"),
         ("input.directed=undirected", "'undirected': allowed: true, false"),
         ("labels.missing=5", "labels.missing = 5: allowed: auto, list of: text"),
-        ("plus.recurrent_scales=[]", "must not be empty"),
+        ("reservoir.recurrent_scale=[]", "must not be empty"),
         ("report.community=[page]", "allowed: text, [text, text]"),
         ("cluster.kind=address", "cluster.kind = address needs cluster.address"),
         ("cluster.address=tcp://x:1", "set cluster.kind = address"),
@@ -114,6 +123,49 @@ def test_empty_settings_file_is_the_defaults(tmp_path):
     assert load_settings(tmp_path / "s.yaml") == Settings()
 
 
+def test_settings_are_few():
+    """Each is used by somebody who can be named; they only get fewer."""
+    assert len(settings_rows()) <= 75
+
+
+def test_settings_are_grouped_by_what_they_are_about():
+    groups = [group_of(row[0]) for row in settings_rows()]
+    assert list(dict.fromkeys(groups)) == list(GROUPS)
+    names = {name for row in settings_rows() for name in (row[0], row[0].split(".")[0])}
+    assert {part for parts in GROUPS.values() for part in parts} <= names
+
+
+@pytest.mark.parametrize("name", config.GONE)
+def test_a_removed_setting_is_refused_with_what_became_of_it(name, tmp_path):
+    file = tmp_path / "s.yaml"
+    value: Any = 1
+    for part in reversed(name.split(".")):
+        value = {part: value}
+    file.write_text(yaml.safe_dump(value))
+    with pytest.raises(SettingsError) as caught:
+        load_settings(file)
+    gone = f"{name}: this setting is gone: {config.GONE[name]}"
+    assert str(caught.value) == f"settings: {gone}"
+    with pytest.raises(SettingsError, match=re.escape(gone)):
+        load_settings(overrides=[f"{name}=1"])
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"column": {"label": "y"}}, "column.label: unknown setting (did you mean col"),
+        ({"labels__drawn": "random"}, "(did you mean labels.drawn?)"),
+        ({"labels.drawn": "random"}, "in a file, write drawn on a line of its own be"),
+        ({"sld": {}}, "sld: this section is gone: EM stops after 1,000 iterations"),
+        ({"sld": {"tolerance": 1, "max_iterations": 2}}, "; sld.max_iterations: this"),
+        ({"odd": {"name": {"x": 1}}}, "odd.name.x: unknown setting"),
+    ],
+)
+def test_an_unknown_setting_is_named_in_full(values, message):
+    with pytest.raises(SettingsError, match=re.escape(message)):
+        validate_settings(values)
+
+
 def test_every_setting_is_explained():
     rows = settings_rows()
     assert {"reservoir.dim", "quantifier", "cluster.kind"} <= {row[0] for row in rows}
@@ -121,7 +173,6 @@ def test_every_setting_is_explained():
     text = settings_help()
     assert "reservoir.matrix = sparse  [dense, sparse, ring]" in text
     assert "readout.C = select  [number, select]" in text
-    assert "plus.recurrent_scales = [1.0, 3.0, 8.0, 20.0]  [list of: number]" in text
 
 
 def test_documented_examples_hold():
@@ -178,7 +229,7 @@ def test_plan_counts_what_xnq_plus_keeps_of_a_node():
     assert files == 2 * SIZE.nodes * 512 * 4 - SIZE.nodes * posteriors
     assert planned("checkpoint.every=100").run_disk == plus.run_disk
     # Of all nodes in one worker's memory: kept rounds and what is made of them.
-    narrow = planned("plus.boosting=never", "reservoir.dim=8", partitions=1)
+    narrow = planned("reservoir.dim=8", partitions=1)
     assert narrow.worker_memory >= SIZE.nodes * 4 * 2 * 27 + 2**28
     plain = planned("method=xnq", "reservoir.dim=8", partitions=1)
     assert narrow.worker_memory > plain.worker_memory
@@ -211,7 +262,7 @@ def test_plan_counts_what_a_giant_community_keeps():
     assert many - few == 8 * 65_536 * (16 - 2)
 
 
-def test_plan_refuses_an_ingest_that_does_not_fit():
+def test_plan_refuses_an_ingest_that_does_not_fit(monkeypatch):
     """METIS and Leiden hold all edges; without them memory follows the nodes."""
     metis = planned("partitioner=metis")
     assert metis.client_memory > 140 * 10**7
@@ -220,12 +271,13 @@ def test_plan_refuses_an_ingest_that_does_not_fit():
     stream = planned("partitioner=stream", "input.memory=256 MiB")
     check_client_fits(replace(stream, client_limit=2**30))
     small = ["partitioner=stream", "input.memory=256 MiB"]
-    all_edges = ["leiden.engine=cpu", f"auto.reference_edges={SIZE.edges}"]
-    exact = load_settings(overrides=[*small, *all_edges])
+    all_edges = f"input.memory={SIZE.edges * detection.LEIDEN_EDGE}"
+    exact = load_settings(overrides=["partitioner=stream", all_edges])
     assert add_up(SIZE, exact, 4, WORKERS, detects=True).client_memory > 10**9
     # Streamed, detection stays within input.memory; the plan says why.
     streamed = add_up(SIZE, load_settings(overrides=small), 4, WORKERS, detects=True)
     check_client_fits(replace(streamed, client_limit=2**30))
+    monkeypatch.setattr(detection, "REFERENCE_EDGES", SIZE.edges)
     assert streamed.scratch_disk > add_up(SIZE, exact, 4, WORKERS).scratch_disk
     assert "input.memory is 256.0 MiB" in dict(streamed.lines())["Leiden"]
 
@@ -236,7 +288,7 @@ def test_plan_refuses_a_disk_that_is_too_small(tmp_path, monkeypatch):
     monkeypatch.setattr(
         shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**40, 2**20)
     )
-    with pytest.raises(DoesNotFitError, match=r"1\.0 MiB free.*embeddings\.dtype"):
+    with pytest.raises(DoesNotFitError, match=r"1\.0 MiB free: set a smaller"):
         check_fits(
             planned("reservoir.dim=64", "readout.memory=1 GiB"), str(tmp_path / "a/b")
         )
@@ -248,7 +300,8 @@ def test_plan_refuses_temporary_files_beyond_the_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(
         shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**40, 2**20)
     )
-    plan = planned("reservoir.dim=64", f"auto.reference_edges={SIZE.edges}")
+    monkeypatch.setattr(detection, "REFERENCE_EDGES", SIZE.edges)
+    plan = planned("reservoir.dim=64")
     # Edges twice, 11 numbers a node and its row pointer, halo rows; nothing is sorted
     # outside of memory.
     nodes = 44 * 10**6 + 8 * (10**6 + 1)

@@ -295,11 +295,8 @@ def graph(tmp_path_factory):
     )
 
 
-SETTINGS = (
-    "evaluation.label_draws=1",
-    "plus.boosting=never",
-    "reservoir.recurrent_scale=[1,3]",
-)
+SETTINGS = ("reservoir.recurrent_scale=[1,3]",)
+pytestmark = pytest.mark.usefixtures("no_trees")
 
 
 @pytest.mark.faults
@@ -308,7 +305,7 @@ def test_interrupted_evaluation_goes_on_with_the_next_case(
 ):
     work = begin(tmp_path / "run", graph, settings=small_settings(*SETTINGS))
     kinds = ("leiden", "walk", "app+labels")
-    plan = CasePlan(kinds, (0.5, 0.1), quantifiers=("auto", "pcc", "sld"))
+    plan = CasePlan(kinds, (0.5, 0.1), quantifiers=("auto", "pcc", "sld"), draws=1)
     asked = []
     real_posteriors = stage._posteriors
 
@@ -354,7 +351,9 @@ def test_interrupted_evaluation_goes_on_with_the_next_case(
     monkeypatch.setattr(stage, "_posteriors", None)
     assert evaluate_communities(client, work, plan).equals(table)
     other = evaluate_communities(
-        client, work, CasePlan(("random", "whole"), (0.5, 0.1), quantifiers=("cc",))
+        client,
+        work,
+        CasePlan(("random", "whole"), (0.5, 0.1), quantifiers=("cc",), draws=1),
     )
     assert set(other["communities"].to_pylist()) == {"random", "whole"}
 
@@ -422,6 +421,7 @@ def test_every_design_and_kind_is_evaluated_without_nodes_of_unknown_class(
         ("pcc", "auto"),
         str(folder / "memberships.parquet"),
         "smalls",
+        draws=1,
     )
     table = evaluate_communities(client, work, plan)
     rows = [r for r in table.to_pylist() if r["estimator"] == "pcc"]
@@ -464,7 +464,9 @@ def test_graphs_without_features_or_memberships_do_without_those_kinds(
 ):
     settings = small_settings(*SETTINGS, "columns.features=null")
     work = begin(tmp_path / "run", graph, settings=settings)
-    plan = CasePlan(("given", "attribute", "random"), (0.5,), ("random",), ("pcc",))
+    plan = CasePlan(
+        ("given", "attribute", "random"), (0.5,), ("random",), ("pcc",), draws=1
+    )
     table = evaluate_communities(client, work, plan)
     assert set(table["communities"].to_pylist()) == {"random"}
 
@@ -477,13 +479,12 @@ def test_share_that_leaves_nothing_is_refused(client, graph, tmp_path):
 
 
 def test_sets_that_are_all_too_small_are_an_error(client, graph, tmp_path, monkeypatch):
-    settings = small_settings("evaluation.label_draws=1", "plus.boosting=never")
-    work = begin(tmp_path / "run", graph, settings=settings)
+    work = begin(tmp_path / "run", graph, settings=small_settings())
     monkeypatch.setattr(real, "MIN_UNLABELLED", 10_000)
     monkeypatch.setattr(
         stage, "_posteriors", lambda *_: {"posteriors": np.full((500, 2), 0.5)}
     )
-    plan = CasePlan(("walk",), (0.5,), quantifiers=("cc",))
+    plan = CasePlan(("walk",), (0.5,), quantifiers=("cc",), draws=1)
     with pytest.raises(InputError, match="no community has enough unlabelled members"):
         evaluate_communities(client, work, plan)
 

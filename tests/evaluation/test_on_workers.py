@@ -12,9 +12,11 @@ from tests.conftest import small_settings, write_graph
 from tests.evaluation.methods.test_gnn import needs_gnn
 from xnq_dist.core.errors import InputError, SettingsError, StageError
 from xnq_dist.core.store import RunDirectory
+from xnq_dist.evaluation import grid_search
 from xnq_dist.evaluation import on_workers as run
 from xnq_dist.evaluation import split_fit as fit
 from xnq_dist.evaluation.keep import PAPER, keep, publish, unpublish
+from xnq_dist.evaluation.methods import known_methods
 from xnq_dist.evaluation.methods.gnn import GnnSettings
 from xnq_dist.evaluation.methods.known_methods import METHODS, choose_methods
 from xnq_dist.evaluation.results import result_rows, tidy_tables
@@ -23,15 +25,20 @@ from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph.prepare import prepare
 
 SETTINGS = small_settings(
-    "evaluation.dims=[16,24]",
-    "evaluation.sample_size=40",
-    "evaluation.repeats=3",
-    "evaluation.calibrations=[bcts,none]",
     "reservoir.supersteps=4",
     "reservoir.recurrent_scale=select",
     "reservoir.input_scale=select",
     "readout.C=select",
 ).model_copy(deep=True)
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small search and few, small samples instead of the paper's."""
+    monkeypatch.setattr(grid_search, "DIMS", (16, 24))
+    monkeypatch.setattr(known_methods, "CALIBRATIONS", ("bcts", "none"))
+    monkeypatch.setattr(run, "SAMPLE_SIZE", 40)
+    monkeypatch.setattr(run, "REPEATS", 3)
 
 
 def begin(folder, graph, partitions=2, settings=SETTINGS, **source) -> EvaluationWork:
@@ -229,9 +236,7 @@ PLUS = ("readout.folds=3", "reservoir.recurrent_scale=select")
 
 
 def test_xnq_plus_is_a_method(client, graph, tmp_path, monkeypatch):
-    settings = small_settings(
-        *PLUS, "evaluation.calibrations=[bcts]", "evaluation.repeats=3"
-    )
+    settings = small_settings(*PLUS)
     work = begin(tmp_path / "run", graph, settings=settings)
     result = evaluate(client, work, "xnq+", quantifiers=("sld", "pcc"))
     (configuration,) = result.configurations

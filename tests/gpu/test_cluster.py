@@ -55,12 +55,11 @@ def test_missing_packages_and_devices_are_named_in_a_sentence(monkeypatch, small
         with pytest.raises(SettingsError, match="is not installed: pip install"):
             needed()
     # A plan for GPUs elsewhere needs their memory, or a GPU here.
-    for asked, error in ((cuda(), ClusterError), (cudf(), SettingsError)):
-        with pytest.raises(error, match="installed"):
-            pipeline.estimate(small_graph.sources, asked)
+    with pytest.raises(ClusterError, match="installed"):
+        pipeline.estimate(small_graph.sources, cuda())
     given = "cluster.device_memory=60GiB"
     assert pipeline.estimate(small_graph.sources, cuda(given)).device_limit == 60 << 30
-    assert pipeline.estimate(small_graph.sources, cudf(given)).ingest_limit == 60 << 30
+    assert pipeline.estimate(small_graph.sources, cuda(given)).ingest_limit == 60 << 30
     monkeypatch.setattr(backends, "_installed", lambda name: True)
     without = backends.GpuFacts({}, 0, "CuPy finds no CUDA device")
     monkeypatch.setattr(backends, "gpu_facts", lambda: without)
@@ -71,12 +70,7 @@ def test_missing_packages_and_devices_are_named_in_a_sentence(monkeypatch, small
         backends.cuda_cluster()
 
 
-def cudf(*overrides):
-    return small_settings("input.engine=cudf", *overrides)
-
-
-@pytest.mark.parametrize("protocol", ["auto", "tcp", "ucx"])
-def test_a_cuda_cluster_gets_the_planned_options(monkeypatch, caplog, protocol):
+def test_a_cuda_cluster_gets_the_planned_options(monkeypatch):
     given = {}
 
     def start(**options):
@@ -88,22 +82,16 @@ def test_a_cuda_cluster_gets_the_planned_options(monkeypatch, caplog, protocol):
     monkeypatch.setattr(backends, "_installed", lambda name: True)
     for where in (backends, cuda_kind):
         monkeypatch.setattr(where, "gpu_facts", lambda: FACTS)
-    chosen = f"cluster.protocol={protocol}"
-    settings = cuda("cluster.device_memory=10GiB", chosen).cluster
+    settings = cuda("cluster.device_memory=10GiB").cluster
     with (
         pytest.raises(ClusterError, match=r"4 workers cannot be started.*no GPU"),
         cluster.open_cluster(settings),
     ):
         pass
     assert (given["n_workers"], given["threads_per_worker"]) == (4, 1)
-    # Generated credentials with any packages; UCX only on request.
-    if protocol == "ucx":
-        assert (given["protocol"], given["security"]) == ("ucx", None)
-        assert "UCX has no encryption" in caplog.text
-    else:
-        assert given["protocol"] == "tls"
-        assert given["security"].require_encryption
-        assert "UCX" not in caplog.text
+    # Generated credentials with any packages.
+    assert given["protocol"] == "tls"
+    assert given["security"].require_encryption
     assert given["rmm_maximum_pool_size"] == 10 * 2**30
     assert given["device_memory_limit"] is None
     size = cuda_kind.size(cuda("cluster.workers=2", "cluster.threads=3").cluster)
@@ -173,7 +161,7 @@ def test_folds_and_batches_of_communities_are_planned_for():
         assert need(threads, "quantify", "quantifier=sld") == batches
 
 
-def test_reading_edges_on_a_gpu_is_planned_and_refused(small_graph, monkeypatch):
+def test_reading_edges_on_a_gpu_is_planned(small_graph, monkeypatch):
     monkeypatch.setattr(gpu_ingest, "gpu_facts", lambda: FACTS)
 
     def plan(settings):
@@ -182,30 +170,18 @@ def test_reading_edges_on_a_gpu_is_planned_and_refused(small_graph, monkeypatch)
 
     count = pq.read_metadata(small_graph.sources.edges).num_rows
     need = 600 * 8 + count * (96 + 3 * (2 * 8 + 8))
-    assert plan(cudf())[1] == f"{human(need)} of 72.0 GiB"
-    little, _ = plan(cudf("input.memory=64KiB"))
+    assert plan(cuda())[1] == f"{human(need)} of 72.0 GiB"
+    little, _ = plan(cuda("input.memory=64KiB"))
     assert little.ingest_memory == 600 * 8 + 64 * 2**10
-    # The CPU reads, by default and on request.
-    for engine in ("auto", "cpu"):
-        assert plan(small_settings(f"input.engine={engine}"))[1] is None
-    # Beside a cluster of GPUs it is the default; what is read already is not planned.
+    assert plan(small_settings())[1] is None
+    # What is read already is not planned.
     workers = Workers(1, 1, 2**40, 2**40, 2**34)
     for halo, memory in ((None, 2_000_000 * 8 + 2**30), ([0], 0)):
         size = dataclasses.replace(SIZE, halo=halo)
         assert add_up(size, cuda(), 1, workers).ingest_memory == memory
-    # Too little memory is an error if it was asked for; if not, the CPU reads.
-    refused, line = plan(cudf("cluster.device_memory=100MiB"))
-    assert line == "256.0 MiB of 100.0 MiB is not enough"
-    for check in (check_fits, check_client_fits):
-        with pytest.raises(
-            DoesNotFitError,
-            match=r"edges of 600 nodes on a GPU needs 256\.0 MiB of its memory but may "
-            r"use 100\.0 MiB: set input\.engine=cpu",
-        ):
-            check(refused)
     default, line = plan(cuda("cluster.device_memory=100MiB"))
     check_client_fits(default)
-    assert line.endswith(": a CPU reads")
+    assert line == "256.0 MiB of 100.0 MiB: a CPU reads"
 
 
 @pytest.mark.parametrize("kind", ["string", "dense", "large"])

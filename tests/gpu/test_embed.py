@@ -20,7 +20,7 @@ from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.readout import needs as readout_needs
 from xnq_dist.reservoir import device, needs
 
-SPARSE = ("reservoir.matrix=sparse", "reservoir.nonzeros=4")
+SPARSE = ("reservoir.matrix=sparse",)
 
 
 @pytest.fixture(scope="module")

@@ -48,8 +48,8 @@ def test_the_default_settings_answer_alike_on_a_gpu(device_client, tmp_path):
     graph = write_graph(tmp_path / "input", 240, 1000, labelled=0.7)
     given = (
         *("method=xnq+", "quantifier=auto", "communities=leiden"),
-        *("plus.recurrent_scales=[0.9]", "reservoir.recurrent_scale=select"),
-        *("plus.boosting=never", "reservoir.dim=8", "reservoir.supersteps=3"),
+        *("reservoir.recurrent_scale=[0.9]"),
+        *("reservoir.dim=8", "reservoir.supersteps=3"),
         "readout.folds=3",
     )
     runs = on_both(tmp_path, graph.sources, device_client, ["readout"], *given)

@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from tests.conftest import small_settings
 from tests.groups.test_leiden import cliques
 from xnq_dist.core import backend as backends
-from xnq_dist.core.errors import SettingsError
 from xnq_dist.groups.detection import detect, engine_of
 from xnq_dist.groups.leiden import leiden, leiden_on_gpu
 
@@ -65,16 +64,13 @@ def graphs(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("graphs")
-@pytest.mark.parametrize(
-    "chosen", ["leiden.engine=cugraph", "cluster.kind=cuda"], ids=["asked", "beside"]
-)
-def test_communities_on_gpus_are_numbered_by_size(chosen, monkeypatch):
+def test_communities_on_gpus_are_numbered_by_size(monkeypatch):
     adjacency = cliques([1, 4, 7, 5], [(1, 5), (11, 12)])
     expected = [3] + [2] * 4 + [0] * 7 + [1] * 5
     assert leiden_on_gpu(adjacency, seed=1).tolist() == expected
     monkeypatch.setattr("xnq_dist.graph.layout.read_adjacency", lambda *_: adjacency)
     graph = SimpleNamespace(facts={"n_edges": adjacency.nnz})
-    settings = small_settings("backend=auto", chosen)
+    settings = small_settings("backend=auto", "cluster.kind=cuda")
     assert engine_of(settings, 1) == "cugraph"
     assert detect(None, graph, settings, None).tolist() == expected
 
@@ -90,8 +86,6 @@ def test_dense_groups_are_found_in_a_noisy_graph():
 
 def test_missing_cugraph_is_reported(monkeypatch, caplog):
     monkeypatch.setattr(backends, "_installed", lambda name: False)
-    with pytest.raises(SettingsError, match="cugraph"):
-        engine_of(small_settings("leiden.engine=cugraph"), 1)
     beside = small_settings("backend=auto", "cluster.kind=cuda")
     assert engine_of(beside, 1) == "cpu"
     assert "detected on the CPU: cugraph" in caplog.text

@@ -35,15 +35,12 @@ class Edges:
     rows: list[tuple[int, int, float]]
     directed: bool
     weighted: bool
-    self_loops: str
     duplicates: str
 
     def adjacency(self) -> sp.csr_array:
         """The rules, one row after the other."""
         given: dict[tuple[int, int], float] = {}
         for source, target, weight in self.rows:
-            if source == target and self.self_loops == "drop":
-                continue
             at = (target, source)
             weight = weight if self.weighted else 1.0
             if self.duplicates == "sum":
@@ -87,7 +84,6 @@ def edges(draw: st.DrawFn) -> Edges:
         weighed,
         draw(st.booleans()),
         weighted,
-        draw(st.sampled_from(["keep", "drop"])),
         duplicates,
     )
 

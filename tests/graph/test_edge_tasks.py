@@ -91,7 +91,6 @@ def test_tasks_make_the_bits_of_one_process(
     chosen = load_settings(
         overrides=[
             f"input.directed={graph.directed}",
-            f"input.self_loops={graph.self_loops}",
             f"input.duplicates={graph.duplicates}",
             "input.unknown_nodes=drop",
         ]

@@ -121,10 +121,8 @@ def test_levels_beyond_the_limit_are_hashed(tmp_path: Path) -> None:
     few = streets[:20] * 6
     one_hot, *_ = read(tmp_path / "a", people(2 * N, town=pa.array(few)))
     assert sum(name.startswith("town = ") for name in one_hot) == 20
-    hashed, encoding, _ = read(
-        tmp_path / "b", people(2 * N, town=pa.array(streets)), "features.hashed=8"
-    )
-    names = [f"town hashed [{at}]" for at in range(8)]
+    hashed, encoding, _ = read(tmp_path / "b", people(2 * N, town=pa.array(streets)))
+    names = [f"town hashed [{at}]" for at in range(32)]
     assert [row["feature"] for row in encoding if row["kind"] == "hashed"] == names
     rows = np.stack([hashed[name] for name in names], 1)
     assert len(np.unique(rows[:21], axis=0)) > 8
@@ -192,16 +190,6 @@ def test_complete_numbers_are_kept_as_numbers(tmp_path: Path) -> None:
     assert "encoded" not in manifest.facts
     assert manifest.inputs["settings"]["features"] == {"scale": "auto"}
     assert set(manifest.inputs["features"]) == {"rows", "digest"}
-    _, again = run(
-        tmp_path, nodes, edge_table(), "columns.features=[age, ok]", "features.levels=3"
-    )
-    assert again.attempt == manifest.attempt
-
-
-def test_another_limit_of_levels_makes_an_encoded_stage_anew(tmp_path: Path) -> None:
-    first = read(tmp_path, people())[2]
-    assert read(tmp_path, people())[2].attempt == first.attempt
-    assert read(tmp_path, people(), "features.levels=2")[2].attempt != first.attempt
 
 
 def test_a_gap_changes_the_digest_of_the_features(tmp_path: Path) -> None:
@@ -232,8 +220,6 @@ def test_the_plan_counts_the_features_of_text_and_gaps(tmp_path: Path) -> None:
     path = tmp_path / "nodes.parquet"
     pq.write_table(people(), path)
     assert table_size(str(path), load_settings(), "nodes") == (N, 2 + 2 + 2 + 33)
-    chosen = load_settings(overrides=["features.levels=50"])
-    assert table_size(str(path), chosen, "nodes") == (N, 2 + 2 + 2 + 51)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +266,6 @@ def test_the_table_of_the_encoding_is_registered() -> None:
 
 
 def test_what_is_learnt_from_a_large_table_is_independent_of_its_order() -> None:
-    from xnq_dist.core.settings import FeatureSettings
     from xnq_dist.graph.encoding import learn_encoding
 
     n = 200_000
@@ -298,7 +283,7 @@ def test_what_is_learnt_from_a_large_table_is_independent_of_its_order() -> None
             )
             for at in np.array_split(order, 7)
         ]
-        found.append(learn_encoding(batches, named, n, FeatureSettings()))
+        found.append(learn_encoding(batches, named, n))
     x, zip_code, name = found[0].sources
     assert x.fills is not None
     assert abs(x.fills[0] - 5) < 0.1

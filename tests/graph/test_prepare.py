@@ -70,7 +70,6 @@ def test_the_adjacency_put_back_together_is_the_table(
         pa.table(table),
         f"partitioner={partitioner}",
         f"input.directed={graph.directed}",
-        f"input.self_loops={graph.self_loops}",
         f"input.duplicates={graph.duplicates}",
         "input.memory=1 KiB",
         "features.scale=none",
@@ -172,17 +171,15 @@ def test_facts_say_what_became_of_every_row(tmp_path: Path) -> None:
         node_table(5),
         edge_table(rows),
         "input.unknown_nodes=drop",
-        "input.self_loops=drop",
     )
     assert manifest.facts["counts"] == {
         "edges_read": 7,
         "reversed_added": 1,
         "duplicates_dropped": 1,
         "self_loops": 1,
-        "self_loops_dropped": 1,
         "unknown_dropped": 2,
     }
-    assert manifest.facts["n_edges"] == 4
+    assert manifest.facts["n_edges"] == 5
     assert manifest.facts["rho"] == 1.0
     known = labels_of(tmp_path)[1].facts
     assert known["classes"] == [0, 1]
@@ -206,19 +203,14 @@ def test_summed_duplicates_without_weights_count(tmp_path: Path) -> None:
     assert not manifest.facts["weighted"]
 
 
-def test_a_given_rho_is_taken(tmp_path: Path) -> None:
-    _, manifest = run(tmp_path, node_table(4), edge_table(), "reservoir.rho=2.5")
-    assert manifest.facts["rho"] == 2.5
-
-
 def test_the_stage_is_reused_until_something_changes(tmp_path: Path) -> None:
     nodes, links = node_table(4), edge_table()
     _, first = run(tmp_path, nodes, links)
     _, again = run(tmp_path, nodes, links, "reservoir.dim=7", "seed=3")
     assert again.attempt == first.attempt
-    _, other = run(tmp_path, nodes, links, "input.self_loops=drop")
+    _, other = run(tmp_path, nodes, links, "input.duplicates=sum")
     assert other.attempt != first.attempt
-    _, changed = run(tmp_path, nodes, links.slice(1), "input.self_loops=drop")
+    _, changed = run(tmp_path, nodes, links.slice(1), "input.duplicates=sum")
     assert changed.attempt != other.attempt
 
 

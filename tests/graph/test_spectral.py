@@ -127,7 +127,7 @@ def test_a_radius_that_arpack_does_not_find_is_refused_with_the_setting(
         raise ArpackNoConvergence("no", np.empty(0), np.empty(0))
 
     monkeypatch.setattr("scipy.sparse.linalg.eigs", fails)
-    with pytest.raises(InputError, match=r"set reservoir\.rho"):
+    with pytest.raises(InputError, match=r"set input\.directed = false"):
         radius(csr_of(LARGE["directed"]))
 
 

@@ -1,4 +1,4 @@
-"""Groups of the graph's nodes beyond `auto.reference_edges`, against planted blocks."""
+"""Groups of the nodes of large graphs, against planted blocks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
+from xnq_dist.groups import detection
 from xnq_dist.groups.own_groups import degree_groups, node_groups
 
 
@@ -39,10 +40,11 @@ def write_planted(folder, blocks: int, size: int) -> Sources:
     return Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
 
 
-def test_groups_of_large_graphs_recover_planted_blocks(tmp_path):
+def test_groups_of_large_graphs_recover_planted_blocks(tmp_path, monkeypatch):
     sources = write_planted(tmp_path, 12, 40)
     block = pq.read_table(sources.nodes)["block"].to_numpy()
-    settings = small_settings("auto.reference_edges=0")
+    monkeypatch.setattr(detection, "REFERENCE_EDGES", 0)
+    settings = small_settings()
     found = []
     for partitions in (1, 3):
         run = RunDirectory(tmp_path / f"run{partitions}")
@@ -65,9 +67,9 @@ def test_groups_of_large_graphs_recover_planted_blocks(tmp_path):
 
 def test_a_graph_without_edges_is_one_group(tmp_path):
     sources = write_planted(tmp_path, 4, 30)
-    loops = pa.table({"src": np.arange(3), "dst": np.arange(3)})
-    pq.write_table(loops, sources.edges)
+    unknown = pa.table({"src": np.arange(3), "dst": np.arange(3) + 10**6})
+    pq.write_table(unknown, sources.edges)
     run = RunDirectory(tmp_path / "run")
-    graph = prepare(run, sources, small_settings("input.self_loops=drop"), 2)
+    graph = prepare(run, sources, small_settings("input.unknown_nodes=drop"), 2)
     found = node_groups(run.stage("graph"), graph, small_settings())
     np.testing.assert_array_equal(found.stacked, 0)

@@ -154,7 +154,6 @@ def weighted(tmp_path_factory):
 WEIGHTED = (
     "method=xnq+",
     "readout.folds=3",
-    "plus.boosting=never",
     "labels.drawn=weighted",
     "columns.label_weight=w",
     "quantifier=auto",

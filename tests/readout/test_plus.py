@@ -100,6 +100,7 @@ def test_same_prevalence_and_posteriors_for_any_partitions(
         assert facts[0] == facts[1]
 
 
+@pytest.mark.usefixtures("no_trees")
 def test_held_rows_are_independent_of_the_labels_of_their_group(
     graph, run, thread_client, monkeypatch
 ):
@@ -124,8 +125,8 @@ def test_held_rows_are_independent_of_the_labels_of_their_group(
     monkeypatch.setattr(held, "conclude", watched)
     for shown in (labels, other):
         attempt = run.stage("trial").begin()
-        more = "readout.C=1", "plus.boosting=never"
-        found = scores(run, thread_client, shown, attempt, *more, groups=groups)
+        more = "readout.C=1"
+        found = scores(run, thread_client, shown, attempt, more, groups=groups)
         assert not [name for name in attempt.folder.names() if "-groups" in name]
     again = found.by_group[1]
     run.stage("trial").folder.delete_folder()
@@ -226,6 +227,7 @@ def test_an_undirected_graph_has_a_spectrum(tmp_path, graph, thread_client):
     np.testing.assert_allclose(features, wanted, atol=1e-3)
 
 
+@pytest.mark.usefixtures("no_trees")
 def test_flipping_a_label_leaves_the_models_of_its_own_fold(
     tmp_path, run, thread_client
 ):
@@ -243,7 +245,7 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
             Embedded(graph, graph.manifest(), embeddings, embeddings.manifest()),
             shown,
             run.stage("labels").manifest().facts["classes"],
-            small_settings(*PLUS, "plus.boosting=never"),
+            small_settings(*PLUS),
             stage.begin(),
         )
         kept[name] = SavedPlus.from_arrays(stage.read_arrays(fitted.readout))
@@ -284,12 +286,13 @@ def test_scores_for_evaluation_are_those_of_the_run(tmp_path, run, thread_client
         assert run.stage(name).manifest() == manifest
 
 
+@pytest.mark.usefixtures("no_trees")
 def test_scores_are_independent_of_hidden_labels(tmp_path, run, thread_client):
     """Other labels than the graph's; the hidden ones may be anything."""
     labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
     shown = np.where(np.arange(len(labels)) % 3 > 0, labels, -1).astype(np.int32)
     attempt = RunDirectory(tmp_path).stage("a").begin()
-    found = scores(run, thread_client, shown, attempt, "plus.boosting=never")
+    found = scores(run, thread_client, shown, attempt)
     assert not found.facts["boosting_rounds"]
     assert found.facts["n_labelled"] == int((shown >= 0).sum())
     hidden = np.flatnonzero((labels >= 0) & (shown < 0))
@@ -341,7 +344,7 @@ def test_switching_the_method_redoes_what_depends_on_it(tmp_path, graph, thread_
     changed = {name for name in first if first[name] != second[name]}
     assert changed == {"embeddings", "readout", "posteriors"}
     assert redo(both) == second
-    third = redo(small_settings(*PLUS, *scales, "plus.boosting=never"))
+    third = redo(small_settings(*PLUS, *scales, "readout.folds=4"))
     changed = {name for name in first if second[name] != third[name]}
     assert changed == {"readout", "posteriors"}
     again = redo(plain)

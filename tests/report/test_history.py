@@ -18,7 +18,6 @@ from tests.report.fake_run import NASTY, prevalence_table, write_fake_run
 from xnq_dist.app.cli import app
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import RunDirectoryError, SettingsError
-from xnq_dist.core.settings import RetentionSettings
 from xnq_dist.core.store import Published, RunDirectory
 from xnq_dist.pipeline import changed_rows
 from xnq_dist.report import report
@@ -183,13 +182,13 @@ def test_the_table_is_bounded() -> None:
         {"run": np.repeat([f"r{k:03d}" for k in range(112)], 10)}
         | {"created": np.repeat(dates, 10)}
     )
-    assert _bounded(table, RetentionSettings(history_rows=1120)) is table
-    thin = _bounded(table, RetentionSettings(history_rows=1000, versions=30))
+    assert _bounded(table, 30, 1120) is table
+    thin = _bounded(table, 30, 1000)
     runs = pc.unique(thin["run"]).to_pylist()
     assert runs[-30:] == [f"r{k:03d}" for k in range(82, 112)]
     assert 30 + 11 <= len(runs) <= 30 + 17
-    assert len(_bounded(table, RetentionSettings(history_rows=105, versions=30))) == 100
-    assert len(_bounded(table, RetentionSettings(history_rows=5))) == 20
+    assert len(_bounded(table, 30, 105)) == 100
+    assert len(_bounded(table, 30, 5)) == 20
 
 
 def test_the_page_has_a_section_from_two_runs_on(tmp_path: Path) -> None:

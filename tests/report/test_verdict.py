@@ -149,5 +149,3 @@ def test_words_have_a_plural() -> None:
 def test_unusable_words_are_refused() -> None:
     with pytest.raises(SettingsError, match=r"report\.community"):
         load_settings(overrides=["report.community=''"])
-    with pytest.raises(SettingsError, match=r"report\.width"):
-        load_settings(overrides=["report.width=0"])

@@ -14,6 +14,8 @@ from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.reservoir.embed import reservoir_spec
 from xnq_dist.reservoir.weights import (
+    BIAS_SCALE,
+    NONZEROS,
     BlockDiagonal,
     block_seed,
     draw_weights,
@@ -25,7 +27,7 @@ SCALES = (1.0, 3.0, 20.0)
 
 @pytest.mark.parametrize(
     "overrides",
-    [(), ("reservoir.matrix=sparse", "reservoir.nonzeros=4")],
+    [("reservoir.matrix=dense",), ()],
     ids=["dense", "sparse"],
 )
 def test_every_block_is_the_plain_reservoir_of_its_own_seed(
@@ -50,10 +52,10 @@ def test_every_block_is_the_plain_reservoir_of_its_own_seed(
             units,
             graph.features.shape[1],
             matrix=settings.reservoir.matrix,
-            nonzeros=min(settings.reservoir.nonzeros, units),
+            nonzeros=min(NONZEROS, units),
             recurrent_scale=SCALES[number],
             input_scale=settings.reservoir.input_scale,
-            bias_scale=settings.reservoir.bias_scale,
+            bias_scale=BIAS_SCALE,
             rho=manifest.facts["rho"],
         )
         blocks.append(embed_reference(adjacency, graph.features, weights, 6))
@@ -100,7 +102,7 @@ def test_more_scales_than_units_are_refused():
         load_settings(
             overrides=["reservoir.dim=2", "reservoir.recurrent_scale=[1, 2, 3]"]
         )
-    with pytest.raises(SettingsError, match=r"plus\.recurrent_scales has 4 scales"):
+    with pytest.raises(SettingsError, match=r"method = xnq\+ has 4 scales"):
         load_settings(overrides=["reservoir.dim=2", "method=xnq+"])
     plain = load_settings(overrides=["reservoir.dim=2", "method=xnq"])
     assert plain.reservoir.dim == 2

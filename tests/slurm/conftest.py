@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import dask
 import pytest
 
 from tests.conftest import SmallGraph, small_settings, write_graph
@@ -53,7 +54,10 @@ def slurm(slurm_environment: dict[str, str], monkeypatch, tmp_path) -> Iterator[
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    yield call
+    # The daemons have no other network; the variable is for processes that start.
+    monkeypatch.setenv("DASK_JOBQUEUE__SLURM__INTERFACE", "lo")
+    with dask.config.set({"jobqueue.slurm.interface": "lo"}):
+        yield call
     call("scancel", "--user=root", "--signal=KILL")
 
 

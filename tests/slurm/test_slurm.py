@@ -32,8 +32,7 @@ GIB = 2**30
 
 def slurm_settings(*more: str) -> Settings:
     """Two jobs; their private folder is in HOME, a temporary folder of the test."""
-    jobs_of = ("cluster.kind=slurm", "cluster.slurm.interface=lo")
-    return small_settings(*SETTINGS, *jobs_of, *more)
+    return small_settings(*SETTINGS, "cluster.kind=slurm", *more)
 
 
 def embeddings(out: Path) -> list[Any]:
@@ -179,7 +178,7 @@ def test_a_cancelled_allocation_stays_cancelled(slurm, graph, tmp_path):
     ("more", "error", "sentence"),
     [
         (
-            ["cluster.slurm.queue=none"],
+            ["cluster.slurm.directives=[--partition=none]"],
             SettingsError,
             r"SLURM refuses the jobs \(.*invalid partition.*correct cluster\.slurm",
         ),
@@ -243,9 +242,6 @@ def test_a_missing_command_or_extra_is_named_before_any_work(
         pipeline.check_sources(small_graph.sources, settings)
     (tmp_path / "sbatch").write_text("#!/bin/sh\n")
     (tmp_path / "sbatch").chmod(0o700)
-    missing = slurm_settings("cluster.slurm.interface=nowhere0")
-    with pytest.raises(SettingsError, match=r"nowhere0 is not .* choose one of .*lo"):
-        pipeline.check_sources(small_graph.sources, missing)
     missing = slurm_settings(f"cluster.slurm.folder={tmp_path}/none")
     with pytest.raises(SettingsError, match=r"none cannot be written: set cluster\."):
         pipeline.check_sources(small_graph.sources, missing)

@@ -11,7 +11,7 @@ from typing import Any
 from xnq_dist.api.frames import Tables, tables_of
 from xnq_dist.api.messages import python_names
 from xnq_dist.api.result import PrevalenceResult
-from xnq_dist.core.config import validate_settings
+from xnq_dist.core.config import merged, validate_settings
 from xnq_dist.core.errors import SettingsError, XnqError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
@@ -128,7 +128,8 @@ def settings_of(
     Parameters
     ----------
     values
-        Settings by name; ``section__name`` stands for a name in a section.
+        Settings by name; ``section__name`` or ``section.name`` stands for a name
+        in a section.
     implied
         Values by section and name that `values` replace.
 
@@ -141,14 +142,15 @@ def settings_of(
         name: dict(inner) for name, inner in (implied or {}).items()
     }
     for key, value in values.items():
-        section, _, name = key.partition("__")
-        if not name and not isinstance(value, Mapping):
-            nested[key] = value
-            continue
-        inner = nested.setdefault(section, {})
-        if not isinstance(inner, dict):
-            raise SettingsError(f"settings: {section} and {key} contradict each other")
-        inner.update({name: value} if name else value)
+        *sections, name = key.replace("__", ".").split(".")
+        inner = nested
+        for section in sections:
+            inner = inner.setdefault(section, {})
+            if not isinstance(inner, dict):
+                raise SettingsError(
+                    f"settings: {section} and {key} contradict each other"
+                )
+        inner.update(merged({name: inner.get(name)}, {name: value}))
     return validate_settings(nested)
 
 

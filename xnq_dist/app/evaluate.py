@@ -290,6 +290,7 @@ def run_communities_evaluation(
     settings: Settings,
     quantifiers: list[str] | None,
     label_shares: list[float],
+    draws: int,
     do: Do,
     undeclared: bool = False,
 ) -> dict[str, Any]:
@@ -297,6 +298,8 @@ def run_communities_evaluation(
 
     Parameters
     ----------
+    draws
+        Number of random draws of the labelled nodes.
     undeclared
         Whether `labels.drawn` is unknown for every design.
     do
@@ -325,6 +328,7 @@ def run_communities_evaluation(
             table,
             source.family,
             undeclared,
+            draws,
         )
         jobs[source.name] = suited, [partial(_evaluate_on_communities, plan)]
     return _run(sources, out, COMMUNITIES, jobs, None, [1.0], do)

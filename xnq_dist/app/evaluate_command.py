@@ -48,8 +48,13 @@ def evaluate(
         str | None, typer.Option(help="Folds to use, comma-separated; default: all.")
     ] = None,
     draws: Annotated[
-        int, typer.Option(help="Number of random hyperparameter settings to try.")
-    ] = 100,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of random hyperparameter settings to try; default: 100. With "
+            "--communities, of random draws of the labelled nodes; default: 3.",
+        ),
+    ] = None,
     quantifiers: Annotated[
         str | None,
         typer.Option(help="Names of quantifiers, comma-separated; default: all."),
@@ -108,7 +113,7 @@ def evaluate(
     if communities is None:
         arguments |= {
             "methods": _names(methods, "--methods"),
-            "draws": draws,
+            "draws": 100 if draws is None else draws,
             "folds": folds and _numbers(folds, "--folds", int),
         }
     elif methods not in ("xnq", "xnq+") or folds or splits:
@@ -121,6 +126,7 @@ def evaluate(
             "kinds": _names(communities, "--communities"),
             "designs": _names(designs, "--designs"),
             "undeclared": undeclared,
+            "draws": 3 if draws is None else draws,
         }
     if find_spec("matplotlib") is None:
         raise SettingsError(

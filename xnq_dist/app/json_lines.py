@@ -86,13 +86,13 @@ def format_dask(status: Named) -> None:
 
 
 @contextmanager
-def json_lines(form: str, status: Named) -> Iterator[None]:
-    """Log the block's lines to stderr as JSON with the run's id, if `form` is json.
+def json_lines(status: Named) -> Iterator[None]:
+    """Log the block's lines as JSON with the run's id, if ``XNQ_LOG_FORMAT=json``.
 
     The command line, which logs to stderr already, goes on in JSON after the block.
     """
     consoles = [each for each in LOGGER.handlers if isinstance(each, Console)]
-    if form != "json" and os.environ.get("XNQ_LOG_FORMAT") != "json":
+    if os.environ.get("XNQ_LOG_FORMAT") != "json":
         yield
         return
     for each in consoles:

@@ -56,7 +56,7 @@ def recorded(
         yield there
         return
     status = RunStatus(run_id or str(uuid.uuid4()))
-    with watching() as watch, json_lines(settings.watch.log, status):
+    with watching() as watch, json_lines(status):
         record = _Record(RunDirectory(out), status, watch)
         watch.shown.append(record.note)
         tokens = LOOKED.set(record.look), CURRENT.set(status)

@@ -27,21 +27,28 @@ class WithSettings(TyperCommand):
 def settings_command(
     section: Annotated[
         str | None,
-        typer.Argument(help="Section, such as readout; default: all settings."),
+        typer.Argument(help="Group or section, such as readout; default: all."),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """List all settings: default, allowed values, meaning."""
-    from xnq_dist.app.settings_help import settings_help, settings_rows
+    from xnq_dist.app.settings_help import (
+        GROUPS,
+        group_of,
+        settings_help,
+        settings_rows,
+    )
 
     every = {name: values for name, *values in settings_rows()}
     rows = {
         name: values
         for name, values in every.items()
-        if section is None or section in (name, name.partition(".")[0])
+        if section is None
+        or section in (name, name.partition(".")[0], group_of(name).lower())
     }
     if not rows:
-        known = sorted({name.partition(".")[0] for name in every if "." in name})
+        sections = {name.partition(".")[0] for name in every if "." in name}
+        known = sorted(sections | {title.lower() for title in GROUPS})
         raise SettingsError(
             f"there is no section {section!r}: choose one of {', '.join(known)}"
         )

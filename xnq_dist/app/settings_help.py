@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 from collections.abc import Collection
 from typing import Any
@@ -11,32 +12,51 @@ import yaml
 from xnq_dist.core.config import known_settings, values_of
 from xnq_dist.core.settings import Settings
 
-__all__ = ["COMMON", "common_settings", "settings_help", "settings_rows", "typed"]
+__all__ = [
+    "COMMON",
+    "GROUPS",
+    "common_settings",
+    "group_of",
+    "settings_help",
+    "settings_rows",
+    "typed",
+]
 
-COMMON = {
-    "Tables": (
-        "columns.node_id",
-        "columns.label",
-        "columns.features",
-        "columns.weight",
-        "input.directed",
-        "input.unknown_nodes",
+GROUPS = {
+    "Tables": ("columns", "input", "features", "checks"),
+    "Labels": ("labels", "labelled"),
+    "Communities": ("communities", "memberships", "leiden"),
+    "Method": ("method", "quantifier", "seed", "reservoir", "readout"),
+    "Machine": (
+        *("cluster", "backend", "partitions", "partitioner", "scratch"),
+        *("input.memory", "readout.memory", "exchange", "checkpoint"),
     ),
-    "Labels and communities": (
-        "labels.missing",
-        "labels.drawn",
-        "communities",
-        "labelled",
+    "Results": (
+        *("intervals", "quality", "disclosure", "anomalies", "report"),
+        *("embeddings", "retention", "watch"),
     ),
-    "Method": ("method", "quantifier", "reservoir.dim", "reservoir.supersteps", "seed"),
-    "Results": ("report.class", "disclosure.min_size"),
-    "Machine": ("cluster.kind", "cluster.workers", "cluster.memory_limit", "backend"),
 }
-"""Settings that most users change, by what they are about."""
+"""What settings are about: names and sections; a name counts before its section."""
+COMMON = (
+    *("columns.node_id", "columns.label", "columns.features"),
+    *("input.directed", "input.unknown_nodes"),
+    *("labels.missing", "labels.drawn", "labelled", "communities"),
+    *("method", "quantifier", "reservoir.dim"),
+    *("cluster.kind", "cluster.workers", "report.class", "disclosure.min_size"),
+)
+"""Settings that most users change."""
+WIDE = 120
+"""Columns of a terminal from which explanations are complete."""
+
+
+def group_of(name: str) -> str:
+    """What a setting is about."""
+    groups = {part: title for title, parts in GROUPS.items() for part in parts}
+    return groups.get(name) or groups[name.partition(".")[0]]
 
 
 def settings_rows() -> list[tuple[str, str, str, str]]:
-    """Name, allowed values, default and meaning of every setting."""
+    """Name, allowed values, default and meaning of every setting, by group."""
     rows: list[tuple[str, str, str, str]] = []
     for name, field in known_settings(Settings):
         schema: dict[str, Any] = {"description": field.description or ""}
@@ -44,7 +64,8 @@ def settings_rows() -> list[tuple[str, str, str, str]]:
             field.json_schema_extra(schema)
         known = ", ".join(schema.get("enum", ())) or values_of(field.annotation)
         rows.append((name, known, typed(field.default), schema["description"]))
-    return rows
+    titles = list(GROUPS)
+    return sorted(rows, key=lambda row: titles.index(group_of(row[0])))
 
 
 def typed(value: Any) -> str:
@@ -56,26 +77,35 @@ def typed(value: Any) -> str:
 
 def settings_help(names: Collection[str] | None = None) -> str:
     """Help text of these settings, two lines per setting; None: of all."""
-    lines = ["Settings (--set KEY=VALUE, or the same names in a YAML file):", ""]
+    lines = ["Settings (--set KEY=VALUE, or the same names in a YAML file):"]
+    group = ""
     for name, values, default, meaning in settings_rows():
-        if names is None or name in names:
-            lines.append(f"  {name} = {default}  [{values}]")
-            lines.append(f"      {meaning}")
+        if names is not None and name not in names:
+            continue
+        if group != (group := group_of(name)):
+            lines.append(f"\n{group}")
+        lines.append(f"  {name} = {default}  [{values}]")
+        lines.append(f"      {meaning}")
     return "\n".join(lines)
 
 
 def common_settings() -> str:
     """The settings that most users change, by what they are about."""
-    rows = {name: (default, meaning) for name, _, default, meaning in settings_rows()}
+    columns = shutil.get_terminal_size().columns
     lines = ["Common settings (--set KEY=VALUE, or the same names in a YAML file):"]
-    for title, names in COMMON.items():
-        lines.append(f"\n  {title}")
-        for name in names:
-            default, meaning = rows[name]
-            key = f"{name} = {default}"
-            short = textwrap.shorten(
-                meaning, 94 - max(34, len(key)), placeholder=" ..."
-            )
-            lines.append(f"    {key:<34} {short}")
+    rows, group = settings_rows(), ""
+    for name, _, default, meaning in rows:
+        if name not in COMMON:
+            continue
+        if group != (group := group_of(name)):
+            lines.append(f"\n  {group}")
+        lines += textwrap.wrap(
+            meaning,
+            columns,
+            initial_indent=f"    {name + ' = ' + default:<31} ",
+            subsequent_indent=" " * 36,
+            max_lines=None if columns >= WIDE else 2,
+            placeholder=" ...",
+        )
     lines.append(f"\nAll {len(rows)} settings: xnq-dist settings")
     return "\n".join(lines)

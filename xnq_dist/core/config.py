@@ -40,28 +40,63 @@ RENAMED = {"quality.suppressed_below": "disclosure.min_size"}
 """Settings of earlier versions, and their present names."""
 ONE_EXCHANGE = "states stay in memory, and workers have one way to exchange them"
 GONE = {
+    "auto.reference_edges": "graphs of more than 5,000,000 edges are contracted first",
     "benchmark": "adjust estimates to known totals in the tool that has them",
     "columns.node_weight": "every node counts once; give each person or view its node",
     "columns.parent": "list the members of a larger community as a community",
+    "features.hashed": "text with more than 20 values is hashed into 32 columns",
+    "features.levels": "text with more than 20 values is hashed into 32 columns",
     "fit": "the column quality has one verdict (quality.narrow, quality.wide)",
     "input.compression": "it follows from the ending of the name, such as .csv.gz",
     "input.encoding": "write text tables as UTF-8",
+    "input.engine": "cuDF reads edges with cluster.kind = cuda where it is installed",
     "input.nulls": "write missing values as empty cells; labels.missing is for labels",
     "input.quote": "quotes are double",
+    "input.self_loops": "edges from a node to itself are kept; leave such rows out of "
+    "the edge table to drop them",
     "intervals.seed_runs": "intervals have what one run knows",
     "memberships.parents": "list the members of a larger community as a community",
     "cluster.bandwidth": "the plan needs no bandwidth",
+    "cluster.protocol": "GPU workers use TCP, encrypted",
+    "cluster.slurm.account": "set cluster.slurm.directives = [--account=NAME]",
+    "cluster.slurm.interface": "set jobqueue.slurm.interface in Dask's configuration",
+    "cluster.slurm.queue": "set cluster.slurm.directives = [--partition=NAME]",
+    "cluster.slurm.walltime": "set cluster.slurm.directives = ['--time=4:00:00']",
     "cluster.template": "start workers on Kubernetes with deploy/kubernetes, and set "
     "cluster.kind = address",
+    "evaluation.calibrations": "validation chooses from all five",
+    "evaluation.dims": "the search draws from 512, 1024, 2048 and 4096; set "
+    "reservoir.dim to search with one",
+    "evaluation.label_draws": "set evaluate --draws",
+    "evaluation.repeats": "the paper's protocol has 100 samples",
+    "evaluation.sample_size": "the paper's samples have 500 nodes",
+    "embeddings.dtype": "embeddings are float32; embeddings.write = false keeps none",
     "exchange.engine": ONE_EXCHANGE,
     "exchange.states": ONE_EXCHANGE,
+    "kdey.bandwidth": "kdey_ml has kernels of standard deviation 0.1",
+    "leiden.engine": "the edges and input.memory decide, and cluster.kind = cuda",
     "lineage": "wrap the command in the events of your scheduler",
+    "matching.bins": "dys and dmy have histograms of 8 bins",
+    "plus.boosting": "validation decides whether boosted trees are used",
+    "plus.input_scale": "set reservoir.input_scale",
+    "plus.recurrent_scales": "set reservoir.recurrent_scale",
+    "plus.smoothing": "class shares among labelled neighbours have a prior of 10 "
+    "pseudo-counts",
     "quality.caution_below": "the interval of a small community is wide",
     "quality.relative": "quality goes by the width of the interval alone",
+    "reservoir.bias_scale": "the bias is uniform in plus or minus 0.1",
+    "reservoir.nonzeros": "a sparse W has 16 non-zeros in each row",
     "reservoir.precision": "GPUs compute in float32",
+    "reservoir.rho": "the spectral radius of the adjacency matrix is measured",
     "reservoir.tile": ONE_EXCHANGE,
+    "report.width": "the page counts intervals narrower than 30 points as narrow",
+    "retention.history_rows": "the table history has up to 1,000,000 rows",
     "retention.quarantine_days": "damaged files are deleted and made again",
     "sinks": "write prevalence.parquet to your store (docs/how-to/recipes.md)",
+    "sld.max_iterations": "EM stops after 1,000 iterations; quantifier = sld_exact has "
+    "no limit",
+    "sld.tolerance": "EM stops at a mean absolute change of 0.0001",
+    "watch.log": "set the environment variable XNQ_LOG_FORMAT=json",
     "watch.metrics": "read _status.json and published.json of the run directory",
 }
 """Settings and sections of earlier versions, and what became of them."""
@@ -258,10 +293,35 @@ def values_of(kind: Any) -> str:
     return WORDS.get(name, name)
 
 
-def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """One message with each invalid key of a model, its value and what is allowed."""
+def _names(path: str, value: Any) -> Iterator[str]:
+    """Names of the settings in an unknown section, or the unknown name itself."""
+    if path in GONE or not isinstance(value, Mapping) or not value:
+        yield path
+        return
+    for name, inner in value.items():
+        yield from _names(f"{path}.{name}", inner)
+
+
+def _unknown(name: str, keys: Iterable[str]) -> str:
+    """What became of a setting that there is not, or the one that it resembles."""
     import difflib
 
+    if name in RENAMED:
+        return f"this setting is now {RENAMED[name]}"
+    if name in GONE:
+        return f"this setting is gone: {GONE[name]}"
+    if gone := [became for key, became in GONE.items() if key.startswith(f"{name}.")]:
+        return f"this section is gone: {'; '.join(gone)}"
+    plain = name.replace("__", ".")
+    near = difflib.get_close_matches(plain, keys, n=1, cutoff=0.6)
+    if near == [name]:
+        section, _, last = name.rpartition(".")
+        return f"in a file, write {last} on a line of its own below {section}:"
+    return f"unknown setting (did you mean {near[0]}?)" if near else "unknown setting"
+
+
+def explain(error: ValidationError, model: type[BaseModel]) -> str:
+    """One message with each invalid key of a model, its value and what is allowed."""
     keys = dict(known_settings(model))
     faults: dict[str, list[str]] = {}
     values: dict[str, Any] = {}
@@ -275,20 +335,15 @@ def explain(error: ValidationError, model: type[BaseModel]) -> str:
                 break
             path = longer
         if item["type"] == "extra_forbidden":
-            near = difflib.get_close_matches(path, keys, n=1, cutoff=0.6)
-            hint = f" (did you mean {near[0]}?)" if near else ""
-            text = f"unknown setting{hint}"
-            if path in RENAMED:
-                text = f"this setting is now {RENAMED[path]}"
-            elif path in GONE:
-                text = f"this setting is gone: {GONE[path]}"
-        else:
-            text = item["msg"].removeprefix("Value error, ")
-            text = text[:1].lower() + text[1:]
-            if path in keys and item["type"] not in CHECKED:
-                text = _plain(item["type"], text, keys[path])
+            for name in _names(path, item["input"]):
+                faults.setdefault(name, []).append(_unknown(name, keys))
+            continue
+        text = item["msg"].removeprefix("Value error, ")
+        text = text[:1].lower() + text[1:]
+        if path in keys and item["type"] not in CHECKED:
+            text = _plain(item["type"], text, keys[path])
         faults.setdefault(path, []).append(text)
-        if item["type"] not in ("extra_forbidden", "value_error"):
+        if item["type"] != "value_error":
             values[path] = item["input"]
     sentences = []
     for path, texts in faults.items():

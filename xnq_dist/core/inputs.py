@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.core.method_records import method_of
+from xnq_dist.core.method_records import INPUT_SCALE, RECURRENT_SCALES, method_of
 from xnq_dist.core.quantifiers import record_of
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings import Settings
@@ -60,17 +60,14 @@ def graph_inputs(
     """
     relevant: dict[str, Any] = {
         "input": settings.input.model_dump(
-            include={"directed", "self_loops", "duplicates", "unknown_nodes"}
+            include={"directed", "duplicates", "unknown_nodes"}
         ),
         "features": {"scale": settings.features.scale},
         "partitions": partitions,
         "partitioner": settings.partitioner,
-        "reservoir": {"rho": settings.reservoir.rho},
     }
-    if tables["features"].get("encoded"):
-        relevant["features"] = settings.features.model_dump()
     if settings.reservoir.supersteps == "auto":
-        relevant["reservoir"]["supersteps"] = "auto"
+        relevant["supersteps"] = "auto"
     if settings.partitioner == "random":
         relevant["seed"] = settings.seed
     if settings.partitioner in ("auto", "stream"):
@@ -117,8 +114,8 @@ def set_scales(settings: Settings) -> tuple[Any, Any]:
     reservoir = settings.reservoir
     recurrent, inputs = reservoir.recurrent_scale, reservoir.input_scale
     return (
-        settings.plus.recurrent_scales if recurrent == "select" else recurrent,
-        settings.plus.input_scale if inputs == "select" else inputs,
+        RECURRENT_SCALES if recurrent == "select" else recurrent,
+        INPUT_SCALE if inputs == "select" else inputs,
     )
 
 
@@ -131,7 +128,7 @@ def select_inputs(
         "graph": graph.fingerprint,
         "labels": labels.fingerprint,
         "seed": settings.seed,
-        "reservoir": settings.reservoir.model_dump(exclude={"rho"}),
+        "reservoir": settings.reservoir.model_dump(),
         "exchange_dtype": settings.exchange.dtype,
         "folds": settings.readout.folds,
     }
@@ -148,10 +145,9 @@ def embeddings_inputs(
         "graph": graph.fingerprint,
         "seed": settings.seed,
         # Use the chosen scales instead of the settings, which may be `select`.
-        "reservoir": settings.reservoir.model_dump(exclude={"rho", *scales}),
+        "reservoir": settings.reservoir.model_dump(exclude=scales),
         "scales": [recurrent_scale, input_scale],
         "exchange_dtype": settings.exchange.dtype,
-        "dtype": settings.embeddings.dtype,
     }
 
 
@@ -172,19 +168,11 @@ def readout_inputs(
         "embeddings": embeddings.fingerprint,
         "labels": labels.fingerprint,
         "readout": settings.readout.model_dump(exclude={"memory"}),
-        "auto": settings.auto.model_dump(),
         "seed": settings.seed,
     }
-    if graph.facts["n_edges"] > settings.auto.reference_edges:
-        inputs["groups"] = "contracted"
     if settings.backend == "gpu":
         inputs["backend"] = settings.backend
-    method = method_of(settings.method)
-    # The scales are inputs of the embeddings already.
-    scales = {"recurrent_scales", "input_scale"}
-    for section in method.settings:
-        inputs[section] = getattr(settings, section).model_dump(exclude=scales)
-    return inputs | method.inputs("readout")
+    return inputs | method_of(settings.method).inputs("readout")
 
 
 def posteriors_inputs(readout: Manifest) -> dict[str, Any]:
@@ -257,8 +245,6 @@ def quantify_inputs(
     used = record_of("sld" if sld else settings.quantifier)
     if settings.backend == "gpu" and used.gpu:
         inputs["backend"] = "gpu"  # its sums have another order
-    for section in used.settings:
-        inputs[section] = getattr(settings, section).model_dump()
     if settings.quantifier == "auto":
         inputs["drawn"] = settings.memberships.drawn
         # Labels are compared by value, after `missing` was applied.
@@ -271,7 +257,7 @@ def quantify_inputs(
     minimum = {"min_size": settings.disclosure.min_size}
     inputs["quality"] = settings.quality.model_dump() | minimum | {"form": 2}
     if source == "leiden":
-        inputs["leiden"] = settings.leiden.model_dump(exclude={"engine"})
+        inputs["leiden"] = settings.leiden.model_dump()
         inputs["leiden"] |= {"seed": settings.seed, "engine": engine}
         if engine == "streamed":
             inputs["leiden"] |= {"memory": settings.input.memory_bytes}

@@ -14,7 +14,13 @@ from typing import Any
 
 from xnq_dist.core import records
 
-__all__ = ["METHODS", "MethodRecord", "method_of"]
+__all__ = ["INPUT_SCALE", "METHODS", "RECURRENT_SCALES", "MethodRecord", "method_of"]
+
+RECURRENT_SCALES = (1.0, 3.0, 8.0, 20.0)
+"""Recurrent scales of the reservoirs that xnq+ uses together, from contractive to
+chaotic: with all of them it needs no search."""
+INPUT_SCALE = 0.3
+"""Input scale of xnq+."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +41,6 @@ class MethodRecord(records.PartRecord):
     """Whether the readout takes inclusion weights of labels."""
     min_folds: int = 2
     """Minimum number of `readout.folds`."""
-    settings: tuple[str, ...] = ()
-    """Sections of the settings that the readout depends on, besides `readout`."""
     embedding_inputs: Mapping[str, Any] | None = None
     """Inputs of the embeddings besides the reservoir's settings; None: the name."""
     readout_inputs: Mapping[str, Any] | None = None
@@ -82,7 +86,6 @@ METHODS = records.Registry(
             cross_fitted=True,
             weights=True,
             min_folds=3,
-            settings=("plus",),
             embedding_inputs={"descriptors": True},
             module="xnq_dist.methods.xnq_plus",
         ),

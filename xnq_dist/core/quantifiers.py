@@ -34,8 +34,6 @@ class Record(common.PartRecord):
     """Whether it uses only the most likely class of each posterior."""
     graph: bool = False
     """Whether it needs the graph itself, beyond posteriors and neighbours."""
-    settings: tuple[str, ...] = ()
-    """Sections of the settings that its estimate depends on."""
     gpu: bool = False
     """Whether it runs on the GPU with ``backend = gpu``."""
 
@@ -115,7 +113,6 @@ RECORDS = (
         ),
         two_classes=True,
         labelled=True,
-        settings=("matching",),
         module="xnq_dist.quantify.classic.histograms",
     ),
     Record(
@@ -126,7 +123,6 @@ RECORDS = (
             "histograms that is nearest to the community's (mean Topsoe distance)."
         ),
         labelled=True,
-        settings=("matching",),
         module="xnq_dist.quantify.classic.histograms",
     ),
     Record(
@@ -137,7 +133,6 @@ RECORDS = (
             "mixture of them that makes the community's posteriors most likely."
         ),
         labelled=True,
-        settings=("kdey",),
         module="xnq_dist.quantify.classic.kdey_ml",
     ),
     Record(
@@ -149,7 +144,6 @@ RECORDS = (
             "are re-weighted and averaged in turns until the proportions no longer "
             "change."
         ),
-        settings=("sld",),
         gpu=True,
         module="xnq_dist.quantify.classic.sld",
     ),
@@ -185,7 +179,6 @@ RECORDS = (
             "recalibrated on the labelled nodes before expectation maximisation."
         ),
         labelled=True,
-        settings=("sld",),
         module="xnq_dist.quantify.classic.sld_bcts",
     ),
     Record(

@@ -68,7 +68,7 @@ __all__ = ["CasePlan", "check_plan", "check_shares", "evaluate_communities"]
 log = logging.getLogger(__name__)
 
 TABLE = "community_results"
-MATTER = {"backend", "reservoir", "exchange", "embeddings", "readout", "plus"}
+MATTER = {"backend", "reservoir", "exchange", "readout"}
 """Settings that posteriors depend on."""
 
 
@@ -89,13 +89,15 @@ class CasePlan:
     """Name of a group of similar graphs; None: this graph only."""
     undeclared: bool = False
     """Whether `labels.drawn` is unknown instead of the value that fits the design."""
+    draws: int = 3
+    """Number of random draws of the labelled nodes."""
 
-    def cases(self, draws: int) -> list[tuple[str, float, int]]:
+    def cases(self) -> list[tuple[str, float, int]]:
         """Design, share of the labels and number of the draw of every case."""
         # Draws are outermost: all cases of a draw share its reservoir.
         return [
             (design, share, draw)
-            for draw in range(draws)
+            for draw in range(self.draws)
             for design in self.designs
             for share in self.label_shares
         ]
@@ -172,7 +174,7 @@ def evaluate_communities(
     kinds = {
         name: only(sets, pool.known) for name, sets in _kinds(work, plan, adjacency)
     }
-    cases = plan.cases(settings.evaluation.label_draws)
+    cases = plan.cases()
     folder = Folder.of(work.run).child("cases")
     folder.create()
     drawn = [

@@ -13,7 +13,8 @@ from xnq_dist.evaluation.methods.method_interface import Configuration
 
 __all__ = ["grid", "reservoir_draws", "strength_grid"]
 
-
+DIMS = (512, 1024, 2048, 4096)
+"""Reservoir dimensions of the paper."""
 STRENGTHS = (1e-2, 1e3)
 RECURRENT_SCALES = (1.0, 25.0)
 INPUT_SCALES = (0.1, 1.0)
@@ -33,7 +34,6 @@ def reservoir_draws(settings: Settings, draws: int) -> list[Configuration]:
     """
     if draws < 1:
         raise SettingsError(f"--draws {draws} must be at least 1")
-    dims = settings.evaluation.dims
     configurations = []
     for draw in range(draws):
         key = settings.seed, Purpose.SEARCH, draw
@@ -42,7 +42,7 @@ def reservoir_draws(settings: Settings, draws: int) -> list[Configuration]:
         # depend on the list of sizes.
         size, *scales = random.random(4).tolist()
         configuration: Configuration = {
-            "dim": dims[int(size * len(dims))],
+            "dim": DIMS[int(size * len(DIMS))],
             "recurrent_scale": _log_uniform(RECURRENT_SCALES, scales[0]),
             "input_scale": _log_uniform(INPUT_SCALES, scales[1]),
             "C": _log_uniform(STRENGTHS, scales[2]),

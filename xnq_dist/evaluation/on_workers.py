@@ -39,7 +39,12 @@ from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.methods.known_methods import Method
 from xnq_dist.evaluation.methods.method_interface import Configuration, Scores
 from xnq_dist.evaluation.peak_memory import peak_memory
-from xnq_dist.evaluation.protocol import Samples, draw_samples
+from xnq_dist.evaluation.protocol import (
+    REPEATS,
+    SAMPLE_SIZE,
+    Samples,
+    draw_samples,
+)
 from xnq_dist.evaluation.scoring import calibrated, errors, estimates, quantifiers_for
 from xnq_dist.evaluation.split_fit import (
     EmbeddedRows,
@@ -408,9 +413,9 @@ _SAMPLES: dict[tuple[Any, ...], Samples] = {}
 
 
 def _samples(work: EvaluationWork, split: int, role: str) -> Samples:
-    task, settings = work.task(), work.settings.evaluation
+    task = work.task()
     fold, seed = task.splits[split].fold, work.settings.seed
-    key = (work.task_key, fold, role, seed, settings.sample_size, settings.repeats)
+    key = (work.task_key, fold, role, seed, SAMPLE_SIZE, REPEATS)
     if key not in _SAMPLES:
         if len(_SAMPLES) > 32:
             _SAMPLES.clear()
@@ -420,21 +425,15 @@ def _samples(work: EvaluationWork, split: int, role: str) -> Samples:
             role,
             fold,
             seed,
-            settings.sample_size,
-            settings.repeats,
+            SAMPLE_SIZE,
+            REPEATS,
             task.classes,
         )
     return _SAMPLES[key]
 
 
 def _protocol_key(work: EvaluationWork) -> str:
-    settings = work.settings
-    return fingerprint(
-        settings.seed,
-        settings.evaluation.sample_size,
-        settings.evaluation.repeats,
-        settings.sld.model_dump(),
-    )[:8]
+    return fingerprint(work.settings.seed, SAMPLE_SIZE, REPEATS)[:8]
 
 
 def _validate_unit(

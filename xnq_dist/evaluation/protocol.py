@@ -16,10 +16,14 @@ from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.evaluation.methods.method_interface import ROLES
 from xnq_dist.quantify.interface import Communities
 
-__all__ = ["APP_GRID", "Samples", "draw_samples", "kraemer"]
+__all__ = ["APP_GRID", "REPEATS", "SAMPLE_SIZE", "Samples", "draw_samples", "kraemer"]
 
 APP_GRID = 21
 """Prevalences 0, .05, ..., 1 of the positive class."""
+SAMPLE_SIZE = 500
+"""Members of a sample, as in the paper."""
+REPEATS = 100
+"""Samples per prevalence (two classes) or in total (more), as in the paper."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +63,8 @@ def draw_samples(
     role: str,
     fold: int,
     seed: int,
-    size: int = 500,
-    repeats: int = 100,
+    size: int = SAMPLE_SIZE,
+    repeats: int = REPEATS,
     classes: tuple[str, ...] | None = None,
 ) -> Samples:
     """Draw the samples of one fold, the same for every method and quantifier.

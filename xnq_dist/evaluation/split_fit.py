@@ -113,7 +113,7 @@ def fit_split(task: Task, split: int, rows: SplitRows, C: float, memory: int) ->
             raise DoesNotFitError(
                 f"{len(train)} training rows of {x.shape[1]} values take "
                 f"{need / 2**20:.0f} MiB, more than readout.memory = "
-                f"{memory / 2**20:.0f} MiB: raise it, or set smaller evaluation.dims"
+                f"{memory / 2**20:.0f} MiB: raise it, or set a smaller reservoir.dim"
             )
     order = np.argsort(np.concatenate(indexes))
     x_train = np.concatenate(pieces)[order]

@@ -51,8 +51,6 @@ class EdgeCounts:
     """Rows after the first with the same (src, dst), dropped or added up."""
     self_loops: int = 0
     """Rows v -> v."""
-    self_loops_dropped: int = 0
-    """Self-loops left out because of `input.self_loops`."""
     unknown_dropped: int = 0
     """Rows that name a node that is not in the node table."""
 
@@ -63,7 +61,7 @@ class EdgeCounts:
 
     def edges(self) -> int:
         """Expected number of edges of the graph."""
-        lost = self.duplicates_dropped + self.self_loops_dropped + self.unknown_dropped
+        lost = self.duplicates_dropped + self.unknown_dropped
         return self.edges_read - lost + self.reversed_added
 
     def facts(self) -> dict[str, int]:
@@ -148,15 +146,9 @@ def add_edges(
             weight = np.ones(len(source))
         keep = (source >= 0) & (target >= 0)
         unknown = len(keep) - int(np.count_nonzero(keep))
-        loop = keep & (source == target)
-        loops = int(np.count_nonzero(loop))
-        drop_loops = settings.self_loops == "drop"
-        if drop_loops:
-            keep &= ~loop
         counts += EdgeCounts(
             edges_read=len(keep),
-            self_loops=loops,
-            self_loops_dropped=loops if drop_loops else 0,
+            self_loops=int(np.count_nonzero(keep & (source == target))),
             unknown_dropped=unknown,
         )
         if not keep.all():

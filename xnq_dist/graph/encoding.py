@@ -4,8 +4,8 @@
   present; a column ``NAME is missing`` of 0 and 1 marks the filled rows.
 - Dates and timestamps become days since 1970-01-01.
 - Text becomes one column of 0 and 1 for each of its values (levels), and one for no
-  value. Text with more than `features.levels` values is hashed into `features.hashed`
-  columns. Text with a different value for almost every node has no column.
+  value. Text with more than `LEVELS` values is hashed into `HASHED` columns. Text
+  with a different value for almost every node has no column.
 
 What is learnt does not depend on the order of rows, on files or on partitions. Labels
 are not used.
@@ -25,8 +25,7 @@ import pyarrow.types as pt
 from numba import njit
 
 from xnq_dist.core.arrays import Bools, Bytes, Floats, Floats32, Ints, Words
-from xnq_dist.core.settings import FeatureSettings
-from xnq_dist.graph.feature_types import kind_of
+from xnq_dist.graph.feature_types import HASHED, LEVELS, kind_of
 from xnq_dist.graph.ids import hash_text, text_of
 from xnq_dist.graph.scaling import Matrix, largest_hash, node_hashes
 
@@ -237,8 +236,8 @@ class _Numbers:
 class _Text:
     """Learns the levels of a text source, or that it has too many."""
 
-    def __init__(self, name: str, nodes: int, settings: FeatureSettings) -> None:
-        self._name, self._settings = name, settings
+    def __init__(self, name: str, nodes: int) -> None:
+        self._name = name
         self._largest = np.uint64(min(int(VALUES_SEEN / nodes * 2**64), 2**64 - 1))
         self._counts: dict[bytes, int] = {}
         self._rows = self._missing = 0
@@ -252,30 +251,29 @@ class _Text:
         found = np.unique(hashes[hashes <= self._largest], return_counts=True)
         for value, times in zip(*(each.tolist() for each in found), strict=True):
             self._seen[value] = self._seen.get(value, 0) + times
-        if len(self._counts) > self._settings.levels:
+        if len(self._counts) > LEVELS:
             return
         for each in pc.value_counts(present.cast(pa.binary())):
             value = each["values"].as_py()
             self._counts[value] = self._counts.get(value, 0) + each["counts"].as_py()
-            if len(self._counts) > self._settings.levels:
+            if len(self._counts) > LEVELS:
                 break
 
     def finish(self) -> Source:
-        counts, settings = self._counts, self._settings
+        counts = self._counts
         made = Source(self._name, "text", missing=self._missing)
-        if len(counts) <= settings.levels:
+        if len(counts) <= LEVELS:
             ranked = sorted(counts, key=lambda value: (-counts[value], value))
             return replace(made, levels=tuple(ranked))
         if sum(self._seen.values()) < ROWS_A_VALUE * len(self._seen):
             return Source(self._name, "left out")
-        return replace(made, hashed=settings.hashed)
+        return replace(made, hashed=HASHED)
 
 
 def learn_encoding(
     batches: Iterable[tuple[Ints, Sequence[Values]]],
     named: Sequence[tuple[str, str]],
     nodes: int,
-    settings: FeatureSettings,
 ) -> Encoding:
     """Learn the encoding of the sources from all rows.
 
@@ -287,7 +285,7 @@ def learn_encoding(
         Name and kind of each source: a kind of `kind_of`, or ``list``.
     """
     learners: list[_Text | _Numbers] = [
-        _Text(name, nodes, settings) if kind == "text" else _Numbers(name, kind)
+        _Text(name, nodes) if kind == "text" else _Numbers(name, kind)
         for name, kind in named
     ]
     width = len(learners)

@@ -8,7 +8,12 @@ import pyarrow.types as pt
 from xnq_dist.core.settings import ColumnSettings, Settings
 from xnq_dist.graph.tables import Table
 
-__all__ = ["chosen_columns", "kind_of"]
+__all__ = ["HASHED", "LEVELS", "chosen_columns", "kind_of"]
+
+LEVELS = 20
+"""Values up to which a text column becomes one column for each of them."""
+HASHED = 32
+"""Columns that text with more values is hashed into."""
 
 
 def kind_of(kind: pa.DataType) -> str | None:

@@ -23,7 +23,6 @@ from xnq_dist.core.errors import (
     StageError,
 )
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.settings import FeatureSettings
 from xnq_dist.graph import scratch
 from xnq_dist.graph.encoding import (
     Encoding,
@@ -141,20 +140,14 @@ class FeatureColumns:
             )
         self.width = width
 
-    def learn(
-        self,
-        ids: NodeIds,
-        index: Ints,
-        settings: FeatureSettings,
-        progress: Progress = silent,
-    ) -> None:
+    def learn(self, ids: NodeIds, index: Ints, progress: Progress = silent) -> None:
         """Learn the encoding in one pass over the table, if the columns need one."""
         if self.encoded:
             kinds = [(name, kind or "number") for name, kind in self._kinds.items()]
             found = _counted(
                 self._values(ids, index), "encode features", len(index), progress
             )
-            self.encoding = learn_encoding(found, kinds, len(index), settings)
+            self.encoding = learn_encoding(found, kinds, len(index))
 
     def batches(self, ids: NodeIds, index: Ints) -> Iterator[tuple[Ints, Matrix]]:
         """Canonical indices and raw features, shape (rows, F), in the table's order.

@@ -59,21 +59,14 @@ Lookup = Callable[[Any], Any]
 
 
 def wants_cudf(settings: Settings) -> bool:
-    """Whether the settings ask for cuDF, if it is installed."""
-    engine = settings.input.engine
-    on_gpus = CLUSTERS.record_of(settings.cluster.kind).gpu
-    return engine == "cudf" or (engine == "auto" and on_gpus)
+    """Whether cuDF reads the edges if it is installed: on a cluster of GPUs."""
+    return CLUSTERS.record_of(settings.cluster.kind).gpu
 
 
 def ingest_limit(settings: Settings) -> int:
     """Bytes of device memory that reading edges may use; 0: the CPU reads them.
 
     If `cluster.device_memory` is set, a plan can be made on a machine without a GPU.
-
-    Raises
-    ------
-    SettingsError
-        When `input.engine` is ``cudf`` and the package or a device is missing.
     """
     if not wants_cudf(settings):
         return 0
@@ -83,8 +76,6 @@ def ingest_limit(settings: Settings) -> int:
     facts = gpu_facts()
     if facts.devices and facts.packages.get("cudf"):
         return int(facts.memory * DEVICE_SHARE)
-    if settings.input.engine == "cudf":
-        data_frames()
     return 0
 
 
@@ -122,24 +113,15 @@ def uses_cudf(settings: Settings) -> bool:
     try:
         data_frames()
     except SettingsError as error:
-        if settings.input.engine == "cudf":
-            raise
         log.warning("edges are read on the CPU: %s", error)
         return False
     return True
 
 
 def edge_pairs(settings: Settings, ids: NodeIds) -> PairsOf:
-    """What reads the edge table, from `input.engine`: `CudfPairs` or `arrow_pairs`.
+    """What reads the edge table: `CudfPairs` or `arrow_pairs`.
 
     With cuDF, `ids` are kept on the device while edges are read.
-
-    Raises
-    ------
-    SettingsError
-        When `input.engine` is ``cudf`` and the package or a device is missing.
-    DoesNotFitError
-        When it is ``cudf`` and the device's memory is not enough.
     """
     if not uses_cudf(settings):
         return arrow_pairs
@@ -157,8 +139,6 @@ def edge_pairs(settings: Settings, ids: NodeIds) -> PairsOf:
         f"its memory ({human(held)} for the ids of {len(ids):,} nodes), but "
         f"{human(free)} may be used"
     )
-    if settings.input.engine == "cudf":
-        raise DoesNotFitError(f"{why}: set input.engine = cpu")
     log.warning("edges are read on the CPU: %s", why)
     return arrow_pairs
 
@@ -221,7 +201,7 @@ class CudfPairs:
             raise DoesNotFitError(
                 f"the GPU's memory was not enough for reading the {table.what} "
                 f"{table.path} in pieces of {human(self.memory // 2)} ({error}): set a "
-                "smaller input.memory, or input.engine = cpu"
+                "smaller input.memory, or cluster.kind = local"
             ) from error
         finally:
             # Workers use the device later.

@@ -11,7 +11,7 @@ import pyarrow.types as pt
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import TITLES, Settings
-from xnq_dist.graph.feature_types import chosen_columns, kind_of
+from xnq_dist.graph.feature_types import HASHED, LEVELS, chosen_columns, kind_of
 from xnq_dist.graph.labels import NULL_WORDS
 from xnq_dist.graph.profile.headers import required_columns
 from xnq_dist.graph.tables import Table, open_table
@@ -78,7 +78,7 @@ def _produced(table: Table, column: str, settings: Settings) -> int:
     """Maximum number of features that a named column becomes."""
     kinds = {kind_of(schema[column]) for schema in table.schemas.values()}
     if "text" in kinds:
-        return 1 + max(settings.features.levels, settings.features.hashed)
+        return 1 + max(LEVELS, HASHED)
     footers = (chunk.statistics for chunk in table.chunks({column}))
     return 1 + any(found is not None and found.null_count for found in footers)
 

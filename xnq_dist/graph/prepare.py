@@ -176,7 +176,7 @@ def _read_rows(
     features = FeatureColumns(nodes, chosen, mode != "none", encoded)
     missing = settings.labels.missing
     ids, index, labels = read_nodes(nodes, settings.columns, progress, missing)
-    features.learn(ids, index, settings.features, progress)
+    features.learn(ids, index, progress)
     scaling = scaling_of(features, ids, index, mode, progress)
     return _Rows(ids, index, labels, features, scaling)
 
@@ -230,14 +230,13 @@ def _measure(
     added = not settings.input.directed and not csr.weighted
     symmetric = added or is_symmetric(csr)
     passes = RowPasses(csr, tasks)
-    rho, diameter = settings.reservoir.rho, None
-    if rho == "auto":
-        progress("spectral radius", 0, 1)
-        rho = adjacency_radius(csr, symmetric, passes.times)
-        progress("spectral radius", 1, 1)
+    progress("spectral radius", 0, 1)
+    rho = adjacency_radius(csr, symmetric, passes.times)
+    progress("spectral radius", 1, 1)
+    diameter = None
     if settings.reservoir.supersteps == "auto":
         diameter = effective_diameter(csr.indptr, MAX_STEPS, passes.spread)
-    return _Measured(symmetric, float(rho), diameter)
+    return _Measured(symmetric, rho, diameter)
 
 
 def _divide(

@@ -139,7 +139,7 @@ def spectral_radius(
                 return float(max(value.real, 0.0))
     raise InputError(
         "rho(A), the spectral radius of this directed graph, was not found by ARPACK: "
-        "set reservoir.rho to a value, for example the mean in-degree"
+        "set input.directed = false to use edges in both directions"
     )
 
 
@@ -212,8 +212,8 @@ def largest_eigenvalue(
         coming /= beta
         before, current = current, coming
     log.warning(
-        "rho(A) = %.6g may be inaccurate in its last digits: set reservoir.rho to a "
-        "fixed value if results must be reproducible",
+        "rho(A) = %.6g may be inaccurate in its last digits: other versions of NumPy "
+        "may give slightly different results",
         value,
     )
     return value

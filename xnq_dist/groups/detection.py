@@ -1,4 +1,4 @@
-"""Detection of communities by the engine that the settings and the graph call for."""
+"""Detection of communities by the engine that the cluster and the graph call for."""
 
 from __future__ import annotations
 
@@ -13,36 +13,33 @@ from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, Stage
 
-__all__ = ["LEIDEN_EDGE", "detect", "engine_of", "streams"]
+__all__ = ["LEIDEN_EDGE", "detect", "engine_of", "groups_by_all_edges", "streams"]
 
 log = logging.getLogger(__name__)
 
 LEIDEN_EDGE = 130
 """Bytes per directed edge while Leiden runs (measured), adjacency included."""
+REFERENCE_EDGES = 5_000_000
+"""Edges up to which Leiden finds the groups that intervals are learnt on from all of
+them, in 650 MB; larger graphs are contracted first."""
+
+
+def groups_by_all_edges(edges: int) -> bool:
+    """Whether Leiden holds all edges for the groups that intervals are learnt on."""
+    return edges <= REFERENCE_EDGES
 
 
 def streams(settings: Settings, edges: int) -> bool:
-    """Whether edges stay on disk: as set, or with auto if `input.memory` is less."""
-    engine = settings.leiden.engine
-    large = edges * LEIDEN_EDGE > settings.input.memory_bytes
-    return engine == "streamed" or (engine == "auto" and large)
+    """Whether edges stay on disk because `input.memory` does not hold them."""
+    return edges * LEIDEN_EDGE > settings.input.memory_bytes
 
 
 def engine_of(settings: Settings, edges: int) -> Literal["cpu", "cugraph", "streamed"]:
-    """Return the engine: as set, or with auto cuGraph on a GPU cluster if installed.
+    """Return the engine: cuGraph on a GPU cluster if it is installed.
 
-    Otherwise auto is cpu, or streamed where `edges` do not fit; see `streams`.
-
-    Raises
-    ------
-    SettingsError
-        When `leiden.engine` is ``cugraph`` and the package or a device is missing.
+    Otherwise cpu, or streamed where `edges` do not fit; see `streams`.
     """
-    engine = settings.leiden.engine
-    if engine == "cugraph":
-        cugraph()
-        return engine
-    if engine == "auto" and CLUSTERS.record_of(settings.cluster.kind).gpu:
+    if CLUSTERS.record_of(settings.cluster.kind).gpu:
         try:
             cugraph()
         except SettingsError as error:

@@ -6,7 +6,7 @@ from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.sizes import human
 from xnq_dist.graph.needs import client_bytes
-from xnq_dist.groups.detection import LEIDEN_EDGE, streams
+from xnq_dist.groups.detection import LEIDEN_EDGE, groups_by_all_edges, streams
 
 __all__ = ["detection", "needs"]
 
@@ -19,7 +19,7 @@ without weights, and of others: sorted runs, the edges, and the contracted graph
 
 def needs(size: RunSize, settings: Settings) -> Need:
     """Estimate what Leiden needs, on all edges or on a contracted graph."""
-    small = size.edges <= settings.auto.reference_edges
+    small = groups_by_all_edges(size.edges)
     streamed = size.detects and streams(settings, size.edges)
     held = scratch = 0
     if small or (size.detects and not streamed):

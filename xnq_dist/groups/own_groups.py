@@ -18,6 +18,7 @@ from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph import layout
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.groups import streamed
+from xnq_dist.groups.detection import groups_by_all_edges
 from xnq_dist.groups.leiden import leiden
 
 __all__ = ["FINE", "Groups", "degree_groups", "node_groups"]
@@ -62,7 +63,7 @@ def degree_groups(degree: NDArray[np.integer]) -> Ints32:
 def node_groups(stage: Stage, graph: Manifest, settings: Settings) -> Groups:
     """Compute the groups of the graph's nodes in this process.
 
-    It holds all edges for Leiden, or beyond `auto.reference_edges` what
+    It holds all edges for Leiden, or beyond `detection.REFERENCE_EDGES` what
     `streamed.detect` holds, with temporary files in `scratch`.
     """
     n_nodes, n_edges = int(graph.facts["n_nodes"]), int(graph.facts["n_edges"])
@@ -70,7 +71,7 @@ def node_groups(stage: Stage, graph: Manifest, settings: Settings) -> Groups:
         one_group = np.zeros(n_nodes, np.int32)
         return Groups((one_group,), one_group)
     allocator.release()  # what METIS left
-    if n_edges > settings.auto.reference_edges:
+    if not groups_by_all_edges(n_edges):
         with scratch_folder(settings.scratch) as folder:
             memory, seed = settings.input.memory_bytes, settings.seed
             more = memory, RESOLUTION, seed

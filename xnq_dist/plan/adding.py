@@ -93,7 +93,6 @@ def _reading(size: RunSize, settings: Settings) -> dict[str, Any]:
         "ingest_memory": memory,
         "ingest_least": minimum,
         "ingest_limit": limit,
-        "ingest_asked": settings.input.engine == "cudf",
     }
 
 

@@ -21,24 +21,12 @@ def check_client_fits(plan: Figures) -> None:
     DoesNotFitError
         The message names need, limit and setting.
     """
-    _check_ingest_fits(plan)
     limit = plan.client_limit
     if limit is not None and plan.client_memory > limit:
         raise DoesNotFitError(
             "reading tables, partitioning and Leiden need "
             f"{human(plan.client_memory)} but {human(limit)} are free: set "
-            "partitioner=stream, leiden.engine=streamed, auto.reference_edges=0 or a "
-            "smaller input.memory"
-        )
-
-
-def _check_ingest_fits(plan: Figures) -> None:
-    if plan.ingest_asked and plan.ingest_least > plan.ingest_limit:
-        raise DoesNotFitError(
-            f"reading the edges of {plan.nodes:,} nodes on a GPU needs "
-            f"{human(plan.ingest_least)} of its memory but may use "
-            f"{human(plan.ingest_limit)}: set input.engine=cpu, a smaller "
-            "input.memory or a larger cluster.device_memory"
+            "partitioner=stream or a smaller input.memory"
         )
 
 
@@ -59,7 +47,6 @@ def check_fits(plan: Figures, out: str | None = None, used: int = 0) -> None:
     DoesNotFitError
         The message names need, limit and setting.
     """
-    _check_ingest_fits(plan)
     if plan.worker_memory > plan.worker_limit:
         turns = ", reservoirs one after the other" if plan.turns > 1 else ""
         raise DoesNotFitError(
@@ -85,8 +72,8 @@ def check_fits(plan: Figures, out: str | None = None, used: int = 0) -> None:
     if plan.run_disk - used > free:
         raise DoesNotFitError(
             f"the run directory needs {human(plan.run_disk - used)} but {folder} has "
-            f"{human(free)} free: set embeddings.dtype=float16 or a smaller "
-            "reservoir.dim, or choose another --out"
+            f"{human(free)} free: set a smaller reservoir.dim, or choose "
+            "another --out"
         )
 
 

@@ -73,8 +73,6 @@ class Figures:
     """Bytes of GPU memory below which edges are read on a CPU."""
     ingest_limit: int = 0
     """Bytes of GPU memory that reading edges may use."""
-    ingest_asked: bool = False
-    """Whether `input.engine` requires a GPU for reading edges."""
     client_limit: int | None = None
     """Free bytes of memory when the plan was made; None: not known."""
     kind: str = ""
@@ -117,8 +115,8 @@ class Figures:
         if self.ingest_limit:
             reads = f"{human(self.ingest_memory)} of {human(self.ingest_limit)}"
             if self.ingest_least > self.ingest_limit:
-                reads = f"{human(self.ingest_least)} of {human(self.ingest_limit)}"
-                reads += " is not enough" if self.ingest_asked else ": a CPU reads"
+                least = human(self.ingest_least)
+                reads = f"{least} of {human(self.ingest_limit)}: a CPU reads"
             gpu.insert(0, ("memory of a GPU, stage graph", reads))
         return [
             ("nodes", f"{self.nodes:,}"),

@@ -16,6 +16,7 @@ from xnq_dist.core.sizes import human, parse_bytes
 from xnq_dist.core.waiting import first_worker
 from xnq_dist.graph.gpu_ingest import ingest_limit, wants_cudf
 from xnq_dist.graph.tables import Sources
+from xnq_dist.groups.detection import groups_by_all_edges
 from xnq_dist.plan.adding import add_up, choose_partitions
 from xnq_dist.plan.figures import Figures, Plan
 from xnq_dist.plan.ingest import ingest_on_workers
@@ -244,7 +245,7 @@ def _detects(settings: Settings, edges: int, named: bool = True) -> bool:
     named
         Whether there is a table of memberships.
     """
-    small = settings.quantifier == "auto" and edges <= settings.auto.reference_edges
+    small = settings.quantifier == "auto" and groups_by_all_edges(edges)
     unnamed = settings.communities == "auto" and not named
     return small or unnamed or settings.communities == "leiden"
 

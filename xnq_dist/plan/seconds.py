@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from xnq_dist.core.need import RunSize
 from xnq_dist.core.settings import Settings
+from xnq_dist.groups.detection import groups_by_all_edges
 from xnq_dist.readout.needs import candidates_of, fitted_rows, label_sums
 from xnq_dist.readout.select import UNITS
 from xnq_dist.reservoir.length import expected_diameter
@@ -61,7 +62,7 @@ def expected_seconds(size: RunSize, settings: Settings, run_disk: int) -> float:
     return (
         FIXED
         + EDGE * size.edges
-        + GROUPED * size.edges * _groupings(size, settings)
+        + GROUPED * size.edges * _groupings(size)
         + VALUE * _values(size, settings, busy, threads)
         + BYTE * run_disk / (busy * size.lanes)
         + ROW * rows / threads
@@ -76,10 +77,9 @@ def _likely(size: RunSize) -> RunSize:
     return replace(size, edges=edges, diameter=diameter)
 
 
-def _groupings(size: RunSize, settings: Settings) -> int:
+def _groupings(size: RunSize) -> int:
     """Runs of Leiden: coarse groups, fine ones of small graphs, and communities."""
-    small = size.edges <= settings.auto.reference_edges
-    return 1 + small + size.detects
+    return 1 + groups_by_all_edges(size.edges) + size.detects
 
 
 def _values(size: RunSize, settings: Settings, busy: int, threads: int) -> float:

@@ -78,9 +78,8 @@ def quantify(
         The memberships table, or the node table when `communities` names its column.
     settings
         `communities`, `memberships`, `labels`, `quantifier`, `labelled`,
-        `intervals`, `method`, `readout.folds`, `quality`, `fit`, `sld`, `matching`,
-        `kdey`, `leiden`, `backend`, `input`, `columns`, `seed` and `scratch` are
-        used.
+        `intervals`, `method`, `readout.folds`, `quality`, `leiden`, `backend`,
+        `input`, `columns`, `seed` and `scratch` are used.
     client
         The workers.
     progress

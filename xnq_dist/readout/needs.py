@@ -15,9 +15,9 @@ from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.rows import BATCH
 from xnq_dist.readout.select import INPUT_SCALES, RECURRENT_SCALES
 from xnq_dist.reservoir.needs import (
+    EMBEDDING_ITEM,
     NeighbourSums,
     blocks_of,
-    embedding_item,
     moves_of,
     supersteps_of,
 )
@@ -41,7 +41,7 @@ def needs(size: RunSize, settings: Settings) -> Need:
     kept = size.nodes * (size.classes * 4 + 24 + features_disk)
     # Labelled rows beyond the memory are written twice, by partition and by group.
     beyond = not plus and size.known * dim * 8 > settings.readout.memory_bytes
-    spilled = 2 * size.known * dim * embedding_item(settings) if beyond else 0
+    spilled = 2 * size.known * dim * EMBEDDING_ITEM if beyond else 0
     return Need(
         worker=WORKER + (_plus_memory if plus else _memory)(size, settings),
         device=_on_device(size, settings),
@@ -61,7 +61,7 @@ def _plus_memory(size: RunSize, settings: Settings) -> int:
     """Bytes of a worker of xnq+ in the phase of the readout that takes most."""
     blocks, moves = blocks_of(size, settings), moves_of(size)
     folds, threads = settings.readout.folds, size.workers.threads
-    row = sum(blocks) * embedding_item(settings)
+    row = sum(blocks) * EMBEDDING_ITEM
     nodes, groups = fitted_rows(size)
     nodes = min(nodes, settings.readout.memory_bytes // (8 * sum(blocks)))
     rows, features = nodes * row, feature_count(size.classes)

@@ -22,7 +22,7 @@ from xnq_dist.core.arrays import Bools, Floats
 from xnq_dist.core.errors import RunDirectoryError, SettingsError, XnqError
 from xnq_dist.core.inputs import PREVIOUS
 from xnq_dist.core.schemas import class_column
-from xnq_dist.core.settings import RetentionSettings, Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Published, RunDirectory, Version, fingerprint
 from xnq_dist.quantify.checks.changes import reveals
 from xnq_dist.report.changed import Changed
@@ -41,6 +41,8 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 NAME = "history"
+HISTORY_ROWS = 1_000_000
+"""Maximum number of rows (run, community, class) of the table."""
 VALUES = ("prevalence", "lower", "upper")
 EFFECTS = ("effect", "effect_lower", "effect_upper", "changed")
 
@@ -319,7 +321,7 @@ def history_rows(
     if len(view.names):
         noise = before.changes.noise if before else None
         past = _without_revealing(past, view, noise, settings.disclosure.min_size)
-    return _bounded(_joined([past, now]), settings.retention)
+    return _bounded(_joined([past, now]), settings.retention.versions)
 
 
 def _without_revealing(
@@ -358,24 +360,24 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def _bounded(table: pa.Table, retention: RetentionSettings) -> pa.Table:
-    """The table with at most `retention.history_rows` rows, of complete runs.
+def _bounded(table: pa.Table, versions: int, most: int = HISTORY_ROWS) -> pa.Table:
+    """The table with at most `most` rows, of complete runs.
 
     Where there are more, runs older than the kept versions are thinned to the last of
     each week; then the oldest runs go. The last two stay.
     """
-    if len(table) <= retention.history_rows:
+    if len(table) <= most:
         return table
     runs = pc.value_counts(table["run"])
     names, counts = runs.field("values"), runs.field("counts").to_numpy()
     first = pc.index_in(names, table["run"].combine_chunks())
     created = table["created"].take(first).to_pylist()
     weeks = [datetime.fromisoformat(date).isocalendar()[:2] for date in created]
-    old = max(len(weeks) - retention.versions, 0)
+    old = max(len(weeks) - versions, 0)
     keep = np.array([k >= old or weeks[k] != weeks[k + 1] for k in range(len(weeks))])
     # Rows of each kept run and of those after it.
     after = np.cumsum((counts * keep)[::-1])[::-1]
-    keep &= (after <= retention.history_rows) | (np.arange(len(keep)) >= len(keep) - 2)
+    keep &= (after <= most) | (np.arange(len(keep)) >= len(keep) - 2)
     return table.filter(pc.is_in(table["run"], names.filter(pa.array(keep))))
 
 

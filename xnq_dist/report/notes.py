@@ -39,7 +39,7 @@ def _warnings(facts: PageFacts) -> list[str]:
     if stuck := int(quantify.get("not_converged") or 0):
         warnings.append(
             f"{stuck:,} of {every} did not converge (column note in "
-            "prevalence.parquet): raise sld.max_iterations."
+            "prevalence.parquet): compare them with quantifier=sld_exact."
         )
     if against := int(quantify.get("contradicted") or 0):
         warnings.append(
@@ -60,7 +60,6 @@ def _warnings(facts: PageFacts) -> list[str]:
             "edges were dropped because one of their nodes is not in the node table.",
         ),
         (counts.get("duplicates_dropped"), "duplicate edges were dropped."),
-        (counts.get("self_loops_dropped"), "self-loops were dropped."),
         (
             quantify.get("unknown_dropped"),
             "memberships were dropped because the node is not in the node table.",

@@ -23,6 +23,8 @@ WELL, FAIRLY = 0.3, 0.1
 """Smallest reductions of the log-loss that are called well and fairly well."""
 BUDGET = 50
 """Number of nodes to label in the command that the last line names."""
+NARROW = 0.30
+"""Width below which the page counts an interval as narrow."""
 NAME = 40
 """Maximum length of a community's name in a line."""
 
@@ -185,10 +187,10 @@ def _how_sure(view: PrevalenceView, naming: Naming, settings: Settings) -> str:
         return "" if not view.classes else "How sure: no intervals were computed."
     width = view.upper[:, -1] - view.lower[:, -1]
     known = ~np.isnan(width)
-    narrow = int(np.count_nonzero(width[known] < settings.report.width))
+    narrow = int(np.count_nonzero(width[known] < NARROW))
     text = (
         f"How sure: {count(narrow)} of {count(known.sum())} intervals are narrower "
-        f"than {100 * settings.report.width:g} points"
+        f"than {100 * NARROW:g} points"
     )
     counts = {
         "not publishable": np.count_nonzero(
@@ -210,7 +212,7 @@ def _next(
     if not view.has_intervals:
         return "Next: set quantifier=auto, which gives every estimate an interval."
     width = view.upper[:, -1] - view.lower[:, -1]
-    if settings.quantifier != "auto" or not np.any(width >= settings.report.width):
+    if settings.quantifier != "auto" or not np.any(width >= NARROW):
         return ""
     return (
         f"Next: label the {BUDGET} {naming.nodes()} that xnq-dist label-plan "

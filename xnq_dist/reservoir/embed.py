@@ -24,6 +24,8 @@ from xnq_dist.reservoir.sizes import size_on
 from xnq_dist.reservoir.supersteps import run_reservoir
 from xnq_dist.reservoir.volume import sums_columns
 from xnq_dist.reservoir.weights import (
+    BIAS_SCALE,
+    NONZEROS,
     block_seed,
     draw_recurrent,
     recurrent_radius,
@@ -54,7 +56,7 @@ def reservoir_spec(
             "the number of supersteps is not set: internal error, please report it"
         )
     units = reservoir.dim if dim is None else dim
-    nonzeros = min(reservoir.nonzeros, units)
+    nonzeros = min(NONZEROS, units)
     count = len(recurrent_scale) if isinstance(recurrent_scale, tuple) else 1
     radii = []
     for number, size in enumerate(units_of_blocks(units, count)):
@@ -69,7 +71,7 @@ def reservoir_spec(
         nonzeros=nonzeros,
         recurrent_scale=recurrent_scale,
         input_scale=input_scale,
-        bias_scale=reservoir.bias_scale,
+        bias_scale=BIAS_SCALE,
         rho=rho,
         radius=tuple(radii) if isinstance(recurrent_scale, tuple) else radii[0],
         exchange_dtype=settings.exchange.dtype,
@@ -112,8 +114,7 @@ def embed_scaled(
         blocks += [described.widths.features, described.widths.spectrum]
         # Arrays of other sizes follow.
         run_on_workers(client, allocator.release)
-    dtype = settings.embeddings.dtype
-    write = WriteEmbeddings(graph, manifest, attempt, dtype, described)
+    write = WriteEmbeddings(graph, manifest, attempt, described)
     checkpoints = Checkpoints(run.stage("checkpoints"), inputs)
     work = _Work(client, graph, manifest, settings, checkpoints, progress)
     run_all = work.together if steps.turns == 1 else work.in_turn

@@ -42,7 +42,6 @@ class WriteEmbeddings:
     graph: Stage
     manifest: Manifest
     attempt: Attempt
-    dtype: str
     descriptors: Descriptors | None = None
     """Further columns of xnq+."""
 
@@ -84,9 +83,9 @@ class WriteEmbeddings:
             more = self.descriptors.blocks(number, rows)
         first = 0
         for states in blocks:
-            part = states.astype(self.dtype, copy=False)
+            part = states.astype(np.float32, copy=False)
             if more is not None:
-                columns = next(more).astype(self.dtype, copy=False)
+                columns = next(more).astype(np.float32, copy=False)
                 part = np.concatenate([part, columns], axis=1)
             values = pa.FixedSizeListArray.from_arrays(part.reshape(-1), part.shape[1])
             named = ids.slice(first, rows)
@@ -123,7 +122,7 @@ def embed_rows(
     began = time.perf_counter()
     stage = run.stage("embeddings")
     attempt = stage.begin()
-    write = WriteEmbeddings(graph, manifest, attempt, settings.embeddings.dtype)
+    write = WriteEmbeddings(graph, manifest, attempt)
     count = int(manifest.facts["partitions"])
     progress("embeddings", 0, count)
     tasks = [

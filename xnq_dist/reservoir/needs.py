@@ -23,18 +23,21 @@ from xnq_dist.reservoir.volume import (
     sums_memory,
     volume,
 )
-from xnq_dist.reservoir.weights import units_of_blocks
+from xnq_dist.reservoir.weights import NONZEROS, units_of_blocks
 
 __all__ = [
+    "EMBEDDING_ITEM",
     "NeighbourSums",
     "Supersteps",
     "block_sums",
     "blocks_of",
-    "embedding_item",
     "moves_of",
     "needs",
     "supersteps_of",
 ]
+
+EMBEDDING_ITEM = 4
+"""Bytes of a value of the embeddings' table."""
 
 EMBEDDER = 400 * 2**20
 """Bytes of a worker before it loads the readout's libraries; `WORKER` includes them
@@ -105,7 +108,7 @@ def _supersteps(
     reservoir, moves = settings.reservoir, moves_of(size)
     wire = 2 if settings.exchange.dtype == "float16" else 4
     dense = reservoir.matrix == "dense"
-    matrix = units * units * 8 if dense else units * reservoir.nonzeros * 12
+    matrix = units * units * 8 if dense else units * NONZEROS * 12
     # Features of the partition that is loaded.
     features = moves.largest * size.features * 8
     on_device = bool(size.workers.device)
@@ -133,8 +136,8 @@ def needs(size: RunSize, settings: Settings) -> Need:
     """Needs of supersteps, checkpoints and the embedding's other blocks."""
     steps = supersteps_of(size, settings)
     dim, blocks = settings.reservoir.dim, blocks_of(size, settings)
-    table = size.nodes * sum(blocks) * embedding_item(settings)
-    products = settings.reservoir.nonzeros
+    table = size.nodes * sum(blocks) * EMBEDDING_ITEM
+    products = NONZEROS
     if settings.reservoir.matrix == "dense":
         products = _units(settings)[0]
     counts = size.nodes, size.edges, steps.units, products, steps.length
@@ -175,11 +178,6 @@ def _sums_device(size: RunSize, moves: Volume) -> int:
     topology = 8 * moves.owned + 8 * moves.edges
     rows = 2 * moves.largest + moves.picked
     return topology + size.lanes * rows * COLUMNS * 4
-
-
-def embedding_item(settings: Settings) -> int:
-    """Bytes of a value of the embeddings' table."""
-    return 2 if settings.embeddings.dtype == "float16" else 4
 
 
 def blocks_of(size: RunSize, settings: Settings) -> tuple[int, ...]:

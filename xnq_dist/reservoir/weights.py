@@ -13,6 +13,8 @@ from xnq_dist.core.arrays import Floats, Floats32, Ints32
 from xnq_dist.core.random_bits import Purpose, stream, stream_key
 
 __all__ = [
+    "BIAS_SCALE",
+    "NONZEROS",
     "BlockDiagonal",
     "Recurrent",
     "Weights",
@@ -26,6 +28,11 @@ __all__ = [
 
 _BLOCK = 128
 """Rows of one random stream."""
+BIAS_SCALE = 0.1
+"""The bias is uniform in plus or minus this value, as in the paper."""
+NONZEROS = 16
+"""Non-zeros in each row of a sparse W: as accurate as a dense one (AE .0359 against
+.0353 on Tolokers), with 4 it is not."""
 EIGEN_UNITS = 1024
 """Maximum units for which all eigenvalues are computed, in d'^3 operations."""
 _SETTLED, _MEASURED = 500, 2000

@@ -202,7 +202,7 @@ def test_samples_drawn_by_class_keep_the_estimates_of_sld(n_classes):
     by_class = make_quantifier("auto", settings)
     assert by_class.name == "sld"
     found = by_class.estimate(batch, nodes, reference)
-    plain = Sld(settings.sld.tolerance, settings.sld.max_iterations)
+    plain = Sld()
     free = nodes.posteriors[nodes.labels < 0].astype(np.float64).mean(axis=0)
     np.testing.assert_allclose(nodes.mean_posterior, free / free.sum(), rtol=1e-9)
     start = dataclasses.replace(reference, prior=nodes.mean_posterior)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from xnq_dist.core.backend import cuda_cluster, gpu_facts, need_cuda
@@ -12,9 +11,6 @@ from xnq_dist.core.settings import ClusterSettings
 from xnq_dist.core.sizes import parse_bytes
 
 __all__ = ["size", "start"]
-
-
-log = logging.getLogger(__name__)
 
 
 def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
@@ -44,15 +40,9 @@ def start(settings: ClusterSettings, size: LocalSize) -> Any:
     ClusterError
         When a package or device is missing.
     """
-    arguments = options(size) | tls()
-    if settings.protocol == "ucx":
-        log.warning(
-            "cluster.protocol = ucx: UCX has no encryption, and every user who can "
-            "reach this machine can run code as you; set it to tcp on shared machines"
-        )
-        arguments |= {"security": None, "protocol": "ucx"}
     return cuda_cluster(
-        **arguments,
+        **options(size),
+        **tls(),
         # The plan manages the device's memory: no spilling, and a bounded pool.
         device_memory_limit=None,
         rmm_pool_size=size.device // 2,

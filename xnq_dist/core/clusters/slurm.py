@@ -13,8 +13,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from xnq_dist.core.allocator import ALLOCATOR
 from xnq_dist.core.cluster import PLANNED, TERMINATE, LocalSize
 from xnq_dist.core.errors import InfrastructureError, SettingsError
@@ -48,7 +46,7 @@ def check(settings: ClusterSettings) -> None:
     Raises
     ------
     SettingsError
-        When dask-jobqueue, `sbatch`, the interface or the shared folder is missing.
+        When dask-jobqueue, `sbatch` or the shared folder is missing.
     """
     if importlib.util.find_spec("dask_jobqueue") is None:
         raise SettingsError(
@@ -59,12 +57,6 @@ def check(settings: ClusterSettings) -> None:
         raise SettingsError(
             "cluster.kind = slurm needs the command sbatch, which is not on PATH: run "
             "this on a machine of the SLURM cluster, or set cluster.kind = local"
-        )
-    interface, known = settings.slurm.interface, sorted(psutil.net_if_addrs())
-    if interface not in (None, *known):
-        raise SettingsError(
-            f"cluster.slurm.interface = {interface} is not an interface of this "
-            f"machine: choose one of {', '.join(known)}"
         )
     folder = _shared(settings)
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -112,17 +104,13 @@ def start(settings: ClusterSettings, size: LocalSize) -> Any:
             memory=f"{size.memory} B",
             job_mem=f"{math.ceil(size.memory * TERMINATE / 2**20) + NANNY}M",
             job_name=f"xnq-dist-{os.getpid()}",
-            queue=slurm.queue,
-            account=slurm.account,
-            walltime=slurm.walltime,
             # Without its own default, half an hour.
-            job_directives_skip=[] if slurm.walltime else ["#SBATCH -t "],
+            job_directives_skip=["#SBATCH -t "],
             job_extra_directives=list(slurm.directives),
             job_script_prologue=[*_exports(), *slurm.setup],
             # Dask-jobqueue would round the memory.
             worker_extra_args=["--memory-limit", str(size.memory), "--no-dashboard"],
             death_timeout=settings.timeout,
-            interface=slurm.interface,
             log_directory=str(folder),
             security=_credentials(folder),
             scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},

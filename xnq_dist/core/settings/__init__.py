@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, model_validator
 
 from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.method_records import METHODS, method_of
+from xnq_dist.core.method_records import METHODS, RECURRENT_SCALES, method_of
 from xnq_dist.core.quantifiers import QUANTIFIERS, offer_quantifiers
 from xnq_dist.core.settings.communities import (
     LabelSettings,
@@ -24,17 +24,11 @@ from xnq_dist.core.settings.communities import (
 )
 from xnq_dist.core.settings.machine import ClusterSettings, SlurmSettings
 from xnq_dist.core.settings.method import (
-    AutoSettings,
     CheckpointSettings,
     EmbeddingSettings,
-    EvaluationSettings,
     ExchangeSettings,
-    KdeySettings,
-    MatchingSettings,
-    PlusSettings,
     ReadoutSettings,
     ReservoirSettings,
-    SldSettings,
     check_units,
 )
 from xnq_dist.core.settings.results import (
@@ -60,7 +54,6 @@ from xnq_dist.core.settings.tables import (
 __all__ = [
     "TITLES",
     "AnomalySettings",
-    "AutoSettings",
     "CheckSettings",
     "CheckpointSettings",
     "ClusterSettings",
@@ -68,18 +61,14 @@ __all__ = [
     "ColumnSettings",
     "DisclosureSettings",
     "EmbeddingSettings",
-    "EvaluationSettings",
     "ExchangeSettings",
     "FeatureSettings",
     "InputSettings",
     "IntervalSettings",
-    "KdeySettings",
     "LabelSettings",
     "LeidenSettings",
-    "MatchingSettings",
     "MembershipSettings",
     "Missing",
-    "PlusSettings",
     "QualitySettings",
     "Reading",
     "ReadoutSettings",
@@ -88,7 +77,6 @@ __all__ = [
     "RetentionSettings",
     "Section",
     "Settings",
-    "SldSettings",
     "SlurmSettings",
     "WatchSettings",
     "check_units",
@@ -142,8 +130,6 @@ class Settings(Section):
     checkpoint: CheckpointSettings = CheckpointSettings()
     embeddings: EmbeddingSettings = EmbeddingSettings()
     readout: ReadoutSettings = ReadoutSettings()
-    plus: PlusSettings = PlusSettings()
-    auto: AutoSettings = AutoSettings()
     labels: LabelSettings = LabelSettings()
     checks: CheckSettings = CheckSettings()
     memberships: MembershipSettings = MembershipSettings()
@@ -151,11 +137,7 @@ class Settings(Section):
     disclosure: DisclosureSettings = DisclosureSettings()
     intervals: IntervalSettings = IntervalSettings()
     anomalies: AnomalySettings = AnomalySettings()
-    sld: SldSettings = SldSettings()
-    matching: MatchingSettings = MatchingSettings()
-    kdey: KdeySettings = KdeySettings()
     leiden: LeidenSettings = LeidenSettings()
-    evaluation: EvaluationSettings = EvaluationSettings()
     cluster: ClusterSettings = ClusterSettings()
     retention: RetentionSettings = RetentionSettings()
     report: ReportSettings = ReportSettings()
@@ -167,9 +149,8 @@ class Settings(Section):
     @model_validator(mode="after")
     def _consistent(self) -> Settings:
         method = method_of(self.method)
-        if "plus" in method.settings and self.reservoir.recurrent_scale == "select":
-            scales = self.plus.recurrent_scales
-            check_units(self.reservoir.dim, scales, "plus.recurrent_scales")
+        if method.second_stage and self.reservoir.recurrent_scale == "select":
+            check_units(self.reservoir.dim, RECURRENT_SCALES, "method = xnq+")
         faults = [*self._faults_of_readout(), *self._faults_of_devices()]
         if faults:
             raise ValueError("; ".join(faults))

@@ -108,10 +108,3 @@ class LeidenSettings(Section):
         allow_inf_nan=False,
         description="resolution of the modularity; larger values give more communities",
     )
-    engine: Literal["auto", "cpu", "streamed", "cugraph"] = Field(
-        "auto",
-        description="cpu and cugraph hold all edges, cugraph on a GPU, with other "
-        "communities each time; streamed leaves them on disk and contracts the graph "
-        "until Leiden fits input.memory; auto: cugraph with cluster.kind=cuda where it "
-        "is installed, else cpu if all edges fit input.memory, else streamed",
-    )

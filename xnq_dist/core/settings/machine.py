@@ -26,29 +26,15 @@ Name = Annotated[str, Field(pattern=r"^[^\s'\"$`;&|<>]+$")]
 class SlurmSettings(Section):
     """Jobs of the workers (cluster.kind=slurm)."""
 
-    queue: Name | None = Field(
-        None, description="partition of the jobs; null: SLURM's default"
-    )
-    account: Name | None = Field(
-        None, description="account of the jobs; null: SLURM's default"
-    )
-    walltime: Name | None = Field(
-        None,
-        description="time limit of each job, such as 4:00:00; a job that reaches it is "
-        "replaced; null: the partition's limit",
-    )
     directives: tuple[Line, ...] = Field(
-        (), description="further options of sbatch, such as [--exclusive, --qos=low]"
+        (),
+        description="options of sbatch, such as [--partition=short, --account=lab, "
+        "'--time=4:00:00', --exclusive]; a job that reaches its time limit is replaced",
     )
     setup: tuple[Line, ...] = Field(
         (),
         description="shell commands of each job before its worker starts, such as "
         "[module load gcc]",
-    )
-    interface: Name | None = Field(
-        None,
-        description="network interface of the scheduler and the workers, such as ib0; "
-        "null: the one with the default route",
     )
     folder: Name | None = Field(
         None,
@@ -101,11 +87,6 @@ class ClusterSettings(Section):
     )
     device_memory: SizeOrAuto = Field(
         "auto", description="GPU memory that each worker may use"
-    )
-    protocol: Literal["auto", "tcp", "ucx"] = Field(
-        "auto",
-        description="protocol between GPU workers (cuda); auto: TCP, encrypted; ucx: "
-        "faster, but any user who can reach the machine can connect",
     )
     slurm: SlurmSettings = SlurmSettings()
 

@@ -13,17 +13,11 @@ from xnq_dist.core.settings.section import Section, Size
 from xnq_dist.core.sizes import parse_bytes
 
 __all__ = [
-    "AutoSettings",
     "CheckpointSettings",
     "EmbeddingSettings",
-    "EvaluationSettings",
     "ExchangeSettings",
-    "KdeySettings",
-    "MatchingSettings",
-    "PlusSettings",
     "ReadoutSettings",
     "ReservoirSettings",
-    "SldSettings",
     "check_units",
 ]
 
@@ -47,30 +41,20 @@ class ReservoirSettings(Section):
         description="number of message-passing iterations (supersteps), L; auto: two "
         "more than the distance within which 90 % of the node pairs lie, 30 at most",
     )
-    bias_scale: float = Field(
-        0.1,
-        ge=0,
-        le=1000,
-        allow_inf_nan=False,
-        description="the bias is uniform in plus or minus this value",
-    )
     recurrent_scale: Scale | Scales | Literal["select"] = Field(
         "select",
         description="spectral radius of the recurrent matrix times that of the "
         "adjacency matrix (above 1: not contractive); a list: one reservoir for each "
-        "value, which share the units; select: chosen by held-out log-loss",
+        "value, which share the units; select: by held-out log-loss (xnq), or 1, 3, 8 "
+        "and 20 together (xnq+)",
     )
     input_scale: Scale | Literal["select"] = Field(
         "select",
         description="input weights are uniform in plus or minus this value; select: "
-        "chosen by held-out log-loss",
+        "by held-out log-loss (xnq), or 0.3 (xnq+)",
     )
     matrix: Literal["dense", "sparse", "ring"] = Field(
         "sparse", description="form of the recurrent matrix W"
-    )
-    nonzeros: int = Field(16, ge=1, description="non-zeros in each row of a sparse W")
-    rho: Annotated[float, Field(ge=0, allow_inf_nan=False)] | Literal["auto"] = Field(
-        "auto", description="spectral radius of the adjacency matrix; auto: measured"
     )
 
     @model_validator(mode="after")
@@ -125,9 +109,6 @@ class EmbeddingSettings(Section):
     write: bool = Field(
         True, description="keep embeddings/ once the posteriors are written"
     )
-    dtype: Literal["float32", "float16"] = Field(
-        "float32", description="precision of the embedding table"
-    )
 
 
 class ReadoutSettings(Section):
@@ -149,97 +130,3 @@ class ReadoutSettings(Section):
     def memory_bytes(self) -> int:
         """Maximum bytes of the embeddings of labelled nodes."""
         return parse_bytes(self.memory)
-
-
-class PlusSettings(Section):
-    """The method xnq+ (METHODS: label features, second stage)."""
-
-    recurrent_scales: Scales = Field(
-        (1.0, 3.0, 8.0, 20.0),
-        description="recurrent scales of the reservoirs that xnq+ uses together (where "
-        "reservoir.recurrent_scale=select)",
-    )
-    input_scale: Scale = Field(
-        0.3, description="input scale of xnq+ (where reservoir.input_scale=select)"
-    )
-    smoothing: float = Field(
-        10.0,
-        gt=0,
-        allow_inf_nan=False,
-        description="prior strength, in pseudo-counts, of class shares among labelled "
-        "neighbours",
-    )
-    boosting: Literal["auto", "never"] = Field(
-        "auto",
-        description="auto: boosted trees are among the candidates of the second stage",
-    )
-
-
-class AutoSettings(Section):
-    """The quantifier auto."""
-
-    reference_edges: int = Field(
-        5_000_000,
-        ge=0,
-        description="number of edges up to which Leiden (all edges in one process) "
-        "finds the groups that intervals are learnt on; larger graphs are contracted "
-        "first",
-    )
-
-
-class SldSettings(Section):
-    """Stopping rule of the EM quantifiers (sld, sld_bcts)."""
-
-    tolerance: float = Field(
-        1e-4, gt=0, lt=1, description="mean absolute change at which EM stops"
-    )
-    max_iterations: int = Field(
-        1000, ge=1, description="maximum number of EM iterations"
-    )
-
-
-class MatchingSettings(Section):
-    """Histograms of posteriors (dys, dmy; hdy has its own)."""
-
-    bins: int = Field(
-        8, ge=2, le=1024, description="number of histogram bins (dys, dmy)"
-    )
-
-
-class KdeySettings(Section):
-    """Kernel densities of posteriors (kdey_ml)."""
-
-    bandwidth: float = Field(
-        0.1,
-        ge=0.01,
-        le=10,
-        description="standard deviation of the Gaussian kernel (kdey_ml)",
-    )
-
-
-class EvaluationSettings(Section):
-    """The protocol of `evaluate`."""
-
-    dims: tuple[Annotated[int, Field(ge=1, le=65536)], ...] = Field(
-        (512, 1024, 2048, 4096),
-        min_length=1,
-        description="reservoir dimensions that the search chooses from",
-    )
-    sample_size: int = Field(500, ge=1, description="nodes in a sample")
-    repeats: int = Field(
-        100,
-        ge=1,
-        description="samples per prevalence (two classes) or in total (more classes)",
-    )
-    calibrations: tuple[
-        Literal["bcts", "platt", "platt_logit", "temperature", "none"], ...
-    ] = Field(
-        ("bcts", "platt", "platt_logit", "temperature", "none"),
-        min_length=1,
-        description="calibrations that validation chooses from",
-    )
-    label_draws: int = Field(
-        3,
-        ge=1,
-        description="number of random draws of the labelled nodes (--communities)",
-    )

@@ -122,13 +122,6 @@ class RetentionSettings(Section):
         description="number of published versions kept in versions/ (the last two "
         "always are)",
     )
-    history_rows: int = Field(
-        1_000_000,
-        ge=2,
-        description="maximum number of rows (run, community, class) of the table "
-        "history; beyond it, runs older than the kept versions are thinned to one a "
-        "week, then the oldest go",
-    )
 
 
 if TYPE_CHECKING:
@@ -169,12 +162,6 @@ class ReportSettings(_WithClass):
     node: Word | tuple[Word, Word] = Field(
         "node", description="word for a node, such as user; or [person, people]"
     )
-    width: float = Field(
-        0.30,
-        gt=0,
-        le=1,
-        description="width below which the page counts an interval as narrow",
-    )
 
     @property
     def shown_class(self) -> str:
@@ -202,14 +189,8 @@ def _text(value: Any) -> Any:
 
 
 class WatchSettings(Section):
-    """Log lines and links; no result depends on them."""
+    """Links; no result depends on them."""
 
-    log: Literal["text", "json"] = Field(
-        "text",
-        description="form of log lines on stderr; json: one object per line with time, "
-        "level, run_id, host, stage, logger and message (also by XNQ_LOG_FORMAT=json, "
-        "which includes lines before the settings are read)",
-    )
     address: str | None = Field(
         None,
         pattern=r"^https?://",

@@ -132,9 +132,6 @@ class InputSettings(Section):
         description="true: edges have a direction; false: the reverse of every edge is "
         "added where it is missing",
     )
-    self_loops: Literal["keep", "drop"] = Field(
-        "keep", description="what to do with edges from a node to itself"
-    )
     duplicates: Literal["drop", "sum"] = Field(
         "drop",
         description="what to do with duplicate edges: drop keeps one, sum adds their "
@@ -149,12 +146,6 @@ class InputSettings(Section):
         "1 GiB",
         description="memory for sorting the edges, on CPU or GPU, and for Leiden",
     )
-    engine: Literal["auto", "cpu", "cudf"] = Field(
-        "auto",
-        description="engine that reads the edge table (same result); auto: cudf with "
-        "cluster.kind=cuda where it is installed, else cpu",
-    )
-
     separator: Character = Field(
         "auto",
         description="text tables: character between the fields, tab or space; auto: "
@@ -188,19 +179,6 @@ class FeatureSettings(Section):
         description="auto: standardise named columns, and the columns of a list whose "
         "values are out of the ordinary range; robust: standardise all columns; none: "
         "use the unchanged values of the table",
-    )
-    levels: int = Field(
-        20,
-        ge=1,
-        le=10_000,
-        description="number of values up to which a text column becomes one column of "
-        "0 and 1 for each value",
-    )
-    hashed: int = Field(
-        32,
-        ge=1,
-        le=10_000,
-        description="number of columns that text with more values is hashed into",
     )
 
 

@@ -63,6 +63,9 @@ GraphEstimates = Callable[
 ]
 """Client, work, indices of splits -> the estimate of each split."""
 
+CALIBRATIONS = ("bcts", "platt", "platt_logit", "temperature", "none")
+"""Calibrations of the readout that validation chooses from, as in the paper."""
+
 
 @dataclass(frozen=True)
 class Method:
@@ -77,9 +80,7 @@ class Method:
     needs_features: bool = False
     crisp: bool = False
     """Whether scores are votes only, for CC and ACC."""
-    calibrations: Callable[[Settings], tuple[str, ...]] = lambda settings: (
-        settings.evaluation.calibrations
-    )
+    calibrations: Callable[[Settings], tuple[str, ...]] = lambda _: CALIBRATIONS
     """Calibrations from which validation chooses."""
     relevant_settings: Callable[[Settings], dict[str, Any]] = lambda _: {}
     """Settings that its scores depend on, besides the configuration."""
@@ -119,7 +120,7 @@ def _reservoir(
 
 
 def _reservoir_settings(matrix: str | None, settings: Settings) -> dict[str, Any]:
-    names = {"supersteps", "bias_scale", "matrix", "nonzeros"}
+    names = {"supersteps", "matrix"}
     return {
         "reservoir": _with_matrix(settings, matrix).model_dump(include=names),
         "exchange": settings.exchange.dtype,
@@ -242,7 +243,6 @@ def _of_pipeline(record: MethodRecord) -> Method:
             "seed": settings.seed,
             "reservoir": settings.reservoir.model_dump(),
             "exchange": settings.exchange.dtype,
-            "dtype": settings.embeddings.dtype,
         },
         embed=embed,
     )

@@ -43,13 +43,10 @@ def plus_configuration(settings: Settings, draws: int) -> list[Configuration]:
 
 def plus_settings(settings: Settings) -> dict[str, Any]:
     """Settings that its scores depend on, besides the configuration."""
-    names = {"supersteps", "bias_scale", "matrix", "nonzeros"}
-    scales = {"recurrent_scales", "input_scale"}
+    names = {"supersteps", "matrix"}
     return {
         "reservoir": settings.reservoir.model_dump(include=names),
         "exchange": settings.exchange.dtype,
-        "embeddings": settings.embeddings.dtype,
-        "plus": settings.plus.model_dump(exclude=scales),
         "readout": settings.readout.model_dump(include={"C", "folds"}),
     }
 

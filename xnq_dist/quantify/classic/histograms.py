@@ -79,7 +79,7 @@ class Histograms(Quantifier):
 
     name: str
     bins: int = 8
-    """Bins of a histogram; HDy uses `HDY_BINS` instead."""
+    """Bins of a histogram, as in the paper's DyS; HDy uses `HDY_BINS` instead."""
 
     def estimate(
         self, batch: Communities, nodes: NodeTable, reference: Reference
@@ -140,7 +140,7 @@ class Histograms(Quantifier):
 
 def make(name: str, settings: Settings) -> Quantifier:
     """Construct one of the three quantifiers."""
-    return Histograms(name, settings.matching.bins)
+    return Histograms(name)
 
 
 def bin_places(values: Sequence[Floats], bins: Sequence[int]) -> Ints32:

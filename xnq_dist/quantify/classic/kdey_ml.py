@@ -80,7 +80,7 @@ class KdeyMl(Quantifier):
 
 def make(name: str, settings: Settings) -> Quantifier:
     """Construct the quantifier from its settings."""
-    return KdeyMl(settings.kdey.bandwidth)
+    return KdeyMl()
 
 
 def log_densities(

@@ -83,7 +83,7 @@ class Sld(Quantifier):
 
 def make(name: str, settings: Settings) -> Quantifier:
     """Construct the quantifier from its settings."""
-    return Sld(settings.sld.tolerance, settings.sld.max_iterations)
+    return Sld()
 
 
 def guarded_prior(prior: Floats) -> Floats:

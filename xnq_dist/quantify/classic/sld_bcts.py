@@ -83,4 +83,4 @@ class SldBcts(Sld):
 
 def make(name: str, settings: Settings) -> Quantifier:
     """Construct the quantifier from its settings."""
-    return SldBcts(settings.sld.tolerance, settings.sld.max_iterations)
+    return SldBcts()

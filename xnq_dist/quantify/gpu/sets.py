@@ -163,6 +163,4 @@ class GpuCounts(Counts):
 
 def make(name: str, settings: Settings) -> Quantifier:
     """Construct the quantifier from its settings."""
-    if name == "sld":
-        return GpuSld(settings.sld.tolerance, settings.sld.max_iterations)
-    return GpuCounts(name)
+    return GpuSld() if name == "sld" else GpuCounts(name)

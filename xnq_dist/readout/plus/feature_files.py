@@ -24,6 +24,9 @@ from xnq_dist.reservoir.propagation import propagate
 
 __all__ = ["fits_at_once", "read_own", "spread_features"]
 
+SMOOTHING = 10.0
+"""Pseudo-counts of the prior of class shares among labelled neighbours."""
+
 
 def fits_at_once(columns: int, units: int) -> int:
     """Number of cross-fits that share rounds, each with `columns` columns.
@@ -66,7 +69,7 @@ def spread_features(
                 batch,
                 number,
                 [rounds[turn][number] for turn in turns],
-                settings.plus.smoothing,
+                SMOOTHING,
                 first == 0,
                 pure=False,
             )

@@ -135,7 +135,7 @@ def fit_plus(
     classes
         Names of the C classes.
     settings
-        `readout`, `plus` and `seed` are used.
+        `readout` and `seed` are used.
     attempt
         Where files are written.
     groups
@@ -183,7 +183,7 @@ def fit_plus(
         options = settings.readout.calibration, attempt
         held.append(client.submit(write_held, *inputs, *options, pure=False))
     trees: dict[str, list[Any]] = {}
-    if settings.plus.boosting != "never" and len(fitted) >= MIN_FOR_TREES:
+    if len(fitted) >= MIN_FOR_TREES:
         need = max(1, len(fitted) * max(source.blocks) * 8)
         at_once = max(1, settings.readout.memory_bytes // need)
         rows = crossed.rows, len(classes)

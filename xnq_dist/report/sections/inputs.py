@@ -51,7 +51,6 @@ def _dropped(counts: Mapping[str, Any]) -> str:
     kinds = (
         ("unknown_dropped", "with unknown nodes dropped"),
         ("duplicates_dropped", "duplicates dropped"),
-        ("self_loops_dropped", "self-loops dropped"),
     )
     some = ((counts.get(name), text) for name, text in kinds)
     return "; ".join(f"{number:,} {text}" for number, text in some if number)
