@@ -86,8 +86,8 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 318_211,
-    "core": 34_150,
+    "all": 318_333,
+    "core": 34_272,
     "graph": 65_616,
     "reservoir": 25_299,
     "groups": 4_316,

@@ -232,6 +232,39 @@ def test_a_program_on_standard_input_runs_in_one_process_and_without_prefect():
     assert done.returncode == 0, done.stderr
 
 
+FORKING = """
+import multiprocessing
+import numpy as np
+from xnq_dist import estimate_prevalence
+ends = np.arange(40)
+matrix = np.zeros((40, 40))
+matrix[ends, (ends + 2) % 40] = 1
+labels = (ends % 2).astype(float)
+
+def rows(_turn):
+    result = estimate_prevalence(
+        matrix, memberships=[[0, 1]], labels=labels, **{settings}
+    )
+    return result.prevalence.num_rows
+
+with multiprocessing.get_context("fork").Pool(1) as before:
+    there = rows(0)
+    with multiprocessing.get_context("fork").Pool(1) as after:
+        assert after.map_async(rows, [0, 1]).get(120) == [there, there]
+    assert before.map_async(rows, [0]).get(120) == [there]
+"""
+
+
+def test_a_process_forked_after_a_computation_computes_too():
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING.replace("{settings}", repr(FAST))],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_program_whose_statements_workers_would_repeat_is_refused(
     tmp_path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -215,6 +215,35 @@ def test_workers_that_die_at_their_start_end_in_run_again(monkeypatch):
         pass
 
 
+@pytest.mark.parametrize(
+    ("writable", "daemon", "sentence"),
+    [
+        (False, False, r"\(/dev/shm is not writable\): .*cluster.workers=1"),
+        (True, True, r"\(the processes of a pool may not start.*cluster.workers=1"),
+        (True, False, r"\(Read-only file system\): run again"),
+    ],
+)
+def test_workers_that_cannot_start_are_named_with_their_cause(
+    monkeypatch, writable, daemon, sentence
+):
+    def start(*_: Any) -> None:
+        # As Dask does: its own error names no cause.
+        raise RuntimeError("Nanny failed to start.") from OSError(
+            "Read-only file system"
+        )
+
+    monkeypatch.setattr(local, "start", start)
+    monkeypatch.setattr(cluster.os, "access", lambda *_: writable)
+    process = SimpleNamespace(daemon=daemon)
+    monkeypatch.setattr(cluster.multiprocessing, "current_process", lambda: process)
+    settings = small_settings("cluster.workers=2").cluster
+    with (
+        pytest.raises(InfrastructureError, match=sentence),
+        cluster.open_cluster(settings),
+    ):
+        pass
+
+
 def test_workers_lost_during_a_question_are_left_out(client, monkeypatch):
     answers = {"tcp://a:1": OSError("Stream is closed"), "tcp://b:1": "0.0.1"}
     monkeypatch.setattr(cluster, "run_on_workers", lambda *_: answers)

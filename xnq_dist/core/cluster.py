@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -22,6 +25,7 @@ from xnq_dist.core.errors import (
     InfrastructureError,
     SettingsError,
 )
+from xnq_dist.core.failures import causes
 from xnq_dist.core.limits import free_memory
 from xnq_dist.core.settings import ClusterSettings, Settings
 from xnq_dist.core.sizes import parse_bytes
@@ -55,6 +59,9 @@ DEVICE_SHARE = 0.9
 CLOSE = 10.0
 """Seconds to wait for a client to close if the scheduler does not answer."""
 
+SEMAPHORES = "/dev/shm"  # noqa: S108 - only looked at
+"""Folder that the semaphores of Linux need, and with them processes of Python."""
+
 TERMINATE = 1.15
 """Share of its memory limit at which a local worker is ended: the plan uses up to the
 limit, with about this accuracy."""
@@ -75,6 +82,19 @@ PLANNED: dict[str, Any] = {
     "distributed.worker.http.routes": [],
 }
 """Dask's configuration for clusters started here and their workers."""
+
+
+def _renew_dask_thread() -> None:
+    """Replace the pool of Dask whose only thread a forked process does not have.
+
+    Celery, Gunicorn and multiprocessing fork processes that may have computed before:
+    their children would wait forever for the parent's thread.
+    """
+    if (used := sys.modules.get("distributed.utils")) is not None:
+        used._offload_executor = ThreadPoolExecutor(1)  # type: ignore[attr-defined]
+
+
+os.register_at_fork(after_in_child=_renew_dask_thread)
 
 
 @dataclass(frozen=True)
@@ -161,10 +181,10 @@ def open_cluster(settings: ClusterSettings) -> Iterator[Connection]:
                 # does not start in time. Without GPUs the usual cause is that the
                 # processes were killed.
                 kind = ClusterError if record.gpu else InfrastructureError
+                reason, advice = _not_started(error)
                 raise kind(
                     f"a Dask cluster of {size.workers} workers cannot be "
-                    f"started ({error}): run again; if it fails again, reduce "
-                    "cluster.workers or cluster.memory_limit"
+                    f"started ({reason}): {advice}"
                 ) from error
             stack.callback(_close, cluster, 30.0)
             if record.queued:
@@ -183,6 +203,18 @@ def open_cluster(settings: ClusterSettings) -> Iterator[Connection]:
                     "run again; if they are lost again, give each worker more memory"
                 )
         yield connection
+
+
+def _not_started(error: Exception) -> tuple[str, str]:
+    """Why worker processes did not start, and what to do."""
+    alone = "set cluster.workers=1"
+    if not os.access(SEMAPHORES, os.W_OK):
+        return f"{SEMAPHORES} is not writable", f"make it writable, or {alone}"
+    if multiprocessing.current_process().daemon:
+        return "the processes of a pool may not start others", alone
+    again = "run again; if it fails again, reduce cluster.workers or "
+    # Dask's own errors do not name the cause.
+    return str([*causes(error, contexts=True)][-1]), f"{again}cluster.memory_limit"
 
 
 @contextmanager
