@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -196,3 +198,17 @@ def test_plan_that_does_not_fit_ends_with_status_3(tables, capfd, limit):
     )
     assert f"may use {limit}" in sentence
     assert "cluster.memory_limit" in sentence
+
+
+@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
+def test_a_run_with_closed_streams_is_complete(tables, closed):
+    words = [sys.executable, "-m", "xnq_dist.app.cli", *run(tables)]
+    done = subprocess.run(
+        ["sh", "-c", f'"$@" {closed}', "sh", *words],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    assert (tables.parent / "run" / "prevalence.parquet").exists()

@@ -6,9 +6,12 @@ import json
 import re
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.app.wrong import edit, first, write_tables
+from tests.app.wrong.builders import edge_weights, rename
 from xnq_dist.app.cli import main
 
 
@@ -52,3 +55,35 @@ def test_few_labels_of_a_class_are_shown_as_fewer_than_ten(tmp_path, tables, cap
     edit("nodes", label=first(3, "rare"))(tmp_path / "t")
     assert ended(tables) == 0
     assert "rare: fewer than 10" in capfd.readouterr().out
+
+
+def test_a_hundred_percent_match_means_every_row(tmp_path, tables, capfd):
+    table = pq.read_table(tmp_path / "t" / "edges.parquet")
+    repeated = pa.concat_tables([table] * 20)
+    ends = repeated["dst"].to_pylist()
+    ends[0] = 10**6
+    at = repeated.schema.get_field_index("dst")
+    pq.write_table(
+        repeated.set_column(at, "dst", pa.array(ends)), tmp_path / "t" / "edges.parquet"
+    )
+    assert ended(tables) == 2
+    out = capfd.readouterr().out
+    assert "edges.parquet: " in out
+    assert re.search(r"edges.parquet: .* 99.9 % match", out)
+
+
+def test_a_column_of_times_is_not_proposed_as_weights(tmp_path, tables, capfd):
+    edge_weights(lambda row: 1_700_000_000 + row, "Weight")(tmp_path / "t")
+    assert ended(tables) == 0
+    assert "columns.weight" not in capfd.readouterr().out
+
+
+def test_foreign_columns_are_named_in_a_short_sentence(tmp_path, capfd, monkeypatch):
+    write_tables(tmp_path / "t")
+    monkeypatch.chdir(tmp_path / "t")
+    rename("nodes", node_id="c0", label="c1", age="c2")(Path())
+    rename("edges", src="c3", dst="c4")(Path())
+    assert ended(["--nodes=nodes.parquet", "--edges=edges.parquet"]) == 2
+    sentence = capfd.readouterr().err.splitlines()[-1].removeprefix("xnq-dist: ")
+    assert len(sentence) <= 250
+    assert {"c0", "c1", "c3", "c4"} <= set(re.findall(r"c\d", sentence))

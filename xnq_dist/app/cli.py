@@ -12,7 +12,7 @@ import typer
 
 from xnq_dist._version import __version__
 from xnq_dist.app.doctor_command import doctor
-from xnq_dist.app.ending import end_process, named_ending
+from xnq_dist.app.ending import end_process, named_ending, open_streams
 from xnq_dist.app.environment import prepare_environment
 from xnq_dist.app.evaluate_command import evaluate
 from xnq_dist.app.history_command import history
@@ -376,6 +376,7 @@ def main(arguments: list[str] | None = None) -> None:
     Exit status: 0 done, 1 internal error, 2 bad input or settings, 3 not enough memory
     or disk, 4 interrupted or infrastructure lost (run it again).
     """
+    open_streams()
     _set_up_logging()
     words = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in words

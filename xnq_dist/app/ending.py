@@ -19,7 +19,7 @@ from xnq_dist.app.output import print_json
 from xnq_dist.core.errors import InfrastructureError, XnqError
 from xnq_dist.core.failures import causes, explained, place_of
 
-__all__ = ["end_process", "named_ending", "sentence_of"]
+__all__ = ["end_process", "named_ending", "open_streams", "sentence_of"]
 
 log = logging.getLogger("xnq_dist")
 
@@ -69,6 +69,19 @@ def end_process(status: Mapping[str, int]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(status["code"])
+
+
+def open_streams() -> None:
+    """Open those of stdin, stdout and stderr that are closed, to nothing.
+
+    A daemon may start its programs without them. Their numbers would go to the next
+    files that are opened, and worker processes need all three.
+    """
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            opened = open(os.devnull, "r+", encoding="utf-8")  # noqa: SIM115
+            os.set_inheritable(opened.fileno(), True)
+            setattr(sys, name, opened)
 
 
 class _Interrupted(SystemExit):

@@ -148,7 +148,8 @@ def label_aspects(
 def edge_aspect(columns: ColumnSettings) -> Aspect:
     """The digested columns of an edge table."""
     by_default = columns.weight == ColumnSettings.model_fields["weight"].default
-    return Aspect("edges", (columns.src, columns.dst, columns.weight), by_default)
+    weight = () if columns.weight is None else (columns.weight,)
+    return Aspect("edges", (columns.src, columns.dst, *weight), by_default)
 
 
 def column_aspect(columns: ColumnSettings, column: str) -> Aspect:

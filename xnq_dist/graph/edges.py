@@ -96,8 +96,10 @@ def arrow_pairs(
 
 def columns_read(table: Table, columns: ColumnSettings) -> list[str]:
     """Names of the columns to read; the weight only if the table has it."""
-    weight = [columns.weight] if table.has(columns.weight) else []
-    return list(dict.fromkeys([columns.src, columns.dst, *weight]))
+    names = [columns.src, columns.dst]
+    if columns.weight and table.has(columns.weight):
+        names.append(columns.weight)
+    return list(dict.fromkeys(names))
 
 
 def batch_rows(rules: InputSettings) -> int:
@@ -226,11 +228,12 @@ def _indices(batch: Batch, column: str, ids: NodeIds, settings: InputSettings) -
 
 def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:
     """The weights of a batch, shape (rows,), finite and not negative."""
-    array = batch.column(columns.weight)
+    array = batch.column(str(columns.weight))
     if not (pt.is_integer(array.type) or pt.is_floating(array.type)):
         raise InputError(
             f"column {columns.weight!r} of {batch.file} is {array.type}, not a number: "
-            "cast the weights, or set columns.weight to another column"
+            "set columns.weight to a column of numbers, or to null to use edges "
+            "without weights"
         )
     # Adding zero turns -0.0 into 0.0: equal weights then have equal bits.
     values = array.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy() + 0.0

@@ -332,7 +332,7 @@ class Table:
                     if chunk.path_in_schema.split(".")[0] in columns:
                         yield chunk
 
-    def has(self, column: str) -> bool:
+    def has(self, column: str | None) -> bool:
         """Whether every file has the column; raises if only some files have it."""
         having = [file for file, columns in self.schemas.items() if column in columns]
         if having and len(having) < len(self.files):

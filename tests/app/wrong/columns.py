@@ -136,6 +136,18 @@ def weights_and_features_cases() -> Iterable[Case]:
         ("'weight'", "edges.parquet", "are 0", "columns.weight=null"),
         right=edge_weights(lambda row: int(row == 0)),
     )
+    for name, first, word in (
+        ("times", 1_700_000_000, "look like Unix times (1700000000"),
+        ("milliseconds", 1_700_000_000_000, "look like Unix times"),
+        ("row-numbers", 1, "number the rows"),
+    ):
+        yield Case(
+            f"edge-weights-are-{name}",
+            edge_weights(lambda row, first=first: first + row),
+            ("'weight'", "edges.parquet", word, "columns.weight=null"),
+            right=edge_weights(lambda row, first=first: first + row),
+            right_arguments=sets("columns.weight=null"),
+        )
     yield Case(
         "no-features-named",
         VALID,

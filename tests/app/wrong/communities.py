@@ -36,6 +36,12 @@ def communities_cases() -> Iterable[Case]:
             arguments=GIVEN,
         )
     yield Case(
+        "no-member-is-a-node",
+        edit(MEMBERS, node_id=lambda c: [v + 500 for v in c]),
+        ("none of ", "its ids are such as 0", "has 50", "row 1", "alike"),
+        arguments=GIVEN,
+    )
+    yield Case(
         "members-of-another-graph",
         edit(MEMBERS, node_id=lambda c: [v + 50 for v in c]),
         ("memberships.parquet", "another graph", "few-matches"),

@@ -126,6 +126,16 @@ def files_cases() -> Iterable[Case]:
         right_arguments=(),
     )
     yield Case(
+        "tables-of-other-columns-interchanged",
+        both(
+            rename(NODES, node_id="id", label="class"),
+            rename(EDGES, src="source", dst="target"),
+        ),
+        ("looks like the edge table", "looks like the node table", "exchanged"),
+        arguments=("--nodes={folder}/edges.parquet", "--edges={folder}/nodes.parquet"),
+        right_arguments=(),
+    )
+    yield Case(
         "memberships-as-edges",
         VALID,
         ("memberships.parquet", "'src'", "looks like the memberships table"),

@@ -42,6 +42,7 @@ Code = Literal[
     "loops",
     "role-other",
     "some-matches",
+    "weight-unlikely",
 ]
 """Findings of the profile that can be accepted."""
 TITLES = {
@@ -80,7 +81,10 @@ class ColumnSettings(Section):
     )
     src: str = Field("src", description="source node in the edge table")
     dst: str = Field("dst", description="target node in the edge table")
-    weight: str = Field("weight", description="optional edge weight in the edge table")
+    weight: str | None = Field(
+        "weight",
+        description="optional edge weight in the edge table; null: edges have none",
+    )
     community: str = Field(
         "community", description="community in the memberships table"
     )

@@ -35,6 +35,8 @@ MATCHED, MOST_MATCHED = 0.5, 0.95
 ISOLATED = 0.5
 SHOWN = 4
 """Examples in a message."""
+UNITS = (1, 1e3, 1e6, 1e9)
+"""Of Unix times, in parts of a second."""
 
 
 @dataclass(frozen=True)
@@ -313,7 +315,7 @@ def features(seen: Seen) -> Iterator[Found]:
 
 
 def column_case(seen: Seen) -> Iterator[Found]:
-    """A column `Weight` where `weight` is expected."""
+    """A column `Weight` where `weight` is expected, unless it holds no weights."""
     optional = {"role": seen.nodes, "weight": seen.edges}
     for key, table in optional.items():
         names = table.facts.get("names", ()) if table else ()
@@ -321,7 +323,11 @@ def column_case(seen: Seen) -> Iterator[Found]:
         if named in names or named != ColumnSettings.model_fields[key].default:
             continue
         for name in names:
-            if table and name.strip().lower() == named:
+            if (
+                table
+                and name.strip().lower() == named
+                and (key == "role" or not _not_weights(table.column(name)))
+            ):
                 shown = {"path": table.path, "name": name, "key": key}
                 yield "column-case", {"table": _what(table), **shown}
 
@@ -332,12 +338,33 @@ def _what(table: TableProfile) -> str:
 
 
 def weights(seen: Seen) -> Iterator[Found]:
-    """Weights that are all zero."""
+    """Weights that are all zero, or that are times or numbers of rows."""
     weight = seen.settings.columns.weight
     column = seen.edges.column(weight) if seen.edges else None
-    if seen.edges and column and column.rows and column.high == 0:
-        shown = {"rows": column.rows, "name": weight, "path": seen.edges.path}
+    if not (seen.edges and column and column.rows):
+        return
+    shown = {"rows": column.rows, "name": weight, "path": seen.edges.path}
+    if column.high == 0:
         yield "weight-zero", shown
+    elif what := _not_weights(column):
+        yield "weight-unlikely", shown | {"what": what}
+
+
+def _not_weights(column: ColumnProfile | None) -> str:
+    """What the values of a column are if they can hardly be weights; empty: they can.
+
+    Unix times are between the years 2000 and 2100, in seconds or a smaller unit.
+    """
+    if column is None or column.rows == column.nulls:
+        return ""
+    if column.kind not in ("integers", "numbers"):
+        return f"are {column.kind}"
+    low, high = column.low, column.high
+    if any(low / unit >= 946_684_800 and high / unit < 4_102_444_800 for unit in UNITS):
+        return f"look like Unix times ({low:.0f} to {high:.0f})"
+    distinct = column.rows if column.distinct is None else column.distinct
+    numbered = low in (0, 1) and high - low + 1 == distinct == column.rows
+    return "number the rows" if numbered and column.rows > MANY_CLASSES else ""
 
 
 def ids(seen: Seen) -> Iterator[Found]:
@@ -365,8 +392,8 @@ def _unmatched(
     what, matched = about["table"], table.facts["matched"]
     about |= {"what": what, "rows": table.rows, "matched": matched}
     share = matched / table.rows
+    about["ends"] = "both nodes" if what == "edges" else "a node"
     if seen.settings.input.unknown_nodes == "drop":
-        about |= {"ends": "both nodes" if what == "edges" else "a node"}
         code = "few-matches" if share < MATCHED else "some-matches"
         if share < MOST_MATCHED:
             yield code, about | {"share": 100 * share}
@@ -375,7 +402,9 @@ def _unmatched(
     count = table.facts["spaces"][0]
     spaces = f"; {count:,} match without spaces around them" if count else ""
     place = {"column": column, "value": value, "row": row, "spaces": spaces}
-    yield "unknown-nodes", about | place | {"lost": table.rows - matched}
+    code = "unknown-nodes" if matched else "no-matches"
+    more = {"lost": table.rows - matched, "node": table.facts["node"]}
+    yield code, about | place | more
 
 
 def shape(seen: Seen) -> Iterator[Found]:

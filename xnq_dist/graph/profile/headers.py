@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.inputs import choose_source
@@ -36,6 +36,8 @@ ALIASES = {
     "member": ("node", "id", "user", "userid", "member", "account", "vertex"),
 }
 """Usual names of columns, without case, spaces and underscores."""
+SHOWN = 6
+"""Columns of a file in a message."""
 UNREACHABLE = "NETWORK_CONNECTION"
 """What the message of an object store has that cannot be reached."""
 
@@ -60,23 +62,24 @@ def check_headers(sources: Sources, settings: Settings) -> None:
         faults.append(
             "columns.features names no column: set it to null to use the graph alone"
         )
-    for what, columns in required.items():
+    tables: dict[str, Table] = {}
+    for what in required:
         path = str(getattr(sources, what))
         try:
-            table = open_table(path, TITLES[what], settings.input)
-            fault = missing_columns(table, columns)
-            other = fault and _looks_like(table, what, named)
-            fault = f"{fault}; {other}" if other else fault
+            tables[what] = open_table(path, TITLES[what], settings.input)
+            _ = tables[what].schemas
         except InputError as error:
-            fault = str(error)
-            if UNREACHABLE in fault:
+            tables.pop(what, None)
+            faults.append(str(error))
+            if UNREACHABLE in faults[-1]:
                 raise InfrastructureError(
-                    f"{fault}: correct the address, or run again when the store answers"
+                    f"{error}: correct the address, or run again when the store answers"
                 ) from error
-        if fault:
-            faults.append(fault)
-    if faults:
-        raise InputError("; and ".join(faults))
+    for what, table in tables.items():
+        other = _looks_like(what, tables, named)
+        faults.append(missing_columns(table, required[what], what, other))
+    if any(faults):
+        raise InputError("; and ".join(filter(None, faults)))
 
 
 def required_columns(what: str, named: ColumnSettings) -> dict[str, str]:
@@ -100,44 +103,86 @@ def require_columns(table: Table, what: str, named: ColumnSettings) -> None:
     table.require({f"columns.{key}": name for key, name in columns.items()})
 
 
-def _looks_like(table: Table, what: str, named: ColumnSettings) -> str:
-    """Which other table this one is by its columns, as a message; empty: none."""
-    for other in ("nodes", "edges", "memberships"):
-        names = [getattr(named, key) for key in COLUMNS[other]]
-        if other != what and all({*names} <= {*s} for s in table.schemas.values()):
-            there = " and ".join(map(repr, names))
-            return (
-                f"with {there} it looks like the {TITLES[other]}, so the paths of the "
-                f"{TITLES[what]} and the {TITLES[other]} may be exchanged"
-            )
-    return ""
+def _looks_like(
+    what: str, tables: Mapping[str, Table], named: ColumnSettings
+) -> str | None:
+    """Which other table this one is by its columns; None: none, or its own.
+
+    Columns of other names count only if the two tables look exchanged.
+    """
+
+    def fits(table: str, kind: str, exactly: bool) -> bool:
+        columns = {key: str(getattr(named, key)) for key in COLUMNS[kind]}
+        return all(
+            {*columns.values()} <= {*there}
+            if exactly
+            else len(_names_of(columns, list(there))) == len(columns)
+            for there in tables[table].schemas.values()
+        )
+
+    def exchanged(other: str) -> bool:
+        if other not in tables or fits(what, what, False) or fits(other, other, False):
+            return False
+        return fits(what, other, False) and fits(other, what, False)
+
+    for other in COLUMNS.keys() - {what, "labels"}:
+        if fits(what, other, True) or exchanged(other):
+            return other
+    return None
 
 
-def missing_columns(table: Table, columns: Mapping[str, str]) -> str:
-    """The columns that a file lacks, by setting, as a message; empty if none."""
+def missing_columns(
+    table: Table, columns: Mapping[str, str], what: str = "", other: str | None = None
+) -> str:
+    """The columns that a file lacks, by setting, as a message; empty if none.
+
+    `what`, `other`: the table that it should be, and the one that it looks like.
+    """
     for file, there in table.schemas.items():
         missing = {key: name for key, name in columns.items() if name not in there}
         if not missing:
             continue
-        names = " and no column ".join(map(repr, missing.values()))
-        free = [name for name in there if name not in columns.values()]
-        meant: dict[str, str] = {}
-        for key, name in missing.items():
-            unused = [each for each in free if each not in meant.values()]
-            if found := _meant(key, name, unused):
-                meant[key] = found
-        lost = [f"columns.{key}" for key in missing if key not in meant]
-        advice = []
-        if lost:
-            advice.append(f"set {' and '.join(lost)} to the name of one of them")
-        if meant:
-            flags = [f"--set columns.{key}={name}" for key, name in meant.items()]
-            advice.append(f"try {' '.join(flags)}")
-        if "columns.features" in lost:
-            advice.append("or columns.features=null to use the graph alone")
-        has = ", ".join(there) or "none"
-        return f"{file} has no column {names} (it has {has}): {', '.join(advice)}"
+        shown = table.path if len(table.files) == 1 else file
+        names = " or ".join(map(repr, missing.values()))
+        advice = f"{shown} has no column {names} ({_has(there)})"
+        if other:
+            lost = " and ".join(f"columns.{key}" for key in missing)
+            return (
+                f"{advice} and looks like the {TITLES[other]}: the paths of the "
+                f"{TITLES[what]} and the {TITLES[other]} may be exchanged, else set "
+                f"{lost}"
+            )
+        return f"{advice}: {_advice(missing, _names_of(columns, list(there)))}"
     return ""
+
+
+def _advice(missing: Mapping[str, str], meant: Mapping[str, str]) -> str:
+    """What to set for missing columns, of which some are meant by other names."""
+    advice = []
+    if lost := [f"columns.{key}" for key in missing if key not in meant]:
+        advice.append(f"set {' and '.join(lost)}")
+    if flags := [f"--set columns.{k}={v}" for k, v in meant.items() if k in missing]:
+        advice.append(f"try {' '.join(flags)}")
+    if "columns.features" in lost:
+        advice.append("or columns.features=null to use the graph alone")
+    return ", ".join(advice)
+
+
+def _has(there: Iterable[str]) -> str:
+    """The columns of a file, for messages."""
+    names = list(there)
+    more = [f"and {len(names) - SHOWN:,} more"] if len(names) > SHOWN else []
+    return f"it has {', '.join([*names[:SHOWN], *more]) or 'none'}"
+
+
+def _names_of(columns: Mapping[str, str], there: Sequence[str]) -> dict[str, str]:
+    """The columns of a file that are or may be meant, by setting."""
+    found = {key: name for key, name in columns.items() if name in there}
+    for key, name in columns.items():
+        free = [each for each in there if each not in found.values()]
+        if key not in found and (meant := _meant(key, name, free)):
+            found[key] = meant
+    return found
 
 
 def _meant(key: str, name: str, free: Sequence[str]) -> str | None:

@@ -48,7 +48,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 PROFILE = "_profile.json"
-FORMAT = 1
+FORMAT = 2
 """Raised when the profile of the same tables changes."""
 
 Digests = dict[str, dict[str, Any]]
@@ -257,7 +257,9 @@ class _Reader:
         table = self._contents.open(self._sources.edges, "edge table", self._settings)
         table = table.ids_as(self._id_type(), columns.src, columns.dst)
         aspects = {"edges": edge_aspect(columns)}
-        return self._match("edges", table, aspects, [columns.weight], needed)
+        there = table.schemas[table.files[0]]
+        alike = [name for name in there if name.strip().lower() == "weight"]
+        return self._match("edges", table, aspects, [columns.weight, *alike], needed)
 
     def memberships(self, needed: bool) -> Digests:
         """Digests of the memberships table; its profile if `needed`."""

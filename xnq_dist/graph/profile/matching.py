@@ -252,6 +252,7 @@ class _Matching(TableObserver):
             "zeros": _leading_zeros(self._nodes) if self._mismatch else None,
             "matched": self.matched,
             "unknown": self._unknown,
+            "node": self._nodes.name(0),
             "spaces": [self._spaces, self._with_spaces],
         }
 

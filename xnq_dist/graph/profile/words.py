@@ -23,7 +23,8 @@ def lines(profile: InputProfile, few: int, brief: bool = False) -> Iterator[str]
         if table is None:
             continue
         matched = table.facts.get("matched")
-        share = "" if matched is None else f", {100 * matched / table.rows:.1f} % match"
+        # Rounded down: 100 % has no row that does not match.
+        share = "" if matched is None else f", {_percent(matched, table.rows)} % match"
         yield f"{table.what} {table.path}: {table.rows:,} rows{share}"
         width = max(len(column.name) for column in table.columns)
         for column in () if brief else table.columns:
@@ -39,6 +40,10 @@ def lines(profile: InputProfile, few: int, brief: bool = False) -> Iterator[str]
     yield f"labels: {'; '.join([*counts, *more])}{isolated}"
     for each in () if brief else profile.findings:
         yield f"{each.level}: {each.text} ({each.code})"
+
+
+def _percent(part: int, rows: int) -> float:
+    return part * 1000 // rows / 10
 
 
 def _column(column: ColumnProfile) -> str:
