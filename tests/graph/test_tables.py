@@ -11,14 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from xnq_dist.core.errors import InputError
-from xnq_dist.graph.tables import (
-    Batch,
-    ids_of,
-    one_form,
-    open_table,
-    plain_values,
-    show,
-)
+from xnq_dist.graph.tables import Batch, ids_of, open_table
+from xnq_dist.graph.values import one_form, plain_values, show
 
 
 def rows_of(table: object, columns: list[str]) -> list[dict[str, object]]:

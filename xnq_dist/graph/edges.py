@@ -19,7 +19,8 @@ from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import require_columns
 from xnq_dist.graph.sort import PairSorter
-from xnq_dist.graph.tables import Batch, Table, ids_of, show
+from xnq_dist.graph.tables import Batch, Table, ids_of
+from xnq_dist.graph.values import show
 
 __all__ = [
     "EdgeCounts",

@@ -50,6 +50,8 @@ def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
         edges = {"features", "src", "dst", "weight", "community", "member"}
         taken = {*columns.model_dump(exclude=edges).values()}
         taken.add(settings.communities.removeprefix("column:"))
+        # Folders say how a table is stored; name them to use them as features.
+        taken.update(*table.in_folders.values())
         chosen = [
             name
             for name, kind in first.items()

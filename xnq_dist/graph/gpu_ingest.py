@@ -254,7 +254,8 @@ class CudfPairs:
         """Pieces of one file; None if Arrow must read it."""
         (file,) = single_file.files
         local = isinstance(single_file.filesystem, pafs.LocalFileSystem)
-        if not local or format_of(file).name != "parquet":
+        in_folders = single_file.in_folders.get(file)
+        if not local or in_folders or format_of(file).name != "parquet":
             return None
         kinds = single_file.schemas[file]
         ends = kinds[columns.src], kinds[columns.dst]

@@ -23,7 +23,8 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import ColumnSettings, Missing
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import require_columns
-from xnq_dist.graph.tables import Batch, Table, ids_of, one_form, show
+from xnq_dist.graph.tables import Batch, Table, ids_of
+from xnq_dist.graph.values import one_form, show
 
 __all__ = [
     "NULL_WORDS",

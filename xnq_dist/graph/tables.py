@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 import posixpath
+import re
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, field, replace
@@ -24,17 +25,21 @@ from xnq_dist.graph.formats import FORMATS, format_of, has_ending
 from xnq_dist.graph.formats.csv_table import TextFile, open_text
 from xnq_dist.graph.formats.looks import looks_like
 from xnq_dist.graph.formats.text_types import joined
-from xnq_dist.graph.locations import filesystem_of, glob, state_of, visible
+from xnq_dist.graph.locations import (
+    filesystem_of,
+    folder_columns,
+    glob,
+    state_of,
+    visible,
+)
+from xnq_dist.graph.values import plain_values, quoted
 
 __all__ = [
     "Batch",
     "Sources",
     "Table",
     "ids_of",
-    "one_form",
     "open_table",
-    "plain_values",
-    "show",
 ]
 
 log = logging.getLogger(__name__)
@@ -71,24 +76,6 @@ class Batch:
         return f"row {self.first + at + 1} of {self.file}"
 
 
-def plain_values(array: pa.Array) -> pa.Array:
-    """Values without dictionaries; decimals as integers or text, durations as seconds.
-
-    A whole decimal becomes int64, or text where one of the column is too large.
-    """
-    if pt.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if pt.is_decimal(array.type) and array.type.scale == 0:
-        try:
-            return array.cast(pa.int64())
-        except pa.ArrowInvalid:
-            return array.cast(pa.string())
-    if pt.is_duration(array.type):
-        seconds = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[array.type.unit]
-        return pc.divide(array.cast(pa.int64()).cast(pa.float64(), False), seconds)
-    return array
-
-
 @dataclass(frozen=True)
 class Table:
     """A table in one or more files, read in batches of bounded size."""
@@ -108,6 +95,10 @@ class Table:
     """What is known of text files so far."""
     known: dict[str, pa.Schema] = field(default_factory=dict, compare=False, repr=False)
     """Schemas of other files that need not be read again."""
+    in_folders: dict[str, dict[str, Any]] = field(
+        default_factory=dict, compare=False, repr=False
+    )
+    """Columns in the names of folders: one value for all rows of a file."""
     groups: range | None = None
     """Row groups of the only file; None: all rows of all files."""
     first: int = 0
@@ -221,12 +212,17 @@ class Table:
     def schemas(self) -> dict[str, dict[str, pa.DataType]]:
         """The columns of every file; those of text are known after `settle`."""
         return {
-            file: {
+            file: {name: value.type for name, value in self._added(file).items()}
+            | {
                 name: pa.string() if self._stays_text(file, name) else kind
                 for name, kind in zip(schema.names, schema.types, strict=True)
             }
             for file, schema in self._schemas.items()
         }
+
+    def _added(self, file: str) -> dict[str, Any]:
+        """Columns that the names of a file's folders add to its own."""
+        return self.in_folders.get(file, {})
 
     def _stays_text(self, file: str, column: str) -> bool:
         return column in self.as_text and format_of(file).untyped
@@ -275,10 +271,11 @@ class Table:
         return {name: text.kinds[name] for name in sorted(text.settled)}
 
     def marks(self, file: str) -> list[Any]:
-        """What the values depend on but the file; empty for other than text files."""
+        """What the values depend on but the file: how text is read, and folders."""
+        marks = [f"{name} {value!r}" for name, value in self._added(file).items()]
         if not format_of(file).untyped:
-            return []
-        return [TEXT, astuple(self.reading), sorted(self.as_text)]
+            return marks
+        return [TEXT, astuple(self.reading), sorted(self.as_text), *marks]
 
     def ids_as(self, kind: str, *columns: str) -> Table:
         """The table with ids of text files as text if other tables' ids are text.
@@ -395,17 +392,25 @@ class Table:
             yield from table._batches_of(file, columns, rows)
 
     def _batches_of(self, file: str, columns: list[str], rows: int) -> Iterator[Batch]:
-        first = self.first
+        first, own = self.first, self._schemas[file].names
         for name in columns:
             self._once(file, name)
+        added = {n: v for n, v in self._added(file).items() if n not in own}
+        # A column of the file has its rows, where only others are requested.
+        read = [name for name in columns if name not in added] or own[:1]
         with self._reading(file) as (reader, more):
             if more:
                 more["as_text"] = self.as_text
             if self.groups is not None:
                 more["groups"] = self.groups
             for batch in reader.batches(
-                self.filesystem, file, columns, rows, self._schemas[file], **more
+                self.filesystem, file, read, rows, self._schemas[file], **more
             ):
+                if added:
+                    each = {n: pa.repeat(v, batch.num_rows) for n, v in added.items()}
+                    each |= dict(zip(read, batch.columns, strict=True))
+                    arrays = [each[name] for name in columns]
+                    batch = pa.record_batch(arrays, names=columns)
                 if batch.num_rows:
                     yield Batch(batch, file, first)
                 first += batch.num_rows
@@ -413,7 +418,7 @@ class Table:
 
 _TEXTS: dict[tuple[Any, ...], TextFile] = {}
 """What is known of text files, by their state."""
-MAX_TEXTS, MAX_NAME = 1000, 200
+MAX_TEXTS = 1000
 TEXT = 2
 """Raised when text is read with another result."""
 MAGIC = {"parquet": b"PAR1", "feather": b"ARROW1"}
@@ -455,7 +460,8 @@ def open_table(
             files = glob(filesystem, root)
             if not files:
                 raise InputError(f"{what}: no file matches {text}: check the pattern")
-            return Table(what, shown, files, filesystem, reading)
+            start = posixpath.dirname(re.split(r"[*?\[]", root)[0])
+            return _in_folders(Table(what, shown, files, filesystem, reading), start)
         if not there:
             raise InputError(f"{what} {text} does not exist: check the path")
         if info.type == pafs.FileType.File:
@@ -488,11 +494,17 @@ def open_table(
                     *(what, endings[0], shown, posixpath.basename(min(others))),
                 )
             if files:
-                return Table(what, shown, files, filesystem, reading)
+                table = Table(what, shown, files, filesystem, reading)
+                return _in_folders(table, root)
     first = ", ".join(each.endings[0] for each in known)
     raise InputError(
         f"{what}: folder {text} holds no file that ends in {first}: check the path"
     )
+
+
+def _in_folders(table: Table, root: str) -> Table:
+    """The table with the columns in the names of its folders below `root`."""
+    return replace(table, in_folders=folder_columns(root, table.files))
 
 
 def _no_versions(filesystem: Any, root: str, shown: str) -> None:
@@ -532,7 +544,7 @@ def ids_of(batch: Batch, column: str) -> pa.Array:
     if array.null_count:
         at = pc.index(pc.is_null(array), pa.scalar(True)).as_py()
         raise InputError(
-            f"column {_quoted(column)} is null in {batch.row(at)}: fill in the id, "
+            f"column {quoted(column)} is null in {batch.row(at)}: fill in the id, "
             "every row needs one"
         )
     if pt.is_date32(array.type):
@@ -542,7 +554,7 @@ def ids_of(batch: Batch, column: str) -> pa.Array:
             return array.cast(pa.int64())
         except pa.ArrowInvalid as error:
             raise InputError(
-                f"column {_quoted(column)} of {batch.file} holds ids too large for "
+                f"column {quoted(column)} of {batch.file} holds ids too large for "
                 f"int64, such as {pc.max(array).as_py()}: write them as strings"
             ) from error
     if (
@@ -552,7 +564,7 @@ def ids_of(batch: Batch, column: str) -> pa.Array:
     ):
         return array.cast(pa.string())
     raise InputError(
-        f"column {_quoted(column)} of {batch.file} is {array.type}, not an integer or "
+        f"column {quoted(column)} of {batch.file} is {array.type}, not an integer or "
         "a string: cast the ids to one of them"
     )
 
@@ -565,34 +577,7 @@ def _whole_numbers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
     if pc.all(exact).as_py() is False:
         at = pc.index(exact, pa.scalar(False)).as_py()
         raise InputError(
-            f"column {_quoted(column)} is {wide[at].as_py()} in {batch.row(at)}, and "
+            f"column {quoted(column)} is {wide[at].as_py()} in {batch.row(at)}, and "
             "ids are integers or text: write the column as one of them"
         )
     return wide.cast(pa.int64())
-
-
-def one_form(array: pa.Array) -> pa.Array:
-    """Text in composed Unicode (NFC), without zero-width spaces; other types as is.
-
-    A word is then one class, or one community, however it was typed.
-    """
-    if not pt.is_string(array.type) or pc.all(pc.string_is_ascii(array)).as_py():
-        return array
-    try:
-        composed = pc.utf8_normalize(array, "NFC")
-    except pa.ArrowInvalid:  # not UTF-8: named as it is
-        return array
-    return pc.replace_substring_regex(composed, "[\u200b\ufeff]", "")
-
-
-def show(ids: pa.Array | pa.ChunkedArray, at: int) -> str:
-    """An id as shown in messages, like Python's repr; invalid bytes are replaced."""
-    value = ids[at]
-    if pt.is_integer(value.type):
-        return str(value.as_py())
-    return repr(bytes(value.as_buffer()).decode("utf-8", errors="replace"))
-
-
-def _quoted(column: str) -> str:
-    """A column's name in a message; a damaged file may have very long ones."""
-    return repr(column if len(column) <= MAX_NAME else f"{column[:MAX_NAME]}...")

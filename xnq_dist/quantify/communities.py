@@ -22,7 +22,8 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.graph.contents import members_table
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairChunk, PairSorter
-from xnq_dist.graph.tables import Batch, Table, ids_of, one_form, show
+from xnq_dist.graph.tables import Batch, Table, ids_of
+from xnq_dist.graph.values import one_form, show
 from xnq_dist.quantify.interface import Communities
 
 __all__ = [

@@ -17,7 +17,8 @@ from xnq_dist.graph.encoding import exact_numbers
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labels import plain_labels, role_codes
 from xnq_dist.graph.profile.columns import LEVELS, ColumnCounter, TableProfile
-from xnq_dist.graph.tables import Batch, Table, ids_of, show
+from xnq_dist.graph.tables import Batch, Table, ids_of
+from xnq_dist.graph.values import show
 
 __all__ = ["EdgeObserver", "MemberObserver", "NodeObserver", "TableObserver"]
 

@@ -1,0 +1,57 @@
+"""Values of the user's columns in one form, and as shown in messages."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+__all__ = ["one_form", "plain_values", "quoted", "show"]
+
+MAX_NAME = 200
+"""Characters of a column's name in messages."""
+
+
+def plain_values(array: pa.Array) -> pa.Array:
+    """Values without dictionaries; decimals as integers or text, durations as seconds.
+
+    A whole decimal becomes int64, or text where one of the column is too large.
+    """
+    if pt.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pt.is_decimal(array.type) and array.type.scale == 0:
+        try:
+            return array.cast(pa.int64())
+        except pa.ArrowInvalid:
+            return array.cast(pa.string())
+    if pt.is_duration(array.type):
+        seconds = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[array.type.unit]
+        return pc.divide(array.cast(pa.int64()).cast(pa.float64(), False), seconds)
+    return array
+
+
+def one_form(array: pa.Array) -> pa.Array:
+    """Text in composed Unicode (NFC), without zero-width spaces; other types as is.
+
+    A word is then one class, or one community, however it was typed.
+    """
+    if not pt.is_string(array.type) or pc.all(pc.string_is_ascii(array)).as_py():
+        return array
+    try:
+        composed = pc.utf8_normalize(array, "NFC")
+    except pa.ArrowInvalid:  # not UTF-8: named as it is
+        return array
+    return pc.replace_substring_regex(composed, "[\u200b\ufeff]", "")
+
+
+def show(ids: pa.Array | pa.ChunkedArray, at: int) -> str:
+    """An id as shown in messages, like Python's repr; invalid bytes are replaced."""
+    value = ids[at]
+    if pt.is_integer(value.type):
+        return str(value.as_py())
+    return repr(bytes(value.as_buffer()).decode("utf-8", errors="replace"))
+
+
+def quoted(column: str) -> str:
+    """A column's name in a message; a damaged file may have very long ones."""
+    return repr(column if len(column) <= MAX_NAME else f"{column[:MAX_NAME]}...")
