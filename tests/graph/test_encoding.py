@@ -95,6 +95,34 @@ def test_columns_of_every_type_become_numbers(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("form", ["{} %", "{}%", " {}\u00a0% ", "-{} %"])
+@pytest.mark.parametrize("mark", [".", ","])
+def test_percentages_are_read_as_numbers(tmp_path: Path, form: str, mark: str) -> None:
+    numbers = [at + 0.5 for at in range(N)]
+    texts = [form.format(str(value).replace(".", mark)) for value in numbers]
+    nodes = people(share=pa.array([None, "NA", *texts[2:]]))
+    found, encoding, _ = read(tmp_path, nodes, UNSCALED)
+    kinds = {row["feature"]: row["kind"] for row in encoding}
+    sign = -1 if form.startswith("-") else 1
+    assert kinds["share"] == "percent"
+    assert np.array_equal(found["share"][2:], sign * np.array(numbers[2:], np.float32))
+    assert found["share is missing"].tolist() == [1, 1] + [0] * (N - 2)
+
+
+def test_text_that_is_no_percentage_in_one_row_stays_text(tmp_path: Path) -> None:
+    nodes = people(share=pa.array(["5 %", "many"] * (N // 2)))
+    found, _, _ = read(tmp_path, nodes, UNSCALED)
+    assert {"share = 5 %", "share = many"} <= set(found)
+
+
+def test_an_index_of_pandas_is_no_automatic_feature(tmp_path: Path) -> None:
+    numbers = {name: np.arange(N) for name in ("Unnamed: 0", "__index_level_0__")}
+    index = pa.array(np.arange(N) / 2)  # of prices, say
+    found, _, _ = read(tmp_path, people(**numbers, index=index), UNSCALED)
+    assert "index" in found
+    assert set(found) & set(numbers) == set()
+
+
 def test_a_time_of_day_is_the_fraction_of_a_day(tmp_path: Path) -> None:
     noon = dt.datetime(1970, 1, 3, 12, tzinfo=dt.UTC)
     kinds = pa.timestamp("ns"), pa.timestamp("s", "UTC"), pa.date64()

@@ -2,6 +2,7 @@
 
 - Numbers and booleans without a value are filled with the median of the values that are
   present; a column ``NAME is missing`` of 0 and 1 marks the filled rows.
+- Text such as ``12.5 %`` or ``12,5%`` in all rows that have a value is read as numbers.
 - Dates and timestamps become days since 1970-01-01.
 - Text becomes one column of 0 and 1 for each of its values (levels), and one for no
   value. Text with more than `LEVELS` values is hashed into `HASHED` columns. Text
@@ -26,6 +27,7 @@ from numba import njit
 
 from xnq_dist.core.arrays import Bools, Bytes, Floats, Floats32, Ints, Words
 from xnq_dist.graph.feature_types import HASHED, LEVELS, kind_of
+from xnq_dist.graph.formats.text_types import NULL_WORDS
 from xnq_dist.graph.ids import hash_text, text_of
 from xnq_dist.graph.scaling import Matrix, largest_hash, node_hashes
 
@@ -35,11 +37,13 @@ __all__ = [
     "learn_encoding",
     "needs_encoding",
     "numbers_of",
+    "percent_numbers",
 ]
 
 log = logging.getLogger(__name__)
 
 DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+PERCENT = r"^\s*[-+]?\d+([.,]\d+)?[\s\x{A0}\x{202F}]*%\s*$"
 VALUES_SEEN = 4096
 """Expected number of rows whose text is counted to find columns of distinct values."""
 ROWS_A_VALUE = 2
@@ -84,6 +88,17 @@ def exact_numbers(array: pa.Array) -> Matrix:
     return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.float64)
 
 
+def percent_numbers(text: pa.Array) -> Floats | None:
+    """Percentages as numbers, NaN where there is none; None if a text is no such."""
+    text = pc.if_else(pc.is_in(text, pa.array(["", *NULL_WORDS])), None, text)
+    if pc.all(pc.match_substring_regex(text, PERCENT)).as_py() is False:
+        return None
+    digits = pc.replace_substring(text, ",", ".")
+    digits = pc.replace_substring_regex(digits, r"[^-.\d]", "")
+    numbers: Floats = digits.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return numbers
+
+
 @njit(cache=True, nogil=True)
 def _text_hashes(offsets: Ints, data: Bytes) -> Words:
     hashes = np.empty(offsets.shape[0] - 1, np.uint64)
@@ -109,6 +124,8 @@ class Source:
     def matrix(self, values: Values) -> Floats32 | Matrix:
         """The source's produced columns, without NaN."""
         if self.fills is not None:
+            if self.kind == "percent":
+                values = cast(Floats, percent_numbers(values))[:, None]
             gaps = np.isnan(values)
             filled = np.where(gaps, self.fills.astype(values.dtype), values)
             return _joined([filled, *self._marks(gaps.any(axis=1))], len(filled))
@@ -222,6 +239,11 @@ class _Numbers:
         self._low = np.fmin(self._low, np.fmin.reduce(values, axis=0))
         self._sample.append(values[chosen])
 
+    @property
+    def found(self) -> bool:
+        """Whether any row has a value."""
+        return not np.isnan(self._low).all()
+
     def finish(self) -> Source:
         sample = np.concatenate(self._sample).astype(np.float64)
         fills = np.full(sample.shape[1], np.nan)
@@ -242,8 +264,14 @@ class _Text:
         self._counts: dict[bytes, int] = {}
         self._rows = self._missing = 0
         self._seen: dict[int, int] = {}
+        self._percent: _Numbers | None = _Numbers(name, "percent")
 
-    def add(self, values: pa.Array, _chosen: Bools) -> None:
+    def add(self, values: pa.Array, chosen: Bools) -> None:
+        numbers = None if self._percent is None else percent_numbers(values)
+        if self._percent is not None and numbers is not None:
+            self._percent.add(numbers[:, None], chosen)
+        else:
+            self._percent = None
         self._missing += values.null_count
         present = values.drop_null()
         self._rows += len(present)
@@ -260,6 +288,8 @@ class _Text:
                 break
 
     def finish(self) -> Source:
+        if self._percent is not None and self._percent.found:
+            return self._percent.finish()
         counts = self._counts
         made = Source(self._name, "text", missing=self._missing)
         if len(counts) <= LEVELS:

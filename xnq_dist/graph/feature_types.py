@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pyarrow.types as pt
 
 from xnq_dist.core.settings import ColumnSettings, Settings
 from xnq_dist.graph.tables import Table
 
-__all__ = ["HASHED", "LEVELS", "chosen_columns", "kind_of"]
+__all__ = ["HASHED", "LEVELS", "chosen_columns", "index_columns", "kind_of"]
 
 LEVELS = 20
 """Values up to which a text column becomes one column for each of them."""
 HASHED = 32
 """Columns that text with more values is hashed into."""
+
+INDEX = re.compile(r"Unnamed: \d+|index|level_\d+|__index_level_\d+__")
+"""Names that pandas gives to the numbers of rows when it writes them as a column."""
 
 
 def kind_of(kind: pa.DataType) -> str | None:
@@ -35,11 +40,20 @@ def kind_of(kind: pa.DataType) -> str | None:
     return next((k for k, tests in kinds.items() if any(t(kind) for t in tests)), None)
 
 
+def index_columns(table: Table) -> list[str]:
+    """Columns of integers that have a name of pandas' index."""
+    there = next(iter(table.schemas.values()))
+    return [
+        n for n, kind in there.items() if pt.is_integer(kind) and INDEX.fullmatch(n)
+    ]
+
+
 def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
     """The column settings with `columns.features` = ``auto`` replaced by names.
 
     A list column ``features`` is used if there is one, else all columns that can be
-    features, except those that other settings name; None: there are none.
+    features, except those that other settings name and `index_columns`; None: there
+    are none.
     """
     columns = settings.columns
     if columns.features != "auto":
@@ -51,7 +65,7 @@ def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
         taken = {*columns.model_dump(exclude=edges).values()}
         taken.add(settings.communities.removeprefix("column:"))
         # Folders say how a table is stored; name them to use them as features.
-        taken.update(*table.in_folders.values())
+        taken.update(index_columns(table), *table.in_folders.values())
         chosen = [
             name
             for name, kind in first.items()

@@ -148,6 +148,22 @@ def weights_and_features_cases() -> Iterable[Case]:
             right=edge_weights(lambda row, first=first: first + row),
             right_arguments=sets("columns.weight=null"),
         )
+    numbered = {"features": None, "number": list(range(1, 61))}
+    yield Case(
+        "row-numbers-as-feature",
+        edit(NODES, **numbered),
+        ("'number'", "nodes.parquet", "numbers the rows", "columns.features"),
+        right=edit(NODES, **numbered),
+        right_arguments=sets("columns.features=[age,income]"),
+        status=0,
+    )
+    yield Case(
+        "index-of-pandas",
+        edit(NODES, **{"features": None, "Unnamed: 0": list(range(60))}),
+        ("'Unnamed: 0'", "nodes.parquet", "no feature", "columns.features"),
+        right=edit(NODES, features=None),
+        status=0,
+    )
     yield Case(
         "no-features-named",
         VALID,

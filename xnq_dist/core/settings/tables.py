@@ -31,6 +31,7 @@ Code = Literal[
     "community-case",
     "feature-id",
     "feature-label",
+    "feature-numbered",
     "few-matches",
     "id-spaces",
     "isolated",

@@ -13,10 +13,12 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
 import yaml
 
 from xnq_dist.core.quantifiers import record_of
 from xnq_dist.core.settings import ColumnSettings, Settings
+from xnq_dist.graph.encoding import percent_numbers
 from xnq_dist.graph.labels import NULL_WORDS, ROLES
 from xnq_dist.graph.profile.columns import LEVELS, ColumnProfile, TableProfile
 
@@ -297,14 +299,25 @@ def prior(seen: Seen) -> Iterator[Found]:
 
 
 def features(seen: Seen) -> Iterator[Found]:
-    """The id, a name or a copy of the label among the features."""
+    """The id, a name, numbers of rows or a copy of the label among the features."""
     facts, named = seen.nodes.facts, seen.settings.columns.features
+    # A list column `features` is used alone.
+    alone = named != "auto" or "features" in facts.get("names", ())
+    for name in () if alone else facts.get("indexes", ()):
+        if name != seen.settings.columns.node_id:
+            yield "feature-index", {"name": name}
     for name in facts.get("copies", ()):
         yield "feature-label", {"name": name}
     like_ids = dict.fromkeys(facts.get("same_as_id", ()), "equals the node id")
+    for name in facts.get("numbered", ()) if named == "auto" else ():
+        if name not in like_ids and seen.nodes.rows > MANY_CLASSES:
+            yield "feature-numbered", {"name": name}
     for name in named if isinstance(named, list) else ():
         column = seen.nodes.column(name)
         if column is None or column.kind != "text" or column.rows <= MANY_CLASSES:
+            continue
+        texts = pa.array([str(value) for value, _ in column.levels], pa.string())
+        if percent_numbers(texts) is not None and column.levels:
             continue
         if column.distinct in (None, column.rows):
             like_ids[name] = (

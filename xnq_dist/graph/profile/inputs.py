@@ -27,7 +27,7 @@ from xnq_dist.graph.contents import (
     members_table,
     node_aspects,
 )
-from xnq_dist.graph.feature_types import chosen_columns
+from xnq_dist.graph.feature_types import chosen_columns, index_columns
 from xnq_dist.graph.profile.columns import TableProfile
 from xnq_dist.graph.tables import Sources, Table, ids_of
 
@@ -340,7 +340,8 @@ class _Reader:
         finish(made)
         profile = made.finish(table)
         names = list(table.schemas[table.files[0]])
-        profile = replace(profile, facts=profile.facts | {"names": names})
+        more = {"names": names, "indexes": index_columns(table)}
+        profile = replace(profile, facts=profile.facts | more)
         self.tables[name] = profile
         self._keys[name] = self._key(name, digests)
         self._changed = True

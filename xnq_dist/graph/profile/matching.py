@@ -73,6 +73,7 @@ class NodeObserver(TableObserver):
         self._by_role: dict[Any, list[int]] = {}
         self._copies = {name: CopyFinder() for name in features if name in self.columns}
         self._same = set(self._copies)
+        self._numbered = set(self._copies)
         self._codes: dict[Any, int] = {}
 
     def add(self, batch: Batch) -> None:
@@ -90,6 +91,9 @@ class NodeObserver(TableObserver):
             column = batch.column(name)
             if column.type != ids.type or not pc.all(pc.equal(column, ids)).as_py():
                 self._same.discard(name)
+        for name in sorted(self._numbered):
+            if not _number_rows(batch.column(name), batch.first):
+                self._numbered.discard(name)
         labels, _ = plain_labels(batch, self._label, self._missing)
         known = labels.is_valid()
         if self._role is not None:
@@ -129,6 +133,7 @@ class NodeObserver(TableObserver):
                 for name, finder in self._copies.items()
                 for place in finder.copies(n_classes)
             ],
+            "numbered": sorted(self._numbered) if self.rows else [],
             "same_as_id": sorted(self._same) if self.rows else [],
             "by_role": [[value, *n] for value, n in self._by_role.items()],
             "other_roles": list(self._other_roles.items()),
@@ -195,6 +200,15 @@ class CopyFinder:
         ordered = np.sort(low, 0)
         found = (low == high).all(0) & (np.diff(ordered, axis=0) > 0).all(0)
         return [f"[{at}]" if self._nested else "" for at in np.flatnonzero(found)[:5]]
+
+
+def _number_rows(values: pa.Array, first: int) -> bool:
+    """Whether values are the numbers of a file's rows from 0 or 1, after `first`."""
+    if not pt.is_integer(values.type) or values.null_count or not len(values):
+        return False
+    begin = values[0].as_py()
+    counted = np.arange(begin, begin + len(values))
+    return begin - first in (0, 1) and bool((values.to_numpy() == counted).all())
 
 
 def _numbers(values: pa.Array) -> Floats:
