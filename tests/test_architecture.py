@@ -86,9 +86,9 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 320_155,
+    "all": 320_669,
     "core": 34_279,
-    "graph": 67_366,
+    "graph": 67_880,
     "reservoir": 25_299,
     "groups": 4_316,
     "plan and needs": 7_042,

@@ -7,6 +7,7 @@ subtraction (consecutive integers), a table (dense integers) or a hash table.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,12 +22,14 @@ from xnq_dist.core.errors import DoesNotFitError, InputError
 from xnq_dist.core.random_bits import mix
 from xnq_dist.graph.formats import format_of
 from xnq_dist.graph.tables import Batch, ids_of
-from xnq_dist.graph.values import show
+from xnq_dist.graph.values import is_wide, show
 
 __all__ = ["NodeIds", "text_of"]
 
 _DENSE = 4
 """Integer ids use a look-up table if their range is at most this many times N."""
+DIGITS = 18
+"""Digits that int64 holds for any number."""
 MAX_NODES = 2**31 - 1
 """Canonical indices are kept as int32."""
 
@@ -128,6 +131,21 @@ class NodeIds:
         """Whether the ids are integers without gaps."""
         return isinstance(self._lookup, _Consecutive)
 
+    @cached_property
+    def wide(self) -> bool:
+        """Whether ids are text because one of them, an integer, exceeds int64."""
+        if self.type == "int64":
+            return False
+        size = pc.max(pc.binary_length(self.values)).as_py() or 0
+        whole = pc.match_substring_regex(self.values, r"^(0|-?[1-9]\d*)$")
+        return size > DIGITS and bool(pc.all(whole).as_py())
+
+    def takes(self, ids: pa.Array, stored: pa.DataType) -> bool:
+        """Whether ids, of a column of type `stored`, can be those of nodes."""
+        if pt.is_integer(ids.type):
+            return self.type == "int64" or self.wide
+        return self.type == "string" or is_wide(stored)
+
     def name(self, index: int) -> str:
         """Name, in messages, of the node with this canonical index."""
         return show(self.values, index)
@@ -142,23 +160,30 @@ class NodeIds:
             types: of it, only the text of integers can be known.
         """
         ids = ids_of(batch, column)
-        if pt.is_integer(ids.type) == (self.type == "int64"):
-            return ids, self.index_of(ids)
-        if not (pt.is_string(ids.type) and format_of(batch.file).untyped):
+        untyped = pt.is_string(ids.type) and format_of(batch.file).untyped
+        if not untyped and not self.takes(ids, batch.rows.column(column).type):
             raise InputError(
                 f"column {column!r} of {batch.file} holds {ids.type} ids but the node "
                 f"table has {self.type} ids: write both as the same type"
             )
+        return ids, self.index_of_numbers(ids)
+
+    def index_of_numbers(self, ids: pa.Array) -> Ints:
+        """As `index_of`; text and integers of the same number are the same id."""
+        if pt.is_integer(ids.type) or self.type == "string":
+            return self.index_of(ids)
         plain = pc.match_substring_regex(ids, r"^(0|-?[1-9]\d{0,17})$")
         numbers = pc.if_else(plain, ids, None).cast(pa.int64())
         index = self.index_of(numbers.fill_null(0))
-        return ids, np.where(numbers.is_valid().to_numpy(False), index, -1)
+        return np.where(numbers.is_valid().to_numpy(False), index, -1)
 
     def index_of(self, ids: pa.Array | pa.ChunkedArray) -> Ints:
         """Canonical index of each id, -1 if unknown; raises for ids of another type."""
         if isinstance(ids, pa.ChunkedArray):
             parts = [self.index_of(chunk) for chunk in ids.chunks]
             return np.concatenate([np.empty(0, np.int64), *parts])
+        if pt.is_integer(ids.type) and self.wide:
+            ids = ids.cast(pa.string())
         if pt.is_integer(ids.type) != pt.is_integer(self.values.type):
             kind = "int64" if pt.is_integer(ids.type) else "string"
             raise InputError(

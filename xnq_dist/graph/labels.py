@@ -24,7 +24,7 @@ from xnq_dist.core.settings import ColumnSettings, Missing
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import require_columns
 from xnq_dist.graph.tables import Batch, Table, ids_of
-from xnq_dist.graph.values import one_form, show
+from xnq_dist.graph.values import is_wide, of_one_type, one_form, show
 
 __all__ = [
     "NULL_WORDS",
@@ -124,7 +124,7 @@ def read_labels(
     """
     ids, rows = _read(table, columns, progress, missing)
     kind = "int64" if pt.is_integer(ids.type) else "string"
-    if len(ids) and kind != nodes.type:
+    if len(ids) and kind != nodes.type and not nodes.wide:
         raise InputError(
             f"column {columns.node_id!r} of the {table.what} {table.path} holds {kind} "
             f"ids but the graph has {nodes.type} ids: write both as the same type"
@@ -162,7 +162,8 @@ def _read(
     done = 0
     for batch in table.batches(list(dict.fromkeys(names))):
         found = _valid_text(ids_of(batch, columns.node_id), batch, columns.node_id)
-        if ids and found.type != ids[0].type:
+        wide = is_wide(batch.rows.column(columns.node_id).type)
+        if ids and found.type != ids[0].type and not wide:
             raise InputError(
                 f"column {columns.node_id!r} holds {found.type} ids in {batch.file} "
                 f"but {ids[0].type} ids in an earlier file: write both as the same "
@@ -172,7 +173,7 @@ def _read(
         rows.add(batch)
         done += len(found)
         progress("read nodes", done, table.n_rows)
-    return pa.chunked_array(ids, None if ids else pa.int64()), rows
+    return of_one_type(ids), rows
 
 
 class _Rows:

@@ -32,7 +32,7 @@ from xnq_dist.graph.locations import (
     state_of,
     visible,
 )
-from xnq_dist.graph.values import plain_values, quoted
+from xnq_dist.graph.values import is_wide, plain_values, quoted
 
 __all__ = [
     "Batch",
@@ -143,6 +143,11 @@ class Table:
         try:
             text = {"text": self._text(file)} if record.untyped else {}
             yield FORMATS.module_of(record.name), text
+        except pa.ArrowNotImplementedError as error:
+            raise InputError(
+                f"{file} has a column that Arrow does not read ({error}): write the "
+                "column as another type, large ids as text"
+            ) from error
         except (pa.ArrowException, OSError, UnicodeError) as error:
             if look := self._look(file):
                 raise InputError(f"{file} {look}") from error
@@ -293,9 +298,19 @@ class Table:
         kind = self.settle([column]).schemas[self.files[0]].get(column, pa.int64())
         if pt.is_dictionary(kind):
             kind = kind.value_type
+        if is_wide(kind) and self._beyond_int64(column):
+            return "string"
         whole = pt.is_decimal(kind) and kind.scale == 0
         number = pt.is_integer(kind) or pt.is_floating(kind) or whole
         return "int64" if number else "string"
+
+    def _beyond_int64(self, column: str) -> bool:
+        """Whether a column holds integers too large for int64."""
+        known = [chunk.statistics for chunk in self.chunks({column})]
+        if known and all(each is not None and each.has_min_max for each in known):
+            return any(each.max >= 2**63 or each.min < -(2**63) for each in known)
+        batches = self.batches([column])
+        return any(pt.is_string(ids_of(batch, column).type) for batch in batches)
 
     @cached_property
     def has_footers(self) -> bool:
@@ -522,7 +537,7 @@ def _no_versions(filesystem: Any, root: str, shown: str) -> None:
 
 
 def ids_of(batch: Batch, column: str) -> pa.Array:
-    """A batch's ids as int64 or string.
+    """A batch's ids as int64 or string; integers too large for int64 as string.
 
     Parameters
     ----------
@@ -535,8 +550,7 @@ def ids_of(batch: Batch, column: str) -> pa.Array:
     Raises
     ------
     InputError
-        For another type, a null (the message names the row) or an id too large for
-        int64.
+        For another type, or a null (the message names the row).
     """
     array = batch.column(column)
     if pt.is_floating(array.type):
@@ -552,11 +566,8 @@ def ids_of(batch: Batch, column: str) -> pa.Array:
     if pt.is_integer(array.type):
         try:
             return array.cast(pa.int64())
-        except pa.ArrowInvalid as error:
-            raise InputError(
-                f"column {quoted(column)} of {batch.file} holds ids too large for "
-                f"int64, such as {pc.max(array).as_py()}: write them as strings"
-            ) from error
+        except pa.ArrowInvalid:
+            return array.cast(pa.string())
     if (
         pt.is_string(array.type)
         or pt.is_large_string(array.type)

@@ -6,10 +6,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-__all__ = ["one_form", "plain_values", "quoted", "show"]
+__all__ = ["is_wide", "of_one_type", "one_form", "plain_values", "quoted", "show"]
 
 MAX_NAME = 200
 """Characters of a column's name in messages."""
+
+
+def is_wide(kind: pa.DataType) -> bool:
+    """Whether integers of a type may be too large for int64."""
+    return bool(pt.is_uint64(kind) or (pt.is_decimal(kind) and kind.scale == 0))
+
+
+def of_one_type(ids: list[pa.Array]) -> pa.ChunkedArray:
+    """Ids of a table, as text if some of them are too large for int64."""
+    if len({each.type for each in ids}) > 1:
+        ids = [each.cast(pa.string()) for each in ids]
+    return pa.chunked_array(ids, None if ids else pa.int64())
 
 
 def plain_values(array: pa.Array) -> pa.Array:

@@ -103,6 +103,8 @@ class ColumnCounter:
         """Count the values of a batch; dictionary encoding is removed before."""
         self._rows += len(array)
         array = array.drop_null()
+        if pt.is_uint64(array.type) and (pc.max(array).as_py() or 0) >= 2**63:
+            array = array.cast(pa.float64(), safe=False)
         kind = kind_of(array.type)
         if kind == "numbers":
             array = array.filter(pc.invert(pc.is_nan(array)))

@@ -30,6 +30,7 @@ from xnq_dist.graph.contents import (
 from xnq_dist.graph.feature_types import chosen_columns, index_columns
 from xnq_dist.graph.profile.columns import TableProfile
 from xnq_dist.graph.tables import Sources, Table, ids_of
+from xnq_dist.graph.values import of_one_type
 
 if TYPE_CHECKING:
     from xnq_dist.graph.ids import NodeIds
@@ -310,7 +311,7 @@ class _Reader:
             path = self._sources.nodes
             table = self._contents.open(path, "node table", self._settings)
             parts = [ids_of(batch, name) for batch in table.batches([name])]
-            self._ids = NodeIds.from_column(pa.chunked_array(parts), table.path)[0]
+            self._ids = NodeIds.from_column(of_one_type(parts), table.path)[0]
         return self._ids
 
     def _read(

@@ -18,7 +18,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labels import plain_labels, role_codes
 from xnq_dist.graph.profile.columns import LEVELS, ColumnCounter, TableProfile
 from xnq_dist.graph.tables import Batch, Table, ids_of
-from xnq_dist.graph.values import show
+from xnq_dist.graph.values import is_wide, of_one_type, show
 
 __all__ = ["EdgeObserver", "MemberObserver", "NodeObserver", "TableObserver"]
 
@@ -80,7 +80,8 @@ class NodeObserver(TableObserver):
         """Look at a batch."""
         super().add(batch)
         ids = ids_of(batch, self._id)
-        if self._ids and ids.type != self._ids[0].type:
+        wide = is_wide(batch.rows.column(self._id).type)
+        if self._ids and ids.type != self._ids[0].type and not wide:
             raise InputError(
                 f"column {self._id!r} holds {ids.type} ids in {batch.file} but "
                 f"{self._ids[0].type} ids in an earlier file: write both as the same "
@@ -123,7 +124,7 @@ class NodeObserver(TableObserver):
 
     def ids(self, path: str) -> NodeIds:
         """The ids of all nodes; an `InputError` if one occurs twice."""
-        return NodeIds.from_column(pa.chunked_array(self._ids), path)[0]
+        return NodeIds.from_column(of_one_type(self._ids), path)[0]
 
     def _facts(self) -> dict[str, Any]:
         n_classes = len(self._codes)
@@ -234,10 +235,10 @@ class _Matching(TableObserver):
         found = []
         for name in self._named:
             ids = ids_of(batch, name)
-            if pt.is_integer(ids.type) != (self._nodes.type == "int64"):
+            if not self._nodes.takes(ids, batch.rows.column(name).type):
                 self._mismatch = self._mismatch or _mismatch(batch, name, ids)
                 return None
-            index = self._nodes.index_of(ids)
+            index = self._nodes.index_of_numbers(ids)
             if len(index) and index.min() < 0:
                 self._note_unknown(batch, name, ids, index)
             found.append(index)
@@ -252,7 +253,7 @@ class _Matching(TableObserver):
         if self._unknown is None:
             at = int(np.argmax(missing))
             self._unknown = [name, show(ids, at), batch.row(at)]
-        if self._nodes.type == "string":
+        if self._nodes.type == "string" and pt.is_string(ids.type):
             unknown = ids.filter(pa.array(missing))
             trimmed = pc.utf8_trim_whitespace(unknown)
             better = self._nodes.index_of(trimmed) >= 0
