@@ -43,14 +43,14 @@ def test_prevalence_agrees_with_the_cpus(device_client, tmp_path, small_graph):
 
 
 @pytest.mark.standin
+@pytest.mark.usefixtures("no_trees")
 def test_the_default_settings_answer_alike_on_a_gpu(device_client, tmp_path):
     """xnq+, its label features and `auto`, from the same graph."""
     graph = write_graph(tmp_path / "input", 240, 1000, labelled=0.7)
     given = (
         *("method=xnq+", "quantifier=auto", "communities=leiden"),
-        *("reservoir.recurrent_scale=[0.9]"),
-        *("reservoir.dim=8", "reservoir.supersteps=3"),
-        "readout.folds=3",
+        *("reservoir.recurrent_scale=[0.9]", "reservoir.dim=8"),
+        *("reservoir.supersteps=3", "readout.folds=3"),
     )
     runs = on_both(tmp_path, graph.sources, device_client, ["readout"], *given)
     assert_same(runs, ["prevalence", "lower", "upper"], 0.02)
