@@ -28,7 +28,7 @@ from xnq_dist.quantify.classic.neighbour_counts import neighbour_statistics
 from xnq_dist.quantify.interface import Quantifier, combine
 from xnq_dist.quantify.loading import load_node_table
 from xnq_dist.quantify.registry import make_quantifier
-from xnq_dist.quantify.stage import estimate_with, quantify
+from xnq_dist.quantify.stage import quantify
 
 PRIOR = [0.4, 0.6]
 
@@ -270,9 +270,12 @@ def test_other_quantifiers_run_on_workers(made, client, tmp_path, name):
     assert set(table["method"].to_pylist()) == {name}
     sums = table["prevalence"].to_numpy().reshape(-1, 2).sum(axis=1)
     np.testing.assert_allclose(sums, 1)
-    here = estimate_with(made.run, sources, small_settings(), name, "1")
-    assert sorted(here) == sorted(sets)
-    np.testing.assert_array_equal(list(here.values()), table["prevalence"][1::2])
+    assert table["community"].to_pylist()[1::2] == sorted(sets)
+    nodes, reference = load_node_table(made.run, PRIOR)
+    batch = make_communities(*(sets[each] for each in sorted(sets)))
+    here = make_quantifier(name, settings).estimate(batch, nodes, reference)
+    due = combine(batch, nodes, here, "count").prevalence[:, 1]
+    np.testing.assert_array_equal(due, table["prevalence"][1::2])
 
 
 def test_calibration_nodes_are_the_reference(tmp_path):
@@ -319,8 +322,6 @@ def test_excluded_labels_and_dropped_members_leave_a_row(made, client, tmp_path)
     assert rows["both"]["note"] == "suppressed: fewer than 10 members"
     assert rows["both"]["prevalence"] is not None
     assert manifest.facts["unknown_dropped"] == 1
-    values = estimate_with(made.run, sources, settings, "pcc", "0")
-    assert np.isnan(values["gone"])
 
 
 def test_detected_communities_hold_every_node(made, client):

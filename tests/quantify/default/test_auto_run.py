@@ -19,7 +19,7 @@ from xnq_dist.quantify import stage as stage
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.surroundings import learn_in_process
 from xnq_dist.quantify.loading import load_groups, load_node_table
-from xnq_dist.quantify.stage import estimate_with, quantify
+from xnq_dist.quantify.stage import quantify
 
 AUTO = "quantifier=auto"
 
@@ -145,8 +145,8 @@ def test_stage_estimates_as_one_process(client, tmp_path, drawn):
         own = table[name].to_numpy(zero_copy_only=False)
         np.testing.assert_array_equal(own, values.ravel())
     if drawn == "random":
-        points = estimate_with(made.run, sources, settings, "auto", "1")
-        np.testing.assert_array_equal(list(points.values()), found.prevalence[:, 1])
+        points = Auto().estimate(batch, nodes, reference).prevalence
+        np.testing.assert_array_equal(points, found.prevalence)
 
 
 def test_totals_report_how_labels_were_chosen(client, tmp_path, caplog):
@@ -171,8 +171,8 @@ def test_totals_report_how_labels_were_chosen(client, tmp_path, caplog):
         assert row["upper"] == pytest.approx(max(ends))
     assert sum(row["bias"] for row in rows) == pytest.approx(0, abs=1e-9)
     (said,) = [r.getMessage() for r in caplog.records if "labels: " in r.getMessage()]
-    assert "if the labels are a random sample" in said
-    assert "labels.drawn = random: the interval" in said
+    assert said.startswith("labels: they look like a random sample. If they are one, ")
+    assert "--set labels.drawn=random narrows the interval" in said
     # With a declaration there is no second scenario, but still a verdict.
     settings = small_settings(AUTO, "labels.drawn=random")
     manifest = quantify(made.run, sources, settings, client)
