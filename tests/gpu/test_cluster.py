@@ -162,7 +162,9 @@ def test_folds_and_batches_of_communities_are_planned_for():
 
 
 def test_reading_edges_on_a_gpu_is_planned(small_graph, monkeypatch):
-    monkeypatch.setattr(gpu_ingest, "gpu_facts", lambda: FACTS)
+    monkeypatch.setattr(backends, "_installed", lambda name: True)
+    for where in (backends, gpu_ingest, cuda_kind):
+        monkeypatch.setattr(where, "gpu_facts", lambda: FACTS)
 
     def plan(settings):
         made = pipeline.estimate(small_graph.sources, settings)
@@ -170,7 +172,7 @@ def test_reading_edges_on_a_gpu_is_planned(small_graph, monkeypatch):
 
     count = pq.read_metadata(small_graph.sources.edges).num_rows
     need = 600 * 8 + count * (96 + 3 * (2 * 8 + 8))
-    assert plan(cuda())[1] == f"{human(need)} of 72.0 GiB"
+    assert plan(cuda("input.directed=true"))[1] == f"{human(need)} of 72.0 GiB"
     little, _ = plan(cuda("input.memory=64KiB"))
     assert little.ingest_memory == 600 * 8 + 64 * 2**10
     assert plan(small_settings())[1] is None

@@ -26,11 +26,12 @@ def body(facts: PageFacts) -> str:
 
 
 def _shown(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Facts without the numbers of labels in each class, which can be small.
+    """Facts without numbers of labels, in each class or in bins, which can be small.
 
-    The section on the inputs shows those that are not.
+    The section on the inputs, and the plot of the calibration, show what is not.
     """
-    return {name: value for name, value in facts.items() if name != "class_counts"}
+    counts = ("class_counts", "reliability")
+    return {name: value for name, value in facts.items() if name not in counts}
 
 
 def _versions(stages: Mapping[str, StageFacts]) -> list[tuple[str, str]]:
