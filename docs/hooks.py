@@ -106,7 +106,8 @@ def _exit_codes() -> Iterator[str]:
 
 def _kinds() -> list[type[errors.XnqError]]:
     found = [getattr(errors, name) for name in errors.__all__]
-    return [kind for kind in found if kind is not errors.XnqError]
+    kinds = [one for one in found if isinstance(one, type)]
+    return [kind for kind in kinds if kind is not errors.XnqError]
 
 
 def _summary(kind: type) -> str:

@@ -16,8 +16,8 @@ import typer
 
 from xnq_dist.app.json_lines import is_json
 from xnq_dist.app.output import print_json
-from xnq_dist.core.errors import InfrastructureError, XnqError
-from xnq_dist.core.failures import causes, explained, place_of
+from xnq_dist.core.errors import InfrastructureError, XnqError, causes
+from xnq_dist.core.failures import explained, place_of
 
 __all__ = ["end_process", "named_ending", "open_streams", "sentence_of"]
 

@@ -24,8 +24,8 @@ from xnq_dist.core.errors import (
     ConnectionLostError,
     InfrastructureError,
     SettingsError,
+    causes,
 )
-from xnq_dist.core.failures import causes
 from xnq_dist.core.limits import free_memory
 from xnq_dist.core.settings import ClusterSettings, Settings
 from xnq_dist.core.sizes import parse_bytes

@@ -1,5 +1,7 @@
 """Errors whose message says what is wrong, where, and what to do next."""
 
+from collections.abc import Iterator
+
 from xnq_dist.core.redaction import joined, redacted, split_query
 
 __all__ = [
@@ -13,6 +15,7 @@ __all__ = [
     "SettingsError",
     "StageError",
     "XnqError",
+    "causes",
 ]
 
 
@@ -103,3 +106,14 @@ class DamagedError(StageError):
     def __reduce__(self) -> tuple[type, tuple[str, str, str, str]]:
         # Errors of workers are pickled.
         return type(self), (self.folder, self.file, self.what, self.stage)
+
+
+def causes(error: BaseException, contexts: bool = False) -> Iterator[BaseException]:
+    """Yield the error and its causes; with `contexts` also errors being handled."""
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        yield at
+        handled = None if at.__suppress_context__ or not contexts else at.__context__
+        at = at.__cause__ or handled

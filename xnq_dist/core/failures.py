@@ -21,12 +21,13 @@ from xnq_dist.core.errors import (
     RunDirectoryError,
     SettingsError,
     XnqError,
+    causes,
 )
 
 if TYPE_CHECKING:
     from xnq_dist.core.store import RunDirectory
 
-__all__ = ["OPEN", "causes", "explained", "in_stage", "place_of", "stage_errors"]
+__all__ = ["OPEN", "explained", "in_stage", "place_of", "stage_errors"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -178,17 +179,6 @@ def explained(error: BaseException, folder: str, stage: str) -> XnqError | None:
 def _named(error: BaseException, folder: str, stage: str) -> str:
     """The stage, and its folder unless the message already names it."""
     return f"stage {stage}" if folder in str(error) else f"stage {stage} of {folder}"
-
-
-def causes(error: BaseException, contexts: bool = False) -> Iterator[BaseException]:
-    """Yield the error and its causes; with `contexts` also errors being handled."""
-    seen: set[int] = set()
-    at: BaseException | None = error
-    while at is not None and id(at) not in seen:
-        seen.add(id(at))
-        yield at
-        handled = None if at.__suppress_context__ or not contexts else at.__context__
-        at = at.__cause__ or handled
 
 
 def _disk_behind(error: XnqError, folder: str, stage: str) -> XnqError | None:
