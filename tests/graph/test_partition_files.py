@@ -85,11 +85,13 @@ def test_rho_and_distances_have_the_bits_of_one_process(
     scratch.append(tmp_path / "indptr", csr.indptr)
     scratch.append(tmp_path / "indices", csr.indices)
     if weighted:
-        weights = rng.random(len(csr.indices)).astype(np.float32)
-        scratch.append(tmp_path / "weights", weights)
+        # The same in both directions: Lanczos needs a symmetric matrix to converge.
+        drawn = rng.random((400, 400)).astype(np.float32)
+        rows = np.repeat(np.arange(400), np.diff(csr.indptr))
+        both = (drawn + drawn.T)[rows, csr.indices]
+        scratch.append(tmp_path / "weights", both)
     files = FileCsr(csr.indptr, tmp_path, weighted)
     passes = RowPasses(files, TasksHere(tmp_path, slots))
-    # Weights that are not symmetric only make the sums harder to get right by chance.
     alone = RowPasses(files, InProcess(tmp_path, 1, 1 << 30))
     due = adjacency_radius(files, symmetric, alone.times)
     assert adjacency_radius(files, symmetric, passes.times) == due > 1
