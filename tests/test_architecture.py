@@ -86,11 +86,11 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 320_677,
+    "all": 320_659,
     "core": 34_279,
     "graph": 67_880,
     "reservoir": 25_299,
-    "groups": 4_316,
+    "groups": 4_307,
     "plan and needs": 7_042,
     "pipeline and the modules next to it": 7_090,
 }

@@ -13,6 +13,9 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from xnq_dist.core.config import validate_settings
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("README.md", "docs/tutorial.md")
@@ -55,3 +58,10 @@ def test_the_commands_of_the_page_run_in_their_order(page: str, tmp_path: Path) 
     )
     assert done.returncode == 0, done.stderr
     assert "All users: 21 % bots" in done.stdout
+
+
+def test_settings_on_the_pages_are_accepted() -> None:
+    for page in (ROOT / "docs").rglob("*.md"):
+        for language, block in BLOCK.findall(page.read_text(encoding="utf-8")):
+            if language == "yaml":
+                validate_settings(yaml.safe_load(block))

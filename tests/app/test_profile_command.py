@@ -72,7 +72,7 @@ def test_a_hundred_percent_match_means_every_row(tmp_path, tables, capfd):
     assert re.search(r"edges.parquet: .* 99.9 % match", out)
 
 
-def test_a_column_of_times_is_not_proposed_as_weights(tmp_path, tables, capfd):
+def test_a_column_of_times_stays_unused(tmp_path, tables, capfd):
     edge_weights(lambda row: 1_700_000_000 + row, "Weight")(tmp_path / "t")
     assert ended(tables) == 0
     assert "columns.weight" not in capfd.readouterr().out

@@ -109,13 +109,13 @@ def test_percentages_are_read_as_numbers(tmp_path: Path, form: str, mark: str) -
     assert found["share is missing"].tolist() == [1, 1] + [0] * (N - 2)
 
 
-def test_text_that_is_no_percentage_in_one_row_stays_text(tmp_path: Path) -> None:
+def test_text_with_one_row_of_another_kind_stays_text(tmp_path: Path) -> None:
     nodes = people(share=pa.array(["5 %", "many"] * (N // 2)))
     found, _, _ = read(tmp_path, nodes, UNSCALED)
     assert {"share = 5 %", "share = many"} <= set(found)
 
 
-def test_an_index_of_pandas_is_no_automatic_feature(tmp_path: Path) -> None:
+def test_an_index_of_pandas_is_left_out_of_the_features(tmp_path: Path) -> None:
     numbers = {name: np.arange(N) for name in ("Unnamed: 0", "__index_level_0__")}
     index = pa.array(np.arange(N) / 2)  # of prices, say
     found, _, _ = read(tmp_path, people(**numbers, index=index), UNSCALED)

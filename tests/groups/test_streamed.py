@@ -244,7 +244,7 @@ def test_nodes_without_edges_to_others_are_alone(tmp_path):
 
 
 def test_engine_is_chosen_by_the_memory_of_the_input(tmp_path):
-    edges = 10_000_000  # 1.2 GiB
+    edges = 10_000_000  # 1.5 GiB
     assert engine_of(small_settings(), edges) == "streamed"
     assert engine_of(small_settings(), 1_000_000) == "cpu"
     assert engine_of(small_settings("input.memory=2GiB"), edges) == "cpu"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,10 +81,9 @@ def run_demo(out: str, seed: int = 0) -> DemoResult:
     summary = run_pipeline(sources, str(folder / "run"), load_settings(chosen))
     summary["compared"] = _compared(summary["run"], paths)
     summary["seconds"] = elapsed()
-    again = (
-        f"xnq-dist run --nodes {sources.nodes} --edges {sources.edges} "
-        f"--memberships {sources.memberships} --config {chosen} --out {folder / 'run'}"
-    )
+    tables = [f"--{name}={paths[name]}" for name in ("nodes", "edges", "memberships")]
+    words = ["run", *tables, f"--config={chosen}", f"--out={folder / 'run'}"]
+    again = shlex.join(["xnq-dist", *words])
     lines = [*summary_lines(summary), *_table(summary), "", f"  again   {again}"]
     return DemoResult("\n".join(lines), summary)
 

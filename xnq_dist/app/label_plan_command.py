@@ -57,9 +57,5 @@ def label_plan(
             f"{plain(row.community, 31):<32}{row.labels:>14.0f}{now:>7}{planned:>9}"
             f"{random:>23}{published:>11}"
         )
-    if any(row.published > 1.05 * row.now for row in plan.communities):
-        typer.echo(
-            "published intervals are wider because labels may have been chosen by class"
-        )
     values = {"out": out, "communities": [asdict(row) for row in plan.communities]}
     print_json(values, as_json)

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.backend import cugraph, data_frames
-from xnq_dist.core.threads import map_threads
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
@@ -119,9 +118,10 @@ def optimise(
     if quick:
         _quality, found = run(seeds[0], FIRST_PASSES)
     else:
-        begun = map_threads(lambda each: run(each, FIRST_PASSES)[0], seeds)
+        # One after the other: each start holds a copy of the graph.
+        best = max(seeds, key=lambda each: run(each, FIRST_PASSES)[0])
         # The same seed takes the same passes again: the library continues none.
-        _quality, found = run(seeds[int(np.argmax(begun))], PASSES)
+        _quality, found = run(best, PASSES)
     labels = np.empty(len(found), np.int64)
     nodes = np.fromiter(found.keys(), np.int64, len(found))
     labels[nodes] = np.fromiter(found.values(), np.int64, len(found))

@@ -134,8 +134,7 @@ def _on_all_nodes(
     """The share of the class among all nodes together, with its interval."""
     if totals is None or not view.classes:
         return ""
-    rows = (row for row in totals.to_pylist() if str(row["class"]))
-    row = {str(row["class"]): row for row in rows}.get(view.classes[-1])
+    row = {str(row["class"]): row for row in totals.to_pylist()}.get(view.classes[-1])
     if not row or row["prevalence"] is None:
         return ""
     kind = "unlabelled " if settings.labelled == "exclude" else ""
