@@ -133,7 +133,8 @@ def draw_case(share=0.3, seed=0):
         np.linspace(0.2, 0.8, 6)[block] + rng.normal(0, 0.1, 600), 0.02, 0.98
     )
     posteriors = np.stack([1 - chance, chance], axis=1)
-    return Case.of(truth, labels, posteriors, ("no", "yes")), matrix, block
+    case = Case.of(truth, labels, posteriors, posteriors, ("no", "yes"))
+    return case, matrix, block
 
 
 @pytest.mark.parametrize("among", [0, 25])
@@ -240,7 +241,8 @@ def test_prior_is_that_of_the_labels_the_model_was_fitted_to():
     truth = np.array([0, 1, 1, 1, 0, 0], np.int32)
     fitted = np.array([0, 1, -1, -1, -1, -1], np.int32)
     labels = Shown(np.array([0, 1, 1, 1, -1, -1], np.int32), fitted)
-    case = Case.of(truth, labels, np.full((6, 2), 0.5), ("no", "yes"))
+    even = np.full((6, 2), 0.5)
+    case = Case.of(truth, labels, even, even, ("no", "yes"))
     assert case.reference.prior.tolist() == [0.5, 0.5]
     assert case.reference.labels.tolist() == [0, 1, 1, 1]
     assert case.nodes.unlabelled.tolist() == [False] * 4 + [True] * 2

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from scipy.special import log_softmax
 
 from tests.conftest import published_values, small_settings, write_graph
 from tests.test_pipeline import posteriors, whole_line
@@ -14,16 +15,17 @@ from xnq_dist.core.errors import DoesNotFitError, InputError
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
+from xnq_dist.quantify.loading import vectors
 from xnq_dist.readout.plus import feature_files
 from xnq_dist.readout.plus import held_rows as held
 from xnq_dist.readout.plus import learning as plus
-from xnq_dist.readout.plus.feature_files import read_own
+from xnq_dist.readout.plus.feature_files import read_each
 from xnq_dist.readout.plus.learning import plus_scores
 from xnq_dist.readout.plus.plus_model import SavedPlus
-from xnq_dist.readout.plus.second_stage import second_rows
+from xnq_dist.readout.plus.second_stage import second_rows, used_by_trees
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.plus.work import Embedded
-from xnq_dist.readout.rows import FEATURES
+from xnq_dist.readout.rows import FEATURES, OWN, Part
 
 PLUS = (
     "method=xnq+",
@@ -251,12 +253,13 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
         kept[name] = SavedPlus.from_arrays(stage.read_arrays(fitted.readout))
         (rows,) = node_index(graph, graph.manifest())
         (record,) = fitted.features
-        features[name] = read_own(stage, record)[rows == node]
+        features[name] = read_each(stage, record)[rows == node]
         (part,) = fitted.parts
         ids = part.read_nodes()["node_id"]
         x = np.concatenate([values for _, values in part.states(ids)])[rows == node]
-    np.testing.assert_array_equal(features["before"], features["after"])
     (fold,) = node_folds(np.array([node]), 3, kept["before"].seed)
+    features = {name: values[:, fold] for name, values in features.items()}
+    np.testing.assert_array_equal(features["before"], features["after"])
     before, after = kept["before"], kept["after"]
     first = [which.first.scores(x)[:, fold] for which in (before, after)]
     np.testing.assert_array_equal(*first)
@@ -270,6 +273,44 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
         np.testing.assert_array_equal(own, other)
     others = [which.first.scores(x)[:, fold - 1] for which in (before, after)]
     assert not np.array_equal(*others)
+
+
+def test_unlabelled_nodes_have_the_mean_score_of_all_folds(run):
+    """A labelled one has that of its own fold, which a second file has of all nodes."""
+    model, classes = saved(run), run.stage("labels").manifest().facts["classes"]
+    graph, embeddings, stage = (
+        run.stage(name) for name in ("graph", "embeddings", "posteriors")
+    )
+    labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
+    for number, rows in enumerate(node_index(graph, graph.manifest())):
+        record = run.stage("readout").manifest().named(FEATURES)[number]
+        features = read_each(run.stage("readout"), record)
+        part = Part(
+            *(graph, graph.manifest().named("nodes-")[number]),
+            *(embeddings, embeddings.manifest().named("part-")[number], False),
+        )
+        x = np.concatenate([v for _, v in part.states(part.read_nodes()["node_id"])])
+        logs = np.empty((len(rows), 3, len(classes)))
+        for row in range(len(rows)):
+            first = model.first.scores(x[[row]])
+            for fold in range(3):
+                z = second_rows(first[:, fold], features[[row], fold])
+                inputs = (
+                    first[:, fold],
+                    z,
+                    x[[row]][:, used_by_trees(model.first.blocks)],
+                )
+                logs[row, fold] = model.second.scores(*inputs, fold)[0]
+        own = logs[np.arange(len(rows)), node_folds(rows, 3, model.seed)]
+        mean = log_softmax(logs.mean(axis=1), axis=1)
+        known = (labels[rows] >= 0)[:, None]
+        table = stage.read_table(stage.manifest().named("part-")[number], "posteriors")
+        found = vectors(table["posterior"], len(classes))
+        due = model.calibration.apply(np.where(known, own, mean))
+        np.testing.assert_allclose(found, due, atol=1e-6)
+        by_own = stage.read_arrays(stage.manifest().named(OWN)[number])["posterior"]
+        np.testing.assert_allclose(by_own, model.calibration.apply(own), atol=1e-6)
+        assert not np.allclose(found, by_own)
 
 
 def test_scores_for_evaluation_are_those_of_the_run(tmp_path, run, thread_client):
@@ -316,21 +357,21 @@ def test_features_in_the_files_are_label_shares_of_the_graph(run):
     stage, graph = run.stage("readout"), run.stage("graph")
     (rows,) = node_index(graph, graph.manifest())
     (record,) = stage.manifest().named(FEATURES)
-    found = read_own(stage, record)
+    found = read_each(stage, record)
     adjacency = read_adjacency(graph, graph.manifest()).toarray()
     labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
     folds = node_folds(np.arange(len(labels)), 3, 0)
     for fold in range(3):
-        own = folds[rows] == fold
         seen = (labels >= 0) & (folds != fold)
         prior = np.bincount(labels[seen], minlength=2) + 0.5
         prior /= prior.sum()
         count = np.stack([adjacency @ (seen & (labels == c)) for c in (0, 1)], axis=1)
         count *= 3 / 2  # one fold of three is hidden
         share = (count + 10 * prior) / (count.sum(axis=1, keepdims=True) + 10)
-        np.testing.assert_allclose(found[own, 0], share[rows[own], 1], atol=1e-6)
+        np.testing.assert_allclose(found[:, fold, 0], share[rows, 1], atol=1e-6)
     degree = np.log1p(adjacency.sum(axis=1))
-    np.testing.assert_allclose(found[:, -1], degree[rows], atol=1e-6)
+    for fold in range(3):
+        np.testing.assert_allclose(found[:, fold, -1], degree[rows], atol=1e-6)
 
 
 def test_switching_the_method_redoes_what_depends_on_it(tmp_path, graph, thread_client):

@@ -27,6 +27,8 @@ class Case:
     """Class codes, -1 if unknown, shape (N,)."""
     nodes: NodeTable
     """Posteriors, and only the labels that the estimators may use."""
+    compared: NodeTable
+    """The same with posteriors by the models of each node's own fold."""
     reference: Reference
     held: Held | None = None
     """Scores of labelled nodes by models fitted without any label of their group."""
@@ -39,10 +41,14 @@ class Case:
         truth: NDArray[np.int32],
         shown: Shown,
         posteriors: NDArray[np.float64],
+        own: NDArray[np.float64],
         classes: tuple[str, ...],
         held: Held | None = None,
     ) -> Case:
-        """Make a case from the shown labels and out-of-fold posteriors."""
+        """Make a case from the shown labels and posteriors, labelled ones out of fold.
+
+        `own` are the posteriors by the models of each node's own fold.
+        """
         labels = shown.labels
         labelled = labels >= 0
         rows = posteriors.astype(np.float32)
@@ -55,7 +61,8 @@ class Case:
             rows=np.flatnonzero(labelled),
         )
         nodes = NodeTable(rows, labels, labelled, classes)
-        return cls(truth, nodes, reference, held, shown.drawn)
+        compared = replace(nodes, posteriors=own.astype(np.float32))
+        return cls(truth, nodes, compared, reference, held, shown.drawn)
 
     def with_neighbours(self, adjacency: csr_array[Any]) -> Case:
         """Return the case with statistics of every node's neighbours.
@@ -65,11 +72,12 @@ class Case:
         adjacency
             In-neighbours, shape (N, N).
         """
-        neighbours = neighbour_statistics(adjacency, self.nodes)
+        neighbours = neighbour_statistics(adjacency, self.compared)
         rows = np.flatnonzero(self.nodes.labels >= 0)
         return Case(
             self.truth,
             replace(self.nodes, neighbours=neighbours),
+            replace(self.compared, neighbours=neighbours),
             replace(self.reference, neighbours=neighbours.of(rows)),
             self.held,
             self.drawn,

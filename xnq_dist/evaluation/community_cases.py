@@ -265,8 +265,11 @@ def _case(
     if "held" in arrays:
         rows = arrays["held_index"]
         held = Held(rows, shown.labels[rows], arrays["held"].astype(np.float64))
-    task, posteriors = work.task(), arrays["posteriors"].astype(np.float64)
-    return Case.of(task.labels, shown, posteriors, task.classes, held)
+    task = work.task()
+    posteriors, own = (
+        arrays[name].astype(np.float64) for name in ("posteriors", "own")
+    )
+    return Case.of(task.labels, shown, posteriors, own, task.classes, held)
 
 
 def _kinds(
@@ -359,12 +362,15 @@ def _posteriors(
             attempt,
             groups=groups.astype(np.int32),
         )
-    logits, labelled = scores.logits.astype(np.float64), shown >= 0
+    own, labelled = scores.own.astype(np.float64), shown >= 0
     calibration = fit_calibration(
-        settings.readout.calibration, logits[labelled], shown[labelled], PRIOR_ROWS
+        settings.readout.calibration, own[labelled], shown[labelled], PRIOR_ROWS
     )
-    made: dict[str, NDArray[Any]] = {}
-    made["posteriors"] = calibration.apply(logits).astype(np.float32)
+    logits = {"posteriors": scores.logits.astype(np.float64), "own": own}
+    made: dict[str, NDArray[Any]] = {
+        name: calibration.apply(values).astype(np.float32)
+        for name, values in logits.items()
+    }
     if scores.by_group is not None:
         index, held = scores.by_group
         made |= {"held_index": index, "held": held.astype(np.float32)}

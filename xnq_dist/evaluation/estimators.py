@@ -91,6 +91,7 @@ class Estimators:
         declared = settings.labels.model_copy(update={"drawn": case.drawn})
         self._learnt, _ = learn_in_process(
             auto_case.nodes,
+            auto_case.compared,
             auto_case.reference,
             adjacency,
             tuple(group.astype(np.int32) for group in groups),
@@ -116,15 +117,15 @@ class Estimators:
         With `by_class`, memberships.drawn=by_class is declared to `auto`.
         """
         for name, quantifier in self._quantifiers.items():
-            case = self.case
+            nodes, reference = self.case.compared, self.case.reference
             if isinstance(quantifier, Auto):
-                case = self._auto_case
+                nodes, reference = self._auto_case.nodes, self._auto_case.reference
                 learnt = replace(quantifier, learnt=self._learnt)
                 quantifier = self._drawn if by_class else learnt
-            result = quantifier.estimate(sets, case.nodes, case.reference)
+            result = quantifier.estimate(sets, nodes, reference)
             bootstrap = self._bootstraps.get(name)
             if bootstrap is not None:
-                result = bootstrap.with_ends(sets, case.nodes, case.reference, result)
+                result = bootstrap.with_ends(sets, nodes, reference, result)
             yield name, result
         yield from _trivial(self.case, sets).items()
 

@@ -21,7 +21,11 @@ from xnq_dist.quantify.community_rows import prevalence_arrays
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.scenarios import Surroundings
-from xnq_dist.quantify.default.surroundings import learn, read_surroundings
+from xnq_dist.quantify.default.surroundings import (
+    learn,
+    read_surroundings,
+    studies_choice,
+)
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
@@ -39,6 +43,7 @@ from xnq_dist.quantify.loading import (
     load_held_posteriors,
     load_neighbours,
     load_node_table,
+    with_own_folds,
 )
 from xnq_dist.quantify.registry import make_quantifier
 
@@ -118,6 +123,9 @@ class BatchJob:
     def _load(self) -> Loaded:
         run = RunDirectory(self.run)
         nodes, reference = load_node_table(run, self.prior)
+        if self.settings.quantifier != "auto":
+            # Classic quantifiers compare members with labelled nodes.
+            nodes = with_own_folds(run, nodes)
         if self.neighbours:
             sums = load_neighbours(run, self.stage, self.neighbours)
             nodes = replace(nodes, neighbours=sums)
@@ -222,7 +230,9 @@ def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
         files = run, job.stage, job.around, groups.links
         return read_surroundings(*files, rows, settings)
 
-    learnt, selection = learn(nodes, reference, groups, held, settings, around)
+    compared = with_own_folds(run, nodes) if studies_choice(settings) else nodes
+    inputs = nodes, compared, reference, groups, held
+    learnt, selection = learn(*inputs, settings, around)
     record = job.attempt.write_arrays("learnt", **learnt.arrays())
     studied, tilt = {} if selection is None else selection.facts(), learnt.tilt
     if tilt is not None:

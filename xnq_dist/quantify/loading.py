@@ -20,6 +20,7 @@ from xnq_dist.groups.own_groups import Groups
 from xnq_dist.quantify.classic.neighbour_counts import votes_of
 from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import NeighbourStatistics, NodeTable, Reference
+from xnq_dist.readout.rows import OWN
 from xnq_dist.reservoir.propagation import load_values
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "load_neighbours",
     "load_node_table",
     "vectors",
+    "with_own_folds",
 ]
 
 
@@ -141,6 +143,23 @@ def load_node_table(
     if weights is not None and reference.rows is not None:
         reference = replace(reference, weights=weights[reference.rows])
     return nodes, reference
+
+
+def with_own_folds(run: RunDirectory, nodes: NodeTable) -> NodeTable:
+    """Return the table with posteriors by the models of each node's own fold.
+
+    Unlabelled nodes then have posteriors of the same kind as labelled ones, as is
+    needed where both are compared. Methods other than xnq+ have no others.
+    """
+    graph, stage = run.complete("graph"), run.stage("posteriors")
+    records = run.complete("posteriors").named(OWN)
+    if not records:
+        return nodes
+    values = np.empty_like(nodes.posteriors)
+    for number, record in enumerate(records):
+        rows = layout.load_nodes(run.stage("graph"), graph, number, ["index"])
+        values[rows["index"].to_numpy()] = stage.read_arrays(record)["posterior"]
+    return replace(nodes, posteriors=values)
 
 
 def load_groups(run: RunDirectory) -> Groups:

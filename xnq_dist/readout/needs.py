@@ -38,7 +38,8 @@ def needs(size: RunSize, settings: Settings) -> Need:
     # Features are written twice: with nodes and with complete groups as folds.
     described = size.nodes * (rounds_disk + 2 * features_disk)
     # Three partitions into groups take 12 bytes per node; held-out posteriors are few.
-    kept = size.nodes * (size.classes * 4 + 24 + features_disk)
+    posteriors = (1 + plus) * size.classes * 4
+    kept = size.nodes * (posteriors + 24 + features_disk)
     # Labelled rows beyond the memory are written twice, by partition and by group.
     beyond = not plus and size.known * dim * 8 > settings.readout.memory_bytes
     spilled = 2 * size.known * dim * EMBEDDING_ITEM if beyond else 0
@@ -79,6 +80,7 @@ def _plus_memory(size: RunSize, settings: Settings) -> int:
         held + second + 2 * 4 * nodes * folds * features,
         # Inputs of trees in float64, twice while they are put together.
         second + 2 * 8 * threads * nodes * (width + max(trees)),
+        4 * moves.largest * folds * features,
     )
     return (BATCHES + threads) * min(moves.largest, BATCH) * row + max(phases)
 
@@ -92,8 +94,8 @@ def _described(size: RunSize, settings: Settings, fitted: int) -> tuple[int, int
     if not method_of(settings.method).second_stage:
         return 0, 0
     folds, count = settings.readout.folds, feature_count(size.classes)
-    # Features of the nodes that models are fitted to are computed again for each fold.
-    features = count + min(1.0, fitted / max(1, size.nodes)) * folds * count
+    # Every node has features for each fold; those of fitted nodes are computed again.
+    features = (1 + min(1.0, fitted / max(1, size.nodes))) * folds * count
     return 4 * HOPS * label_sums(size, settings)[0].width, 4 * int(features)
 
 

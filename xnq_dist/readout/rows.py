@@ -42,6 +42,9 @@ __all__ = [
 
 FEATURES = "label-features-"
 """Prefix of the readout stage's files with a partition's label features."""
+OWN = "_own-"
+"""Prefix of the posteriors stage's files with posteriors by models of the own fold;
+readers of a folder of Parquet files skip names that begin like that."""
 GROUPS = "groups"
 """File of the readout stage with the groups of the graph's nodes."""
 BATCH = 1 << 14
@@ -265,14 +268,14 @@ def write_posteriors(
     record: FileRecord,
     attempt: Attempt,
     classes: list[Any],
-) -> FileRecord:
+) -> list[FileRecord]:
     """Write the posteriors of one partition's nodes, in its row order."""
     saved = SavedReadout.from_arrays(readout.read_arrays(record))
 
     def score(rows: slice, index: Ints, x: NDArray[Any]) -> Any:
         return posteriors(x, index, saved)
 
-    return write_scored(part, number, attempt, classes, score)
+    return [write_scored(part, number, attempt, classes, score)]
 
 
 def write_scored(

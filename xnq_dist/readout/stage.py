@@ -342,7 +342,7 @@ def _posteriors(
     n_nodes: int,
     inputs: dict[str, Any],
     progress: Progress,
-    write: Callable[..., FileRecord],
+    write: Callable[..., list[FileRecord]],
 ) -> Manifest:
     """Run the stage ``posteriors`` with one task per partition."""
     began = time.perf_counter()
@@ -369,8 +369,8 @@ def _posteriors(
         for number, part in enumerate(parts)
     ]
     watch(client, futures, "posteriors", progress)
-    files = gather(client, futures)
-    written = sum(file.rows for file in files)
+    of_parts = gather(client, futures)
+    written = sum(files[0].rows for files in of_parts)
     if written != n_nodes:
         raise StageError(
             f"posteriors have {written} rows for {n_nodes} nodes: run again with "
@@ -378,4 +378,5 @@ def _posteriors(
         )
     facts = {"classes": classes, "prior": fitted.facts["prior"], "n_nodes": n_nodes}
     seconds = time.perf_counter() - began
+    files = [file for files in of_parts for file in files]
     return stage.commit(attempt, files, fingerprint(inputs), inputs, facts, seconds)

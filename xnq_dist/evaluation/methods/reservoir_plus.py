@@ -83,7 +83,7 @@ def plus_split_scores(
             seconds = time.perf_counter() - began + embedded.seconds
             target = task.rows(split, "validation", "test")
             held = np.flatnonzero(known >= 0)
-            logits = scores.logits.astype(np.float64)
+            logits = scores.own.astype(np.float64)
             made = Scores(held, logits[held], target, logits[target], seconds=seconds)
             yield draw, split, made
     run.stage("embeddings").folder.delete_folder()

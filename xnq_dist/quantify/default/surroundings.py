@@ -123,6 +123,7 @@ def read_surroundings(
 
 def learn(
     nodes: NodeTable,
+    compared: NodeTable,
     reference: Reference,
     groups: Groups,
     held: Held | None,
@@ -135,6 +136,8 @@ def learn(
     ----------
     nodes, reference
         As for `Quantifier.estimate`.
+    compared
+        The nodes with posteriors by the models of their own folds, labelled or not.
     groups
         Groups of the graph's nodes.
     held
@@ -150,9 +153,9 @@ def learn(
     """
     selection = None
     if studies_choice(settings):
-        rows = study_nodes(nodes, reference, settings.seed)
+        rows = study_nodes(compared, reference, settings.seed)
         own_folds = method_of(settings.method).cross_fitted
-        selection = study(nodes, reference, rows, around(rows), own_folds)
+        selection = study(compared, reference, rows, around(rows), own_folds)
     tilt = tilt_of(settings.labels, selection, nodes, reference.prior)
     return Learnt.of(nodes, reference, groups.stacked, held, tilt=tilt), selection
 
@@ -164,6 +167,7 @@ def studies_choice(settings: Settings) -> bool:
 
 def learn_in_process(
     nodes: NodeTable,
+    compared: NodeTable,
     reference: Reference,
     adjacency: csr_array[Any],
     groups: tuple[Ints32, ...],
@@ -187,4 +191,4 @@ def learn_in_process(
         return Surroundings(of_rows, folds[rows], tuple(reached))
 
     every = Groups(groups, degree_groups(np.diff(adjacency.indptr)))
-    return learn(nodes, reference, every, held, settings, around)
+    return learn(nodes, compared, reference, every, held, settings, around)

@@ -1,8 +1,9 @@
 """Label features of xnq+ in files, one per partition, from sums over neighbours.
 
-Every node has F float32 features (`label_features.feature_count`) with its own fold
-hidden; labelled rows that models are fitted to have features in K variants. No process
-holds all of them. All cross-fits share the rounds, and one pass over the embeddings.
+Every node has F float32 features (`label_features.feature_count`) with each of the K
+folds hidden; labelled rows that models are fitted to have them with their own fold
+hidden, too. No process holds all of them. All cross-fits share the rounds, and one pass
+over the embeddings.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from xnq_dist.readout.rows import FEATURES, KnownLabels, Part
 from xnq_dist.readout.tasks import watch
 from xnq_dist.reservoir.propagation import propagate
 
-__all__ = ["fits_at_once", "read_own", "spread_features"]
+__all__ = ["fits_at_once", "read_each", "spread_features"]
 
 SMOOTHING = 10.0
 """Pseudo-counts of the prior of class shares among labelled neighbours."""
@@ -108,9 +109,11 @@ def _write_features(
             label_features, priors=fit.priors, variants=variants, smoothing=smoothing
         )
         if complete and not written:
-            arrays["own"] = features(
-                *fit.columns(of_fit), chosen=folds.astype(np.int64)
-            )
+            every = [
+                features(*fit.columns(of_fit), chosen=np.full(len(folds), fold))
+                for fold in range(variants.folds)
+            ]
+            arrays["each"] = np.stack(every, axis=1)
         by_fold = [
             features(*fit.columns(fitted), chosen=places[:, fold])
             for fold in range(variants.folds)
@@ -120,7 +123,7 @@ def _write_features(
     return written
 
 
-def read_own(where: Stage, record: FileRecord) -> Floats32:
-    """Read label features of a partition's rows, their own fold hidden, (n, F)."""
-    features: Floats32 = where.read_arrays(record)["own"]
+def read_each(where: Stage, record: FileRecord) -> Floats32:
+    """Read label features of a partition's rows with each fold hidden, (n, K, F)."""
+    features: Floats32 = where.read_arrays(record)["each"]
     return features

@@ -104,7 +104,9 @@ class PlusScores:
 
     logits: Floats32
     """Log-probabilities of every node by canonical index, shape (N, C); those of
-    labelled nodes out of fold."""
+    labelled nodes out of fold, of others the means over all folds' models."""
+    own: Floats32
+    """The same by the models of each node's own fold."""
     by_group: tuple[Ints, Floats] | None
     """Index and posteriors of labelled nodes by models fitted without labels of their
     group, shape (h,) and (h, C)."""
@@ -323,11 +325,11 @@ def plus_scores(
         client.submit(partition_logits, part, where, fitted.readout, record, pure=False)
         for part, record in zip(fitted.parts, fitted.features, strict=True)
     ]
-    logits = np.empty((len(labels), len(classes)), np.float32)
-    for index, values in gather(client, futures):
-        logits[index] = values
+    own, logits = np.empty((2, len(labels), len(classes)), np.float32)
+    for index, *of_part in gather(client, futures):
+        own[index], logits[index] = of_part
     by_group = None
     if fitted.held is not None:
         arrays = where.read_arrays(fitted.held)
         by_group = arrays["index"], arrays["posterior"]
-    return PlusScores(logits, by_group, fitted.facts)
+    return PlusScores(logits, own, by_group, fitted.facts)

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import log_softmax
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.readout.calibration import Calibration
-from xnq_dist.readout.plus.feature_files import read_own
+from xnq_dist.readout.plus.feature_files import read_each
 from xnq_dist.readout.plus.first_stage import FirstStage
 from xnq_dist.readout.plus.second_stage import (
     SecondStage,
@@ -19,7 +20,7 @@ from xnq_dist.readout.plus.second_stage import (
     used_by_trees,
 )
 from xnq_dist.readout.plus.variants import node_folds
-from xnq_dist.readout.rows import Part, write_scored
+from xnq_dist.readout.rows import OWN, Part, write_scored
 
 __all__ = ["SavedPlus", "partition_logits", "write_plus_posteriors"]
 
@@ -62,23 +63,34 @@ class SavedPlus:
             seed=int(arrays["seed"]),
         )
 
-    def logits(self, x: NDArray[Any], features: Floats32, index: Ints) -> Floats:
-        """Return log-probabilities of rows before calibration, shape (m, C).
+    def logits(
+        self, x: NDArray[Any], features: Floats32, index: Ints
+    ) -> tuple[Floats, Floats]:
+        """Return log-probabilities of rows before calibration, shape (m, C) each.
 
-        Every row, labelled or not, is scored by the models without its fold; its label
-        features are without that fold, too.
+        The first are by the models without the row's fold; its label features are
+        without that fold, too. The second are the means over the models of all folds,
+        each with the label features without its fold, of unlabelled rows, and the first
+        of labelled ones, whose own label other folds' models were fitted to.
         """
         scores = self.first.scores(x)
-        folds = node_folds(index, scores.shape[1], self.seed)
+        count = scores.shape[1]
+        folds = node_folds(index, count, self.seed)
+        unlabelled = ~self.labelled(index)
         columns = used_by_trees(self.second.blocks)
-        logs = np.empty((len(x), scores.shape[3]))
-        for fold in range(scores.shape[1]):
-            rows = np.flatnonzero(folds == fold)
+        own = np.empty((len(x), scores.shape[3]))
+        mean = np.zeros_like(own)
+        for fold in range(count):
+            in_fold = folds == fold
+            rows = np.flatnonzero(in_fold | unlabelled)
             first = scores[rows, fold]
-            z = second_rows(first, features[rows])
+            z = second_rows(first, features[rows, fold])
             embedded = x[rows[:, None], columns]
-            logs[rows] = self.second.scores(first, z, embedded, fold)
-        return logs
+            logs = self.second.scores(first, z, embedded, fold)
+            own[in_fold] = logs[in_fold[rows]]
+            mean[rows] += logs
+        mean = log_softmax(mean / count, axis=1)
+        return own, np.where(unlabelled[:, None], mean, own)
 
     def labelled(self, index: Ints) -> Bools:
         """Return whether nodes are labelled."""
@@ -94,29 +106,39 @@ def write_plus_posteriors(
     attempt: Attempt,
     classes: list[Any],
     features: FileRecord,
-) -> FileRecord:
-    """Write the posteriors of one partition's nodes, in its row order."""
+) -> list[FileRecord]:
+    """Write the posteriors of one partition's nodes, in its row order.
+
+    A second file has those by the models of each node's own fold, for what compares
+    labelled with unlabelled nodes.
+    """
     saved = SavedPlus.from_arrays(readout.read_arrays(record))
-    values = read_own(readout, features)
+    values = read_each(readout, features)
+    by_own = np.empty((len(values), len(classes)), np.float32)
 
     def score(rows: slice, index: Ints, x: NDArray[Any]) -> Any:
-        logits = saved.logits(x, values[rows], index)
+        own, logits = saved.logits(x, values[rows], index)
+        by_own[rows] = saved.calibration.apply(own)
         return saved.calibration.apply(logits), saved.labelled(index)
 
-    return write_scored(part, number, attempt, classes, score)
+    written = write_scored(part, number, attempt, classes, score)
+    return [written, attempt.write_arrays(f"{OWN}{number:05d}", posterior=by_own)]
 
 
 def partition_logits(
     part: Part, readout: Stage, record: FileRecord, features: FileRecord
-) -> tuple[Ints, Floats32]:
-    """Canonical index and uncalibrated log-probabilities of a partition's nodes."""
+) -> tuple[Ints, Floats32, Floats32]:
+    """Canonical index and uncalibrated log-probabilities of a partition's nodes.
+
+    The first are by the models of the node's own fold; see `SavedPlus.logits`.
+    """
     saved = SavedPlus.from_arrays(readout.read_arrays(record))
-    values = read_own(readout, features)
+    values = read_each(readout, features)
     nodes = part.read_nodes()
     index = nodes["index"].to_numpy()
-    logits = np.empty((len(index), len(saved.prior)), np.float32)
+    own, logits = np.empty((2, len(index), len(saved.prior)), np.float32)
     ids = nodes["node_id"]
     scored = part.over_states(ids, lambda r, x: saved.logits(x, values[r], index[r]))
     for rows, of_rows in scored:
-        logits[rows] = of_rows
-    return index, logits
+        own[rows], logits[rows] = of_rows
+    return index, own, logits

@@ -4,8 +4,8 @@ Every node, labelled or not, is in one of K folds, assigned regardless of classe
 variant is a set of one or two folds whose labels are not used at all. A node of fold k
 is scored by models and label features of the variant {k}; a labelled node of fold j
 that the models of fold k are fitted to has inputs of the variant {j, k}. So a score
-never depends on the node's own label, and labelled and unlabelled nodes of a fold are
-scored in the same way.
+never depends on the node's own label. An unlabelled node is scored by all K variants;
+where it is compared with labelled nodes, by that of its fold alone.
 """
 
 from __future__ import annotations
