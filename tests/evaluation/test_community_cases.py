@@ -482,9 +482,10 @@ def test_share_that_leaves_nothing_is_refused(client, graph, tmp_path):
 
 def test_sets_that_are_all_too_small_are_an_error(client, graph, tmp_path, monkeypatch):
     work = begin(tmp_path / "run", graph, settings=small_settings())
+    even = np.full((500, 2), 0.5)
     monkeypatch.setattr(real, "MIN_UNLABELLED", 10_000)
     monkeypatch.setattr(
-        stage, "_posteriors", lambda *_: {"posteriors": np.full((500, 2), 0.5)}
+        stage, "_posteriors", lambda *_: dict.fromkeys(("posteriors", "own"), even)
     )
     plan = CasePlan(("walk",), (0.5,), quantifiers=("cc",), draws=1)
     with pytest.raises(InputError, match="no community has enough unlabelled members"):

@@ -54,8 +54,8 @@ STAGES = {
             ("graph", "select"),
             effect="the nodes are embedded again",
         ),
-        Stage("readout", 11, ("embeddings", "labels")),
-        Stage("posteriors", 1, ("readout",)),
+        Stage("readout", 12, ("embeddings", "labels")),
+        Stage("posteriors", 2, ("readout",)),
         Stage("quantify", 11, ("posteriors", "labels")),
         Stage("published", 5, ("quantify",), on_workers=False),
     )
