@@ -181,17 +181,18 @@ def judged(
     shown = draw_labels(design, graph.pool, share, draw)
     count = settings.readout.folds
     if client is None:
-        rows = posteriors(graph, shown.fitted, count, draw)
+        rows = own = posteriors(graph, shown.fitted, count, draw)
     else:
         made = _posteriors(client, graph.work, shown.fitted, graph.pool.own, draw)
-        rows = made["posteriors"].astype(np.float64)
-    case = Case.of(graph.pool.truth, shown, rows, graph.classes)
+        rows, own = (made[name].astype(np.float64) for name in ("posteriors", "own"))
+    case = Case.of(graph.pool.truth, shown, rows, own, graph.classes)
     found: dict[str, Any] = {"graph": graph.name, "design": design, "share": share}
     found |= {"draw": draw, "labels": int(np.count_nonzero(shown.labels >= 0))}
     answers = {}
     for drawn in ("unknown", shown.drawn):
         learnt, selection = learn_in_process(
             case.nodes,
+            case.compared,
             case.reference,
             graph.adjacency,
             graph.groups,

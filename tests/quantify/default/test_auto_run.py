@@ -18,7 +18,7 @@ from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify import stage as stage
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.surroundings import learn_in_process
-from xnq_dist.quantify.loading import load_groups, load_node_table
+from xnq_dist.quantify.loading import load_groups, load_node_table, with_own_folds
 from xnq_dist.quantify.stage import quantify
 
 AUTO = "quantifier=auto"
@@ -133,7 +133,8 @@ def test_stage_estimates_as_one_process(client, tmp_path, drawn):
         leiden(adjacency, resolution, settings.seed).astype(np.int32)
         for resolution in (3.0, 10.0)
     )
-    learnt, _ = learn_in_process(nodes, reference, adjacency, groups, settings)
+    tables = nodes, with_own_folds(made.run, nodes), reference
+    learnt, _ = learn_in_process(*tables, adjacency, groups, settings)
     assert (learnt.tilt is None) == (drawn == "random")
     found = Auto(learnt=learnt).estimate(batch, nodes, reference)
     for name, values in (

@@ -19,7 +19,7 @@ from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.default.contrast import contrast
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.surroundings import learn_in_process
-from xnq_dist.quantify.loading import load_groups, load_node_table
+from xnq_dist.quantify.loading import load_groups, load_node_table, with_own_folds
 from xnq_dist.quantify.stage import quantify
 
 AUTO = "quantifier=auto"
@@ -77,7 +77,8 @@ def test_differences_hold_both_scenarios_where_labels_may_be_biased(client, tmp_
     adjacency = layout.read_adjacency(made.run.stage("graph"), graph)
     groups = leiden(adjacency, 3.0, 0), leiden(adjacency, 10.0, 0)
     settings = small_settings(AUTO)
-    learnt, _ = learn_in_process(nodes, reference, adjacency, groups, settings)
+    tables = nodes, with_own_folds(made.run, nodes), reference
+    learnt, _ = learn_in_process(*tables, adjacency, groups, settings)
     ends = []
     for factors in (np.ones(2), learnt.tilt.factors):
         p = nodes.posteriors * factors
