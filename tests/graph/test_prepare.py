@@ -299,8 +299,8 @@ def test_nodes_of_another_role_and_with_a_missing_value_are_unlabelled(
     assert labels_of(tmp_path / "codes")[1].facts["class_counts"] == [2, 2]
 
 
-def test_roles_are_kept_and_those_without_a_label_dropped(tmp_path: Path) -> None:
-    roles = ["train", "train", "calibration", "calibration", None, "train"]
+def test_roles_count_in_any_case_and_only_with_a_label(tmp_path: Path) -> None:
+    roles = ["train", "Train", " calibration", "CALIBRATION", None, "train"]
     labels = [0, 1, 0, 1, 1, None]
     nodes = node_table(6, role=pa.array(roles), label=pa.array(labels))
     run(tmp_path, nodes, edge_table())
@@ -475,8 +475,8 @@ def test_settings_that_cannot_be_met_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("second", "words"),
     [
-        ({"node_id": ["a", "b", "c", "d"]}, "holds string ids in"),
-        ({"node_id": [4, 5, 6, 7], "label": ["a"] * 4}, "holds strings in"),
+        ({"node_id": ["a", "b", "c", "d"]}, "holds string in"),
+        ({"node_id": [4, 5, 6, 7], "label": ["a"] * 4}, "holds string in"),
         (
             {
                 "node_id": [4, 5, 6, 7],

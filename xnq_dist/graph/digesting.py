@@ -133,13 +133,13 @@ def _fold_beyond(rows: Words, offsets: Ints, beyond: Floats32) -> None:
 
 def _labels(batch: Batch, columns: tuple[str, ...], missing: Missing) -> Folded:
     rows, _ = _ids(batch, columns[:1])
-    values, _ = plain_labels(batch, columns[1], missing)
+    values = plain_labels(batch, columns[1], missing)
     return _known(rows, values)
 
 
 def _roles(batch: Batch, columns: tuple[str, ...], missing: Missing) -> Folded:
     rows, _ = _ids(batch, columns[:1])
-    labels, _ = plain_labels(batch, columns[1], missing)
+    labels = plain_labels(batch, columns[1], missing)
     codes = role_codes(batch, columns[2])
     fold_words(rows, INTEGER, codes.astype(np.int64).view(np.uint64))
     return rows, (codes != -1) & labels.is_valid().to_numpy(zero_copy_only=False)
@@ -147,7 +147,7 @@ def _roles(batch: Batch, columns: tuple[str, ...], missing: Missing) -> Folded:
 
 def _label_weights(batch: Batch, columns: tuple[str, ...], missing: Missing) -> Folded:
     rows, _ = _ids(batch, columns[:1])
-    labels, _ = plain_labels(batch, columns[1], missing)
+    labels = plain_labels(batch, columns[1], missing)
     weights = label_weights(batch, columns[2], labels)
     fold_words(rows, DOUBLE, weights.view(np.uint64))
     return rows, labels.is_valid().to_numpy(zero_copy_only=False)

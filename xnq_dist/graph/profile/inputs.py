@@ -49,7 +49,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 PROFILE = "_profile.json"
-FORMAT = 2
+FORMAT = 3
 """Raised when the profile of the same tables changes."""
 
 Digests = dict[str, dict[str, Any]]
