@@ -86,13 +86,13 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 320_881,
-    "core": 34_267,
-    "graph": 67_473,
+    "all": 319_744,
+    "core": 34_195,
+    "graph": 66_400,
     "reservoir": 25_299,
     "groups": 4_307,
     "plan and needs": 7_063,
-    "pipeline and the modules next to it": 7_174,
+    "pipeline and the modules next to it": 7_182,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

@@ -84,23 +84,12 @@ def graph_inputs(
 
 
 def labels_inputs(graph: Manifest, tables: Digests) -> dict[str, Any]:
-    """Inputs of the stage ``labels``.
-
-    Parameters
-    ----------
-    tables
-        Digests of ``labels`` and ``roles``, and of ``label_weights`` if labels have
-        inclusion weights.
-    """
-    inputs = {
+    """Inputs of the stage ``labels``; `tables`: the digest of ``labels``."""
+    return {
         "format": STAGES["labels"].format,
         "graph": graph.fingerprint,
         "labels": dict(tables["labels"]),
-        "roles": dict(tables["roles"]),
     }
-    if "label_weights" in tables:
-        inputs["label_weights"] = dict(tables["label_weights"])
-    return inputs
 
 
 def selects_scales(settings: Settings) -> bool:

@@ -12,9 +12,10 @@ import pyarrow.types as pt
 
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.settings import Settings
+from xnq_dist.graph.edges import weights_of
 from xnq_dist.graph.encoding import exact_numbers
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.labels import plain_labels, role_codes
+from xnq_dist.graph.labels import label_weights, plain_labels, role_codes
 from xnq_dist.graph.profile.columns import LEVELS, ColumnCounter, TableProfile
 from xnq_dist.graph.tables import Batch, Table, ids_of
 from xnq_dist.graph.values import is_wide, of_one_type, one_type, show
@@ -66,7 +67,7 @@ class NodeObserver(TableObserver):
         self._label = named.label
         super().__init__(columns, [named.node_id])
         self._id, self._missing = named.node_id, settings.labels.missing
-        self._role = role
+        self._role, self._weight = role, named.label_weight
         self._ids: list[pa.Array] = []
         self._other_roles: dict[str, int] = {}
         self._by_role: dict[Any, list[int]] = {}
@@ -94,6 +95,8 @@ class NodeObserver(TableObserver):
         if labels.null_count < len(labels):
             self._type = one_type(labels, self._type, self._label, batch.file)
         known = labels.is_valid()
+        if self._weight is not None:
+            label_weights(batch, self._weight, labels)
         if self._role is not None:
             roles = role_codes(batch, self._role)
             if max(len(self._by_role), len(self._other_roles)) <= LEVELS:
@@ -290,11 +293,14 @@ class EdgeObserver(_Matching):
     def __init__(self, columns: Sequence[str], settings: Settings, nodes: NodeIds):
         named = settings.columns
         super().__init__(columns, [named.src, named.dst], nodes)
+        self._weighted = named if named.weight in self.columns else None
         self._joined = np.zeros(len(nodes), np.bool_)
 
     def add(self, batch: Batch) -> None:
         """Look at a batch."""
         super().add(batch)
+        if self._weighted is not None:
+            weights_of(batch, self._weighted)
         ends = self._look_up(batch)
         if ends is not None:
             source, target = ends
