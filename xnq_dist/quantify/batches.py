@@ -131,9 +131,7 @@ class BatchJob:
             nodes = replace(nodes, neighbours=sums)
             if reference.rows is not None:
                 reference = replace(reference, neighbours=sums.of(reference.rows))
-        # Resamples are computed on the CPU: each would have to be copied to a device.
-        on_cpu = self.settings.model_copy(update={"backend": "cpu"})
-        quantifier = make_quantifier(on_cpu.quantifier, on_cpu)
+        quantifier = make_quantifier(self.settings.quantifier, self.settings)
         bootstrap = Bootstrap.of(quantifier, self.settings, reference)
         moments = EvidenceMoments.of(nodes, reference.prior)
         return Loaded(nodes, reference, moments, bootstrap)
