@@ -153,34 +153,31 @@ def mean_kernel(
             if not chosen[node]:
                 continue
             seen += 1
-            own = 0
-            for y in range(1, n_classes):
-                if posteriors[node, y] > posteriors[node, own]:
-                    own = y
-            if not posteriors[node, own] > 0.0:
-                continue
-            best = 0
             if width > 1:
                 mass = 0.0
                 for y in range(width):
                     around[y] = sums[node, y]
                     mass += around[y]
                 if not mass > 0.0:
-                    mass = 0.0
                     for y in range(width):
                         around[y] = posteriors[node, y]
                         mass += around[y]
                 for y in range(width):
-                    if around[y] > around[best]:
-                        best = y
-                for y in range(width):
-                    around[y] /= mass
-            if hard:
-                total[own * width + best] += 1.0
+                    around[y] /= mass if mass > 0.0 else 1.0
+            if not hard:
+                for i in range(n_classes):
+                    for j in range(width):
+                        total[i * width + j] += posteriors[node, i] * around[j]
                 continue
-            for i in range(n_classes):
-                for j in range(width):
-                    total[i * width + j] += posteriors[node, i] * around[j]
+            own, near = 0, 0
+            for y in range(1, n_classes):
+                if posteriors[node, y] > posteriors[node, own]:
+                    own = y
+            for y in range(1, width):
+                if around[y] > around[near]:
+                    near = y
+            if posteriors[node, own] > 0.0:
+                total[own * width + near] += 1.0
         mass = total.sum()
         for k in range(total.shape[0]):
             if seen == 0:
