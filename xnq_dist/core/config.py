@@ -93,8 +93,7 @@ GONE = {
     "retention.history_rows": "the table history has up to 1,000,000 rows",
     "retention.quarantine_days": "damaged files are deleted and made again",
     "sinks": "write prevalence.parquet to your store (docs/how-to/recipes.md)",
-    "sld.max_iterations": "EM stops after 1,000 iterations; quantifier = sld_exact has "
-    "no limit",
+    "sld.max_iterations": "EM stops after 1,000 iterations",
     "sld.tolerance": "EM stops at a mean absolute change of 0.0001",
     "watch.log": "set the environment variable XNQ_LOG_FORMAT=json",
     "watch.metrics": "read _status.json and published.json of the run directory",

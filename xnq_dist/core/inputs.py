@@ -13,7 +13,6 @@ from typing import Any
 
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.method_records import INPUT_SCALE, RECURRENT_SCALES, method_of
-from xnq_dist.core.quantifiers import record_of
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
@@ -229,11 +228,6 @@ def quantify_inputs(
         "quantifier": settings.quantifier,
         "labelled": settings.labelled,
     }
-    by_class = settings.memberships.drawn == "by_class"
-    sld = settings.quantifier == "auto" and by_class
-    used = record_of("sld" if sld else settings.quantifier)
-    if settings.backend == "gpu" and used.gpu:
-        inputs["backend"] = "gpu"  # its sums have another order
     if settings.quantifier == "auto":
         inputs["drawn"] = settings.memberships.drawn
         # Labels are compared by value, after `missing` was applied.

@@ -14,6 +14,7 @@ from xnq_dist.core.arrays import Ints
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory, Stage
+from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.checks.evidence import EvidenceMoments, gather_evidence
 from xnq_dist.quantify.checks.fit_check import fit_pvalues
 from xnq_dist.quantify.checks.own_coverage import own_coverage
@@ -36,7 +37,6 @@ from xnq_dist.quantify.interface import (
     combine,
     combine_counts,
 )
-from xnq_dist.quantify.intervals.bootstrap import Bootstrap
 from xnq_dist.quantify.loading import (
     NodeCache,
     load_groups,
@@ -131,9 +131,7 @@ class BatchJob:
             nodes = replace(nodes, neighbours=sums)
             if reference.rows is not None:
                 reference = replace(reference, neighbours=sums.of(reference.rows))
-        # Resamples are computed on the CPU: each would have to be copied to a device.
-        on_cpu = self.settings.model_copy(update={"backend": "cpu"})
-        quantifier = make_quantifier(on_cpu.quantifier, on_cpu)
+        quantifier = make_quantifier(self.settings.quantifier, self.settings)
         bootstrap = Bootstrap.of(quantifier, self.settings, reference)
         moments = EvidenceMoments.of(nodes, reference.prior)
         return Loaded(nodes, reference, moments, bootstrap)

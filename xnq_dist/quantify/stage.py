@@ -42,7 +42,6 @@ from xnq_dist.quantify.batches import (
 from xnq_dist.quantify.community_rows import label_facts, total_rows
 from xnq_dist.quantify.default.scenarios import check_prior
 from xnq_dist.quantify.default.surroundings import labels_around, studies_choice
-from xnq_dist.quantify.gpu.device_memory import MAX_MEMBERSHIPS
 from xnq_dist.quantify.loading import NeighbourValues
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.sources import open_memberships
@@ -56,8 +55,9 @@ __all__ = ["quantify"]
 
 log = logging.getLogger(__name__)
 
-MIN_MEMBERSHIPS = 1 << 16
-"""Minimum number of memberships in a batch, so that it is worth a task."""
+MIN_MEMBERSHIPS, MAX_MEMBERSHIPS = 1 << 16, 1 << 22
+"""Bounds of the memberships in a batch: worth a task, and small enough for memory. One
+community may have more."""
 BATCHES_A_THREAD = 4
 
 

@@ -18,17 +18,18 @@ from tests.quantify.samples import (
     reference_of,
 )
 from xnq_dist.core.quantifiers import records
-from xnq_dist.quantify.interface import Quantifier, combine
-from xnq_dist.quantify.intervals import bootstrap
-from xnq_dist.quantify.intervals.bootstrap import Bootstrap
-from xnq_dist.quantify.intervals.replicates import (
+from xnq_dist.quantify import bootstrap
+from xnq_dist.quantify.bootstrap import (
     FEW,
     THINNING,
+    Bootstrap,
     Replicate,
+    draw_kernel,
+    draw_rows,
     make_replicates,
     resample_labels,
 )
-from xnq_dist.quantify.intervals.resamples import draw_kernel, draw_rows
+from xnq_dist.quantify.interface import Quantifier, combine
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.readout.calibration import fit_calibration
 
