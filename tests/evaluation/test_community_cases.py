@@ -45,6 +45,7 @@ from xnq_dist.evaluation.regions import (
     draw_samples_by_class,
     joined,
 )
+from xnq_dist.evaluation.rivals import RIVALS
 from xnq_dist.quantify.classic.sld import Sld
 
 
@@ -167,7 +168,7 @@ def block_sets(block):
 def test_scores_are_those_by_hand():
     case, matrix, block = draw_case()
     rows = score(case, block_sets(block), matrix, block, ["auto", "pcc"])
-    assert {r.estimator for r in rows} == {"auto", "pcc", *TRIVIAL}
+    assert {r.estimator for r in rows} == {"auto", "pcc", "floor", *TRIVIAL}
     errors, biases = [], []
     for b in range(6):
         free = (block == b) & (case.nodes.labels < 0)
@@ -254,7 +255,7 @@ def test_estimators_that_need_edges_are_in_the_comparison():
     sets = block_sets(block)
     rows = score(case, sets, matrix, block, None)
     errors = {r.estimator: r.ae for r in rows}
-    assert set(errors) == {*estimators(), *TRIVIAL}
+    assert set(errors) == {*estimators(), "floor", *TRIVIAL}
     needed = ("nacc", "npacc", "sis_acc", "sis_pacc", "sis_nacc", "sis_npacc")
     assert set(needed) <= set(estimators())
     assert np.isfinite(list(errors.values())).all()
@@ -339,7 +340,8 @@ def test_interrupted_evaluation_goes_on_with_the_next_case(
         "leiden 10",
         "walk",
     }
-    assert {r["estimator"] for r in rows} == {"auto", "pcc", "sld", *TRIVIAL}
+    baselines = {*TRIVIAL, *RIVALS, "floor"}
+    assert {r["estimator"] for r in rows} == {"auto", "pcc", "sld", *baselines}
     assert {r["graph_family"] for r in rows} == {"small"}
     labels = {(r["design"], r["label_share"]): r["labels"] for r in rows}
     assert labels == {
@@ -516,5 +518,5 @@ def test_figures_keep_their_digits_and_the_smallest_bias_is_best():
         "-.250",
         "-10.500",
     ]
-    cells = _marked([[-0.2, 0.01, None]])[0]
+    cells = _marked([[-0.2, 0.01, None]], ["auto", "pcc", "sld"])[0]
     assert [cell.mark for cell in cells] == ["", "best", ""]

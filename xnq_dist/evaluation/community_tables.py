@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,9 +33,11 @@ from xnq_dist.evaluation.cells import (
 from xnq_dist.evaluation.designs import DESIGNS
 from xnq_dist.evaluation.estimators import TRIVIAL
 from xnq_dist.evaluation.names import shown
+from xnq_dist.evaluation.real import FLOOR
 from xnq_dist.evaluation.regions import SAMPLES
 from xnq_dist.evaluation.render import page, table_files
 from xnq_dist.evaluation.rendered_table import Cell, RenderedTable, RowGroup, to_text
+from xnq_dist.evaluation.rivals import RIVALS
 
 __all__ = ["community_outputs", "community_tables", "community_text"]
 
@@ -42,7 +46,9 @@ LEAD = (
     "links and class proportions, and on samples drawn by class."
 )
 METRICS = (("ae", "AE"), ("rae", "RAE"), ("bias", "Bias of the last class"))
-COMPARED = ("auto", "pcc", "sld", "prior")
+RIVAL = "rival"
+"""The rival with the lowest error on a graph, by design and share of labels."""
+COMPARED = ("auto", RIVAL, FLOOR, "pcc", "sld", "prior")
 """Estimators of the table of designs."""
 MIN_COVERAGE, MAX_COVERAGE = 0.93, 0.98
 """Required coverage of 95 % intervals; the maximum is for 20 unlabelled members on."""
@@ -57,6 +63,11 @@ SECTIONS = (
 )
 ESTIMATORS = {
     "auto": "auto",
+    RIVAL: "best rival",
+    FLOOR: "binomial floor",
+    "features": "rival: features",
+    "boosting": "rival: features, neighbours",
+    "boosting_intercept": "rival: and an intercept per community",
     "prior": "training prior",
     "lab": "labelled members",
     **{f"lab_pcc{n}": f"labelled, {n} nodes of PCC" for n in (5, 20, 80)},
@@ -89,6 +100,24 @@ def _of(table: pa.Table, **values: object) -> pa.Table:
     return table
 
 
+def _with_best_rival(table: pa.Table) -> pa.Table:
+    """The table, and the rows of the best rival under its name."""
+    rivals = table.filter(pc.is_in(table["estimator"], pa.array(RIVALS)))
+    cell = ("dataset", "design", "label_share")
+    best: dict[tuple[Any, ...], Figures] = {}
+    for row in means(sized(rivals), (*cell, "estimator")):
+        kept = best.setdefault(tuple(row[name] for name in cell), row)
+        if row["ae"] < kept["ae"]:
+            kept.update(row)
+    parts = [table]
+    for row in best.values():
+        rows = _of(rivals, **{name: row[name] for name in (*cell, "estimator")})
+        at = rows.schema.get_field_index("estimator")
+        names = pa.array([RIVAL] * rows.num_rows)
+        parts.append(rows.set_column(at, rows.schema.field(at), names))
+    return pa.concat_tables(parts)
+
+
 def _by_design(table: pa.Table) -> list[tuple[str, pa.Table]]:
     """Title and rows of every design."""
     designs = table["design"].unique().to_pylist()
@@ -114,19 +143,21 @@ def _covered(covered: Covered | None, maximum: float | None = None) -> list[Cell
     return [Cell(text), Cell(figure(covered.width))]
 
 
-def _marked(columns: list[list[float | None]]) -> list[list[Cell]]:
-    """Cells by column; the value nearest to 0 in each column is marked as best."""
+def _marked(
+    columns: list[list[float | None]], estimators: Sequence[str]
+) -> list[list[Cell]]:
+    """Cells by column; the estimate nearest to 0 in each column is marked as best."""
     made = []
     for column in columns:
-        best = min((abs(value) for value in column if value is not None), default=None)
-        made.append(
-            [
-                Cell(figure(value), mark="best" if abs(value) == best else "")
-                if value is not None
-                else Cell()
-                for value in column
-            ]
-        )
+        named = list(zip(estimators, column, strict=True))
+        errors = [abs(v) for name, v in named if v is not None and name != FLOOR]
+        best = min(errors, default=None)
+        cells = []
+        for name, value in named:
+            marked = value is not None and abs(value) == best and name != FLOOR
+            cell = Cell() if value is None else Cell(figure(value))
+            cells.append(replace(cell, mark="best") if marked else cell)
+        made.append(cells)
     return made
 
 
@@ -139,7 +170,11 @@ def _errors(
         return None
     errors = {(r["dataset"], r["label_share"], r["estimator"]): r[metric] for r in rows}
     columns = list(dict.fromkeys((d, share) for d, share, _ in errors))
-    estimators = list(dict.fromkeys(estimator for *_, estimator in errors))
+    first = ("auto", RIVAL, FLOOR)
+    names = dict.fromkeys(estimator for *_, estimator in errors)
+    if metric == "bias":
+        names.pop(FLOOR, None)
+    estimators = sorted(names, key=lambda name: (*first, name).index(name))
     values: list[list[float | None]] = [
         [errors.get((*column, estimator)) for estimator in estimators]
         for column in columns
@@ -148,11 +183,11 @@ def _errors(
     for k in range(len(estimators)):
         known = [v for column in values if (v := column[k]) is not None]
         overall.append(float(np.mean(known)) if len(known) == len(columns) else None)
-    cells = _marked([overall, *values])
-    # `auto` first, then other quantifiers, then trivial estimators.
+    cells = _marked([overall, *values], estimators)
+    # What `auto` is held against, then quantifiers, then other baselines.
     groups: list[list[tuple[Cell, ...]]] = [[], [], []]
     for k, estimator in enumerate(estimators):
-        place = 0 if estimator == "auto" else 1 + (estimator in TRIVIAL)
+        place = 1 + (estimator in (*TRIVIAL, *RIVALS)) if estimator not in first else 0
         groups[place].append((Cell(_name(estimator)), *(col[k] for col in cells)))
     header = (f"{shown(d)}, {100 * share:g} %" for d, share in columns)
     return RenderedTable(
@@ -224,7 +259,7 @@ def _above(
     for design, rows in [*_by_design(table), (title, without)]:
         lines = []
         for estimator in estimators:
-            if estimator == baseline:
+            if estimator in (baseline, FLOOR):
                 continue
             cells = ratio_cells(rows, estimator, baseline, bound)
             if cells:
@@ -418,6 +453,7 @@ def community_tables(table: pa.Table) -> list[RenderedTable]:
         f"Mean over communities with at least 20 unlabelled members and over {draws} "
         "draw(s) of the labels; the truth is that of the unlabelled members."
     )
+    table = _with_best_rival(table)
     large = sized(table)
     views = [
         ("", "on real communities, random labels", _of(real(large), design="random")),
@@ -442,6 +478,7 @@ def community_tables(table: pa.Table) -> list[RenderedTable]:
         _designs(table),
         _above(table, "pcc", TOLERANCE, f"{TOLERANCE:g} times PCC"),
         _above(table, "prior", 1.0, "the training prior"),
+        _above(table, RIVAL, 1.0, "the best rival"),
         *_interval_tables(table),
         _poor(table),
     ]

@@ -6,7 +6,7 @@ estimates. Trivial estimators are always included, as baselines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.importance import NAMES as WEIGHTED
 from xnq_dist.evaluation.importance import Sis, walk_matrix
 from xnq_dist.evaluation.regions import class_counts_in
+from xnq_dist.evaluation.rivals import rival_estimates
 from xnq_dist.quantify.classic.sld import guarded_prior
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.surroundings import learn_in_process
@@ -61,6 +62,7 @@ class Estimators:
         settings: Settings,
         names: Sequence[str] | None,
         refitted: Case | None = None,
+        rivals: Mapping[str, NDArray[np.float64]] | None = None,
     ) -> None:
         """Prepare everything that does not depend on the communities.
 
@@ -78,6 +80,8 @@ class Estimators:
             Names in `estimators`; None: all that are defined for the number of classes.
         refitted
             The case of a model fitted to all shown labels, which `auto` uses.
+        rivals
+            Log-probabilities of `rival_estimates`; None: no rivals.
         """
         classes = case.nodes.classes
         defined = [
@@ -86,6 +90,7 @@ class Estimators:
             if name not in records() or records()[name].defined_for(len(classes))
         ]
         self.settings = settings
+        self._rivals = rivals
         self.case = case.with_neighbours(adjacency)
         self._auto_case = auto_case = case if refitted is None else refitted
         declared = settings.labels.model_copy(update={"drawn": case.drawn})
@@ -128,6 +133,8 @@ class Estimators:
                 result = bootstrap.with_ends(sets, nodes, reference, result)
             yield name, result
         yield from _trivial(self.case, sets).items()
+        if self._rivals:
+            yield from rival_estimates(sets, self._rivals, self.case.nodes.labels)
 
 
 def _quantifiers(

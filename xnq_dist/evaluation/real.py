@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binom
 
 from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.case import Case
@@ -22,7 +23,10 @@ from xnq_dist.evaluation.regions import SAMPLES, class_counts_in
 from xnq_dist.quantify.checks.quality import NOT_PUBLISHABLE, qualities
 from xnq_dist.quantify.interface import Communities, Estimates
 
-__all__ = ["MIN_UNLABELLED", "SIZES", "Row", "score_case"]
+__all__ = ["FLOOR", "MIN_UNLABELLED", "SIZES", "Row", "binomial_floor", "score_case"]
+
+FLOOR = "floor"
+"""Name of the binomial floor among the estimators."""
 
 MIN_UNLABELLED = 5
 """Minimum number of unlabelled members of a community that is scored."""
@@ -65,17 +69,12 @@ def score_case(
         if not scored.any():
             continue
         true = counts[scored] / sizes[scored, None]
+        of_sets = true, sizes[scored], labelled[scored], scored, estimators.settings
         for name, result in estimators.estimates(sets, kind in SAMPLES):
-            yield from _rows(
-                kind,
-                name,
-                result,
-                true,
-                sizes[scored],
-                labelled[scored],
-                scored,
-                estimators.settings,
-            )
+            yield from _rows(kind, name, result, *of_sets)
+        floor = np.zeros_like(counts)
+        floor[scored] = true + binomial_floor(counts[scored])
+        yield from _rows(kind, FLOOR, floor, *of_sets)
 
 
 def _truth(
@@ -86,6 +85,27 @@ def _truth(
     free = np.where(case.nodes.labels < 0, case.truth, -1)
     counts = class_counts_in(sets, free, n_classes).astype(np.float64)
     return counts, class_counts_in(sets, case.nodes.labels, n_classes).sum(axis=1)
+
+
+def binomial_floor(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Expected error of someone who knows each community's probabilities of a class.
+
+    This is the mean absolute deviation of a binomial share (de Moivre), by class.
+
+    Parameters
+    ----------
+    counts
+        Members by class, shape (S, C); their shares are the probabilities.
+
+    Examples
+    --------
+    >>> binomial_floor(np.array([[1.0, 1.0], [0.0, 4.0]])).tolist()
+    [[0.25, 0.25], [0.0, 0.0]]
+    """
+    size = counts.sum(axis=1, keepdims=True)
+    share = counts / size
+    above = binom.pmf(counts + 1, size, share)
+    return np.asarray(2 * (counts + 1) * (1 - share) * above / size)
 
 
 def _rows(
@@ -103,7 +123,7 @@ def _rows(
     values = {
         "ae": absolute_error(true, estimate),
         "rae": relative_absolute_error(true, estimate, sizes.astype(np.int64)),
-        "bias": estimate[:, -1] - true[:, -1],
+        "bias": estimate[:, -1] - true[:, -1] if name != FLOOR else np.zeros(len(true)),
     }
     ends = (result.lower, result.upper) if isinstance(result, Estimates) else ()
     poor = None

@@ -36,6 +36,7 @@ from xnq_dist.evaluation.methods.network import (
     cdq_scores,
     enq_scores,
     lbq_estimates,
+    rival_split_scores,
     wvrn_scores,
 )
 from xnq_dist.evaluation.methods.reservoir_plus import (
@@ -148,6 +149,19 @@ def _wvrn(name: str, vote: Literal["soft", "hard"]) -> Method:
     )
 
 
+def _rival(name: str, embedder: str, with_neighbours: bool) -> Method:
+    return Method(
+        name=name,
+        embedder=embedder,
+        kind="graph",
+        configurations=lambda *_: [{}],
+        needs_features=not with_neighbours,
+        calibrations=lambda _: ("none",),
+        relevant_settings=lambda settings: {"seed": settings.seed},
+        score_graph=partial(rival_split_scores, with_neighbours),
+    )
+
+
 def _trained(name: Kind) -> Method:
     return Method(
         name=name,
@@ -184,6 +198,8 @@ METHODS: dict[str, Method] = {
             configurations=lambda settings, _: strength_grid(settings),
             needs_features=True,
         ),
+        _rival("features", "classifier of features", False),
+        _rival("boosting", "classifier of features and neighbours", True),
         *(_trained(name) for name in get_args(Kind)),
         _wvrn("wvrn", "soft"),
         _wvrn("wvrn-hard", "hard"),

@@ -1,6 +1,7 @@
-"""The network baselines as methods of the comparison: wvRN, ENQ, CDQ, LBQ.
+"""The baselines as methods of the comparison: wvRN, ENQ, CDQ, LBQ and the rivals.
 
-Each uses only the training labels of a split; all splits are computed in one pass.
+Each uses only the training labels of a split (the rivals also those for calibration,
+which they cross-fit); all splits are computed in one pass.
 """
 
 from __future__ import annotations
@@ -18,12 +19,20 @@ from xnq_dist.evaluation.methods.method_interface import (
     Scores,
     Task,
 )
+from xnq_dist.evaluation.rivals import rival_scores
+from xnq_dist.evaluation.split_fit import FeatureRows
 from xnq_dist.evaluation.work import EvaluationWork
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["cdq_scores", "enq_scores", "lbq_estimates", "wvrn_scores"]
+__all__ = [
+    "cdq_scores",
+    "enq_scores",
+    "lbq_estimates",
+    "rival_split_scores",
+    "wvrn_scores",
+]
 
 FLOOR = 1e-6
 """Minimum probability before taking the logarithm; wvRN often gives 0."""
@@ -134,6 +143,29 @@ def lbq_estimates(
         true = np.bincount(known, minlength=2) / len(known)
         estimate = np.array([1.0 - prevalence[at], prevalence[at]])
         yield GraphEstimate(split, true, estimate, len(known), seconds / len(splits))
+
+
+def rival_split_scores(
+    with_neighbours: bool,
+    client: Client,
+    work: EvaluationWork,
+    configurations: Sequence[Configuration],
+    splits: Sequence[int],
+) -> Iterator[tuple[int, int, Scores]]:
+    """Yield scores of a rival, which has one configuration."""
+    from xnq_dist.graph.layout import read_adjacency
+
+    task, features = work.task(), FeatureRows(*work.graph()).matrix()
+    n_classes, seed, both = len(task.classes), work.settings.seed, None
+    if with_neighbours:
+        adjacency = read_adjacency(*work.graph())
+        both = (adjacency + adjacency.T).tocsr()
+    for split in splits:
+        began = time.perf_counter()
+        known = task.known(split, "train", "calibration")
+        logits = rival_scores(features, known, n_classes, seed, both)
+        seconds = time.perf_counter() - began
+        yield 0, split, _scores(task, split, logits, seconds, 1)
 
 
 def _votes(
