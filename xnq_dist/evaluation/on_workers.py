@@ -37,7 +37,7 @@ from xnq_dist.core.store import (
 from xnq_dist.core.waiting import gather, wait_all
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.methods.known_methods import Method
-from xnq_dist.evaluation.methods.method_interface import Configuration, Scores
+from xnq_dist.evaluation.methods.method_interface import Configuration
 from xnq_dist.evaluation.peak_memory import peak_memory
 from xnq_dist.evaluation.protocol import (
     REPEATS,
@@ -151,8 +151,8 @@ def evaluate_method(
             len(units),
         )
     if missing:
-        make = {"rows": _make_rows, "split": _make_splits, "graph": _make_graph}
-        make[method.kind](client, work, method, configurations, missing, progress)
+        make = _make_rows if method.kind == "rows" else _make_graph
+        make(client, work, method, configurations, missing, progress)
     calibrations = ("none",) if method.crisp else method.calibrations(work.settings)
     arguments = tuple(names), tuple(calibrations)
     futures = [
@@ -349,31 +349,6 @@ def _fit_unit(
     scores = fit_split(work.task(), unit.split, embedding, configuration["C"], memory)
     scores = replace(scores, seconds=scores.seconds + seconds)
     work.units().write(unit.key, scores, max(peak_memory(), peak))
-
-
-def _make_splits(
-    client: Client,
-    work: EvaluationWork,
-    method: Method,
-    configurations: Sequence[Configuration],
-    missing: Sequence[Unit],
-    progress: Progress,
-) -> None:
-    """Compute each unit in a separate task."""
-    score = method.score_split
-    futures = [
-        client.submit(_split_unit, work, score, configurations[u.draw], u, pure=False)
-        for u in missing
-    ]
-    _results(client, futures, progress, f"{method.name}: trainings")
-
-
-def _split_unit(
-    work: EvaluationWork, score: Any, configuration: Configuration, unit: Unit
-) -> None:
-    peak_memory(reset=True)
-    scores: Scores = score(work, configuration, unit.split)
-    work.units().write(unit.key, scores, peak_memory())
 
 
 def _make_graph(

@@ -1,10 +1,9 @@
 """The methods of the comparison: their search spaces and how their scores are computed.
 
-There are four kinds of work. ``rows``: an embedding is computed once per configuration,
-and a logistic readout is fitted to it in every split. ``split``: one Dask task handles
-one configuration in one split. ``graph``: passes over the partitions, driven by this
-process, serve all splits. ``whole``: one such pass estimates prevalence of the complete
-graph, without scores of nodes.
+There are three kinds of work. ``rows``: an embedding is computed once per
+configuration, and a logistic readout is fitted to it in every split. ``graph``: this
+process computes the scores of all splits. ``whole``: it estimates the prevalence of the
+complete graph, without scores of nodes.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ class Method:
     name: str
     embedder: str
     """Source of the scores, for the tables."""
-    kind: Literal["rows", "split", "graph", "whole"]
+    kind: Literal["rows", "graph", "whole"]
     configurations: Callable[[Settings, int], list[Configuration]]
     """Settings and number of draws -> configurations of the search."""
     needs_features: bool = False
@@ -90,8 +89,6 @@ class Method:
     embed: Callable[[RunDirectory, Settings, Client], Manifest] | None = None
     """Kind ``rows``: computes the stage ``embeddings``. Without this and `reservoir`,
     the raw features are the embedding."""
-    score_split: Callable[[EvaluationWork, Configuration, int], Scores] | None = None
-    """Kind ``split``: scores of one configuration in one split."""
     score_graph: GraphScores | None = None
     """Kind ``graph``: scores of all configurations and splits."""
     estimate_graph: GraphEstimates | None = None
@@ -166,11 +163,11 @@ def _trained(name: Kind) -> Method:
     return Method(
         name=name,
         embedder=f"{name.upper()}, trained",
-        kind="split",
+        kind="graph",
         configurations=lambda *_: grid(width=(128, 256), layers=(2, 3, 4)),
         needs_features=True,
         relevant_settings=training_settings,
-        score_split=partial(trained_scores, name),
+        score_graph=partial(trained_scores, name),
         check=require_gnn,
     )
 
