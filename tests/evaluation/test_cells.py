@@ -12,7 +12,6 @@ from tests.evaluation.fake_results import table
 from xnq_dist.evaluation.cells import coverage, holm, means, ratio_cells
 from xnq_dist.evaluation.community_tables import community_tables
 from xnq_dist.evaluation.estimators import TRIVIAL
-from xnq_dist.evaluation.rendered_table import Cell
 
 GRAPHS = {"twitch-de": "twitch", "twitch-engb": "twitch", "cora-2": "cora"}
 
@@ -48,8 +47,6 @@ def rows(errors, draws=12, seed=0, graphs=GRAPHS, kinds=("leiden 3",), **more):
                     "bias": 0.0,
                     "coverage": 0.95,
                     "width": 0.2,
-                    "poor": 6,
-                    "poor_ae": 2 * base,
                 }
                 | more
             )
@@ -196,37 +193,3 @@ def test_too_few_draws_leave_significance_open():
     made = check(results(rows({"auto": 1.2, "pcc": 1.0}, draws=3)))
     row = made["communities-pcc-above"].groups[0].rows[0]
     assert [row[1].text, row[3].text, row[4].text] == ["3", "3", "-"]
-
-
-def test_poor_communities_are_compared_with_the_others():
-    found = results(
-        rows({"auto": 1.0, "pcc": 1.0}, draws=2, graphs={"g": "g"}),
-        rows({"auto": 1.0}, 2, 1, {"g": "g"}, label_share=0.6, poor=None),
-    )
-    (row,) = means(found.filter(found["poor"].is_valid()), ("design",))
-    assert row["poor"] == 24
-    own = [r for r in found.to_pylist() if r["poor"]]
-    assert row["poor_ae"] == pytest.approx(np.mean([r["poor_ae"] for r in own]))
-    (table_,) = [t for t in community_tables(found) if t.name == "communities-poor"]
-    lines = [[cell.text for cell in line] for line in table_.groups[0].rows]
-    assert [line[0] for line in lines] == [
-        "all communities, 6 % labels",
-        "leiden 3, 6 % labels",
-    ]
-    auto = [r for r in own if r["estimator"] == "auto"]
-    inside = np.mean([r["poor_ae"] for r in auto])
-    whole = np.mean([r["ae"] for r in auto])
-    outside = (30 * whole - 6 * inside) / 24
-    assert lines[0][1] == "20 %"
-    assert float(lines[0][4]) == pytest.approx(inside / outside, abs=0.006)
-
-
-def test_ratios_need_poor_and_other_communities():
-    for poor, error, column in ((0, None, 3), (30, 0.05, 2)):
-        some = rows({"auto": 1.0}, 2, 0, {"g": "g"}, poor=poor, poor_ae=error)
-        (table_,) = [
-            t for t in community_tables(results(some)) if t.name == "communities-poor"
-        ]
-        line = table_.groups[0].rows[0]
-        assert line[4].text == Cell().text
-        assert float(line[column].text) > 0

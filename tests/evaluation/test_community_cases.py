@@ -19,7 +19,6 @@ from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.progress import silent
 from xnq_dist.core.store import Folder
 from xnq_dist.evaluation import community_cases as stage
-from xnq_dist.evaluation import estimators as scored
 from xnq_dist.evaluation import real
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.community_cases import (
@@ -46,7 +45,6 @@ from xnq_dist.evaluation.regions import (
     joined,
 )
 from xnq_dist.evaluation.rivals import RIVALS
-from xnq_dist.quantify.classic.sld import Sld
 
 
 @pytest.fixture
@@ -191,26 +189,6 @@ def test_scores_are_those_by_hand():
     assert next(r for r in rows if r.estimator == "lab").coverage is None
 
 
-def test_poor_sets_are_those_with_wide_intervals():
-    case, matrix, block = draw_case()
-    free = np.flatnonzero(case.nodes.labels < 0)
-    sets = joined([free[:5], free[5:20], *free[20:].reshape(-1, 10)[:9]])
-    settings = small_settings("quality.narrow=.2", "quality.wide=.5")
-    estimators = Estimators(case, matrix, (block,), settings, ["auto"])
-    found = list(score_case(case, {"blocks": sets}, estimators))
-    ((_, answer), *_) = estimators.estimates(sets)
-    errors = [
-        abs(answer.prevalence[s, 1] - case.truth[members_of(sets, s)].mean())
-        for s in range(len(sets))
-    ]
-    large = (answer.upper - answer.lower).mean(axis=1) > 0.5
-    assert 0 < large.sum() < len(sets)
-    (auto,) = (r for r in found if r.estimator == "auto")
-    assert auto.poor == large.sum()
-    assert auto.poor_ae == pytest.approx(np.array(errors)[large].mean())
-    assert next(r for r in found if r.estimator == "lab").poor is None
-
-
 def test_intervals_follow_what_the_design_declares():
     case, matrix, block = draw_case()
     sets, names = block_sets(block), ["auto"]
@@ -279,16 +257,6 @@ def test_estimators_that_need_edges_are_in_the_comparison():
     for name in ("nacc", "sis_acc", "sis_nacc"):
         assert nowhere[name] == pytest.approx(nowhere["acc"], abs=1e-6)
     assert shown("sis_nacc") == "SIS-NACC"
-
-
-def test_sld_with_a_prior_of_almost_no_weight_is_sld():
-    case, _, block = draw_case()
-    sets = block_sets(block)
-    exact = Sld(1e-9, 100_000)
-    sld = exact.estimate(sets, case.nodes, case.reference).prevalence
-    np.testing.assert_allclose(scored._sld_with_prior(case, sets, 1e-9), sld, atol=2e-3)
-    held = scored._sld_with_prior(case, sets, 1e9)
-    np.testing.assert_allclose(held, np.tile(case.reference.prior, (6, 1)), atol=1e-6)
 
 
 @pytest.fixture(scope="module")

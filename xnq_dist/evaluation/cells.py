@@ -111,17 +111,14 @@ def sized(table: pa.Table) -> pa.Table:
 def means(table: pa.Table, by: Sequence[str]) -> list[Figures]:
     """Figures averaged over communities, grouped by columns, in order of appearance.
 
-    Each group has the columns of `by`, the metrics (None if no community has one),
-    ``poor`` (number; None: no intervals), ``poor_ae`` and ``sets``.
+    Each group has the columns of `by`, the metrics (None if no community has one), and
+    ``sets``.
     """
     sets = table["sets"]
     parts = {name: table[name] for name in by} | {"sets": sets}
     for name in METRICS:
         parts[name] = pc.multiply(table[name], pc.cast(sets, pa.float64()))
         parts[f"{name} sets"] = pc.if_else(pc.is_valid(table[name]), sets, 0)
-    poor = pc.cast(pc.fill_null(table["poor"], 0), pa.float64())
-    parts["poor"] = table["poor"]
-    parts["poor_ae"] = pc.multiply(pc.fill_null(table["poor_ae"], 0.0), poor)
     summed = [name for name in parts if name not in by]
     sums = (
         pa.table(parts)
@@ -134,9 +131,6 @@ def means(table: pa.Table, by: Sequence[str]) -> list[Figures]:
         for name in METRICS:
             number = row[f"{name} sets_sum"]
             figures[name] = row[f"{name}_sum"] / number if number else None
-        poor = row["poor_sum"]
-        figures["poor"] = poor
-        figures["poor_ae"] = row["poor_ae_sum"] / poor if poor else None
         rows.append(figures | {"sets": row["sets_sum"]})
     return rows
 

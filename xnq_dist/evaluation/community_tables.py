@@ -57,7 +57,6 @@ SECTIONS = (
     ("designs", "Designs of labels", r".*-designs$"),
     ("ae", "Absolute error", r".*-ae$"),
     ("intervals", "Intervals", r".*coverage$"),
-    ("poor", "Communities that are not publishable", r".*-poor$"),
     ("rae", "Relative error", r".*-rae$"),
     ("bias", "Bias", r".*-bias$"),
 )
@@ -70,8 +69,6 @@ ESTIMATORS = {
     "boosting_intercept": "rival: and an intercept per community",
     "prior": "training prior",
     "lab": "labelled members",
-    **{f"lab_pcc{n}": f"labelled, {n} nodes of PCC" for n in (5, 20, 80)},
-    **{f"map{n}": f"SLD, {n} nodes of the prior" for n in (20, 100)},
 }
 BOUNDS_NOTE = (
     "In brackets: 99 % confidence bounds, clustered by graph and draw of the labels; "
@@ -404,48 +401,6 @@ def _interval_tables(table: pa.Table) -> list[RenderedTable]:
     return made
 
 
-def _poor(table: pa.Table) -> RenderedTable:
-    """Errors of the communities that `auto` flags, and of the others."""
-    auto = real(_of(table, estimator="auto"))
-    groups = []
-    for title, rows in _by_design(auto):
-        lines = []
-        kinds = rows["communities"].unique().to_pylist()
-        views = [("all communities", rows)]
-        views += [(kind, _of(rows, communities=kind)) for kind in kinds]
-        for kind, view in views:
-            for row in means(view, ("label_share",)):
-                if row["poor"] is not None:
-                    label = f"{kind}, {100 * row['label_share']:g} % labels"
-                    lines.append((Cell(label), *_poor_cells(row)))
-        if lines:
-            groups.append(RowGroup(tuple(lines), title))
-    return RenderedTable(
-        "communities-poor",
-        "Communities that are not publishable, and others: absolute error",
-        ("communities", "poor", "AE of these", "AE of others", "ratio"),
-        tuple(groups),
-        (
-            "Not publishable: see the column quality of prevalence.parquet. "
-            "Communities with at least 5 unlabelled members.",
-        ),
-    )
-
-
-def _poor_cells(row: Figures) -> tuple[Cell, ...]:
-    """Share of poor communities, errors of poor and others, their ratio."""
-    poor, others = row["poor"], row["sets"] - row["poor"]
-    share = Cell(f"{100 * poor / row['sets']:.0f} %")
-    error = row["poor_ae"]
-    if not poor or not others:
-        only = _cell(row["ae"])
-        errors = (only, Cell()) if poor else (Cell(), only)
-        return share, *errors, Cell()
-    error_of_others = (row["ae"] * row["sets"] - error * poor) / others
-    ratio = _cell(error / error_of_others, 2) if error_of_others > 0 else Cell()
-    return share, _cell(error), _cell(error_of_others), ratio
-
-
 def community_tables(table: pa.Table) -> list[RenderedTable]:
     """All tables that have rows."""
     draws = pc.count_distinct(table["draw"]).as_py()
@@ -480,7 +435,6 @@ def community_tables(table: pa.Table) -> list[RenderedTable]:
         _above(table, "prior", 1.0, "the training prior"),
         _above(table, RIVAL, 1.0, "the best rival"),
         *_interval_tables(table),
-        _poor(table),
     ]
     return [one for one in made if one is not None and one.groups]
 
@@ -507,6 +461,6 @@ def community_outputs(table: pa.Table) -> dict[str, bytes]:
 
 def community_text(table: pa.Table) -> str:
     """The tables of absolute errors, comparisons and intervals, for a terminal."""
-    endings = ("-ae", "-above", "-designs", "-coverage", "-poor")
+    endings = ("-ae", "-above", "-designs", "-coverage")
     tables = [t for t in community_tables(table) if t.name.endswith(endings)]
     return "\n".join(to_text(t) for t in tables)

@@ -15,12 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
-from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.estimators import AnyEstimates, Estimators
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.regions import SAMPLES, class_counts_in
-from xnq_dist.quantify.checks.quality import NOT_PUBLISHABLE, qualities
 from xnq_dist.quantify.interface import Communities, Estimates
 
 __all__ = ["FLOOR", "MIN_UNLABELLED", "SIZES", "Row", "binomial_floor", "score_case"]
@@ -49,13 +47,9 @@ class Row:
     rae: float
     bias: float
     """Mean error of the last class, with its sign."""
-    coverage: float | None
+    coverage: float | None = None
     """None: the estimator has no intervals."""
-    width: float | None
-    poor: int | None = None
-    """Number of communities that are not publishable; None: no intervals."""
-    poor_ae: float | None = None
-    """Mean absolute error of these communities; None if there are none."""
+    width: float | None = None
 
 
 def score_case(
@@ -69,7 +63,7 @@ def score_case(
         if not scored.any():
             continue
         true = counts[scored] / sizes[scored, None]
-        of_sets = true, sizes[scored], labelled[scored], scored, estimators.settings
+        of_sets = true, sizes[scored], labelled[scored], scored
         for name, result in estimators.estimates(sets, kind in SAMPLES):
             yield from _rows(kind, name, result, *of_sets)
         floor = np.zeros_like(counts)
@@ -116,41 +110,26 @@ def _rows(
     sizes: NDArray[np.float64],
     labelled: NDArray[np.int64],
     scored: NDArray[np.bool_],
-    settings: Settings,
 ) -> Iterator[Row]:
     estimate = result.prevalence if isinstance(result, Estimates) else result
     estimate = estimate[scored]
+    bias = estimate[:, -1] - true[:, -1]
     values = {
         "ae": absolute_error(true, estimate),
         "rae": relative_absolute_error(true, estimate, sizes.astype(np.int64)),
-        "bias": estimate[:, -1] - true[:, -1] if name != FLOOR else np.zeros(len(true)),
+        "bias": bias if name != FLOOR else np.zeros(len(true)),
     }
     ends = (result.lower, result.upper) if isinstance(result, Estimates) else ()
-    poor = None
     if len(ends) == 2 and ends[0] is not None and ends[1] is not None:
         lower, upper = ends[0][scored], ends[1][scored]
         covered = (true >= lower - 1e-9) & (true <= upper + 1e-9)
         values["coverage"] = covered.mean(axis=1)
         values["width"] = (upper - lower).mean(axis=1)
-        poor = qualities(lower, upper, settings.quality) == NOT_PUBLISHABLE
     for low, high in SIZES:
         for inside in (False, True):
             rows = (sizes >= low) & (sizes < high) & ((labelled > 0) == inside)
             if rows.any():
+                size = f"{low}-{high}" if high < 2**62 else f"{low}-"
+                number = int(np.count_nonzero(rows))
                 means = {key: float(each[rows].mean()) for key, each in values.items()}
-                yield Row(
-                    kind,
-                    name,
-                    f"{low}-{high}" if high < 2**62 else f"{low}-",
-                    inside,
-                    int(np.count_nonzero(rows)),
-                    means["ae"],
-                    means["rae"],
-                    means["bias"],
-                    means.get("coverage"),
-                    means.get("width"),
-                    None if poor is None else int(poor[rows].sum()),
-                    None
-                    if poor is None or not poor[rows].any()
-                    else float(values["ae"][rows & poor].mean()),
-                )
+                yield Row(kind, name, size, inside, number, **means)
