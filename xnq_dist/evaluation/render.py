@@ -27,7 +27,7 @@ SECTIONS = (
     ("ablation", "Ablation", r"ablation-"),
     ("comparison", "Bayesian comparison", r"comparison"),
     ("labels", "Fewer labels", r"label-shares"),
-    ("time", "Time and memory", r"cost"),
+    ("time", "Time", r"cost"),
 )
 """Anchor, heading and pattern that names of the section's tables begin with."""
 CAPTION = (
