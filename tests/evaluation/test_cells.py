@@ -12,6 +12,7 @@ from tests.evaluation.fake_results import table
 from xnq_dist.evaluation.cells import coverage, holm, means, ratio_cells
 from xnq_dist.evaluation.community_tables import community_tables
 from xnq_dist.evaluation.estimators import TRIVIAL
+from xnq_dist.evaluation.names import shown
 
 GRAPHS = {"twitch-de": "twitch", "twitch-engb": "twitch", "cora-2": "cora"}
 
@@ -78,15 +79,15 @@ def test_cells_above_the_bound_are_those_of_a_paired_t_test():
     rows_ = {
         (r["dataset"], r["draw"], r["estimator"]): r["ae"] for r in found.to_pylist()
     }
-    for cell in cells:
+    for dataset, cell in zip(GRAPHS, cells, strict=True):
         own, other = (
-            np.array([rows_[cell.dataset, draw, name] for draw in range(12)])
+            np.array([rows_[dataset, draw, name] for draw in range(12)])
             for name in ("near", "pcc")
         )
         test = stats.ttest_rel(own, 1.05 * other, alternative="greater")
         assert cell.pvalue == pytest.approx(test.pvalue)
         assert cell.ratio == pytest.approx(own.mean() / other.mean())
-        assert cell.graph_family == GRAPHS[cell.dataset]
+        assert cell.name == f"{shown(dataset)}, leiden 3, 6 %"
     expected = holm(np.array([cell.pvalue for cell in cells]))
     assert [cell.adjusted for cell in cells] == pytest.approx(expected.tolist())
 
@@ -110,9 +111,7 @@ def test_false_alarms_stay_at_the_level_over_many_cells():
 
 def test_tests_need_enough_draws_and_communities():
     few = ratio_cells(results(rows({"pcc": 1.0, "bad": 2.0}, draws=9)), "bad", "pcc")
-    assert [(cell.draws, cell.pvalue, cell.above) for cell in few] == [
-        (9, None, False)
-    ] * 3
+    assert [(cell.pvalue, cell.above) for cell in few] == [(None, False)] * 3
     small = results(rows({"pcc": 1.0, "bad": 2.0}, sets=19))
     assert ratio_cells(small, "bad", "pcc") == []
     tiny = results(rows({"pcc": 1.0, "bad": 2.0}, sizes="5-20"))

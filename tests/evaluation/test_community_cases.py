@@ -343,7 +343,7 @@ def test_interrupted_evaluation_goes_on_with_the_next_case(
         "Cells above 1.05 times PCC",
         "Designs of labels",
         "Intervals of auto: coverage",
-        "Intervals of every quantifier",
+        "Intervals of every estimator",
     ):
         assert title in page
     assert "paper" not in page

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy.stats import gmean
 
 from xnq_dist.evaluation.cells import (
     MIN_DRAWS,
@@ -196,53 +197,6 @@ def _errors(
     )
 
 
-def _designs(table: pa.Table) -> RenderedTable:
-    """Errors and coverage by design, on communities and for the complete graph."""
-    table = sized(real(table))
-    by = ("design", "estimator", "label_share", "dataset", "draw")
-    whole = pc.equal(table["communities"], "whole")
-    masks = {"communities": pc.invert(whole), "complete graph": whole}
-    masks = {name: mask for name, mask in masks.items() if pc.any(mask).as_py()}
-    parts = [means(table.filter(mask), by) for mask in masks.values()]
-    rows = [row for part in parts for row in part]
-    shares = list(dict.fromkeys(r["label_share"] for r in rows))
-    groups = []
-    for design in dict.fromkeys(r["design"] for r in rows):
-        lines = []
-        for estimator in COMPARED:
-            cells = [Cell(_name(estimator))]
-            for share in shares:
-                key = (design, estimator, share)
-                for part in parts:
-                    same = [r for r in part if tuple(r[n] for n in by[:3]) == key]
-                    cells += _error_and_coverage(same)
-            if any(cell != Cell() for cell in cells[1:]):
-                lines.append(tuple(cells))
-        groups.append(RowGroup(tuple(lines), DESIGNS[design].title))
-    header = ["estimator"]
-    for share in shares:
-        for kind in masks:
-            header += [f"{100 * share:g} % labels, {kind}: AE", "coverage"]
-    return RenderedTable(
-        "communities-designs",
-        "Designs of labels: error and coverage on communities and complete graphs",
-        tuple(header),
-        tuple(groups),
-        (
-            "A design that may label only some nodes can have fewer labels than the "
-            "share (column labels of community_results.parquet).",
-        ),
-    )
-
-
-def _error_and_coverage(rows: Sequence[Figures]) -> list[Cell]:
-    if not rows:
-        return [Cell(), Cell()]
-    sets = np.array([row["sets"] for row in rows])
-    error = float(np.array([row["ae"] for row in rows]) @ sets / sets.sum())
-    return [Cell(figure(error)), _covered(coverage(rows))[0]]
-
-
 def _above(
     table: pa.Table, baseline: str, bound: float, what: str
 ) -> RenderedTable | None:
@@ -285,21 +239,78 @@ def _above(
 def _counted(cells: list[RatioCell], bound: float) -> tuple[Cell, ...]:
     ratios = np.array([cell.ratio for cell in cells])
     worst = max(cells, key=lambda cell: cell.ratio)
-    tested = any(cell.pvalue is not None for cell in cells)
-    positive = ratios[ratios > 0]
-    mean = float(np.exp(np.log(positive).mean())) if len(positive) else 0.0
-    share = f"{100 * worst.label_share:g} %"
+    tested = any(cell.adjusted is not None for cell in cells)
     return (
         Cell(str(len(cells))),
-        _cell(mean, 2),
+        _cell(float(gmean(ratios)), 2),
         Cell(str(int((ratios > bound).sum()))),
         Cell(str(sum(cell.above for cell in cells))) if tested else Cell(),
         _cell(worst.ratio, 2),
-        Cell(f"{shown(worst.dataset)}, {worst.communities}, {share}"),
+        Cell(worst.name),
     )
 
 
-Place = tuple[object, ...]
+Place = tuple[Any, ...]
+
+
+def _by_share(
+    name: str,
+    title: str,
+    heading: str,
+    groups: Sequence[tuple[str, pa.Table]],
+    by: tuple[str, ...],
+    cells: Callable[[Place, pa.Table], list[Cell]],
+    columns: tuple[str, ...],
+    note: str,
+    label: Callable[[Place], str] = lambda at: _name(str(at[0])),
+) -> RenderedTable:
+    """A row for each value of `by`, and `columns` of `cells` for each label share."""
+    shares = list(
+        dict.fromkeys(s for _, rows in groups for s in rows["label_share"].to_pylist())
+    )
+    made = []
+    for group, rows in groups:
+        lines = []
+        for place in dict.fromkeys(
+            zip(*(rows[n].to_pylist() for n in by), strict=True)
+        ):
+            of_place = _of(rows, **dict(zip(by, place, strict=True)))
+            line = [Cell(label(place))]
+            for share in shares:
+                line += cells(place, _of(of_place, label_share=share))
+            lines.append(tuple(line))
+        made += [RowGroup(tuple(lines), group)] if lines else []
+    header = [f"{100 * share:g} % labels{what}" for share in shares for what in columns]
+    return RenderedTable(name, title, (heading, *header), tuple(made), (note,))
+
+
+def _designs(table: pa.Table) -> RenderedTable:
+    """Errors and coverage by design, on communities and for the complete graph."""
+
+    def cells(_: Place, rows: pa.Table) -> list[Cell]:
+        whole, made = pc.equal(rows["communities"], "whole"), []
+        for part in (rows.filter(pc.invert(whole)), rows.filter(whole)):
+            error = [row["ae"] for row in means(part, ("estimator",))]
+            made += [_cell(error[0] if error else None), _covered(_coverage(part))[0]]
+        return made
+
+    table = sized(real(table))
+    compared = pa.concat_tables([_of(table, estimator=name) for name in COMPARED])
+    return _by_share(
+        "communities-designs",
+        "Designs of labels: error and coverage on communities and complete graphs",
+        "estimator",
+        _by_design(compared),
+        ("estimator",),
+        cells,
+        (", communities: AE", "coverage", ", complete graph: AE", "coverage"),
+        "A design that may label only some nodes can have fewer labels than the share "
+        "(column labels of community_results.parquet).",
+    )
+
+
+def _coverage(table: pa.Table) -> Covered | None:
+    return coverage(means(table, ("dataset", "draw")))
 
 
 def _coverages(
@@ -308,40 +319,35 @@ def _coverages(
     heading: str,
     groups: Sequence[tuple[str, pa.Table]],
     by: tuple[str, ...],
-    label: Callable[[Place], str],
     note: str,
-    maximum: Callable[[Place], float | None],
-    order: Callable[[Place], object] | None = None,
+    label: Callable[[Place], str],
+    maximum: float | None,
 ) -> RenderedTable:
     """Coverage and mean width by label share, with a row for each value of `by`."""
-    columns = (*by, "label_share", "dataset", "draw")
-    parts = [
-        (title, [r for r in means(group, columns) if r["coverage"] is not None])
-        for title, group in groups
-    ]
-    shares = list(dict.fromkeys(r["label_share"] for _, rows in parts for r in rows))
-    made = []
-    for group, rows in parts:
-        lines = []
-        places: list[Place] = list(dict.fromkeys(tuple(r[n] for n in by) for r in rows))
-        for place in sorted(places, key=order) if order else places:  # type: ignore[arg-type]
-            cells = [Cell(label(place))]
-            for share in shares:
-                key = (*place, share)
-                same = [r for r in rows if tuple(r[n] for n in columns[:-2]) == key]
-                cells += _covered(coverage(same), maximum(place))
-            lines.append(tuple(cells))
-        if lines:
-            made.append(RowGroup(tuple(lines), group))
-    header = [heading]
-    for share in shares:
-        header += [f"{100 * share:g} % labels: coverage", "width"]
-    return RenderedTable(name, title, tuple(header), tuple(made), (note,))
+
+    def cells(place: Place, rows: pa.Table) -> list[Cell]:
+        limit = maximum if place[0] != SMALL else 1.0
+        return _covered(_coverage(rows), limit)
+
+    columns = ": coverage", ": width"
+    return _by_share(name, title, heading, groups, by, cells, columns, note, label)
 
 
 def _interval_tables(table: pa.Table) -> list[RenderedTable]:
     """Coverage of `auto` by size and labels and by family, and of every quantifier."""
+    table = table.filter(pc.is_valid(table["coverage"]))
     auto = real(_of(table, estimator="auto"))
+    by_size = pa.concat_tables(
+        [
+            _of(auto, labelled=inside, sizes=sizes)
+            for inside in (True, False)
+            for sizes in sorted(
+                auto["sizes"].unique().to_pylist(),
+                key=lambda size: int(size.partition("-")[0]),
+            )
+        ]
+        or [auto]
+    )
     bounds_note = (
         f"{BOUNDS_NOTE} Low: the upper bound is below {figure(MIN_COVERAGE, 2)}. "
         f"High: the lower bound is above {figure(MAX_COVERAGE, 2)} (from 20 unlabelled "
@@ -349,20 +355,20 @@ def _interval_tables(table: pa.Table) -> list[RenderedTable]:
     )
     random = _of(auto, design="random")
     families = random["graph_family"].unique().to_pylist()
-    made = [
+    large = sized(table)
+    samples = pc.is_in(large["communities"], pa.array(list(SAMPLES)))
+    return [
         _coverages(
             "communities-coverage",
             "Intervals of auto: coverage and mean width",
             "size and labels",
-            _by_design(auto),
+            _by_design(by_size),
             ("sizes", "labelled"),
-            lambda at: (
-                f"{at[0]} unlabelled members, "
-                f"{'labels inside' if at[1] else 'no labels'}"
-            ),
             bounds_note,
-            lambda at: 1.0 if at[0] == SMALL else MAX_COVERAGE,
-            lambda at: (not at[1], int(str(at[0]).partition("-")[0])),
+            lambda at: (
+                f"{at[0]} unlabelled members, {'labels inside' if at[1] else 'no labels'}"
+            ),
+            MAX_COVERAGE,
         ),
         _coverages(
             "communities-families-coverage",
@@ -371,34 +377,30 @@ def _interval_tables(table: pa.Table) -> list[RenderedTable]:
             "communities",
             [(shown(name), _of(random, graph_family=name)) for name in families],
             ("communities",),
-            lambda at: str(at[0]),
             bounds_note,
-            lambda _: 1.0,
+            lambda at: str(at[0]),
+            1.0,
+        ),
+        _coverages(
+            "communities-quantifiers-coverage",
+            "Intervals of every estimator: coverage and mean width",
+            "estimator",
+            [
+                ("communities", _of(real(large), design="random")),
+                (
+                    "communities without labels",
+                    _of(real(large), design="half", labelled=False),
+                ),
+                ("samples drawn by class", large.filter(samples)),
+            ],
+            ("estimator",),
+            f"{BOUNDS_NOTE} Intervals have their nominal coverage if the estimator's "
+            "assumption holds; on communities, the assumptions of all but auto, cc and "
+            "pcc mostly do not hold.",
+            lambda at: _name(str(at[0])),
+            None,
         ),
     ]
-    table = sized(table.filter(pc.is_valid(table["coverage"])))
-    if set(table["estimator"].unique().to_pylist()) - {"auto"}:
-        samples = pc.is_in(table["communities"], pa.array(list(SAMPLES)))
-        without = _of(real(table), design="half", labelled=False)
-        made.append(
-            _coverages(
-                "communities-quantifiers-coverage",
-                "Intervals of every quantifier: coverage and mean width",
-                "quantifier",
-                [
-                    ("communities", _of(real(table), design="random")),
-                    ("communities without labels", without),
-                    ("samples drawn by class", table.filter(samples)),
-                ],
-                ("estimator",),
-                lambda at: _name(str(at[0])),
-                f"{BOUNDS_NOTE} Intervals have their nominal coverage if the "
-                "quantifier's assumption holds; on communities, the assumptions of all "
-                "but auto, cc and pcc mostly do not hold.",
-                lambda _: None,
-            )
-        )
-    return made
 
 
 def community_tables(table: pa.Table) -> list[RenderedTable]:
