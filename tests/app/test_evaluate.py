@@ -14,6 +14,7 @@ import pytest
 from tests.app.test_cli import run
 from tests.conftest import write_graph
 from xnq_dist.evaluation.estimators import TRIVIAL
+from xnq_dist.evaluation.rivals import RIVALS
 
 
 def command(folder, out, *more):
@@ -128,5 +129,5 @@ def test_evaluation_draws_its_own_labels(tmp_path, capsys, prefect_api):
     assert done == 0, said.err
     assert "AE on real communities" in said.out
     rows = pq.read_table(tmp_path / "out" / "community_results.parquet").to_pylist()
-    assert {r["estimator"] for r in rows} == {"auto", "pcc", *TRIVIAL}
+    assert {r["estimator"] for r in rows} == {"auto", "pcc", *TRIVIAL, *RIVALS, "floor"}
     assert {r["design"] for r in rows} == {"random", "positives"}

@@ -60,15 +60,14 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
         When there is no such graph.
     """
     from xnq_dist.evaluation.datasets.families import family_of
-    from xnq_dist.evaluation.datasets.known_graphs import VARIABLE, find, known_tasks
+    from xnq_dist.evaluation.datasets.known_graphs import TASKS, VARIABLE, find
 
-    known = known_tasks()
     folder = Path(data).expanduser()
     name = folder.absolute().name
-    if data in known and not (folder / "nodes.parquet").exists():
-        task = known[data]
+    if data in TASKS and not (folder / "nodes.parquet").exists():
+        task = TASKS[data]
         name = data
-        folder = find(task.folder) or _fetched(task.folder)
+        folder = find(task.folder) or _downloaded(task.folder)
         splits = splits or task.splits
         positive = positive or task.positive
     elif not folder.exists() and (root := os.environ.get(VARIABLE)):
@@ -79,7 +78,7 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
             raise InputError(
                 f"--data {data}: {folder / table} does not exist: name a folder with "
                 "nodes.parquet and edges.parquet, or one of "
-                f"{', '.join(known)}"
+                f"{', '.join(TASKS)}"
             )
     if splits is None:
         default = folder / "splits.parquet"
@@ -98,11 +97,9 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
     )
 
 
-def _fetched(name: str) -> Path:
+def _downloaded(name: str) -> Path:
     """Download a graph of the paper to ``XNQ_DATA_DIR``; return its folder."""
-    from xnq_dist.app.run_progress import current_watch
-    from xnq_dist.evaluation.datasets.fetch import fetch
-    from xnq_dist.evaluation.datasets.known_graphs import VARIABLE
+    from xnq_dist.evaluation.datasets.known_graphs import VARIABLE, download
 
     root = os.environ.get(VARIABLE)
     if not root:
@@ -110,7 +107,7 @@ def _fetched(name: str) -> Path:
             f"the graph {name!r} is not on this machine: set {VARIABLE} to the folder "
             f"that contains {name}/, or that it is to be downloaded to"
         )
-    return fetch(name, Path(root).expanduser(), progress=current_watch().step).folder
+    return download(name, Path(root).expanduser())
 
 
 def _with_features(source: DataSource, settings: Settings) -> tuple[Settings, bool]:

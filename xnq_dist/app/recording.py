@@ -16,6 +16,7 @@ from dataclasses import asdict
 from typing import Any
 
 from xnq_dist.app.json_lines import format_dask, json_lines
+from xnq_dist.app.peak_memory import peak_memory
 from xnq_dist.app.run_progress import START, TimeLeft, Watch, watching
 from xnq_dist.app.run_status import STATUS, RunStatus
 from xnq_dist.core.errors import XnqError
@@ -23,7 +24,6 @@ from xnq_dist.core.lock import holder
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RUN, RunDirectory, sealed
 from xnq_dist.core.waiting import LOOKED
-from xnq_dist.evaluation.peak_memory import peak_memory
 
 __all__ = ["recorded"]
 

@@ -48,6 +48,7 @@ from xnq_dist.evaluation.regions import (
     draw_samples_by_class,
     only,
 )
+from xnq_dist.evaluation.rivals import rival_scores
 from xnq_dist.evaluation.split_fit import FeatureRows
 from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph import layout
@@ -214,8 +215,9 @@ def evaluate_communities(
                 # `auto` uses a readout fitted to the new labels too.
                 refit = replace(shown, fitted=shown.labels)
                 refitted = _case(client, work, refit, groups[0], seed, folder)
+            rivals = _rivals(work, shown.labels, adjacency, seed, folder)
             scored = Estimators(
-                case, adjacency, groups, of_draw, plan.quantifiers, refitted
+                case, adjacency, groups, of_draw, plan.quantifiers, refitted, rivals
             )
             of_case = {
                 "dataset": task.dataset,
@@ -272,6 +274,31 @@ def _case(
     return Case.of(task.labels, shown, posteriors, own, task.classes, held)
 
 
+def _rivals(
+    work: EvaluationWork,
+    labels: NDArray[np.int32],
+    adjacency: csr_array[Any],
+    seed: int,
+    folder: Folder,
+) -> dict[str, NDArray[np.float64]]:
+    """Log-probabilities of the rivals in one draw, which the folder keeps."""
+    key = fingerprint(work.graph()[1].fingerprint, labels.tobytes().hex(), seed)
+    name = f"rivals-{key}.npy"
+    if not folder.exists(name):
+        features, n_classes = (
+            FeatureRows(*work.graph()).matrix(),
+            len(work.task().classes),
+        )
+        both = (adjacency + adjacency.T).tocsr()
+        made = {"boosting": rival_scores(features, labels, n_classes, seed, both)}
+        if features is not None:
+            made["features"] = rival_scores(features, labels, n_classes, seed)
+        buffer = io.BytesIO()
+        npy.write_arrays(buffer, made)
+        folder.write_bytes(name, buffer.getvalue())
+    return dict(npy.read_arrays(io.BytesIO(folder.read_bytes(name))))
+
+
 def _kinds(
     work: EvaluationWork, plan: CasePlan, adjacency: csr_array[Any]
 ) -> Iterator[tuple[str, Communities]]:
@@ -288,14 +315,11 @@ def _kinds(
             else:
                 yield from _given(work, plan.memberships).items()
         elif name == "attribute":
-            parts = list(FeatureRows(*work.graph()).parts())
-            if not parts[0][1].shape[1]:
+            features = FeatureRows(*work.graph()).matrix()
+            if features is None:
                 log.info("%s: no features; groups by attribute are skipped", dataset)
-                continue
-            features = np.empty((adjacency.shape[0], parts[0][1].shape[1]), np.float32)
-            for index, values in parts:
-                features[index] = values
-            yield name, draw_attributes(features, seed)
+            else:
+                yield name, draw_attributes(features, seed)
 
 
 def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:

@@ -326,7 +326,7 @@ def _shares(summary: Summary) -> RenderedTable:
 
 
 def _cost(results: pa.Table, summary: Summary) -> RenderedTable:
-    """Time and memory of the most expensive configuration of each method."""
+    """Time of the most expensive configuration of each method."""
     by_method = costs(results)
     groups = []
     for dataset in summary.datasets:
@@ -340,12 +340,10 @@ def _cost(results: pa.Table, summary: Summary) -> RenderedTable:
             if reference is not None and reference.seconds > 0:
                 times = cost.seconds / reference.seconds
                 ratio = f"{times:.3g}" if times < 100 else f"{times:,.0f}"
-            memory = cost.peak_memory
             texts = (
                 shown(method),
                 f"{cost.seconds:,.2f}",
                 ratio,
-                EMPTY if memory is None else f"{memory / 2**30:,.2f}",
                 str(cost.folds),
             )
             rows.append(tuple(map(Cell, texts)))
@@ -353,16 +351,13 @@ def _cost(results: pa.Table, summary: Summary) -> RenderedTable:
             groups.append(RowGroup(tuple(rows), shown(dataset)))
     return RenderedTable(
         "cost",
-        "Time and memory of each method's most expensive configuration",
-        (
-            *("Method", "Seconds", f"Times {shown(summary.reference)}"),
-            *("Peak memory, GiB", "Folds"),
-        ),
+        "Time of each method's most expensive configuration",
+        (*("Method", "Seconds", f"Times {shown(summary.reference)}", "Folds"),),
         tuple(groups),
         (
             "Seconds to compute the scores (embedding and readout), mean over folds, "
-            "for the slowest configuration; peak memory of the worker, maximum over "
-            "folds. The paper's times are from another machine and not comparable.",
+            "for the slowest configuration. The paper's times are from another machine "
+            "and not comparable.",
             *(() if groups else ("No times were measured.",)),
         ),
     )

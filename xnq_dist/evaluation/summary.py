@@ -92,8 +92,6 @@ class Cost:
 
     seconds: float
     folds: int
-    peak_memory: int | None
-    """Bytes, maximum over folds; None if it was not measured."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -299,20 +297,16 @@ def costs(results: pa.Table) -> dict[tuple[str, str], Cost]:
         ]
     )
     folds = timed.group_by(["dataset", "method", "draw", "fold"]).aggregate(
-        [("seconds", "max"), ("peak_memory", "max")]
+        [("seconds", "max")]
     )
     draws = folds.group_by(["dataset", "method", "draw"]).aggregate(
-        [("seconds_max", "mean"), ("seconds_max", "count"), ("peak_memory_max", "max")]
+        [("seconds_max", "mean"), ("seconds_max", "count")]
     )
     by_method: dict[tuple[str, str], Cost] = {}
     for row in sorted(
         draws.to_pylist(), key=lambda row: (-row["seconds_max_mean"], row["draw"])
     ):
-        cost = Cost(
-            row["seconds_max_mean"],
-            row["seconds_max_count"],
-            row["peak_memory_max_max"],
-        )
+        cost = Cost(row["seconds_max_mean"], row["seconds_max_count"])
         by_method.setdefault((row["dataset"], row["method"]), cost)
     return by_method
 

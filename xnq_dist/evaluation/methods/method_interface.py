@@ -72,6 +72,20 @@ class Scores:
     seconds: float = 0.0
     """Wall time for this split."""
 
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        split: int,
+        logits: NDArray[np.float64],
+        seconds: float,
+        crisp: bool = False,
+    ) -> Scores:
+        """Scores from logits of all nodes, shape (N, C)."""
+        held = task.rows(split, "calibration")
+        target = task.rows(split, "validation", "test")
+        return cls(held, logits[held], target, logits[target], crisp, seconds)
+
 
 @dataclass(frozen=True, eq=False)
 class GraphEstimate:
