@@ -92,7 +92,7 @@ BUDGETS = {
     "reservoir": 25_299,
     "groups": 4_307,
     "plan and needs": 7_063,
-    "pipeline and the modules next to it": 7_090,
+    "pipeline and the modules next to it": 7_460,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

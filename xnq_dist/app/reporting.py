@@ -29,13 +29,14 @@ import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.exceptions import PrefectException
 
-from xnq_dist import pipeline
 from xnq_dist.app.json_lines import attached
 from xnq_dist.app.run_progress import StageProgress
 from xnq_dist.core.errors import SettingsError, XnqError
 from xnq_dist.core.progress import Progress
 from xnq_dist.core.redaction import redacted
-from xnq_dist.core.store import RunDirectory
+from xnq_dist.core.store import RunDirectory, read_published
+from xnq_dist.quantify.checks.quality import without_values
+from xnq_dist.report.history import read_history
 
 __all__ = [
     "Artifacts",
@@ -189,9 +190,11 @@ class Artifacts:
 
     def prevalence(self, run: RunDirectory) -> None:
         """Report the first rows, and what changed, as table artifacts."""
-        rows = pipeline.published_rows(run, ROWS_SHOWN)
+        published = read_published(run.location).read("prevalence")
+        rows = without_values(published.slice(0, ROWS_SHOWN)).to_pylist()
         self._table("prevalence", f"first rows of {run.uri}", rows)
-        rows = pipeline.changed_rows(run, ROWS_SHOWN)
+        changed = read_history(run.location).changed()
+        rows = changed.slice(0, ROWS_SHOWN).to_pylist()
         self._table("changes", f"changes since the run before in {run.uri}", rows)
 
     def _table(self, name: str, text: str, rows: list[dict[str, Any]]) -> None:
