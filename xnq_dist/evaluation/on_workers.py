@@ -38,7 +38,6 @@ from xnq_dist.core.waiting import gather, wait_all
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.methods.known_methods import Method
 from xnq_dist.evaluation.methods.method_interface import Configuration, Scores
-from xnq_dist.evaluation.peak_memory import peak_memory
 from xnq_dist.evaluation.protocol import (
     REPEATS,
     SAMPLE_SIZE,
@@ -57,6 +56,7 @@ from xnq_dist.evaluation.units import Errors, Unit
 from xnq_dist.evaluation.validation import Choice, ValidationErrors, choose
 from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph.layout import load_nodes
+from xnq_dist.monitor.peak_memory import peak_memory
 from xnq_dist.reservoir.length import with_length
 from xnq_dist.reservoir.supersteps import run_reservoir
 

@@ -100,9 +100,9 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
 
 def _fetched(name: str) -> Path:
     """Download a graph of the paper to ``XNQ_DATA_DIR``; return its folder."""
-    from xnq_dist.app.run_progress import current_watch
     from xnq_dist.evaluation.datasets.fetch import fetch
     from xnq_dist.evaluation.datasets.known_graphs import VARIABLE
+    from xnq_dist.monitor.progress import current_watch
 
     root = os.environ.get(VARIABLE)
     if not root:
