@@ -86,13 +86,13 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 317_128,
-    "core": 34_185,
+    "all": 299_847,
+    "core": 34_089,
     "graph": 63_986,
     "reservoir": 25_299,
     "groups": 4_307,
-    "plan and needs": 6_861,
-    "pipeline and the modules next to it": 7_182,
+    "plan and needs": 6_834,
+    "pipeline and the modules next to it": 7_522,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

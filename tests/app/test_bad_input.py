@@ -178,7 +178,7 @@ def test_unknown_community_members_and_what_follows(prefect_api, tables, capfd, 
     assert len(table) == 1
     assert json.loads(table[0].data)[0]["community"] == 1
     progress = {a.description: a.data for a in artifacts if a.type == "progress"}
-    for step in ("embed: supersteps 2/2", "readout: posteriors 1/1"):
+    for step in ("embed: supersteps 2/2", "posteriors: partitions 1/1"):
         (done,) = (progress[text] for text in progress if text.startswith(step))
         assert done == 100.0
 

@@ -15,7 +15,7 @@ import pytest
 
 from tests.app.conftest import running_server
 from tests.conftest import small_settings, write_graph
-from xnq_dist.app.deployed import warn_of_credentials
+from xnq_dist.monitor.on_prefect import warn_of_credentials
 
 CANARIES = ("AKCANARY", "SECRETCANARY", "TOKENCANARY", "WORDCANARY")
 """Secret parts of addresses."""

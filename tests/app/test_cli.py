@@ -18,9 +18,9 @@ from tests.conftest import write_graph
 from xnq_dist.api.result import PrevalenceResult
 from xnq_dist.app import output
 from xnq_dist.app.cli import main
-from xnq_dist.app.doctor import examine
-from xnq_dist.app.run_progress import TimeLeft
+from xnq_dist.app.machine_checks import examine
 from xnq_dist.app.settings_help import COMMON, settings_rows
+from xnq_dist.monitor.progress import TimeLeft
 
 
 def run(*arguments: str) -> int:

@@ -17,10 +17,11 @@ import pytest
 
 from tests.app.conftest import running_server
 from tests.conftest import write_graph
-from xnq_dist.app import reporting, running
-from xnq_dist.app.reporting import GRACE, await_api, reported
-from xnq_dist.app.run_progress import on_console
+from xnq_dist.app import running
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.monitor import on_prefect
+from xnq_dist.monitor.on_prefect import GRACE, PrefectRun, await_api
+from xnq_dist.monitor.progress import in_view
 
 SETTINGS = (
     "method=xnq",
@@ -120,7 +121,8 @@ def test_a_silent_api_is_waited_for_at_the_end_alone(monkeypatch):
 
         with temporary_settings({PREFECT_API_URL: url}):
             began = time.monotonic()
-            with reported("xnq-dist", {}) as report:
+            report = PrefectRun("xnq-dist")
+            with report.reported():
                 for number in range(100):
                     report.do("graph", lambda p, n=number: p("nodes", n, 100))
                 spent = time.monotonic() - began
@@ -144,7 +146,7 @@ class Healthy(BaseHTTPRequestHandler):
 def test_the_end_of_a_run_waits_until_the_api_is_back(monkeypatch, caplog):
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    monkeypatch.setattr(reporting, "POLL", 0.05)
+    monkeypatch.setattr(on_prefect, "POLL", 0.05)
     server = HTTPServer(("127.0.0.1", 0), Healthy, bind_and_activate=False)
     server.server_bind()
     url = f"http://127.0.0.1:{server.server_port}/api"
@@ -207,12 +209,12 @@ def test_a_run_is_a_flow_run_with_a_task_run_a_stage(
         t["name"]: t["state_name"] for t in tasks if t["flow_run_id"] == str(found.id)
     }
     assert states == dict.fromkeys(
-        ("graph", "embed", "readout", "quantify", "publish"), "Completed"
+        ("graph", "embed", "readout", "posteriors", "quantify", "publish"), "Completed"
     )
     assert any("log-loss" in line["message"] for line in logs)
     shown = {a.key or a.description for a in artifacts if a.flow_run_id == found.id}
     assert "xnq-prevalence" in shown
-    for step in ("embed: supersteps", "readout: posteriors"):
+    for step in ("embed: supersteps", "posteriors: partitions"):
         assert any(text.startswith(step) for text in shown)
 
 
@@ -236,8 +238,8 @@ def test_without_prefect_a_run_is_only_reported_on_request(monkeypatch, caplog):
     monkeypatch.setattr(running, "find_spec", lambda name: None)
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     monkeypatch.setattr(running.log, "propagate", True)
-    with running.reporting(False, "xnq-dist", {}) as (do, report):
-        assert (do, report) == (on_console, None)
+    with running.reporting(False, "xnq-dist", {}) as do:
+        assert do == in_view
     assert "pip install 'xnq-dist[prefect]'" in caplog.text
     with (
         pytest.raises(SettingsError, match="--prefect needs Prefect"),

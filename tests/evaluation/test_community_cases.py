@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 from scipy.sparse import csr_array
+from xnq_dist.app.evaluate import _publish
 
 from tests.conftest import small_settings, write_graph
 from tests.evaluation.test_on_workers import begin
-from xnq_dist.app.evaluate import _publish
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.progress import silent
 from xnq_dist.core.store import Folder

@@ -181,7 +181,8 @@ def test_weights_reach_posteriors_prior_and_totals(weighted, thread_client):
             pipeline.prepare(run, sources, settings)
             pipeline.embed(run, settings, thread_client)
             pipeline.fit_readout(run, settings, thread_client)
-            made = pipeline.quantify_communities(run, sources, settings, thread_client)
+            pipeline.posteriors(run, settings, thread_client)
+            made = pipeline.quantify(run, sources, settings, thread_client)
         stage = run.stage("labels")
         weights = load_label_weights(stage, stage.manifest())
         if name == "plain":

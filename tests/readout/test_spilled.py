@@ -5,6 +5,7 @@ import os
 import numpy as np
 import pytest
 
+from tests.readout.samples import fit_and_write
 from tests.readout.test_readout_stage import (
     DIM,
     graph_labels,
@@ -16,7 +17,6 @@ from tests.readout.test_readout_stage import (
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import DamagedError, DoesNotFitError
 from xnq_dist.readout import objective, spilled
-from xnq_dist.readout.stage import fit_readout
 
 __all__ = ["threads_client"]
 
@@ -38,12 +38,12 @@ def test_rows_in_files_give_the_same_bits_as_rows_in_memory(
 ):
     x, labels, role = graph_labels(classes, with_roles)
     within = make_run(tmp_path / "within", 2, x, labels, role, classes)
-    fit_readout(within, load_settings(overrides=WHOLE), threads_client)
+    fit_and_write(within, load_settings(overrides=WHOLE), threads_client)
     expected, flags = read_posteriors(within)
     expected_bits = readout_bits(within)
     for parts in (1, 3):
         run = make_run(tmp_path / str(parts), parts, x, labels, role, classes)
-        fit_readout(run, BEYOND, threads_client)
+        fit_and_write(run, BEYOND, threads_client)
         posterior, out_of_fold = read_posteriors(run)
         np.testing.assert_array_equal(posterior, expected)
         np.testing.assert_array_equal(out_of_fold, flags)
@@ -63,7 +63,7 @@ def test_a_set_strength_with_roles_needs_no_fold(tmp_path, threads_client):
     posteriors = []
     for name, memory in (("within", []), ("beyond", ["readout.memory=10kB"])):
         run = make_run(tmp_path / name, 2, x, labels, role, 2)
-        fit_readout(run, load_settings(overrides=[*given, *memory]), threads_client)
+        fit_and_write(run, load_settings(overrides=[*given, *memory]), threads_client)
         posteriors.append(read_posteriors(run)[0])
         assert run.stage("readout").manifest().facts["folds"] == 0
     np.testing.assert_array_equal(*posteriors)
@@ -74,7 +74,7 @@ def test_memory_below_one_group_is_refused(tmp_path, threads_client):
     run = make_run(tmp_path, 1, x, labels, role)
     settings = load_settings(overrides=[*WHOLE, "readout.memory=5kB"])
     with pytest.raises(DoesNotFitError, match="embeddings of 100 labelled nodes"):
-        fit_readout(run, settings, threads_client)
+        fit_and_write(run, settings, threads_client)
 
 
 def test_truncated_groups_are_damage(tmp_path, threads_client, monkeypatch):
@@ -89,4 +89,4 @@ def test_truncated_groups_are_damage(tmp_path, threads_client, monkeypatch):
 
     monkeypatch.setattr(spilled, "_write_group", cut)
     with pytest.raises(DamagedError, match=r"group-\d+-.* bytes, not"):
-        fit_readout(run, BEYOND, threads_client)
+        fit_and_write(run, BEYOND, threads_client)

@@ -134,19 +134,18 @@ def evaluate(
             "pip install 'xnq-dist[evaluation]'"
         )
     prepare_environment()
-    from xnq_dist.app import evaluate as evaluation
-    from xnq_dist.app.run_progress import console_progress
-    from xnq_dist.app.running import reporting
+    from xnq_dist.app.running import console_progress, reporting
+    from xnq_dist.evaluation import comparison
 
     names = list(dict.fromkeys(data))
-    run: Any = evaluation.run_evaluation
+    run: Any = comparison.run_evaluation
     if communities is not None:
-        run = evaluation.run_communities_evaluation
+        run = comparison.run_communities_evaluation
     with console_progress():
-        sources = [evaluation.find_data(name, splits, positive) for name in names]
+        sources = [comparison.find_data(name, splits, positive) for name in names]
     with (
         console_progress(),
-        reporting(False, "xnq-evaluate", {"data": names, "out": out}) as (do, _),
+        reporting(False, "xnq-evaluate", {"data": names, "out": out}) as do,
         stage_errors(out, "evaluate"),
     ):
         summary = run(sources=sources, do=do, **arguments)

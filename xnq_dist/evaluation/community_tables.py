@@ -366,7 +366,8 @@ def _interval_tables(table: pa.Table) -> list[RenderedTable]:
             ("sizes", "labelled"),
             bounds_note,
             lambda at: (
-                f"{at[0]} unlabelled members, {'labels inside' if at[1] else 'no labels'}"
+                f"{at[0]} unlabelled members, "
+                f"{'labels inside' if at[1] else 'no labels'}"
             ),
             MAX_COVERAGE,
         ),

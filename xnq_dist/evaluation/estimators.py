@@ -21,7 +21,6 @@ from xnq_dist.evaluation.importance import Sis, walk_matrix
 from xnq_dist.evaluation.regions import class_counts_in
 from xnq_dist.evaluation.rivals import rival_estimates
 from xnq_dist.quantify.bootstrap import Bootstrap
-from xnq_dist.quantify.classic.sld import guarded_prior
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.surroundings import learn_in_process
 from xnq_dist.quantify.interface import Communities, Estimates, Quantifier

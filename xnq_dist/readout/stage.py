@@ -56,7 +56,13 @@ if TYPE_CHECKING:
 
     _Future = Future[Any]
 
-__all__ = ["ReadoutWork", "fit_logistic", "fit_pooled", "fit_readout"]
+__all__ = [
+    "ReadoutWork",
+    "fit_logistic",
+    "fit_pooled",
+    "fit_readout",
+    "write_posteriors",
+]
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +108,7 @@ def _write(
 def fit_readout(
     run: RunDirectory, settings: Settings, client: Client, progress: Progress = silent
 ) -> Manifest:
-    """Run the stages ``readout`` and ``posteriors``, or reuse them if complete.
+    """Run the stage ``readout``, or reuse it if complete.
 
     Parameters
     ----------
@@ -118,7 +124,7 @@ def fit_readout(
     Returns
     -------
     Manifest
-        Of the stage ``posteriors``; its facts hold ``prior`` and ``classes``.
+        Of the stage; its facts hold ``prior`` and ``classes``.
 
     Raises
     ------
@@ -132,31 +138,49 @@ def fit_readout(
     StageError
         When an earlier stage is missing, or files do not fit each other.
     """
-    graph = run.complete("graph", "run prepare first")
-    labels = run.complete("labels", "run prepare first")
-    embeddings = run.complete("embeddings", "run embed first")
+    graph, labels, embeddings = _made_from(run)
     parts = _parts(client, run, graph, embeddings, labels)
     inputs = readout_inputs(graph, embeddings, labels, settings)
-    method = METHODS.module_of(settings.method)
     with stage_errors(run.uri, "readout"):
         fitted = run.reuse("readout", inputs)
-        if fitted is None:
-            began = time.perf_counter()
-            stage = run.stage("readout")
-            attempt = stage.begin()
-            groups = node_groups(run.stage("graph"), graph, settings)
-            made_from = client, run, graph, labels, embeddings, parts, settings
-            work = ReadoutWork(*made_from, attempt, groups, progress)
-            files, facts = method.fit(work)
-            files = [*files, _write_groups(attempt, groups)]
-            fitted = _commit(stage, attempt, files, inputs, facts, began)
-    after = posteriors_inputs(fitted)
+        if fitted is not None:
+            return fitted
+        began = time.perf_counter()
+        stage = run.stage("readout")
+        attempt = stage.begin()
+        groups = node_groups(run.stage("graph"), graph, settings)
+        made_from = client, run, graph, labels, embeddings, parts, settings
+        work = ReadoutWork(*made_from, attempt, groups, progress)
+        files, facts = METHODS.module_of(settings.method).fit(work)
+        files = [*files, _write_groups(attempt, groups)]
+        return _commit(stage, attempt, files, inputs, facts, began)
+
+
+def write_posteriors(
+    run: RunDirectory, settings: Settings, client: Client, progress: Progress = silent
+) -> Manifest:
+    """Run the stage ``posteriors``, or reuse it if complete.
+
+    Arguments and errors as for `fit_readout`, which made the stage ``readout``.
+    """
+    fitted = run.complete("readout", "run fit_readout first")
+    inputs = posteriors_inputs(fitted)
     with stage_errors(run.uri, "posteriors"):
-        written = run.reuse("posteriors", after)
-        if written is None:
-            sources = run, client, parts, fitted, int(graph.facts["n_nodes"]), after
-            written = _posteriors(*sources, progress, method.write_posteriors)
-    return written
+        written = run.reuse("posteriors", inputs)
+        if written is not None:
+            return written
+        graph, labels, embeddings = _made_from(run)
+        parts = _parts(client, run, graph, embeddings, labels)
+        sources = run, client, parts, fitted, int(graph.facts["n_nodes"]), inputs
+        write = METHODS.module_of(settings.method).write_posteriors
+        return _posteriors(*sources, progress, write)
+
+
+def _made_from(run: RunDirectory) -> tuple[Manifest, Manifest, Manifest]:
+    """Manifests of graph, labels and embeddings."""
+    graph = run.complete("graph", "run prepare first")
+    labels = run.complete("labels", "run prepare first")
+    return graph, labels, run.complete("embeddings", "run embed first")
 
 
 def _parts(
@@ -368,7 +392,7 @@ def _posteriors(
         )
         for number, part in enumerate(parts)
     ]
-    watch(client, futures, "posteriors", progress)
+    watch(client, futures, "partitions", progress)
     of_parts = gather(client, futures)
     written = sum(files[0].rows for files in of_parts)
     if written != n_nodes:

@@ -1,18 +1,18 @@
-"""The command ``xnq-dist status``: where a run stands; it never takes the lock."""
+"""Where a run directory stands, read from outside its run."""
 
 from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
-import typer
+from xnq_dist.core.errors import InfrastructureError
+from xnq_dist.core.lock import holder
+from xnq_dist.core.store import Published, RunDirectory, require_run
+from xnq_dist.monitor.progress import seconds_left_text
+from xnq_dist.monitor.status import NEXT, RunStatus
 
-from xnq_dist.app.output import Directory, Json, print_json
-from xnq_dist.core.redaction import redacted
-
-__all__ = ["standing", "status"]
+__all__ = ["standing"]
 
 
 def standing(directory: str) -> dict[str, Any]:
@@ -32,12 +32,6 @@ def standing(directory: str) -> dict[str, Any]:
     RunDirectoryError
         When it is not a run directory.
     """
-    from xnq_dist.app.run_progress import seconds_left_text
-    from xnq_dist.app.run_status import NEXT, RunStatus
-    from xnq_dist.core.errors import InfrastructureError
-    from xnq_dist.core.lock import holder
-    from xnq_dist.core.store import Published, RunDirectory, require_run
-
     run = RunDirectory(directory)
     held, noted = holder(run.folder), RunStatus.read(run)
     alive = held is not None and held.alive
@@ -72,39 +66,3 @@ def standing(directory: str) -> dict[str, Any]:
         known["published"] = version.manifest.created
         known["report"] = run.folder.uri_of("report.html")
     return known
-
-
-def _time(seconds: float | None) -> str:
-    if seconds is None:
-        return ""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
-
-
-def status(directory: Directory, as_json: Json = False) -> None:
-    """Show where a run stands: stage, superstep, time left, owner, what is next.
-
-    It works while a run writes the directory, and never takes its lock.
-    """
-    from xnq_dist.core.failures import OPEN, stage_errors
-
-    with stage_errors(str(redacted(directory)), OPEN):
-        found = standing(directory)
-    typer.echo(f"{found['run']}: {found['state']}")
-    texts = {
-        "stage": found.get("place"),
-        "process": "pid" in found
-        and f"{found['pid']} on {found['host']}, "
-        f"last heartbeat {found['heartbeat_age']:.0f} s ago",
-        "workers": found.get("workers")
-        and f"{found['workers']}, {len(found['lost_workers'])} lost, "
-        f"{found['retries']} retries",
-        "failed": found.get("message"),
-        "next": found["next"],
-        "started": _time(found.get("started")),
-        "ended": _time(found.get("ended")),
-        "results": "published" in found and f"{found['published']}  {found['report']}",
-    }
-    for name, text in texts.items():
-        if text:
-            typer.echo(f"  {name:<10}{text}")
-    print_json(found, as_json)

@@ -1,78 +1,66 @@
-"""Progress of a run, shown on the terminal or log and as Prefect artifacts."""
+"""Progress of a run, for everything that shows it: console, status file, Prefect."""
 
 from __future__ import annotations
 
-import logging
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from xnq_dist.core.progress import Progress
 
 __all__ = [
     "START",
-    "StageProgress",
     "TimeLeft",
     "Watch",
-    "console_progress",
+    "counted",
     "current_watch",
-    "on_console",
+    "expect",
+    "in_view",
     "seconds_left_text",
+    "stage_progress",
     "watching",
 ]
-
-log = logging.getLogger("xnq_dist.core.progress")
 
 T = TypeVar("T")
 
 START = "start"
 """The first step of every stage."""
-LOG_EVERY = 60.0
-"""Seconds between two log lines of one stage."""
 WORTH_SAYING = 60.0
 """Planned seconds of a run from which the time left is shown: the first run of a
 machine compiles kernels for half a minute, which no plan holds."""
 SEND_EVERY = 2.0
-"""Seconds between two updates of an artifact."""
-
-Send = Callable[[str, str, float], None]
-"""Sends stage, text and percent as an artifact; must not block."""
+"""Seconds between two reports of a stage to `send`."""
 
 
-class StageProgress:
-    """Progress of one stage.
+def stage_progress(
+    stage: str, send: Callable[[str, float], None] | None = None
+) -> Progress:
+    """Progress of a stage, which begins now.
 
     Parameters
     ----------
     send
-        Also sends it to Prefect, with the time left; None: show it on the terminal or
-        log only.
+        Also called with a text and a percentage, every few seconds; must not block.
     """
+    watch, sent = current_watch(), 0.0
+    watch.step(f"{stage}: {START}", 0, 1)
 
-    def __init__(self, stage: str, send: Send | None = None) -> None:
-        self._stage = stage
-        self._send = send
-        self._sent = 0.0
-        current_watch().step(f"{stage}: {START}", 0, 1)
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        """Report that `done` of `total` steps are done."""
-        text, watch = f"{self._stage}: {what}", current_watch()
+    def progress(what: str, done: int, total: int) -> None:
+        nonlocal sent
+        text, now = f"{stage}: {what}", time.monotonic()
         watch.step(text, done, total)
-        now = time.monotonic()
-        if self._send is None or (now - self._sent < SEND_EVERY and done < total):
-            return
-        self._sent = now
-        text = counted(text, done, total, watch.left)
-        self._send(self._stage, text, 100.0 * done / max(1, total))
+        if send is not None and (now - sent >= SEND_EVERY or done >= total):
+            sent = now
+            send(counted(text, done, total, watch.left), 100.0 * done / max(1, total))
+
+    return progress
 
 
-def on_console(stage: str, work: Callable[[Progress], T]) -> T:
-    """Run a stage; its progress is shown on the terminal or in the log."""
-    return work(StageProgress(stage))
+def in_view(stage: str, work: Callable[[Progress], T]) -> T:
+    """Run a stage; whatever watches the run shows its progress."""
+    return work(stage_progress(stage))
 
 
 def counted(text: str, done: int, total: int, left: TimeLeft) -> str:
@@ -113,11 +101,9 @@ class TimeLeft:
 
     def left(self) -> float | None:
         """Expected seconds to the end; None if nothing is known."""
-        if not self.planned:
-            return None
         left = self._began + self._planned - self._clock()
         left = max(left, self._step_left)
-        return left if left > 0 else None
+        return left if self.planned and left > 0 else None
 
     def share(self) -> float:
         """Share of the time that has passed; it never decreases."""
@@ -150,14 +136,22 @@ class Watch:
 
     def __init__(self) -> None:
         self.left = TimeLeft()
-        self.shown: list[Progress] = []
-        """Called with each step."""
+        self._shown: list[Progress] = []
 
     def step(self, text: str, done: int, total: int) -> None:
         """Note that `done` of `total` parts of ``stage: step`` are done."""
         self.left.step(text, done, total)
-        for show in tuple(self.shown):
+        for show in tuple(self._shown):
             show(text, done, total)
+
+    @contextmanager
+    def shown(self, show: Progress) -> Iterator[None]:
+        """Call `show` with each step of the block."""
+        self._shown.append(show)
+        try:
+            yield
+        finally:
+            self._shown.remove(show)
 
 
 WATCH: ContextVar[Watch | None] = ContextVar("WATCH", default=None)
@@ -166,6 +160,11 @@ WATCH: ContextVar[Watch | None] = ContextVar("WATCH", default=None)
 def current_watch() -> Watch:
     """The watch of the current block; if there is none, one that nobody sees."""
     return WATCH.get() or Watch()
+
+
+def expect(seconds: float | None) -> None:
+    """Note the expected seconds of the current run; None: not known."""
+    current_watch().left.plan(seconds)
 
 
 @contextmanager
@@ -179,66 +178,3 @@ def watching() -> Iterator[Watch]:
         yield current_watch()
     finally:
         WATCH.reset(token)
-
-
-@contextmanager
-def console_progress() -> Iterator[None]:
-    """Show progress while the block runs: a bar on a terminal, otherwise log lines."""
-    with (
-        watching() as watch,
-        (_bar if sys.stderr.isatty() else _log_lines)(watch.left) as show,
-    ):
-        watch.shown.append(show)
-        try:
-            yield
-        finally:
-            watch.shown.remove(show)
-
-
-@contextmanager
-def _bar(left: TimeLeft) -> Iterator[Progress]:
-    """One bar for the complete run, with the current step and the time left."""
-    from rich.console import Console
-    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
-    from rich.text import Text
-
-    class Left(TextColumn):
-        def render(self, task: Any) -> Text:
-            if left.planned:
-                bars.update(task.id, completed=left.share(), total=1.0)
-            return Text(left.text())
-
-    with Bars(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        Left(""),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    ) as bars:
-        row = bars.add_task("starting", total=None)
-
-        def show(text: str, done: int, total: int) -> None:
-            steps = f" {done:,}/{total:,}" if total > 1 else ""
-            bars.update(row, description=text.removesuffix(f": {START}") + steps)
-            if not left.planned:
-                bars.update(row, completed=done, total=total)
-
-        yield show
-
-
-@contextmanager
-def _log_lines(left: TimeLeft) -> Iterator[Progress]:
-    """One line a stage, when it begins; then one every `LOG_EVERY` seconds."""
-    last = time.monotonic()
-
-    def show(text: str, done: int, total: int) -> None:
-        nonlocal last
-        now, begins = time.monotonic(), text.endswith(f": {START}")
-        if begins or now - last >= LOG_EVERY:
-            last = now
-            log.info("%s", counted(text, done, total, left))
-
-    yield show

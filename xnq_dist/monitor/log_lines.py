@@ -1,4 +1,4 @@
-"""Log lines as JSON, one object per line."""
+"""The package's log lines: as text or JSON on stderr, and to further handlers."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ __all__ = [
     "Console",
     "JsonLines",
     "attached",
+    "console",
     "format_dask",
     "is_json",
     "json_lines",
@@ -54,7 +55,6 @@ class JsonLines(logging.Formatter):
     def __init__(self, status: Named | None = None) -> None:
         super().__init__()
         self._status = status
-        self._host = socket.gethostname()
 
     def format(self, record: logging.LogRecord) -> str:
         """The record's line."""
@@ -63,7 +63,7 @@ class JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,
             "run_id": status and status.run_id,
-            "host": self._host,
+            "host": socket.gethostname(),
             "stage": (status and status.stage) or None,
             "logger": record.name,
             "message": redacted(record.getMessage()),
@@ -78,6 +78,15 @@ def is_json() -> bool:
     return any(isinstance(each.formatter, JsonLines) for each in LOGGER.handlers)
 
 
+def console() -> Console:
+    """The handler that logs to stderr, as text or, if requested, as JSON."""
+    handler = next((h for h in LOGGER.handlers if isinstance(h, Console)), Console())
+    as_json = os.environ.get("XNQ_LOG_FORMAT") == "json"
+    text = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S")
+    handler.setFormatter(JsonLines() if as_json else text)
+    return handler
+
+
 def format_dask(status: Named) -> None:
     """Let Dask's warnings be JSON, too, if the lines of this package are."""
     if is_json():
@@ -87,21 +96,15 @@ def format_dask(status: Named) -> None:
 
 @contextmanager
 def json_lines(status: Named) -> Iterator[None]:
-    """Log the block's lines as JSON with the run's id, if ``XNQ_LOG_FORMAT=json``.
-
-    The command line, which logs to stderr already, goes on in JSON after the block.
-    """
-    consoles = [each for each in LOGGER.handlers if isinstance(each, Console)]
+    """Name the run in the block's lines if ``XNQ_LOG_FORMAT=json``."""
     if os.environ.get("XNQ_LOG_FORMAT") != "json":
         yield
         return
-    for each in consoles:
-        each.setFormatter(JsonLines(status))
-    if consoles:
-        yield
-        return
-    handler = Console()
+    handler = console()
     handler.setFormatter(JsonLines(status))
+    if handler in LOGGER.handlers:
+        yield  # the command line's, which stays JSON
+        return
     with attached(handler):
         yield
 
