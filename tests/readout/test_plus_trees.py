@@ -58,7 +58,7 @@ def test_trees_that_draw_all_columns_are_those_of_scikit_learn(
 ):
     # Few rounds: its gradients are float32, so equally good splits may differ later.
     monkeypatch.setattr(module, "ROUNDS", 10)
-    z, labels = rows(classes, 1500)
+    z, labels = rows(classes, 1400)
     weights = None
     if weighted:
         # It weighs quantiles, too, which a column of few values has none of.
