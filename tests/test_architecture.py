@@ -86,7 +86,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 299_847,
+    "all": 299_907,
     "core": 34_089,
     "graph": 63_986,
     "reservoir": 25_299,

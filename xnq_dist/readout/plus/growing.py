@@ -32,7 +32,7 @@ RIDGE, CURVED = 1.0, 1e-3
 TOGETHER = 3
 """Columns whose histograms are summed in one pass over the rows: as many as fit in a
 core's level-1 cache."""
-RATE = 0.05
+RATE = 0.1
 """Learning rate."""
 _ALL, _ONE, _HALF = np.uint64(2**64 - 1), np.uint64(1), np.uint64(32)
 
