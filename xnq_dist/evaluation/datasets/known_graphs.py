@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
-from xnq_dist.evaluation.datasets.test_folds import make_folds
-from xnq_dist.evaluation.methods.method_interface import ROLES
+from xnq_dist.evaluation.datasets.test_folds import ROLES, make_folds
 
 __all__ = ["TASKS", "VARIABLE", "KnownTask", "download", "find"]
 

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ROLES", "Configuration", "GraphEstimate", "Scores", "Split", "Task"]
+from xnq_dist.evaluation.datasets.test_folds import ROLES
 
-ROLES = ("train", "calibration", "validation", "test")
-"""Roles of nodes in a fold; the code of a role is its index, -1 is no role."""
+__all__ = ["Configuration", "GraphEstimate", "Scores", "Split", "Task"]
 
 Configuration = dict[str, Any]
 """Values of a method's hyperparameters, which must be JSON values."""
