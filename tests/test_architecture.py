@@ -86,9 +86,9 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 299_907,
+    "all": 299_083,
     "core": 34_089,
-    "graph": 63_986,
+    "graph": 63_474,
     "reservoir": 25_299,
     "groups": 4_307,
     "plan and needs": 6_834,
