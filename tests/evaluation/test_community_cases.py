@@ -11,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 from scipy.sparse import csr_array
-from xnq_dist.app.evaluate import _publish
 
 from tests.conftest import small_settings, write_graph
 from tests.evaluation.test_on_workers import begin
@@ -32,6 +31,7 @@ from xnq_dist.evaluation.community_tables import (
     community_text,
     figure,
 )
+from xnq_dist.evaluation.comparison import _publish
 from xnq_dist.evaluation.designs import DESIGNS, LabelPool, Shown, draw_labels
 from xnq_dist.evaluation.estimators import TRIVIAL, Estimators, estimators
 from xnq_dist.evaluation.importance import Sis, walk_matrix

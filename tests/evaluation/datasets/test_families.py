@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
-from xnq_dist.app.evaluate import find_data
 
 from tests.conftest import write_graph
 from xnq_dist.core.errors import InputError
+from xnq_dist.evaluation.comparison import find_data
 from xnq_dist.evaluation.datasets.families import family_of
 
 
