@@ -58,31 +58,25 @@ class Workers(Protocol):
         """Stop them if the job started them."""
 
 
-class OwnWorkers:
+class OwnWorkers(ExitStack):
     """Workers that start when a stage first needs them, and stay for later ones."""
 
     def __init__(self, sized: Settings, timeout: float) -> None:
+        super().__init__()
         self._settings, self._timeout = sized.cluster, timeout
-        self._held = ExitStack()
         self._connection: Connection | None = None
 
     def client(self) -> AbstractContextManager[Client]:
         """A client of the workers, which start if they do not run."""
         if self._connection is None:
             opened = cluster.open_cluster(self._settings)
-            self._connection = self._held.enter_context(opened)
+            self._connection = self.enter_context(opened)
         return cluster.connect(self._connection, self._timeout)
 
     def stop(self) -> None:
         """Stop them."""
         self._connection = None
-        self._held.close()
-
-    def __enter__(self) -> OwnWorkers:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._held.__exit__(*error)
+        self.close()
 
 
 class GivenWorkers:

@@ -323,8 +323,7 @@ def embed(
     DoesNotFitError
         When the partitioned graph needs more memory or disk than is available.
     """
-    settings = cluster.settle(client, settings)
-    _met(run, settings, client, "embeddings")
+    settings = _settled(run, settings, client, "embeddings")
     if _released(run) and (
         settings.embeddings.write or not _readout_is_current(run, settings)
     ):
@@ -346,8 +345,7 @@ def fit_readout(
     """Stage ``readout``: the classifier of the embeddings, fitted and calibrated."""
     from xnq_dist.readout import stage
 
-    settings = cluster.settle(client, settings)
-    _met(run, settings, client, "posteriors")
+    settings = _settled(run, settings, client, "posteriors")
     if _released(run) and run.stage("posteriors").manifest() is not None:
         return run.complete("readout")  # `embed` has checked that it is current
     return stage.fit_readout(run, settings, client, progress)
@@ -367,8 +365,7 @@ def posteriors(
     """
     from xnq_dist.readout import stage
 
-    settings = cluster.settle(client, settings)
-    _met(run, settings, client, "posteriors")
+    settings = _settled(run, settings, client, "posteriors")
     released, written = _released(run), run.stage("posteriors").manifest()
     if released and written is not None:
         return written
@@ -389,8 +386,7 @@ def quantify(
     """Stage ``quantify``: the prevalence of every community, batches in parallel."""
     from xnq_dist.quantify import stage
 
-    settings = cluster.settle(client, settings)
-    _met(run, settings, client, "quantify")
+    settings = _settled(run, settings, client, "quantify")
     return stage.quantify(run, sources, settings, client, progress)
 
 
@@ -404,19 +400,22 @@ REMAINING = {"posteriors": ("readout", "quantify"), "quantify": ("quantify",)}
 """Parts of the plan that must still fit when a stage starts; all for ``embeddings``."""
 
 
-def _met(run: RunDirectory, settings: Settings, client: Client, stage: str) -> None:
-    """Check the needs of the partitioned graph, if there is one, on the workers.
+def _settled(
+    run: RunDirectory, settings: Settings, client: Client, stage: str
+) -> Settings:
+    """The settings on these workers, whose memory must be enough if the stage is due.
 
-    The plan in the run directory records them.
+    The plan in the run directory records what the partitioned graph needs there.
 
     Raises
     ------
     DoesNotFitError
         When the stage is due and does not fit.
     """
+    settings = cluster.settle(client, settings)
     graph = run.stage("graph").manifest()
     if graph is None:
-        return
+        return settings  # the stage says so
     workers = workers_of(client, settings)
     labels, plan = run.stage("labels").manifest(), Plan.read(run.folder)
     size = size_of(graph, workers.count, run.stage("graph"), labels)
@@ -428,12 +427,13 @@ def _met(run: RunDirectory, settings: Settings, client: Client, stage: str) -> N
         if met != plan.met:
             plan.meets(met).write(run.folder)
     if run.stage(stage).manifest() is not None:
-        return
+        return settings
     if stage in REMAINING:
         check_fits(met.of(*REMAINING[stage]))
     else:
         out = run.folder.path() if run.folder.is_local else None
         check_fits(met, out, _bytes_in(out) if out else 0)
+    return settings
 
 
 @_stage("publish")

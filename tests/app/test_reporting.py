@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tests.app.commands import PROGRAM, executed, run_words
 from tests.app.conftest import running_server
 from tests.conftest import write_graph
 from xnq_dist.app import running
@@ -37,14 +38,12 @@ SETTINGS = (
 
 
 def arguments(graph: Path, out: Path, *more: str) -> list[str]:
-    tables = ("--nodes", f"{graph}/nodes.parquet", "--edges", f"{graph}/edges.parquet")
-    sets = [f"--set={setting}" for setting in SETTINGS]
-    return ["run", *tables, "--out", str(out), "--json", *sets, *more]
+    return [*run_words(graph, out, *SETTINGS), "--json", *more]
 
 
 def start(graph: Path, out: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "xnq_dist.app.cli", *arguments(graph, out)],
+        [*PROGRAM, *arguments(graph, out)],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -221,15 +220,7 @@ def test_a_run_is_a_flow_run_with_a_task_run_a_stage(
 @pytest.mark.ci
 def test_reporting_without_an_api_is_refused(graph, tmp_path, prefect_home):
     # In a new process, since other tests have an API in this one.
-    command = arguments(graph, tmp_path / "run", "--prefect")
-    done = subprocess.run(
-        [sys.executable, "-m", "xnq_dist.app.cli", *command],
-        env=prefect_home,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = executed(*arguments(graph, tmp_path / "run", "--prefect"), env=prefect_home)
     assert done.returncode == 2
     assert "prefect server start" in done.stderr
 
