@@ -86,7 +86,7 @@ FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 308_551,
+    "all": 308_556,
     "core": 34_279,
     "graph": 67_880,
     "reservoir": 25_299,

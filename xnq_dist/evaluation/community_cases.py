@@ -308,9 +308,8 @@ def _rivals(
 
     def make() -> dict[str, NDArray[Any]]:
         features = FeatureRows(*work.graph()).matrix()
-        both = (adjacency + adjacency.T).tocsr()
         fixed = labels, len(work.task().classes), seed
-        made = {"boosting": rival_scores(features, *fixed, both)}
+        made = {"boosting": rival_scores(features, *fixed, adjacency)}
         if features is not None:
             made["features"] = rival_scores(features, *fixed)
         return made
