@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client
 from scipy.sparse import csr_array
+from sklearn.linear_model import LogisticRegression
 
 from tests.conftest import small_settings, write_graph
 from tests.evaluation.test_on_workers import begin
@@ -266,8 +267,15 @@ def graph(tmp_path_factory):
     )
 
 
+@pytest.fixture
+def quick_rivals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rivals without gradient boosting, which takes most of their time."""
+    linear = [LogisticRegression()]
+    monkeypatch.setattr("xnq_dist.evaluation.rivals._classifiers", lambda _: linear)
+
+
 SETTINGS = ("reservoir.recurrent_scale=[1,3]",)
-pytestmark = pytest.mark.usefixtures("no_trees")
+pytestmark = pytest.mark.usefixtures("no_trees", "quick_rivals")
 
 
 @pytest.mark.faults

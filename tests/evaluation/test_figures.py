@@ -171,4 +171,4 @@ def test_page_is_well_formed_and_self_contained(files: dict[str, bytes]) -> None
 def test_empty_tables_have_a_page() -> None:
     empty = [table(name, []) for name in ("results", "estimates")]
     made = outputs(*empty, nsamples=10)
-    assert b"No times were measured." in made["evaluation.html"]
+    assert b"Seconds of a configuration in a fold" in made["evaluation.html"]

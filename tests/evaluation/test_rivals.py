@@ -48,6 +48,9 @@ def test_a_label_does_not_reach_its_own_score():
     scores = rival_scores(x, shown_of(truth, 0.5), 2, 0, matrix)
     labelled = shown_of(truth, 0.5) >= 0
     assert loss(scores, truth, labelled) > 0.65
+    loops = csr_array(matrix + csr_array(np.eye(400, dtype=np.float32)))
+    with_loops = rival_scores(x, shown_of(truth, 0.5), 2, 0, loops)
+    np.testing.assert_allclose(with_loops, scores, atol=1e-6)
 
 
 def test_features_are_averaged_over_one_and_two_hops():

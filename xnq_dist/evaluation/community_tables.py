@@ -303,7 +303,7 @@ def _designs(table: pa.Table) -> RenderedTable:
         _by_design(compared),
         ("estimator",),
         cells,
-        (", communities: AE", "coverage", ", complete graph: AE", "coverage"),
+        (": AE", ": coverage", ", complete graph: AE", ", complete graph: coverage"),
         "A design that may label only some nodes can have fewer labels than the share "
         "(column labels of community_results.parquet).",
     )
@@ -366,8 +366,7 @@ def _interval_tables(table: pa.Table) -> list[RenderedTable]:
             ("sizes", "labelled"),
             bounds_note,
             lambda at: (
-                f"{at[0]} unlabelled members, "
-                f"{'labels inside' if at[1] else 'no labels'}"
+                f"{at[0]} unlabelled members, {'' if at[1] else 'no '}labels inside"
             ),
             MAX_COVERAGE,
         ),

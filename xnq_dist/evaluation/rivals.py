@@ -78,7 +78,7 @@ def rival_scores(
     labels: NDArray[np.int32],
     n_classes: int,
     seed: int,
-    both: csr_array[Any] | None = None,
+    adjacency: csr_array[Any] | None = None,
 ) -> NDArray[np.float64]:
     """Log-probabilities of every node by the better classifier, shape (N, C).
 
@@ -89,14 +89,21 @@ def rival_scores(
 
     Parameters
     ----------
-    features, both
-        As in `plain_features`; with `both`, labels of neighbours are known too.
+    features
+        Shape (N, F); None: there are none.
     labels
         Class codes, -1 if unknown, shape (N,).
+    adjacency
+        In-neighbours, shape (N, N), for a rival with neighbours; None: features only.
     """
     from sklearn.base import clone
     from threadpoolctl import threadpool_limits
 
+    both = None
+    if adjacency is not None:
+        both = (adjacency + adjacency.T).tocsr()
+        # With a loop, a node's own label would be among its neighbours' labels.
+        both.setdiag(0)
     x, folds = plain_features(features, both), _folds(labels, seed)
     known, free = labels >= 0, labels < 0
     models = _classifiers(seed)

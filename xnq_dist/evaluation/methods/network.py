@@ -145,12 +145,12 @@ def rival_split_scores(
     """Yield scores of a rival, which has one configuration."""
     task, adjacency, _ = _inputs(work, splits)
     features = FeatureRows(*work.graph()).matrix()
-    both = (adjacency + adjacency.T).tocsr() if with_neighbours else None
+    edges = adjacency if with_neighbours else None
     n_classes, seed = len(task.classes), work.settings.seed
     for split in splits:
         began = time.perf_counter()
         known = task.known(split, "train", "calibration")
-        logits = rival_scores(features, known, n_classes, seed, both)
+        logits = rival_scores(features, known, n_classes, seed, edges)
         seconds = time.perf_counter() - began
         yield 0, split, Scores.of(task, split, logits, seconds)
 
