@@ -38,8 +38,6 @@ log = logging.getLogger(__name__)
 PREVIOUS = "previous"
 """The value of `anomalies.last` for this directory's previous results."""
 
-LARGE = 1 << 28
-"""Nodes or directed edges beyond which ``stream`` had more batches before 0.2.0."""
 ELSEWHERE = {"watch"}
 """Sections of the settings that no file of a run depends on."""
 
@@ -72,9 +70,6 @@ def graph_inputs(
     if settings.partitioner in ("auto", "stream"):
         # The memory decides between METIS and streaming, and the edges streaming uses.
         relevant["input"]["memory"] = settings.input.memory_bytes
-        nodes, edges = (tables[name].get("rows", 0) for name in ("nodes", "edges"))
-        if max(nodes, 2 * edges) > LARGE:
-            relevant["batches"] = "relative"
     return {
         "format": STAGES["graph"].format,
         **{name: dict(tables[name]) for name in ("nodes", "features", "edges")},
@@ -236,9 +231,9 @@ def quantify_inputs(
         inputs["intervals"] = settings.intervals.model_dump(exclude={"resamples"})
     else:
         intervals = settings.intervals.model_dump()
-        inputs["intervals"] = intervals | {"seed": settings.seed, "form": 2}
+        inputs["intervals"] = intervals | {"seed": settings.seed}
     minimum = {"min_size": settings.disclosure.min_size}
-    inputs["quality"] = settings.quality.model_dump() | minimum | {"form": 2}
+    inputs["quality"] = settings.quality.model_dump() | minimum
     if source == "leiden":
         inputs["leiden"] = settings.leiden.model_dump()
         inputs["leiden"] |= {"seed": settings.seed, "engine": engine}

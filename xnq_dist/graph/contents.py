@@ -208,38 +208,30 @@ class Contents:
     def __init__(self, folder: Folder | None) -> None:
         self._folder = folder
         self._cache = {} if folder is None else _read_cache(folder)
+        self._changed = False
 
     def open(self, path: str, what: str, settings: Settings) -> Table:
         """As `open_table`; files that did not change need not be read for a schema."""
         table = open_table(path, what, settings.input)
         for file in table.files:
-            entry = self._cache.get(_key(table, file), {})
-            if entry.get("schema") and entry["stat"] == _stat(
-                replace(table, files=(file,))
-            ):
-                table.recall_schema(file, entry["schema"])
+            if schema := self._entry(table, file).get("schema"):
+                table.recall_schema(file, schema)
         return table
+
+    def _entry(self, table: Table, file: str) -> dict[str, Any]:
+        """What is known of a file; empty if it changed."""
+        entry = self._cache.get(_key(table, file))
+        return entry if entry and entry["stat"] == _stat(table, file) else {}
 
     def known(
         self, table: Table, aspects: Mapping[str, Aspect]
     ) -> dict[str, dict[str, Any]] | None:
         """The digests from the cache; None if a file has to be read."""
         table = self._settled(table, aspects)
-        totals = dict.fromkeys(aspects, Digest())
-        for file in table.files:
-            digests = self._known(table, file)[1]
-            for name, aspect in aspects.items():
-                if aspect.key not in digests:
-                    return None
-                totals[name] += Digest.of(digests[aspect.key])
-        return {name: digest.facts() for name, digest in totals.items()}
-
-    def _known(self, table: Table, file: str) -> tuple[Any, dict[str, Any]]:
-        """A file's validator, and its digests if the file did not change."""
-        stat = _stat(replace(table, files=(file,)))
-        entry = self._cache.get(_key(table, file))
-        unchanged = entry is not None and stat is not None and entry["stat"] == stat
-        return stat, dict(entry["digests"]) if entry and unchanged else {}
+        found = [self._entry(table, file).get("digests", {}) for file in table.files]
+        if any(a.key not in each for a in aspects.values() for each in found):
+            return None
+        return _summed(found, aspects)
 
     def digests(
         self,
@@ -258,33 +250,41 @@ class Contents:
             For a missing column, or values that the pipeline cannot read.
         """
         table = self._settled(table, aspects, observer)
-        totals = dict.fromkeys(aspects, Digest())
-        changed = False
+        found = []
         for file in table.files:
-            single = replace(table, files=(file,))
-            stat, known = self._known(table, file)
+            known = self._entry(table, file).get("digests", {})
             missing = [a for a in aspects.values() if a.key not in known]
             if missing or observer is not None:
-                began = time.time_ns()
-                read = {
-                    aspect.key: digest.facts()
-                    for aspect, digest in zip(
-                        missing, _digests(single, missing, observer), strict=True
-                    )
-                }
-                known = {**known, **read}
-                after = _stat(single)
-                if stat is not None and stat == after and not _racy(stat, began):
-                    entry = {"stat": stat, "digests": known, "used": began}
-                    entry["kinds"] = single.kinds(file)
-                    entry["schema"] = single.schema_of(file)
-                    self._cache[_key(table, file)] = entry
-                    changed = True
-            for name, aspect in aspects.items():
-                totals[name] += Digest.of(known[aspect.key])
-        if changed and self._folder is not None:
+                known = known | self._read(table, file, missing, observer, known)
+            found.append(known)
+        if self._changed and self._folder is not None:
             self._write_cache(self._folder)
-        return {name: digest.facts() for name, digest in totals.items()}
+        return _summed(found, aspects)
+
+    def _read(
+        self,
+        table: Table,
+        file: str,
+        aspects: Sequence[Aspect],
+        observer: Observer | None,
+        known: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Read a file for some digests, and remember them unless it may change."""
+        began, stat = time.time_ns(), _stat(table, file)
+        single = replace(table, files=(file,))
+        totals = _digests(single, aspects, observer)
+        pairs = zip(aspects, totals, strict=True)
+        read = {aspect.key: total.facts() for aspect, total in pairs}
+        if stat is not None and stat == _stat(table, file) and not _racy(stat, began):
+            self._cache[_key(table, file)] = {
+                "stat": stat,
+                "digests": {**known, **read},
+                "used": began,
+                "kinds": single.kinds(file),
+                "schema": single.schema_of(file),
+            }
+            self._changed = True
+        return read
 
     def _settled(
         self,
@@ -294,10 +294,8 @@ class Contents:
     ) -> Table:
         """The table with the types of all values; text files may be read for them."""
         for file in table.files:
-            entry = self._cache.get(_key(table, file), {})
-            single = replace(table, files=(file,))
-            if entry.get("kinds") and entry["stat"] == _stat(single):
-                table.recall(file, entry["kinds"])
+            if kinds := self._entry(table, file).get("kinds"):
+                table.recall(file, kinds)
         names = {name for aspect in aspects.values() for name in aspect.names}
         return table.settle({*names, *(observer.columns if observer else ())})
 
@@ -306,6 +304,7 @@ class Contents:
         newest = sorted(self._cache.items(), key=lambda item: -item[1]["used"])
         entries = dict(newest[:CACHED])
         folder.write_record(CONTENTS, {"files": entries})
+        self._changed = False
 
 
 def _read_cache(folder: Folder) -> dict[str, Any]:
@@ -324,12 +323,11 @@ def _key(table: Table, file: str) -> str:
     return fingerprint(table.filesystem.type_name, file, *table.marks(file))
 
 
-def _stat(table: Table) -> list[Any] | None:
-    """Cache validator of a table's only file: size, times, inode or ETag.
+def _stat(table: Table, file: str) -> list[Any] | None:
+    """Cache validator of a file: size, times, inode or ETag.
 
     None: the file system provides none.
     """
-    (file,) = table.files
     try:
         return state_of(table.filesystem, file)
     except OSError as error:
@@ -337,6 +335,16 @@ def _stat(table: Table) -> list[Any] | None:
             f"{table.what} {file} cannot be read ({error.strerror or error}): check "
             "that it exists and that its store can be reached, and run again"
         ) from error
+
+
+def _summed(
+    found: Sequence[Mapping[str, Any]], aspects: Mapping[str, Aspect]
+) -> dict[str, dict[str, Any]]:
+    """Digests of a table from those of its files, by the keys of aspects."""
+    return {
+        name: sum((Digest.of(each[aspect.key]) for each in found), Digest()).facts()
+        for name, aspect in aspects.items()
+    }
 
 
 def _racy(stat: Sequence[Any], began: int) -> bool:

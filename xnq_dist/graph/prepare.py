@@ -245,8 +245,9 @@ def _in_blocks(
     progress: Progress,
 ) -> FeatureBlocks:
     """The scaled features, in files by partition."""
-    memory, where = settings.input.memory_bytes, _new_folder(folder / "features")
-    blocks = FeatureBlocks(book.offsets, memory, where)
+    where = folder / "features"
+    where.mkdir()
+    blocks = FeatureBlocks(book.offsets, settings.input.memory_bytes, where)
     of_rows = rows.features, rows.ids, rows.index
     blocks.fill(*of_rows, book.relabelled, rows.scaling, progress)
     return blocks
@@ -326,11 +327,6 @@ def _report_scaling(scaling: Scaling) -> None:
             total - counts["kept"],
             total,
         )
-
-
-def _new_folder(folder: Path) -> Path:
-    folder.mkdir()
-    return folder
 
 
 def _write_nodes(
