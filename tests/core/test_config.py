@@ -258,8 +258,8 @@ def test_plan_counts_what_a_giant_community_keeps():
         planned(*little, size=replace(SIZE, memberships=count)).worker_memory
         for count in (10**5, 10**9)
     )
-    # Odds of two classes for every node, in chunks of 65,536.
-    assert many - few == 8 * 65_536 * (16 - 2)
+    # Posteriors of two classes of a million nodes, of 100,000: in tiles of 4,096.
+    assert many - few == 2 * 8 * 4_096 * (245 - 25)
 
 
 def test_plan_refuses_an_ingest_that_does_not_fit(monkeypatch):
