@@ -48,4 +48,4 @@ def fit_readout_arrays(
     plan = plan_folds(labels, roles, n_classes, settings, seed)
     rows = MemoryRows.of(x, labels, plan.folds, n_classes, threads=threads)
     (chosen,) = cross_fit([plan.grid], plan.count, climb, partial(fit_jobs, rows))
-    return finish(rows, index, labels, roles, settings, plan, chosen)
+    return finish(rows, index, roles, settings, plan, chosen)

@@ -72,7 +72,7 @@ def test_weights_act_in_pool_first_stage_trees_and_priors():
         atol=1e-3,
     )
     one, two, plain = (
-        fit_jobs(block_rows(x[at], y[at], folds[at], 2, slice(0, 4), w), [job])[0]
+        fit_jobs(block_rows(x[at], y[at], folds[at], w, 2, slice(0, 4)), [job])[0]
         for job in [FitJob((1,), 1.0)]
         for at, w in ((slice(None), WEIGHTS), (TWICE, None), (slice(None), None))
     )

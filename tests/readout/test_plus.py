@@ -16,6 +16,7 @@ from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.loading import vectors
+from xnq_dist.readout import work
 from xnq_dist.readout.plus import feature_files
 from xnq_dist.readout.plus import held_rows as held
 from xnq_dist.readout.plus import learning as plus
@@ -24,8 +25,8 @@ from xnq_dist.readout.plus.learning import plus_scores
 from xnq_dist.readout.plus.plus_model import SavedPlus
 from xnq_dist.readout.plus.second_stage import second_rows, used_by_trees
 from xnq_dist.readout.plus.variants import node_folds
-from xnq_dist.readout.plus.work import Embedded
 from xnq_dist.readout.rows import FEATURES, OWN, Part
+from xnq_dist.readout.work import Embedded, ReadoutWork
 
 PLUS = (
     "method=xnq+",
@@ -146,7 +147,7 @@ def test_labels_beyond_the_limit_of_the_models_are_used_elsewhere(
     tmp_path, graph, run, thread_client, monkeypatch
 ):
     """The rest of the labels counts among neighbours alone."""
-    monkeypatch.setattr(plus, "MAX_ROWS", 120)
+    monkeypatch.setattr(work, "MAX_ROWS", 120)
     made = {}
     for count in (1, 2):
         settings = small_settings(*PLUS, f"partitions={count}")
@@ -243,12 +244,14 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
         stage = RunDirectory(tmp_path / name).stage("readout")
         graph, embeddings = run.stage("graph"), run.stage("embeddings")
         fitted = plus.fit_plus(
-            thread_client,
-            Embedded(graph, graph.manifest(), embeddings, embeddings.manifest()),
-            shown,
-            run.stage("labels").manifest().facts["classes"],
-            small_settings(*PLUS),
-            stage.begin(),
+            ReadoutWork(
+                thread_client,
+                Embedded(graph, graph.manifest(), embeddings, embeddings.manifest()),
+                shown,
+                run.stage("labels").manifest().facts["classes"],
+                small_settings(*PLUS),
+                stage.begin(),
+            )
         )
         kept[name] = SavedPlus.from_arrays(stage.read_arrays(fitted.readout))
         (rows,) = node_index(graph, graph.manifest())
@@ -287,7 +290,7 @@ def test_unlabelled_nodes_have_the_mean_score_of_all_folds(run):
         features = read_each(run.stage("readout"), record)
         part = Part(
             *(graph, graph.manifest().named("nodes-")[number]),
-            *(embeddings, embeddings.manifest().named("part-")[number], False),
+            *(embeddings, embeddings.manifest().named("part-")[number]),
         )
         x = np.concatenate([v for _, v in part.states(part.read_nodes()["node_id"])])
         logs = np.empty((len(rows), 3, len(classes)))

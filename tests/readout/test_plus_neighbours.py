@@ -36,7 +36,7 @@ class Embedded(Part):
     """One partition's embeddings, in two batches."""
 
     def __init__(self, threads=1):
-        super().__init__(None, None, None, None, False, threads=threads)
+        super().__init__(None, None, None, None, threads=threads)
 
     def read_nodes(self):
         return {"node_id": X[:, 0]}

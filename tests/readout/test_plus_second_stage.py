@@ -203,7 +203,7 @@ def test_a_class_whose_labels_are_hidden_has_a_small_probability():
     labels[:2] = 2
     folds = node_folds(np.arange(60), FOLDS, 0)
     folds[:2] = 1
-    rows = block_rows(x, labels, folds, 3, slice(0, 5))
+    rows = block_rows(x, labels, folds, None, 3, slice(0, 5))
     (found,) = fit_jobs(rows, [FitJob((1,), GRID[0])])
     assert np.isfinite(found.model.intercept).all()
     assert np.isfinite(found.loss)

@@ -16,7 +16,7 @@ from xnq_dist.core.errors import (
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.readout import rows as rows_module
-from xnq_dist.readout import stage as run_module
+from xnq_dist.readout import work as work_module
 from xnq_dist.readout.stage import fit_readout
 
 NODES, DIM = 700, 10
@@ -250,9 +250,9 @@ def test_too_little_memory_is_refused_before_any_embedding_is_read(
     with pytest.raises(DoesNotFitError) as refused:
         fit_readout(run, small, threads_client)
     message = str(refused.value)
-    assert f"{count:,} labelled nodes (d' = {DIM})" in message
-    assert f"{count * DIM * 8 / 2**30:.3g} GiB" in message
-    assert "readout.memory is 1.86e-05 GiB: set readout.memory to 1MiB" in message
+    assert f"{count:,} labelled nodes ({DIM} columns)" in message
+    assert f"{count * DIM * 8 / 2**20:.3g} MiB" in message
+    assert "readout.memory is 0.0191 MiB: set readout.memory to 1MiB" in message
 
 
 def test_memory_for_one_copy_of_the_rows_is_enough(tmp_path, threads_client):
@@ -266,6 +266,29 @@ def test_memory_for_one_copy_of_the_rows_is_enough(tmp_path, threads_client):
     other = make_run(tmp_path / "wide", 1, x, labels, role)
     fit_readout(other, SETTINGS, threads_client)
     np.testing.assert_array_equal(read_posteriors(run)[0], read_posteriors(other)[0])
+
+
+@pytest.mark.parametrize("with_roles", [False, True], ids=["cross-fit", "roles"])
+def test_labels_beyond_the_maximum_are_out_of_fold(
+    tmp_path, threads_client, with_roles, monkeypatch, caplog
+):
+    """Models are fitted to the same sample for any partitions."""
+    monkeypatch.setattr(work_module, "MAX_ROWS", 150)
+    x, labels, role = graph_labels(2, with_roles)
+    posteriors = []
+    for parts in (1, 3):
+        run = make_run(tmp_path / str(parts), parts, x, labels, role, 2)
+        with caplog.at_level("INFO", "xnq_dist.readout.work"):
+            fit_readout(run, SETTINGS, threads_client)
+        posterior, flags = read_posteriors(run)
+        posteriors.append(posterior)
+    used = sum(r is not None for r in role) if with_roles else (labels >= 0).sum()
+    assert f"models are fitted to 150 of {used} labelled nodes" in caplog.text
+    np.testing.assert_array_equal(*posteriors)
+    index, facts = readout_bits(run)["index"], run.stage("readout").manifest().facts
+    assert (len(index), facts["n_labelled"]) == (150, used)
+    fitted = np.isin(np.arange(NODES), index) & (role == "train")
+    np.testing.assert_array_equal(flags, (labels >= 0) & ~fitted)
 
 
 def test_a_class_with_one_label_is_named(tmp_path, threads_client):
@@ -312,7 +335,7 @@ def test_embeddings_in_another_order_are_refused(tmp_path, threads_client):
         fit_readout(run, SETTINGS, threads_client)
 
 
-def _die(part):
+def _die(part, local):
     from distributed import KilledWorker
 
     raise KilledWorker("gather", SimpleNamespace(address="tcp://lost"), 3)
@@ -323,7 +346,7 @@ def test_workers_that_die_again_and_again_end_in_one_sentence(
 ):
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 1, x, labels, role)
-    monkeypatch.setattr(run_module, "gather_used", _die)
+    monkeypatch.setattr(work_module, "gather_rows", _die)
     with (
         pytest.raises(
             DoesNotFitError, match=r"KilledWorker .*: .* lower reservoir.dim"

@@ -1,7 +1,4 @@
-"""The readout of labelled rows: folds, choice of C, calibration, diagnostics.
-
-Rows may be in memory or in files (`objective.Rows`).
-"""
+"""The readout of labelled rows: folds, choice of C, calibration, diagnostics."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ from xnq_dist.readout.logistic import (
     row_losses,
     warn_of_unconverged,
 )
-from xnq_dist.readout.objective import Group, MemoryRows, Rows
+from xnq_dist.readout.objective import Group, MemoryRows
 from xnq_dist.readout.regularisation import ChosenC, climb, cross_fit
 
 __all__ = ["FoldPlan", "finish", "grid_of", "out_of_fold_log_loss", "plan_folds"]
@@ -84,9 +81,8 @@ def plan_folds(
 
 
 def finish(
-    rows: Rows,
+    rows: MemoryRows,
     index: Ints,
-    labels: Ints32,
     roles: NDArray[np.int8] | None,
     settings: ReadoutSettings,
     plan: FoldPlan,
@@ -97,7 +93,7 @@ def finish(
 
     A class without calibration nodes is an `InputError`.
     """
-    C, n_classes = plan.grid[chosen.place], rows.n_classes
+    C, n_classes, labels = plan.grid[chosen.place], rows.n_classes, rows.labels
     used = plan.folds >= 0
     fold_models = tuple(fit.model for fit in chosen.fits)
     start = fold_models[0] if fold_models else None
@@ -137,7 +133,6 @@ def finish(
             "C": C,
             "calibration": settings.calibration,
             "folds": plan.count,
-            "n_labelled": len(labels),
             "n_fitted": int(used.sum()),
             "n_judged": len(judged),
             "strengths": [

@@ -9,11 +9,11 @@ from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
 from xnq_dist.readout.plus import held_rows
 from xnq_dist.readout.plus.feature_files import fits_at_once
 from xnq_dist.readout.plus.label_features import HOPS, feature_count
-from xnq_dist.readout.plus.learning import MAX_ROWS
 from xnq_dist.readout.plus.second_stage import KINDS, tree_columns
 from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.rows import BATCH
 from xnq_dist.readout.select import INPUT_SCALES, RECURRENT_SCALES
+from xnq_dist.readout.work import MAX_ROWS
 from xnq_dist.reservoir.needs import (
     EMBEDDING_ITEM,
     NeighbourSums,
@@ -32,7 +32,7 @@ more after reading than before (measured: 170 MiB with batches of 28 MiB)."""
 
 def needs(size: RunSize, settings: Settings) -> Need:
     """Estimate what the search of scales, the fits and the posteriors need."""
-    plus, dim = method_of(settings.method).second_stage, settings.reservoir.dim
+    plus = method_of(settings.method).second_stage
     fitted = min(size.known, MAX_ROWS)
     rounds_disk, features_disk = _described(size, settings, fitted)
     # Features are written twice: with nodes and with complete groups as folds.
@@ -40,22 +40,18 @@ def needs(size: RunSize, settings: Settings) -> Need:
     # Three partitions into groups take 12 bytes per node; held-out posteriors are few.
     posteriors = (1 + plus) * size.classes * 4
     kept = size.nodes * (posteriors + 24 + features_disk)
-    # Labelled rows beyond the memory are written twice, by partition and by group.
-    beyond = not plus and size.known * dim * 8 > settings.readout.memory_bytes
-    spilled = 2 * size.known * dim * EMBEDDING_ITEM if beyond else 0
     return Need(
         worker=WORKER + (_plus_memory if plus else _memory)(size, settings),
         device=_on_device(size, settings),
-        disk=max(described, kept, spilled),
+        disk=max(described, kept),
         kept=kept,
     )
 
 
 def _memory(size: RunSize, settings: Settings) -> int:
     """Bytes of the labelled rows, and of what fits to them hold."""
-    return min(
-        size.known * settings.reservoir.dim * 24, settings.readout.memory_bytes * 3
-    )
+    rows = min(size.known, MAX_ROWS) * settings.reservoir.dim
+    return min(rows * 24, settings.readout.memory_bytes * 3)
 
 
 def _plus_memory(size: RunSize, settings: Settings) -> int:

@@ -18,9 +18,9 @@ from xnq_dist.core.store import FileRecord, Stage
 from xnq_dist.core.waiting import gather
 from xnq_dist.readout.plus.label_features import HOPS, label_features
 from xnq_dist.readout.plus.neighbours import AroundStart, AroundStep, FirstFit
-from xnq_dist.readout.plus.work import PlusWork
-from xnq_dist.readout.rows import FEATURES, KnownLabels, Part
+from xnq_dist.readout.rows import FEATURES, Part
 from xnq_dist.readout.tasks import watch
+from xnq_dist.readout.work import ReadoutWork
 from xnq_dist.reservoir.propagation import propagate
 
 __all__ = ["fits_at_once", "read_each", "spread_features"]
@@ -38,7 +38,7 @@ def fits_at_once(columns: int, units: int) -> int:
 
 
 def spread_features(
-    work: PlusWork, fits: Sequence[FirstFit], parts: tuple[Part, ...]
+    work: ReadoutWork, fits: Sequence[FirstFit], parts: tuple[Part, ...]
 ) -> list[tuple[FileRecord, ...]]:
     """Compute the label features of every fit and partition from sums over neighbours.
 
@@ -101,9 +101,9 @@ def _write_features(
         fits, *(np.hsplit(each, len(fits)) for each in values), strict=True
     ):
         visible, variants = fit.visible, fit.visible.variants
-        rows = np.flatnonzero(KnownLabels(where, visible.records[number]).load() >= 0)
+        known = where.read_arrays(visible.records[number])
+        folds, rows = known["folds"], np.flatnonzero(known["fitted"])
         fitted = [each[rows] for each in of_fit]
-        _, folds = visible.load(number)
         places, arrays = variants.places()[folds[rows]], {}
         features = partial(
             label_features, priors=fit.priors, variants=variants, smoothing=smoothing

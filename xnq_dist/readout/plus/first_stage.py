@@ -108,9 +108,9 @@ def block_rows(
     x: NDArray[Any],
     labels: Ints32,
     folds: Ints32,
+    weights: Floats | None,
     n_classes: int,
     columns: slice,
-    weights: Floats | None = None,
 ) -> MemoryRows:
     """One block of the labelled rows, penalised as if its total variance were 1."""
     fields = x[:, columns], labels, folds, n_classes, weights

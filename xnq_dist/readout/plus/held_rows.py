@@ -13,27 +13,19 @@ from dataclasses import replace
 import numpy as np
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
-from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.plus.cross import Folding
 from xnq_dist.readout.plus.second_stage import SecondRows, conclude
-from xnq_dist.readout.plus.work import PlusWork
 from xnq_dist.readout.regularisation import ChosenC
+from xnq_dist.readout.work import ReadoutWork, sample_rows
 
-__all__ = ["PRIOR_ROWS", "group_folding", "group_folds", "sample_rows", "write_held"]
+__all__ = ["PRIOR_ROWS", "group_folding", "group_folds", "write_held"]
 
 MAX_ROWS = 50_000
 """Maximum number of labelled rows: more barely improve an estimate of variance."""
 PRIOR_ROWS = 2.0
 """Strength of the priors of the calibration, in rows."""
-
-
-def sample_rows(index: Ints, maximum: int, seed: int) -> Ints:
-    """Sample at most `maximum` nodes, by canonical index and seed alone, ascending."""
-    key = stream_key(seed, Purpose.FITTED_ROWS)
-    order = np.argsort(mixed_bits(index, key), kind="stable")
-    return np.sort(index[order[:maximum]])
 
 
 def group_folds(groups: Ints32, known: Bools, count: int) -> Ints32:
@@ -57,7 +49,7 @@ def group_folds(groups: Ints32, known: Bools, count: int) -> Ints32:
     return folds
 
 
-def group_folding(work: PlusWork, fitted: Ints, groups: Ints32) -> list[Folding]:
+def group_folding(work: ReadoutWork, fitted: Ints, groups: Ints32) -> list[Folding]:
     """Folds of complete groups, for models of some of the nodes `fitted`.
 
     Groups are by canonical index. Empty where fewer groups than folds have labels.

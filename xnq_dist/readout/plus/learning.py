@@ -1,23 +1,21 @@
 """The readout of xnq+: nested folds, first stages of blocks, a second stage, a pool.
 
-One task assembles the labelled rows, at most `MAX_ROWS` and no more than
-`readout.memory` allows; label features count all labels, and everything else stays in
-files of the stage, one per partition. `variants` defines the hidden folds.
+One task joins the rows of the labelled nodes that models are fitted to; label features
+count all labels, and everything else stays in files of the stage, one per partition.
+`variants` defines the hidden folds.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
-from xnq_dist.core.errors import DoesNotFitError
-from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.progress import Progress
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import gather, result
@@ -29,7 +27,6 @@ from xnq_dist.readout.plus.first_stage import FirstStage
 from xnq_dist.readout.plus.held_rows import (
     PRIOR_ROWS,
     group_folding,
-    sample_rows,
     write_held,
 )
 from xnq_dist.readout.plus.plus_model import SavedPlus, partition_logits
@@ -43,10 +40,10 @@ from xnq_dist.readout.plus.second_stage import (
     standardised,
 )
 from xnq_dist.readout.plus.variants import node_folds
-from xnq_dist.readout.plus.work import Embedded, PlusWork
 from xnq_dist.readout.regularisation import ChosenC
 from xnq_dist.readout.rows import Part, write_readout
 from xnq_dist.readout.tasks import TaskFits, in_window
+from xnq_dist.readout.work import Embedded, ReadoutWork, to_fit
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -54,7 +51,6 @@ if TYPE_CHECKING:
     _Future = Future[Any]
 
 __all__ = [
-    "MAX_ROWS",
     "MIN_FOR_TREES",
     "PRIOR_ROWS",
     "PlusFit",
@@ -63,14 +59,6 @@ __all__ = [
     "plus_scores",
 ]
 
-log = logging.getLogger(__name__)
-
-MAX_ROWS = 200_000
-"""Maximum number of labelled rows that models are fitted to: with so few columns, more
-rows barely improve them."""
-MIN_ROWS = 1_000
-"""Number of labelled rows, if there are as many, that must fit in
-``readout.memory``."""
 MIN_FOR_TREES = 100
 """Minimum number of labelled rows for trees: a leaf holds at least 40."""
 
@@ -79,13 +67,12 @@ MIN_FOR_TREES = 100
 class PlusFit:
     """A fitted xnq+ readout in files."""
 
-    parts: tuple[Part, ...]
+    parts: Sequence[Part]
     readout: FileRecord
     """`SavedPlus` as arrays."""
+    summary: FileRecord
     features: tuple[FileRecord, ...]
     """Label features, one file per partition."""
-    others: tuple[FileRecord, ...]
-    """Summary and labels."""
     held: FileRecord | None
     """Posteriors by models fitted without labels of the node's group (`held_rows`)."""
     facts: dict[str, Any]
@@ -95,7 +82,7 @@ class PlusFit:
     def files(self) -> tuple[FileRecord, ...]:
         """All files of the stage."""
         held = () if self.held is None else (self.held,)
-        return (self.readout, *self.features, *self.others, *held)
+        return (self.readout, self.summary, *self.features, *held)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,38 +101,12 @@ class PlusScores:
     """Facts about the fit, JSON values."""
 
 
-def fit_plus(
-    client: Client,
-    source: Embedded,
-    labels: Ints32,
-    classes: Sequence[Any],
-    settings: Settings,
-    attempt: Attempt,
-    progress: Progress = silent,
-    groups: Ints32 | None = None,
-    weights: Floats | None = None,
-) -> PlusFit:
-    """Fit the readout of xnq+ to `labels`, and write its files to `attempt`.
+def fit_plus(work: ReadoutWork) -> PlusFit:
+    """Fit the readout of xnq+ to labels, and write its files.
 
-    Parameters
-    ----------
-    source
-        The graph, without its labels and roles, and its embeddings, of which the files
-        ``part-*`` and the fact ``blocks`` are used.
-    labels
-        Class codes by canonical index, -1 for labels that are hidden, shape (N,).
-    classes
-        Names of the C classes.
-    settings
-        `readout` and `seed` are used.
-    attempt
-        Where files are written.
-    groups
-        Group of every node, shape (N,), for additional posteriors by models fitted
-        without labels of a node's group (`held_rows`); None: these are not computed.
-    weights
-        Inclusion weights of the labels by canonical index, shape (N,); None: all equal.
-        They are scaled so that their sum is the effective number of labels.
+    Roles are not used. With groups there are additional posteriors by models fitted
+    without labels of a node's group (`held_rows`). Weights are scaled so that their sum
+    is the effective number of labels.
 
     Raises
     ------
@@ -154,29 +115,30 @@ def fit_plus(
     DoesNotFitError
         When ``readout.memory`` is too small for enough labelled rows.
     """
+    client, source, settings = work.client, work.source, work.settings
+    labels, classes, attempt = work.labels, list(work.classes), work.attempt
     shown = np.flatnonzero(labels >= 0)
     counts = np.bincount(labels[shown], minlength=len(classes))
     check_counts(counts, 2, classes)
     weighed = counts.astype(np.float64)
-    if weights is not None:
-        weights = scaled_weights(weights, shown)
+    if work.weights is not None:
+        weights = scaled_weights(work.weights, shown)
         np.add.at(weighed, labels[shown], weights[shown] - 1.0)
-    fitted = _fitted(shown, sum(source.blocks), settings)
+        work = replace(work, weights=weights)
+    fitted = to_fit(labels, sum(source.blocks), settings)
     count, seed = settings.readout.folds, settings.seed
-    work = PlusWork(
-        client, source, labels, len(classes), settings, attempt, progress, weights
-    )
     fold_of = partial(node_folds, folds=count, seed=seed)
     foldings = [Folding(fold_of, fitted, attempt)]
-    if groups is not None:
-        foldings += group_folding(work, fitted, groups)
-    crossed, *others = cross_fits(work, foldings)
+    if work.groups is not None:
+        foldings += group_folding(work, fitted, work.groups)
+    parts = source.parts(client)
+    crossed, *others = cross_fits(work, parts, foldings)
     ready = [
         client.submit(standardised, each.rows, len(classes), fold, pure=False)
         for each in (crossed, *others)
         for fold in range(count)
     ]
-    fits = TaskFits(client, ready, "second stage", progress)
+    fits = TaskFits(client, ready, "second stage", work.progress)
     linear = fit_linear(fits, count, len(foldings))
     del ready, fits
     held: list[_Future] = []
@@ -189,7 +151,7 @@ def fit_plus(
         need = max(1, len(fitted) * max(source.blocks) * 8)
         at_once = max(1, settings.readout.memory_bytes // need)
         rows = crossed.rows, len(classes)
-        trees = _trees(client, *rows, count, at_once, progress)
+        trees = _trees(client, *rows, count, at_once, work.progress)
     finished = client.submit(
         _finish,
         crossed.rows,
@@ -199,21 +161,20 @@ def fit_plus(
         weighed / weighed.sum(),
         crossed.first.priors[:count],
         crossed.strengths,
-        list(classes),
-        work.where,
+        classes,
+        crossed.first.visible.where,
         crossed.first.models,
         settings,
         attempt,
         pure=False,
     )
     files, facts = result(client, finished)
-    # The readout has a copy of the models in use.
-    attempt.folder.delete(crossed.first.models.name)
     (by_groups,) = gather(client, held) or [None]
+    # The readout has a copy of the models in use.
+    crossed.delete()
     for other in others:
-        other.delete()
-    further = (files[1], *crossed.first.visible.records)
-    return PlusFit(crossed.parts, files[0], crossed.features, further, by_groups, facts)
+        other.delete(features=True)
+    return PlusFit(parts, files[0], files[1], crossed.features, by_groups, facts)
 
 
 def _trees(
@@ -242,24 +203,6 @@ def scaled_weights(weights: Floats, shown: Ints) -> Floats:
     """
     used = weights[shown]
     return np.asarray(weights * (used.sum() / (used**2).sum()))
-
-
-def _fitted(shown: Ints, width: int, settings: Settings) -> Ints:
-    """Select the labelled nodes that models are fitted to, ascending."""
-    capacity = settings.readout.memory_bytes // (8 * width)
-    if capacity < min(len(shown), MIN_ROWS):
-        need = 8 * width * min(len(shown), MIN_ROWS)
-        raise DoesNotFitError(
-            f"the embeddings of {min(len(shown), MIN_ROWS):,} labelled nodes "
-            f"({width} columns) need {need / 2**20:.3g} MiB but readout.memory is "
-            f"{settings.readout.memory_bytes / 2**20:.3g} MiB: set readout.memory to "
-            f"{-(-need // 2**20)}MiB or more, or lower reservoir.dim"
-        )
-    count = min(capacity, MAX_ROWS)
-    if len(shown) <= count:
-        return shown
-    log.info("readout: models are fitted to %d of %d labelled nodes", count, len(shown))
-    return sample_rows(shown, count, settings.seed)
 
 
 def _finish(
@@ -315,11 +258,13 @@ def plus_scores(
 ) -> PlusScores:
     """Score every node by xnq+ fitted to `labels`, without changing any stage.
 
-    Can be called repeatedly on one embedding with different labels. Parameters and
-    errors are those of `fit_plus`; files of `attempt` can be deleted afterwards. The
-    client holds N x C float32.
+    Can be called repeatedly on one embedding with different labels. Parameters are
+    fields of `ReadoutWork`, and errors are those of `fit_plus`; files of `attempt` can
+    be deleted afterwards. The client holds N x C float32.
     """
-    fitted = fit_plus(client, source, labels, classes, settings, attempt, groups=groups)
+    fitted = fit_plus(
+        ReadoutWork(client, source, labels, classes, settings, attempt, groups=groups)
+    )
     where = Stage(attempt.folder, "readout")
     futures = [
         client.submit(partition_logits, part, where, fitted.readout, record, pure=False)

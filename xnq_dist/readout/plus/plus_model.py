@@ -121,7 +121,7 @@ def write_plus_posteriors(
         by_own[rows] = saved.calibration.apply(own)
         return saved.calibration.apply(logits), saved.labelled(index)
 
-    written = write_scored(part, number, attempt, classes, score)
+    written = write_scored(part, number, attempt, classes, score, saved.index)
     return [written, attempt.write_arrays(f"{OWN}{number:05d}", posterior=by_own)]
 
 
