@@ -142,19 +142,14 @@ def test_states_beyond_a_gpu_are_refused():
     assert "memory of a GPU" not in dict(on_cpu.lines())
 
 
-def test_folds_and_batches_of_communities_are_planned_for():
+def test_batches_of_communities_are_planned_for():
     known = dataclasses.replace(SIZE, labelled=1_000_000, classes=50)
 
     def need(threads, stage, *more):
-        settings = cuda("reservoir.dim=512", "method=xnq", "readout.folds=4", *more)
+        settings = cuda("reservoir.dim=512", "method=xnq", *more)
         workers = Workers(1, threads, 2**40, 2**40)
         return add_up(known, settings, 1, workers).needs[stage]["device"]
 
-    rows, block = 4 * 1_000_000 * 512, 8 * 512 * (16_384 + 2 * 512)
-    assert need(1, "readout", "readout.memory=64GiB") == rows + block
-    assert need(16, "readout", "readout.memory=64GiB") == 4 * (rows + block)
-    # At most as many rows at a time as fit the readout's memory in float64.
-    assert need(16, "readout", "readout.memory=4GiB") == 2**31 + 4 * block
     # Every thread has a batch, as far as there are members.
     for threads, members in ((3, 3 * 2**22), (9, 8 * known.nodes)):
         batches = 32 * members + known.nodes * (4 * 50 + 1)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from xnq_dist.readout.apply import SavedReadout
 from xnq_dist.readout.fit import finish, plan_folds
 from xnq_dist.readout.logistic import fit_jobs
-from xnq_dist.readout.objective import MemoryRows
+from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.regularisation import climb, cross_fit
 
 
@@ -41,11 +41,11 @@ def biased_logits(
 
 
 def fit_readout_arrays(
-    x, labels, roles, n_classes, settings, seed, threads=1, index=None
+    x, labels, roles, n_classes, settings, seed, index=None
 ) -> SavedReadout:
     """Fit, select C, calibrate: rows in memory, nothing in files."""
     index = np.arange(len(labels)) if index is None else index
     plan = plan_folds(labels, roles, n_classes, settings, seed)
-    rows = MemoryRows.of(x, labels, plan.folds, n_classes, threads=threads)
+    rows = Rows.of(x, labels, plan.folds, n_classes)
     (chosen,) = cross_fit([plan.grid], plan.count, climb, partial(fit_jobs, rows))
     return finish(rows, index, roles, settings, plan, chosen)

@@ -27,7 +27,7 @@ from xnq_dist.readout.logistic import (
     row_losses,
     warn_of_unconverged,
 )
-from xnq_dist.readout.objective import Group, MemoryRows
+from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.regularisation import ChosenC, climb, cross_fit
 
 __all__ = ["FoldPlan", "finish", "grid_of", "out_of_fold_log_loss", "plan_folds"]
@@ -81,7 +81,7 @@ def plan_folds(
 
 
 def finish(
-    rows: MemoryRows,
+    rows: Rows,
     index: Ints,
     roles: NDArray[np.int8] | None,
     settings: ReadoutSettings,
@@ -100,7 +100,8 @@ def finish(
     (final,) = fit_jobs(rows, [FitJob((), C, start)])
     model = final.model
     warn_of_unconverged((model, *fold_models))
-    logits = np.concatenate(list(rows.over(_held_out_logits, fold_models, model)))
+    each = [_held_out_logits(group, fold_models, model) for group in rows.groups()]
+    logits = np.concatenate(each)
     held = np.arange(len(labels)) if roles is None else np.flatnonzero(~used)
     calibrating = held if roles is None else np.flatnonzero(roles == CALIBRATION)
     truth = labels[calibrating]
@@ -146,7 +147,7 @@ def finish(
 
 
 def _held_out_logits(
-    group: Group, fold_models: Sequence[LinearModel], model: LinearModel
+    group: Rows, fold_models: Sequence[LinearModel], model: LinearModel
 ) -> Floats:
     """Logits of rows by the model without their fold; by `model` if they have no fold.
 
@@ -176,7 +177,7 @@ def out_of_fold_log_loss(
         raise InputError("the grid of C is empty: list at least one value")
     assigned = assign_folds(labels, folds, seed)
     count, ascending = int(assigned.max()) + 1, sorted(grid)
-    rows = MemoryRows.of(x, labels, assigned, n_classes)
+    rows = Rows.of(x, labels, assigned, n_classes)
     (chosen,) = cross_fit([ascending], count, climb, partial(fit_jobs, rows))
     losses = np.empty(len(labels))
     for fold, fit in enumerate(chosen.fits):

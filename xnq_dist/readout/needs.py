@@ -5,7 +5,6 @@ from __future__ import annotations
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.settings import Settings
-from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
 from xnq_dist.readout.plus import held_rows
 from xnq_dist.readout.plus.feature_files import fits_at_once
 from xnq_dist.readout.plus.label_features import HOPS, feature_count
@@ -42,7 +41,6 @@ def needs(size: RunSize, settings: Settings) -> Need:
     kept = size.nodes * (posteriors + 24 + features_disk)
     return Need(
         worker=WORKER + (_plus_memory if plus else _memory)(size, settings),
-        device=_on_device(size, settings),
         disk=max(described, kept),
         kept=kept,
     )
@@ -93,19 +91,6 @@ def _described(size: RunSize, settings: Settings, fitted: int) -> tuple[int, int
     # Every node has features for each fold; those of fitted nodes are computed again.
     features = (1 + min(1.0, fitted / max(1, size.nodes))) * folds * count
     return 4 * HOPS * label_sums(size, settings)[0].width, 4 * int(features)
-
-
-def _on_device(size: RunSize, settings: Settings) -> int:
-    """Bytes of GPU memory for the tasks that fit at the same time.
-
-    Each holds the rows in float32, and a block and the covariance twice in float64.
-    """
-    if not size.workers.device:
-        return 0
-    dim = settings.reservoir.dim
-    fits = min(size.workers.threads, settings.readout.folds)
-    rows = min(4 * fits * size.known * dim, settings.readout.memory_bytes // 2)
-    return rows + fits * 8 * (DEVICE_VALUES + 2 * dim * min(dim, WIDEST))
 
 
 def candidates_of(settings: Settings) -> int:

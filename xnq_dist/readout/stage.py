@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Ints, Ints32
-from xnq_dist.core.cluster import workers
 from xnq_dist.core.differences import shown
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.failures import stage_errors
@@ -42,7 +41,7 @@ from xnq_dist.graph.layout import (
 )
 from xnq_dist.groups.own_groups import Groups, node_groups
 from xnq_dist.readout.fit import FoldPlan, finish, plan_folds
-from xnq_dist.readout.objective import MemoryRows
+from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.regularisation import ChosenC, climb, cross_fit
 from xnq_dist.readout.rows import FEATURES, GROUPS, Part, write_readout
 from xnq_dist.readout.tasks import TaskFits, watch
@@ -171,24 +170,19 @@ def fit_logistic(work: ReadoutWork) -> Fitted:
     source = work.source
     owned = node_index(source.graph, source.manifest)
     x = gather(work, source.parts(client), owned, index)
-    threads = max(workers(client).values(), default=1)  # none: the wait says so
-    rows = client.submit(
-        MemoryRows.of,
-        *(x, labels, plan.folds, len(classes)),
-        threads=threads,
-        pure=False,
-    )
+    known = labels, plan.folds, len(classes)
+    rows = client.submit(Rows.of, x, *known, pure=False)
     del x  # so that the workers can free it
     fits = TaskFits(client, [rows], "folds", work.progress)
     (chosen,) = cross_fit([plan.grid], plan.count, climb, fits)
-    known = int(np.count_nonzero(work.labels >= 0))
-    made = rows, index, roles, options, plan, chosen, classes, known, work.attempt
+    count = int(np.count_nonzero(work.labels >= 0))
+    made = rows, index, roles, options, plan, chosen, classes, count, work.attempt
     finished: Fitted = result(client, client.submit(_finish, *made, pure=False))
     return finished
 
 
 def _finish(
-    rows: MemoryRows,
+    rows: Rows,
     index: Ints,
     roles: NDArray[np.int8] | None,
     settings: ReadoutSettings,

@@ -30,7 +30,7 @@ class TaskFits:
 
     client: Client
     rows: Sequence[_Future]
-    """`MemoryRows` of each block of columns, on the workers."""
+    """`Rows` of each block of columns, on the workers."""
     what: str
     """Name of the work in progress lines."""
     progress: Progress

@@ -25,7 +25,7 @@ from xnq_dist.readout.logistic import (
     decision,
     row_losses,
 )
-from xnq_dist.readout.objective import MemoryRows
+from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.plus.first_stage import columns_of
 from xnq_dist.readout.plus.pool import pool_weights, pooled
 from xnq_dist.readout.plus.trees import (
@@ -296,11 +296,11 @@ def fit_linear(fit_all: Fitter, folds: int, sets: int = 1) -> list[ChosenC]:
     return cross_fit([GRID] * sets, folds, search_from_middle, fit_each)
 
 
-def standardised(rows: SecondRows, n_classes: int, fold: int) -> MemoryRows:
+def standardised(rows: SecondRows, n_classes: int, fold: int) -> Rows:
     """Rows for the models without a fold, penalised by the columns' variances."""
     z, used = rows.z[:, fold], rows.folds != fold
     spread = z[used].std(axis=0) if used.any() else np.ones(z.shape[1])
     spread[spread < 1e-9] = 1.0  # constant columns
     fields = z, rows.labels, rows.folds, n_classes, rows.weights
-    smooth = MemoryRows.of(*fields, smooth=True)
+    smooth = Rows.of(*fields, smooth=True)
     return replace(smooth, penalty=spread**2, tolerance=CONVERGED)
