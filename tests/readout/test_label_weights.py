@@ -20,7 +20,7 @@ from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.logistic import FitJob, fit, fit_jobs
 from xnq_dist.readout.plus.first_stage import block_rows
 from xnq_dist.readout.plus.learning import scaled_weights
-from xnq_dist.readout.plus.pool import pool_weights
+from xnq_dist.readout.plus.second_stage import pool_weights
 from xnq_dist.readout.plus.trees import Shape, boosted_logits, fit_trees
 from xnq_dist.readout.plus.variants import Variants, class_priors
 

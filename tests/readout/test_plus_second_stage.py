@@ -9,7 +9,6 @@ import pytest
 
 from xnq_dist.readout.logistic import FitJob, fit_jobs, row_losses
 from xnq_dist.readout.plus.first_stage import GRID, block_rows
-from xnq_dist.readout.plus.pool import pool_weights, pooled
 from xnq_dist.readout.plus.second_stage import (
     KINDS,
     SecondRows,
@@ -17,6 +16,8 @@ from xnq_dist.readout.plus.second_stage import (
     conclude,
     fit_kind,
     fit_linear,
+    pool_weights,
+    pooled,
     second_rows,
     standardised,
     tree_columns,

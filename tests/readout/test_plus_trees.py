@@ -8,15 +8,18 @@ from scipy.special import softmax
 from threadpoolctl import threadpool_limits
 
 from xnq_dist.readout.logistic import row_losses
-from xnq_dist.readout.plus import growing
 from xnq_dist.readout.plus import trees as module
-from xnq_dist.readout.plus.growing import BINS, LEAST, RATE, RIDGE, binned
 from xnq_dist.readout.plus.trees import (
+    BINS,
+    LEAST,
+    RATE,
+    RIDGE,
     ROUNDS,
     STEP,
     BoostedTrees,
     Shape,
     add_trees,
+    binned,
     boosted_logits,
     fit_trees,
     staged,
@@ -201,9 +204,9 @@ def test_the_kernels_that_grow_trees_do_the_same_in_plain_python(monkeypatch):
     monkeypatch.setattr(module, "ROUNDS", 3)
     compiled = fit_trees(z, labels, 2, SHAPE)
     for name in ("_draw", "_split"):
-        monkeypatch.setattr(growing, name, getattr(growing, name).py_func)
-    monkeypatch.setattr(growing, "_add_up", add_up)
-    monkeypatch.setattr(module, "grow", growing.grow.py_func)
+        monkeypatch.setattr(module, name, getattr(module, name).py_func)
+    monkeypatch.setattr(module, "_add_up", add_up)
+    monkeypatch.setattr(module, "grow", module.grow.py_func)
     with np.errstate(over="ignore"):
         plain = fit_trees(z, labels, 2, SHAPE)
     for name in module._FIELDS:
@@ -220,7 +223,7 @@ def test_rows_of_a_leaf_are_divided_in_their_order(limit):
     order = np.argsort(right, kind="stable")
     expected = [values[order] for values in leaf]
     aside = tuple(np.empty_like(values) for values in leaf)
-    assert growing._divide(column, limit, *leaf, aside) == np.sum(~right)
+    assert module._divide(column, limit, *leaf, aside) == np.sum(~right)
     for found, values in zip(leaf, expected, strict=True):
         np.testing.assert_array_equal(found, values)
 

@@ -12,8 +12,7 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.need import PartitionCounts
 from xnq_dist.core.store import RunDirectory, Stage
 from xnq_dist.plan import GraphSize, Workers, add_up
-from xnq_dist.readout.plus.label_features import VisibleLabels
-from xnq_dist.readout.plus.neighbours import AroundStep, FirstFit
+from xnq_dist.readout.plus.label_features import Around, FirstFit
 from xnq_dist.readout.rows import Part, join
 
 
@@ -58,11 +57,10 @@ def test_embeddings_are_read_a_row_group_at_a_time(tmp_path):
 
 def test_a_round_of_label_features_takes_no_more_than_its_sums():
     count, classes = 200_000, 2
-    visible = VisibleLabels(None, (), VARIANTS.folds, classes)
     priors = np.full((len(VARIANTS), classes), 1 / classes)
-    fit = FirstFit(visible, None, priors, None)
+    fit = FirstFit(None, (), None, priors, VARIANTS)
     sums = np.ones((count, 2 * fit.width), np.float32)
-    step = AroundStep((fit, fit))
+    step = Around((fit, fit), ()).step
     peak, after = peak_of(lambda: step(0, 1, sums, sums))
     assert after is sums
     assert peak < 0.25 * sums.nbytes

@@ -5,9 +5,8 @@ from __future__ import annotations
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.settings import Settings
-from xnq_dist.readout.plus import held_rows
-from xnq_dist.readout.plus.feature_files import fits_at_once
-from xnq_dist.readout.plus.label_features import HOPS, feature_count
+from xnq_dist.readout.plus.cross import HELD_ROWS
+from xnq_dist.readout.plus.label_features import HOPS, feature_count, fits_at_once
 from xnq_dist.readout.plus.second_stage import KINDS, tree_columns
 from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.rows import BATCH
@@ -105,7 +104,7 @@ def candidates_of(settings: Settings) -> int:
 
 def fitted_rows(size: RunSize) -> tuple[int, int]:
     """Rows that xnq+ is fitted to with nodes, and with complete groups as folds."""
-    return min(size.known, MAX_ROWS), min(size.known, held_rows.MAX_ROWS)
+    return min(size.known, MAX_ROWS), min(size.known, HELD_ROWS)
 
 
 def label_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:

@@ -8,22 +8,21 @@ measure the error in groups without labels; both share the passes over the embed
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.graph.layout import node_index
 from xnq_dist.readout.logistic import FitJob, LinearModel, warn_of_unconverged
-from xnq_dist.readout.plus.feature_files import spread_features
 from xnq_dist.readout.plus.first_stage import GRID, FirstStage, block_rows, columns_of
-from xnq_dist.readout.plus.label_features import VisibleLabels
-from xnq_dist.readout.plus.neighbours import FirstFit
+from xnq_dist.readout.plus.label_features import FirstFit, spread_features
 from xnq_dist.readout.plus.second_stage import (
     SecondRows,
     second_rows,
@@ -33,31 +32,75 @@ from xnq_dist.readout.plus.variants import Variants, class_priors
 from xnq_dist.readout.regularisation import Fitter, cross_fit, search_from_middle
 from xnq_dist.readout.rows import Part, join
 from xnq_dist.readout.tasks import TaskFits
-from xnq_dist.readout.work import ReadoutWork, gather, in_partitions
+from xnq_dist.readout.work import ReadoutWork, gather, in_partitions, sample_rows
 
 if TYPE_CHECKING:
     from distributed import Future
 
     _Future = Future[Any]
 
-__all__ = ["CrossFit", "FoldOf", "Folding", "cross_fits"]
+__all__ = [
+    "HELD_ROWS",
+    "CrossFit",
+    "Folding",
+    "cross_fits",
+    "group_folding",
+    "group_folds",
+]
 
 BLOCK = 1 << 14
 """Rows scored at a time."""
 
-FoldOf = Callable[[Ints], Ints32]
-"""Fold of each node by its canonical index."""
+HELD_ROWS = 50_000
+"""Maximum number of labelled rows with complete groups as folds: more barely improve an
+estimate of variance."""
 
 
 @dataclass(frozen=True, eq=False)
 class Folding:
     """Folds of the nodes, and the nodes that models are fitted to."""
 
-    fold_of: FoldOf
+    fold_of: Callable[[Ints], Ints32]
+    """Fold of each node by its canonical index."""
     fitted: Ints
     """Canonical indexes, ascending."""
     attempt: Attempt
     """Where files are written."""
+
+
+def group_folds(groups: Ints32, known: Bools, count: int) -> Ints32:
+    """Assign groups to folds: those with most labels first, each to the emptiest fold.
+
+    The assignment does not depend on classes.
+
+    Examples
+    --------
+    >>> groups = np.repeat([0, 1, 2, 3], [4, 3, 2, 1])
+    >>> group_folds(groups, np.ones(10, bool), 2).tolist()
+    [0, 1, 1, 0]
+    """
+    number = np.bincount(groups[known], minlength=int(groups.max(initial=0)) + 1)
+    folds = (np.arange(len(number)) % count).astype(np.int32)
+    emptiest = [(0, fold) for fold in range(count)]
+    for group in np.argsort(-number, kind="stable")[: np.count_nonzero(number)]:
+        labels, fold = emptiest[0]
+        folds[group] = fold
+        heapq.heapreplace(emptiest, (labels + int(number[group]), fold))
+    return folds
+
+
+def group_folding(work: ReadoutWork, fitted: Ints, groups: Ints32) -> list[Folding]:
+    """Folds of complete groups, for models of some of the nodes `fitted`.
+
+    Groups are by canonical index. Empty where fewer groups than folds have labels.
+    """
+    count = work.settings.readout.folds
+    if len(np.unique(groups[fitted])) < count:
+        return []
+    folds = group_folds(groups, work.labels >= 0, count)
+    rows = sample_rows(fitted, HELD_ROWS, work.settings.seed)
+    attempt = replace(work.attempt, id=f"{work.attempt.id}-groups")
+    return [Folding(lambda index: folds[groups[index]], rows, attempt)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +119,7 @@ class CrossFit:
         """Delete its labels and models, and its label features if requested."""
         first = self.first
         more = self.features if features else ()
-        for record in (*first.visible.records, first.models, *more):
+        for record in (*first.labels, first.models, *more):
             first.attempt.folder.delete(record.name)
 
 
@@ -90,7 +133,6 @@ def cross_fits(
     """
     client, blocks, n_classes = work.client, work.source.blocks, len(work.classes)
     owned = node_index(work.source.graph, work.source.manifest)
-    visible = [_visible_labels(work, owned, each) for each in foldings]
     fitted = foldings[0].fitted
     x = [gather(work, parts, owned, fitted)]
     for each in foldings[1:]:
@@ -107,13 +149,13 @@ def cross_fits(
     fits, strengths = _first_stages(work, len(foldings), fit_all)
     del ready, fit_all
     first_fits = [
-        _written(work, folding, labels, fits[at * len(blocks) :][: len(blocks)])
-        for at, (folding, labels) in enumerate(zip(foldings, visible, strict=True))
+        _written(work, owned, folding, fits[at * len(blocks) :][: len(blocks)])
+        for at, folding in enumerate(foldings)
     ]
-    features = spread_features(work, first_fits, tuple(parts))
+    features = spread_features(work, first_fits, parts)
     crossed = []
     for at, first in enumerate(first_fits):
-        index, where = foldings[at].fitted, first.visible.where
+        index, where = foldings[at].fitted, first.where
         of_parts = [
             client.submit(_fitted_features, where, record, pure=False)
             for record in features[at]
@@ -134,24 +176,6 @@ def _known(work: ReadoutWork, folding: Folding) -> tuple[Ints32, Ints32, Floats 
     index, weights = folding.fitted, work.weights
     of_rows = None if weights is None else weights[index]
     return work.labels[index], folding.fold_of(index), of_rows
-
-
-def _visible_labels(
-    work: ReadoutWork, owned: Sequence[Ints], folding: Folding
-) -> VisibleLabels:
-    """Write the labels and folds of every partition's nodes."""
-    records = tuple(
-        folding.attempt.write_arrays(
-            f"labels-{number:05d}",
-            labels=work.labels[rows],
-            folds=folding.fold_of(rows),
-            fitted=np.isin(rows, folding.fitted),
-        )
-        for number, rows in enumerate(owned)
-    )
-    count = work.settings.readout.folds
-    where = Stage(work.attempt.folder, "readout")
-    return VisibleLabels(where, records, count, len(work.classes))
 
 
 def _first_stages(
@@ -181,22 +205,32 @@ def _first_stages(
 
 def _written(
     work: ReadoutWork,
+    owned: Sequence[Ints],
     folding: Folding,
-    visible: VisibleLabels,
     models: Sequence[Sequence[LinearModel]],
 ) -> FirstFit:
-    """Write the models of one folding."""
-    shown, weights = np.flatnonzero(work.labels >= 0), work.weights
+    """Write the labels of every partition's nodes, and the models of one folding."""
+    labels = tuple(
+        folding.attempt.write_arrays(
+            f"labels-{number:05d}",
+            labels=work.labels[rows],
+            folds=folding.fold_of(rows),
+            fitted=np.isin(rows, folding.fitted),
+        )
+        for number, rows in enumerate(owned)
+    )
     arrays = FirstStage.of(work.source.blocks, models).to_arrays()
+    shown, weights = np.flatnonzero(work.labels >= 0), work.weights
+    variants = Variants(work.settings.readout.folds)
     priors = class_priors(
         work.labels[shown],
         folding.fold_of(shown),
         len(work.classes),
-        visible.variants,
+        variants,
         None if weights is None else weights[shown],
     )
     record = folding.attempt.write_arrays("models", **arrays)
-    return FirstFit(visible, record, priors, folding.attempt)
+    return FirstFit(folding.attempt, labels, record, priors, variants)
 
 
 def _rows(x: NDArray[Any], at: Ints) -> NDArray[Any]:

@@ -22,13 +22,8 @@ from xnq_dist.core.waiting import gather, result
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.folds import check_counts
-from xnq_dist.readout.plus.cross import Folding, cross_fits
+from xnq_dist.readout.plus.cross import Folding, cross_fits, group_folding
 from xnq_dist.readout.plus.first_stage import FirstStage
-from xnq_dist.readout.plus.held_rows import (
-    PRIOR_ROWS,
-    group_folding,
-    write_held,
-)
 from xnq_dist.readout.plus.plus_model import SavedPlus, partition_logits
 from xnq_dist.readout.plus.second_stage import (
     KINDS,
@@ -59,6 +54,8 @@ __all__ = [
     "plus_scores",
 ]
 
+PRIOR_ROWS = 2.0
+"""Strength of the priors of the calibration, in rows."""
 MIN_FOR_TREES = 100
 """Minimum number of labelled rows for trees: a leaf holds at least 40."""
 
@@ -74,7 +71,7 @@ class PlusFit:
     features: tuple[FileRecord, ...]
     """Label features, one file per partition."""
     held: FileRecord | None
-    """Posteriors by models fitted without labels of the node's group (`held_rows`)."""
+    """Posteriors by models fitted without labels of the node's group."""
     facts: dict[str, Any]
     """Facts for manifests and reports, JSON values."""
 
@@ -105,7 +102,7 @@ def fit_plus(work: ReadoutWork) -> PlusFit:
     """Fit the readout of xnq+ to labels, and write its files.
 
     Roles are not used. With groups there are additional posteriors by models fitted
-    without labels of a node's group (`held_rows`). Weights are scaled so that their sum
+    without labels of a node's group. Weights are scaled so that their sum
     is the effective number of labels.
 
     Raises
@@ -145,7 +142,7 @@ def fit_plus(work: ReadoutWork) -> PlusFit:
     for other in others:
         inputs = other.rows, foldings[1].fitted, linear[1], other.first.priors[:count]
         options = settings.readout.calibration, attempt
-        held.append(client.submit(write_held, *inputs, *options, pure=False))
+        held.append(client.submit(_write_held, *inputs, *options, pure=False))
     trees: dict[str, list[Any]] = {}
     if len(fitted) >= MIN_FOR_TREES:
         need = max(1, len(fitted) * max(source.blocks) * 8)
@@ -162,7 +159,7 @@ def fit_plus(work: ReadoutWork) -> PlusFit:
         crossed.first.priors[:count],
         crossed.strengths,
         classes,
-        crossed.first.visible.where,
+        crossed.first.where,
         crossed.first.models,
         settings,
         attempt,
@@ -203,6 +200,21 @@ def scaled_weights(weights: Floats, shown: Ints) -> Floats:
     """
     used = weights[shown]
     return np.asarray(weights * (used.sum() / (used**2).sum()))
+
+
+def _write_held(
+    rows: SecondRows,
+    index: Ints,
+    linear: ChosenC,
+    priors: Floats,
+    calibration: str,
+    attempt: Attempt,
+) -> FileRecord:
+    """Write the canonical `index` of labelled nodes and their `posterior`; one task."""
+    _, held, _ = conclude(rows, priors.shape[1], linear, {}, priors)
+    fitted = fit_calibration(calibration, held, rows.labels, PRIOR_ROWS, rows.weights)
+    posterior = fitted.apply(held)
+    return attempt.write_arrays("held", index=index, posterior=posterior)
 
 
 def _finish(
