@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.readout.apply import SavedReadout
-from xnq_dist.readout.fit import finish, plan_folds
+from xnq_dist.readout.fit import SavedReadout, finish
+from xnq_dist.readout.folds import plan_folds
 from xnq_dist.readout.logistic import fit_jobs
 from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.regularisation import climb, cross_fit

@@ -6,12 +6,10 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import ReadoutSettings
 from xnq_dist.readout import logistic
 from xnq_dist.readout.diagnostics import quality
-from xnq_dist.readout.fit import (
-    out_of_fold_log_loss,
-    plan_folds,
-)
+from xnq_dist.readout.folds import plan_folds
 from xnq_dist.readout.logistic import GRID, FitJob, decision, fit, fit_jobs, row_losses
 from xnq_dist.readout.objective import Rows
+from xnq_dist.readout.select import out_of_fold_log_loss
 
 SELECT = ReadoutSettings()
 GIVEN = ReadoutSettings(C=1.0, folds=4)

@@ -13,9 +13,9 @@ from xnq_dist.readout.objective import (
     Problem,
     Rows,
     group_sums,
+    row_sums,
 )
 from xnq_dist.readout.regularisation import climb, cross_fit, search_from_middle
-from xnq_dist.readout.row_sums import row_sums
 
 
 def test_sums_are_the_same_for_any_groups_and_blocks(monkeypatch):

@@ -39,7 +39,6 @@ from xnq_dist.readout.lbfgs import CONVERGED, Minimum, minimise
 from xnq_dist.readout.objective import Problem, Rows, group_sums
 
 __all__ = [
-    "COARSE_GRID",
     "GRID",
     "FitJob",
     "LinearModel",
@@ -55,9 +54,6 @@ log = logging.getLogger(__name__)
 
 GRID = tuple(float(10.0 ** (step / 2)) for step in range(-4, 7))
 """Values of C tried when it is to be selected: 1e-2 to 1e3 in half decades."""
-COARSE_GRID = GRID[::2]
-"""Full decades, for comparisons where speed matters more."""
-
 ROUNDS, COLUMNS_A_ROUND = 12, 24
 """Evaluations of the objective before the coordinates are rescaled, and columns per
 additional evaluation: a Hessian takes longer the more columns it has."""

@@ -19,8 +19,8 @@ from xnq_dist.core import schemas
 from xnq_dist.core.arrays import Bools, Floats32, Ints
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import Attempt, FileRecord, Stage
-from xnq_dist.readout.apply import SavedReadout, posteriors
 from xnq_dist.readout.calibration import Calibration
+from xnq_dist.readout.fit import SavedReadout, posteriors
 
 __all__ = [
     "BATCH",

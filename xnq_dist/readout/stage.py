@@ -40,17 +40,18 @@ from xnq_dist.graph.layout import (
     node_index,
 )
 from xnq_dist.groups.own_groups import Groups, node_groups
-from xnq_dist.readout.fit import FoldPlan, finish, plan_folds
+from xnq_dist.readout.fit import finish
+from xnq_dist.readout.folds import FoldPlan, plan_folds
 from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.regularisation import ChosenC, climb, cross_fit
 from xnq_dist.readout.rows import FEATURES, GROUPS, Part, write_readout
 from xnq_dist.readout.tasks import TaskFits, watch
-from xnq_dist.readout.work import Embedded, ReadoutWork, gather, to_fit
+from xnq_dist.readout.work import Embedded, Fitted, ReadoutWork, gather, to_fit
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["fit_logistic", "fit_pooled", "fit_readout"]
+__all__ = ["fit_logistic", "fit_readout"]
 
 log = logging.getLogger(__name__)
 
@@ -155,10 +156,6 @@ def _used(stage: Stage, manifest: Manifest) -> tuple[Ints32, NDArray[np.int8] | 
     return labels, roles
 
 
-Fitted = tuple[Sequence[FileRecord], dict[str, Any]]
-"""A readout's files and facts."""
-
-
 def fit_logistic(work: ReadoutWork) -> Fitted:
     """Fit and calibrate a logistic regression of the embeddings."""
     client, settings = work.client, work.settings
@@ -203,14 +200,6 @@ def _finish(
     }
     arrays = fitted.to_arrays()
     return write_readout(attempt, arrays, fitted.calibration, facts), facts
-
-
-def fit_pooled(work: ReadoutWork) -> Fitted:
-    """Fit the two stages of xnq+ to all labelled nodes (with roles: that have one)."""
-    from xnq_dist.readout.plus.learning import fit_plus
-
-    fitted = fit_plus(work)
-    return fitted.files, fitted.facts
 
 
 def _write_groups(attempt: Attempt, groups: Groups) -> FileRecord:

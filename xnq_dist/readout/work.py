@@ -16,7 +16,7 @@ from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Attempt, Manifest, Stage
+from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.readout.rows import Part, gather_rows, join
 from xnq_dist.readout.tasks import watch
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = [
     "MAX_ROWS",
     "Embedded",
+    "Fitted",
     "ReadoutWork",
     "gather",
     "in_partitions",
@@ -91,6 +92,10 @@ class ReadoutWork:
     """Inclusion weights of the labels by canonical index; None: all equal."""
     groups: Ints32 | None = None
     """Groups of the graph's nodes, for the errors that posteriors share."""
+
+
+Fitted = tuple[Sequence[FileRecord], dict[str, Any]]
+"""A readout's files and facts, JSON values for manifests and reports."""
 
 
 def to_fit(labels: Ints32, width: int, settings: Settings) -> Ints:

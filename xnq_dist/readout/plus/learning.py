@@ -38,7 +38,7 @@ from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.regularisation import ChosenC
 from xnq_dist.readout.rows import Part, write_readout
 from xnq_dist.readout.tasks import TaskFits, in_window
-from xnq_dist.readout.work import Embedded, ReadoutWork, to_fit
+from xnq_dist.readout.work import Embedded, Fitted, ReadoutWork, to_fit
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -50,6 +50,7 @@ __all__ = [
     "PRIOR_ROWS",
     "PlusFit",
     "PlusScores",
+    "fit",
     "fit_plus",
     "plus_scores",
 ]
@@ -75,12 +76,6 @@ class PlusFit:
     facts: dict[str, Any]
     """Facts for manifests and reports, JSON values."""
 
-    @property
-    def files(self) -> tuple[FileRecord, ...]:
-        """All files of the stage."""
-        held = () if self.held is None else (self.held,)
-        return (self.readout, self.summary, *self.features, *held)
-
 
 @dataclass(frozen=True, eq=False)
 class PlusScores:
@@ -96,6 +91,13 @@ class PlusScores:
     group, shape (h,) and (h, C)."""
     facts: dict[str, Any]
     """Facts about the fit, JSON values."""
+
+
+def fit(work: ReadoutWork) -> Fitted:
+    """Fit the readout of xnq+ (`fit_plus`); return its files and facts."""
+    found = fit_plus(work)
+    held = () if found.held is None else (found.held,)
+    return (found.readout, found.summary, *found.features, *held), found.facts
 
 
 def fit_plus(work: ReadoutWork) -> PlusFit:
