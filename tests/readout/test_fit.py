@@ -162,15 +162,6 @@ def test_two_labelled_nodes_a_class_are_enough(classes):
         assert np.isfinite(found.held_out_posteriors).all()
 
 
-def test_half_precision_embeddings_are_read_unchanged():
-    x, y = states(150, 10, 2)
-    half = x.astype(np.float16)
-    found = fit_readout_arrays(half, y, None, 2, GIVEN, 0)
-    expected = fit_readout_arrays(half.astype(np.float32), y, None, 2, GIVEN, 0)
-    np.testing.assert_array_equal(found.model.coef, expected.model.coef)
-    np.testing.assert_array_equal(found.held_out_logits, expected.held_out_logits)
-
-
 def test_diagnostics_report_the_measured_quality():
     x, y = states(400, 10, 2)
     found = fit_readout_arrays(x, y, None, 2, SELECT, 0)

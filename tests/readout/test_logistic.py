@@ -18,7 +18,6 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.readout import logistic, objective
 from xnq_dist.readout.lbfgs import CONVERGED
 from xnq_dist.readout.logistic import (
-    GRID,
     FitJob,
     decision,
     fit,
@@ -71,13 +70,6 @@ def test_optimum_is_scikit_learns(classes, width, C):
     assert model.converged
     assert model.coef.shape == (classes, width)
     assert_optimum(model, x, y, C)
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_optimum_with_weights_is_scikit_learns(classes):
-    x, y = states(300, 20, classes)
-    weights = np.random.default_rng(1).exponential(2.0, 300)
-    assert_optimum(fit(x, y, classes, 1.0, weights=weights), x, y, 1.0, weights)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -247,18 +239,6 @@ def test_a_warm_start_changes_only_the_path(classes):
     np.testing.assert_array_equal(start.coef, kept)
     np.testing.assert_allclose(warm.coef, cold.coef, atol=2e-4)
     np.testing.assert_allclose(warm.intercept, cold.intercept, atol=2e-4)
-
-
-@pytest.mark.parametrize("classes", [2, 3])
-def test_warm_starts_along_the_grid_keep_the_optimum(classes):
-    x, y = states(200, 60, classes)
-    rows = Rows.of(x, y, np.zeros(200, np.int32), classes)
-    model = None
-    for C in GRID:
-        model = fit_jobs(rows, [FitJob((), C, model)])[0].model
-        assert model.converged
-        if C in (GRID[3], GRID[-1]):
-            assert_optimum(model, x, y, C)
 
 
 def test_same_bits_in_threads_that_overlap():

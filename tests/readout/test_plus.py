@@ -344,39 +344,6 @@ def test_scores_are_independent_of_hidden_labels(tmp_path, run, thread_client):
     assert right.mean() > 0.7
 
 
-def test_random_labels_have_the_log_loss_of_the_prior(tmp_path, run, thread_client):
-    """A leak of a node's own label would show as a loss below that of the prior."""
-    rng = np.random.default_rng(4)
-    labels = rng.integers(0, 2, run.stage("graph").manifest().facts["n_nodes"])
-    attempt = RunDirectory(tmp_path).stage("a").begin()
-    found = scores(run, thread_client, labels.astype(np.int32), attempt)
-    losses = found.facts["second_stage_log_losses"]
-    assert min(losses.values()) > np.log(2) - 0.01
-    assert found.facts["log_loss"] < np.log(2) + 0.01
-
-
-def test_features_in_the_files_are_label_shares_of_the_graph(run):
-    """Hop 1 and the degree, from the adjacency put back together."""
-    stage, graph = run.stage("readout"), run.stage("graph")
-    (rows,) = node_index(graph, graph.manifest())
-    (record,) = stage.manifest().named(FEATURES)
-    found = read_each(stage, record)
-    adjacency = read_adjacency(graph, graph.manifest()).toarray()
-    labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
-    folds = node_folds(np.arange(len(labels)), 3, 0)
-    for fold in range(3):
-        seen = (labels >= 0) & (folds != fold)
-        prior = np.bincount(labels[seen], minlength=2) + 0.5
-        prior /= prior.sum()
-        count = np.stack([adjacency @ (seen & (labels == c)) for c in (0, 1)], axis=1)
-        count *= 3 / 2  # one fold of three is hidden
-        share = (count + 10 * prior) / (count.sum(axis=1, keepdims=True) + 10)
-        np.testing.assert_allclose(found[:, fold, 0], share[rows, 1], atol=1e-6)
-    degree = np.log1p(adjacency.sum(axis=1))
-    for fold in range(3):
-        np.testing.assert_allclose(found[:, fold, -1], degree[rows], atol=1e-6)
-
-
 def test_switching_the_method_redoes_what_depends_on_it(tmp_path, graph, thread_client):
     scales = ("reservoir.recurrent_scale=[1, 3]", "partitions=2")
     plain, both = small_settings(*scales), small_settings(*PLUS, *scales)

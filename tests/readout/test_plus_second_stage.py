@@ -149,11 +149,6 @@ def test_rows_are_log_odds_and_label_features():
     np.testing.assert_allclose(z[:, 3], scores[:, 1, 2] - scores[:, 1, 0])
 
 
-def test_a_block_may_have_no_rows_of_a_fold():
-    z = second_rows(np.empty((0, 2, 3)), np.empty((0, 2), np.float32))
-    assert z.shape == (0, 6)
-
-
 def test_the_pool_is_the_best_of_a_grid():
     rng = np.random.default_rng(7)
     labels = rng.integers(0, 2, 4000).astype(np.int32)

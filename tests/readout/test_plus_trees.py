@@ -155,19 +155,6 @@ def test_a_class_without_a_row_has_a_small_probability():
     assert 0 < shares[:, 2].max() < 0.1
 
 
-def test_boosting_ends_once_held_out_rows_stop_improving():
-    z, labels = rows(2)
-    noise = np.random.default_rng(3).standard_normal(z.shape)
-    found = fit_trees(noise, labels, 2, SHAPE, (noise[::-1] * 1.1, labels))
-    assert found.turns < ROUNDS
-    new, truth = rows(2, 300)
-    good = fit_trees(z, labels, 2, SHAPE, (new, truth))
-    best = int(np.argmin(staged(good, new, truth)))
-    # It ends with the first block of rounds that brings nothing, or at the limit.
-    ended = good.turns - 2 * STEP < best <= good.turns - STEP
-    assert ended or good.turns == ROUNDS
-
-
 @pytest.mark.parametrize(
     ("classes", "noise", "weighted"), [(2, 0.5, False), (2, 5.0, True), (3, 5.0, False)]
 )

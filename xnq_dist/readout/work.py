@@ -31,7 +31,7 @@ __all__ = [
     "Fitted",
     "ReadoutWork",
     "gather",
-    "in_partitions",
+    "located",
     "sample_rows",
     "to_fit",
 ]
@@ -136,20 +136,26 @@ def sample_rows(index: Ints, maximum: int, seed: int) -> Ints:
     return np.sort(index[order[:maximum]])
 
 
-def in_partitions(owned: Sequence[Ints], index: Ints) -> list[Ints]:
-    """Local rows of the nodes `index` in each partition, whose nodes are `owned`."""
-    return [np.flatnonzero(np.isin(nodes, index)) for nodes in owned]
+def located(owned: Sequence[Ints], index: Ints) -> list[tuple[Ints, Ints]]:
+    """Local rows of the nodes `index` in each partition, and their places in `index`.
+
+    `owned` are the nodes of each partition, `index` is ascending.
+    """
+    local = [np.flatnonzero(np.isin(nodes, index)) for nodes in owned]
+    return [
+        (rows, np.searchsorted(index, nodes[rows]))
+        for nodes, rows in zip(owned, local, strict=True)
+    ]
 
 
 def gather(
     work: ReadoutWork, parts: Sequence[Part], owned: Sequence[Ints], index: Ints
 ) -> _Future:
     """Read the embeddings of the nodes `index`, ascending, into one array."""
-    rows = zip(parts, owned, in_partitions(owned, index), strict=True)
     pieces, places = [], []
-    for part, nodes, local in rows:
+    for part, (local, at) in zip(parts, located(owned, index), strict=True):
         if len(local):
             pieces.append(work.client.submit(gather_rows, part, local, pure=False))
-            places.append(np.searchsorted(index, nodes[local]))
+            places.append(at)
     watch(work.client, pieces, "labelled rows", work.progress)
     return work.client.submit(join, pieces, places, pure=False)

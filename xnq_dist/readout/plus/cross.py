@@ -32,7 +32,7 @@ from xnq_dist.readout.plus.variants import Variants, class_priors
 from xnq_dist.readout.regularisation import Fitter, cross_fit, search_from_middle
 from xnq_dist.readout.rows import Part, join
 from xnq_dist.readout.tasks import TaskFits
-from xnq_dist.readout.work import ReadoutWork, gather, in_partitions, sample_rows
+from xnq_dist.readout.work import ReadoutWork, gather, located, sample_rows
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -155,18 +155,13 @@ def cross_fits(
     features = spread_features(work, first_fits, parts)
     crossed = []
     for at, first in enumerate(first_fits):
-        index, where = foldings[at].fitted, first.where
         of_parts = [
-            client.submit(_fitted_features, where, record, pure=False)
+            client.submit(_fitted_features, first.where, record, pure=False)
             for record in features[at]
         ]
-        places = [
-            np.searchsorted(index, nodes[local])
-            for nodes, local in zip(owned, in_partitions(owned, index), strict=True)
-        ]
-        inputs = x[at], *known[at], of_parts, places, where, first.models
-        count = work.settings.readout.folds
-        second = client.submit(_second_rows, *inputs, count, pure=False)
+        places = [place for _, place in located(owned, foldings[at].fitted)]
+        inputs = x[at], *known[at], of_parts, places, first
+        second = client.submit(_second_rows, *inputs, pure=False)
         crossed.append(CrossFit(first, features[at], strengths, second))
     return crossed
 
@@ -250,14 +245,12 @@ def _second_rows(
     weights: Floats | None,
     fitted_features: Sequence[Floats32],
     at: Sequence[Ints],
-    where: Stage,
-    models: FileRecord,
-    count: int,
+    fit: FirstFit,
 ) -> SecondRows:
     """Compute the second stage's inputs for the fitted rows."""
-    first = FirstStage.from_arrays(where.read_arrays(models))
-    features = join(fitted_features, at)
-    places = Variants(count).places()[folds]
+    first = FirstStage.from_arrays(fit.where.read_arrays(fit.models))
+    features, count = join(fitted_features, at), fit.variants.folds
+    places = fit.variants.places()[folds]
     n, classes, blocks = len(x), first.coef.shape[1], first.blocks
     z = np.empty((n, count, len(blocks) * (classes - 1) + features.shape[2]))
     out_of_fold = np.empty((n, len(blocks), classes))

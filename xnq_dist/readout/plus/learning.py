@@ -24,6 +24,7 @@ from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.folds import check_counts
 from xnq_dist.readout.plus.cross import Folding, cross_fits, group_folding
 from xnq_dist.readout.plus.first_stage import FirstStage
+from xnq_dist.readout.plus.label_features import FirstFit
 from xnq_dist.readout.plus.plus_model import SavedPlus, partition_logits
 from xnq_dist.readout.plus.second_stage import (
     KINDS,
@@ -104,8 +105,8 @@ def fit_plus(work: ReadoutWork) -> PlusFit:
     """Fit the readout of xnq+ to labels, and write its files.
 
     Roles are not used. With groups there are additional posteriors by models fitted
-    without labels of a node's group. Weights are scaled so that their sum
-    is the effective number of labels.
+    without labels of a node's group. Weights are scaled so that their sum is the
+    effective number of labels.
 
     Raises
     ------
@@ -142,7 +143,7 @@ def fit_plus(work: ReadoutWork) -> PlusFit:
     del ready, fits
     held: list[_Future] = []
     for other in others:
-        inputs = other.rows, foldings[1].fitted, linear[1], other.first.priors[:count]
+        inputs = other.rows, foldings[1].fitted, linear[1], other.first
         options = settings.readout.calibration, attempt
         held.append(client.submit(_write_held, *inputs, *options, pure=False))
     trees: dict[str, list[Any]] = {}
@@ -156,15 +157,12 @@ def fit_plus(work: ReadoutWork) -> PlusFit:
         crossed.rows,
         linear[0],
         trees,
+        crossed.first,
+        crossed.strengths,
         shown,
         weighed / weighed.sum(),
-        crossed.first.priors[:count],
-        crossed.strengths,
         classes,
-        crossed.first.where,
-        crossed.first.models,
         settings,
-        attempt,
         pure=False,
     )
     files, facts = result(client, finished)
@@ -208,11 +206,12 @@ def _write_held(
     rows: SecondRows,
     index: Ints,
     linear: ChosenC,
-    priors: Floats,
+    first: FirstFit,
     calibration: str,
     attempt: Attempt,
 ) -> FileRecord:
     """Write the canonical `index` of labelled nodes and their `posterior`; one task."""
+    priors = first.priors[: first.variants.folds]
     _, held, _ = conclude(rows, priors.shape[1], linear, {}, priors)
     fitted = fit_calibration(calibration, held, rows.labels, PRIOR_ROWS, rows.weights)
     posterior = fitted.apply(held)
@@ -223,19 +222,17 @@ def _finish(
     rows: SecondRows,
     linear: ChosenC,
     trees: dict[str, Sequence[TreeFit]],
+    fit: FirstFit,
+    strengths: Sequence[float],
     index: Ints,
     prior: Floats,
-    priors: Floats,
-    strengths: Sequence[float],
     classes: list[Any],
-    where: Stage,
-    models: FileRecord,
     settings: Settings,
-    attempt: Attempt,
 ) -> tuple[list[FileRecord], dict[str, Any]]:
     """Fit second stage, pool and calibration; return the readout's files and facts."""
     count, fitted = settings.readout.folds, len(rows.labels)
-    first = FirstStage.from_arrays(where.read_arrays(models)).single(count)
+    first = FirstStage.from_arrays(fit.where.read_arrays(fit.models)).single(count)
+    priors = fit.priors[:count]
     second, held, chosen = conclude(rows, len(classes), linear, trees, priors)
     kind = settings.readout.calibration
     calibration = fit_calibration(kind, held, rows.labels, PRIOR_ROWS, rows.weights)
@@ -257,7 +254,7 @@ def _finish(
         **chosen,
         **quality(held, rows.labels, calibration, constant, rows.weights),
     }
-    files = write_readout(attempt, saved.to_arrays(), calibration, facts)
+    files = write_readout(fit.attempt, saved.to_arrays(), calibration, facts)
     return files, facts
 
 
