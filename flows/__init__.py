@@ -1,1 +1,1 @@
-"""Flows that `deploy/prefect.yaml` deploys; they are not part of the wheel."""
+"""Flows that `deploy/prefect.yaml` deploys; the wheel has them as `xnq_dist.flows`."""

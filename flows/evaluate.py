@@ -5,12 +5,10 @@ from typing import Any
 from prefect import flow
 from pydantic import PositiveFloat
 
-from xnq_dist.app.deployed import limited, warn_of_credentials
-from xnq_dist.app.evaluate import find_data, run_evaluation
-from xnq_dist.app.pipeline_flow import TaskPerStage, failed
-from xnq_dist.core.errors import XnqError
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.settings import Settings
+from xnq_dist.evaluation.comparison import find_data, run_evaluation
+from xnq_dist.monitor.on_prefect import PrefectRun
 
 __all__ = ["evaluate"]
 
@@ -45,14 +43,16 @@ def evaluate(
     timeout
         Seconds after which the flow run ends; None: never.
     """
-    warn_of_credentials(data=data, out=out, settings=settings)
-    do = TaskPerStage()
-    try:
+    shown = PrefectRun()
+
+    def work(chosen: Settings) -> dict[str, Any]:
         sources = [find_data(name, None, None) for name in data]
-        chosen = settings or Settings()
-        with do.reported(), limited(timeout), stage_errors(out, "evaluate"):
+        with stage_errors(out, "evaluate"):
             return run_evaluation(
-                sources, out, methods, chosen, draws, quantifiers, folds, [1.0], do
+                *(sources, out, methods, chosen, draws),
+                *(quantifiers, folds, [1.0], shown.task),
             )
-    except XnqError as error:
-        return failed(error)
+
+    return shown.state_of(
+        work, settings=lambda: settings or Settings(), timeout=timeout
+    )

@@ -20,13 +20,13 @@ from prefect.client.schemas.filters import (
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from pydantic import PositiveFloat
 
-from xnq_dist.app.deployed import limited
-from xnq_dist.app.pipeline_flow import TaskPerStage, failed
-from xnq_dist.core.errors import InfrastructureError, RunDirectoryError, XnqError
+from xnq_dist.core.errors import InfrastructureError, RunDirectoryError
 from xnq_dist.core.leftovers import sweep_run, sweep_scratch
 from xnq_dist.core.lock import run_lock
 from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Published, RunDirectory
+from xnq_dist.monitor.on_prefect import PrefectRun
 
 log = logging.getLogger("xnq_dist.housekeeping")
 
@@ -68,16 +68,16 @@ def housekeeping(
     timeout
         Seconds after which the flow run ends; None: never.
     """
-    do = TaskPerStage()
-    try:
-        with do.reported(), limited(timeout):
-            do("directories", lambda _: _clean(runs, keep_versions))
-            sweep_scratch(scratch)
-            _sweep_of_killed(scratch, keep_flow_runs_days)
-            deleted = do("flow runs", lambda _: _forget(keep_flow_runs_days))
-    except XnqError as error:
-        return failed(error)
-    return {"flow_runs_deleted": deleted}
+    shown = PrefectRun()
+
+    def work(_: Settings) -> dict[str, int]:
+        shown.task("directories", lambda _: _clean(runs, keep_versions))
+        sweep_scratch(scratch)
+        _sweep_of_killed(scratch, keep_flow_runs_days)
+        deleted = shown.task("flow runs", lambda _: _forget(keep_flow_runs_days))
+        return {"flow_runs_deleted": deleted}
+
+    return shown.state_of(work, timeout=timeout)
 
 
 def _clean(runs: list[str], keep: int) -> None:

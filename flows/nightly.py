@@ -1,7 +1,79 @@
-"""The nightly deployment: the complete pipeline on the current tables."""
+"""The nightly flow: from tables to the published prevalence of every community.
 
-from xnq_dist.app.pipeline_flow import pipeline
+A stage that is complete for the same inputs and settings is skipped. Fingerprints in
+the run directory decide that, not Prefect's cache, which compares parameters only: it
+would also skip a scheduled run whose tables have changed.
+"""
+
+from typing import Any
+
+from prefect import flow
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
+
+from xnq_dist.core.settings import Settings
+from xnq_dist.graph.tables import Sources
+from xnq_dist.jobs import Job, run_all
+from xnq_dist.monitor.on_prefect import PrefectRun, deployed_settings, stage
+from xnq_dist.monitor.progress import expect
 
 __all__ = ["nightly"]
 
-nightly = pipeline.with_options(name="xnq-nightly")
+# Each is a Prefect task, which calls the function of `xnq_dist.pipeline` of its name.
+prepare = stage("graph", Job.prepare)
+embed = stage("embed", Job.embed)
+fit_readout = stage("readout", Job.fit_readout)
+posteriors = stage("posteriors", Job.posteriors)
+quantify = stage("quantify", Job.quantify)
+publish = stage("publish", Job.publish)
+
+
+@flow(name="xnq-nightly", persist_result=False, validate_parameters=True)
+def nightly(
+    nodes: str,
+    edges: str,
+    out: str,
+    memberships: str | None = None,
+    settings: Settings | None = None,
+    overwrite: bool = False,
+    retries: NonNegativeInt = 2,
+    retry_delay: NonNegativeFloat = 60.0,
+    timeout: PositiveFloat | None = None,
+) -> Any:
+    """Estimate the prevalence of every class in every community of a graph.
+
+    Parameters
+    ----------
+    nodes, edges, memberships
+        The input tables: a file, folder, glob or URI each.
+    out
+        Run directory.
+    settings
+        Settings; those of the deployment and the defaults hold for what is not given.
+    overwrite
+        Compute every stage again, also in a run directory made from other tables.
+    retries, retry_delay
+        How often the run starts again when workers or a connection were lost, and
+        seconds to wait before; it resumes at its last checkpoint.
+    timeout
+        Seconds, all starts together, after which the run fails; None: no limit.
+    """
+    tables = Sources(nodes, edges, memberships)
+
+    def stages(job: Job) -> None:
+        prepare(job)  # read the tables, partition the graph, plan the halo exchange
+        embed(job)  # the reservoir's message passing, on the Dask workers
+        fit_readout(job)  # a calibrated classifier from the labelled nodes
+        posteriors(job)  # class probabilities of every node
+        quantify(job)  # shares and intervals, batches of communities in parallel
+        publish(job)  # tables and report page
+
+    return PrefectRun().state_of(
+        lambda chosen: run_all(
+            tables, out, chosen, overwrite, planned=expect, stages=stages
+        ),
+        out,
+        lambda: deployed_settings(settings),
+        retries,
+        retry_delay,
+        timeout,
+    )

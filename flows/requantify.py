@@ -1,5 +1,63 @@
-"""The deployment for new labels or memberships on existing embeddings."""
+"""The flow for new labels or memberships on existing embeddings."""
 
-from xnq_dist.app.requantify_flow import requantify
+from functools import partial
+from typing import Any
+
+from prefect import flow
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
+
+from xnq_dist.jobs import Job, Request, requantify_all
+from xnq_dist.monitor.on_prefect import PrefectRun, stage
 
 __all__ = ["requantify"]
+
+relabel = stage("labels", Job.relabel)
+fit_readout = stage("readout", Job.fit_readout)
+posteriors = stage("posteriors", Job.posteriors)
+quantify = stage("quantify", Job.quantify)
+publish = stage("publish", Job.publish)
+
+
+@flow(name="xnq-requantify", persist_result=False, validate_parameters=True)
+def requantify(
+    run: str,
+    out: str | None = None,
+    memberships: str | None = None,
+    labels: str | None = None,
+    overrides: list[str] | None = None,
+    retries: NonNegativeInt = 2,
+    retry_delay: NonNegativeFloat = 60.0,
+    timeout: PositiveFloat | None = None,
+) -> Any:
+    """Estimate with new labels or memberships; the embeddings of a run are reused.
+
+    Parameters
+    ----------
+    run
+        Run directory with embeddings.
+    out
+        Run directory for the results; None: `run` itself.
+    memberships, labels
+        New tables; None: those of the run.
+    overrides
+        Settings ``key=value`` that replace those of the run.
+    retries, retry_delay, timeout
+        As for the flow `nightly`.
+    """
+    request = partial(Request.of, run, out, memberships, labels, overrides or ())
+
+    def stages(job: Job) -> None:
+        relabel(job)
+        fit_readout(job)
+        posteriors(job)
+        quantify(job)
+        publish(job)
+
+    return PrefectRun().state_of(
+        lambda _: requantify_all(request(), stages=stages),
+        out or run,
+        lambda: request().settings,
+        retries,
+        retry_delay,
+        timeout,
+    )

@@ -84,15 +84,16 @@ def test_modules_stay_small():
 
 FILES = sorted(ROOT.rglob("*.py"))
 BESIDE_PIPELINE = [*ROOT.glob("*.py")]
+FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 321_154,
-    "core": 34_279,
-    "graph": 67_880,
+    "all": 299_083,
+    "core": 34_089,
+    "graph": 63_474,
     "reservoir": 25_299,
     "groups": 4_307,
-    "plan and needs": 7_063,
-    "pipeline and the modules next to it": 7_090,
+    "plan and needs": 6_834,
+    "pipeline and the modules next to it": 7_522,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 
@@ -101,6 +102,7 @@ BUDGETS = {
 def test_code_stays_within_its_budget(part):
     parts = {
         "all": FILES,
+        "command line and flows": [*(ROOT / "app").rglob("*.py"), *FLOWS],
         "plan and needs": [*(ROOT / "plan").rglob("*.py"), *NEEDS],
         "pipeline and the modules next to it": BESIDE_PIPELINE,
     }
@@ -109,10 +111,10 @@ def test_code_stays_within_its_budget(part):
 
 
 def test_functions_stay_within_80_lines():
-    """Of the rooms from the core to the reservoir, and of the pipeline."""
-    rooms = ("core", "graph", "reservoir", "plan", "groups")
+    """Of the rooms from the core to the reservoir, the pipeline, app and flows."""
+    rooms = ("core", "graph", "reservoir", "plan", "groups", "monitor", "app")
     files = [file for room in rooms for file in (ROOT / room).rglob("*.py")]
-    assert long_functions([*files, *BESIDE_PIPELINE], 80) == {}
+    assert long_functions([*files, *BESIDE_PIPELINE, *FLOWS], 80) == {}
 
 
 def test_templates_stay_within_their_lines():

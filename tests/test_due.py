@@ -68,7 +68,8 @@ def night(out: Path, sources: Sources, settings: Any, client: Any) -> RunDirecto
         pipeline.prepare(run, sources, settings)
         pipeline.embed(run, settings, client)
         pipeline.fit_readout(run, settings, client)
-        pipeline.quantify_communities(run, sources, settings, client)
+        pipeline.posteriors(run, settings, client)
+        pipeline.quantify(run, sources, settings, client)
         pipeline.publish(run, settings)
     return run
 

@@ -137,7 +137,7 @@ def test_a_new_cluster_kind_does_a_run(
     settings, sources = small_settings("cluster.kind=threads"), small_graph.sources
     found = run_all(sources, str(tmp_path / "threads"), settings)
     assert set(found["stages"]) == {
-        *("graph", "embeddings", "readout", "quantify", "publish")
+        *("graph", "embeddings", "readout", "posteriors", "quantify", "publish")
     }
     with open_run(str(tmp_path / "processes"), sources) as run:
         run_stages(run, sources, small_settings(), client)

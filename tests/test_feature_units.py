@@ -30,6 +30,7 @@ def log_loss(folder: Path, income: np.ndarray, client: object, *extra: str) -> f
         xnq_dist.prepare(run, sources, settings)
         xnq_dist.embed(run, settings, client)
         xnq_dist.fit_readout(run, settings, client)
+        xnq_dist.posteriors(run, settings, client)
         found = pq.read_table(run.folder.path("posteriors")).sort_by("node_id")
     posterior = np.array(found["posterior"].to_pylist())
     truth = write_graph(folder / "truth", labelled=1.0).labels

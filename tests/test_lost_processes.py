@@ -125,7 +125,8 @@ def calm(
     with cluster.connect(cluster_connection) as client:
         pipeline.embed(run, settings, client)
         pipeline.fit_readout(run, settings, client)
-        pipeline.quantify_communities(run, graph.sources, settings, client)
+        pipeline.posteriors(run, settings, client)
+        pipeline.quantify(run, graph.sources, settings, client)
     return Done(folder / "run", graph)
 
 
@@ -172,9 +173,10 @@ def do(
                 pipeline.embed(run, settings, client, progress)
             elif stage == "posteriors":
                 pipeline.fit_readout(run, settings, client, progress)
+                pipeline.posteriors(run, settings, client, progress)
             else:
                 sources = calm.graph.sources
-                pipeline.quantify_communities(run, sources, settings, client, progress)
+                pipeline.quantify(run, sources, settings, client, progress)
     finally:
         assert injected
         assert time.monotonic() - began < TIMEOUT + 60

@@ -34,6 +34,7 @@ def whole_line(
         xnq_dist.prepare(run, sources, settings)
         xnq_dist.embed(run, settings, client)
         xnq_dist.fit_readout(run, settings, client)
+        xnq_dist.posteriors(run, settings, client)
         xnq_dist.quantify_communities(run, sources, settings, client)
         xnq_dist.publish(run, settings)
     return run
@@ -112,7 +113,6 @@ def test_what_is_published_adds_up(small_graph, run):
     assert {row["run_id"] for row in rows} == {pointer["run_id"]}
     found = summary(run)
     assert found["nodes"] == 600
-    assert pipeline.published_rows(run, 3) == rows[:3]
 
 
 def test_known_labels_are_counted_exactly(tmp_path, client):

@@ -19,7 +19,7 @@ from tests.conftest import write_graph
 from tests.report.test_page_data import CLASS, decoded
 from xnq_dist import PrevalenceResult, estimate_prevalence
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.pipeline import published_rows
+from xnq_dist.monitor.news import published_rows
 from xnq_dist.report.page_data import PageData
 
 N = 120

@@ -4,11 +4,11 @@
 is an estimator in scikit-learn's manner. For tables that do not fit in memory:
 
 Each stage is a function on a run directory: `prepare`, `embed`, `fit_readout`,
-`quantify_communities`, `publish` (the names `quantify` and `report` belong to
-subpackages). `run_stages` does the stages that are due and repairs damaged files;
-`requantify` takes new labels or memberships; `read_published` reads the results.
-`Sources` names the tables, `load_settings` makes the settings, `open_cluster` and
-`connect` provide the workers.
+`posteriors`, `quantify_communities` (`pipeline.quantify`; the name `quantify` belongs
+to a subpackage), `publish`. `run_stages` does the stages that are due and repairs
+damaged files; `requantify` takes new labels or memberships; `read_published` reads the
+results. `Sources` names the tables, `load_settings` makes the settings, `open_cluster`
+and `connect` provide the workers.
 """
 
 from __future__ import annotations
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
         embed,
         fit_readout,
         open_run,
+        posteriors,
         prepare,
         publish,
-        quantify_communities,
     )
+    from xnq_dist.pipeline import quantify as quantify_communities
 
 __all__ = [
     "NetworkQuantifier",
@@ -52,6 +53,7 @@ __all__ = [
     "load_settings",
     "open_cluster",
     "open_run",
+    "posteriors",
     "prepare",
     "publish",
     "quantify_communities",
@@ -86,4 +88,5 @@ def __getattr__(name: str) -> Any:
     # The stages import Dask, Numba and scikit-learn: import them on first use only.
     if name not in __all__:
         raise AttributeError(f"module 'xnq_dist' has no attribute {name!r}")
-    return getattr(import_module(_ELSEWHERE.get(name, "xnq_dist.pipeline")), name)
+    module = import_module(_ELSEWHERE.get(name, "xnq_dist.pipeline"))
+    return getattr(module, "quantify" if name == "quantify_communities" else name)

@@ -72,15 +72,20 @@ def check_inputs(
         The message has all refusals of the profile.
     """
     from xnq_dist.graph.profile.words import lines
-    from xnq_dist.quantify.default.scenarios import check_prior
+    from xnq_dist.quantify.default.scenarios import shares_left
     from xnq_dist.report.earlier import check_named
 
     profile = profile_inputs(sources, settings, run.folder)
     for line in lines(profile, settings.disclosure.min_size, brief=True):
         log.info("%s", line)
     check_findings(profile.findings)
-    classes = [str(value) for value, _ in profile.classes]
-    check_prior(settings.labels.prior, tuple(classes))
+    counts = [(str(value), labelled) for value, labelled in profile.classes]
+    classes = [name for name, _ in counts]
+    _check_classes(settings, classes)
+    prior, total = settings.labels.prior, profile.nodes.rows
+    unlabelled = total > sum(labelled for _, labelled in counts)
+    if prior and unlabelled and settings.quantifier == "auto":
+        shares_left(prior, counts, total)
     check_named(settings, run.uri, classes)
     if settings.report.shown_class not in ("auto", *classes):
         raise SettingsError(
@@ -99,9 +104,7 @@ def check_request(run: RunDirectory, request: Request) -> None:
     InputError, SettingsError
         The message has all refusals of the profile.
     """
-    from xnq_dist.core.quantifiers import record_of
     from xnq_dist.graph import layout
-    from xnq_dist.quantify.default.scenarios import check_prior
 
     base, settings = RunDirectory(request.base), request.settings
     graph, labels = base.stage("graph").manifest(), base.stage("labels").manifest()
@@ -119,9 +122,18 @@ def check_request(run: RunDirectory, request: Request) -> None:
     check_findings(found)
     if request.labels is None:
         classes = labels.facts["classes"]
-    if not record_of(settings.quantifier).defined_for(len(classes)):
+    _check_classes(settings, [str(value) for value in classes])
+
+
+def _check_classes(settings: Settings, classes: list[str]) -> None:
+    """Refuse a quantifier or shares of classes that do not go with the classes."""
+    from xnq_dist.core.quantifiers import record_of
+    from xnq_dist.quantify.default.scenarios import check_prior
+
+    name = settings.quantifier
+    if not record_of(name).defined_for(len(classes)):
         raise SettingsError(
-            f"quantifier={settings.quantifier} is defined for two classes and the "
-            f"labels have {len(classes)}: set quantifier=auto"
+            f"quantifier={name} is defined for two classes and the labels have "
+            f"{len(classes)} ({', '.join(classes[:12])}): set quantifier=auto"
         )
-    check_prior(settings.labels.prior, tuple(str(value) for value in classes))
+    check_prior(settings.labels.prior, tuple(classes))

@@ -1,13 +1,14 @@
-"""Complete jobs: all due stages in their order, with workers if a stage needs them."""
+"""A complete run: its due stages in their order, with workers if a stage needs them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from xnq_dist import pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.cluster import Connection
 from xnq_dist.core.failures import stage_errors
@@ -17,25 +18,23 @@ from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import Manifest, RunDirectory, deleting_damage, repaired
 from xnq_dist.due import due_after_embeddings, due_stages, summary
 from xnq_dist.graph.tables import Sources
-from xnq_dist.pipeline import (
-    check_inputs,
-    check_request,
-    check_sources,
-    embed,
-    fit_readout,
-    open_run,
-    plan_run,
-    prepare,
-    publish,
-    quantify_communities,
-)
+from xnq_dist.input_checks import check_inputs, check_request, check_sources
 from xnq_dist.plan import Plan
 from xnq_dist.reuse import Request, relabel, take_over
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Do", "Request", "requantify", "requantify_all", "run_all", "run_stages"]
+__all__ = [
+    "Do",
+    "Job",
+    "Request",
+    "each_stage",
+    "requantify",
+    "requantify_all",
+    "run_all",
+    "run_stages",
+]
 
 T = TypeVar("T")
 Planned = Callable[[float | None], None]
@@ -52,9 +51,6 @@ class Do(Protocol):
 class Workers(Protocol):
     """Workers of a job."""
 
-    def start(self) -> None:
-        """Start them, unless they run."""
-
     def client(self) -> AbstractContextManager[Client]:
         """A client of the workers, which start if they do not run."""
 
@@ -62,38 +58,25 @@ class Workers(Protocol):
         """Stop them if the job started them."""
 
 
-class OwnWorkers:
+class OwnWorkers(ExitStack):
     """Workers that start when a stage first needs them, and stay for later ones."""
 
     def __init__(self, sized: Settings, timeout: float) -> None:
+        super().__init__()
         self._settings, self._timeout = sized.cluster, timeout
-        self._held = ExitStack()
         self._connection: Connection | None = None
-
-    def start(self) -> None:
-        """Start them, unless they run."""
-        self._started()
-
-    def _started(self) -> Connection:
-        if self._connection is None:
-            opened = cluster.open_cluster(self._settings)
-            self._connection = self._held.enter_context(opened)
-        return self._connection
 
     def client(self) -> AbstractContextManager[Client]:
         """A client of the workers, which start if they do not run."""
-        return cluster.connect(self._started(), self._timeout)
+        if self._connection is None:
+            opened = cluster.open_cluster(self._settings)
+            self._connection = self.enter_context(opened)
+        return cluster.connect(self._connection, self._timeout)
 
     def stop(self) -> None:
         """Stop them."""
         self._connection = None
-        self._held.close()
-
-    def __enter__(self) -> OwnWorkers:
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._held.__exit__(*error)
+        self.close()
 
 
 class GivenWorkers:
@@ -101,9 +84,6 @@ class GivenWorkers:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-
-    def start(self) -> None:
-        """They run."""
 
     def client(self) -> AbstractContextManager[Client]:
         """The caller's client."""
@@ -113,6 +93,129 @@ class GivenWorkers:
         """They stay."""
 
 
+MADE_BY = {
+    "embed": {"select", "embeddings"},
+    "readout": {"readout"},
+    "posteriors": {"posteriors"},
+    "quantify": {"quantify"},
+    "publish": {"published"},
+}
+"""Stages of the run directory that a stage of a job makes. The first stage, which also
+records tables and settings, is due with any of them."""
+
+
+class Job:
+    """The stages of a run in one run directory, and what they share.
+
+    Parameters
+    ----------
+    plan
+        From `pipeline.plan_run`; None: `prepare` makes it.
+    request
+        New labels or memberships for existing embeddings; None: a run from its tables.
+    """
+
+    def __init__(
+        self,
+        run: RunDirectory,
+        sources: Sources,
+        settings: Settings,
+        workers: Workers,
+        plan: Plan | None = None,
+        request: Request | None = None,
+    ) -> None:
+        self.run, self.sources, self.settings = run, sources, settings
+        self.workers, self.plan, self.request = workers, plan, request
+        self.due = {"labels"}
+        """Stages of the run directory that are to be made."""
+        if request is None:
+            self._look()
+        self.made: dict[str, dict[str, Any]] = {}
+        """Files, bytes and rows of each stage that was made, by its name."""
+
+    def do(
+        self,
+        name: str,
+        stage: Callable[[Job, Progress], Manifest | None],
+        do: Do,
+    ) -> None:
+        """Do a stage of the job, if it is due."""
+        if self.due & MADE_BY.get(name, self.due):
+            made = do(name, lambda progress: _written(name, stage(self, progress)))
+            self.made[made["stage"]] = made
+
+    def prepare(self, progress: Progress) -> Manifest:
+        """Read and check the tables, partition the graph, code the labels."""
+        made = pipeline.prepare(
+            self.run,
+            self.sources,
+            self.settings,
+            progress,
+            self.plan,
+            self.workers.client,
+        )
+        self._look()
+        return made
+
+    def relabel(self, progress: Progress) -> Manifest:
+        """Take over the embeddings of a run, and read its new labels."""
+        assert self.request is not None  # noqa: S101 - see `requantify`
+        with deleting_damage(self.run):
+            check_request(self.run, self.request)
+            take_over(self.run, self.request)
+            made = relabel(self.run, self.request, progress)
+        self.due = {*due_after_embeddings(self.run, self.sources, self.settings)}
+        return made
+
+    def embed(self, progress: Progress) -> Manifest:
+        """Run the reservoir's message passing on the workers."""
+        with self._client("embed") as client:
+            return pipeline.embed(self.run, self.settings, client, progress)
+
+    def fit_readout(self, progress: Progress) -> Manifest:
+        """Fit and calibrate the classifier on the labelled nodes."""
+        with self._client("readout") as client:
+            return pipeline.fit_readout(self.run, self.settings, client, progress)
+
+    def posteriors(self, progress: Progress) -> Manifest:
+        """Write the class probabilities of every node."""
+        with self._client("posteriors") as client:
+            return pipeline.posteriors(self.run, self.settings, client, progress)
+
+    def quantify(self, progress: Progress) -> Manifest:
+        """Estimate the communities, batches of them in parallel."""
+        with self._client("quantify") as client:
+            return pipeline.quantify(
+                self.run, self.sources, self.settings, client, progress
+            )
+
+    def publish(self, _progress: Progress) -> None:
+        """Stop the workers, then publish tables and report page."""
+        self.workers.stop()
+        pipeline.publish(self.run, self.settings)
+
+    def _look(self) -> None:
+        self.due = {*due_stages(self.run, self.sources, self.settings)}
+
+    @contextmanager
+    def _client(self, stage: str) -> Iterator[Client]:
+        with stage_errors(self.run.uri, stage), self.workers.client() as client:
+            yield client
+
+
+def each_stage(job: Job, do: Do) -> None:
+    """Do the due stages of a job in their order."""
+    if job.request is None:
+        job.do("graph", Job.prepare, do)
+        job.do("embed", Job.embed, do)
+    else:
+        job.do("labels", Job.relabel, do)
+    job.do("readout", Job.fit_readout, do)
+    job.do("posteriors", Job.posteriors, do)
+    job.do("quantify", Job.quantify, do)
+    job.do("publish", Job.publish, do)
+
+
 def run_all(
     sources: Sources,
     out: str,
@@ -120,41 +223,57 @@ def run_all(
     overwrite: bool = False,
     do: Do | None = None,
     planned: Planned = lambda seconds: None,
+    stages: Callable[[Job], None] | None = None,
 ) -> dict[str, Any]:
     """Do all stages that are due, in order, in this process.
 
     Parameters
     ----------
     do
-        Runs each stage, such as in a Prefect task; None: called directly, without
-        progress.
+        Runs each stage; None: called directly, without progress.
     planned
         Called with the expected seconds of a run that begins with the graph, before it.
+    stages
+        Does the stages of the job, such as a flow; None: `each_stage`.
 
     Returns
     -------
     dict
         As `summary`, with ``stages`` (files, bytes and rows of each) and ``seconds``.
     """
-    do = do or _plainly
     began = time.perf_counter()
     check_sources(sources, settings)
-    with open_run(out, sources, overwrite) as run:
+    with pipeline.open_run(out, sources, overwrite) as run:
         check_inputs(run, sources, settings)
         plan = None
         due = due_stages(run, sources, settings)
         if _on_workers(due):
-            plan = plan_run(run, sources, settings)
+            plan = pipeline.plan_run(run, sources, settings)
             if "graph" in due:
                 planned(plan.planned.seconds)
         sized = settings if plan is None else plan.resolved(settings)
         with OwnWorkers(sized, settings.cluster.timeout) as workers:
-            work = partial(_do_what_is_due, run, sources, settings, workers, do, plan)
-            stages = repaired(work)
+            job = partial(Job, run, sources, settings, workers, plan)
+            found = _done(job, do, stages)
         seconds = round(time.perf_counter() - began, 1)
         if plan is not None and "graph" in due:
             plan.took(seconds)
-        return {**summary(run), "stages": stages, "seconds": seconds}
+        return {**summary(run), "stages": found, "seconds": seconds}
+
+
+def _done(
+    make: Callable[[], Job],
+    do: Do | None = None,
+    stages: Callable[[Job], None] | None = None,
+) -> dict[str, Any]:
+    """Do a job, and again what turned out to be damaged; return what it made."""
+
+    def work() -> dict[str, Any]:
+        job = make()
+        (stages or partial(each_stage, do=do or _plainly))(job)
+        return job.made
+
+    return repaired(work)
 
 
 def run_stages(
@@ -179,77 +298,9 @@ def run_stages(
         Raised by a stage; for damaged files only if repairs fail repeatedly.
     """
     check_inputs(run, sources, settings)
-    do = partial(_plainly, progress=progress)
-    workers = GivenWorkers(client)
-    repaired(partial(_do_what_is_due, run, sources, settings, workers, do))
+    job = partial(Job, run, sources, settings, GivenWorkers(client))
+    _done(job, partial(_plainly, progress=progress))
     return summary(run)
-
-
-def _do_what_is_due(
-    run: RunDirectory,
-    sources: Sources,
-    settings: Settings,
-    workers: Workers,
-    do: Do,
-    plan: Plan | None = None,
-) -> dict[str, Any]:
-    """Do the due stages; start workers only for those that need them.
-
-    Returns files, bytes and rows of each stage, by its name.
-    """
-    if not due_stages(run, sources, settings):
-        return {}
-    made = do(
-        "graph",
-        lambda p: _written(prepare(run, sources, settings, p, plan, workers.client)),
-    )
-    due = due_stages(run, sources, settings)
-    return {"graph": made, **_do_after_labels(run, sources, settings, due, workers, do)}
-
-
-def _do_after_labels(
-    run: RunDirectory,
-    sources: Sources,
-    settings: Settings,
-    names: Iterable[str],
-    workers: Workers,
-    do: Do,
-) -> dict[str, Any]:
-    """Do the due stages after ``graph`` and ``labels``."""
-    due, stages = set(names), {}
-
-    def on_workers(
-        name: str, stage: Callable[[Client, Progress], Manifest]
-    ) -> dict[str, Any]:
-        def work(progress: Progress) -> dict[str, Any]:
-            with stage_errors(run.uri, name), workers.client() as client:
-                return _written(stage(client, progress))
-
-        workers.start()
-        return do(name, work)
-
-    if due & {"select", "embeddings"}:
-        stages["embeddings"] = on_workers(
-            "embed", lambda client, p: embed(run, settings, client, p)
-        )
-    if due - {"labels", "quantify", "published"}:
-        stages["readout"] = on_workers(
-            "readout", lambda client, p: fit_readout(run, settings, client, p)
-        )
-    if _on_workers(due):
-        stages["quantify"] = on_workers(
-            "quantify",
-            lambda client, p: quantify_communities(run, sources, settings, client, p),
-        )
-    workers.stop()
-
-    def published(_progress: Progress) -> dict[str, Any]:
-        publish(run, settings)
-        return {"stage": "publish"}
-
-    if due:
-        stages["publish"] = do("publish", published)
-    return stages
 
 
 def _on_workers(names: Iterable[str]) -> bool:
@@ -262,8 +313,10 @@ def _plainly(
     return work(progress)
 
 
-def _written(manifest: Manifest) -> dict[str, Any]:
+def _written(name: str, manifest: Manifest | None) -> dict[str, Any]:
     """Path and size of a stage, small enough for a task's result."""
+    if manifest is None:
+        return {"stage": name}
     return {
         "stage": manifest.stage,
         "attempt": manifest.attempt,
@@ -296,35 +349,26 @@ def requantify(
     RunDirectoryError, StageError, SettingsError, InputError
         When the run, its embeddings, the settings or a table cannot be used.
     """
-    with open_run(request.out, request.sources, labels=request.labels) as run:
-        do = partial(_plainly, progress=progress)
-        repaired(partial(_estimate_again, run, request, GivenWorkers(client), do))
+    with pipeline.open_run(request.out, request.sources, labels=request.labels) as run:
+        again = run, request.sources, request.settings, GivenWorkers(client)
+        job = partial(Job, *again, request=request)
+        _done(job, partial(_plainly, progress=progress))
     return run
 
 
-def requantify_all(request: Request, do: Do | None = None) -> dict[str, Any]:
-    """`requantify` on the workers of the settings; `do` and result as in `run_all`."""
+def requantify_all(
+    request: Request,
+    do: Do | None = None,
+    stages: Callable[[Job], None] | None = None,
+) -> dict[str, Any]:
+    """`requantify` on the workers of the settings; the rest is as in `run_all`."""
     began = time.perf_counter()
     settings = request.settings
-    with open_run(request.out, request.sources, labels=request.labels) as run:
+    with pipeline.open_run(request.out, request.sources, labels=request.labels) as run:
         plan = Plan.read(RunDirectory(request.base).folder)
         sized = plan.placed(settings) if plan else settings
         with OwnWorkers(sized, settings.cluster.timeout) as workers:
-            stages = repaired(
-                partial(_estimate_again, run, request, workers, do or _plainly)
-            )
+            again = run, request.sources, settings, workers
+            found = _done(partial(Job, *again, request=request), do, stages)
         seconds = round(time.perf_counter() - began, 1)
-        return {**summary(run), "stages": stages, "seconds": seconds}
-
-
-def _estimate_again(
-    run: RunDirectory, request: Request, workers: Workers, do: Do
-) -> dict[str, Any]:
-    sources, settings = request.sources, request.settings
-    with deleting_damage(run):
-        check_request(run, request)
-        take_over(run, request)
-        made = do("labels", lambda p: _written(relabel(run, request, p)))
-    due = due_after_embeddings(run, sources, settings)
-    later = _do_after_labels(run, sources, settings, due, workers, do)
-    return {"labels": made, **later}
+        return {**summary(run), "stages": found, "seconds": seconds}

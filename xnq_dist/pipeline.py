@@ -21,7 +21,7 @@ from contextlib import (
 from dataclasses import asdict, replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from xnq_dist.core import cluster
 from xnq_dist.core.clusters import CLUSTERS
@@ -45,7 +45,6 @@ from xnq_dist.core.store import (
     delete_damage,
     deleting_damage,
     fingerprint,
-    read_published,
 )
 from xnq_dist.core.tasks import Tasks, tasks_on
 from xnq_dist.graph.profile.inputs import read_contents
@@ -68,7 +67,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = [
-    "changed_rows",
     "check_inputs",
     "check_request",
     "check_sources",
@@ -78,31 +76,30 @@ __all__ = [
     "fit_readout",
     "open_run",
     "plan_run",
+    "posteriors",
     "prepare",
     "publish",
-    "published_rows",
-    "quantify_communities",
-    "read_published",
+    "quantify",
     "size_of",
 ]
 
 log = logging.getLogger(__name__)
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _deletes_damage(
-    stage: Callable[Concatenate[RunDirectory, P], R],
-) -> Callable[Concatenate[RunDirectory, P], R]:
-    """Delete files that the stage finds damaged; `repaired` makes them again."""
+def _stage(name: str) -> Callable[[F], F]:
+    """Errors name the stage; damaged files are deleted for `repaired`."""
 
-    @wraps(stage)
-    def guarded(run: RunDirectory, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with deleting_damage(run):
-            return stage(run, *args, **kwargs)
+    def decorate(function: F) -> F:
+        @wraps(function)
+        def guarded(run: RunDirectory, /, *args: Any, **kwargs: Any) -> Any:
+            with stage_errors(run.uri, name), deleting_damage(run):
+                return function(run, *args, **kwargs)
 
-    return guarded
+        return cast(F, guarded)
+
+    return decorate
 
 
 @contextmanager
@@ -203,8 +200,7 @@ def plan_run(run: RunDirectory, sources: Sources, settings: Settings) -> Plan:
     return plan
 
 
-@in_stage("graph")
-@_deletes_damage
+@_stage("graph")
 def prepare(
     run: RunDirectory,
     sources: Sources,
@@ -243,6 +239,22 @@ def prepare(
     plan = plan or plan_run(run, sources, settings)
     plan.write(run.folder)
     planned = plan.planned
+    _check_planned(run, planned, settings)
+    workers: Callable[[], AbstractContextManager[Tasks | None]] = nullcontext
+    if planned.ingest_workers and connect is not None:
+        workers = partial(_tasks, run, plan.placed(settings), planned, connect)
+    made = stage.prepare(
+        run, sources, settings, planned.partitions, progress, tables, workers
+    )
+    labels = run.stage("labels").manifest()
+    classes = labels.facts["classes"] if labels else []
+    # Check now that the classes are known, before the long stages.
+    check_named(settings, run.uri, [str(name) for name in classes])
+    return made
+
+
+def _check_planned(run: RunDirectory, planned: Figures, settings: Settings) -> None:
+    """Refuse a plan that does not fit, as far as its stages are due."""
     if run.stage("graph").manifest() is None:
         check_client_fits(planned)
         check_scratch_fits(planned, settings.scratch)
@@ -256,17 +268,6 @@ def prepare(
             human(planned.worker_memory),
             human(planned.worker_limit),
         )
-    workers: Callable[[], AbstractContextManager[Tasks | None]] = nullcontext
-    if planned.ingest_workers and connect is not None:
-        workers = partial(_tasks, run, plan.placed(settings), planned, connect)
-    made = stage.prepare(
-        run, sources, settings, planned.partitions, progress, tables, workers
-    )
-    labels = run.stage("labels").manifest()
-    classes = labels.facts["classes"] if labels else []
-    # Check now that the classes are known, before the long stages.
-    check_named(settings, run.uri, [str(name) for name in classes])
-    return made
 
 
 @contextmanager
@@ -308,8 +309,7 @@ def _claim(
     ).write(run.folder)
 
 
-@in_stage("embeddings")
-@_deletes_damage
+@_stage("embeddings")
 def embed(
     run: RunDirectory,
     settings: Settings,
@@ -323,12 +323,9 @@ def embed(
     DoesNotFitError
         When the partitioned graph needs more memory or disk than is available.
     """
-    settings = cluster.settle(client, settings)
-    _met(run, settings, client, "embeddings")
-    before = run.stage("embeddings").manifest()
-    released = before is not None and before.facts.get("released")
-    if released and (
-        settings.embeddings.write or not _readout_is_current(run, settings, before)
+    settings = _settled(run, settings, client, "embeddings")
+    if _released(run) and (
+        settings.embeddings.write or not _readout_is_current(run, settings)
     ):
         # The readout needs the embeddings again: compute them again.
         run.stage("embeddings").folder.delete_folder()
@@ -338,68 +335,87 @@ def embed(
     return made
 
 
-@in_stage("readout")
-@_deletes_damage
+@_stage("readout")
 def fit_readout(
     run: RunDirectory,
     settings: Settings,
     client: Client,
     progress: Progress = silent,
 ) -> Manifest:
-    """Stages ``readout`` and ``posteriors``.
+    """Stage ``readout``: the classifier of the embeddings, fitted and calibrated."""
+    from xnq_dist.readout import stage
+
+    settings = _settled(run, settings, client, "posteriors")
+    if _released(run) and run.stage("posteriors").manifest() is not None:
+        return run.complete("readout")  # `embed` has checked that it is current
+    return stage.fit_readout(run, settings, client, progress)
+
+
+@_stage("posteriors")
+def posteriors(
+    run: RunDirectory,
+    settings: Settings,
+    client: Client,
+    progress: Progress = silent,
+) -> Manifest:
+    """Stage ``posteriors``: the class probabilities of every node.
 
     With ``embeddings.write = false`` the embeddings are removed once the posteriors
     are complete; the stage's manifest stays and records the removal.
     """
     from xnq_dist.readout import stage
 
-    settings = cluster.settle(client, settings)
-    _met(run, settings, client, "posteriors")
-    embeddings = run.stage("embeddings").manifest()
-    written = run.stage("posteriors").manifest()
-    if embeddings is not None and embeddings.facts.get("released") and written:
-        return written  # `embed` has checked that they match the settings
-    written = stage.fit_readout(run, settings, client, progress)
-    embeddings = run.stage("embeddings").manifest()
-    if not settings.embeddings.write and embeddings is not None:
-        run.stage("embeddings").release(embeddings)
+    settings = _settled(run, settings, client, "posteriors")
+    released, written = _released(run), run.stage("posteriors").manifest()
+    if released and written is not None:
+        return written
+    written = stage.write_posteriors(run, settings, client, progress)
+    if not (released or settings.embeddings.write):
+        run.stage("embeddings").release(run.complete("embeddings"))
     return written
 
 
-@in_stage("quantify")
-@_deletes_damage
-def quantify_communities(
+@_stage("quantify")
+def quantify(
     run: RunDirectory,
     sources: Sources,
     settings: Settings,
     client: Client,
     progress: Progress = silent,
 ) -> Manifest:
-    """Stage ``quantify``: the prevalence of every community."""
+    """Stage ``quantify``: the prevalence of every community, batches in parallel."""
     from xnq_dist.quantify import stage
 
-    settings = cluster.settle(client, settings)
-    _met(run, settings, client, "quantify")
+    settings = _settled(run, settings, client, "quantify")
     return stage.quantify(run, sources, settings, client, progress)
+
+
+def _released(run: RunDirectory) -> bool:
+    """Whether the embeddings were removed after use."""
+    embeddings = run.stage("embeddings").manifest()
+    return embeddings is not None and bool(embeddings.facts.get("released"))
 
 
 REMAINING = {"posteriors": ("readout", "quantify"), "quantify": ("quantify",)}
 """Parts of the plan that must still fit when a stage starts; all for ``embeddings``."""
 
 
-def _met(run: RunDirectory, settings: Settings, client: Client, stage: str) -> None:
-    """Check the needs of the partitioned graph, if there is one, on the workers.
+def _settled(
+    run: RunDirectory, settings: Settings, client: Client, stage: str
+) -> Settings:
+    """The settings on these workers, whose memory must be enough if the stage is due.
 
-    The plan in the run directory records them.
+    The plan in the run directory records what the partitioned graph needs there.
 
     Raises
     ------
     DoesNotFitError
         When the stage is due and does not fit.
     """
+    settings = cluster.settle(client, settings)
     graph = run.stage("graph").manifest()
     if graph is None:
-        return
+        return settings  # the stage says so
     workers = workers_of(client, settings)
     labels, plan = run.stage("labels").manifest(), Plan.read(run.folder)
     size = size_of(graph, workers.count, run.stage("graph"), labels)
@@ -411,16 +427,16 @@ def _met(run: RunDirectory, settings: Settings, client: Client, stage: str) -> N
         if met != plan.met:
             plan.meets(met).write(run.folder)
     if run.stage(stage).manifest() is not None:
-        return
+        return settings
     if stage in REMAINING:
         check_fits(met.of(*REMAINING[stage]))
     else:
         out = run.folder.path() if run.folder.is_local else None
         check_fits(met, out, _bytes_in(out) if out else 0)
+    return settings
 
 
-@in_stage("publish")
-@_deletes_damage
+@_stage("publish")
 def publish(run: RunDirectory, settings: Settings) -> None:
     """Publish tables and the report page at the top of the run directory."""
     from xnq_dist.report import publish as stage
@@ -428,39 +444,22 @@ def publish(run: RunDirectory, settings: Settings) -> None:
     stage.report(run, settings)
 
 
-def published_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:
-    """The first rows of the published prevalence table, suppressed values left out."""
-    from xnq_dist.quantify.checks.quality import without_values
-
-    table = read_published(run.location).read("prevalence").slice(0, count)
-    rows: list[dict[str, Any]] = without_values(table).to_pylist()
-    return rows
-
-
-def changed_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:
-    """Communities that changed since the run before, the largest changes first."""
-    from xnq_dist.report.history import read_history
-
-    rows = read_history(run.location).changed().slice(0, count)
-    return list(rows.to_pylist())
-
-
 def _bytes_in(folder: str) -> int:
     return sum(f.stat().st_size for f in Path(folder).rglob("*") if f.is_file())
 
 
-def _readout_is_current(
-    run: RunDirectory, settings: Settings, embeddings: Manifest | None
-) -> bool:
+def _readout_is_current(run: RunDirectory, settings: Settings) -> bool:
     """Whether readout and posteriors were made from these embeddings and settings."""
-    names = ("graph", "labels", "readout", "posteriors")
-    graph, labels, readout, posteriors = (run.stage(n).manifest() for n in names)
-    if not (graph and embeddings and labels and readout and posteriors):
+    names = ("graph", "embeddings", "labels", "readout", "posteriors")
+    graph, embeddings, labels, readout, written = (
+        run.stage(name).manifest() for name in names
+    )
+    if not (graph and embeddings and labels and readout and written):
         return False
     inputs = readout_inputs(graph, embeddings, labels, settings)
     return readout.fingerprint == fingerprint(
         inputs
-    ) and posteriors.fingerprint == fingerprint(posteriors_inputs(readout))
+    ) and written.fingerprint == fingerprint(posteriors_inputs(readout))
 
 
 def absolute_paths(sources: Sources) -> dict[str, str | None]:

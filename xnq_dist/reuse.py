@@ -37,7 +37,7 @@ from xnq_dist.core.store import (
     fingerprint,
 )
 from xnq_dist.due import as_recorded, require_embeddings
-from xnq_dist.graph.contents import Contents, label_aspects
+from xnq_dist.graph.contents import Contents, label_aspect
 from xnq_dist.graph.tables import Sources, open_table
 
 __all__ = ["Request", "relabel", "take_over"]
@@ -267,8 +267,8 @@ def relabel(
     if request.labels is not None:
         table = open_table(request.labels, "table of labels", settings.input)
         table = table.ids_as(graph.facts["id_type"], settings.columns.node_id)
-        aspects = label_aspects(settings.columns, settings.labels.missing)
-        contents = Contents(run.folder).digests(table, aspects)
+        aspect = label_aspect(table, settings.columns, settings.labels.missing)
+        contents = Contents(run.folder).digests(table, {"labels": aspect})
         expected = fingerprint(labels_inputs(graph, contents))
         if known is None or known.fingerprint != expected:
             require_embeddings(run)
@@ -277,7 +277,7 @@ def relabel(
     if known is None:
         raise StageError(f"{run.uri} has no complete stage 'labels': add --labels")
     weighted = settings.columns.label_weight is not None
-    if weighted != ("label_weights" in known.inputs):
+    if weighted != bool(known.named("label-weights-")):
         raise SettingsError(
             f"the labels in {run.uri} were read with{'out' if weighted else ''} "
             "inclusion weights (labels.drawn = weighted): name their table with "

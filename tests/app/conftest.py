@@ -19,9 +19,9 @@ import yaml
 
 from tests.conftest import small_settings, write_graph
 from xnq_dist.app.environment import DEFAULTS
-from xnq_dist.app.recording import recorded
-from xnq_dist.app.run_progress import on_console
 from xnq_dist.jobs import run_all
+from xnq_dist.monitor.progress import in_view
+from xnq_dist.monitor.status import recorded
 
 ROOT = Path(__file__).parents[2]
 PREFECT = str(Path(sys.executable).with_name("prefect"))
@@ -33,8 +33,8 @@ def finished_run(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
     graph = write_graph(folder / "input", nodes=150, edges=500)
     settings = small_settings("cluster.workers=1", "reservoir.supersteps=3")
-    with recorded(str(folder / "run"), settings):
-        run_all(graph.sources, str(folder / "run"), settings, do=on_console)
+    with recorded(str(folder / "run")):
+        run_all(graph.sources, str(folder / "run"), settings, do=in_view)
     return folder / "run"
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,19 +15,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.app.commands import PROGRAM, SHORT, ended, run_words
 from tests.conftest import write_graph
-from xnq_dist.app.cli import main
 from xnq_dist.core.lock import LOCK, run_lock
 from xnq_dist.core.store import Folder
 
-QUICK = (
-    "reservoir.dim=8",
-    "reservoir.supersteps=2",
-    "reservoir.recurrent_scale=1.0",
-    "reservoir.input_scale=0.5",
-    "readout.C=1.0",
-    "readout.folds=3",
-)
+QUICK = (*SHORT, "readout.folds=3")
 
 
 @pytest.fixture
@@ -58,26 +50,14 @@ def change(file: Path, column: str, values: Callable[[pa.ChunkedArray], object])
 
 
 def run(tables: Path, *arguments: str, out: Path | None = None) -> list[str]:
-    where = out or tables.parent / "run"
-    return [
-        "run",
-        "--nodes",
-        str(tables / "nodes.parquet"),
-        "--edges",
-        str(tables / "edges.parquet"),
-        "--out",
-        str(where),
-        *(f"--set={setting}" for setting in QUICK),
-        *arguments,
-    ]
+    return [*run_words(tables, out or tables.parent / "run", *QUICK), *arguments]
 
 
 def refused(capfd, arguments: list[str], status: int = 2) -> str:
     """The error message of a command that is refused."""
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
+    found = ended(*arguments)
     error = capfd.readouterr().err
-    assert ended.value.code == status, error
+    assert found == status, error
     assert "Traceback" not in error
     last = error.strip().splitlines()[-1]
     assert last.startswith("xnq-dist: ")
@@ -178,15 +158,13 @@ def test_unknown_community_members_and_what_follows(prefect_api, tables, capfd, 
     assert len(table) == 1
     assert json.loads(table[0].data)[0]["community"] == 1
     progress = {a.description: a.data for a in artifacts if a.type == "progress"}
-    for step in ("embed: supersteps 2/2", "readout: posteriors 1/1"):
+    for step in ("embed: supersteps 2/2", "posteriors: partitions 1/1"):
         (done,) = (progress[text] for text in progress if text.startswith(step))
         assert done == 100.0
 
 
 def main_ok(arguments: list[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    assert ended.value.code in (0, None)
+    assert ended(*arguments) == 0
 
 
 @pytest.mark.parametrize("limit", ["10.0 MiB", "200.0 MiB"])
@@ -202,7 +180,7 @@ def test_plan_that_does_not_fit_ends_with_status_3(tables, capfd, limit):
 
 @pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
 def test_a_run_with_closed_streams_is_complete(tables, closed):
-    words = [sys.executable, "-m", "xnq_dist.app.cli", *run(tables)]
+    words = [*PROGRAM, *run(tables)]
     done = subprocess.run(
         ["sh", "-c", f'"$@" {closed}', "sh", *words],
         capture_output=True,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.app.commands import SHORT, executed, run_words
 from tests.app.conftest import running_server
 from tests.conftest import small_settings, write_graph
-from xnq_dist.app.deployed import warn_of_credentials
+from xnq_dist.monitor.on_prefect import warn_of_credentials
 
 CANARIES = ("AKCANARY", "SECRETCANARY", "TOKENCANARY", "WORDCANARY")
 """Secret parts of addresses."""
@@ -74,36 +73,21 @@ def bucket(folder: Path) -> Iterator[tuple[int, list[str]]]:
 def run(home: dict[str, str], *arguments: str, **more: str) -> tuple[int, str]:
     """Exit status and all output of a command line."""
     environment = {k: v for k, v in home.items() if k != "PREFECT_API_URL"}
-    done = subprocess.run(
-        [sys.executable, "-m", "xnq_dist.app.cli", "run", *arguments],
+    done = executed(
+        "run",
+        *arguments,
         env=environment | {"AWS_EC2_METADATA_DISABLED": "true"} | more,
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
     )
     return done.returncode, done.stdout + done.stderr
 
 
 def tables(folder: Path) -> list[str]:
-    return [
-        *("--nodes", str(folder / "input" / "nodes.parquet")),
-        *("--edges", str(folder / "input" / "edges.parquet")),
-        *("--out", str(folder / "run")),
-        *(f"--set={override}" for override in SMALL),
-    ]
+    return run_words(folder / "input", folder / "run", *SMALL)[1:]
 
 
 SMALL = (
-    "reservoir.dim=8",
-    "reservoir.supersteps=2",
-    "reservoir.recurrent_scale=1.0",
-    "reservoir.input_scale=0.5",
-    "readout.C=1.0",
-    "method=xnq",
-    "quantifier=sld",
-    "cluster.workers=1",
-    "cluster.threads=1",
+    *SHORT,
+    *("method=xnq", "quantifier=sld", "cluster.workers=1", "cluster.threads=1"),
 )
 
 

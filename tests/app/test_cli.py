@@ -14,19 +14,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tests.app.commands import PROGRAM, ended, executed
 from tests.conftest import write_graph
 from xnq_dist.api.result import PrevalenceResult
 from xnq_dist.app import output
 from xnq_dist.app.cli import main
-from xnq_dist.app.doctor import examine
-from xnq_dist.app.run_progress import TimeLeft
+from xnq_dist.app.machine_checks import examine
 from xnq_dist.app.settings_help import COMMON, settings_rows
-
-
-def run(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    return int(ended.value.code or 0)
+from xnq_dist.monitor.progress import TimeLeft
 
 
 def test_help_imports_light_modules_alone():
@@ -48,7 +43,7 @@ def test_help_imports_light_modules_alone():
 
 
 def test_run_help_has_the_common_settings_and_settings_lists_all(capsys):
-    assert run("run", "--help") == 0
+    assert ended("run", "--help") == 0
     text = capsys.readouterr().out
     assert len(text.splitlines()) < 80
     assert len(COMMON) <= 20
@@ -57,15 +52,15 @@ def test_run_help_has_the_common_settings_and_settings_lists_all(capsys):
     for panel in ("Tables", "Result", "Settings", "Other"):
         assert f"─ {panel} ─" in text
     assert text.strip().endswith("xnq-dist settings")
-    assert run("settings") == 0
+    assert ended("settings") == 0
     text = capsys.readouterr().out
     for name, _, default, _ in settings_rows():
         assert f"  {name} = {default}  [" in text
-    assert run("settings", "readout") == 0
+    assert ended("settings", "readout") == 0
     listed = capsys.readouterr().out
     assert "readout.calibration = bcts" in listed
     assert "reservoir" not in listed
-    assert run("settings", "machine") == 0
+    assert ended("settings", "machine") == 0
     listed = capsys.readouterr().out
     assert listed.split("\n\n")[1].startswith("Machine\n")
     assert "readout.memory = 2 GiB" in listed
@@ -75,27 +70,27 @@ def test_run_help_has_the_common_settings_and_settings_lists_all(capsys):
 def test_run_help_explains_settings_in_full_on_a_wide_terminal(capsys, monkeypatch):
     meanings = {name: meaning for name, _, _, meaning in settings_rows()}
     monkeypatch.setenv("COLUMNS", "200")
-    assert run("run", "--help") == 0
+    assert ended("run", "--help") == 0
     text = " ".join(capsys.readouterr().out.split())
     for name in COMMON:
         assert meanings[name] in text
 
 
 def test_version_and_usage_errors(capsys):
-    assert run("--version") == 0
+    assert ended("--version") == 0
     assert "xnq-dist 0." in capsys.readouterr().out
-    assert run("run") == 2
-    assert run("nonsense") == 2
+    assert ended("run") == 2
+    assert ended("nonsense") == 2
 
 
 def test_the_shell_completes_commands(monkeypatch, capsys):
     monkeypatch.setenv("_XNQ_DIST_COMPLETE", "source_bash")
-    assert run() == 0
+    assert ended() == 0
     assert "_XNQ_DIST_COMPLETE=complete_bash" in capsys.readouterr().out
     monkeypatch.setenv("_XNQ_DIST_COMPLETE", "complete_bash")
     monkeypatch.setenv("COMP_WORDS", "xnq-dist label")
     monkeypatch.setenv("COMP_CWORD", "1")
-    assert run() == 0
+    assert ended() == 0
     assert capsys.readouterr().out.split() == ["label-plan"]
 
 
@@ -122,7 +117,7 @@ def test_stdout_is_one_json_object(
 ):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("XNQ_DATA_DIR", raising=False)
-    assert run(*arguments, "--json") == status
+    assert ended(*arguments, "--json") == status
     shown = capsys.readouterr()
     values = json.loads(shown.out)
     assert key in values
@@ -134,7 +129,7 @@ def test_stdout_is_one_json_object(
 
 def test_a_plan_that_does_not_fit_is_one_object_with_its_error(capsys):
     counts = ("--nodes", "1e6", "--edges", "1e7", "--json")
-    assert run("estimate", *counts, "--set", "cluster.memory_limit=1MiB") == 3
+    assert ended("estimate", *counts, "--set", "cluster.memory_limit=1MiB") == 3
     values = json.loads(capsys.readouterr().out)
     assert values["nodes"] == 1_000_000
     assert values["exit_code"] == 3
@@ -185,7 +180,7 @@ def test_the_first_line_comes_within_a_second_and_the_time_is_the_wall_clock(tmp
     tables = [
         f"--{name}={tmp_path}/input/{name}.parquet" for name in ("nodes", "edges")
     ]
-    command = [sys.executable, "-m", "xnq_dist.app.cli", "run", *tables, "--json"]
+    command = [*PROGRAM, "run", *tables, "--json"]
     began = time.time()
     with subprocess.Popen(
         [*command, f"--out={tmp_path}/run", "--set=reservoir.dim=8"],
@@ -204,28 +199,28 @@ def test_the_first_line_comes_within_a_second_and_the_time_is_the_wall_clock(tmp
 
 def test_generate_then_estimate(tmp_path, capsys):
     made = ("generate", "--out", str(tmp_path), "--nodes", "500", "--degree", "6")
-    assert run(*made, "--communities", "8", "--json") == 0
+    assert ended(*made, "--communities", "8", "--json") == 0
     counts = json.loads(capsys.readouterr().out)["counts"]
     assert pq.read_table(tmp_path / "edges.parquet").num_rows == counts["edges"]
     tables = ("--nodes", f"{tmp_path}/nodes.parquet", "--edges")
     tables += (f"{tmp_path}/edges.parquet", "--set", "partitions=3")
-    assert run("estimate", *tables, "--json") == 0
+    assert ended("estimate", *tables, "--json") == 0
     shown = capsys.readouterr()
     plan = json.loads(shown.out)
     assert plan["nodes"] == 500
     assert plan["partitions"] == 3
     assert "memory of a worker" in shown.err
-    assert run("estimate", *tables, "--set", "cluster.memory_limit=100MiB") == 3
+    assert ended("estimate", *tables, "--set", "cluster.memory_limit=100MiB") == 3
     assert "cluster.memory_limit" in capsys.readouterr().err
     counts = ("--nodes", "1e6", "--edges", "1e7")
-    assert run("estimate", *counts, "--labelled", "5") == 2
+    assert ended("estimate", *counts, "--labelled", "5") == 2
     capsys.readouterr()
-    assert run("estimate", *counts, "--device", "gpu") == 0
+    assert ended("estimate", *counts, "--device", "gpu") == 0
     assert "memory of a GPU" in capsys.readouterr().out
 
 
 def test_bad_arguments_of_generate_are_named(tmp_path, capsys):
-    assert run("generate", "--out", str(tmp_path), "--homophily", "1.5") == 2
+    assert ended("generate", "--out", str(tmp_path), "--homophily", "1.5") == 2
     assert "homophily" in capsys.readouterr().err
 
 
@@ -245,7 +240,7 @@ def test_doctor_ends_with_status_1_on_a_fault(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     dead = ("--address", "tcp://127.0.0.1:9", str(tmp_path / "file" / "x"))
     with temporary_settings(restore_defaults={PREFECT_API_URL}):
-        assert run("doctor", *dead, "--json") == 1
+        assert ended("doctor", *dead, "--json") == 1
     lines = capsys.readouterr().err.splitlines()
     faults = [line for line in lines if line.strip().startswith("fault")]
     assert len(faults) == 2
@@ -264,7 +259,7 @@ def test_an_internal_error_is_one_line_with_status_1(tmp_path, capsys, monkeypat
         "--edges",
         f"{tmp_path}/edges.parquet",
     )
-    assert run("estimate", *tables) == 1
+    assert ended("estimate", *tables) == 1
     error = capsys.readouterr().err
     assert "internal error: RuntimeError: a bug; please report it" in error
     assert "Traceback" not in error
@@ -278,14 +273,7 @@ def test_demo_from_end_to_end_without_a_prefect_server(tmp_path, prefect_home):
     """README's first command."""
     out = tmp_path / "demo"
     began = time.time()
-    done = subprocess.run(
-        [sys.executable, "-m", "xnq_dist.app.cli", "demo", "--out", str(out), "--json"],
-        env=prefect_home,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = executed("demo", "--out", str(out), "--json", env=prefect_home)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert not re.search(r"\d\.\d{9,}|object at 0x|\['|\('", done.stderr), done.stderr
@@ -296,7 +284,7 @@ def test_demo_from_end_to_end_without_a_prefect_server(tmp_path, prefect_home):
     names = pq.read_table(out / "run" / "prevalence.parquet")["community"].to_pylist()
     assert PrevalenceResult(out / "run").contrast(names[0], names[-1]).num_rows == 2
     plan = str(out / "plan.csv")
-    assert run("label-plan", str(out / "run"), "--budget", "25", "--out", plan) == 0
+    assert ended("label-plan", str(out / "run"), "--budget", "25", "--out", plan) == 0
     assert len(Path(plan).read_text(encoding="utf-8").splitlines()) == 26
     page = (out / "run" / "report.html").read_text(encoding="utf-8")
     assert "<b>&#34;live" not in page

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.app.commands import executed
 from xnq_dist import load_demo, read_published
 from xnq_dist.app import demo
 
@@ -21,14 +20,7 @@ PAGES = ("README.md", "docs/tutorial.md")
 
 
 def command(folder: Path, *words: str) -> SimpleNamespace:
-    done = subprocess.run(
-        [sys.executable, "-m", "xnq_dist.app.cli", *words],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
+    done = executed(*words, cwd=folder, check=True)
     return SimpleNamespace(out=done.stdout.splitlines(), err=done.stderr.splitlines())
 
 

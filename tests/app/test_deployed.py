@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from xnq_dist.app import deployed
 from xnq_dist.core import cluster, waiting
 from xnq_dist.core.config import load_settings, merged
 from xnq_dist.core.errors import ConnectionLostError, InfrastructureError, InputError
 from xnq_dist.core.failures import stage_errors
+from xnq_dist.monitor import attempts, on_prefect
 
 
 def test_settings_are_merged_key_by_key_and_layers_stay_as_they_are():
@@ -33,8 +33,8 @@ def test_settings_are_merged_key_by_key_and_layers_stay_as_they_are():
 
 def test_outside_a_deployment_settings_are_those_given():
     given = load_settings(overrides=["seed=3"])
-    assert deployed.deployed_settings(given) is given
-    assert deployed.deployed_settings(None) == load_settings()
+    assert on_prefect.deployed_settings(given) is given
+    assert on_prefect.deployed_settings(None) == load_settings()
 
 
 @pytest.mark.parametrize("lost", [InfrastructureError, ConnectionLostError])
@@ -46,11 +46,11 @@ def test_a_run_that_lost_its_infrastructure_starts_again(lost, caplog):
             raise left.pop(0)
         return "done"
 
-    assert deployed.repeated(work, retries=2, delay=0) == "done"
+    assert attempts.repeated(work, retries=2, delay=0) == "done"
     assert "worker w1 was lost; starting again in 0 s (1 of 2)" in caplog.text
     left = [lost("a"), lost("b"), lost("c")]
     with pytest.raises(lost, match="c"):
-        deployed.repeated(work, retries=2, delay=0)
+        attempts.repeated(work, retries=2, delay=0)
 
 
 def test_bad_input_ends_a_run_at_once():
@@ -61,18 +61,18 @@ def test_bad_input_ends_a_run_at_once():
         raise InputError("nodes.parquet has no column 'label'")
 
     with pytest.raises(InputError):
-        deployed.repeated(work, retries=2, delay=0)
+        attempts.repeated(work, retries=2, delay=0)
     assert calls == [1]
 
 
 def test_a_flow_run_is_started_four_times_at_most(monkeypatch):
-    flow_run = SimpleNamespace(run_count=deployed.STARTS)
+    flow_run = SimpleNamespace(run_count=on_prefect.STARTS)
     context = SimpleNamespace(get=lambda: SimpleNamespace(flow_run=flow_run))
-    monkeypatch.setattr(deployed, "FlowRunContext", context)
-    deployed.check_starts()
+    monkeypatch.setattr(on_prefect, "FlowRunContext", context)
+    on_prefect.check_starts()
     flow_run.run_count += 1
     with pytest.raises(InfrastructureError, match="started 4 times"):
-        deployed.check_starts()
+        on_prefect.check_starts()
 
 
 @pytest.mark.server
@@ -93,8 +93,8 @@ def test_a_run_that_hangs_in_a_stage_ends_with_its_workers(tmp_path):
             waiting.result(client, client.submit(time.sleep, 3600))
 
     message = r"stage embeddings of .* longer than its parameter timeout \(600 s\)"
-    with pytest.raises(InfrastructureError, match=message), deployed.limited(600):
-        deployed.repeated(hang, retries=2, delay=0)
+    with pytest.raises(InfrastructureError, match=message), attempts.limited(600):
+        attempts.repeated(hang, retries=2, delay=0)
     assert workers
     _, alive = psutil.wait_procs(workers, timeout=30)
     assert not [each for each in alive if "spawn_main" in " ".join(each.cmdline())]
@@ -103,9 +103,9 @@ def test_a_run_that_hangs_in_a_stage_ends_with_its_workers(tmp_path):
 
 
 def _deaf():
-    deployed.CLEANUP = 0.1
+    attempts.CLEANUP = 0.1
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
-    with deployed.limited(0.1):
+    with attempts.limited(0.1):
         time.sleep(3600)
 
 
@@ -118,7 +118,7 @@ def test_a_process_that_cannot_be_interrupted_ends_as_well():
 
 def test_a_run_within_its_time_and_one_without_a_limit_complete():
     before = threading.active_count()
-    with deployed.limited(None), deployed.limited(60):
+    with attempts.limited(None), attempts.limited(60):
         pass
     time.sleep(0.1)
     assert threading.active_count() <= before

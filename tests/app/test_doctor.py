@@ -17,7 +17,7 @@ import pytest
 
 from tests.app.test_status import lock
 from tests.disks import NoSmallDisk, mounted
-from xnq_dist.app import doctor
+from xnq_dist.app import machine_checks
 from xnq_dist.app.directory_checks import Check, examine_directory
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.leftovers import owned_name
@@ -209,7 +209,7 @@ def test_a_disk_that_is_nearly_full_or_read_only_is_named(finished_run, tmp_path
             )
             assert "retention.versions" in findings(run)["space"].text
             disk.set_read_only()
-            check = doctor.disk(str(run))
+            check = machine_checks.disk(str(run))
             disk.set_read_only(False)
     except NoSmallDisk as why:
         pytest.skip(str(why))
@@ -219,8 +219,8 @@ def test_a_disk_that_is_nearly_full_or_read_only_is_named(finished_run, tmp_path
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
     (tmp_path / "file").write_text("")
-    assert doctor.disk(str(tmp_path / "file" / "x")).state == "fault"
-    assert doctor.disk(str(tmp_path / "new")).state == "ok"
+    assert machine_checks.disk(str(tmp_path / "file" / "x")).state == "fault"
+    assert machine_checks.disk(str(tmp_path / "new")).state == "ok"
 
 
 @pytest.mark.server
@@ -228,6 +228,6 @@ def test_a_prefect_api_that_does_not_respond_is_named():
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):
-        found = doctor.prefect()
+        found = machine_checks.prefect()
     assert found.state == "fault"
     assert "run `prefect server start`" in found.text

@@ -4,38 +4,26 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 
 import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from tests.app.test_cli import run
+from tests.app.commands import PROGRAM, ended, executed
 from tests.conftest import write_graph
 from xnq_dist.evaluation.estimators import TRIVIAL
+from xnq_dist.evaluation.rivals import RIVALS
 
 
 def command(folder, out, *more):
-    arguments = ["evaluate", "--data", str(folder), "--out", str(out), "--json", *more]
-    return [sys.executable, "-m", "xnq_dist.app.cli", *arguments]
-
-
-def evaluate(folder, out, *more, environment=None):
-    return subprocess.run(
-        command(folder, out, *more),
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-        env=environment,
-    )
+    return ["evaluate", "--data", str(folder), "--out", str(out), "--json", *more]
 
 
 def kill_after_a_unit(folder, out, *more, environment):
     """Start an evaluation, kill it once scores are written; return its processes."""
     with subprocess.Popen(
-        command(folder, out, *more),
+        [*PROGRAM, *command(folder, out, *more)],
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -70,7 +58,7 @@ def test_a_killed_evaluation_becomes_tables_and_a_page(server_environment, tmp_p
     kept = {unit: unit.stat().st_mtime_ns for unit in out.glob("*/units/*.npy")}
     # Eight draws in one fold are eight units.
     assert 1 <= len(kept) < 8
-    done = evaluate(folder, out, *chosen, environment=server_environment)
+    done = executed(*command(folder, out, *chosen), env=server_environment)
     assert done.returncode == 0, done.stderr
     assert f"xnq: {len(kept)} of 8 scores are reused" in done.stderr
     assert all(unit.stat().st_mtime_ns == when for unit, when in kept.items())
@@ -93,7 +81,7 @@ def test_a_killed_evaluation_becomes_tables_and_a_page(server_environment, tmp_p
     ],
 )
 def test_impossible_arguments_are_refused(tmp_path, arguments, words):
-    done = evaluate(tmp_path, tmp_path / "out", *arguments)
+    done = executed(*command(tmp_path, tmp_path / "out", *arguments))
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr
@@ -104,16 +92,16 @@ def test_evaluation_draws_its_own_labels(tmp_path, capsys, prefect_api):
     folder = str(tmp_path / "data")
     write_graph(tmp_path / "data", nodes=500, edges=4000, labelled=1.0)
     base = ["evaluate", "--data", folder, "--out", str(tmp_path / "out")]
-    assert run(*base, "--communities", "leiden", "--folds", "0") == 2
+    assert ended(*base, "--communities", "leiden", "--folds", "0") == 2
     assert "remove --methods, --folds and --splits" in capsys.readouterr().err
-    assert run(*base, "--communities", "rings") == 2
+    assert ended(*base, "--communities", "rings") == 2
     assert "unknown kind of communities 'rings'" in capsys.readouterr().err
-    assert run(*base, "--communities", "leiden", "--designs", "rare") == 2
+    assert ended(*base, "--communities", "leiden", "--designs", "rare") == 2
     assert "unknown design of labels 'rare'" in capsys.readouterr().err
-    assert run(*base, "--communities", "leiden", "--label-shares", "2") == 2
+    assert ended(*base, "--communities", "leiden", "--label-shares", "2") == 2
     assert "a share of 2 leaves no label to fit to" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-    done = run(
+    done = ended(
         *base,
         "--communities=walk,whole,app",
         "--designs=random,positives",
@@ -128,5 +116,5 @@ def test_evaluation_draws_its_own_labels(tmp_path, capsys, prefect_api):
     assert done == 0, said.err
     assert "AE on real communities" in said.out
     rows = pq.read_table(tmp_path / "out" / "community_results.parquet").to_pylist()
-    assert {r["estimator"] for r in rows} == {"auto", "pcc", *TRIVIAL}
+    assert {r["estimator"] for r in rows} == {"auto", "pcc", *TRIVIAL, *RIVALS, "floor"}
     assert {r["design"] for r in rows} == {"random", "positives"}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from tests.report.fake_run import prevalence_table, write_fake_run
-from xnq_dist.app.events import news
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import RunDirectory
+from xnq_dist.monitor.news import news
 from xnq_dist.report import report
 
 NAMES = ["a", "b", "c", "d"]

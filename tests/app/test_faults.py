@@ -14,6 +14,7 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from tests.app.commands import PROGRAM, executed, run_words
 from tests.conftest import write_graph
 
 SETTINGS = (
@@ -31,32 +32,12 @@ SETTINGS = (
 
 
 def command(graph: Path, out: Path) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "xnq_dist.app.cli",
-        "run",
-        "--nodes",
-        str(graph / "nodes.parquet"),
-        "--edges",
-        str(graph / "edges.parquet"),
-        "--out",
-        str(out),
-        "--json",
-        *(f"--set={setting}" for setting in SETTINGS),
-    ]
+    return [*run_words(graph, out, *SETTINGS), "--json"]
 
 
 def finish(graph: Path, out: Path, environment: dict[str, str]) -> tuple[dict, str]:
     """Run to the end; return the summary and the log."""
-    done = subprocess.run(
-        command(graph, out),
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    done = executed(*command(graph, out), env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.strip().splitlines()[-1]), done.stderr
 
@@ -66,7 +47,7 @@ def kill_after_a_checkpoint(
 ) -> list[psutil.Process]:
     """Start a run and send it a signal once a checkpoint is complete."""
     with subprocess.Popen(
-        command(graph, out),
+        [*PROGRAM, *command(graph, out)],
         env=environment,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

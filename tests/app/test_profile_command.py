@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.app.commands import ended
 from tests.app.wrong import edit, first, write_tables
 from tests.app.wrong.builders import edge_weights, rename
-from xnq_dist.app.cli import main
 
 
 @pytest.fixture
@@ -22,14 +22,8 @@ def tables(tmp_path: Path) -> list[str]:
     return [f"--{name}={tmp_path / 't' / name}.parquet" for name in names]
 
 
-def ended(arguments: list[str]) -> int:
-    with pytest.raises(SystemExit) as end:
-        main(["profile", *arguments])
-    return int(end.value.code or 0)
-
-
 def test_the_profile_names_columns_classes_and_matches(tables, capfd):
-    assert ended(tables) == 0
+    assert ended("profile", *tables) == 0
     out = capfd.readouterr().out
     assert "nodes.parquet: 60 rows" in out
     assert "text, 12 nulls, 2 distinct" in out
@@ -42,10 +36,10 @@ def test_the_profile_names_columns_classes_and_matches(tables, capfd):
 
 def test_a_refusal_ends_with_status_2_and_a_warning_with_0(tmp_path, tables, capfd):
     edit("nodes", label=first(5, "NA"))(tmp_path / "t")
-    assert ended(tables) == 0
+    assert ended("profile", *tables) == 0
     assert "warning: label column 'label'" in capfd.readouterr().out
     edit("nodes", label=first(15, "Bot"))(tmp_path / "t")
-    assert ended([*tables, "--json"]) == 2
+    assert ended("profile", *tables, "--json") == 2
     values = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert [found["code"] for found in values["findings"]] == ["label-case"]
     assert values["edges"]["facts"]["matched"] == values["edges"]["rows"]
@@ -53,7 +47,7 @@ def test_a_refusal_ends_with_status_2_and_a_warning_with_0(tmp_path, tables, cap
 
 def test_few_labels_of_a_class_are_shown_as_fewer_than_ten(tmp_path, tables, capfd):
     edit("nodes", label=first(3, "rare"))(tmp_path / "t")
-    assert ended(tables) == 0
+    assert ended("profile", *tables) == 0
     assert "rare: fewer than 10" in capfd.readouterr().out
 
 
@@ -66,7 +60,7 @@ def test_a_hundred_percent_match_means_every_row(tmp_path, tables, capfd):
     pq.write_table(
         repeated.set_column(at, "dst", pa.array(ends)), tmp_path / "t" / "edges.parquet"
     )
-    assert ended(tables) == 2
+    assert ended("profile", *tables) == 2
     out = capfd.readouterr().out
     assert "edges.parquet: " in out
     assert re.search(r"edges.parquet: .* 99.9 % match", out)
@@ -74,7 +68,7 @@ def test_a_hundred_percent_match_means_every_row(tmp_path, tables, capfd):
 
 def test_a_column_of_times_stays_unused(tmp_path, tables, capfd):
     edge_weights(lambda row: 1_700_000_000 + row, "Weight")(tmp_path / "t")
-    assert ended(tables) == 0
+    assert ended("profile", *tables) == 0
     assert "columns.weight" not in capfd.readouterr().out
 
 
@@ -83,7 +77,7 @@ def test_foreign_columns_are_named_in_a_short_sentence(tmp_path, capfd, monkeypa
     monkeypatch.chdir(tmp_path / "t")
     rename("nodes", node_id="c0", label="c1", age="c2")(Path())
     rename("edges", src="c3", dst="c4")(Path())
-    assert ended(["--nodes=nodes.parquet", "--edges=edges.parquet"]) == 2
+    assert ended("profile", "--nodes=nodes.parquet", "--edges=edges.parquet") == 2
     sentence = capfd.readouterr().err.splitlines()[-1].removeprefix("xnq-dist: ")
     assert len(sentence) <= 250
     assert {"c0", "c1", "c3", "c4"} <= set(re.findall(r"c\d", sentence))

@@ -15,12 +15,14 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from tests.app.commands import PROGRAM, executed, run_words
 from tests.app.conftest import running_server
 from tests.conftest import write_graph
-from xnq_dist.app import reporting, running
-from xnq_dist.app.reporting import GRACE, await_api, reported
-from xnq_dist.app.run_progress import on_console
+from xnq_dist.app import running
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.monitor import on_prefect
+from xnq_dist.monitor.on_prefect import GRACE, PrefectRun, await_api
+from xnq_dist.monitor.progress import in_view
 
 SETTINGS = (
     "method=xnq",
@@ -36,14 +38,12 @@ SETTINGS = (
 
 
 def arguments(graph: Path, out: Path, *more: str) -> list[str]:
-    tables = ("--nodes", f"{graph}/nodes.parquet", "--edges", f"{graph}/edges.parquet")
-    sets = [f"--set={setting}" for setting in SETTINGS]
-    return ["run", *tables, "--out", str(out), "--json", *sets, *more]
+    return [*run_words(graph, out, *SETTINGS), "--json", *more]
 
 
 def start(graph: Path, out: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "xnq_dist.app.cli", *arguments(graph, out)],
+        [*PROGRAM, *arguments(graph, out)],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -120,7 +120,8 @@ def test_a_silent_api_is_waited_for_at_the_end_alone(monkeypatch):
 
         with temporary_settings({PREFECT_API_URL: url}):
             began = time.monotonic()
-            with reported("xnq-dist", {}) as report:
+            report = PrefectRun("xnq-dist")
+            with report.reported():
                 for number in range(100):
                     report.do("graph", lambda p, n=number: p("nodes", n, 100))
                 spent = time.monotonic() - began
@@ -144,7 +145,7 @@ class Healthy(BaseHTTPRequestHandler):
 def test_the_end_of_a_run_waits_until_the_api_is_back(monkeypatch, caplog):
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
-    monkeypatch.setattr(reporting, "POLL", 0.05)
+    monkeypatch.setattr(on_prefect, "POLL", 0.05)
     server = HTTPServer(("127.0.0.1", 0), Healthy, bind_and_activate=False)
     server.server_bind()
     url = f"http://127.0.0.1:{server.server_port}/api"
@@ -207,27 +208,19 @@ def test_a_run_is_a_flow_run_with_a_task_run_a_stage(
         t["name"]: t["state_name"] for t in tasks if t["flow_run_id"] == str(found.id)
     }
     assert states == dict.fromkeys(
-        ("graph", "embed", "readout", "quantify", "publish"), "Completed"
+        ("graph", "embed", "readout", "posteriors", "quantify", "publish"), "Completed"
     )
     assert any("log-loss" in line["message"] for line in logs)
     shown = {a.key or a.description for a in artifacts if a.flow_run_id == found.id}
     assert "xnq-prevalence" in shown
-    for step in ("embed: supersteps", "readout: posteriors"):
+    for step in ("embed: supersteps", "posteriors: partitions"):
         assert any(text.startswith(step) for text in shown)
 
 
 @pytest.mark.ci
 def test_reporting_without_an_api_is_refused(graph, tmp_path, prefect_home):
     # In a new process, since other tests have an API in this one.
-    command = arguments(graph, tmp_path / "run", "--prefect")
-    done = subprocess.run(
-        [sys.executable, "-m", "xnq_dist.app.cli", *command],
-        env=prefect_home,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = executed(*arguments(graph, tmp_path / "run", "--prefect"), env=prefect_home)
     assert done.returncode == 2
     assert "prefect server start" in done.stderr
 
@@ -236,8 +229,8 @@ def test_without_prefect_a_run_is_only_reported_on_request(monkeypatch, caplog):
     monkeypatch.setattr(running, "find_spec", lambda name: None)
     monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
     monkeypatch.setattr(running.log, "propagate", True)
-    with running.reporting(False, "xnq-dist", {}) as (do, report):
-        assert (do, report) == (on_console, None)
+    with running.reporting(False, "xnq-dist", {}) as do:
+        assert do == in_view
     assert "pip install 'xnq-dist[prefect]'" in caplog.text
     with (
         pytest.raises(SettingsError, match="--prefect needs Prefect"),

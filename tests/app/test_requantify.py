@@ -10,29 +10,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.app.commands import SHORT, ended
 from tests.conftest import write_graph
-from xnq_dist.app.cli import main
 from xnq_dist.core import cluster
 from xnq_dist.core.store import RunDirectory
 
 QUICK = (
-    "reservoir.dim=8",
-    "reservoir.supersteps=2",
-    "reservoir.recurrent_scale=1.0",
-    "reservoir.input_scale=0.5",
-    "readout.C=1.0",
+    *SHORT,
     "readout.folds=3",
     "quantifier=pcc",
     "cluster.workers=1",
     "cluster.threads=1",
     "partitions=2",
 )
-
-
-def command(*arguments: str) -> int:
-    with pytest.raises(SystemExit) as ended:
-        main(list(arguments))
-    return int(ended.value.code or 0)
 
 
 @pytest.fixture
@@ -78,20 +68,20 @@ def test_commands_do_what_changed_and_start_workers_only_for_it(
     tables += ["--memberships", memberships(tmp_path, 0), "--out", out]
     quick = [f"--set={setting}" for setting in QUICK]
     quick += [f"--set=cluster.{name}={value}" for name, value in dask.items()]
-    assert command("run", *tables, *quick) == 0
+    assert ended("run", *tables, *quick) == 0
     assert started == [kind]
     first = {name: RunDirectory(out).stage(name).manifest() for name in ("graph",)}
 
     # Only the page depends on the setting, so it is published without workers.
-    assert command("run", *tables, *quick, "--set=anomalies.rate=0.2") == 0
+    assert ended("run", *tables, *quick, "--set=anomalies.rate=0.2") == 0
     assert started == [kind]
     capfd.readouterr()
-    assert command("run", *tables, *quick, "--set=anomalies.rate=0.2") == 0
+    assert ended("run", *tables, *quick, "--set=anomalies.rate=0.2") == 0
     assert "nothing changed since" in capfd.readouterr().out
     assert started == [kind]
 
     asked = ["--run", out, "--memberships", memberships(tmp_path, 10), "--json"]
-    assert command("requantify", *asked, "--out", other) == 0
+    assert ended("requantify", *asked, "--out", other) == 0
     summary = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
     assert summary["run"] == other
     assert summary["communities"] == 6
@@ -103,12 +93,12 @@ def test_commands_do_what_changed_and_start_workers_only_for_it(
     assert rows.num_rows == 12
 
     # Once more: nothing is left to do, so no cluster is started.
-    assert command("requantify", *asked, "--out", other) == 0
+    assert ended("requantify", *asked, "--out", other) == 0
     summary = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
     assert set(summary["stages"]) == {"labels"}
     assert len(started) == 2
 
 
 def test_requantify_names_the_faulty_argument(tmp_path, capfd):
-    assert command("requantify", "--run", str(tmp_path / "nowhere")) == 2
+    assert ended("requantify", "--run", str(tmp_path / "nowhere")) == 2
     assert "is not a run directory with embeddings" in capfd.readouterr().err

@@ -13,17 +13,16 @@ from pathlib import Path
 import pytest
 
 from tests.app.test_bad_input import main_ok
-from tests.conftest import small_settings, write_graph
-from xnq_dist.app.json_lines import JsonLines
-from xnq_dist.app.recording import recorded
-from xnq_dist.app.run_progress import current_watch, on_console
-from xnq_dist.app.run_status import RunStatus
-from xnq_dist.app.status_command import standing
+from tests.conftest import write_graph
 from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.lock import LOCK, run_lock
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory, sealed
 from xnq_dist.core.waiting import LOOKED
+from xnq_dist.monitor.log_lines import JsonLines
+from xnq_dist.monitor.progress import expect, in_view
+from xnq_dist.monitor.standing import standing
+from xnq_dist.monitor.status import RunStatus, recorded
 
 
 @pytest.fixture
@@ -56,9 +55,9 @@ def test_a_run_shows_stage_superstep_owner_and_time_left_while_it_works(begun):
     def work(progress):
         progress("supersteps", 12, 30)
 
-    with recorded(begun.uri, small_settings()) as status, run_lock(begun.folder):
-        current_watch().left.plan(500.0)
-        on_console("embed", work)
+    with recorded(begun.uri) as status, run_lock(begun.folder):
+        expect(500.0)
+        in_view("embed", work)
         end = time.monotonic() + 30
         while (found := standing(begun.uri)).get("step") != "supersteps":
             assert time.monotonic() < end
@@ -79,14 +78,14 @@ def test_a_failed_run_shows_its_cause_and_what_is_next(begun):
         progress("read nodes", 1, 2)
         raise InputError("nodes.parquet has no column 'label'")
 
-    with pytest.raises(InputError), recorded(begun.uri, small_settings()):
-        on_console("graph", work)
+    with pytest.raises(InputError), recorded(begun.uri):
+        in_view("graph", work)
     found = standing(begun.uri)
     assert found["state"] == "failed"
     assert found["message"] == "nodes.parquet has no column 'label'"
     assert found["exit_code"] == 2
     assert found["next"].startswith("correct the table or setting")
-    with pytest.raises(KeyboardInterrupt), recorded(begun.uri, small_settings()):
+    with pytest.raises(KeyboardInterrupt), recorded(begun.uri):
         raise KeyboardInterrupt
     assert standing(begun.uri)["exit_code"] == InfrastructureError.exit_code
     lock(Path(begun.uri))  # the next run, before its first record
@@ -105,14 +104,14 @@ def test_a_killed_run_is_stopped_and_resumes_when_started_again(begun):
 
 def test_the_record_of_the_run_that_holds_the_directory_stays(begun):
     lock(Path(begun.uri))
-    with pytest.raises(InfrastructureError), recorded(begun.uri, small_settings()):
+    with pytest.raises(InfrastructureError), recorded(begun.uri):
         raise InfrastructureError("in use")
     assert RunStatus.read(begun) is None
 
 
 def test_a_folder_that_is_no_run_directory_stays_empty(tmp_path):
-    with recorded(str(tmp_path), small_settings()):
-        on_console("graph", lambda progress: progress("read nodes", 1, 2))
+    with recorded(str(tmp_path)):
+        in_view("graph", lambda progress: progress("read nodes", 1, 2))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -127,7 +126,7 @@ def test_workers_lost_from_a_cluster_are_counted_once(begun, caplog):
     def seen(*workers):
         return {name: {"metrics": {"memory": 100 * len(name)}} for name in workers}
 
-    with recorded(begun.uri, small_settings()) as status:
+    with recorded(begun.uri) as status:
         LOOKED.get()("one", seen("tcp://a", "tcp://bb"))
         LOOKED.get()("one", seen("tcp://a"))
         LOOKED.get()("one", seen("tcp://a", "tcp://c"))
@@ -138,17 +137,17 @@ def test_workers_lost_from_a_cluster_are_counted_once(begun, caplog):
 
 
 def test_a_stage_that_is_started_again_counts_as_a_retry(begun):
-    with recorded(begun.uri, small_settings()) as status:
+    with recorded(begun.uri) as status:
         for stage in ("graph", "embed", "embed"):
-            on_console(stage, lambda progress: None)
+            in_view(stage, lambda progress: None)
     assert status.starts == {"graph": 1, "embed": 2}
     assert status.retries == 1
 
 
 def test_the_time_of_the_last_success_outlives_a_failure(begun):
-    with recorded(begun.uri, small_settings()) as good:
+    with recorded(begun.uri) as good:
         pass
-    with pytest.raises(InputError), recorded(begun.uri, small_settings()):
+    with pytest.raises(InputError), recorded(begun.uri):
         raise InputError("bad")
     assert RunStatus.read(begun).succeeded == good.ended
 
@@ -197,8 +196,8 @@ def test_status_reads_a_run_on_an_object_store(tmp_path):
         run = RunDirectory(uri)
         run.folder.create()
         RunRecord().write(run.folder)
-        with recorded(uri, small_settings()), run_lock(run.folder):
-            on_console("embed", lambda progress: progress("supersteps", 1, 3))
+        with recorded(uri), run_lock(run.folder):
+            in_view("embed", lambda progress: progress("supersteps", 1, 3))
             end = time.monotonic() + 60
             while RunStatus.read(run) is None:
                 assert time.monotonic() < end

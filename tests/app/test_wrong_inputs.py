@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.app.wrong import CASES, Case, write_tables
-from xnq_dist import jobs
+from xnq_dist import pipeline
 from xnq_dist.app.cli import main
 from xnq_dist.core import cluster
 
@@ -31,7 +31,7 @@ def up_to_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*_: Any, **__: Any) -> None:
         raise AssertionError("workers started")
 
-    monkeypatch.setattr(jobs, "plan_run", plan)
+    monkeypatch.setattr(pipeline, "plan_run", plan)
     monkeypatch.setattr(cluster, "open_cluster", start)
 
 

@@ -20,13 +20,13 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from xnq_dist.core.config import load_settings
+from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
     NodeTable,
     Reference,
 )
-from xnq_dist.quantify.intervals.bootstrap import Bootstrap
 from xnq_dist.quantify.registry import make_quantifier
 
 LABELLED = 6000

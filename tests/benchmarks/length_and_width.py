@@ -29,8 +29,9 @@ from scipy.sparse import csr_array
 
 from xnq_dist.core.products import product
 from xnq_dist.core.settings import Settings
+from xnq_dist.evaluation.datasets.test_folds import ROLES
 from xnq_dist.evaluation.grid_search import reservoir_draws
-from xnq_dist.evaluation.methods.method_interface import ROLES, Scores, Split, Task
+from xnq_dist.evaluation.methods.method_interface import Scores, Split, Task
 from xnq_dist.evaluation.protocol import draw_samples
 from xnq_dist.evaluation.scoring import calibrated, errors, estimates
 from xnq_dist.graph.halo import Partition

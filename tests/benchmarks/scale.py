@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from xnq_dist.evaluation.pictures import INK, MAIN, MUTED, picture
+from xnq_dist.evaluation.figures import INK, MAIN, MUTED, picture
 
 NODES = (1_000, 10_000, 100_000, 1_000_000)
 REST = "start and the rest"
@@ -83,11 +83,8 @@ def draw(runs: list[dict[str, Any]], out: Path) -> None:
         axes.grid(False)
         figure.legend(loc="outside upper center", ncols=3)
 
-    for name, title, drawn in (
-        ("time-edges", "Time of a complete run against directed edges", against_edges),
-        ("time-stages", "Share of each stage in the time of a run", by_stage),
-    ):
-        (out / f"{name}.svg").write_bytes(picture(name, title, drawn).svg)
+    for name, drawn in (("time-edges", against_edges), ("time-stages", by_stage)):
+        (out / f"{name}.svg").write_bytes(picture(drawn))
 
 
 def main() -> None:

@@ -35,9 +35,8 @@ def main(tables: dict[str, str], out: str, overrides: list[str]) -> None:
             ):
                 pipeline.embed(run, settings, client, _progress("embed"))
                 pipeline.fit_readout(run, settings, client, _progress("readout"))
-                pipeline.quantify_communities(
-                    run, sources, settings, client, _progress("quantify")
-                )
+                pipeline.posteriors(run, settings, client, _progress("posteriors"))
+                pipeline.quantify(run, sources, settings, client, _progress("quantify"))
             pipeline.publish(run, settings)
 
         repaired(stages)

@@ -62,5 +62,5 @@ def test_large_arrays_of_a_thread_use_freed_pages():
 
 def test_very_large_arrays_use_freed_pages_until_they_are_released():
     assert new_pages("kept", 1280, 1) < 640 / 2
-    assert new_pages("as it is", 1280, 1, **ALLOCATOR) < 640 / 2
-    assert new_pages("released", 1280, 1) >= 640
+    assert new_pages("as it is", 256, 1, **ALLOCATOR) < 128 / 2
+    assert new_pages("released", 256, 1) >= 128

@@ -46,7 +46,7 @@ class Steps:
             "graph": lambda run: xnq_dist.prepare(run, sources, SETTINGS),
             "embeddings": lambda run: xnq_dist.embed(run, SETTINGS, client, self.watch),
             "readout": lambda run: xnq_dist.fit_readout(run, SETTINGS, client),
-            "posteriors": lambda run: xnq_dist.fit_readout(run, SETTINGS, client),
+            "posteriors": lambda run: xnq_dist.posteriors(run, SETTINGS, client),
             "quantify": lambda run: xnq_dist.quantify_communities(
                 run, sources, SETTINGS, client
             ),

@@ -41,7 +41,6 @@ def row(
     selected: bool = True,
     calibration: str = "bcts",
     seconds: float | None = None,
-    memory: int | None = None,
 ) -> dict[str, Any]:
     """One row of ``results``."""
     return {
@@ -58,7 +57,6 @@ def row(
         "value": value,
         "selected": selected,
         "seconds": seconds,
-        "peak_memory": memory,
     }
 
 
@@ -125,7 +123,6 @@ def evaluation(
                                     draw=draw,
                                     selected=draw == 0,
                                     seconds=(draw + 1) * 4.0 ** (place - 2) + fold,
-                                    memory=(draw + 1) * 2**29,
                                     **common,
                                 )
                                 for metric, factor in (("ae", 1.0), ("rae", 12.0))

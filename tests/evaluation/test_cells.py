@@ -12,7 +12,7 @@ from tests.evaluation.fake_results import table
 from xnq_dist.evaluation.cells import coverage, holm, means, ratio_cells
 from xnq_dist.evaluation.community_tables import community_tables
 from xnq_dist.evaluation.estimators import TRIVIAL
-from xnq_dist.evaluation.rendered_table import Cell
+from xnq_dist.evaluation.names import shown
 
 GRAPHS = {"twitch-de": "twitch", "twitch-engb": "twitch", "cora-2": "cora"}
 
@@ -48,8 +48,6 @@ def rows(errors, draws=12, seed=0, graphs=GRAPHS, kinds=("leiden 3",), **more):
                     "bias": 0.0,
                     "coverage": 0.95,
                     "width": 0.2,
-                    "poor": 6,
-                    "poor_ae": 2 * base,
                 }
                 | more
             )
@@ -81,15 +79,15 @@ def test_cells_above_the_bound_are_those_of_a_paired_t_test():
     rows_ = {
         (r["dataset"], r["draw"], r["estimator"]): r["ae"] for r in found.to_pylist()
     }
-    for cell in cells:
+    for dataset, cell in zip(GRAPHS, cells, strict=True):
         own, other = (
-            np.array([rows_[cell.dataset, draw, name] for draw in range(12)])
+            np.array([rows_[dataset, draw, name] for draw in range(12)])
             for name in ("near", "pcc")
         )
         test = stats.ttest_rel(own, 1.05 * other, alternative="greater")
         assert cell.pvalue == pytest.approx(test.pvalue)
         assert cell.ratio == pytest.approx(own.mean() / other.mean())
-        assert cell.graph_family == GRAPHS[cell.dataset]
+        assert cell.name == f"{shown(dataset)}, leiden 3, 6 %"
     expected = holm(np.array([cell.pvalue for cell in cells]))
     assert [cell.adjusted for cell in cells] == pytest.approx(expected.tolist())
 
@@ -113,9 +111,7 @@ def test_false_alarms_stay_at_the_level_over_many_cells():
 
 def test_tests_need_enough_draws_and_communities():
     few = ratio_cells(results(rows({"pcc": 1.0, "bad": 2.0}, draws=9)), "bad", "pcc")
-    assert [(cell.draws, cell.pvalue, cell.above) for cell in few] == [
-        (9, None, False)
-    ] * 3
+    assert [(cell.pvalue, cell.above) for cell in few] == [(None, False)] * 3
     small = results(rows({"pcc": 1.0, "bad": 2.0}, sets=19))
     assert ratio_cells(small, "bad", "pcc") == []
     tiny = results(rows({"pcc": 1.0, "bad": 2.0}, sizes="5-20"))
@@ -196,37 +192,3 @@ def test_too_few_draws_leave_significance_open():
     made = check(results(rows({"auto": 1.2, "pcc": 1.0}, draws=3)))
     row = made["communities-pcc-above"].groups[0].rows[0]
     assert [row[1].text, row[3].text, row[4].text] == ["3", "3", "-"]
-
-
-def test_poor_communities_are_compared_with_the_others():
-    found = results(
-        rows({"auto": 1.0, "pcc": 1.0}, draws=2, graphs={"g": "g"}),
-        rows({"auto": 1.0}, 2, 1, {"g": "g"}, label_share=0.6, poor=None),
-    )
-    (row,) = means(found.filter(found["poor"].is_valid()), ("design",))
-    assert row["poor"] == 24
-    own = [r for r in found.to_pylist() if r["poor"]]
-    assert row["poor_ae"] == pytest.approx(np.mean([r["poor_ae"] for r in own]))
-    (table_,) = [t for t in community_tables(found) if t.name == "communities-poor"]
-    lines = [[cell.text for cell in line] for line in table_.groups[0].rows]
-    assert [line[0] for line in lines] == [
-        "all communities, 6 % labels",
-        "leiden 3, 6 % labels",
-    ]
-    auto = [r for r in own if r["estimator"] == "auto"]
-    inside = np.mean([r["poor_ae"] for r in auto])
-    whole = np.mean([r["ae"] for r in auto])
-    outside = (30 * whole - 6 * inside) / 24
-    assert lines[0][1] == "20 %"
-    assert float(lines[0][4]) == pytest.approx(inside / outside, abs=0.006)
-
-
-def test_ratios_need_poor_and_other_communities():
-    for poor, error, column in ((0, None, 3), (30, 0.05, 2)):
-        some = rows({"auto": 1.0}, 2, 0, {"g": "g"}, poor=poor, poor_ae=error)
-        (table_,) = [
-            t for t in community_tables(results(some)) if t.name == "communities-poor"
-        ]
-        line = table_.groups[0].rows[0]
-        assert line[4].text == Cell().text
-        assert float(line[column].text) > 0

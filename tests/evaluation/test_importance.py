@@ -14,10 +14,7 @@ from tests.quantify.samples import field_library, make_communities
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.evaluation.importance import NAMES, Sis, propagate_back, walk_matrix
 from xnq_dist.quantify.classic.counts import Counts
-from xnq_dist.quantify.classic.neighbour_counts import (
-    NeighbourCounts,
-    neighbour_statistics,
-)
+from xnq_dist.quantify.classic.neighbour_counts import NeighbourCounts
 from xnq_dist.quantify.classic.simplex import mixture_kernel
 from xnq_dist.quantify.interface import Reference
 
@@ -188,63 +185,6 @@ def test_class_without_labelled_nodes_keeps_answers_finite(name):
     own = 2 * 5 if sis.needs_neighbours else 2
     np.testing.assert_array_equal(matrices[0, :, 2], np.eye(matrices.shape[1])[own])
     np.testing.assert_allclose(matrices.sum(axis=1), 1)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_uninformative_rates_keep_answers_finite(name):
-    """All columns of M are equal: the estimate nearest to uniform, as in ACC."""
-    _, _, adjacency, walks, sets = prepared(PRIORS["four"])
-    classes = np.arange(N) % 4
-    nodes, reference = with_labels(
-        np.full((N, 4), 0.25, np.float32), np.where(np.arange(N) < KNOWN, classes, -1)
-    )
-    nodes = replace(nodes, neighbours=neighbour_statistics(adjacency, nodes))
-    near = nodes.neighbours.of(reference.rows)
-    reference = replace(reference, neighbours=near)
-    batch = make_communities(*sets)
-    for quantifier in (Sis(name, walks), plain_twin(name)):
-        found = quantifier.estimate(batch, nodes, reference)
-        np.testing.assert_allclose(found.prevalence, 0.25, atol=1e-6)
-        assert found.converged.all()
-
-
-def test_rates_nearby_count_more_than_those_far_away():
-    """Two blocks in which the same posterior has different meanings."""
-    n = 400
-    block = np.arange(n) >= n // 2
-    rng = np.random.default_rng(0)
-    classes = rng.integers(0, 2, n)
-    votes = np.where(block, 0, classes)  # in the second block all are predicted as 0
-    flipped = rng.random(n) < np.where(block, 0.3 * classes, 0.1)
-    votes = np.where(flipped, 1 - votes, votes)
-    posteriors = np.eye(2, dtype=np.float32)[votes]
-    dense = (block[:, None] == block) * (rng.random((n, n)) < 0.1)
-    walks = walk_matrix(csr_array(np.maximum(dense, dense.T).astype(float)))
-    known = rng.random(n) < 0.5
-    labels = np.where(known, classes, -1)
-    nodes, reference = with_labels(posteriors, labels)
-    members = np.flatnonzero(block)
-    batch = make_communities(members)
-    true = classes[members[labels[members] < 0]].mean()
-    everywhere = Counts("acc").estimate(batch, nodes, reference)
-    plain = abs(everywhere.prevalence[0, 1] - true)
-    errors = [
-        abs(found.prevalence[0, 1] - true)
-        for influence in (0.9, 0.999)
-        for found in [
-            Sis("sis_acc", walks, influence=influence).estimate(batch, nodes, reference)
-        ]
-    ]
-    assert errors[0] < 0.7 * plain
-    assert errors[1] < 0.1 < plain
-
-
-def with_labels(posteriors, labels):
-    from tests.quantify.samples import labelled_reference, make_nodes
-
-    rows = np.flatnonzero(labels >= 0)
-    reference = labelled_reference(posteriors[rows], labels[rows])
-    return make_nodes(posteriors, labels), replace(reference, rows=rows)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -248,7 +248,7 @@ def test_xnq_plus_is_a_method(client, graph, tmp_path, monkeypatch):
     task = work.task()
     for unit in work.units().folder.names():
         if unit.endswith(".npy"):
-            scores, _ = work.units().read(unit.removesuffix(".npy"))
+            scores = work.units().read(unit.removesuffix(".npy"))
             pooled = [task.rows(split, "train", "calibration") for split in (0, 1)]
             assert any(np.array_equal(scores.held, rows) for rows in pooled)
     names = RunDirectory(work.run).folder.names()

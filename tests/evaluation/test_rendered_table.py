@@ -212,7 +212,7 @@ def test_number_of_configurations_and_winner_are_listed() -> None:
     )
     every = tables(made[0])
     assert [c.text for c in rows(every["ae-binary"])["XNQ"][-2:]] == ["sld", "4"]
-    assert rows(every["cost"])["XNQ"][2].text == "1"
+    assert float(rows(every["cost"])["XNQ"][1].text) > 0
 
 
 def test_ablation_has_every_row() -> None:

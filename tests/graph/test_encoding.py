@@ -13,7 +13,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.graph.graphs import edge_table, node_table, run
-from xnq_dist.core import schemas
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.store import RunDirectory
@@ -286,11 +285,6 @@ def test_a_column_of_text_in_one_file_alone_is_refused(tmp_path: Path) -> None:
     sources = Sources(str(place), str(tmp_path / "e.parquet"))
     with pytest.raises(InputError, match=r"is string in .*b.parquet but not in an ear"):
         prepare(RunDirectory(tmp_path / "out"), sources, load_settings(), 1)
-
-
-def test_the_table_of_the_encoding_is_registered() -> None:
-    names = [column.name for column in schemas.TABLES["feature_encoding"].columns]
-    assert names == ["feature", "source", "kind", "level", "fill"]
 
 
 def test_what_is_learnt_from_a_large_table_is_independent_of_its_order() -> None:

@@ -55,7 +55,7 @@ def text_of(table: pa.Table, separator: str = ",", decimal: str = ".") -> str:
 def digests(path: Path, *overrides: str) -> dict[str, Any]:
     table = open_table(path, "node table", load_settings(overrides=overrides).input)
     return Contents(Folder.of(path.parent / "kept")).digests(
-        table, node_aspects(COLUMNS)
+        table, node_aspects(table, COLUMNS)
     )
 
 
@@ -251,7 +251,7 @@ def test_a_column_that_is_text_in_one_file_is_text_in_all(tmp_path: Path) -> Non
     ] == [{"src": "1", "dst": 2}, {"src": "x", "dst": 3}]
     edges = pa.table({"src": ["1", "x"], "dst": [2, 3]})
     pq.write_table(edges, tmp_path / "e.parquet")
-    aspects = {"edges": edge_aspect(ColumnSettings())}
+    aspects = {"edges": edge_aspect(table, ColumnSettings())}
     found = [
         Contents(Folder.of(tmp_path / "kept")).digests(
             open_table(tmp_path / name, "edge table"), aspects

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from xnq_dist.core import schemas
-from xnq_dist.core.errors import RunDirectoryError, SettingsError
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph import generate as module
 from xnq_dist.graph import linking
 from xnq_dist.graph.generate import GeneratedGraph, demo_network, generate
@@ -201,12 +201,6 @@ def test_string_ids_join(tmp_path: Path) -> None:
     assert "community-07" in members["community"].to_pylist()
 
 
-def test_string_ids_keep_the_network(graph: GeneratedGraph, tmp_path: Path) -> None:
-    other = made(tmp_path, string_ids=True)
-    assert other.counts == graph.counts
-    assert table(other, "nodes")["label"].equals(table(graph, "nodes")["label"])
-
-
 @pytest.mark.parametrize("nodes", [10, 30])
 def test_tiny_networks_have_every_class(tmp_path: Path, nodes: int) -> None:
     graph = made(tmp_path, nodes=nodes, degree=3, classes=2, communities=5)
@@ -244,23 +238,6 @@ def test_bad_arguments_are_named(tmp_path: Path, name: str, value: float) -> Non
     with pytest.raises(SettingsError, match=f"{name} = "):
         made(tmp_path / "never", **{name: value})
     assert not (tmp_path / "never").exists()
-
-
-def test_unwritable_output_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
-    with pytest.raises(RunDirectoryError, match="cannot be written"):
-        made(tmp_path / "file")
-
-
-def test_progress_reaches_its_end(tmp_path: Path) -> None:
-    seen: dict[str, tuple[int, int]] = {}
-
-    def watch(what: str, done: int, total: int) -> None:
-        seen[what] = (done, total)
-
-    made(tmp_path, write_progress=watch)
-    ends_at = {done for done, total in seen.values() if total == done}
-    assert ends_at == {3000, 40}
 
 
 def test_demo_is_heterophilic_and_has_odd_names(tmp_path: Path) -> None:

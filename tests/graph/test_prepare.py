@@ -39,9 +39,9 @@ def ids_for(n: int, kind: str) -> pa.Array:
     return pa.array([(v - 3) * 10**15 for v in range(n)], pa.int64())
 
 
-@pytest.mark.parametrize("partitioner", PARTITIONERS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
+    partitioner=st.sampled_from(PARTITIONERS),
     graph=edges(),
     kind=st.sampled_from(["string", "dense", "sparse"]),
     seed=st.integers(0, 99),
@@ -299,8 +299,8 @@ def test_nodes_of_another_role_and_with_a_missing_value_are_unlabelled(
     assert labels_of(tmp_path / "codes")[1].facts["class_counts"] == [2, 2]
 
 
-def test_roles_are_kept_and_those_without_a_label_dropped(tmp_path: Path) -> None:
-    roles = ["train", "train", "calibration", "calibration", None, "train"]
+def test_roles_count_in_any_case_and_only_with_a_label(tmp_path: Path) -> None:
+    roles = ["train", "Train", " calibration", "CALIBRATION", None, "train"]
     labels = [0, 1, 0, 1, 1, None]
     nodes = node_table(6, role=pa.array(roles), label=pa.array(labels))
     run(tmp_path, nodes, edge_table())
@@ -475,8 +475,8 @@ def test_settings_that_cannot_be_met_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("second", "words"),
     [
-        ({"node_id": ["a", "b", "c", "d"]}, "holds string ids in"),
-        ({"node_id": [4, 5, 6, 7], "label": ["a"] * 4}, "holds strings in"),
+        ({"node_id": ["a", "b", "c", "d"]}, "holds string in"),
+        ({"node_id": [4, 5, 6, 7], "label": ["a"] * 4}, "holds string in"),
         (
             {
                 "node_id": [4, 5, 6, 7],
@@ -566,13 +566,10 @@ def test_stage_is_a_plain_dataset(tmp_path: Path) -> None:
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("partitioner", PARTITIONERS)
-def test_a_real_graph_is_read_back_unchanged(
-    tmp_path: Path, data_folder: Path, partitioner: str
-) -> None:
+def test_a_real_graph_is_read_back_unchanged(tmp_path: Path, data_folder: Path) -> None:
     folder = data_folder / "cora"
     links = pq.read_table(folder / "edges.parquet")
-    overrides = [f"partitioner={partitioner}", "input.memory=64 KiB"]
+    overrides = ["partitioner=stream", "input.memory=64 KiB"]
     directory = RunDirectory(tmp_path)
     sources = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
     manifest = prepare(directory, sources, load_settings(overrides=overrides), 5)

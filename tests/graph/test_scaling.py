@@ -292,13 +292,6 @@ def test_a_column_in_another_unit_gives_the_same_files(tmp_path: Path) -> None:
     assert np.array_equal(np.array(rows["features"].to_pylist(), np.float32), due)
 
 
-def test_the_stage_is_made_anew_where_the_scale_changes(tmp_path: Path) -> None:
-    _, _, first = features_of(tmp_path, named(), ON)
-    _, _, again = features_of(tmp_path, named(), ON)
-    _, _, other = features_of(tmp_path, named(), ON, "features.scale=none")
-    assert first.attempt == again.attempt != other.attempt
-
-
 def test_a_change_below_float32_makes_the_stage_anew(tmp_path: Path) -> None:
     nodes = named()
     due, _, first = features_of(tmp_path, nodes, ON)
@@ -325,9 +318,7 @@ def test_constant_columns_alone_are_warned_of(
 
 
 @pytest.mark.data
-@pytest.mark.parametrize(
-    "name", ["cora", "tolokers", "twitch-de", "squirrel-filtered", "minesweeper"]
-)
+@pytest.mark.parametrize("name", ["cora", "tolokers"])
 def test_lists_of_one_scale_keep_their_bits(data_folder: Path, name: str) -> None:
     table = open_table(data_folder / name / "nodes.parquet", "node table")
     columns = FeatureColumns(table, "features", exact=True)

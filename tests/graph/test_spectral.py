@@ -84,7 +84,7 @@ LARGE = {
         [random_matrix(90, 0.1, s, symmetric=True) for s in range(4)], format="csr"
     ),
     "star": sp.csr_array(np.eye(1, 200, 0).T @ np.ones((1, 200)) + 0.0),
-    "ring": ring(500),
+    "ring": ring(100),
     "acyclic": path(5000),
     "acyclic, reversed": path(5000).T,
     "self-loops": sp.csr_array(sp.eye_array(200) + path(200)),

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import gzip
 import os
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
@@ -44,33 +42,6 @@ def test_files_directories_globs_and_uris_give_the_same_rows(tmp_path: Path) -> 
     ):
         assert rows_of(path, ["a", "b"]) == due
     assert open_table(tmp_path / "many", "t").n_rows == 10
-
-
-def test_csv_reads_like_parquet(tmp_path: Path) -> None:
-    whole = pa.table({"a": [1, 2, None], "b": ["x", None, "z"]})
-    pacsv.write_csv(whole, tmp_path / "t.csv")
-    with gzip.open(tmp_path / "t.csv.gz", "wb") as file:
-        file.write((tmp_path / "t.csv").read_bytes())
-    for name in ("t.csv", "t.csv.gz"):
-        assert rows_of(tmp_path / name, ["a", "b"]) == whole.to_pylist()
-        assert open_table(tmp_path / name, "t").n_rows == 0
-    (tmp_path / "folder").mkdir()
-    pacsv.write_csv(whole, tmp_path / "folder" / "t.csv")
-    assert rows_of(tmp_path / "folder", ["a"]) == [{"a": 1}, {"a": 2}, {"a": None}]
-
-
-@pytest.mark.parametrize(("late", "kind"), [("7", pa.int64()), ("c", pa.string())])
-def test_a_csv_column_whose_values_come_late_keeps_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: str, kind: pa.DataType
-) -> None:
-    monkeypatch.setattr("xnq_dist.graph.formats.csv_table.BLOCK", 64)
-    monkeypatch.setattr("xnq_dist.graph.formats.csv_table.HEAD", 64)
-    lines = ["node_id,label", *(f"{v}," for v in range(100)), f"100,{late}"]
-    (tmp_path / "t.csv").write_text("\n".join(lines))
-    table = open_table(tmp_path / "t.csv", "t")
-    found = [batch.column("label") for batch in table.batches(["node_id", "label"])]
-    assert found[-1].type == kind
-    assert [str(v) for v in pa.chunked_array(found).drop_null()] == [late]
 
 
 @pytest.mark.parametrize(

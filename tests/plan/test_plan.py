@@ -103,7 +103,8 @@ def test_every_stage_obeys_the_plan(tmp_path, small_graph, client, monkeypatch):
         for stage in (
             lambda: pipeline.embed(run, settings, client),
             lambda: pipeline.fit_readout(run, settings, client),
-            lambda: pipeline.quantify_communities(run, sources, settings, client),
+            lambda: pipeline.posteriors(run, settings, client),
+            lambda: pipeline.quantify(run, sources, settings, client),
         ):
             with monkeypatch.context() as patch:
                 patch.setattr(cluster, "smallest_memory", lambda _: 100 * 2**20)

@@ -21,8 +21,7 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE, RESOLUTION, degree_groups
-from xnq_dist.quantify import batches
-from xnq_dist.quantify import stage as stage
+from xnq_dist.quantify import batch_files, batches
 from xnq_dist.quantify.classic import counts
 from xnq_dist.quantify.classic.neighbour_counts import neighbour_statistics
 from xnq_dist.quantify.interface import Quantifier, combine
@@ -196,8 +195,8 @@ def test_batches_and_partitions_keep_every_bit(made, client, tmp_path, monkeypat
     path, _ = draw_memberships(tmp_path)
     sources = of(made, memberships=path)
     first = answered(made.run, quantify(made.run, sources, small_settings(), client))
-    monkeypatch.setattr(stage, "MIN_MEMBERSHIPS", 100)
-    monkeypatch.setattr(stage, "MAX_MEMBERSHIPS", 100)
+    monkeypatch.setattr(batch_files, "MIN_MEMBERSHIPS", 100)
+    monkeypatch.setattr(batch_files, "MAX_MEMBERSHIPS", 100)
     other = make_run(tmp_path, partitions=2)
     sources = of(other, memberships=path)
     told = []
@@ -215,32 +214,12 @@ def test_worker_processes_keep_every_bit_and_free_the_nodes(
     sources, settings = of(made, memberships=path), small_settings("quantifier=pacc")
     threads = answered(made.run, quantify(made.run, sources, settings, client))
     made.run.stage("quantify").folder.delete_folder()
-    monkeypatch.setattr(stage, "MIN_MEMBERSHIPS", 50)
+    monkeypatch.setattr(batch_files, "MIN_MEMBERSHIPS", 50)
     with connect(cluster_connection) as others:
         manifest = quantify(made.run, sources, settings, others)
         kept = others.run(_nodes_held)
     assert answered(made.run, manifest).equals(threads)
     assert not any(kept.values())
-
-
-def test_a_failed_stage_keeps_its_intervals_for_the_next(made):
-    graph, posteriors = (made.run.stage(n).manifest() for n in ("graph", "posteriors"))
-    attempt = made.run.stage("quantify").begin()
-    where = (made.run.uri, graph.attempt, posteriors.attempt, (0.5, 0.5), attempt)
-
-    def bootstrap(*overrides):
-        job = batches.BatchJob(*where, small_settings(*overrides))
-        return job.loaded().bootstrap
-
-    try:
-        first = bootstrap("intervals.resamples=20")
-        assert bootstrap("intervals.resamples=20") is first
-        assert bootstrap("intervals.resamples=20", "intervals.level=0.5").level == 0.5
-        other = bootstrap("intervals.resamples=20", "quantifier=pacc")
-        assert other.quantifier != first.quantifier
-        assert bootstrap("intervals.resamples=0") is None
-    finally:
-        batches.forget_nodes()
 
 
 def _nodes_held() -> bool:

@@ -7,11 +7,13 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.progress import silent
 from xnq_dist.readout.fit import SavedReadout, finish
 from xnq_dist.readout.folds import plan_folds
 from xnq_dist.readout.logistic import fit_jobs
 from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.regularisation import climb, cross_fit
+from xnq_dist.readout.stage import fit_readout, write_posteriors
 
 
 def states(
@@ -38,6 +40,12 @@ def biased_logits(
     p /= p.sum(axis=1, keepdims=True)
     labels = (rng.random((rows, 1)) > p.cumsum(axis=1)).sum(axis=1)
     return logits, np.minimum(labels, classes - 1).astype(np.int32)
+
+
+def fit_and_write(run, settings, client, progress=silent):
+    """The stages ``readout`` and ``posteriors``; the manifest of the second."""
+    fit_readout(run, settings, client, progress)
+    return write_posteriors(run, settings, client, progress)
 
 
 def fit_readout_arrays(

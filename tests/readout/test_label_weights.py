@@ -81,8 +81,8 @@ def test_weights_act_in_pool_first_stage_trees_and_priors():
     held = np.isin(folds, [1])
     assert one.loss / WEIGHTS[held].sum() != plain.loss / held.sum()
     shape = Shape(leaves=4, share=1.0)
-    heavy = fit_trees(x, y, 2, shape, weights=np.where(y == 1, 5.0, 1.0))
-    light = fit_trees(x, y, 2, shape)
+    heavy = fit_trees(x, y, 2, shape, weights=np.where(y == 1, 5.0, 1.0)).trees
+    light = fit_trees(x, y, 2, shape).trees
     raised = boosted_logits(heavy, x)[:, 1] - boosted_logits(light, x)[:, 1]
     assert raised.mean() > 0.5
     np.testing.assert_allclose(
@@ -181,7 +181,8 @@ def test_weights_reach_posteriors_prior_and_totals(weighted, thread_client):
             pipeline.prepare(run, sources, settings)
             pipeline.embed(run, settings, thread_client)
             pipeline.fit_readout(run, settings, thread_client)
-            made = pipeline.quantify_communities(run, sources, settings, thread_client)
+            pipeline.posteriors(run, settings, thread_client)
+            made = pipeline.quantify(run, sources, settings, thread_client)
         stage = run.stage("labels")
         weights = load_label_weights(stage, stage.manifest())
         if name == "plain":

@@ -53,6 +53,7 @@ def to_posteriors(out, sources, settings, client) -> RunDirectory:
         pipeline.prepare(run, sources, settings)
         pipeline.embed(run, settings, client)
         pipeline.fit_readout(run, settings, client)
+        pipeline.posteriors(run, settings, client)
     return run
 
 

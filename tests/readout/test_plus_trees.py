@@ -22,7 +22,6 @@ from xnq_dist.readout.plus.trees import (
     binned,
     boosted_logits,
     fit_trees,
-    staged,
 )
 
 SHAPE = Shape(leaves=8, share=0.5)
@@ -61,14 +60,14 @@ def test_trees_that_draw_all_columns_are_those_of_scikit_learn(
     classes, weighted, monkeypatch
 ):
     # Few rounds: its gradients are float32, so equally good splits may differ later.
-    monkeypatch.setattr(module, "ROUNDS", 20)
-    z, labels = rows(classes, 1500)
+    monkeypatch.setattr(module, "ROUNDS", 10)
+    z, labels = rows(classes, 1400)
     weights = None
     if weighted:
         # It weighs quantiles, too, which a column of few values has none of.
         z, weights = np.round(z, 1), np.linspace(0.5, 2.0, len(z))
-    found = fit_trees(z, labels, classes, Shape(8, 1.0), weights=weights)
-    expected = peer(z, labels, weights, 20)
+    found = fit_trees(z, labels, classes, Shape(8, 1.0), weights=weights).trees
+    expected = peer(z, labels, weights, 10)
     new = np.concatenate([z, rows(classes, 77)[0] * 2])
     logits = boosted_logits(found, new)
     if classes == 2:
@@ -77,7 +76,7 @@ def test_trees_that_draw_all_columns_are_those_of_scikit_learn(
     np.testing.assert_allclose(
         logits, expected.decision_function(new), rtol=0, atol=1e-6
     )
-    assert found.turns == 20
+    assert found.turns == 10
 
 
 def test_drawn_columns_serve_as_well_as_those_that_scikit_learn_draws():
@@ -85,7 +84,7 @@ def test_drawn_columns_serve_as_well_as_those_that_scikit_learn_draws():
     noise = np.random.default_rng(7).standard_normal((2000, 4))
     z = np.concatenate([z, noise], axis=1)
     train, new, truth = (z[:1500], labels[:1500]), z[1500:], labels[1500:]
-    found, expected = fit_trees(*train, 3, SHAPE), peer(*train)
+    found, expected = fit_trees(*train, 3, SHAPE).trees, peer(*train)
     loss = row_losses(boosted_logits(found, new), truth)
     wanted = row_losses(expected.decision_function(new), truth)
     assert loss.mean() < wanted.mean() + 2 * (loss - wanted).std() / np.sqrt(500)
@@ -112,7 +111,7 @@ def test_bins_are_those_of_scikit_learn(count):
 
 def test_arrays_there_and_back_and_the_kernel_in_plain_python():
     z, labels = rows(2, 150)
-    found = fit_trees(z, labels, 2, SHAPE)
+    found = fit_trees(z, labels, 2, SHAPE).trees
     again = BoostedTrees.from_arrays(found.to_arrays("t_"), "t_")
     logits = boosted_logits(again, z)
     np.testing.assert_array_equal(logits, boosted_logits(found, z))
@@ -127,30 +126,29 @@ def test_arrays_there_and_back_and_the_kernel_in_plain_python():
 
 def test_a_row_has_the_same_bits_at_any_place():
     z, labels = rows(3)
-    found = fit_trees(z, labels, 3, SHAPE)
+    found = fit_trees(z, labels, 3, SHAPE).trees
     whole = boosted_logits(found, z)
     np.testing.assert_array_equal(boosted_logits(found, z[7:8]), whole[7:8])
-    again = fit_trees(z, labels, 3, SHAPE)
+    again = fit_trees(z, labels, 3, SHAPE).trees
     np.testing.assert_array_equal(boosted_logits(again, z), whole)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_losses_of_each_round_are_those_of_the_truncated_model(classes):
     z, labels = rows(classes)
-    found = fit_trees(z, labels, classes, SHAPE)
     new, truth = z[:90] + 0.1, labels[:90]
-    losses = staged(found, new, truth)
-    assert losses.shape == (ROUNDS + 1,)
-    for turns in (1, 17, ROUNDS):
-        cut = found.truncated(turns)
+    found = fit_trees(z, labels, classes, SHAPE, (new, truth))
+    assert found.losses.shape == (found.trees.turns + 1,)
+    for turns in (1, 17, found.trees.turns):
+        cut = found.trees.truncated(turns)
         assert cut.turns == turns
         logits = boosted_logits(cut, new)
-        assert row_losses(logits, truth).sum() == pytest.approx(losses[turns])
+        assert row_losses(logits, truth).sum() == pytest.approx(found.losses[turns])
 
 
 def test_a_class_without_a_row_has_a_small_probability():
     z, labels = rows(2)
-    found = fit_trees(z, labels, 3, SHAPE)
+    found = fit_trees(z, labels, 3, SHAPE).trees
     shares = softmax(boosted_logits(found, z), axis=1)
     assert 0 < shares[:, 2].max() < 0.1
 
@@ -165,10 +163,11 @@ def test_trees_that_end_early_are_the_first_of_those_that_do_not(
     z += noise * np.random.default_rng(5).standard_normal(z.shape)
     train, held = (z[:600], labels[:600]), (z[600:], labels[600:])
     weights = np.linspace(0.5, 2.0, 600) if weighted else None
-    found = fit_trees(*train, classes, SHAPE, held, weights)
-    complete = fit_trees(*train, classes, SHAPE, None, weights)
+    found = fit_trees(*train, classes, SHAPE, held, weights).trees
+    complete = fit_trees(*train, classes, SHAPE, None, weights).trees
     assert complete.turns == ROUNDS
-    losses = staged(complete, *held)
+    cuts = [complete.truncated(turns) for turns in range(ROUNDS + 1)]
+    losses = [row_losses(boosted_logits(cut, held[0]), held[1]).sum() for cut in cuts]
     ends = range(STEP, ROUNDS + 1, STEP)
     stops = [t for t in ends if np.argmin(losses[: t + 1]) <= t - STEP]
     assert found.turns == (stops[0] if stops else ROUNDS)
@@ -189,13 +188,13 @@ def add_up(codes, columns, rows, slopes, curves, histograms):
 def test_the_kernels_that_grow_trees_do_the_same_in_plain_python(monkeypatch):
     z, labels = rows(2, 150)
     monkeypatch.setattr(module, "ROUNDS", 3)
-    compiled = fit_trees(z, labels, 2, SHAPE)
+    compiled = fit_trees(z, labels, 2, SHAPE).trees
     for name in ("_draw", "_split"):
         monkeypatch.setattr(module, name, getattr(module, name).py_func)
     monkeypatch.setattr(module, "_add_up", add_up)
     monkeypatch.setattr(module, "grow", module.grow.py_func)
     with np.errstate(over="ignore"):
-        plain = fit_trees(z, labels, 2, SHAPE)
+        plain = fit_trees(z, labels, 2, SHAPE).trees
     for name in module._FIELDS:
         found, expected = getattr(compiled, name), getattr(plain, name)
         np.testing.assert_allclose(found, expected, rtol=1e-12)
@@ -217,4 +216,4 @@ def test_rows_of_a_leaf_are_divided_in_their_order(limit):
 
 def test_a_fold_without_rows_gets_trees_of_one_step():
     z, labels = rows(2)
-    assert fit_trees(z, labels, 2, SHAPE, (z[:0], labels[:0])).turns == STEP
+    assert fit_trees(z, labels, 2, SHAPE, (z[:0], labels[:0])).trees.turns == STEP

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.readout.samples import fit_readout_arrays, states
+from tests.readout.samples import fit_and_write, fit_readout_arrays, states
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import (
     DoesNotFitError,
@@ -17,7 +17,6 @@ from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.readout import rows as rows_module
 from xnq_dist.readout import work as work_module
-from xnq_dist.readout.stage import fit_readout
 
 NODES, DIM = 700, 10
 
@@ -129,7 +128,7 @@ def test_same_bits_for_any_partitions_and_workers(
         processes = parts == 3 and not with_roles
         where = request.getfixturevalue("client") if processes else threads_client
         run = make_run(tmp_path / str(parts), parts, x, labels, role, empty=parts == 2)
-        fit_readout(run, SETTINGS, where)
+        fit_and_write(run, SETTINGS, where)
         bits.append(read_posteriors(run))
         readouts.append(readout_bits(run))
         facts.append(run.stage("readout").manifest().facts)
@@ -150,7 +149,7 @@ def test_tasks_do_what_the_pure_functions_do(tmp_path, threads_client):
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 2, x, labels, role)
     steps = []
-    manifest = fit_readout(
+    manifest = fit_and_write(
         run, SETTINGS, threads_client, lambda *step: steps.append(step)
     )
     used = np.flatnonzero(labels >= 0)
@@ -167,7 +166,7 @@ def test_tasks_do_what_the_pure_functions_do(tmp_path, threads_client):
     assert manifest.facts["prior"] == saved.prior.tolist()
     assert sum(record.rows for record in manifest.files) == NODES
     finals = {what: (done, total) for what, done, total in steps}
-    assert finals.keys() == {"labelled rows", "folds", "posteriors"}
+    assert finals.keys() == {"labelled rows", "folds", "partitions"}
     assert all(done == total for done, total in finals.values())
 
 
@@ -176,7 +175,7 @@ def test_class_order_is_in_every_file_and_the_summary_is_readable(
 ):
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 2, x, labels, role)
-    manifest = fit_readout(run, SETTINGS, threads_client)
+    manifest = fit_and_write(run, SETTINGS, threads_client)
     for record in manifest.files:
         with run.stage("posteriors").folder.open_input(record.name) as stream:
             schema = pq.read_schema(stream)
@@ -195,22 +194,22 @@ def test_class_order_is_in_every_file_and_the_summary_is_readable(
 def test_complete_stages_are_reused_until_settings_change(tmp_path, threads_client):
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 1, x, labels, role)
-    first = fit_readout(run, SETTINGS, threads_client)
+    first = fit_and_write(run, SETTINGS, threads_client)
     readout = run.stage("readout").manifest()
     memory = load_settings(
         overrides=["method=xnq", "readout.folds=3", "seed=4", "readout.memory=1GiB"]
     )
-    assert fit_readout(run, memory, threads_client) == first
+    assert fit_and_write(run, memory, threads_client) == first
     # Posteriors lost: the readout stays.
     run.stage("posteriors").folder.delete(first.files[0].name)
-    again = fit_readout(run, SETTINGS, threads_client)
+    again = fit_and_write(run, SETTINGS, threads_client)
     assert again.attempt != first.attempt
     assert run.stage("readout").manifest() == readout
     assert again.files[0].checksum == first.files[0].checksum
     given = load_settings(
         overrides=["method=xnq", "readout.folds=3", "seed=4", "readout.C=0.1"]
     )
-    other = fit_readout(run, given, threads_client)
+    other = fit_and_write(run, given, threads_client)
     assert other.files[0].checksum != first.files[0].checksum
     assert run.stage("readout").manifest().facts["C"] == 0.1
 
@@ -221,7 +220,7 @@ def test_half_precision_embeddings_end_to_end(tmp_path, threads_client):
     rounded = x.astype(np.float16).astype(np.float32)
     full = make_run(tmp_path / "f", 1, rounded, labels, role, 2)
     for run in (half, full):
-        fit_readout(run, SETTINGS, threads_client)
+        fit_and_write(run, SETTINGS, threads_client)
     np.testing.assert_array_equal(read_posteriors(half)[0], read_posteriors(full)[0])
 
 
@@ -235,7 +234,7 @@ def test_too_little_memory_is_refused_before_any_embedding_is_read(
     count = int((labels >= 0).sum())
     small = load_settings(overrides=["method=xnq", "readout.memory=20kB"])
     with pytest.raises(DoesNotFitError) as refused:
-        fit_readout(run, small, threads_client)
+        fit_and_write(run, small, threads_client)
     message = str(refused.value)
     assert f"{count:,} labelled nodes ({DIM} columns)" in message
     assert f"{count * DIM * 8 / 2**20:.3g} MiB" in message
@@ -262,7 +261,7 @@ def test_labels_beyond_the_maximum_are_out_of_fold(
     for parts in (1, 3):
         run = make_run(tmp_path / str(parts), parts, x, labels, role, 2)
         with caplog.at_level("INFO", "xnq_dist.readout.work"):
-            fit_readout(run, SETTINGS, threads_client)
+            fit_and_write(run, SETTINGS, threads_client)
         posterior, flags = read_posteriors(run)
         posteriors.append(posterior)
     used = sum(r is not None for r in role) if with_roles else (labels >= 0).sum()
@@ -279,14 +278,14 @@ def test_a_class_with_one_label_is_named(tmp_path, threads_client):
     labels[np.flatnonzero(labels == 1)[1:]] = -1
     run = make_run(tmp_path, 2, x, labels, role)
     with pytest.raises(InputError, match="class 'dog' has one labelled node"):
-        fit_readout(run, SETTINGS, threads_client)
+        fit_and_write(run, SETTINGS, threads_client)
     assert run.stage("readout").manifest() is None
 
 
 def test_errors_name_what_is_missing_or_mismatched(tmp_path, threads_client):
     x, labels, role = graph_labels()
     with pytest.raises(StageError, match="no complete stage 'graph': run prepare"):
-        fit_readout(RunDirectory(tmp_path / "none"), SETTINGS, threads_client)
+        fit_and_write(RunDirectory(tmp_path / "none"), SETTINGS, threads_client)
     run = make_run(tmp_path / "run", 2, x, labels, role)
     other = make_run(tmp_path / "other", 3, x, labels, role)
     graph = other.stage("graph").manifest()
@@ -297,7 +296,7 @@ def test_errors_name_what_is_missing_or_mismatched(tmp_path, threads_client):
         target.folder.write_bytes(name, other.stage("graph").folder.read_bytes(name))
     assert target.manifest() == graph
     with pytest.raises(StageError, match="3 partitions but embeddings of 2"):
-        fit_readout(run, SETTINGS, threads_client)
+        fit_and_write(run, SETTINGS, threads_client)
 
 
 def test_embeddings_in_another_order_are_refused(tmp_path, threads_client):
@@ -311,11 +310,11 @@ def test_embeddings_in_another_order_are_refused(tmp_path, threads_client):
     file = attempt.write_table("part-00000", swapped, "embeddings")
     stage.commit(attempt, [file], "e", {}, {"dim": DIM}, 0.0)
     with pytest.raises(StageError, match="differs from the graph's nodes at row 0"):
-        fit_readout(run, SETTINGS, threads_client)
+        fit_and_write(run, SETTINGS, threads_client)
     damaged = stage.folder.read_bytes(file.name)
     stage.folder.write_bytes(file.name, b"x" * len(damaged))
     with pytest.raises(StageError, match="differs from its checksum"):
-        fit_readout(run, SETTINGS, threads_client)
+        fit_and_write(run, SETTINGS, threads_client)
 
 
 def _die(part, local):
@@ -336,7 +335,7 @@ def test_workers_that_die_again_and_again_end_in_one_sentence(
         ),
         stage_errors(run.uri, "readout"),
     ):
-        fit_readout(run, SETTINGS, threads_client)
+        fit_and_write(run, SETTINGS, threads_client)
 
 
 def test_missing_nodes_are_an_error(tmp_path, threads_client):
@@ -349,4 +348,4 @@ def test_missing_nodes_are_an_error(tmp_path, threads_client):
     graph.folder.write_record("_manifest.json", values)
     assert graph.manifest().fingerprint == manifest.fingerprint
     with pytest.raises(StageError, match="700 rows for 701 nodes"):
-        fit_readout(run, SETTINGS, threads_client)
+        fit_and_write(run, SETTINGS, threads_client)

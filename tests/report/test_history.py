@@ -19,7 +19,7 @@ from xnq_dist.app.cli import app
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import RunDirectoryError, SettingsError
 from xnq_dist.core.store import Published, RunDirectory
-from xnq_dist.pipeline import changed_rows
+from xnq_dist.monitor.news import changed_rows
 from xnq_dist.report import report
 from xnq_dist.report.history import _bounded, read_history
 

@@ -24,7 +24,7 @@ from xnq_dist.core.store import (
     read_published,
     verify,
 )
-from xnq_dist.pipeline import published_rows
+from xnq_dist.monitor.news import published_rows
 from xnq_dist.report import report
 from xnq_dist.report.verdict import Verdict
 

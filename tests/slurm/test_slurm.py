@@ -94,7 +94,8 @@ def test_a_cancelled_job_is_replaced_and_the_bits_stay(slurm, graph, calm, tmp_p
         assert set(cluster.workers(client)) != first
         assert cancelled[0] not in running(slurm)
         pipeline.fit_readout(run, settings, client)
-        pipeline.quantify_communities(run, graph.sources, settings, client)
+        pipeline.posteriors(run, settings, client)
+        pipeline.quantify(run, graph.sources, settings, client)
         pipeline.publish(run, settings)
     assert same_bits(tmp_path / "run", calm)
 

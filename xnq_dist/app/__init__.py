@@ -1,1 +1,1 @@
-"""Entry points: the command line, the Prefect flows and the demo."""
+"""The command line and the demo."""

@@ -11,12 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from xnq_dist._version import __version__
-from xnq_dist.app.doctor_command import doctor
+from xnq_dist.app.doctor import doctor, status
 from xnq_dist.app.ending import end_process, named_ending, open_streams
 from xnq_dist.app.environment import prepare_environment
 from xnq_dist.app.evaluate_command import evaluate
 from xnq_dist.app.history_command import history
-from xnq_dist.app.json_lines import Console, JsonLines
 from xnq_dist.app.label_plan_command import label_plan
 from xnq_dist.app.output import (
     Config,
@@ -30,11 +29,11 @@ from xnq_dist.app.output import (
     start_clock,
 )
 from xnq_dist.app.settings_command import WithSettings, settings_command
-from xnq_dist.app.status_command import status
 from xnq_dist.core.allocator import keep_free_memory
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.redaction import redacted
+from xnq_dist.monitor.log_lines import console
 
 __all__ = ["app", "main"]
 
@@ -120,18 +119,17 @@ def run(
     """Estimate the prevalence of every class in every community."""
     tables = (str(redacted(path)) for path in (nodes, edges, memberships) if path)
     begin(f"reading {', '.join(tables)}")
-    from xnq_dist.app.recording import recorded
-    from xnq_dist.app.run_progress import console_progress
     from xnq_dist.core.config import load_settings
     from xnq_dist.graph.tables import Sources
+    from xnq_dist.monitor.status import recorded
 
     chosen = load_settings(config, settings or ())
     sources = Sources(nodes, edges, memberships)
-    with recorded(out, chosen):
+    with recorded(out):
         if not overwrite and is_done(out, sources, chosen, as_json):
             return
         prepare_environment()
-        from xnq_dist.app.running import run_pipeline
+        from xnq_dist.app.running import console_progress, run_pipeline
 
         with console_progress():
             summary = run_pipeline(sources, out, chosen, overwrite, prefect)
@@ -195,8 +193,7 @@ def requantify(
 
     request = Request.of(run, out, memberships, labels, settings or [])
     prepare_environment()
-    from xnq_dist.app.run_progress import console_progress
-    from xnq_dist.app.running import run_requantify
+    from xnq_dist.app.running import console_progress, run_requantify
 
     with console_progress():
         summary = run_requantify(request, prefect)
@@ -213,7 +210,7 @@ def demo(
     begin(f"generating a small data set in {out}")
     prepare_environment()
     from xnq_dist.app.demo import run_demo
-    from xnq_dist.app.run_progress import console_progress
+    from xnq_dist.app.running import console_progress
 
     with console_progress():
         result = run_demo(out, seed)
@@ -354,15 +351,10 @@ def _without_traceback(record: logging.LogRecord) -> bool:
 
 
 def _set_up_logging() -> None:
-    form: logging.Formatter = logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S")
-    if os.environ.get("XNQ_LOG_FORMAT") == "json":
-        form = JsonLines()
-    there = [handler for handler in log.handlers if isinstance(handler, Console)]
-    for handler in there or [Console()]:
-        handler.setFormatter(form)
-        log.addHandler(handler)
-    if there:
+    handler = console()
+    if handler in log.handlers:
         return
+    log.addHandler(handler)
     log.setLevel(os.environ.get("XNQ_LOG_LEVEL", "INFO").upper())
     log.propagate = False
     if not os.environ.get("XNQ_DEBUG"):

@@ -53,23 +53,6 @@ class DemoResult:
     """Summary of the run, with ``compared``: mean error and coverage by estimator."""
 
 
-@dataclass(frozen=True)
-class _Estimates:
-    """Shares of the shown class by community, in the order of the truth."""
-
-    share: Floats
-    lower: Floats | None = None
-    upper: Floats | None = None
-
-    def judged(self, truth: Floats) -> dict[str, Any]:
-        """Mean absolute error, and how many intervals contain the truth."""
-        error = round(float(np.mean(np.abs(self.share - truth))), 4)
-        if self.lower is None or self.upper is None:
-            return {"error": error, "covered": None}
-        covered = (self.lower <= truth) & (truth <= self.upper)
-        return {"error": error, "covered": int(np.count_nonzero(covered))}
-
-
 def run_demo(out: str, seed: int = 0) -> DemoResult:
     """Generate followers of pages, run the pipeline, compare with the truth."""
     folder = Path(out)
@@ -98,17 +81,26 @@ def _compared(run: str, paths: dict[str, str]) -> dict[str, dict[str, Any]]:
     sizes = np.bincount(page)
     is_shown = np.asarray(pc.equal(truth["label"], SHOWN), np.float64)
     known = np.asarray(pc.is_valid(nodes["label"]), np.bool_)
-    shares = np.bincount(page, is_shown[at]) / sizes
+    truth = np.bincount(page, is_shown[at]) / sizes
     score = _scores(nodes, pq.read_table(paths["edges"]), is_shown, known)
     mean = np.bincount(page, score[at]) / sizes
     half = Z * np.sqrt(mean * (1 - mean) / sizes)
-    labelled = np.full(len(names), is_shown[known].mean())
-    estimates = {
-        RUN: _published(run, names),
-        PLAIN: _Estimates(mean, mean - half, mean + half),
-        LABELLED: _Estimates(labelled),
+    return {
+        RUN: _judged(truth, *_published(run, names)),
+        PLAIN: _judged(truth, mean, mean - half, mean + half),
+        LABELLED: _judged(truth, is_shown[known].mean()),
     }
-    return {name: made.judged(shares) for name, made in estimates.items()}
+
+
+def _judged(
+    truth: Floats, share: Any, lower: Any = None, upper: Any = None
+) -> dict[str, Any]:
+    """Mean absolute error, and how many intervals contain the truth."""
+    error = round(float(np.mean(np.abs(share - truth))), 4)
+    if lower is None:
+        return {"error": error, "covered": None}
+    covered = (lower <= truth) & (truth <= upper)
+    return {"error": error, "covered": int(np.count_nonzero(covered))}
 
 
 def _places(values: pa.ChunkedArray, among: pa.ChunkedArray | pa.Array) -> Ints:
@@ -134,15 +126,15 @@ def _scores(nodes: pa.Table, edges: pa.Table, is_shown: Floats, known: Bools) ->
         return np.where(known, is_shown, model.predict_proba(features)[:, 1])
 
 
-def _published(run: str, names: pa.Array) -> _Estimates:
-    """The published estimates of these communities."""
+def _published(run: str, names: pa.Array) -> tuple[Floats, Floats, Floats]:
+    """The published shares of these communities, with the ends of their intervals."""
     table = read_published(run).read("prevalence")
     rows = table.filter(pc.equal(table["class"], SHOWN))
     rows = rows.take(pc.index_in(names, rows["community"]))
     share, lower, upper = (
         np.asarray(rows[name], np.float64) for name in ("prevalence", "lower", "upper")
     )
-    return _Estimates(share, lower, upper)
+    return share, lower, upper
 
 
 def _table(summary: dict[str, Any]) -> list[str]:

@@ -10,11 +10,11 @@ from typing import Any
 
 import psutil
 
-from xnq_dist.app.status_command import standing
 from xnq_dist.core.clusters import local
 from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import DamagedError, XnqError
+from xnq_dist.core.failures import OPEN, stage_errors
 from xnq_dist.core.inputs import (
     ELSEWHERE,
     embeddings_inputs,
@@ -23,6 +23,7 @@ from xnq_dist.core.inputs import (
 )
 from xnq_dist.core.leftovers import in_run, in_scratch
 from xnq_dist.core.lock import LOCK, Holder, holder
+from xnq_dist.core.redaction import redacted
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.sizes import human
@@ -36,9 +37,10 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.due import as_recorded, due_stages
 from xnq_dist.graph.tables import Sources
+from xnq_dist.monitor.standing import standing
 from xnq_dist.plan import Plan, check_fits
 
-__all__ = ["Check", "examine_directory"]
+__all__ = ["Check", "examine_directory", "intact"]
 
 SKEW = 30.0
 """Seconds that the clocks of a machine and of a disk may differ."""
@@ -74,39 +76,67 @@ def examine_directory(directory: str, settings: Settings | None = None) -> list[
     RunDirectoryError
         When it is not a run directory.
     """
-    return list(_checks(directory, settings))
-
-
-def _checks(directory: str, settings: Settings | None) -> Iterator[Check]:
     run = RunDirectory(directory)
     held = holder(run.folder)
-    if held is None or not held.alive:
+    works = held is not None and held.alive
+    if not works:
         require_run(run)
+    found: dict[str, tuple[Finding, str]] = {
+        "last run": (_last_run(directory), "it came to its end"),
+        "lock": (_lock(run, held), "nobody holds it"),
+        "clock": (_clock(held), "that of the lock's owner agrees"),
+    }
+    if works:
+        found["files"] = ("note", "not checked while a run writes them"), ""
+    else:
+        found |= _at_rest(run, directory, settings)
+    return [Check(name, *(bad or ("ok", fine))) for name, (bad, fine) in found.items()]
 
-    def check(name: str, found: Finding, fine: str) -> Check:
-        return Check(name, *(found or ("ok", fine)))
 
-    yield check("last run", _last_run(directory), "it came to its end")
-    yield check("lock", _lock(run, held), "nobody holds it")
-    yield check("clock", _clock(held), "that of the lock's owner agrees")
-    if held is not None and held.alive:
-        yield Check("files", "note", "not checked while a run writes them")
-        return
-    yield check("files", _files(directory), "every byte agrees with its checksum")
-    yield check("stages", _stages(run), "none was interrupted")
-    yield check("format", _formats(run), "this version reads all stages")
-    record, found = _record(run)
-    yield check("record", found, "settings and tables of the last run")
-    if record is None:
-        return
-    before = recorded_settings(record.settings)
-    used = before if settings is None else settings
-    yield check("settings", _settings(before, used), "those of the last run")
-    yield check("due", _due(run, record, used), "nothing changed")
-    yield check("checkpoints", _checkpoints(run, used), "none, or of this plan")
-    yield check("leftovers", _leftovers(run, used), "none of killed runs")
-    yield check("space", _space(run), "enough for the last plan")
-    yield check("memory limit", _memory(used), "not above this machine's memory")
+def _at_rest(
+    run: RunDirectory, directory: str, settings: Settings | None
+) -> dict[str, tuple[Finding, str]]:
+    """Checks while no run works: name, what was found, what is said if it is fine."""
+    record, unusable = _record(run)
+    found = {
+        "files": (_files(directory), "every byte agrees with its checksum"),
+        "stages": (_stages(run), "none was interrupted"),
+        "format": (_formats(run), "this version reads all stages"),
+        "record": (unusable, "settings and tables of the last run"),
+    }
+    if record is not None:
+        before = recorded_settings(record.settings)
+        used = before if settings is None else settings
+        found |= {
+            "settings": (_settings(before, used), "those of the last run"),
+            "due": (_due(run, record, used), "nothing changed"),
+            "checkpoints": (_checkpoints(run, used), "none, or of this plan"),
+            "leftovers": (_leftovers(run, used), "none of killed runs"),
+            "space": (_space(run), "enough for the last plan"),
+            "memory limit": (_memory(used), "not above this machine's memory"),
+        }
+    return found
+
+
+def intact(directory: str) -> Check:
+    """Compare every byte of a run directory with its checksums.
+
+    Raises
+    ------
+    RunDirectoryError
+        When the folder is not a run directory.
+    """
+    shown = str(redacted(directory))
+    with stage_errors(shown, OPEN):
+        faults = verify(directory)
+    if not faults:
+        return Check("files", "ok", f"{shown}: all files are intact")
+    lines = [f"{fault.path} {fault.what}" for fault in faults]
+    lines.append(
+        f"damaged files: {len(faults)}; the next run deletes their stages and computes "
+        "them again"
+    )
+    return Check("files", "fault", "\n".join(lines))
 
 
 def _last_run(directory: str) -> Finding:

@@ -9,17 +9,16 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import typer
 
-from xnq_dist.app.json_lines import is_json
 from xnq_dist.app.output import print_json
-from xnq_dist.core.errors import InfrastructureError, XnqError, causes
-from xnq_dist.core.failures import explained, place_of
+from xnq_dist.core.errors import InfrastructureError
+from xnq_dist.core.failures import place_of
+from xnq_dist.monitor.log_lines import is_json
 
-__all__ = ["end_process", "named_ending", "open_streams", "sentence_of"]
+__all__ = ["end_process", "named_ending", "open_streams"]
 
 log = logging.getLogger("xnq_dist")
 
@@ -55,6 +54,8 @@ def named_ending(words: Sequence[str]) -> Iterator[None]:
     except Exception as error:  # also internal errors, which the sentence names
         if os.environ.get("XNQ_DEBUG"):
             raise
+        from xnq_dist.monitor.status import sentence_of
+
         _end(*sentence_of(error, words[0] if words else ""), as_json)
 
 
@@ -130,39 +131,6 @@ def _send_signal_again(lost: Any) -> None:
     again = threading.Timer(0.05, os.kill, (os.getpid(), number))
     again.daemon = True
     again.start()
-
-
-def sentence_of(error: Exception, command: str) -> tuple[str, int]:
-    """The message for an error that ended a command, and the exit status."""
-    place = place_of(error)
-    folder = str(getattr(error, "filename", None) or Path.cwd())
-    stage = "" if isinstance(error, XnqError) else command
-    known = _lost_api_error(error) or explained(error, folder, stage)
-    if known is not None:
-        return str(known), known.exit_code
-    return (
-        f"internal error{f' in {place}' if place else ''}: {type(error).__name__}: "
-        f"{error}; please report it with the traceback that XNQ_DEBUG=1 shows",
-        XnqError.exit_code,
-    )
-
-
-def _lost_api_error(error: BaseException) -> XnqError | None:
-    """The error to report when a lost Prefect API is the cause; None otherwise."""
-    if isinstance(error, XnqError) or "httpx" not in sys.modules:
-        return None
-    import httpx
-
-    url = os.environ.get("PREFECT_API_URL", "")
-    for cause in causes(error, contexts=True):
-        if isinstance(cause, httpx.HTTPError) or (url and url in str(cause)):
-            reason = " ".join(f"{type(cause).__name__} {cause}".split())
-            return InfrastructureError(
-                f"the connection to Prefect's API at {url} was lost ({reason}): start "
-                "it again with `prefect server start` or unset PREFECT_API_URL, and "
-                "run again to resume"
-            )
-    return None
 
 
 def _end(sentence: str, status: int, as_json: bool) -> None:

@@ -23,72 +23,84 @@ from xnq_dist.core.failures import stage_errors
 __all__ = ["evaluate"]
 
 
+Data = Annotated[
+    list[str],
+    typer.Option(
+        help="Folder with nodes.parquet, edges.parquet and optionally "
+        "splits.parquet (folds); or the folder's name in XNQ_DATA_DIR; or a graph "
+        "of the paper (cora-2, tolokers, ...), which is downloaded to XNQ_DATA_DIR "
+        "if it is not there. May be repeated."
+    ),
+]
+Out = Annotated[str, typer.Option(help="Output folder; resumed if it exists.")]
+Methods = Annotated[str, typer.Option(help="Names of methods, comma-separated.")]
+Positive = Annotated[
+    str | None, typer.Option(help="Evaluate this class against all others.")
+]
+Splits = Annotated[
+    str | None,
+    typer.Option(help="Table of folds; default: splits.parquet in the folder."),
+]
+Folds = Annotated[
+    str | None, typer.Option(help="Folds to use, comma-separated; default: all.")
+]
+Draws = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Number of random hyperparameter settings to try; default: 100. With "
+        "--communities, of random draws of the labelled nodes; default: 3.",
+    ),
+]
+Quantifiers = Annotated[
+    str | None,
+    typer.Option(help="Names of quantifiers, comma-separated; default: all."),
+]
+LabelShares = Annotated[
+    str | None,
+    typer.Option(
+        help="Shares of the labels to keep, comma-separated; default: 1, with "
+        "--communities 0.6,0.06,0.012."
+    ),
+]
+Communities = Annotated[
+    str | None,
+    typer.Option(
+        help="Real communities instead of the paper's samples, comma-separated: "
+        "leiden, bfs, walk, followers, random, whole, unions, attribute, given; "
+        "app, app+labels for samples."
+    ),
+]
+Designs = Annotated[
+    str,
+    typer.Option(
+        help="With --communities, which nodes have labels, comma-separated: "
+        "random, half, balanced, positives, high_degree, region, fresh."
+    ),
+]
+Undeclared = Annotated[
+    bool,
+    typer.Option(
+        "--undeclared",
+        help="With --communities, set labels.drawn = unknown for every design, "
+        "instead of the value that describes the design.",
+    ),
+]
+
+
 def evaluate(
-    data: Annotated[
-        list[str],
-        typer.Option(
-            help="Folder with nodes.parquet, edges.parquet and optionally "
-            "splits.parquet (folds); or the folder's name in XNQ_DATA_DIR; or a graph "
-            "of the paper (cora-2, tolokers, ...), which is downloaded to XNQ_DATA_DIR "
-            "if it is not there. May be repeated."
-        ),
-    ],
-    out: Annotated[str, typer.Option(help="Output folder; resumed if it exists.")],
-    methods: Annotated[
-        str, typer.Option(help="Names of methods, comma-separated.")
-    ] = "xnq",
-    positive: Annotated[
-        str | None, typer.Option(help="Evaluate this class against all others.")
-    ] = None,
-    splits: Annotated[
-        str | None,
-        typer.Option(help="Table of folds; default: splits.parquet in the folder."),
-    ] = None,
-    folds: Annotated[
-        str | None, typer.Option(help="Folds to use, comma-separated; default: all.")
-    ] = None,
-    draws: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Number of random hyperparameter settings to try; default: 100. With "
-            "--communities, of random draws of the labelled nodes; default: 3.",
-        ),
-    ] = None,
-    quantifiers: Annotated[
-        str | None,
-        typer.Option(help="Names of quantifiers, comma-separated; default: all."),
-    ] = None,
-    label_shares: Annotated[
-        str | None,
-        typer.Option(
-            help="Shares of the labels to keep, comma-separated; default: 1, with "
-            "--communities 0.6,0.06,0.012."
-        ),
-    ] = None,
-    communities: Annotated[
-        str | None,
-        typer.Option(
-            help="Real communities instead of the paper's samples, comma-separated: "
-            "leiden, bfs, walk, followers, random, whole, unions, attribute, given; "
-            "app, app+labels for samples."
-        ),
-    ] = None,
-    designs: Annotated[
-        str,
-        typer.Option(
-            help="With --communities, which nodes have labels, comma-separated: "
-            "random, half, balanced, positives, high_degree, region, fresh."
-        ),
-    ] = "random,half",
-    undeclared: Annotated[
-        bool,
-        typer.Option(
-            "--undeclared",
-            help="With --communities, set labels.drawn = unknown for every design, "
-            "instead of the value that describes the design.",
-        ),
-    ] = False,
+    data: Data,
+    out: Out,
+    methods: Methods = "xnq",
+    positive: Positive = None,
+    splits: Splits = None,
+    folds: Folds = None,
+    draws: Draws = None,
+    quantifiers: Quantifiers = None,
+    label_shares: LabelShares = None,
+    communities: Communities = None,
+    designs: Designs = "random,half",
+    undeclared: Undeclared = False,
     config: Config = None,
     settings: Set = None,
     as_json: Json = False,
@@ -134,19 +146,18 @@ def evaluate(
             "pip install 'xnq-dist[evaluation]'"
         )
     prepare_environment()
-    from xnq_dist.app import evaluate as evaluation
-    from xnq_dist.app.run_progress import console_progress
-    from xnq_dist.app.running import reporting
+    from xnq_dist.app.running import console_progress, reporting
+    from xnq_dist.evaluation import comparison
 
     names = list(dict.fromkeys(data))
-    run: Any = evaluation.run_evaluation
+    run: Any = comparison.run_evaluation
     if communities is not None:
-        run = evaluation.run_communities_evaluation
+        run = comparison.run_communities_evaluation
     with console_progress():
-        sources = [evaluation.find_data(name, splits, positive) for name in names]
+        sources = [comparison.find_data(name, splits, positive) for name in names]
     with (
         console_progress(),
-        reporting(False, "xnq-evaluate", {"data": names, "out": out}) as (do, _),
+        reporting(False, "xnq-evaluate", {"data": names, "out": out}) as do,
         stage_errors(out, "evaluate"),
     ):
         summary = run(sources=sources, do=do, **arguments)

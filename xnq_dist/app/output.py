@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import typer
 
 from xnq_dist._version import __version__
-from xnq_dist.app.json_lines import is_json
+from xnq_dist.monitor.log_lines import is_json
 
 __all__ = [
     "Config",

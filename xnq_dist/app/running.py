@@ -1,81 +1,38 @@
-"""Runs of the command line: stages in this process, optionally reported to Prefect."""
+"""Runs of the command line: progress on the console, and in Prefect if requested."""
 
 from __future__ import annotations
 
 import logging
 import os
+import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from xnq_dist.app.environment import prepare_environment
-from xnq_dist.app.recording import recorded
-from xnq_dist.app.run_progress import current_watch, on_console
-from xnq_dist.app.run_status import RunStatus
 from xnq_dist.core.errors import SettingsError
+from xnq_dist.core.progress import Progress
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
 from xnq_dist.jobs import Do, Request, requantify_all, run_all
+from xnq_dist.monitor.progress import (
+    START,
+    TimeLeft,
+    counted,
+    expect,
+    in_view,
+    watching,
+)
+from xnq_dist.monitor.status import recorded
 
-if TYPE_CHECKING:
-    from xnq_dist.app.reporting import RunReport
+__all__ = ["console_progress", "reporting", "run_pipeline", "run_requantify"]
 
-__all__ = ["reporting", "run_pipeline", "run_requantify"]
+log = logging.getLogger("xnq_dist.core.progress")
 
-log = logging.getLogger(__name__)
-
-
-@contextmanager
-def reporting(
-    prefect: bool, flow: str, parameters: Mapping[str, Any], name: str | None = None
-) -> Iterator[tuple[Do, RunReport | None]]:
-    """Yield the function that runs stages, and the report to Prefect's API or None.
-
-    The run reports if `prefect` is true or ``PREFECT_API_URL`` is set. An API that does
-    not respond delays the end by a few seconds and has no other effect.
-    """
-    if not _reports(prefect):
-        yield on_console, None
-        return
-    prepare_environment()
-    from xnq_dist.app.reporting import check_api, reported
-
-    check_api()
-    with reported(flow, parameters, name) as report:
-        yield report.do, report
-
-
-def _reports(prefect: bool) -> bool:
-    """Whether a run reports to Prefect; `prefect` asks for it."""
-    if not prefect and not os.environ.get("PREFECT_API_URL"):
-        return False
-    if find_spec("prefect") is not None:
-        return True
-    install = "is not installed: run pip install 'xnq-dist[prefect]'"
-    if prefect:
-        raise SettingsError(f"--prefect needs Prefect, which {install}")
-    log.warning("PREFECT_API_URL is set, but Prefect %s", install)
-    return False
-
-
-@contextmanager
-def _shown(
-    report: RunReport | None, out: str, settings: Settings, status: RunStatus
-) -> Iterator[None]:
-    """Show the block on Prefect's page, if the run reports; its table at the end."""
-    if report is None:
-        yield
-        return
-    from xnq_dist.app.run_page import RunPage
-
-    run = RunDirectory(out)
-    page = RunPage(report.artifacts, run, status, settings.watch.address)
-    with page.shown():
-        yield
-    report.artifacts.prevalence(run)
-    report.message = page.message()
+LOG_EVERY = 60.0
+"""Seconds between two log lines of one stage."""
 
 
 def run_pipeline(
@@ -98,24 +55,122 @@ def run_pipeline(
     dict
         Summary of the run.
     """
-    parameters = {**vars(sources), "out": out, "overwrite": overwrite}
+    shown = {**vars(sources), "out": out, "overwrite": overwrite}
     with (
-        recorded(out, settings) as status,
-        reporting(prefect, "xnq-dist", parameters, status.run_id) as (do, report),
-        _shown(report, out, settings, status),
+        recorded(out) as status,
+        reporting(prefect, "xnq-dist", shown, out, settings, status.run_id) as do,
     ):
-        planned = current_watch().left.plan
-        return run_all(sources, out, settings, overwrite, do, planned)
+        return run_all(sources, out, settings, overwrite, do, expect)
 
 
 def run_requantify(request: Request, prefect: bool = False) -> dict[str, Any]:
     """Estimate with new labels or memberships; errors of stages are raised."""
-    shown = {"run": request.base, "out": request.out, "labels": request.labels}
+    out, settings = request.out, request.settings
+    shown = {"run": request.base, "out": out, "labels": request.labels}
     shown["memberships"] = request.sources.memberships
-    settings = request.settings
     with (
-        recorded(request.out, settings, "requantify") as status,
-        reporting(prefect, "xnq-requantify", shown, status.run_id) as (do, report),
-        _shown(report, request.out, settings, status),
+        recorded(out, "requantify") as status,
+        reporting(prefect, "xnq-requantify", shown, out, settings, status.run_id) as do,
     ):
         return requantify_all(request, do)
+
+
+@contextmanager
+def reporting(
+    prefect: bool,
+    flow: str,
+    parameters: Mapping[str, Any],
+    out: str | None = None,
+    settings: Settings | None = None,
+    name: str | None = None,
+) -> Iterator[Do]:
+    """Yield the function that runs stages; it reports to Prefect's API if requested.
+
+    The run reports if `prefect` is true or ``PREFECT_API_URL`` is set. An API that does
+    not respond delays the end by a few seconds and has no other effect.
+
+    Parameters
+    ----------
+    out, settings
+        Run directory whose state and results Prefect shows, and its settings.
+    """
+    if not _reports(prefect):
+        yield in_view
+        return
+    prepare_environment()
+    from xnq_dist.monitor.on_prefect import PrefectRun, check_api
+
+    check_api()
+    shown = PrefectRun(flow, parameters, name)
+    with shown.reported(out, settings):
+        yield shown.do
+
+
+def _reports(prefect: bool) -> bool:
+    """Whether a run reports to Prefect; `prefect` requests it."""
+    if not prefect and not os.environ.get("PREFECT_API_URL"):
+        return False
+    if find_spec("prefect") is not None:
+        return True
+    install = "is not installed: run pip install 'xnq-dist[prefect]'"
+    if prefect:
+        raise SettingsError(f"--prefect needs Prefect, which {install}")
+    log.warning("PREFECT_API_URL is set, but Prefect %s", install)
+    return False
+
+
+@contextmanager
+def console_progress() -> Iterator[None]:
+    """Show progress while the block runs: a bar on a terminal, otherwise log lines."""
+    kind = _bar if sys.stderr.isatty() else _log_lines
+    with watching() as watch, kind(watch.left) as show, watch.shown(show):
+        yield
+
+
+@contextmanager
+def _bar(left: TimeLeft) -> Iterator[Progress]:
+    """One bar for the complete run, with the current step and the time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+    from rich.text import Text
+
+    class Left(TextColumn):
+        def render(self, task: Any) -> Text:
+            if left.planned:
+                bars.update(task.id, completed=left.share(), total=1.0)
+            return Text(left.text())
+
+    with Bars(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        Left(""),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    ) as bars:
+        row = bars.add_task("starting", total=None)
+
+        def show(text: str, done: int, total: int) -> None:
+            steps = f" {done:,}/{total:,}" if total > 1 else ""
+            bars.update(row, description=text.removesuffix(f": {START}") + steps)
+            if not left.planned:
+                bars.update(row, completed=done, total=total)
+
+        yield show
+
+
+@contextmanager
+def _log_lines(left: TimeLeft) -> Iterator[Progress]:
+    """One line a stage, when it begins; then one every `LOG_EVERY` seconds."""
+    last = time.monotonic()
+
+    def show(text: str, done: int, total: int) -> None:
+        nonlocal last
+        now, begins = time.monotonic(), text.endswith(f": {START}")
+        if begins or now - last >= LOG_EVERY:
+            last = now
+            log.info("%s", counted(text, done, total, left))
+
+    yield show

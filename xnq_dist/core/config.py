@@ -49,7 +49,7 @@ GONE = {
     "fit": "the column quality has one verdict (quality.narrow, quality.wide)",
     "input.compression": "it follows from the ending of the name, such as .csv.gz",
     "input.encoding": "write text tables as UTF-8",
-    "input.engine": "cuDF reads edges with cluster.kind = cuda where it is installed",
+    "input.engine": "edges are read on CPUs",
     "input.nulls": "write missing values as empty cells; labels.missing is for labels",
     "input.quote": "quotes are double",
     "input.self_loops": "edges from a node to itself are kept; leave such rows out of "
@@ -93,8 +93,7 @@ GONE = {
     "retention.history_rows": "the table history has up to 1,000,000 rows",
     "retention.quarantine_days": "damaged files are deleted and made again",
     "sinks": "write prevalence.parquet to your store (docs/how-to/recipes.md)",
-    "sld.max_iterations": "EM stops after 1,000 iterations; quantifier = sld_exact has "
-    "no limit",
+    "sld.max_iterations": "EM stops after 1,000 iterations",
     "sld.tolerance": "EM stops at a mean absolute change of 0.0001",
     "watch.log": "set the environment variable XNQ_LOG_FORMAT=json",
     "watch.metrics": "read _status.json and published.json of the run directory",

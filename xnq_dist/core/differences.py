@@ -10,16 +10,6 @@ from xnq_dist.core.redaction import redacted
 
 __all__ = ["differences", "is_table", "shown"]
 
-ROWS = {
-    "nodes": "nodes",
-    "features": "features",
-    "edges": "edges",
-    "labels": "labels",
-    "roles": "roles",
-    "label_weights": "label weights",
-    "memberships": "memberships",
-}
-"""Names of inputs that are tables, and of their rows in messages."""
 STAGES_BEFORE = ("graph", "select", "embeddings", "labels", "readout", "posteriors")
 FORMAT = "format"
 
@@ -58,15 +48,14 @@ def is_table(value: Any) -> bool:
 
 
 def _table(key: str, before: Any, after: Any) -> str:
-    what = ROWS.get(key, key)
     if not is_table(after):
-        return f"{what}: no longer from a table"
+        return f"{key}: no longer from a table"
     now = f"{after['rows']:,}"
     if not is_table(before):
-        return f"{what}: {now} from a table"
+        return f"{key}: {now} from a table"
     if before["rows"] == after["rows"]:
-        return f"{what}: {now} as before, but with other values"
-    return f"{what}: {now} instead of {before['rows']:,}"
+        return f"{key}: {now} as before, but with other values"
+    return f"{key}: {now} instead of {before['rows']:,}"
 
 
 def shown(value: Any) -> str:

@@ -13,7 +13,6 @@ from typing import Any
 
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.method_records import INPUT_SCALE, RECURRENT_SCALES, method_of
-from xnq_dist.core.quantifiers import record_of
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
@@ -39,8 +38,6 @@ log = logging.getLogger(__name__)
 PREVIOUS = "previous"
 """The value of `anomalies.last` for this directory's previous results."""
 
-LARGE = 1 << 28
-"""Nodes or directed edges beyond which ``stream`` had more batches before 0.2.0."""
 ELSEWHERE = {"watch"}
 """Sections of the settings that no file of a run depends on."""
 
@@ -73,9 +70,6 @@ def graph_inputs(
     if settings.partitioner in ("auto", "stream"):
         # The memory decides between METIS and streaming, and the edges streaming uses.
         relevant["input"]["memory"] = settings.input.memory_bytes
-        nodes, edges = (tables[name].get("rows", 0) for name in ("nodes", "edges"))
-        if max(nodes, 2 * edges) > LARGE:
-            relevant["batches"] = "relative"
     return {
         "format": STAGES["graph"].format,
         **{name: dict(tables[name]) for name in ("nodes", "features", "edges")},
@@ -84,23 +78,12 @@ def graph_inputs(
 
 
 def labels_inputs(graph: Manifest, tables: Digests) -> dict[str, Any]:
-    """Inputs of the stage ``labels``.
-
-    Parameters
-    ----------
-    tables
-        Digests of ``labels`` and ``roles``, and of ``label_weights`` if labels have
-        inclusion weights.
-    """
-    inputs = {
+    """Inputs of the stage ``labels``; `tables`: the digest of ``labels``."""
+    return {
         "format": STAGES["labels"].format,
         "graph": graph.fingerprint,
         "labels": dict(tables["labels"]),
-        "roles": dict(tables["roles"]),
     }
-    if "label_weights" in tables:
-        inputs["label_weights"] = dict(tables["label_weights"])
-    return inputs
 
 
 def selects_scales(settings: Settings) -> bool:
@@ -238,11 +221,6 @@ def quantify_inputs(
         "quantifier": settings.quantifier,
         "labelled": settings.labelled,
     }
-    by_class = settings.memberships.drawn == "by_class"
-    sld = settings.quantifier == "auto" and by_class
-    used = record_of("sld" if sld else settings.quantifier)
-    if settings.backend == "gpu" and used.gpu:
-        inputs["backend"] = "gpu"  # its sums have another order
     if settings.quantifier == "auto":
         inputs["drawn"] = settings.memberships.drawn
         # Labels are compared by value, after `missing` was applied.
@@ -251,9 +229,9 @@ def quantify_inputs(
         inputs["intervals"] = settings.intervals.model_dump(exclude={"resamples"})
     else:
         intervals = settings.intervals.model_dump()
-        inputs["intervals"] = intervals | {"seed": settings.seed, "form": 2}
+        inputs["intervals"] = intervals | {"seed": settings.seed}
     minimum = {"min_size": settings.disclosure.min_size}
-    inputs["quality"] = settings.quality.model_dump() | minimum | {"form": 2}
+    inputs["quality"] = settings.quality.model_dump() | minimum
     if source == "leiden":
         inputs["leiden"] = settings.leiden.model_dump()
         inputs["leiden"] |= {"seed": settings.seed, "engine": engine}

@@ -5,8 +5,7 @@ kernel for AVX2 gives equal rows of one product different last bits, and chaotic
 amplify them. The kernel here computes each element as one chain of fused multiply-adds,
 from the first column of `x` to the last, for any tile, vector width, number of threads
 and processor. Each fused multiply-add is rounded once (IEEE 754), so the bits are those
-of the simple loop with ``fma``. ``xnq-dist doctor`` compares its speed with the
-installed BLAS.
+of the simple loop with ``fma``.
 """
 
 from __future__ import annotations

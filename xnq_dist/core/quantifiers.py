@@ -34,8 +34,6 @@ class Record(common.PartRecord):
     """Whether it uses only the most likely class of each posterior."""
     graph: bool = False
     """Whether it needs the graph itself, beyond posteriors and neighbours."""
-    gpu: bool = False
-    """Whether it runs on the GPU with ``backend = gpu``."""
 
     def defined_for(self, n_classes: int) -> bool:
         """Whether it is defined for this number of classes."""
@@ -62,7 +60,6 @@ RECORDS = (
         title="CC",
         text="Classify and count: the share of nodes whose most probable class it is.",
         votes=True,
-        gpu=True,
         module="xnq_dist.quantify.classic.counts",
     ),
     Record(
@@ -71,14 +68,12 @@ RECORDS = (
         text="Adjusted count: votes corrected by the readout's error rates.",
         labelled=True,
         votes=True,
-        gpu=True,
         module="xnq_dist.quantify.classic.counts",
     ),
     Record(
         name="pcc",
         title="PCC",
         text="Mean posterior (probabilistic classify and count).",
-        gpu=True,
         module="xnq_dist.quantify.classic.counts",
     ),
     Record(
@@ -89,7 +84,6 @@ RECORDS = (
             "posteriors within each class."
         ),
         labelled=True,
-        gpu=True,
         module="xnq_dist.quantify.classic.counts",
     ),
     Record(
@@ -144,7 +138,6 @@ RECORDS = (
             "are re-weighted and averaged in turns until the proportions no longer "
             "change."
         ),
-        gpu=True,
         module="xnq_dist.quantify.classic.sld",
     ),
     Record(
@@ -180,15 +173,6 @@ RECORDS = (
         ),
         labelled=True,
         module="xnq_dist.quantify.classic.sld_bcts",
-    ),
-    Record(
-        name="sld_exact",
-        title="SLD exact",
-        text=(
-            "The class proportions that make the members' posteriors most likely: the "
-            "limit of SLD's expectation maximisation, computed exactly."
-        ),
-        module="xnq_dist.quantify.classic.sld_exact",
     ),
 )
 QUANTIFIERS = common.Registry("quantifier", RECORDS)

@@ -22,7 +22,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.stats import t as student
+from scipy.stats import ttest_rel
 
+from xnq_dist.evaluation.names import shown
 from xnq_dist.evaluation.regions import SAMPLES
 
 __all__ = [
@@ -53,7 +55,7 @@ BOUNDS = 0.99
 SMALL = "5-20"
 """Size class that is left out of the tables of errors."""
 METRICS = ("ae", "rae", "bias", "coverage", "width")
-CELL = ("dataset", "graph_family", "design", "communities", "label_share")
+CELL = ("dataset", "design", "communities", "label_share")
 
 Figures = dict[str, Any]
 
@@ -62,14 +64,8 @@ Figures = dict[str, Any]
 class RatioCell:
     """An estimator's error in one cell, compared with a baseline's."""
 
-    dataset: str
-    graph_family: str
-    design: str
-    communities: str
-    label_share: float
-    sets: float
-    """Number of communities, mean over draws."""
-    draws: int
+    name: str
+    """Graph, kind of communities and share of labels."""
     ratio: float
     """Ratio of the mean errors."""
     pvalue: float | None
@@ -111,17 +107,14 @@ def sized(table: pa.Table) -> pa.Table:
 def means(table: pa.Table, by: Sequence[str]) -> list[Figures]:
     """Figures averaged over communities, grouped by columns, in order of appearance.
 
-    Each group has the columns of `by`, the metrics (None if no community has one),
-    ``poor`` (number; None: no intervals), ``poor_ae`` and ``sets``.
+    Each group has the columns of `by`, the metrics (None if no community has one), and
+    ``sets``.
     """
     sets = table["sets"]
     parts = {name: table[name] for name in by} | {"sets": sets}
     for name in METRICS:
         parts[name] = pc.multiply(table[name], pc.cast(sets, pa.float64()))
         parts[f"{name} sets"] = pc.if_else(pc.is_valid(table[name]), sets, 0)
-    poor = pc.cast(pc.fill_null(table["poor"], 0), pa.float64())
-    parts["poor"] = table["poor"]
-    parts["poor_ae"] = pc.multiply(pc.fill_null(table["poor_ae"], 0.0), poor)
     summed = [name for name in parts if name not in by]
     sums = (
         pa.table(parts)
@@ -134,9 +127,6 @@ def means(table: pa.Table, by: Sequence[str]) -> list[Figures]:
         for name in METRICS:
             number = row[f"{name} sets_sum"]
             figures[name] = row[f"{name}_sum"] / number if number else None
-        poor = row["poor_sum"]
-        figures["poor"] = poor
-        figures["poor_ae"] = row["poor_ae_sum"] / poor if poor else None
         rows.append(figures | {"sets": row["sets_sum"]})
     return rows
 
@@ -166,29 +156,21 @@ def ratio_cells(
     """
     compared = pc.is_in(table["estimator"], pa.array([estimator, baseline]))
     rows = means(sized(real(table.filter(compared))), (*CELL, "draw", "estimator"))
-    errors: dict[tuple[Any, ...], dict[int, dict[str, Figures]]] = defaultdict(
-        lambda: defaultdict(dict)
-    )
+    pairs: dict[tuple[Any, ...], dict[str, Figures]] = defaultdict(dict)
     for row in rows:
-        at = errors[tuple(row[name] for name in CELL)]
-        at[row["draw"]][row["estimator"]] = row
+        pairs[tuple(row[name] for name in (*CELL, "draw"))][row["estimator"]] = row
+    draws: dict[tuple[Any, ...], list[tuple[float, ...]]] = defaultdict(list)
+    for (*key, _), pair in pairs.items():
+        if len(pair) == 2:
+            one, other = pair[estimator], pair[baseline]
+            draws[tuple(key)].append((one["ae"], other["ae"], one["sets"]))
     cells = []
-    for key, draws in errors.items():
-        pairs = [(d[estimator], d[baseline]) for d in draws.values() if len(d) == 2]
-        if not pairs:
-            continue
-        sets = float(np.mean([figures["sets"] for figures, _ in pairs]))
-        error, reference = np.array([(a["ae"], b["ae"]) for a, b in pairs]).T
-        if sets >= MIN_SETS and reference.any():
-            cells.append(
-                RatioCell(
-                    **dict(zip(CELL, key, strict=True)),
-                    sets=sets,
-                    draws=len(pairs),
-                    ratio=float(error.mean() / reference.mean()),
-                    pvalue=_above(error - bound * reference),
-                )
-            )
+    for (dataset, _, kind, share), figures in draws.items():
+        error, reference, sets = np.array(figures).T
+        if sets.mean() >= MIN_SETS and reference.any():
+            name = f"{shown(dataset)}, {kind}, {100 * share:g} %"
+            ratio = float(error.mean() / reference.mean())
+            cells.append(RatioCell(name, ratio, _above(error, bound * reference)))
     tested = [k for k, cell in enumerate(cells) if cell.pvalue is not None]
     adjusted = holm(np.array([cells[k].pvalue for k in tested], np.float64))
     for k, p in zip(tested, adjusted.tolist(), strict=True):
@@ -196,15 +178,13 @@ def ratio_cells(
     return cells
 
 
-def _above(differences: NDArray[np.float64]) -> float | None:
-    """p-value of the test that the mean is above 0; None with too few draws."""
-    count = len(differences)
-    if count < MIN_DRAWS:
+def _above(error: NDArray[np.float64], bound: NDArray[np.float64]) -> float | None:
+    """p-value of the test that errors are above; None with too few draws."""
+    if len(error) < MIN_DRAWS:
         return None
-    mean, spread = differences.mean(), differences.std(ddof=1)
-    if spread == 0:
-        return 0.0 if mean > 0 else 1.0
-    return float(student.sf(mean / (spread / np.sqrt(count)), count - 1))
+    if np.ptp(error - bound) == 0:
+        return float(error[0] <= bound[0])
+    return float(ttest_rel(error, bound, alternative="greater").pvalue)
 
 
 def coverage(rows: Sequence[Figures]) -> Covered | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,7 +35,7 @@ from xnq_dist.evaluation.designs import (
     Shown,
     draw_labels,
 )
-from xnq_dist.evaluation.estimators import Estimators, estimators
+from xnq_dist.evaluation.estimators import TRIVIAL, Estimators, estimators
 from xnq_dist.evaluation.keep import arrow_schema
 from xnq_dist.evaluation.real import score_case
 from xnq_dist.evaluation.regions import (
@@ -48,6 +48,7 @@ from xnq_dist.evaluation.regions import (
     draw_samples_by_class,
     only,
 )
+from xnq_dist.evaluation.rivals import RIVALS, rival_scores
 from xnq_dist.evaluation.split_fit import FeatureRows
 from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph import layout
@@ -186,7 +187,7 @@ def evaluate_communities(
         task.dataset,
         plan.kinds,
         fingerprint(list(kinds), drawn),
-        plan.quantifiers or estimators(),
+        [*(plan.quantifiers or estimators()), *TRIVIAL, *RIVALS],
         plan.undeclared,
         settings.model_dump(exclude={"cluster", "scratch", "input"}, mode="json"),
     )
@@ -196,27 +197,11 @@ def evaluate_communities(
         shown = draw_labels(design, pool, share, seed)
         if plan.undeclared:
             shown = replace(shown, drawn="unknown")
-        posteriors_key = _posteriors_key(work, shown, seed)
-        name = (
-            f"case-{fingerprint(common, posteriors_key, design, share, draw)}.parquet"
+        key = fingerprint(
+            common, _posteriors_key(work, shown, seed), design, share, draw
         )
+        name = f"case-{key}.parquet"
         if not folder.exists(name):
-            case = _case(client, work, shown, groups[0], seed, folder)
-            sets = dict(kinds)
-            for kind, among in SAMPLES.items():
-                if kind in plan.kinds and design == "random":
-                    sets[kind] = draw_samples_by_class(
-                        task.labels, shown.labels, len(task.classes), among, seed
-                    )
-            of_draw = settings.model_copy(update={"seed": seed})
-            refitted = None
-            if design == "fresh":
-                # `auto` uses a readout fitted to the new labels too.
-                refit = replace(shown, fitted=shown.labels)
-                refitted = _case(client, work, refit, groups[0], seed, folder)
-            scored = Estimators(
-                case, adjacency, groups, of_draw, plan.quantifiers, refitted
-            )
             of_case = {
                 "dataset": task.dataset,
                 "graph_family": plan.graph_family or task.dataset,
@@ -226,8 +211,18 @@ def evaluate_communities(
                 "draw": draw,
                 "labels": int(np.count_nonzero(shown.labels >= 0)),
             }
+            sets = dict(kinds)
+            for kind, among in SAMPLES.items():
+                if kind in plan.kinds and design == "random":
+                    sets[kind] = draw_samples_by_class(
+                        task.labels, shown.labels, len(task.classes), among, seed
+                    )
+            with_edges = adjacency, groups, folder
+            scored = _estimators(client, work, plan, shown, seed, *with_edges)
+            rows = [
+                of_case | vars(row) for row in score_case(scored.case, sets, scored)
+            ]
             sink = pa.BufferOutputStream()
-            rows = [of_case | vars(row) for row in score_case(case, sets, scored)]
             table = pa.Table.from_pylist(rows, arrow_schema(TABLE))
             pq.write_table(table, sink, compression="zstd")
             folder.write_bytes(name, sink.getvalue().to_pybytes())
@@ -245,6 +240,40 @@ def evaluate_communities(
     return results
 
 
+def _estimators(
+    client: Client,
+    work: EvaluationWork,
+    plan: CasePlan,
+    shown: Shown,
+    seed: int,
+    adjacency: csr_array[Any],
+    groups: tuple[NDArray[np.int64], ...],
+    folder: Folder,
+) -> Estimators:
+    """The estimators of one draw of the labels."""
+    case, refitted = _case(client, work, shown, groups[0], seed, folder), None
+    if (shown.fitted != shown.labels).any():
+        # `auto` uses a readout fitted to the new labels too.
+        refit = replace(shown, fitted=shown.labels)
+        refitted = _case(client, work, refit, groups[0], seed, folder)
+    rivals = _rivals(work, shown.labels, adjacency, seed, folder)
+    settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})
+    return Estimators(
+        case, adjacency, groups, settings, plan.quantifiers, refitted, rivals
+    )
+
+
+def _kept(
+    folder: Folder, name: str, make: Callable[[], dict[str, NDArray[Any]]]
+) -> dict[str, NDArray[Any]]:
+    """Arrays of a file in the folder, which is made if it is not there."""
+    if not folder.exists(name):
+        buffer = io.BytesIO()
+        npy.write_arrays(buffer, make())
+        folder.write_bytes(name, buffer.getvalue())
+    return dict(npy.read_arrays(io.BytesIO(folder.read_bytes(name))))
+
+
 def _case(
     client: Client,
     work: EvaluationWork,
@@ -255,12 +284,8 @@ def _case(
 ) -> Case:
     """The case of one draw; the folder keeps its posteriors in single precision."""
     name = f"posteriors-{_posteriors_key(work, shown, seed)}.npy"
-    if not folder.exists(name):
-        buffer = io.BytesIO()
-        made = _posteriors(client, work, shown.fitted, groups, seed)
-        npy.write_arrays(buffer, made)
-        folder.write_bytes(name, buffer.getvalue())
-    arrays = npy.read_arrays(io.BytesIO(folder.read_bytes(name)))
+    fitted = client, work, shown.fitted, groups, seed
+    arrays = _kept(folder, name, lambda: _posteriors(*fitted))
     held = None
     if "held" in arrays:
         rows = arrays["held_index"]
@@ -270,6 +295,27 @@ def _case(
         arrays[name].astype(np.float64) for name in ("posteriors", "own")
     )
     return Case.of(task.labels, shown, posteriors, own, task.classes, held)
+
+
+def _rivals(
+    work: EvaluationWork,
+    labels: NDArray[np.int32],
+    adjacency: csr_array[Any],
+    seed: int,
+    folder: Folder,
+) -> dict[str, NDArray[np.float64]]:
+    """Log-probabilities of the rivals in one draw, which the folder keeps."""
+
+    def make() -> dict[str, NDArray[Any]]:
+        features = FeatureRows(*work.graph()).matrix()
+        fixed = labels, len(work.task().classes), seed
+        made = {"boosting": rival_scores(features, *fixed, adjacency)}
+        if features is not None:
+            made["features"] = rival_scores(features, *fixed)
+        return made
+
+    key = fingerprint(work.graph()[1].fingerprint, labels.tobytes().hex(), seed)
+    return _kept(folder, f"rivals-{key}.npy", make)
 
 
 def _kinds(
@@ -288,14 +334,11 @@ def _kinds(
             else:
                 yield from _given(work, plan.memberships).items()
         elif name == "attribute":
-            parts = list(FeatureRows(*work.graph()).parts())
-            if not parts[0][1].shape[1]:
+            features = FeatureRows(*work.graph()).matrix()
+            if features is None:
                 log.info("%s: no features; groups by attribute are skipped", dataset)
-                continue
-            features = np.empty((adjacency.shape[0], parts[0][1].shape[1]), np.float32)
-            for index, values in parts:
-                features[index] = values
-            yield name, draw_attributes(features, seed)
+            else:
+                yield name, draw_attributes(features, seed)
 
 
 def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:

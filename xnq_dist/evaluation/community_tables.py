@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from scipy.stats import gmean
 
 from xnq_dist.evaluation.cells import (
     MIN_DRAWS,
@@ -31,9 +34,11 @@ from xnq_dist.evaluation.cells import (
 from xnq_dist.evaluation.designs import DESIGNS
 from xnq_dist.evaluation.estimators import TRIVIAL
 from xnq_dist.evaluation.names import shown
+from xnq_dist.evaluation.real import FLOOR
 from xnq_dist.evaluation.regions import SAMPLES
 from xnq_dist.evaluation.render import page, table_files
 from xnq_dist.evaluation.rendered_table import Cell, RenderedTable, RowGroup, to_text
+from xnq_dist.evaluation.rivals import RIVALS
 
 __all__ = ["community_outputs", "community_tables", "community_text"]
 
@@ -42,7 +47,9 @@ LEAD = (
     "links and class proportions, and on samples drawn by class."
 )
 METRICS = (("ae", "AE"), ("rae", "RAE"), ("bias", "Bias of the last class"))
-COMPARED = ("auto", "pcc", "sld", "prior")
+RIVAL = "rival"
+"""The rival with the lowest error on a graph, by design and share of labels."""
+COMPARED = ("auto", RIVAL, FLOOR, "pcc", "sld", "prior")
 """Estimators of the table of designs."""
 MIN_COVERAGE, MAX_COVERAGE = 0.93, 0.98
 """Required coverage of 95 % intervals; the maximum is for 20 unlabelled members on."""
@@ -51,16 +58,18 @@ SECTIONS = (
     ("designs", "Designs of labels", r".*-designs$"),
     ("ae", "Absolute error", r".*-ae$"),
     ("intervals", "Intervals", r".*coverage$"),
-    ("poor", "Communities that are not publishable", r".*-poor$"),
     ("rae", "Relative error", r".*-rae$"),
     ("bias", "Bias", r".*-bias$"),
 )
 ESTIMATORS = {
     "auto": "auto",
+    RIVAL: "best rival",
+    FLOOR: "binomial floor",
+    "features": "rival: features",
+    "boosting": "rival: features, neighbours",
+    "boosting_intercept": "rival: and an intercept per community",
     "prior": "training prior",
     "lab": "labelled members",
-    **{f"lab_pcc{n}": f"labelled, {n} nodes of PCC" for n in (5, 20, 80)},
-    **{f"map{n}": f"SLD, {n} nodes of the prior" for n in (20, 100)},
 }
 BOUNDS_NOTE = (
     "In brackets: 99 % confidence bounds, clustered by graph and draw of the labels; "
@@ -89,6 +98,24 @@ def _of(table: pa.Table, **values: object) -> pa.Table:
     return table
 
 
+def _with_best_rival(table: pa.Table) -> pa.Table:
+    """The table, and the rows of the best rival under its name."""
+    rivals = table.filter(pc.is_in(table["estimator"], pa.array(RIVALS)))
+    cell = ("dataset", "design", "label_share")
+    best: dict[tuple[Any, ...], Figures] = {}
+    for row in means(sized(rivals), (*cell, "estimator")):
+        kept = best.setdefault(tuple(row[name] for name in cell), row)
+        if row["ae"] < kept["ae"]:
+            kept.update(row)
+    parts = [table]
+    for row in best.values():
+        rows = _of(rivals, **{name: row[name] for name in (*cell, "estimator")})
+        at = rows.schema.get_field_index("estimator")
+        names = pa.array([RIVAL] * rows.num_rows)
+        parts.append(rows.set_column(at, rows.schema.field(at), names))
+    return pa.concat_tables(parts)
+
+
 def _by_design(table: pa.Table) -> list[tuple[str, pa.Table]]:
     """Title and rows of every design."""
     designs = table["design"].unique().to_pylist()
@@ -114,19 +141,21 @@ def _covered(covered: Covered | None, maximum: float | None = None) -> list[Cell
     return [Cell(text), Cell(figure(covered.width))]
 
 
-def _marked(columns: list[list[float | None]]) -> list[list[Cell]]:
-    """Cells by column; the value nearest to 0 in each column is marked as best."""
+def _marked(
+    columns: list[list[float | None]], estimators: Sequence[str]
+) -> list[list[Cell]]:
+    """Cells by column; the estimate nearest to 0 in each column is marked as best."""
     made = []
     for column in columns:
-        best = min((abs(value) for value in column if value is not None), default=None)
-        made.append(
-            [
-                Cell(figure(value), mark="best" if abs(value) == best else "")
-                if value is not None
-                else Cell()
-                for value in column
-            ]
-        )
+        named = list(zip(estimators, column, strict=True))
+        errors = [abs(v) for name, v in named if v is not None and name != FLOOR]
+        best = min(errors, default=None)
+        cells = []
+        for name, value in named:
+            marked = value is not None and abs(value) == best and name != FLOOR
+            cell = Cell() if value is None else Cell(figure(value))
+            cells.append(replace(cell, mark="best") if marked else cell)
+        made.append(cells)
     return made
 
 
@@ -139,7 +168,11 @@ def _errors(
         return None
     errors = {(r["dataset"], r["label_share"], r["estimator"]): r[metric] for r in rows}
     columns = list(dict.fromkeys((d, share) for d, share, _ in errors))
-    estimators = list(dict.fromkeys(estimator for *_, estimator in errors))
+    first = ("auto", RIVAL, FLOOR)
+    names = dict.fromkeys(estimator for *_, estimator in errors)
+    if metric == "bias":
+        names.pop(FLOOR, None)
+    estimators = sorted(names, key=lambda name: (*first, name).index(name))
     values: list[list[float | None]] = [
         [errors.get((*column, estimator)) for estimator in estimators]
         for column in columns
@@ -148,11 +181,11 @@ def _errors(
     for k in range(len(estimators)):
         known = [v for column in values if (v := column[k]) is not None]
         overall.append(float(np.mean(known)) if len(known) == len(columns) else None)
-    cells = _marked([overall, *values])
-    # `auto` first, then other quantifiers, then trivial estimators.
+    cells = _marked([overall, *values], estimators)
+    # What `auto` is held against, then quantifiers, then other baselines.
     groups: list[list[tuple[Cell, ...]]] = [[], [], []]
     for k, estimator in enumerate(estimators):
-        place = 0 if estimator == "auto" else 1 + (estimator in TRIVIAL)
+        place = 1 + (estimator in (*TRIVIAL, *RIVALS)) if estimator not in first else 0
         groups[place].append((Cell(_name(estimator)), *(col[k] for col in cells)))
     header = (f"{shown(d)}, {100 * share:g} %" for d, share in columns)
     return RenderedTable(
@@ -162,53 +195,6 @@ def _errors(
         tuple(RowGroup(tuple(lines)) for lines in groups if lines),
         (note,),
     )
-
-
-def _designs(table: pa.Table) -> RenderedTable:
-    """Errors and coverage by design, on communities and for the complete graph."""
-    table = sized(real(table))
-    by = ("design", "estimator", "label_share", "dataset", "draw")
-    whole = pc.equal(table["communities"], "whole")
-    masks = {"communities": pc.invert(whole), "complete graph": whole}
-    masks = {name: mask for name, mask in masks.items() if pc.any(mask).as_py()}
-    parts = [means(table.filter(mask), by) for mask in masks.values()]
-    rows = [row for part in parts for row in part]
-    shares = list(dict.fromkeys(r["label_share"] for r in rows))
-    groups = []
-    for design in dict.fromkeys(r["design"] for r in rows):
-        lines = []
-        for estimator in COMPARED:
-            cells = [Cell(_name(estimator))]
-            for share in shares:
-                key = (design, estimator, share)
-                for part in parts:
-                    same = [r for r in part if tuple(r[n] for n in by[:3]) == key]
-                    cells += _error_and_coverage(same)
-            if any(cell != Cell() for cell in cells[1:]):
-                lines.append(tuple(cells))
-        groups.append(RowGroup(tuple(lines), DESIGNS[design].title))
-    header = ["estimator"]
-    for share in shares:
-        for kind in masks:
-            header += [f"{100 * share:g} % labels, {kind}: AE", "coverage"]
-    return RenderedTable(
-        "communities-designs",
-        "Designs of labels: error and coverage on communities and complete graphs",
-        tuple(header),
-        tuple(groups),
-        (
-            "A design that may label only some nodes can have fewer labels than the "
-            "share (column labels of community_results.parquet).",
-        ),
-    )
-
-
-def _error_and_coverage(rows: Sequence[Figures]) -> list[Cell]:
-    if not rows:
-        return [Cell(), Cell()]
-    sets = np.array([row["sets"] for row in rows])
-    error = float(np.array([row["ae"] for row in rows]) @ sets / sets.sum())
-    return [Cell(figure(error)), _covered(coverage(rows))[0]]
 
 
 def _above(
@@ -224,7 +210,7 @@ def _above(
     for design, rows in [*_by_design(table), (title, without)]:
         lines = []
         for estimator in estimators:
-            if estimator == baseline:
+            if estimator in (baseline, FLOOR):
                 continue
             cells = ratio_cells(rows, estimator, baseline, bound)
             if cells:
@@ -253,21 +239,78 @@ def _above(
 def _counted(cells: list[RatioCell], bound: float) -> tuple[Cell, ...]:
     ratios = np.array([cell.ratio for cell in cells])
     worst = max(cells, key=lambda cell: cell.ratio)
-    tested = any(cell.pvalue is not None for cell in cells)
-    positive = ratios[ratios > 0]
-    mean = float(np.exp(np.log(positive).mean())) if len(positive) else 0.0
-    share = f"{100 * worst.label_share:g} %"
+    tested = any(cell.adjusted is not None for cell in cells)
     return (
         Cell(str(len(cells))),
-        _cell(mean, 2),
+        _cell(float(gmean(ratios)), 2),
         Cell(str(int((ratios > bound).sum()))),
         Cell(str(sum(cell.above for cell in cells))) if tested else Cell(),
         _cell(worst.ratio, 2),
-        Cell(f"{shown(worst.dataset)}, {worst.communities}, {share}"),
+        Cell(worst.name),
     )
 
 
-Place = tuple[object, ...]
+Place = tuple[Any, ...]
+
+
+def _by_share(
+    name: str,
+    title: str,
+    heading: str,
+    groups: Sequence[tuple[str, pa.Table]],
+    by: tuple[str, ...],
+    cells: Callable[[Place, pa.Table], list[Cell]],
+    columns: tuple[str, ...],
+    note: str,
+    label: Callable[[Place], str] = lambda at: _name(str(at[0])),
+) -> RenderedTable:
+    """A row for each value of `by`, and `columns` of `cells` for each label share."""
+    shares = list(
+        dict.fromkeys(s for _, rows in groups for s in rows["label_share"].to_pylist())
+    )
+    made = []
+    for group, rows in groups:
+        lines = []
+        for place in dict.fromkeys(
+            zip(*(rows[n].to_pylist() for n in by), strict=True)
+        ):
+            of_place = _of(rows, **dict(zip(by, place, strict=True)))
+            line = [Cell(label(place))]
+            for share in shares:
+                line += cells(place, _of(of_place, label_share=share))
+            lines.append(tuple(line))
+        made += [RowGroup(tuple(lines), group)] if lines else []
+    header = [f"{100 * share:g} % labels{what}" for share in shares for what in columns]
+    return RenderedTable(name, title, (heading, *header), tuple(made), (note,))
+
+
+def _designs(table: pa.Table) -> RenderedTable:
+    """Errors and coverage by design, on communities and for the complete graph."""
+
+    def cells(_: Place, rows: pa.Table) -> list[Cell]:
+        whole, made = pc.equal(rows["communities"], "whole"), []
+        for part in (rows.filter(pc.invert(whole)), rows.filter(whole)):
+            error = [row["ae"] for row in means(part, ("estimator",))]
+            made += [_cell(error[0] if error else None), _covered(_coverage(part))[0]]
+        return made
+
+    table = sized(real(table))
+    compared = pa.concat_tables([_of(table, estimator=name) for name in COMPARED])
+    return _by_share(
+        "communities-designs",
+        "Designs of labels: error and coverage on communities and complete graphs",
+        "estimator",
+        _by_design(compared),
+        ("estimator",),
+        cells,
+        (": AE", ": coverage", ", complete graph: AE", ", complete graph: coverage"),
+        "A design that may label only some nodes can have fewer labels than the share "
+        "(column labels of community_results.parquet).",
+    )
+
+
+def _coverage(table: pa.Table) -> Covered | None:
+    return coverage(means(table, ("dataset", "draw")))
 
 
 def _coverages(
@@ -276,40 +319,35 @@ def _coverages(
     heading: str,
     groups: Sequence[tuple[str, pa.Table]],
     by: tuple[str, ...],
-    label: Callable[[Place], str],
     note: str,
-    maximum: Callable[[Place], float | None],
-    order: Callable[[Place], object] | None = None,
+    label: Callable[[Place], str],
+    maximum: float | None,
 ) -> RenderedTable:
     """Coverage and mean width by label share, with a row for each value of `by`."""
-    columns = (*by, "label_share", "dataset", "draw")
-    parts = [
-        (title, [r for r in means(group, columns) if r["coverage"] is not None])
-        for title, group in groups
-    ]
-    shares = list(dict.fromkeys(r["label_share"] for _, rows in parts for r in rows))
-    made = []
-    for group, rows in parts:
-        lines = []
-        places: list[Place] = list(dict.fromkeys(tuple(r[n] for n in by) for r in rows))
-        for place in sorted(places, key=order) if order else places:  # type: ignore[arg-type]
-            cells = [Cell(label(place))]
-            for share in shares:
-                key = (*place, share)
-                same = [r for r in rows if tuple(r[n] for n in columns[:-2]) == key]
-                cells += _covered(coverage(same), maximum(place))
-            lines.append(tuple(cells))
-        if lines:
-            made.append(RowGroup(tuple(lines), group))
-    header = [heading]
-    for share in shares:
-        header += [f"{100 * share:g} % labels: coverage", "width"]
-    return RenderedTable(name, title, tuple(header), tuple(made), (note,))
+
+    def cells(place: Place, rows: pa.Table) -> list[Cell]:
+        limit = maximum if place[0] != SMALL else 1.0
+        return _covered(_coverage(rows), limit)
+
+    columns = ": coverage", ": width"
+    return _by_share(name, title, heading, groups, by, cells, columns, note, label)
 
 
 def _interval_tables(table: pa.Table) -> list[RenderedTable]:
     """Coverage of `auto` by size and labels and by family, and of every quantifier."""
+    table = table.filter(pc.is_valid(table["coverage"]))
     auto = real(_of(table, estimator="auto"))
+    by_size = pa.concat_tables(
+        [
+            _of(auto, labelled=inside, sizes=sizes)
+            for inside in (True, False)
+            for sizes in sorted(
+                auto["sizes"].unique().to_pylist(),
+                key=lambda size: int(size.partition("-")[0]),
+            )
+        ]
+        or [auto]
+    )
     bounds_note = (
         f"{BOUNDS_NOTE} Low: the upper bound is below {figure(MIN_COVERAGE, 2)}. "
         f"High: the lower bound is above {figure(MAX_COVERAGE, 2)} (from 20 unlabelled "
@@ -317,20 +355,20 @@ def _interval_tables(table: pa.Table) -> list[RenderedTable]:
     )
     random = _of(auto, design="random")
     families = random["graph_family"].unique().to_pylist()
-    made = [
+    large = sized(table)
+    samples = pc.is_in(large["communities"], pa.array(list(SAMPLES)))
+    return [
         _coverages(
             "communities-coverage",
             "Intervals of auto: coverage and mean width",
             "size and labels",
-            _by_design(auto),
+            _by_design(by_size),
             ("sizes", "labelled"),
-            lambda at: (
-                f"{at[0]} unlabelled members, "
-                f"{'labels inside' if at[1] else 'no labels'}"
-            ),
             bounds_note,
-            lambda at: 1.0 if at[0] == SMALL else MAX_COVERAGE,
-            lambda at: (not at[1], int(str(at[0]).partition("-")[0])),
+            lambda at: (
+                f"{at[0]} unlabelled members, {'' if at[1] else 'no '}labels inside"
+            ),
+            MAX_COVERAGE,
         ),
         _coverages(
             "communities-families-coverage",
@@ -339,76 +377,30 @@ def _interval_tables(table: pa.Table) -> list[RenderedTable]:
             "communities",
             [(shown(name), _of(random, graph_family=name)) for name in families],
             ("communities",),
-            lambda at: str(at[0]),
             bounds_note,
-            lambda _: 1.0,
+            lambda at: str(at[0]),
+            1.0,
+        ),
+        _coverages(
+            "communities-quantifiers-coverage",
+            "Intervals of every estimator: coverage and mean width",
+            "estimator",
+            [
+                ("communities", _of(real(large), design="random")),
+                (
+                    "communities without labels",
+                    _of(real(large), design="half", labelled=False),
+                ),
+                ("samples drawn by class", large.filter(samples)),
+            ],
+            ("estimator",),
+            f"{BOUNDS_NOTE} Intervals have their nominal coverage if the estimator's "
+            "assumption holds; on communities, the assumptions of all but auto, cc and "
+            "pcc mostly do not hold.",
+            lambda at: _name(str(at[0])),
+            None,
         ),
     ]
-    table = sized(table.filter(pc.is_valid(table["coverage"])))
-    if set(table["estimator"].unique().to_pylist()) - {"auto"}:
-        samples = pc.is_in(table["communities"], pa.array(list(SAMPLES)))
-        without = _of(real(table), design="half", labelled=False)
-        made.append(
-            _coverages(
-                "communities-quantifiers-coverage",
-                "Intervals of every quantifier: coverage and mean width",
-                "quantifier",
-                [
-                    ("communities", _of(real(table), design="random")),
-                    ("communities without labels", without),
-                    ("samples drawn by class", table.filter(samples)),
-                ],
-                ("estimator",),
-                lambda at: _name(str(at[0])),
-                f"{BOUNDS_NOTE} Intervals have their nominal coverage if the "
-                "quantifier's assumption holds; on communities, the assumptions of all "
-                "but auto, cc and pcc mostly do not hold.",
-                lambda _: None,
-            )
-        )
-    return made
-
-
-def _poor(table: pa.Table) -> RenderedTable:
-    """Errors of the communities that `auto` flags, and of the others."""
-    auto = real(_of(table, estimator="auto"))
-    groups = []
-    for title, rows in _by_design(auto):
-        lines = []
-        kinds = rows["communities"].unique().to_pylist()
-        views = [("all communities", rows)]
-        views += [(kind, _of(rows, communities=kind)) for kind in kinds]
-        for kind, view in views:
-            for row in means(view, ("label_share",)):
-                if row["poor"] is not None:
-                    label = f"{kind}, {100 * row['label_share']:g} % labels"
-                    lines.append((Cell(label), *_poor_cells(row)))
-        if lines:
-            groups.append(RowGroup(tuple(lines), title))
-    return RenderedTable(
-        "communities-poor",
-        "Communities that are not publishable, and others: absolute error",
-        ("communities", "poor", "AE of these", "AE of others", "ratio"),
-        tuple(groups),
-        (
-            "Not publishable: see the column quality of prevalence.parquet. "
-            "Communities with at least 5 unlabelled members.",
-        ),
-    )
-
-
-def _poor_cells(row: Figures) -> tuple[Cell, ...]:
-    """Share of poor communities, errors of poor and others, their ratio."""
-    poor, others = row["poor"], row["sets"] - row["poor"]
-    share = Cell(f"{100 * poor / row['sets']:.0f} %")
-    error = row["poor_ae"]
-    if not poor or not others:
-        only = _cell(row["ae"])
-        errors = (only, Cell()) if poor else (Cell(), only)
-        return share, *errors, Cell()
-    error_of_others = (row["ae"] * row["sets"] - error * poor) / others
-    ratio = _cell(error / error_of_others, 2) if error_of_others > 0 else Cell()
-    return share, _cell(error), _cell(error_of_others), ratio
 
 
 def community_tables(table: pa.Table) -> list[RenderedTable]:
@@ -418,6 +410,7 @@ def community_tables(table: pa.Table) -> list[RenderedTable]:
         f"Mean over communities with at least 20 unlabelled members and over {draws} "
         "draw(s) of the labels; the truth is that of the unlabelled members."
     )
+    table = _with_best_rival(table)
     large = sized(table)
     views = [
         ("", "on real communities, random labels", _of(real(large), design="random")),
@@ -442,8 +435,8 @@ def community_tables(table: pa.Table) -> list[RenderedTable]:
         _designs(table),
         _above(table, "pcc", TOLERANCE, f"{TOLERANCE:g} times PCC"),
         _above(table, "prior", 1.0, "the training prior"),
+        _above(table, RIVAL, 1.0, "the best rival"),
         *_interval_tables(table),
-        _poor(table),
     ]
     return [one for one in made if one is not None and one.groups]
 
@@ -470,6 +463,6 @@ def community_outputs(table: pa.Table) -> dict[str, bytes]:
 
 def community_text(table: pa.Table) -> str:
     """The tables of absolute errors, comparisons and intervals, for a terminal."""
-    endings = ("-ae", "-above", "-designs", "-coverage", "-poor")
+    endings = ("-ae", "-above", "-designs", "-coverage")
     tables = [t for t in community_tables(table) if t.name.endswith(endings)]
     return "\n".join(to_text(t) for t in tables)

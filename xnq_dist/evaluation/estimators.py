@@ -6,7 +6,7 @@ estimates. Trivial estimators are always included, as baselines.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,27 +19,21 @@ from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.importance import NAMES as WEIGHTED
 from xnq_dist.evaluation.importance import Sis, walk_matrix
 from xnq_dist.evaluation.regions import class_counts_in
-from xnq_dist.quantify.classic.sld import guarded_prior
+from xnq_dist.evaluation.rivals import rival_estimates
+from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.surroundings import learn_in_process
 from xnq_dist.quantify.interface import Communities, Estimates, Quantifier
-from xnq_dist.quantify.intervals.bootstrap import Bootstrap
 from xnq_dist.quantify.registry import make_quantifier
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["CANDIDATES", "TRIVIAL", "Estimators", "estimators"]
+__all__ = ["TRIVIAL", "Estimators", "estimators"]
 
-CANDIDATES = {
-    "lab_pcc": ("lab_pcc5", "lab_pcc20", "lab_pcc80"),
-    "map": ("map20", "map100"),
-}
-"""Trivial estimators that differ only in a constant."""
-TRIVIAL = ("prior", "lab", *CANDIDATES["lab_pcc"], *CANDIDATES["map"])
+TRIVIAL = ("prior", "lab")
 """The training prior; the share among labelled members (shrunk to the prior with one
-pseudo-node); that share shrunk to the mean posterior with n pseudo-nodes; SLD with a
-prior of n pseudo-nodes."""
+pseudo-node)."""
 
 AnyEstimates = Estimates | NDArray[np.float64]
 """Estimates of a quantifier, or prevalences only, shape (S, C)."""
@@ -61,6 +55,7 @@ class Estimators:
         settings: Settings,
         names: Sequence[str] | None,
         refitted: Case | None = None,
+        rivals: Mapping[str, NDArray[np.float64]] | None = None,
     ) -> None:
         """Prepare everything that does not depend on the communities.
 
@@ -78,6 +73,8 @@ class Estimators:
             Names in `estimators`; None: all that are defined for the number of classes.
         refitted
             The case of a model fitted to all shown labels, which `auto` uses.
+        rivals
+            Log-probabilities of `rival_estimates`; None: no rivals.
         """
         classes = case.nodes.classes
         defined = [
@@ -86,6 +83,7 @@ class Estimators:
             if name not in records() or records()[name].defined_for(len(classes))
         ]
         self.settings = settings
+        self._rivals = rivals
         self.case = case.with_neighbours(adjacency)
         self._auto_case = auto_case = case if refitted is None else refitted
         declared = settings.labels.model_copy(update={"drawn": case.drawn})
@@ -128,6 +126,8 @@ class Estimators:
                 result = bootstrap.with_ends(sets, nodes, reference, result)
             yield name, result
         yield from _trivial(self.case, sets).items()
+        if self._rivals:
+            yield from rival_estimates(sets, self._rivals, self.case.nodes.labels)
 
 
 def _quantifiers(
@@ -148,38 +148,7 @@ def _trivial(case: Case, sets: Communities) -> dict[str, NDArray[np.float64]]:
     prior, n_classes = case.reference.prior, len(case.nodes.classes)
     labelled = class_counts_in(sets, case.nodes.labels, n_classes).astype(np.float64)
     number = labelled.sum(axis=1, keepdims=True)
-    pcc = make_quantifier("pcc", Settings())
-    mean = pcc.estimate(sets, case.nodes, case.reference).prevalence
-    estimates = {
+    return {
         "prior": np.tile(prior, (len(sets), 1)),
         "lab": (labelled + prior) / (number + 1),
     }
-    for name in CANDIDATES["lab_pcc"]:
-        pseudo = int(name.removeprefix("lab_pcc"))
-        estimates[name] = (labelled + pseudo * mean) / (number + pseudo)
-    for name in CANDIDATES["map"]:
-        estimates[name] = _sld_with_prior(case, sets, int(name.removeprefix("map")))
-    return estimates
-
-
-def _sld_with_prior(
-    case: Case, sets: Communities, pseudo: float
-) -> NDArray[np.float64]:
-    """SLD with a prior of `pseudo` nodes, by at most 1,000 EM iterations."""
-    free = case.nodes.labels[sets.members] < 0
-    community = np.repeat(np.arange(len(sets)), np.diff(sets.offsets))[free]
-    prior = guarded_prior(case.reference.prior)
-    ratios = case.nodes.posteriors[sets.members[free]].astype(np.float64) / prior
-    size = np.bincount(community, minlength=len(sets))[:, None]
-    q = np.tile(prior, (len(sets), 1))
-    for _ in range(1000):
-        joint = ratios * q[community]
-        joint /= joint.sum(axis=1, keepdims=True)
-        sums = np.stack(
-            [np.bincount(community, column, minlength=len(sets)) for column in joint.T],
-            axis=1,
-        )
-        before, q = q, (sums + pseudo * prior) / (size + pseudo)
-        if np.abs(q - before).max() < 1e-5:
-            break
-    return q

@@ -1,11 +1,16 @@
-"""Plots of estimated against true prevalence, with one panel per method."""
+"""Plots of estimated against true prevalence, with one panel per method, as SVG.
+
+Text stays text, so that names in any script are readable and can be searched.
+"""
 
 from __future__ import annotations
 
+import io
 import re
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,15 +19,27 @@ import pyarrow.compute as pc
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.plain_text import plain
 from xnq_dist.evaluation.names import base, shown, tally
-from xnq_dist.evaluation.pictures import INK, MAIN, MUTED, Picture, picture
 from xnq_dist.evaluation.summary import GRAPH_LEVEL, Summary
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Band", "diagonal_bands", "diagonals"]
+__all__ = ["INK", "MAIN", "MUTED", "Band", "diagonal_bands", "diagonals", "picture"]
 
-
+INK, MUTED, GRID = "#1f2933", "#52606d", "#e4e7eb"
+MAIN = "#0b6e99"
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "xnq-dist",
+    "font.family": "sans-serif",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "axes.unicode_minus": False,
+    "grid.color": GRID,
+    "legend.frameon": False,
+}
 LEVELS = 41
 """Maximum number of true prevalences without binning; more are binned by .05."""
 
@@ -39,17 +56,42 @@ class Band:
     remark: str
 
 
-def diagonals(summary: Summary, estimates: pa.Table) -> dict[str, Picture]:
-    """Plots of the binary data sets that have estimates, by file name."""
-    made: dict[str, Picture] = {}
-    for dataset in summary.of_kind("binary"):
+def picture(
+    draw: Callable[[Figure], None], width: float = 5.2, height: float = 3.6
+) -> bytes:
+    """SVG of a new figure with constrained layout, always with the same bytes.
+
+    Matplotlib's global state is not changed. `width` and `height` are in inches.
+    """
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    buffer = io.BytesIO()
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        # The viewer's fonts draw the text, so glyphs missing here do not matter.
+        warnings.filterwarnings("ignore", "Glyph .* missing from", UserWarning)
+        warnings.filterwarnings("ignore", "Matplotlib currently does not", UserWarning)
+        figure = Figure(figsize=(width, height), layout="constrained")
+        draw(figure)
+        metadata: dict[str, Any] = {"Date": None, "Creator": None}
+        figure.savefig(buffer, format="svg", metadata=metadata)
+    return buffer.getvalue()
+
+
+def diagonals(summary: Summary, estimates: pa.Table) -> dict[str, tuple[str, bytes]]:
+    """Title and SVG of every binary data set that has estimates, by file name."""
+    made: dict[str, tuple[str, bytes]] = {}
+    for place, dataset in enumerate(summary.of_kind("binary")):
         bands, positive = diagonal_bands(summary, estimates, dataset)
         if bands:
-            clean = re.sub(r"[^A-Za-z0-9.+-]+", "-", f"diagonal-{dataset}").strip("-.")
-            name, number = clean, 2
-            while name in made:
-                name, number = f"{clean}-{number}", number + 1
-            made[name] = _drawn(name, dataset, positive, bands)
+            clean = re.sub(r"[^A-Za-z0-9.+-]+", "-", dataset).strip("-.")
+            name = f"diagonal-{clean}"
+            name = name if name not in made else f"{name}-{place}"
+            title = (
+                f"Estimated against true prevalence of class {plain(positive)} on "
+                f"{plain(shown(dataset))}"
+            )
+            made[name] = title, _drawn(positive, bands)
     return made
 
 
@@ -104,7 +146,7 @@ def _by_level(true: Floats, estimate: Floats) -> tuple[Floats, Floats, Floats]:
     return levels, mean, np.sqrt(square / np.maximum(count - 1, 1))
 
 
-def _drawn(name: str, dataset: str, positive: str, bands: Sequence[Band]) -> Picture:
+def _drawn(positive: str, bands: Sequence[Band]) -> bytes:
     columns = min(len(bands), 5 if len(bands) > 8 else 4)
     rows = -(-len(bands) // columns)
 
@@ -146,9 +188,5 @@ def _drawn(name: str, dataset: str, positive: str, bands: Sequence[Band]) -> Pic
         canvas.supxlabel(label, parse_math=False, size=10)
         canvas.supylabel("estimated", parse_math=False, size=10)
 
-    title = (
-        f"Estimated against true prevalence of class {plain(positive)} on "
-        f"{plain(shown(dataset))}"
-    )
     width, height = 0.5 + 2.2 * max(columns, 1.6), 0.4 + 2.6 * rows
-    return picture(name, title, draw, width, height)
+    return picture(draw, width, height)

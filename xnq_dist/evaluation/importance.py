@@ -40,9 +40,9 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array
 
 from xnq_dist.core.errors import StageError
-from xnq_dist.quantify.classic.counts import adjusted, mean_kernel
+from xnq_dist.quantify.classic.counts import Counts, adjusted
 from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
-from xnq_dist.quantify.classic.neighbour_counts import joint_kernel, neighbour_sums
+from xnq_dist.quantify.classic.neighbour_counts import NeighbourCounts
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
@@ -107,18 +107,10 @@ class Sis(Quantifier):
         self, batch: Communities, nodes: NodeTable, chosen: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
         """Mean prediction of the chosen members, shape (S, K)."""
-        hard = self.name in ("sis_acc", "sis_nacc")
-        n_classes = nodes.posteriors.shape[1]
-        width = n_classes**2 if self.needs_neighbours else n_classes
-        means = np.empty((len(batch), width))
-        sets = (batch.offsets, batch.members, chosen, nodes.posteriors)
-        if self.needs_neighbours:
-            joint_kernel(
-                *sets, neighbour_sums(self.name, nodes.neighbours, hard), hard, means
-            )
-        else:
-            mean_kernel(*sets, hard, means)
-        return means
+        kind = NeighbourCounts if self.needs_neighbours else Counts
+        counts = kind(self.name.removeprefix("sis_"))
+        sums = counts.sums(nodes.neighbours)
+        return counts.means(batch, chosen, nodes.posteriors, sums)
 
     def _rates(
         self,

@@ -19,16 +19,21 @@ __all__ = [
     "tally",
 ]
 
-BASELINES = ("wvrn", "cdq", "enq", "lbq", "lr", "gcn", "gat", "gin")
+BASELINES = (
+    *("wvrn", "cdq", "enq", "lbq", "lr"),
+    *("features", "boosting", "gcn", "gat", "gin"),
+)
 DATASET_ORDER = (*published.BINARY, *published.MULTICLASS)
 
 NAMES = {
     "amazon-ratings": "Amazon",
+    "boosting": "Boosting",
     "cora": "Cora",
     "cora-2": "Cora-2",
     "cora-multi": "Cora-Multi",
     "facebook100": "Facebook 100",
     "facebook100-johnshopkins55": "Johns Hopkins 55",
+    "features": "Features",
     "flickr": "Flickr",
     "genius": "Genius",
     "minesweeper": "Minesweeper",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections import deque
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -28,7 +27,6 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     Attempt,
     FileRecord,
-    Folder,
     Manifest,
     RunDirectory,
     Stage,
@@ -37,15 +35,20 @@ from xnq_dist.core.store import (
 from xnq_dist.core.waiting import gather, wait_all
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.methods.known_methods import Method
-from xnq_dist.evaluation.methods.method_interface import Configuration, Scores
-from xnq_dist.evaluation.peak_memory import peak_memory
+from xnq_dist.evaluation.methods.method_interface import Configuration
 from xnq_dist.evaluation.protocol import (
     REPEATS,
     SAMPLE_SIZE,
     Samples,
     draw_samples,
 )
-from xnq_dist.evaluation.scoring import calibrated, errors, estimates, quantifiers_for
+from xnq_dist.evaluation.scoring import (
+    Posteriors,
+    calibrated,
+    errors,
+    estimates,
+    quantifiers_for,
+)
 from xnq_dist.evaluation.split_fit import (
     EmbeddedRows,
     FeatureRows,
@@ -53,7 +56,7 @@ from xnq_dist.evaluation.split_fit import (
     TableRows,
     fit_split,
 )
-from xnq_dist.evaluation.units import Errors, Unit
+from xnq_dist.evaluation.units import Unit
 from xnq_dist.evaluation.validation import Choice, ValidationErrors, choose
 from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph.layout import load_nodes
@@ -63,9 +66,6 @@ from xnq_dist.reservoir.supersteps import run_reservoir
 __all__ = ["MethodResult", "TestFigure", "evaluate_method"]
 
 log = logging.getLogger(__name__)
-
-AHEAD = 2
-"""Maximum number of embeddings on disk that wait for their readouts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +89,6 @@ class MethodResult:
     configurations: list[Configuration]
     seconds: dict[tuple[int, int], float]
     """Seconds by draw and index of the split."""
-    peaks: dict[tuple[int, int], int | None]
-    """Peak memory in bytes by draw and index of the split; None: not measured."""
     validation: list[ValidationErrors]
     test: list[TestFigure]
 
@@ -151,34 +149,26 @@ def evaluate_method(
             len(units),
         )
     if missing:
-        make = {"rows": _make_rows, "split": _make_splits, "graph": _make_graph}
-        make[method.kind](client, work, method, configurations, missing, progress)
+        make = _make_rows if method.kind == "rows" else _make_graph
+        make(client, work, method, configurations, missing, progress)
     calibrations = ("none",) if method.crisp else method.calibrations(work.settings)
-    arguments = tuple(names), tuple(calibrations)
     futures = [
-        client.submit(_validate_unit, work, unit, *arguments, pure=False)
+        client.submit(_validate_unit, work, unit, names, calibrations, pure=False)
         for unit in units
     ]
-    by_unit = _results(client, futures, progress, f"{method.name}: validation")
-    figures = [
-        ValidationErrors(unit.draw, unit.split, quantifier, calibration, values)
-        for unit, of_unit in zip(units, by_unit, strict=True)
-        for quantifier in names
-        for calibration, values in of_unit[quantifier].items()
-    ]
-    keys = {(unit.draw, unit.split): unit.key for unit in units}
+    what = f"{method.name}: validation"
+    figures = [one for of in _results(client, futures, progress, what) for one in of]
+    by_place = {(unit.draw, unit.split): unit for unit in units}
     chosen = [
-        client.submit(_test_unit, work, one, keys[one.draw, one.split], pure=False)
+        client.submit(_test_unit, work, one, by_place[one.draw, one.split], pure=False)
         for one in choose(figures)
     ]
     test = _results(client, chosen, progress, "test")
-    seconds, peaks = {}, {}
-    for unit in units:
-        scores, peak = work.units().read(unit.key)
-        seconds[unit.draw, unit.split] = scores.seconds
-        peaks[unit.draw, unit.split] = peak
+    seconds = {
+        place: work.units().read(unit.key).seconds for place, unit in by_place.items()
+    }
     return MethodResult(
-        method.name, method.embedder, configurations, seconds, peaks, figures, test
+        method.name, method.embedder, configurations, seconds, figures, test
     )
 
 
@@ -206,8 +196,7 @@ def _evaluate_whole(
                 estimate,
             )
         )
-    peaks: dict[tuple[int, int], int | None] = dict.fromkeys(seconds)
-    return MethodResult(method.name, method.embedder, [{}], seconds, peaks, [], test)
+    return MethodResult(method.name, method.embedder, [{}], seconds, [], test)
 
 
 def _missing_function(method: Method, name: str) -> StageError:
@@ -256,14 +245,11 @@ class _WriteStates:
     manifest: Manifest
     attempt: Attempt
 
-    def __call__(
-        self, number: int, states: NDArray[np.float32]
-    ) -> tuple[FileRecord, int]:
+    def __call__(self, number: int, states: NDArray[np.float32]) -> FileRecord:
         nodes = load_nodes(self.graph, self.manifest, number, ["index"])
-        record = self.attempt.write_arrays(
+        return self.attempt.write_arrays(
             f"states-{number:05d}", index=nodes["index"].to_numpy(), states=states
         )
-        return record, peak_memory(reset=True)
 
 
 def _make_rows(
@@ -275,105 +261,63 @@ def _make_rows(
     progress: Progress,
 ) -> None:
     """Embed each configuration once and fit its readout in every split."""
-    graph, manifest = work.graph()
-    by_draw: dict[int, list[Unit]] = {}
-    for unit in missing:
-        by_draw.setdefault(unit.draw, []).append(unit)
-    waiting: deque[tuple[Stage | None, list[Future[None]]]] = deque()
-    done = 0
-
-    def settle() -> None:
-        nonlocal done
-        stage, futures = waiting.popleft()
-        _results(client, futures)
-        if stage is not None:
-            stage.folder.delete_folder()
-        done += len(futures)
-        progress(f"{method.name}: readouts", done, len(missing))
-
+    done, embedded, shared_seconds = 0, None, 0.0
     with ExitStack() as cleanup:
-        shared: SplitRows | None = None
-        shared_seconds = 0.0
         if method.embed is not None:
             run = RunDirectory(work.run)
             where = run.stage("embeddings")
             cleanup.callback(where.folder.delete_folder)
             made = method.embed(run, work.settings, client)
-            shared = TableRows(graph, manifest, where, tuple(made.named("part-")))
+            embedded = TableRows(*work.graph(), where, tuple(made.named("part-")))
             shared_seconds = made.seconds
-        for draw, units in by_draw.items():
-            stage, rows, seconds, peak = None, shared, shared_seconds, 0
-            if method.reservoir is not None:
-                rho = float(manifest.facts["rho"])
-                settled = with_length(work.settings, manifest.facts)
-                spec = method.reservoir(settled, rho, configurations[draw])
-                name = f"draw-{method.name}-{draw:04d}"
-                stage = Stage(Folder.of(work.run).child(name), name)
-                cleanup.callback(stage.folder.delete_folder)
-                attempt = stage.begin()
-                began = time.perf_counter()
-                files = run_reservoir(
-                    client,
-                    graph,
-                    manifest,
-                    spec,
-                    _WriteStates(graph, manifest, attempt),
-                    timeout=work.settings.cluster.timeout,
-                )
+        for draw in sorted({unit.draw for unit in missing}):
+            configuration = configurations[draw]
+            units = [unit for unit in missing if unit.draw == draw]
+            began = time.perf_counter() - shared_seconds
+            with work.attempt(f"{method.name}-{draw:04d}") as attempt:
+                rows: SplitRows = embedded or FeatureRows(*work.graph())
+                if method.reservoir is not None:
+                    rows = _states(client, work, method, configuration, attempt)
                 seconds = time.perf_counter() - began
-                peak = max(peak for _, peak in files)
-                rows = EmbeddedRows(stage, tuple(record for record, _ in files))
-            fixed = work, rows, configurations[draw]
-            futures = [
-                client.submit(_fit_unit, *fixed, unit, seconds, peak, pure=False)
-                for unit in units
-            ]
-            waiting.append((stage, futures))
-            while len(waiting) > AHEAD:
-                settle()
-        while waiting:
-            settle()
+                fixed = work, rows, configuration["C"]
+                futures = [
+                    client.submit(_fit_unit, *fixed, unit, seconds, pure=False)
+                    for unit in units
+                ]
+                _results(client, futures)
+            done += len(units)
+            progress(f"{method.name}: readouts", done, len(missing))
 
 
-def _fit_unit(
-    work: EvaluationWork,
-    rows: SplitRows | None,
-    configuration: Configuration,
-    unit: Unit,
-    seconds: float,
-    peak: int,
-) -> None:
-    peak_memory(reset=True)
-    embedding = FeatureRows(*work.graph()) if rows is None else rows
-    memory = work.settings.readout.memory_bytes
-    scores = fit_split(work.task(), unit.split, embedding, configuration["C"], memory)
-    scores = replace(scores, seconds=scores.seconds + seconds)
-    work.units().write(unit.key, scores, max(peak_memory(), peak))
-
-
-def _make_splits(
+def _states(
     client: Client,
     work: EvaluationWork,
     method: Method,
-    configurations: Sequence[Configuration],
-    missing: Sequence[Unit],
-    progress: Progress,
-) -> None:
-    """Compute each unit in a separate task."""
-    score = method.score_split
-    futures = [
-        client.submit(_split_unit, work, score, configurations[u.draw], u, pure=False)
-        for u in missing
-    ]
-    _results(client, futures, progress, f"{method.name}: trainings")
+    configuration: Configuration,
+    attempt: Attempt,
+) -> EmbeddedRows:
+    """States of the reservoir of a configuration, in files of the attempt."""
+    if method.reservoir is None:
+        raise _missing_function(method, "reservoir")
+    graph, manifest = work.graph()
+    settings = with_length(work.settings, manifest.facts)
+    files = run_reservoir(
+        client,
+        graph,
+        manifest,
+        method.reservoir(settings, float(manifest.facts["rho"]), configuration),
+        _WriteStates(graph, manifest, attempt),
+        timeout=work.settings.cluster.timeout,
+    )
+    return EmbeddedRows(Stage(attempt.folder, method.name), tuple(files))
 
 
-def _split_unit(
-    work: EvaluationWork, score: Any, configuration: Configuration, unit: Unit
+def _fit_unit(
+    work: EvaluationWork, rows: SplitRows, C: float, unit: Unit, seconds: float
 ) -> None:
-    peak_memory(reset=True)
-    scores: Scores = score(work, configuration, unit.split)
-    work.units().write(unit.key, scores, peak_memory())
+    memory = work.settings.readout.memory_bytes
+    scores = fit_split(work.task(), unit.split, rows, C, memory)
+    work.units().write(unit.key, replace(scores, seconds=scores.seconds + seconds))
 
 
 def _make_graph(
@@ -384,19 +328,18 @@ def _make_graph(
     missing: Sequence[Unit],
     progress: Progress,
 ) -> None:
-    """Compute the scores of all splits together, by passes over the partitions."""
+    """Compute the scores of all splits together, in this process."""
     if method.score_graph is None:
         raise _missing_function(method, "score_graph")
     keys = {(unit.draw, unit.split): unit.key for unit in missing}
     draws = sorted({draw for draw, _ in keys})
     splits = sorted({split for _, split in keys})
     chosen = [configurations[draw] for draw in draws]
-    done = 0
     for at, split, scores in method.score_graph(client, work, chosen, splits):
         key = keys.pop((draws[at], split), None)
         if key is not None:
-            work.units().write(key, scores, None)
-            done += 1
+            work.units().write(key, scores)
+            done = len(missing) - len(keys)
             progress(f"{method.name}: scores", done, len(missing))
     if keys:
         raise StageError(
@@ -408,32 +351,24 @@ def _make_graph(
 # Errors
 
 
-_SAMPLES: dict[tuple[Any, ...], Samples] = {}
-"""Cache of drawn samples, which are the same for every method and quantifier."""
-
-
-def _samples(work: EvaluationWork, split: int, role: str) -> Samples:
+def _posteriors(
+    work: EvaluationWork, unit: Unit, calibration: str, role: str
+) -> tuple[Posteriors, Samples]:
+    """Calibrated posteriors of the nodes with a role, and samples of these nodes."""
     task = work.task()
-    fold, seed = task.splits[split].fold, work.settings.seed
-    key = (work.task_key, fold, role, seed, SAMPLE_SIZE, REPEATS)
-    if key not in _SAMPLES:
-        if len(_SAMPLES) > 32:
-            _SAMPLES.clear()
-        _SAMPLES[key] = draw_samples(
-            task.labels[task.rows(split, role)],
-            len(task.classes),
-            role,
-            fold,
-            seed,
-            SAMPLE_SIZE,
-            REPEATS,
-            task.classes,
-        )
-    return _SAMPLES[key]
-
-
-def _protocol_key(work: EvaluationWork) -> str:
-    return fingerprint(work.settings.seed, SAMPLE_SIZE, REPEATS)[:8]
+    rows = task.rows(unit.split, role)
+    samples = draw_samples(
+        task.labels[rows],
+        len(task.classes),
+        role,
+        task.splits[unit.split].fold,
+        work.settings.seed,
+        SAMPLE_SIZE,
+        REPEATS,
+        task.classes,
+    )
+    scores = work.units().read(unit.key)
+    return calibrated(task, unit.split, scores, calibration, rows), samples
 
 
 def _validate_unit(
@@ -441,44 +376,21 @@ def _validate_unit(
     unit: Unit,
     quantifiers: Sequence[str],
     calibrations: Sequence[str],
-) -> Errors:
-    protocol = _protocol_key(work)
-    known = work.units().errors(unit.key, protocol)
-    missing = [
-        (quantifier, calibration)
-        for calibration in calibrations
-        for quantifier in quantifiers
-        if calibration not in known.get(quantifier, {})
-    ]
-    if missing:
-        task = work.task()
-        scores, _ = work.units().read(unit.key)
-        samples = _samples(work, unit.split, "validation")
-        rows = task.rows(unit.split, "validation")
-        for calibration in calibrations:
-            names = [q for q, c in missing if c == calibration]
-            if not names:
-                continue
-            posteriors = calibrated(task, unit.split, scores, calibration, rows)
-            for quantifier in names:
-                estimate = estimates(posteriors, samples, quantifier, work.settings)
-                figures = errors(samples, estimate)
-                known.setdefault(quantifier, {})[calibration] = figures
-        work.units().write_errors(unit.key, protocol, known)
-    return {
-        quantifier: {
-            calibration: known[quantifier][calibration] for calibration in calibrations
-        }
-        for quantifier in quantifiers
-    }
+) -> list[ValidationErrors]:
+    figures = []
+    for calibration in calibrations:
+        posteriors, samples = _posteriors(work, unit, calibration, "validation")
+        for quantifier in quantifiers:
+            estimate = estimates(posteriors, samples, quantifier, work.settings)
+            found = errors(samples, estimate)
+            figures.append(
+                ValidationErrors(unit.draw, unit.split, quantifier, calibration, found)
+            )
+    return figures
 
 
-def _test_unit(work: EvaluationWork, choice: Choice, key: str) -> TestFigure:
-    task = work.task()
-    scores, _ = work.units().read(key)
-    rows = task.rows(choice.split, "test")
-    samples = _samples(work, choice.split, "test")
-    posteriors = calibrated(task, choice.split, scores, choice.calibration, rows)
+def _test_unit(work: EvaluationWork, choice: Choice, unit: Unit) -> TestFigure:
+    posteriors, samples = _posteriors(work, unit, choice.calibration, "test")
     estimate = estimates(posteriors, samples, choice.quantifier, work.settings)
     return TestFigure(choice, errors(samples, estimate), samples.prevalence, estimate)
 

@@ -326,43 +326,26 @@ def _shares(summary: Summary) -> RenderedTable:
 
 
 def _cost(results: pa.Table, summary: Summary) -> RenderedTable:
-    """Time and memory of the most expensive configuration of each method."""
-    by_method = costs(results)
-    groups = []
-    for dataset in summary.datasets:
-        rows = []
-        reference = by_method.get((dataset, summary.reference))
-        for method in summary.methods:
-            cost = by_method.get((dataset, method))
-            if cost is None:
-                continue
-            ratio = EMPTY
-            if reference is not None and reference.seconds > 0:
-                times = cost.seconds / reference.seconds
-                ratio = f"{times:.3g}" if times < 100 else f"{times:,.0f}"
-            memory = cost.peak_memory
-            texts = (
-                shown(method),
-                f"{cost.seconds:,.2f}",
-                ratio,
-                EMPTY if memory is None else f"{memory / 2**30:,.2f}",
-                str(cost.folds),
-            )
-            rows.append(tuple(map(Cell, texts)))
-        if rows:
-            groups.append(RowGroup(tuple(rows), shown(dataset)))
+    """Mean time of a configuration of each method."""
+    seconds = costs(results)
+    rows = [
+        (
+            Cell(shown(method)),
+            *(
+                Cell(f"{seconds[d, method]:,.2f}" if (d, method) in seconds else EMPTY)
+                for d in summary.datasets
+            ),
+        )
+        for method in summary.methods
+    ]
     return RenderedTable(
         "cost",
-        "Time and memory of each method's most expensive configuration",
+        "Seconds of a configuration in a fold",
+        ("Method", *map(shown, summary.datasets)),
+        (RowGroup(tuple(rows)),),
         (
-            *("Method", "Seconds", f"Times {shown(summary.reference)}"),
-            *("Peak memory, GiB", "Folds"),
-        ),
-        tuple(groups),
-        (
-            "Seconds to compute the scores (embedding and readout), mean over folds, "
-            "for the slowest configuration; peak memory of the worker, maximum over "
-            "folds. The paper's times are from another machine and not comparable.",
-            *(() if groups else ("No times were measured.",)),
+            "Seconds to compute the scores (embedding and readout), mean over "
+            "configurations, folds and label shares. The paper's times are from "
+            "another machine and not comparable.",
         ),
     )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.random_bits import Purpose, stream
-from xnq_dist.evaluation.methods.method_interface import ROLES
+from xnq_dist.evaluation.datasets.test_folds import ROLES
 from xnq_dist.quantify.interface import Communities
 
 __all__ = ["APP_GRID", "REPEATS", "SAMPLE_SIZE", "Samples", "draw_samples", "kraemer"]

@@ -13,16 +13,18 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binom
 
-from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.estimators import AnyEstimates, Estimators
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.regions import SAMPLES, class_counts_in
-from xnq_dist.quantify.checks.quality import NOT_PUBLISHABLE, qualities
 from xnq_dist.quantify.interface import Communities, Estimates
 
-__all__ = ["MIN_UNLABELLED", "SIZES", "Row", "score_case"]
+__all__ = ["FLOOR", "MIN_UNLABELLED", "SIZES", "Row", "binomial_floor", "score_case"]
+
+FLOOR = "floor"
+"""Name of the binomial floor among the estimators."""
 
 MIN_UNLABELLED = 5
 """Minimum number of unlabelled members of a community that is scored."""
@@ -45,13 +47,9 @@ class Row:
     rae: float
     bias: float
     """Mean error of the last class, with its sign."""
-    coverage: float | None
+    coverage: float | None = None
     """None: the estimator has no intervals."""
-    width: float | None
-    poor: int | None = None
-    """Number of communities that are not publishable; None: no intervals."""
-    poor_ae: float | None = None
-    """Mean absolute error of these communities; None if there are none."""
+    width: float | None = None
 
 
 def score_case(
@@ -65,17 +63,12 @@ def score_case(
         if not scored.any():
             continue
         true = counts[scored] / sizes[scored, None]
+        of_sets = true, sizes[scored], labelled[scored], scored
         for name, result in estimators.estimates(sets, kind in SAMPLES):
-            yield from _rows(
-                kind,
-                name,
-                result,
-                true,
-                sizes[scored],
-                labelled[scored],
-                scored,
-                estimators.settings,
-            )
+            yield from _rows(kind, name, result, *of_sets)
+        floor = np.zeros_like(counts)
+        floor[scored] = true + binomial_floor(counts[scored])
+        yield from _rows(kind, FLOOR, floor, *of_sets)
 
 
 def _truth(
@@ -88,6 +81,27 @@ def _truth(
     return counts, class_counts_in(sets, case.nodes.labels, n_classes).sum(axis=1)
 
 
+def binomial_floor(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Expected error of someone who knows each community's probabilities of a class.
+
+    This is the mean absolute deviation of a binomial share (de Moivre), by class.
+
+    Parameters
+    ----------
+    counts
+        Members by class, shape (S, C); their shares are the probabilities.
+
+    Examples
+    --------
+    >>> binomial_floor(np.array([[1.0, 1.0], [0.0, 4.0]])).tolist()
+    [[0.25, 0.25], [0.0, 0.0]]
+    """
+    size = counts.sum(axis=1, keepdims=True)
+    share = counts / size
+    above = binom.pmf(counts + 1, size, share)
+    return np.asarray(2 * (counts + 1) * (1 - share) * above / size)
+
+
 def _rows(
     kind: str,
     name: str,
@@ -96,41 +110,26 @@ def _rows(
     sizes: NDArray[np.float64],
     labelled: NDArray[np.int64],
     scored: NDArray[np.bool_],
-    settings: Settings,
 ) -> Iterator[Row]:
     estimate = result.prevalence if isinstance(result, Estimates) else result
     estimate = estimate[scored]
+    bias = estimate[:, -1] - true[:, -1]
     values = {
         "ae": absolute_error(true, estimate),
         "rae": relative_absolute_error(true, estimate, sizes.astype(np.int64)),
-        "bias": estimate[:, -1] - true[:, -1],
+        "bias": bias if name != FLOOR else np.zeros(len(true)),
     }
     ends = (result.lower, result.upper) if isinstance(result, Estimates) else ()
-    poor = None
     if len(ends) == 2 and ends[0] is not None and ends[1] is not None:
         lower, upper = ends[0][scored], ends[1][scored]
         covered = (true >= lower - 1e-9) & (true <= upper + 1e-9)
         values["coverage"] = covered.mean(axis=1)
         values["width"] = (upper - lower).mean(axis=1)
-        poor = qualities(lower, upper, settings.quality) == NOT_PUBLISHABLE
     for low, high in SIZES:
         for inside in (False, True):
             rows = (sizes >= low) & (sizes < high) & ((labelled > 0) == inside)
             if rows.any():
+                size = f"{low}-{high}" if high < 2**62 else f"{low}-"
+                number = int(np.count_nonzero(rows))
                 means = {key: float(each[rows].mean()) for key, each in values.items()}
-                yield Row(
-                    kind,
-                    name,
-                    f"{low}-{high}" if high < 2**62 else f"{low}-",
-                    inside,
-                    int(np.count_nonzero(rows)),
-                    means["ae"],
-                    means["rae"],
-                    means["bias"],
-                    means.get("coverage"),
-                    means.get("width"),
-                    None if poor is None else int(poor[rows].sum()),
-                    None
-                    if poor is None or not poor[rows].any()
-                    else float(values["ae"][rows & poor].mean()),
-                )
+                yield Row(kind, name, size, inside, number, **means)

@@ -31,6 +31,7 @@ __all__ = [
     "draw_regions",
     "draw_samples_by_class",
     "joined",
+    "member_communities",
     "only",
 ]
 
@@ -89,13 +90,17 @@ def communities_of(assignment: NDArray[np.int64]) -> Communities:
     return Communities(offsets, np.argsort(assignment, kind="stable"))
 
 
+def member_communities(sets: Communities) -> NDArray[np.int64]:
+    """Community of every entry of the members."""
+    return np.repeat(np.arange(len(sets)), np.diff(sets.offsets))
+
+
 def class_counts_in(
     sets: Communities, codes: NDArray[np.integer], n_classes: int
 ) -> NDArray[np.int64]:
     """Count members by class, without those with a code below 0, shape (S, C)."""
-    community = np.repeat(np.arange(len(sets)), np.diff(sets.offsets))
     code = codes[sets.members]
-    cells = (community * n_classes + code)[code >= 0]
+    cells = (member_communities(sets) * n_classes + code)[code >= 0]
     counts = np.bincount(cells, minlength=len(sets) * n_classes)
     return counts.reshape(len(sets), n_classes).astype(np.int64)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -12,7 +13,6 @@ from xnq_dist.evaluation.bayes import NSAMPLES, comparison_table
 from xnq_dist.evaluation.figures import diagonals
 from xnq_dist.evaluation.names import shown, span
 from xnq_dist.evaluation.paper import paper_tables
-from xnq_dist.evaluation.pictures import Picture
 from xnq_dist.evaluation.rendered_table import RenderedTable, to_markdown
 from xnq_dist.evaluation.summary import Summary, summarise
 
@@ -27,7 +27,7 @@ SECTIONS = (
     ("ablation", "Ablation", r"ablation-"),
     ("comparison", "Bayesian comparison", r"comparison"),
     ("labels", "Fewer labels", r"label-shares"),
-    ("time", "Time and memory", r"cost"),
+    ("time", "Time", r"cost"),
 )
 """Anchor, heading and pattern that names of the section's tables begin with."""
 CAPTION = (
@@ -40,7 +40,7 @@ CAPTION = (
 def outputs(
     results: pa.Table, estimates: pa.Table, nsamples: int = NSAMPLES
 ) -> dict[str, bytes]:
-    """Contents of ``tables/*.md``, ``figures/*.{svg,png}`` and the page, by file name.
+    """Contents of ``tables/*.md``, ``figures/*.svg`` and the page, by file name.
 
     The same tables give the same bytes.
 
@@ -63,9 +63,7 @@ def outputs(
     ]
     figures = diagonals(summary, estimates)
     made = table_files(tables)
-    for name, picture in figures.items():
-        made[f"figures/{name}.svg"] = picture.svg
-        made[f"figures/{name}.png"] = picture.png
+    made |= {f"figures/{name}.svg": svg for name, (_, svg) in figures.items()}
     names = [plain(shown(name), 40) for name in summary.datasets]
     title = f"Evaluation on {', '.join(names)}" if names else "Evaluation"
     if len(names) > 4:
@@ -85,7 +83,7 @@ def page(
     headline: Sequence[tuple[str, str]],
     sections: Sequence[tuple[str, str, str]],
     tables: Sequence[RenderedTable],
-    figures: Mapping[str, Picture],
+    figures: Mapping[str, tuple[str, bytes]],
 ) -> bytes:
     """Render a page of tables and figures as HTML.
 
@@ -102,7 +100,6 @@ def page(
         Contents of the page.
     """
     import jinja2
-    from markupsafe import Markup
 
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("xnq_dist.evaluation"),
@@ -123,11 +120,11 @@ def page(
         sections=[section for section in filled if section[2]],
         figures=[
             {
-                "svg": Markup(picture.svg.decode()),  # noqa: S704 - escaped by ElementTree
-                "caption": CAPTION.format(picture.title),
-                "width": _width(picture),
+                "source": f"data:image/svg+xml;base64,{b64encode(svg).decode()}",
+                "title": title,
+                "caption": CAPTION.format(title),
             }
-            for picture in figures.values()
+            for title, svg in figures.values()
         ],
     )
     return html.encode()
@@ -141,9 +138,3 @@ def _headline(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "folds per data set", span(per) if per else "0"
     compared = sum(c.compared for c in summary.choices)
     yield "configurations compared by validation, in all folds", f"{compared:,}"
-
-
-def _width(picture: Picture) -> int:
-    """Width on the page in rem, so that all plots have the same font size."""
-    box = re.search(rb'viewBox="0 0 ([0-9.]+)', picture.svg)
-    return round(float(box.group(1)) / 72 * 6.2) if box else 60

@@ -64,7 +64,6 @@ def result_rows(task: Task, result: MethodResult) -> pa.Table:
                 "value": errors[metric],
                 "selected": key(one) in chosen,
                 "seconds": result.seconds[one.draw, one.split],
-                "peak_memory": result.peaks[one.draw, one.split],
             }
             for part, one, errors in figures
             for metric in METRICS

@@ -62,6 +62,14 @@ class FeatureRows:
                 values.reshape(len(column), column.type.list_size),
             )
 
+    def matrix(self) -> NDArray[np.float32] | None:
+        """Features of all nodes, shape (N, F); None if there are none."""
+        index, parts = zip(*self.parts(), strict=True)
+        if not parts[0].shape[1]:
+            return None
+        rows: NDArray[np.float32] = np.concatenate(parts)
+        return rows[np.argsort(np.concatenate(index))]
+
 
 @dataclass(frozen=True)
 class TableRows:

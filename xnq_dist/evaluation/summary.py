@@ -32,7 +32,6 @@ from xnq_dist.evaluation.rendered_table import EMPTY, aligned
 
 __all__ = [
     "ALLOWED",
-    "Cost",
     "FoldChoice",
     "FoldMean",
     "Summary",
@@ -84,16 +83,6 @@ class FoldMean:
     mean: float
     sd: float | None
     """Sample standard deviation (ddof = 1); None for a single fold."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Cost of a method's configuration with the highest mean time over folds."""
-
-    seconds: float
-    folds: int
-    peak_memory: int | None
-    """Bytes, maximum over folds; None if it was not measured."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,45 +265,20 @@ def quantifiers_of(results: pa.Table, method: str) -> dict[str, Summary]:
     }
 
 
-def costs(results: pa.Table) -> dict[tuple[str, str], Cost]:
-    """Cost of the most expensive configuration by data set and method.
+def costs(results: pa.Table) -> dict[tuple[str, str], float]:
+    """Mean seconds of a configuration in a fold, by data set and method.
 
     Time is that of the scores (embedding and readout), which quantifiers and
-    calibrations share, as a mean over folds. Only the largest label share of a data set
-    is used.
+    calibrations share.
     """
-    largest = results.group_by("dataset").aggregate([("label_share", "max")])
-    shares = dict(zip(*(column.to_pylist() for column in largest.columns), strict=True))
-    timed = pa.concat_tables(
-        [
-            results.slice(0, 0),
-            *(
-                results.filter(
-                    (pc.field("dataset") == name)
-                    & (pc.field("label_share") == share)
-                    & pc.field("seconds").is_valid()
-                )
-                for name, share in shares.items()
-            ),
-        ]
-    )
-    folds = timed.group_by(["dataset", "method", "draw", "fold"]).aggregate(
-        [("seconds", "max"), ("peak_memory", "max")]
-    )
-    draws = folds.group_by(["dataset", "method", "draw"]).aggregate(
-        [("seconds_max", "mean"), ("seconds_max", "count"), ("peak_memory_max", "max")]
-    )
-    by_method: dict[tuple[str, str], Cost] = {}
-    for row in sorted(
-        draws.to_pylist(), key=lambda row: (-row["seconds_max_mean"], row["draw"])
-    ):
-        cost = Cost(
-            row["seconds_max_mean"],
-            row["seconds_max_count"],
-            row["peak_memory_max_max"],
-        )
-        by_method.setdefault((row["dataset"], row["method"]), cost)
-    return by_method
+    timed = results.filter(pc.is_valid(results["seconds"]))
+    units = timed.group_by(["dataset", "method", "label_share", "draw", "fold"])
+    each = units.aggregate([("seconds", "max")])
+    means = each.group_by(["dataset", "method"]).aggregate([("seconds_max", "mean")])
+    return {
+        (row["dataset"], row["method"]): row["seconds_max_mean"]
+        for row in means.to_pylist()
+    }
 
 
 def text(results: pa.Table) -> str:
@@ -339,7 +303,7 @@ def text(results: pa.Table) -> str:
                     spread(summary.figure(dataset, method, "ae"), 4),
                     spread(summary.figure(dataset, method, "rae"), 3),
                     tally(c.quantifier for c in chosen),
-                    f"{spent.seconds:.1f}" if spent else EMPTY,
+                    EMPTY if spent is None else f"{spent:.1f}",
                     str(len(chosen)),
                     span(c.compared for c in chosen),
                 )

@@ -15,7 +15,8 @@ from xnq_dist.core import npy
 from xnq_dist.core.errors import InputError, SettingsError, StageError
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.evaluation.methods.method_interface import ROLES, Split, Task
+from xnq_dist.evaluation.datasets.test_folds import ROLES
+from xnq_dist.evaluation.methods.method_interface import Split, Task
 from xnq_dist.graph import layout
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import open_table

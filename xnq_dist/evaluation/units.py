@@ -1,16 +1,14 @@
 """Scores of one configuration in one split, stored so that an evaluation can resume.
 
 A unit is one file, named by a fingerprint of its inputs: another evaluation with the
-same graph, method, configuration and labels reuses it. Errors on the validation samples
-are stored next to it as JSON, so that another quantifier needs no new fit.
+same graph, method, configuration and labels reuses it, so that another quantifier needs
+no new fit.
 """
 
 from __future__ import annotations
 
 import io
-import json
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -19,9 +17,6 @@ from xnq_dist.core.store import Folder
 from xnq_dist.evaluation.methods.method_interface import Scores
 
 __all__ = ["Unit", "Units"]
-
-Errors = dict[str, dict[str, dict[str, float]]]
-"""Quantifier -> calibration -> metric -> mean over the samples."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +39,7 @@ class Units:
         """Whether a unit's scores exist."""
         return self.folder.exists(f"{key}.npy")
 
-    def write(self, key: str, scores: Scores, peak: int | None) -> None:
+    def write(self, key: str, scores: Scores) -> None:
         """Write a unit atomically."""
         buffer = io.BytesIO()
         arrays: dict[str, np.ndarray] = {
@@ -54,16 +49,15 @@ class Units:
             "target_logits": scores.target_logits.astype(np.float32),
             "crisp": np.array(scores.crisp),
             "seconds": np.array(scores.seconds),
-            "peak": np.array(-1 if peak is None else peak),
         }
         npy.write_arrays(buffer, arrays)
         self.folder.write_bytes(f"{key}.npy", buffer.getvalue())
 
-    def read(self, key: str) -> tuple[Scores, int | None]:
-        """Read a unit's scores and the peak memory of the process that computed it."""
+    def read(self, key: str) -> Scores:
+        """Read a unit's scores."""
         data = io.BytesIO(self.folder.read_bytes(f"{key}.npy"))
         arrays = npy.read_arrays(data)
-        scores = Scores(
+        return Scores(
             arrays["held"],
             arrays["held_logits"].astype(np.float64),
             arrays["target"],
@@ -71,15 +65,3 @@ class Units:
             bool(arrays["crisp"]),
             float(arrays["seconds"]),
         )
-        peak = int(arrays["peak"])
-        return scores, None if peak < 0 else peak
-
-    def errors(self, key: str, protocol: str) -> Errors:
-        """Read the errors of a unit under a protocol; empty if there are none."""
-        errors: Any = self.folder.read_json(f"{key}-{protocol}.json")
-        return errors if isinstance(errors, dict) else {}
-
-    def write_errors(self, key: str, protocol: str, errors: Errors) -> None:
-        """Write the errors of a unit."""
-        text = json.dumps(errors, sort_keys=True)
-        self.folder.write_bytes(f"{key}-{protocol}.json", text.encode())

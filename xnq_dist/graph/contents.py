@@ -28,12 +28,14 @@ from xnq_dist.graph.locations import state_of
 from xnq_dist.graph.tables import Batch, Sources, Table, open_table
 
 __all__ = [
+    "Aspect",
     "Contents",
     "Observer",
     "answer_digests",
+    "column_aspect",
     "edge_aspect",
-    "label_aspects",
-    "member_aspects",
+    "label_aspect",
+    "member_aspect",
     "members_table",
     "node_aspects",
 ]
@@ -41,7 +43,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 CONTENTS = "_contents.json"
-FORMAT = 3
+FORMAT = 4
 """Raised when a digest of the same rows changes, or what is stored with it."""
 MODULUS = 1 << 128
 RACY = 2_000_000_000
@@ -81,21 +83,22 @@ class Digest:
 class Aspect:
     """Columns of a table that are digested together."""
 
-    kind: str
-    """``ids``, ``vectors`` or ``numbers`` (features), ``labels``, ``roles``,
-    ``label_weights``, ``edges``, ``members`` or ``column``."""
-    columns: tuple[str, ...]
-    """The node id first if each row belongs to a node."""
-    optional: bool = False
-    """Whether the last column may be missing."""
-    missing: Missing | None = None
-    """For labels: `labels.missing`."""
+    columns: tuple[tuple[str, str], ...]
+    """Setting and name of each column."""
+    known: str | None = None
+    """Column without whose value a row does not count; None: all rows count."""
+    missing: Missing = ()
+    """Labels that count as no value: `labels.missing`."""
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the columns."""
+        return [name for _, name in self.columns]
 
     @property
     def key(self) -> str:
         """Key of the digest in the cache entry of a file."""
-        more = [] if self.missing is None else [self.missing]
-        return json.dumps([FORMAT, self.kind, *self.columns, *more])
+        return json.dumps([FORMAT, self.columns, self.known, self.missing])
 
 
 class Observer(Protocol):
@@ -109,57 +112,58 @@ class Observer(Protocol):
 
 
 def node_aspects(
-    columns: ColumnSettings, missing: Missing = "auto"
+    table: Table, columns: ColumnSettings, missing: Missing = "auto"
 ) -> dict[str, Aspect]:
-    """The digested columns of a node table."""
+    """The digested columns of a node table; `missing`: `labels.missing`."""
     chosen = columns.features
-    if isinstance(chosen, str):
-        features = Aspect("vectors", (columns.node_id, chosen))
-    else:
-        features = Aspect("numbers", (columns.node_id, *(chosen or ())))
+    names = [chosen] if isinstance(chosen, str) else chosen or []
+    features = (("columns.features", name) for name in names)
+    node = ("columns.node_id", columns.node_id)
     return {
-        "nodes": Aspect("ids", (columns.node_id,)),
-        "features": features,
-        **label_aspects(columns, missing),
+        "nodes": Aspect((node,)),
+        "features": Aspect((node, *features)),
+        "labels": label_aspect(table, columns, missing),
     }
 
 
-def label_aspects(
-    columns: ColumnSettings, missing: Missing = "auto"
-) -> dict[str, Aspect]:
+def label_aspect(
+    table: Table, columns: ColumnSettings, missing: Missing = "auto"
+) -> Aspect:
     """The digested columns of a table of labels; `missing`: `labels.missing`."""
-    by_default = columns.role == ColumnSettings.model_fields["role"].default
-    weights = {}
-    if columns.label_weight is not None:
-        named = columns.node_id, columns.label, columns.label_weight
-        weights = {"label_weights": Aspect("label_weights", named, missing=missing)}
-    return {
-        **weights,
-        "labels": Aspect("labels", (columns.node_id, columns.label), missing=missing),
-        "roles": Aspect(
-            "roles",
-            (columns.node_id, columns.label, columns.role),
-            by_default,
-            missing,
-        ),
-    }
+    keys = ["node_id", "label", *_used(table, columns, "role", "label_weight")]
+    return Aspect(_named(columns, *keys), columns.label, missing)
 
 
-def edge_aspect(columns: ColumnSettings) -> Aspect:
+def edge_aspect(table: Table, columns: ColumnSettings) -> Aspect:
     """The digested columns of an edge table."""
-    by_default = columns.weight == ColumnSettings.model_fields["weight"].default
-    weight = () if columns.weight is None else (columns.weight,)
-    return Aspect("edges", (columns.src, columns.dst, *weight), by_default)
+    keys = ["src", "dst", *_used(table, columns, "weight")]
+    return Aspect(_named(columns, *keys))
+
+
+def member_aspect(columns: ColumnSettings) -> Aspect:
+    """The digested columns of a memberships table."""
+    return Aspect(_named(columns, "member", "community"))
 
 
 def column_aspect(columns: ColumnSettings, column: str) -> Aspect:
     """The digested columns for communities named in a column of the node table."""
-    return Aspect("column", (columns.node_id, column))
+    named = ("communities = column:NAME", column)
+    return Aspect((*_named(columns, "node_id"), named), column)
 
 
-def member_aspects(columns: ColumnSettings) -> dict[str, Aspect]:
-    """The digested columns of a memberships table."""
-    return {"memberships": Aspect("members", (columns.member, columns.community))}
+def _named(columns: ColumnSettings, *keys: str) -> tuple[tuple[str, str], ...]:
+    return tuple((f"columns.{key}", str(getattr(columns, key))) for key in keys)
+
+
+def _used(table: Table, columns: ColumnSettings, *keys: str) -> list[str]:
+    """Optional columns that the table has, or that a setting names."""
+    fields = ColumnSettings.model_fields
+    named = {key: getattr(columns, key) for key in keys}
+    return [
+        key
+        for key, name in named.items()
+        if name is not None and (name != fields[key].default or table.has(name))
+    ]
 
 
 def members_table(table: Table, columns: ColumnSettings, id_type: str) -> Table:
@@ -195,7 +199,7 @@ def answer_digests(
         return contents.digests(table, {"memberships": aspect})
     table = contents.open(str(sources.memberships), "memberships table", settings)
     table = members_table(table, columns, id_type)
-    return contents.digests(table, member_aspects(columns))
+    return contents.digests(table, {"memberships": member_aspect(columns)})
 
 
 class Contents:
@@ -204,38 +208,30 @@ class Contents:
     def __init__(self, folder: Folder | None) -> None:
         self._folder = folder
         self._cache = {} if folder is None else _read_cache(folder)
+        self._changed = False
 
     def open(self, path: str, what: str, settings: Settings) -> Table:
         """As `open_table`; files that did not change need not be read for a schema."""
         table = open_table(path, what, settings.input)
         for file in table.files:
-            entry = self._cache.get(_key(table, file), {})
-            if entry.get("schema") and entry["stat"] == _stat(
-                replace(table, files=(file,))
-            ):
-                table.recall_schema(file, entry["schema"])
+            if schema := self._entry(table, file).get("schema"):
+                table.recall_schema(file, schema)
         return table
+
+    def _entry(self, table: Table, file: str) -> dict[str, Any]:
+        """What is known of a file; empty if it changed."""
+        entry = self._cache.get(_key(table, file))
+        return entry if entry and entry["stat"] == _stat(table, file) else {}
 
     def known(
         self, table: Table, aspects: Mapping[str, Aspect]
     ) -> dict[str, dict[str, Any]] | None:
         """The digests from the cache; None if a file has to be read."""
         table = self._settled(table, aspects)
-        totals = dict.fromkeys(aspects, Digest())
-        for file in table.files:
-            digests = self._known(table, file)[1]
-            for name, aspect in aspects.items():
-                if aspect.key not in digests:
-                    return None
-                totals[name] += Digest.of(digests[aspect.key])
-        return {name: digest.facts() for name, digest in totals.items()}
-
-    def _known(self, table: Table, file: str) -> tuple[Any, dict[str, Any]]:
-        """A file's validator, and its digests if the file did not change."""
-        stat = _stat(replace(table, files=(file,)))
-        entry = self._cache.get(_key(table, file))
-        unchanged = entry is not None and stat is not None and entry["stat"] == stat
-        return stat, dict(entry["digests"]) if entry and unchanged else {}
+        found = [self._entry(table, file).get("digests", {}) for file in table.files]
+        if any(a.key not in each for a in aspects.values() for each in found):
+            return None
+        return _summed(found, aspects)
 
     def digests(
         self,
@@ -254,33 +250,41 @@ class Contents:
             For a missing column, or values that the pipeline cannot read.
         """
         table = self._settled(table, aspects, observer)
-        totals = dict.fromkeys(aspects, Digest())
-        changed = False
+        found = []
         for file in table.files:
-            single = replace(table, files=(file,))
-            stat, known = self._known(table, file)
+            known = self._entry(table, file).get("digests", {})
             missing = [a for a in aspects.values() if a.key not in known]
             if missing or observer is not None:
-                began = time.time_ns()
-                read = {
-                    aspect.key: digest.facts()
-                    for aspect, digest in zip(
-                        missing, _digests(single, missing, observer), strict=True
-                    )
-                }
-                known = {**known, **read}
-                after = _stat(single)
-                if stat is not None and stat == after and not _racy(stat, began):
-                    entry = {"stat": stat, "digests": known, "used": began}
-                    entry["kinds"] = single.kinds(file)
-                    entry["schema"] = single.schema_of(file)
-                    self._cache[_key(table, file)] = entry
-                    changed = True
-            for name, aspect in aspects.items():
-                totals[name] += Digest.of(known[aspect.key])
-        if changed and self._folder is not None:
+                known = known | self._read(table, file, missing, observer, known)
+            found.append(known)
+        if self._changed and self._folder is not None:
             self._write_cache(self._folder)
-        return {name: digest.facts() for name, digest in totals.items()}
+        return _summed(found, aspects)
+
+    def _read(
+        self,
+        table: Table,
+        file: str,
+        aspects: Sequence[Aspect],
+        observer: Observer | None,
+        known: Mapping[str, Any],
+    ) -> dict[str, Any]:
+        """Read a file for some digests, and remember them unless it may change."""
+        began, stat = time.time_ns(), _stat(table, file)
+        single = replace(table, files=(file,))
+        totals = _digests(single, aspects, observer)
+        pairs = zip(aspects, totals, strict=True)
+        read = {aspect.key: total.facts() for aspect, total in pairs}
+        if stat is not None and stat == _stat(table, file) and not _racy(stat, began):
+            self._cache[_key(table, file)] = {
+                "stat": stat,
+                "digests": {**known, **read},
+                "used": began,
+                "kinds": single.kinds(file),
+                "schema": single.schema_of(file),
+            }
+            self._changed = True
+        return read
 
     def _settled(
         self,
@@ -290,11 +294,9 @@ class Contents:
     ) -> Table:
         """The table with the types of all values; text files may be read for them."""
         for file in table.files:
-            entry = self._cache.get(_key(table, file), {})
-            single = replace(table, files=(file,))
-            if entry.get("kinds") and entry["stat"] == _stat(single):
-                table.recall(file, entry["kinds"])
-        names = {name for a in aspects.values() for name in a.columns}
+            if kinds := self._entry(table, file).get("kinds"):
+                table.recall(file, kinds)
+        names = {name for aspect in aspects.values() for name in aspect.names}
         return table.settle({*names, *(observer.columns if observer else ())})
 
     def _write_cache(self, folder: Folder) -> None:
@@ -302,6 +304,7 @@ class Contents:
         newest = sorted(self._cache.items(), key=lambda item: -item[1]["used"])
         entries = dict(newest[:CACHED])
         folder.write_record(CONTENTS, {"files": entries})
+        self._changed = False
 
 
 def _read_cache(folder: Folder) -> dict[str, Any]:
@@ -320,12 +323,11 @@ def _key(table: Table, file: str) -> str:
     return fingerprint(table.filesystem.type_name, file, *table.marks(file))
 
 
-def _stat(table: Table) -> list[Any] | None:
-    """Cache validator of a table's only file: size, times, inode or ETag.
+def _stat(table: Table, file: str) -> list[Any] | None:
+    """Cache validator of a file: size, times, inode or ETag.
 
     None: the file system provides none.
     """
-    (file,) = table.files
     try:
         return state_of(table.filesystem, file)
     except OSError as error:
@@ -333,6 +335,16 @@ def _stat(table: Table) -> list[Any] | None:
             f"{table.what} {file} cannot be read ({error.strerror or error}): check "
             "that it exists and that its store can be reached, and run again"
         ) from error
+
+
+def _summed(
+    found: Sequence[Mapping[str, Any]], aspects: Mapping[str, Aspect]
+) -> dict[str, dict[str, Any]]:
+    """Digests of a table from those of its files, by the keys of aspects."""
+    return {
+        name: sum((Digest.of(each[aspect.key]) for each in found), Digest()).facts()
+        for name, aspect in aspects.items()
+    }
 
 
 def _racy(stat: Sequence[Any], began: int) -> bool:
@@ -345,51 +357,18 @@ def _digests(
     table: Table, aspects: Sequence[Aspect], observer: Observer | None = None
 ) -> list[Digest]:
     """The digests of a table's only file, which is read once."""
-    there = table.schemas[table.files[0]]
-    present: list[tuple[str, ...] | None] = []
     for aspect in aspects:
-        columns: tuple[str, ...] = aspect.columns
-        if aspect.optional and columns[-1] not in there:
-            columns = columns[:-1]
-            if aspect.kind == "roles":
-                present.append(None)
-                continue
-        for column in columns:
-            if column not in there:
-                table.require({_setting(aspect, column): column})
-        present.append(columns)
-    from xnq_dist.graph.digesting import batch_total, check_types
+        table.require(dict(aspect.columns))
+    from xnq_dist.graph.digesting import batch_total
 
-    for aspect in aspects:
-        check_types(table, aspect.kind, aspect.columns)
-    names = [column for columns in present for column in columns or ()]
+    names = [name for aspect in aspects for name in aspect.names]
     names += observer.columns if observer is not None else ()
     totals = [Digest() for _ in aspects]
     # Features are wide, so batches have fewer rows.
     for batch in ahead(table.batches(list(dict.fromkeys(names)), 1 << 16)):
-        for at, (aspect, used) in enumerate(zip(aspects, present, strict=True)):
-            if used is not None:
-                total = batch_total(batch, aspect.kind, used, aspect.missing or ())
-                totals[at] += Digest(*total)
         if observer is not None:
-            observer.add(batch)
+            observer.add(batch)  # checks the values
+        for at, aspect in enumerate(aspects):
+            read = aspect.columns, aspect.known, aspect.missing
+            totals[at] += Digest(*batch_total(batch, *read))
     return totals
-
-
-_NODE = "columns.node_id"
-_SETTINGS: dict[str, Sequence[str]] = {
-    "labels": [_NODE, "columns.label"],
-    "roles": [_NODE, "columns.label", "columns.role"],
-    "label_weights": [_NODE, "columns.label", "columns.label_weight"],
-    "edges": ["columns.src", "columns.dst", "columns.weight"],
-    "members": ["columns.member", "columns.community"],
-    "column": [_NODE, "communities = column:NAME"],
-}
-"""Settings that name the columns of each kind; other kinds: the id, then features."""
-
-
-def _setting(aspect: Aspect, column: str) -> str:
-    """The setting that names a column, for messages."""
-    settings = _SETTINGS.get(aspect.kind, [_NODE])
-    at = aspect.columns.index(column)
-    return settings[at] if at < len(settings) else "columns.features"

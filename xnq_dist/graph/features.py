@@ -92,7 +92,6 @@ class FeatureColumns:
         """Features of a node, F; 0 for variable-size lists until the first row."""
         if self.as_list:
             self.width = 0
-        table.require(dict.fromkeys([_SETTING], self.names[0]) if self.names else {})
         self._kinds = dict.fromkeys(self.names, "list" if self.as_list else "")
         for name in self.names:
             table.require({_SETTING: name})

@@ -29,15 +29,6 @@ log = logging.getLogger(__name__)
 STAGE = "labels"
 
 
-def current_labels(
-    run: RunDirectory, graph: Manifest, tables: Mapping[str, Mapping[str, Any]]
-) -> Manifest | None:
-    """The stage's manifest if it was made from exactly these labels; else None."""
-    made = run.stage(STAGE).manifest()
-    expected = fingerprint(labels_inputs(graph, tables))
-    return made if made is not None and made.fingerprint == expected else None
-
-
 def label(
     run: RunDirectory,
     graph: Manifest,
@@ -57,8 +48,9 @@ def label(
     InputError
         As `graph.labels.read_labels`; the old stage is then still there.
     """
-    current = current_labels(run, graph, tables)
-    if current is not None:
+    current = run.stage(STAGE).manifest()
+    due = fingerprint(labels_inputs(graph, tables))
+    if current is not None and current.fingerprint == due:
         log.info("stage %s: complete, nothing to do", STAGE)
         return current
     began = time.monotonic()

@@ -24,7 +24,7 @@ from xnq_dist.core.settings import ColumnSettings, Missing
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import require_columns
 from xnq_dist.graph.tables import Batch, Table, ids_of
-from xnq_dist.graph.values import is_wide, of_one_type, one_form, show
+from xnq_dist.graph.values import is_wide, of_one_type, one_form, one_type, show
 
 __all__ = [
     "NULL_WORDS",
@@ -162,13 +162,8 @@ def _read(
     done = 0
     for batch in table.batches(list(dict.fromkeys(names))):
         found = _valid_text(ids_of(batch, columns.node_id), batch, columns.node_id)
-        wide = is_wide(batch.rows.column(columns.node_id).type)
-        if ids and found.type != ids[0].type and not wide:
-            raise InputError(
-                f"column {columns.node_id!r} holds {found.type} ids in {batch.file} "
-                f"but {ids[0].type} ids in an earlier file: write both as the same "
-                "type"
-            )
+        if ids and not is_wide(batch.rows.column(columns.node_id).type):
+            one_type(found, ids[0].type, columns.node_id, batch.file)
         ids.append(found)
         rows.add(batch)
         done += len(found)
@@ -188,26 +183,21 @@ class _Rows:
         self._columns = columns
         self._missing = missing
         self._seen: dict[Any, int] = {}
-        self._kind = ""
+        self._type: pa.DataType | None = None
         self._codes: list[Ints32] = []
         self._roles: list[NDArray[np.int8]] | None = [] if with_roles else None
         self._weights: list[Floats] = []
 
     def add(self, batch: Batch) -> None:
-        labels, kind = plain_labels(batch, self._columns.label, self._missing)
+        labels = plain_labels(batch, self._columns.label, self._missing)
         if self._roles is not None:
             roles = role_codes(batch, self._columns.role)
             self._roles.append(np.maximum(roles, -1))
             used = pa.array(roles > -2)
             labels = pc.if_else(used, labels, pa.scalar(None, labels.type))
         if labels.null_count < len(labels):
-            if self._kind and self._kind != kind:
-                raise InputError(
-                    f"label column {self._columns.label!r} holds {kind} in "
-                    f"{batch.file} but {self._kind} in an earlier file: write both as "
-                    "the same type"
-                )
-            self._kind = kind
+            named = self._columns.label, batch.file
+            self._type = one_type(labels, self._type, *named)
         encoded, seen = labels.dictionary_encode(), self._seen
         codes = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
         values = encoded.dictionary.to_pylist()
@@ -269,46 +259,41 @@ def _valid_text(array: pa.Array, batch: Batch, column: str) -> pa.Array:
     return array
 
 
-def plain_labels(
-    batch: Batch, column: str, missing: Missing = "auto"
-) -> tuple[pa.Array, str]:
-    """A batch's labels as int64, bool or string, and the type's name in messages.
-
-    Values that mean unlabelled are null.
-    """
-    array, kind = _typed_labels(batch, column)
+def plain_labels(batch: Batch, column: str, missing: Missing = "auto") -> pa.Array:
+    """A batch's labels as int64, bool or string; null for what means unlabelled."""
+    array = _typed_labels(batch, column)
     if missing == "auto":
-        if kind != "strings":
-            return array, kind
+        if not pt.is_string(array.type):
+            return array
         unlabelled = pc.is_in(pc.utf8_trim_whitespace(array), pa.array(NULL_WORDS))
     elif not missing:
-        return array, kind
+        return array
     else:
         text = array.cast(pa.string())
         unlabelled = pc.is_in(text, pa.array(missing, pa.string()))
-    return pc.if_else(unlabelled, pa.scalar(None, array.type), array), kind
+    return pc.if_else(unlabelled, pa.scalar(None, array.type), array)
 
 
-def _typed_labels(batch: Batch, column: str) -> tuple[pa.Array, str]:
+def _typed_labels(batch: Batch, column: str) -> pa.Array:
     array = batch.column(column)
     kind = array.type
     if pt.is_null(kind):
-        return array.cast(pa.int64()), "integers"
+        return array.cast(pa.int64())
     if pt.is_floating(kind):
-        return _integers(array, batch, column), "integers"
+        return _integers(array, batch, column)
     if pt.is_integer(kind):
         try:
-            return array.cast(pa.int64()), "integers"
+            return array.cast(pa.int64())
         except pa.ArrowInvalid as error:
             raise InputError(
                 f"label column {column!r} of {batch.file} holds integers too large for "
                 "int64: write the classes as strings"
             ) from error
     if pt.is_boolean(kind):
-        return array, "booleans"
+        return array
     if pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind):
         text = _valid_text(array.cast(pa.string()), batch, column)
-        return one_form(text), "strings"
+        return one_form(text)
     raise InputError(
         f"label column {column!r} of {batch.file} is {kind}: write labels as "
         "integers, strings or booleans"
@@ -329,7 +314,10 @@ def _integers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
 
 
 def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
-    """A batch's roles: 0 train, 1 calibration, -1 none or a null word, -2 another."""
+    """A batch's roles: 0 train, 1 calibration, -1 none or a null word, -2 another.
+
+    Case, and spaces around a role, do not count.
+    """
     array = batch.column(column)
     if pt.is_null(array.type):
         return np.full(len(array), -1, np.int8)
@@ -340,8 +328,9 @@ def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
             f"role column {column!r} of {batch.file} is {array.type}: a role must be "
             "'train', 'calibration' or null"
         ) from error
-    codes = pc.fill_null(pc.index_in(array, pa.array(ROLES)), -2)
-    words = pc.is_in(pc.utf8_trim_whitespace(array), pa.array(NULL_WORDS))
+    array = pc.utf8_trim_whitespace(array)
+    codes = pc.fill_null(pc.index_in(pc.utf8_lower(array), pa.array(ROLES)), -2)
+    words = pc.is_in(array, pa.array(NULL_WORDS))
     codes = pc.if_else(pc.or_(pc.is_null(array), words.fill_null(True)), -1, codes)
     return np.asarray(codes.to_numpy(zero_copy_only=False), np.int8)
 

@@ -86,10 +86,8 @@ def halo_sizes(stage: Stage, manifest: Manifest) -> Ints:
 
     For the client alone: a worker has its partitions' rows and columns in their files.
     """
-    sizes = manifest.facts.get("halo_sizes")  # of an earlier version
-    if sizes is None:
-        sizes = stage.read_arrays(_record(manifest, HALO_SIZES))["sizes"]
-    return np.asarray(sizes, np.int64)
+    sizes = stage.read_arrays(_record(manifest, HALO_SIZES))["sizes"]
+    return sizes.astype(np.int64)
 
 
 def load_nodes(

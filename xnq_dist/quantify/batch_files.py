@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -11,11 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import StageError
-from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Attempt, FileRecord, Stage, TableWriter
+from xnq_dist.core.store import Attempt, FileRecord, TableWriter
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.sort import PairChunk
-from xnq_dist.quantify.batches import CommunityBatch
+from xnq_dist.quantify.batches import BatchJob, CommunityBatch
 from xnq_dist.quantify.checks import disclosure
 from xnq_dist.quantify.checks.quality import contradicted
 from xnq_dist.quantify.communities import Memberships, community_batches
@@ -26,18 +25,29 @@ from xnq_dist.quantify.community_rows import (
     scenario_rows,
 )
 
-__all__ = ["write_batches", "write_prevalence"]
+__all__ = ["write_batches", "write_tables"]
+
+
+MIN_MEMBERSHIPS, MAX_MEMBERSHIPS = 1 << 16, 1 << 22
+"""Bounds of the memberships in a batch: worth a task, and small enough for memory. One
+community may have more."""
+BATCHES_A_THREAD = 4
 
 
 def write_batches(
     attempt: Attempt,
-    chunks: Iterator[PairChunk],
-    size: int,
+    memberships: Memberships,
+    threads: int,
     nodes: NodeIds,
     detected: TableWriter | None,
 ) -> Iterator[CommunityBatch]:
-    """Write each batch's members to a file; detected ones to the table as well."""
-    batches = community_batches(chunks, size)
+    """Write each batch's members to a file; detected ones to the table as well.
+
+    `threads` is the number of batches that are estimated at a time.
+    """
+    per_batch = memberships.total // (threads * BATCHES_A_THREAD) + 1
+    size = min(max(per_batch, MIN_MEMBERSHIPS), MAX_MEMBERSHIPS)
+    batches = community_batches(memberships.chunks(), size)
     for number, (first, batch) in enumerate(batches):
         record = attempt.write_arrays(
             f"members-{number:05d}", offsets=batch.offsets, members=batch.members
@@ -49,66 +59,60 @@ def write_batches(
                 ids = ids.cast(pa.string())
             columns = [pa.array(np.repeat(codes, np.diff(batch.offsets))), ids]
             detected.write(pa.table(columns, names=["community", "node_id"]))
-        yield CommunityBatch(number, first, len(batch), record)
+        yield CommunityBatch(number, first, record)
 
 
-def write_prevalence(
-    stage: Stage,
-    attempt: Attempt,
+def write_tables(
+    job: BatchJob,
     memberships: Memberships,
-    row_info: tuple[list[Any], str, Settings],
+    classes: list[Any],
     estimated: list[tuple[CommunityBatch, FileRecord]],
 ) -> tuple[list[FileRecord], dict[str, int]]:
-    """Write the batches to the tables of the stage.
+    """Write the batches to the tables of the stage, one row per community and class.
 
-    Returns the records and facts: the numbers of communities without convergence, of
-    those that labels contradict and of suppressed ones, and of all members.
+    Returns the records and facts: the numbers of communities, of memberships, of
+    communities without convergence, of those that labels contradict, and of suppressed
+    ones.
     """
-    done, names, (classes, method, settings) = 0, memberships.names, row_info
-    counts = {"not_converged": 0, "contradicted": 0, "suppressed": 0, "members": 0}
+    found: Counter[str] = Counter()
+    writers: dict[str, TableWriter] = {}
     with ExitStack() as opened:
-        writer = opened.enter_context(attempt.table_writer("prevalence", "prevalence"))
-        evidence = opened.enter_context(attempt.table_writer("evidence", "evidence"))
-        others: dict[str, TableWriter] = {}
         for batch, record in estimated:
-            arrays = stage.read_arrays(record)
-            if batch.first != done or len(arrays["n_nodes"]) != batch.communities:
-                raise StageError(
-                    f"{stage.folder.uri_of(record.name)} does not hold the communities "
-                    f"from {done} on: this is an internal error, please report it"
-                )
-            arrays["suppressed"] = disclosure.too_small(arrays, settings)
-            of_batch = names.slice(batch.first, batch.communities)
-            writer.write(prevalence_rows(arrays, of_batch, classes, method, settings))
-            evidence.write(evidence_rows(arrays, batch.first, classes))
-            for stem, schema, rows in _more_rows(arrays, batch.first):
-                if stem not in others:
-                    others[stem] = opened.enter_context(
-                        attempt.table_writer(stem, schema)
-                    )
-                others[stem].write(rows)
-            stage.folder.delete(record.name)
-            counts["not_converged"] += int(np.count_nonzero(~arrays["converged"]))
-            counts["contradicted"] += int(
-                np.count_nonzero(contradicted(arrays["fit_pvalue"]))
-            )
-            counts["suppressed"] += int(np.count_nonzero(arrays["suppressed"]))
-            counts["members"] += int(arrays["n_nodes"].sum())
-            done += batch.communities
-    if writer.record.rows != len(names) * len(classes):
+            arrays = job.stage.read_arrays(record)
+            arrays["suppressed"] = disclosure.too_small(arrays, job.settings)
+            names = memberships.names.slice(batch.first, len(arrays["n_nodes"]))
+            rows = prevalence_rows(arrays, names, classes, job.settings)
+            tables = _more_rows(arrays, batch.first, classes)
+            for stem, schema, table in (("prevalence", "prevalence", rows), *tables):
+                if stem not in writers:
+                    writer = job.attempt.table_writer(stem, schema)
+                    writers[stem] = opened.enter_context(writer)
+                writers[stem].write(table)
+            job.stage.folder.delete(record.name)
+            found["n_communities"] += len(names)
+            found["n_memberships"] += int(arrays["n_nodes"].sum())
+            against = contradicted(arrays["fit_pvalue"])
+            for name, which in (
+                ("not_converged", ~arrays["converged"]),
+                ("contradicted", against),
+                ("suppressed", arrays["suppressed"]),
+            ):
+                found[name] += int(np.count_nonzero(which))
+    expected = len(memberships.names), memberships.total - memberships.duplicates
+    if (found["n_communities"], found["n_memberships"]) != expected:
         raise StageError(
-            f"{writer.record.rows} rows for {len(names)} communities and "
-            f"{len(classes)} classes: this is an internal error, please report it"
+            f"batches hold {found['n_communities']} communities and "
+            f"{found['n_memberships']} memberships instead of {expected[0]} and "
+            f"{expected[1]}: this is an internal error, please report it"
         )
-    files = [writer.record, evidence.record]
-    files += [other.record for other in others.values()]
-    return files, counts
+    return [writer.record for writer in writers.values()], dict(found)
 
 
 def _more_rows(
-    arrays: dict[str, NDArray[Any]], first: int
+    arrays: dict[str, NDArray[Any]], first: int, classes: list[Any]
 ) -> Iterator[tuple[str, str, pa.Table]]:
     """Yield a batch's rows of the other tables: file, schema and rows of each."""
+    yield "evidence", "evidence", evidence_rows(arrays, first, classes)
     if "groups" in arrays:
         yield "sums", "group_sums", group_rows(arrays, first)
     if "tilted_weights" in arrays:

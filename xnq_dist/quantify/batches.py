@@ -6,18 +6,20 @@ The tasks are functions that read and write files; this module does not import D
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Ints
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory, Stage
+from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.checks.evidence import EvidenceMoments, gather_evidence
 from xnq_dist.quantify.checks.fit_check import fit_pvalues
 from xnq_dist.quantify.checks.own_coverage import own_coverage
-from xnq_dist.quantify.community_rows import prevalence_arrays
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.scenarios import Surroundings
@@ -30,13 +32,11 @@ from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
     NodeTable,
-    Prevalence,
     Quantifier,
     Reference,
     combine,
     combine_counts,
 )
-from xnq_dist.quantify.intervals.bootstrap import Bootstrap
 from xnq_dist.quantify.loading import (
     NodeCache,
     load_groups,
@@ -67,7 +67,7 @@ class CommunityBatch:
 
     number: int
     first: int
-    communities: int
+    """Number of its first community."""
     members: FileRecord
 
 
@@ -88,10 +88,6 @@ class BatchJob:
 
     run: str = field(repr=False)
     """Location of the run directory."""
-    graph: str
-    posteriors: str
-    """Attempts of the stages, to notice when another run has replaced them."""
-    prior: tuple[float, ...]
     attempt: Attempt
     settings: Settings
     neighbours: tuple[FileRecord, ...] = ()
@@ -107,23 +103,20 @@ class BatchJob:
         """The stage ``quantify``."""
         return RunDirectory(self.run).stage(STAGE)
 
-    def members(self, batch: CommunityBatch) -> Communities:
-        """A batch's communities."""
-        arrays = self.stage.read_arrays(batch.members)
-        return Communities(arrays["offsets"], arrays["members"])
+    @property
+    def temporary(self) -> list[FileRecord]:
+        """Files that are not part of the results."""
+        return [*self.neighbours, *chain(*self.around)]
 
     def loaded(self) -> Loaded:
         """Return the node table and data derived from it, loaded once per process."""
-        # The key includes the settings because intervals depend on them.
-        settings = self.settings.model_dump_json()
-        key = (self.run, self.graph, self.posteriors, settings)
-        files = (record.checksum for record in self.neighbours)
-        return _CACHE.get((*key, *files), self._load)
+        return _CACHE.get(self.attempt.id, self._load)
 
     def _load(self) -> Loaded:
-        run = RunDirectory(self.run)
-        nodes, reference = load_node_table(run, self.prior)
-        if self.settings.quantifier != "auto":
+        run, settings = RunDirectory(self.run), self.settings
+        prior = run.complete("readout").facts["prior"]
+        nodes, reference = load_node_table(run, prior)
+        if settings.quantifier != "auto":
             # Classic quantifiers compare members with labelled nodes.
             nodes = with_own_folds(run, nodes)
         if self.neighbours:
@@ -131,10 +124,8 @@ class BatchJob:
             nodes = replace(nodes, neighbours=sums)
             if reference.rows is not None:
                 reference = replace(reference, neighbours=sums.of(reference.rows))
-        # Resamples are computed on the CPU: each would have to be copied to a device.
-        on_cpu = self.settings.model_copy(update={"backend": "cpu"})
-        quantifier = make_quantifier(on_cpu.quantifier, on_cpu)
-        bootstrap = Bootstrap.of(quantifier, self.settings, reference)
+        quantifier = make_quantifier(settings.quantifier, settings)
+        bootstrap = Bootstrap.of(quantifier, settings, reference)
         moments = EvidenceMoments.of(nodes, reference.prior)
         return Loaded(nodes, reference, moments, bootstrap)
 
@@ -149,8 +140,7 @@ class BatchJob:
             groups = load_groups(RunDirectory(self.run)).stacked
             return Learnt.from_arrays(groups, self.stage.read_arrays(record))
 
-        key = (self.run, self.attempt.id, record.checksum)
-        return replace(quantifier, learnt=_LEARNT.get(key, read))
+        return replace(quantifier, learnt=_LEARNT.get(self.attempt.id, read))
 
 
 _CACHE: NodeCache[Loaded] = NodeCache()
@@ -165,15 +155,22 @@ def forget_nodes() -> None:
 
 def estimate_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
     """Estimate the prevalence of one batch, from its file of members to a new file."""
-    loaded, labelled, quantifier = job.loaded(), job.settings.labelled, job.quantifier()
-    inputs = job.members(batch), loaded.nodes, loaded.reference
+    loaded, quantifier = job.loaded(), job.quantifier()
+    members = job.stage.read_arrays(batch.members)
+    sets = Communities(members["offsets"], members["members"])
+    inputs = sets, loaded.nodes, loaded.reference
     estimates = quantifier.estimate(*inputs)
     if loaded.bootstrap is not None:
         estimates = loaded.bootstrap.with_ends(*inputs, estimates, batch.first)
-
     learnt = quantifier.learnt if isinstance(quantifier, Auto) else None
     evidence = gather_evidence(*inputs, learnt, loaded.moments)
-    arrays = prevalence_arrays(combine(*inputs[:2], estimates, labelled))
+    prevalence = combine(*inputs[:2], estimates, job.settings.labelled)
+    arrays = vars(prevalence) | {
+        "fit_pvalue": fit_pvalues(evidence),
+        "scores": evidence.scores,
+        "scores_error": evidence.error,
+        "scores_skew": evidence.skew,
+    }
     if estimates.groups is not None:
         arrays["group_offsets"] = estimates.groups.offsets
         arrays["groups"] = estimates.groups.groups
@@ -183,17 +180,10 @@ def estimate_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
         arrays |= {"plain": plain.prevalence, "tilted": tilted.prevalence}
         if tilted.groups is not None:
             arrays["tilted_weights"] = tilted.groups.weights
-    return job.attempt.write_arrays(
-        f"batch-{batch.number:05d}",
-        **arrays,
-        fit_pvalue=fit_pvalues(evidence),
-        scores=evidence.scores,
-        scores_error=evidence.error,
-        scores_skew=evidence.skew,
-    )
+    return job.attempt.write_arrays(f"batch-{batch.number:05d}", **arrays)
 
 
-def estimate_graph(job: BatchJob) -> FileRecord:
+def estimate_graph(job: BatchJob) -> dict[str, NDArray[Any]]:
     """Estimate the prevalence of the complete graph, as one community of all nodes.
 
     Only `auto` gives an interval: resamples of all nodes would not fit into memory. Its
@@ -205,19 +195,19 @@ def estimate_graph(job: BatchJob) -> FileRecord:
     known = nodes.labels[nodes.labels >= 0]
     counts = np.bincount(known, minlength=n_classes)[None].astype(np.int64)
 
-    def combined(estimates: Estimates) -> Prevalence:
+    def combined(estimates: Estimates) -> dict[str, NDArray[Any]]:
         size = np.array([n_nodes])
-        return combine_counts(size, counts, estimates, job.settings.labelled)
+        labelled = job.settings.labelled
+        return dict(vars(combine_counts(size, counts, estimates, labelled)))
 
     if not isinstance(quantifier, Auto):
         all_nodes = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
-        prevalence = combined(quantifier.estimate(all_nodes, nodes, reference))
-        return job.attempt.write_arrays("whole", **prevalence_arrays(prevalence))
-    arrays = prevalence_arrays(combined(quantifier.estimate_all(nodes, reference)))
+        return combined(quantifier.estimate(all_nodes, nodes, reference))
+    arrays = combined(quantifier.estimate_all(nodes, reference))
     for name, scenario in quantifier.scenarios(nodes, reference).items():
-        in_scenario = prevalence_arrays(combined(scenario))
+        in_scenario = combined(scenario)
         arrays |= {f"{name}_{end}": in_scenario[end] for end in ENDS}
-    return job.attempt.write_arrays("whole", **arrays)
+    return arrays
 
 
 def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:

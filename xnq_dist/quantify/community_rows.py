@@ -15,43 +15,26 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks import disclosure
 from xnq_dist.quantify.checks.fit_check import standard_errors
 from xnq_dist.quantify.checks.quality import noted, qualities
-from xnq_dist.quantify.interface import Prevalence
 
 __all__ = [
     "evidence_rows",
     "group_rows",
     "label_facts",
-    "prevalence_arrays",
     "prevalence_rows",
     "scenario_rows",
     "total_rows",
 ]
 
 
-FIELDS = (
-    *("n_nodes", "n_labelled", "n_estimated", "known", "prevalence"),
-    *("lower", "upper", "sd", "converged"),
-)
-"""Fields of `Prevalence` that the files of batches hold."""
-
-
-def prevalence_arrays(prevalence: Prevalence) -> dict[str, NDArray[Any]]:
-    """Convert a result to arrays for a file; an absent note becomes ""."""
-    fields = {name: getattr(prevalence, name) for name in FIELDS}
-    notes = np.array([note or "" for note in prevalence.notes], dtype=np.str_)
-    return {**fields, "notes": notes}
-
-
 def prevalence_rows(
     arrays: dict[str, NDArray[Any]],
     names: pa.Array,
     classes: list[Any],
-    method: str,
     settings: Settings,
 ) -> pa.Table:
     """One row per community and class (schema ``prevalence``).
 
-    `arrays` are those of `prevalence_arrays`, ``fit_pvalue`` (NaN: no check) and
+    `arrays` are the fields of `Prevalence`, ``fit_pvalue`` (NaN: no check) and
     ``suppressed``.
     """
     repeat = np.repeat(np.arange(len(names)), len(classes))
@@ -63,7 +46,7 @@ def prevalence_rows(
         {
             "community": _ids(names.take(pa.array(repeat))),
             **_estimate_columns(arrays, classes, settings, suppressed),
-            "method": pa.array([method] * len(repeat), pa.string()),
+            "method": pa.array([settings.quantifier] * len(repeat), pa.string()),
             "note": pa.array(notes, pa.string(), mask=notes == ""),
         }
     )
@@ -72,7 +55,6 @@ def prevalence_rows(
 def total_rows(
     arrays: dict[str, NDArray[Any]],
     classes: list[Any],
-    method: str,
     settings: Settings,
     labels: Mapping[str, Any],
 ) -> pa.Table:
@@ -95,7 +77,7 @@ def total_rows(
         {
             "scope": pa.array(["graph"] * count, pa.string()),
             **_estimate_columns(arrays, classes, settings),
-            "method": pa.array([method] * count, pa.string()),
+            "method": pa.array([settings.quantifier] * count, pa.string()),
             "drawn": pa.array([labels["drawn"]] * count, pa.string()),
             "verdict": pa.array([labels.get("verdict")] * count, pa.string()),
             "pvalue": doubles([labels.get("pvalue")] * count),
@@ -131,13 +113,17 @@ def evidence_rows(
 
 
 def label_facts(
-    selection: Mapping[str, Any], arrays: dict[str, NDArray[Any]], classes: list[Any]
+    studied: Mapping[str, Any] | None,
+    arrays: dict[str, NDArray[Any]],
+    classes: list[Any],
+    settings: Settings,
 ) -> dict[str, Any]:
     """Facts on how the labelled nodes were chosen and on both estimates, JSON values.
 
-    `selection` is from `Selection.facts`, empty where the choice was not studied;
-    `arrays` is from `estimate_graph`.
+    `studied` is from `learn_from`, None where nothing was learnt; `arrays` is from
+    `estimate_graph`.
     """
+    selection = {"drawn": settings.labels.drawn} if studied is None else studied
 
     def ends(prefix: str, code: int) -> list[float] | None:
         names = [f"{prefix}{end}" for end in ("prevalence", "lower", "upper")]

@@ -243,12 +243,10 @@ class Prevalence:
     """Labelled members of each class, shape (S, C)."""
     prevalence: Floats
     """Shape (S, C); NaN rows where there is nothing to estimate."""
-    iterations: Ints32
-    """Shape (S,)."""
     converged: Bools
     """Shape (S,)."""
-    notes: tuple[str | None, ...]
-    """A note on each community, or None, S entries."""
+    notes: NDArray[np.str_]
+    """A note on each community, "" for none, shape (S,)."""
     lower: Floats
     """Lower ends of the intervals, shape (S, C); NaN where there is none."""
     upper: Floats
@@ -299,29 +297,17 @@ def combine_counts(
         combined[exact] = known[exact] / sizes[exact, None]
         return combined
 
-    notes = tuple(
-        _note(size, unlabelled, labelled)
-        for size, unlabelled in zip(sizes.tolist(), n_estimated.tolist(), strict=True)
-    )
+    all_labelled = NONE_UNLABELLED if labelled == "exclude" else ALL_LABELLED
+    notes = np.where(sizes == 0, EMPTY, np.where(usable, "", all_labelled))
     return Prevalence(
         n_nodes=sizes,
         n_labelled=n_labelled,
         n_estimated=n_estimated,
         known=counts,
         prevalence=of_all(estimates.prevalence),
-        iterations=np.where(usable, estimates.iterations, 0).astype(np.int32),
         converged=np.where(usable, estimates.converged, True),
         notes=notes,
         lower=of_all(estimates.lower),
         upper=of_all(estimates.upper),
         sd=of_all(estimates.sd, np.zeros_like(counts)),
     )
-
-
-def _note(members: int, unlabelled: int, labelled: Labelled) -> str | None:
-    """Note on a community from the numbers of all and of unlabelled members."""
-    if not members:
-        return EMPTY
-    if unlabelled:
-        return None
-    return NONE_UNLABELLED if labelled == "exclude" else ALL_LABELLED

@@ -43,10 +43,10 @@ class NodeCache(Generic[T]):
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._key: tuple[str, ...] | None = None
+        self._key: str | None = None
         self._held: T | None = None
 
-    def get(self, key: tuple[str, ...], load: Callable[[], T]) -> T:
+    def get(self, key: str, load: Callable[[], T]) -> T:
         """Return the value of `key`; load it, freeing another key's, where needed."""
         with self._lock:
             if self._held is None or self._key != key:

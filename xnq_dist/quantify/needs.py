@@ -6,8 +6,7 @@ from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.quantifiers import record_of
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.needs import sort_scratch
-from xnq_dist.quantify.classic.giants import store_bytes
-from xnq_dist.quantify.gpu.device_memory import quantified_bytes
+from xnq_dist.quantify.classic.sld import tile_bytes
 from xnq_dist.reservoir.needs import supersteps_of
 from xnq_dist.reservoir.volume import WORKER
 from xnq_dist.selection.scored_rows import model_bytes
@@ -25,10 +24,8 @@ def needs(size: RunSize, settings: Settings) -> Need:
     if auto:
         worker += model_bytes(size.nodes, size.classes, settings.readout.folds)
     # Each thread may work on a community of all nodes.
-    worker += threads * store_bytes(min(size.nodes, size.members), size.classes)
-    counts = size.nodes, size.classes, threads
+    worker += threads * tile_bytes(min(size.nodes, size.members), size.classes)
     return Need(
         worker=int(worker),
-        device=quantified_bytes(*counts) if size.workers.device else 0,
         scratch=sort_scratch(size.members, settings.input.memory_bytes),
     )

@@ -15,21 +15,25 @@ import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist.core.cluster import workers
-from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import choose_source, quantify_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import FileRecord, Manifest, RunDirectory, fingerprint
+from xnq_dist.core.store import (
+    FileRecord,
+    Manifest,
+    RunDirectory,
+    TableWriter,
+    fingerprint,
+)
 from xnq_dist.core.waiting import Heartbeats, gather, result, run_on_workers, wait_some
 from xnq_dist.graph import layout
 from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.detection import engine_of
-from xnq_dist.quantify.batch_files import write_batches, write_prevalence
+from xnq_dist.quantify.batch_files import write_batches, write_tables
 from xnq_dist.quantify.batches import (
     STAGE,
     BatchJob,
@@ -42,7 +46,6 @@ from xnq_dist.quantify.batches import (
 from xnq_dist.quantify.community_rows import label_facts, total_rows
 from xnq_dist.quantify.default.scenarios import check_prior
 from xnq_dist.quantify.default.surroundings import labels_around, studies_choice
-from xnq_dist.quantify.gpu.device_memory import MAX_MEMBERSHIPS
 from xnq_dist.quantify.loading import NeighbourValues
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.sources import open_memberships
@@ -55,10 +58,6 @@ if TYPE_CHECKING:
 __all__ = ["quantify"]
 
 log = logging.getLogger(__name__)
-
-MIN_MEMBERSHIPS = 1 << 16
-"""Minimum number of memberships in a batch, so that it is worth a task."""
-BATCHES_A_THREAD = 4
 
 
 def quantify(
@@ -116,142 +115,114 @@ def quantify(
     member of a block of communities.
     """
     began = time.monotonic()
-    graph, labels, posteriors, readout = (
-        run.complete(name) for name in ("graph", "labels", "posteriors", "readout")
-    )
-    check_prior(
-        settings.labels.prior, tuple(str(name) for name in labels.facts["classes"])
-    )
     source = choose_source(sources.memberships, settings)
-    quantifier = make_quantifier(settings.quantifier, settings)
-    prior = [float(value) for value in readout.facts["prior"]]
-    tables = answer_digests(
-        run.folder, sources, settings, source, graph.facts["id_type"]
-    )
-    engine = ""
-    if source == "leiden":
-        engine = engine_of(settings, graph.facts["n_edges"])
-    inputs = quantify_inputs(
-        settings, source, tables, engine, labels, posteriors, prior
-    )
+    inputs = _inputs(run, sources, settings, source)
     reused = run.reuse(STAGE, inputs)
     if reused is not None:
         return reused
-
+    graph, classes = run.complete("graph"), run.complete("labels").facts["classes"]
     stage = run.stage(STAGE)
     attempt = stage.begin()
-    sums: list[FileRecord] = []
-    if quantifier.needs_neighbours:
-        values = NeighbourValues(run.folder.location)
-        once = only_sums, 1, attempt, "neighbours"
-        rounds = propagate(
-            *(client, run.stage("graph"), graph, values, *once),
-            backend=settings.backend,
-        )
-        sums = rounds[1]
+    job, learnt = _learn(BatchJob(run.location, attempt, settings), run, graph, client)
     nodes = layout.load_ids(run.stage("graph"), graph)
-    job = BatchJob(
-        run.location,
-        f"{graph.attempt} {labels.attempt}",
-        posteriors.attempt,
-        tuple(prior),
-        attempt,
-        settings,
-        tuple(sums),
-    )
-    learnt: dict[str, Any] = {}
-    if quantifier.name == "auto":
-        job, learnt = _learn(job, run, graph, client)
-    threads = max(1, sum(workers(client).values()))
+    detected: TableWriter | None = None
     with ExitStack() as opened:
         progress("communities", 0, 1)
         memberships = opened.enter_context(
             open_memberships(run, graph, nodes, sources, settings, source)
         )
         progress("communities", 1, 1)
-        detected = None
         if source == "leiden":
-            detected = opened.enter_context(
-                attempt.table_writer("communities", "communities")
-            )
-        per_batch = memberships.total // (threads * BATCHES_A_THREAD) + 1
-        size = min(max(per_batch, MIN_MEMBERSHIPS), MAX_MEMBERSHIPS)
-        written = write_batches(attempt, memberships.chunks(), size, nodes, detected)
-        graph_future = client.submit(estimate_graph, job, pure=False)
-        estimated = _estimate(job, written, client, progress)
-    row_info = labels.facts["classes"], quantifier.name, settings
-    total = result(client, graph_future)
-    graph_arrays = stage.read_arrays(total)
-    studied = learnt.get("labels", {"drawn": settings.labels.drawn})
-    choice = label_facts(studied, graph_arrays, row_info[0])
-    if learnt:
-        learnt["labels"] = choice
-    written_files, counts = write_prevalence(
-        stage, attempt, memberships, row_info, estimated
-    )
-    if counts["suppressed"]:
-        log.info(
-            "%d of %d communities have fewer than %d members and are not shown "
-            "(disclosure.min_size)",
-            *(counts["suppressed"], len(memberships.names)),
-            settings.disclosure.min_size,
-        )
-    totals = total_rows(graph_arrays, *row_info, choice)
-    files = [*written_files, attempt.write_table("totals", totals, "totals")]
-    if job.learnt is not None:
-        files.append(job.learnt)
-    if detected is not None:
-        files.append(detected.record)
-    n_memberships = memberships.total - memberships.duplicates
-    members = counts.pop("members")
-    if members != n_memberships:
-        raise StageError(
-            f"batches hold {members} memberships instead of {n_memberships}: this "
-            "is an internal error, please report it"
-        )
+            writer = attempt.table_writer("communities", "communities")
+            detected = opened.enter_context(writer)
+        threads = max(1, sum(workers(client).values()))
+        batches = write_batches(attempt, memberships, threads, nodes, detected)
+        whole = client.submit(estimate_graph, job, pure=False)
+        estimated = _estimate(job, batches, client, progress)
+    graph_arrays = result(client, whole)
+    labels = label_facts(learnt.get("labels"), graph_arrays, classes, settings)
+    files, counts = write_tables(job, memberships, classes, estimated)
+    totals = total_rows(graph_arrays, classes, settings, labels)
+    files.append(attempt.write_table("totals", totals, "totals"))
+    files += [job.learnt] if job.learnt is not None else []
+    files += [detected.record] if detected is not None else []
     facts = {
-        "n_communities": len(memberships.names),
-        "n_memberships": n_memberships,
         "duplicates_dropped": memberships.duplicates,
         "unknown_dropped": memberships.unknown_dropped,
         "without_community": memberships.without,
         "source": source,
-        "quantifier": quantifier.name,
+        "quantifier": settings.quantifier,
         **counts,
         **learnt,
     }
-    if memberships.unknown_dropped:
-        log.warning(
-            "%d memberships left out: their nodes are not in the node table",
-            facts["unknown_dropped"],
-        )
-    if quantifier.name == "auto":
-        _log_choice(choice, settings)
-    for used in (*sums, total, *chain(*job.around)):
+    if learnt:
+        facts["labels"] = labels
+    _log(facts, settings)
+    for used in job.temporary:
         attempt.folder.delete(used.name)
     run_on_workers(client, forget_nodes)
     seconds = time.monotonic() - began
-    digest = fingerprint(inputs)
-    return stage.commit(attempt, files, digest, inputs, facts, seconds)
+    return stage.commit(attempt, files, fingerprint(inputs), inputs, facts, seconds)
+
+
+def _inputs(
+    run: RunDirectory, sources: Sources, settings: Settings, source: str
+) -> dict[str, Any]:
+    """What the results depend on; the earlier stages must be complete."""
+    graph, labels, posteriors, readout = (
+        run.complete(name) for name in ("graph", "labels", "posteriors", "readout")
+    )
+    classes = tuple(str(name) for name in labels.facts["classes"])
+    check_prior(settings.labels.prior, classes)
+    tables = answer_digests(
+        run.folder, sources, settings, source, graph.facts["id_type"]
+    )
+    leiden = source == "leiden"
+    engine = engine_of(settings, graph.facts["n_edges"]) if leiden else ""
+    prior = [float(value) for value in readout.facts["prior"]]
+    return quantify_inputs(settings, source, tables, engine, labels, posteriors, prior)
 
 
 def _learn(
     job: BatchJob, run: RunDirectory, graph: Manifest, client: Client
 ) -> tuple[BatchJob, dict[str, Any]]:
-    """Return the job with the variances that `auto` learns, and facts about them."""
-    if studies_choice(job.settings):
-        around = labels_around(client, run, graph, job.settings, job.attempt)
+    """Sum over neighbours and learn what the quantifier needs; facts on the latter."""
+    settings, attempt = job.settings, job.attempt
+    if make_quantifier(settings.quantifier, settings).needs_neighbours:
+        values = NeighbourValues(run.folder.location)
+        once = only_sums, 1, attempt, "neighbours"
+        rounds = propagate(
+            *(client, run.stage("graph"), graph, values, *once),
+            backend=settings.backend,
+        )
+        job = replace(job, neighbours=tuple(rounds[1]))
+    if settings.quantifier != "auto":
+        return job, {}
+    if studies_choice(settings):
+        around = labels_around(client, run, graph, settings, attempt)
         job = replace(job, around=around)
     record, facts = result(client, client.submit(learn_from, job, pure=False))
     return replace(job, learnt=record), facts
 
 
-def _log_choice(labels: dict[str, Any], settings: Settings) -> None:
-    """Log how the labelled nodes were chosen."""
-    verdict = labels.get("verdict", "none")
-    declared = settings.labels.drawn in ("random", "by_place")
-    warn = declared and verdict in ("class", "both")
-    if text := brief(labels, settings.intervals.level):
+def _log(facts: dict[str, Any], settings: Settings) -> None:
+    """Log what was left out, and how the labelled nodes were chosen."""
+    if facts["suppressed"]:
+        log.info(
+            "%d of %d communities have fewer than %d members and are not shown "
+            "(disclosure.min_size)",
+            *(facts["suppressed"], facts["n_communities"]),
+            settings.disclosure.min_size,
+        )
+    if facts["unknown_dropped"]:
+        log.warning(
+            "%d memberships left out: their nodes are not in the node table",
+            facts["unknown_dropped"],
+        )
+    labels = facts.get("labels")
+    if labels and (text := brief(labels, settings.intervals.level)):
+        declared = settings.labels.drawn in ("random", "by_place")
+        warn = declared and labels.get("verdict", "none") in ("class", "both")
         log.log(logging.WARNING if warn else logging.INFO, "labels: %s", text)
 
 

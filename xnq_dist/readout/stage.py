@@ -51,7 +51,7 @@ from xnq_dist.readout.work import Embedded, Fitted, ReadoutWork, gather, to_fit
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["fit_logistic", "fit_readout"]
+__all__ = ["fit_logistic", "fit_readout", "write_posteriors"]
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ log = logging.getLogger(__name__)
 def fit_readout(
     run: RunDirectory, settings: Settings, client: Client, progress: Progress = silent
 ) -> Manifest:
-    """Run the stages ``readout`` and ``posteriors``, or reuse them if complete.
+    """Run the stage ``readout``, or reuse it if complete.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def fit_readout(
     Returns
     -------
     Manifest
-        Of the stage ``posteriors``; its facts hold ``prior`` and ``classes``.
+        Of the stage; its facts hold ``prior`` and ``classes``.
 
     Raises
     ------
@@ -89,61 +89,73 @@ def fit_readout(
     StageError
         When an earlier stage is missing, or files do not fit each other.
     """
+    source, labels = _made_from(run)
+    inputs = readout_inputs(source.manifest, source.embedded, labels, settings)
+    with stage_errors(run.uri, "readout"):
+        fitted = run.reuse("readout", inputs)
+        if fitted is not None:
+            return fitted
+        began = time.perf_counter()
+        stage = run.stage("readout")
+        attempt = stage.begin()
+        groups = node_groups(source.graph, source.manifest, settings)
+        used, roles = _used(run.stage("labels"), labels)
+        work = ReadoutWork(
+            client,
+            source,
+            used,
+            labels.facts["classes"],
+            settings,
+            attempt,
+            progress,
+            roles=roles,
+            weights=load_label_weights(run.stage("labels"), labels),
+            groups=groups.links[0],
+        )
+        files, facts = METHODS.module_of(settings.method).fit(work)
+        files = [*files, _write_groups(attempt, groups)]
+        return _commit(stage, attempt, files, inputs, facts, began)
+
+
+def write_posteriors(
+    run: RunDirectory, settings: Settings, client: Client, progress: Progress = silent
+) -> Manifest:
+    """Run the stage ``posteriors``, or reuse it if complete.
+
+    Arguments and errors as for `fit_readout`, which made the stage ``readout``.
+    """
+    fitted = run.complete("readout", "run fit_readout first")
+    inputs = posteriors_inputs(fitted)
+    with stage_errors(run.uri, "posteriors"):
+        written = run.reuse("posteriors", inputs)
+        if written is not None:
+            return written
+        source, labels = _made_from(run)
+        where, known = run.stage("labels"), labels.named("labels-")
+        parts = [
+            replace(part, labels=(where, record))
+            for part, record in zip(source.parts(client), known, strict=True)
+        ]
+        nodes = int(source.manifest.facts["n_nodes"])
+        write = METHODS.module_of(settings.method).write_posteriors
+        return _posteriors(run, client, parts, fitted, nodes, inputs, progress, write)
+
+
+def _made_from(run: RunDirectory) -> tuple[Embedded, Manifest]:
+    """Return the embedded graph and its labels, of the same partitions."""
     graph = run.complete("graph", "run prepare first")
     labels = run.complete("labels", "run prepare first")
     embeddings = run.complete("embeddings", "run embed first")
-    source = Embedded(run.stage("graph"), graph, run.stage("embeddings"), embeddings)
-    parts = _parts(client, run, source, labels)
-    inputs = readout_inputs(graph, embeddings, labels, settings)
-    method = METHODS.module_of(settings.method)
-    with stage_errors(run.uri, "readout"):
-        fitted = run.reuse("readout", inputs)
-        if fitted is None:
-            began = time.perf_counter()
-            stage = run.stage("readout")
-            attempt = stage.begin()
-            groups = node_groups(run.stage("graph"), graph, settings)
-            used, roles = _used(run.stage("labels"), labels)
-            work = ReadoutWork(
-                client,
-                source,
-                used,
-                labels.facts["classes"],
-                settings,
-                attempt,
-                progress,
-                roles=roles,
-                weights=load_label_weights(run.stage("labels"), labels),
-                groups=groups.links[0],
-            )
-            files, facts = method.fit(work)
-            files = [*files, _write_groups(attempt, groups)]
-            fitted = _commit(stage, attempt, files, inputs, facts, began)
-    after = posteriors_inputs(fitted)
-    with stage_errors(run.uri, "posteriors"):
-        written = run.reuse("posteriors", after)
-        if written is None:
-            sources = run, client, parts, fitted, int(graph.facts["n_nodes"]), after
-            written = _posteriors(*sources, progress, method.write_posteriors)
-    return written
-
-
-def _parts(
-    client: Client, run: RunDirectory, source: Embedded, labels: Manifest
-) -> list[Part]:
-    """Return every partition's files, with labels."""
-    known, rows = labels.named("labels-"), source.embedded.named("part-")
-    count = len(source.manifest.named("nodes-"))
+    known, rows = labels.named("labels-"), embeddings.named("part-")
+    count = len(graph.named("nodes-"))
     if not count == len(rows) == len(known):
         raise StageError(
             f"{run.uri} has {count} partitions but embeddings of {len(rows)} and "
             f"labels of {len(known)}: run again with --overwrite"
         )
-    where = run.stage("labels")
-    return [
-        replace(part, labels=(where, record))
-        for part, record in zip(source.parts(client), known, strict=True)
-    ]
+    return Embedded(
+        run.stage("graph"), graph, run.stage("embeddings"), embeddings
+    ), labels
 
 
 def _used(stage: Stage, manifest: Manifest) -> tuple[Ints32, NDArray[np.int8] | None]:
@@ -268,7 +280,7 @@ def _posteriors(
         )
         for number, part in enumerate(parts)
     ]
-    watch(client, futures, "posteriors", progress)
+    watch(client, futures, "partitions", progress)
     of_parts = gather_results(client, futures)
     written = sum(files[0].rows for files in of_parts)
     if written != n_nodes:

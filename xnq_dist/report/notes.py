@@ -39,7 +39,7 @@ def _warnings(facts: PageFacts) -> list[str]:
     if stuck := int(quantify.get("not_converged") or 0):
         warnings.append(
             f"{stuck:,} of {every} did not converge (column note in "
-            "prevalence.parquet): compare them with quantifier=sld_exact."
+            "prevalence.parquet): compare them with quantifier=auto."
         )
     if against := int(quantify.get("contradicted") or 0):
         warnings.append(

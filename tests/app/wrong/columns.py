@@ -219,14 +219,6 @@ def weights_and_features_cases() -> Iterable[Case]:
 def roles_cases() -> Iterable[Case]:
     by_turns = ["train", "train", "train", "calibration", "calibration", None] * 10
     right = edit(NODES, role=by_turns)
-    for typo in ("Train", " calibration", "CALIBRATION"):
-        role = typo.strip().lower()
-        yield Case(
-            f"role-{typo.strip()}",
-            edit(NODES, role=[typo if v == role else v for v in by_turns]),
-            ("'role'", repr(typo), "'train' and 'calibration'"),
-            right=right,
-        )
     yield Case(
         "class-without-calibration",
         edit(NODES, role=["train" if v % 3 else None for v in range(60)]),

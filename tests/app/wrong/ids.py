@@ -51,7 +51,7 @@ def ids_cases() -> Iterable[Case]:
     yield Case(
         "ids-beyond-int64",
         edit(NODES, node_id=lambda c: pa.array([2**63 + v for v in c], pa.uint64())),
-        ("none of 285 edges", "such as '9223372036854775808'", "alike"),
+        ("285 of 285 edges", "such as '9223372036854775808'", "alike"),
         right=edit(NODES, node_id=lambda c: pa.array(c, pa.uint64())),
     )
     yield Case(
@@ -97,7 +97,7 @@ def ids_cases() -> Iterable[Case]:
     yield Case(
         "spaces-around-ids",
         both(text_ids(named), edit(EDGES, src=lambda c: [f"{v} " for v in c])),
-        ("edges.parquet", "spaces", "'u0 '"),
+        ("edges.parquet", "match without the spaces", "'u0 '"),
         right=text_ids(named),
     )
     yield Case(
@@ -118,14 +118,14 @@ def ids_cases() -> Iterable[Case]:
     yield Case(
         "some-edges-of-another-graph",
         edit(EDGES, src=lambda c: [v + 60 if v > 40 else v for v in c]),
-        ("have both nodes in the node table", "left out"),
+        ("name nodes of the node table", "left out"),
         arguments=DROP,
         status=0,
     )
     yield Case(
         "loops-alone",
         _loops,
-        ("edges.parquet", "joins a node to itself", "columns.src"),
+        ("edges.parquet", "no edge to another node", "columns.src"),
         status=0,
     )
     yield Case(

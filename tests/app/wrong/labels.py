@@ -70,7 +70,7 @@ def labels_cases() -> Iterable[Case]:
     yield Case(
         "numbers-and-a-word",
         edit(NODES, label=numbers),
-        ("'unknown' (9 nodes)", "labels.missing=[unknown]", "label-mixed"),
+        ("'unknown' (9 nodes)", "labels.missing=[unknown]", "labels.missing=[]"),
         right=edit(NODES, label=numbers),
         right_arguments=sets("labels.missing=[unknown]"),
     )
@@ -98,7 +98,7 @@ def labels_cases() -> Iterable[Case]:
     yield Case(
         "ages-as-labels",
         _more_nodes(many),
-        ("'label'", "70 different numbers from 18 to 87", "label-measured"),
+        ("'label'", "70 different numbers from 18 to 87", "label-ids"),
         right=_more_nodes([value - 18 for value in many]),
     )
     yield Case(
@@ -153,7 +153,7 @@ def labels_cases() -> Iterable[Case]:
     yield Case(
         "labels-of-two-types-in-two-files",
         split({"label": labels(lambda v: v % 2)}),
-        ("'label'", "integers", "text", "same type"),
+        ("'label'", "int64", "string", "same type"),
         right=split({}),
     )
     yield Case(

@@ -21,8 +21,18 @@ def settings_cases() -> Iterable[Case]:
         ("partitions", "partitions=0", ("partitions",), "partitions=1"),
         ("level", "intervals.level=95", ("intervals.level",), "intervals.level=.9"),
         ("memory", "input.memory=lots", ("input", "lots"), "input.memory=1 GiB"),
-        ("accept", "checks.accept=[all]", ("checks.accept",), "checks.accept=[loops]"),
-        ("accept-text", "checks.accept=loops", ("checks.accept",), "checks.accept=[]"),
+        (
+            "accept",
+            "checks.accept=[all]",
+            ("checks.accept",),
+            "checks.accept=[isolated]",
+        ),
+        (
+            "accept-text",
+            "checks.accept=isolated",
+            ("checks.accept",),
+            "checks.accept=[]",
+        ),
         ("missing", "labels.missing=5", ("labels.missing",), "labels.missing=[5]"),
         ("list", "columns.src=[a]", ("columns.src",), "columns.src=src"),
         (

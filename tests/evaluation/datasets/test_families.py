@@ -7,8 +7,8 @@ import json
 import pytest
 
 from tests.conftest import write_graph
-from xnq_dist.app.evaluate import find_data
 from xnq_dist.core.errors import InputError
+from xnq_dist.evaluation.comparison import find_data
 from xnq_dist.evaluation.datasets.families import family_of
 
 

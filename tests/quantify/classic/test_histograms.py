@@ -163,25 +163,6 @@ def test_dmy_is_as_good_as_quapy(prior):
         np.testing.assert_allclose(ours, other, atol=5e-3)
 
 
-@pytest.mark.oracle
-def test_dmy_agrees_with_quapy_with_a_tight_search(monkeypatch):
-    made = field_library().DMy
-    from scipy import optimize
-
-    posteriors, reference, sets = sample(FOUR, 3, sizes=(100, 500))
-    theirs = their_quantifier(
-        made, reference.posteriors, reference.labels, nbins=8, divergence="topsoe"
-    )
-    plain = optimize.minimize
-    monkeypatch.setattr(
-        optimize, "minimize", lambda *a, **k: plain(*a, **k, options={"ftol": 1e-13})
-    )
-    found = answers("dmy", posteriors, reference, sets)
-    for ours, members in zip(found, sets, strict=True):
-        other = theirs.aggregate(posteriors[members].astype(np.float64))
-        np.testing.assert_allclose(ours, other, atol=1e-3)
-
-
 def test_blocks_of_communities_stay_apart(monkeypatch):
     posteriors, reference, sets = sample(BINARY, 4, sizes=range(1, 30))
     whole = {n: answers(n, posteriors, reference, sets) for n in ("hdy", "dys", "dmy")}

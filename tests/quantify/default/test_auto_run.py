@@ -15,7 +15,7 @@ from tests.quantify.test_stage import PRIOR, answered, draw_memberships, make_ru
 from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
-from xnq_dist.quantify import stage as stage
+from xnq_dist.quantify import batch_files
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.surroundings import learn_in_process
 from xnq_dist.quantify.loading import load_groups, load_node_table, with_own_folds
@@ -48,8 +48,8 @@ def test_batches_and_partitions_keep_every_bit(client, tmp_path, monkeypatch):
     more = ["tilted", "scenarios"]
     assert names == ["prevalence", "evidence", "sums", *more, "totals", "learnt"]
     assert manifest.facts["groups"] > 1
-    monkeypatch.setattr(stage, "MIN_MEMBERSHIPS", 100)
-    monkeypatch.setattr(stage, "MAX_MEMBERSHIPS", 100)
+    monkeypatch.setattr(batch_files, "MIN_MEMBERSHIPS", 100)
+    monkeypatch.setattr(batch_files, "MAX_MEMBERSHIPS", 100)
     other = make_run(tmp_path / "two", partitions=2)
     again = quantify(other.run, of(other, memberships=path), settings, client)
     assert answered(other.run, again).equals(first)

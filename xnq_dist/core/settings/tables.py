@@ -28,21 +28,15 @@ __all__ = [
 
 Code = Literal[
     "column-case",
-    "community-case",
+    "community-names",
     "feature-id",
     "feature-label",
-    "feature-numbered",
     "few-matches",
-    "id-spaces",
     "isolated",
     "label-case",
     "label-ids",
-    "label-measured",
-    "label-mixed",
     "label-null-word",
-    "loops",
     "role-other",
-    "some-matches",
     "weight-unlikely",
 ]
 """Findings of the profile that can be accepted."""

@@ -1,117 +1,31 @@
-"""Registry of the paper's graphs: tasks, download sources, hashes, counts, licences.
+"""The paper's graphs: where they are on this machine, and downloads by PyG.
 
-The graphs are in ``known_graphs.json``. Hashes are from public records of others who
-downloaded the same files (key ``hashes``). A file without a recorded hash is checked by
-its contents only.
+PyTorch Geometric (extra ``gnn``) downloads the public files; this module writes them as
+the tables that every other graph comes as.
 """
 
 from __future__ import annotations
 
-import json
+import importlib.util
 import os
-from collections.abc import Mapping
+import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from xnq_dist.core.errors import SettingsError
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-__all__ = [
-    "DATASETS",
-    "Dataset",
-    "Expected",
-    "KnownTask",
-    "RemoteFile",
-    "Source",
-    "dataset_of",
-    "find",
-    "has_features",
-    "known_tasks",
-]
+from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
+from xnq_dist.evaluation.datasets.test_folds import ROLES, make_folds
+
+__all__ = ["TASKS", "VARIABLE", "KnownTask", "download", "find"]
 
 VARIABLE = "XNQ_DATA_DIR"
 """Environment variable that names the parent folder of the graphs' folders."""
-
 TABLES = ("nodes.parquet", "edges.parquet")
-
-
-@dataclass(frozen=True)
-class RemoteFile:
-    """One file of a download source."""
-
-    name: str
-    url: str
-    sha256: str | None = None
-    """None: not recorded."""
-    size: int | None = None
-    """Bytes; None: not recorded."""
-    members: tuple[str, ...] = ()
-    """Paths inside a zip archive that are unpacked, without their folders."""
-
-
-@dataclass(frozen=True)
-class Expected:
-    """Counts that a parsed graph must have."""
-
-    nodes: int
-    edges: int
-    """Number of directed edges (rows)."""
-    features: int
-    classes: int
-    class_counts: tuple[int, ...] | None = None
-    """Number of nodes of each class, if known."""
-    share: float | None = None
-    """Published prevalence of class 1, two decimals, if class counts are unknown."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A download source of a graph, and how its files are read."""
-
-    name: str
-    form: Literal["planetoid", "heterophilous", "linkx", "musae", "ptg", "graphsaint"]
-    files: tuple[RemoteFile, ...]
-    expected: Expected
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Options of the format's reader."""
-    note: str = ""
-    """Remark for the user."""
-
-    @property
-    def size(self) -> int | None:
-        """Bytes of all files; None if one is unknown."""
-        sizes = [file.size for file in self.files]
-        return None if None in sizes else sum(size or 0 for size in sizes)
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """A graph of the paper."""
-
-    name: str
-    """Name of the graph and of its folder."""
-    sources: tuple[Source, ...]
-    """Download sources; the first is the default."""
-    licence: str
-    licence_note: str
-    differs: str
-    """Differences between the files and the paper's table."""
-    splits: Mapping[str, int | None] = field(
-        default_factory=lambda: {"splits.parquet": None}
-    )
-    """Files of folds, and the class evaluated against all others (None: all)."""
-
-    def source(self, name: str | None) -> Source:
-        """A source by name; the first if `name` is None."""
-        if name is None:
-            return self.sources[0]
-        for source in self.sources:
-            if source.name == name:
-                return source
-        raise SettingsError(
-            f"{self.name} has no source {name!r}: choose one of "
-            f"{', '.join(source.name for source in self.sources)}"
-        )
 
 
 @dataclass(frozen=True)
@@ -127,86 +41,137 @@ class KnownTask:
     """Class that is evaluated against all others; None: all classes."""
 
 
-def _read(kind: type[Any], record: Mapping[str, Any]) -> Any:
-    """Make a dataclass, and those inside it, from a record of the registry."""
-    inner = {"sources": Source, "files": RemoteFile}
-    values: dict[str, Any] = {}
-    for name, value in record.items():
-        if name in inner:
-            values[name] = tuple(_read(inner[name], one) for one in value)
-        elif name == "expected":
-            values[name] = _read(Expected, value)
-        elif name != "hashes":  # origin of the hashes, for readers of the file
-            values[name] = tuple(value) if isinstance(value, list) else value
-    return kind(**values)
+@dataclass(frozen=True)
+class KnownGraph:
+    """A graph of the paper as a data set of PyTorch Geometric."""
+
+    kind: str
+    """Class in ``torch_geometric.datasets``."""
+    nodes: int
+    edges: int
+    """Number of directed edges."""
+    options: dict[str, str] = field(default_factory=dict)
+    splits: dict[str, int | None] = field(
+        default_factory=lambda: {"splits.parquet": None}
+    )
+    """Files of folds, and the class evaluated against all others (None: all)."""
+    normalised: bool = False
+    """Whether features are normalised by row, as in the paper's loader."""
 
 
-DATASETS: Mapping[str, Dataset] = {
-    record["name"]: _read(Dataset, record)
-    for record in json.loads(
-        Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
+GRAPHS = {
+    "cora": KnownGraph(
+        *("Planetoid", 2708, 10_556, {"name": "Cora"}),
+        splits={"splits.parquet": 2, "splits_multiclass.parquet": None},
+    ),
+    "genius": KnownGraph(
+        *("LINKXDataset", 421_961, 984_979, {"name": "genius"}), normalised=True
+    ),
+    "twitch-de": KnownGraph("Twitch", 9498, 315_774, {"name": "DE"}),
+    "flickr": KnownGraph("Flickr", 89_250, 899_756),
+    **{
+        name: KnownGraph("HeterophilousGraphDataset", nodes, edges, {"name": name})
+        for name, nodes, edges in (
+            ("questions", 48_921, 307_080),
+            ("tolokers", 11_758, 1_038_000),
+            ("amazon-ratings", 24_492, 186_100),
+        )
+    },
+}
+
+TASKS = {
+    task.name: task
+    for task in (
+        KnownTask("cora-2", "cora", positive="2"),
+        KnownTask("cora-multi", "cora", "splits_multiclass.parquet"),
+        *(
+            KnownTask(name, name)
+            for name in (
+                *("genius", "questions", "tolokers"),
+                *("twitch-de", "amazon-ratings", "flickr"),
+            )
+        ),
     )
 }
-"""The graphs by name."""
-
-_TASKS = (
-    KnownTask("cora-2", "cora", positive="2"),
-    KnownTask("cora-multi", "cora", "splits_multiclass.parquet"),
-    *(
-        KnownTask(name, name)
-        for name in (
-            *("genius", "questions", "tolokers"),
-            *("twitch-de", "amazon-ratings", "flickr"),
-        )
-    ),
-)
+"""The paper's eight tasks by name, in its order."""
 
 
-def known_tasks() -> dict[str, KnownTask]:
-    """The paper's eight tasks by name, in its order.
+def find(name: str) -> Path | None:
+    """The folder of a graph in ``XNQ_DATA_DIR``; None unless it has both tables."""
+    root = os.environ.get(VARIABLE)
+    if not root:
+        return None
+    folder = Path(root).expanduser() / name
+    return folder if all((folder / table).is_file() for table in TABLES) else None
 
-    In a binary task without `positive`, class 1 is the positive class.
-    """
-    return {task.name: task for task in _TASKS}
 
-
-def dataset_of(name: str) -> Dataset:
-    """The graph of a task or folder name.
+def download(name: str, root: Path) -> Path:
+    """Download one of `GRAPHS` and write its tables to a folder of this name.
 
     Raises
     ------
     SettingsError
-        When there is no such graph; the message lists the known tasks.
+        When PyTorch Geometric is not installed.
+    InfrastructureError
+        When it cannot download the graph.
+    InputError
+        When the files are not those of the paper's graph.
     """
-    task = known_tasks().get(name)
-    try:
-        return DATASETS[task.folder if task else name]
-    except KeyError:
+    if importlib.util.find_spec("torch_geometric") is None:
         raise SettingsError(
-            f"there is no graph {name!r}: choose one of {', '.join(known_tasks())}"
-        ) from None
+            f"graph {name!r} is not in {root}, and PyTorch Geometric, which would "
+            "download it, is not installed: pip install 'xnq-dist[gnn]', or put "
+            f"{' and '.join(TABLES)} into {root / name}"
+        )
+    from torch_geometric import datasets, transforms
+
+    known, raw = GRAPHS[name], root / f".{name}"
+    try:
+        data = getattr(datasets, known.kind)(root=str(raw), **known.options)[0]
+    except Exception as error:  # of PyG, fsspec, aiohttp, urllib
+        raise InfrastructureError(
+            f"graph {name!r} cannot be downloaded ({error}): try again, or put "
+            f"{' and '.join(TABLES)} into {root / name}"
+        ) from error
+    if known.normalised:
+        data = transforms.NormalizeFeatures()(data)
+    if (data.num_nodes, data.num_edges) != (known.nodes, known.edges):
+        raise InputError(
+            f"{name}: the files have {data.num_nodes:,} nodes and {data.num_edges:,} "
+            f"edges, the paper's graph {known.nodes:,} and {known.edges:,}: put its "
+            f"tables into {root / name}"
+        )
+    made = raw / "tables"
+    made.mkdir(parents=True, exist_ok=True)
+    for file, table in _tables(known, data).items():
+        pq.write_table(table, made / file, compression="zstd")
+    made.rename(root / name)
+    shutil.rmtree(raw)
+    return root / name
 
 
-def find(name: str, root: Path | None = None) -> Path | None:
-    """The folder of a graph on this machine; None unless it has nodes and edges.
+def _tables(known: KnownGraph, data: Any) -> dict[str, pa.Table]:
+    """Tables of a graph by file name."""
+    features = np.ascontiguousarray(data.x.numpy(), np.float32)
+    # Unknown labels of Genius count as its class 0, as in the paper.
+    labels = np.maximum(data.y.numpy().reshape(-1), 0).astype(np.int64)
+    sources, targets = data.edge_index.numpy()
+    flat = pa.array(features.reshape(-1))
+    rows = pa.FixedSizeListArray.from_arrays(flat, features.shape[1])
+    tables = {
+        "nodes.parquet": pa.table(
+            {"node_id": np.arange(len(labels)), "label": labels, "features": rows}
+        ),
+        "edges.parquet": pa.table({"src": sources, "dst": targets}),
+    }
+    for file, positive in known.splits.items():
+        codes = labels if positive is None else labels == positive
+        tables[file] = _table_of_splits(make_folds(codes.astype(np.int32)))
+    return tables
 
-    Parameters
-    ----------
-    name
-        Task or folder name of one of the paper's graphs.
-    root
-        Parent folder of the graphs' folders; None: the value of ``XNQ_DATA_DIR``.
-    """
-    dataset = dataset_of(name)
-    default = os.environ.get(VARIABLE)
-    if root is None and not default:
-        return None
-    folder = Path(root or default or ".").expanduser() / dataset.name
-    return folder if all((folder / table).is_file() for table in TABLES) else None
 
-
-def has_features(folder: Path) -> bool:
-    """Whether a graph's node table has input features."""
-    import pyarrow.parquet as pq
-
-    return "features" in pq.read_schema(folder / "nodes.parquet").names
+def _table_of_splits(roles: NDArray[np.int8]) -> pa.Table:
+    """Table with ``node_id, fold, role``, one row per fold and node with a role."""
+    folds, nodes = np.nonzero(roles >= 0)
+    names = pa.DictionaryArray.from_arrays(roles[folds, nodes], pa.array(ROLES))
+    return pa.table({"node_id": nodes, "fold": folds, "role": names})

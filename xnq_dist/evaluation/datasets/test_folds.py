@@ -7,15 +7,14 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.errors import InputError
 
-__all__ = ["PAPER_SEED", "make_folds"]
+__all__ = ["PAPER_SEED", "ROLES", "make_folds"]
 
 PAPER_SEED = 42
 """Seed that reproduces the paper's folds from the labels of its graphs."""
 
+ROLES = ("train", "calibration", "validation", "test")
+"""Roles of nodes in a fold; the code of a role is its index, -1 is no role."""
 TRAIN, CALIBRATION, VALIDATION, TEST = range(4)
-"""Codes of the roles, in the order of the evaluation's table of roles."""
-
-
 FOLDS = 5
 
 

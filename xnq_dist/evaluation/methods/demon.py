@@ -9,18 +9,17 @@ Data Mining (KDD), 2012.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from xnq_dist.core.blocks import for_each_block
 from xnq_dist.core.random_bits import Purpose, stream
+from xnq_dist.evaluation.regions import joined
 from xnq_dist.quantify.interface import Communities
-
-if TYPE_CHECKING:
-    import scipy.sparse as sp
 
 __all__ = ["MIN_SIZE", "OVERLAP", "demon", "visiting_order"]
 
@@ -30,16 +29,13 @@ OVERLAP = 0.25
 """Minimum shared part of the smaller community for two communities to be merged."""
 SWEEPS = 100
 """Maximum number of sweeps of label propagation in an ego network."""
-BLOCK = 1024
-"""Minimum number of egos in a block, since each block allocates an array of nodes."""
 
 
 def demon(
-    adjacency: sp.csr_array[Any],
+    adjacency: csr_array[Any],
     seed: int,
     overlap: float = OVERLAP,
     min_size: int = MIN_SIZE,
-    threads: int = 1,
 ) -> Communities:
     """Detect overlapping communities; this process must hold all edges.
 
@@ -67,8 +63,6 @@ def demon(
         Minimum overlap for a merge, in (0, 1].
     min_size
         Largest size of dropped communities, at least 1.
-    threads
-        Number of threads; the result does not depend on it.
 
     Returns
     -------
@@ -76,28 +70,20 @@ def demon(
     """
     n_nodes = adjacency.shape[0]
     rank = visiting_order(n_nodes, seed)
+    order = np.argsort(rank)
     indptr, indices = _ranked(adjacency, rank)
-    sizes: list[NDArray[np.int64]] = []
-    members: list[NDArray[np.int32]] = []
-    blocks: dict[int, tuple[NDArray[np.int64], NDArray[np.int32]]] = {}
-    egos = rank.astype(np.int32)
-
-    def work(first: int, last: int) -> None:
-        local = np.full(n_nodes, -1, np.int32)
-        blocks[first] = ego_communities(
-            indptr, indices, egos[first:last], local, min_size, SWEEPS
-        )
-
-    for_each_block(n_nodes, threads, work, max(BLOCK, n_nodes // 64))
-    for first in sorted(blocks):
-        block_sizes, block_members = blocks.pop(first)
-        sizes.append(block_sizes)
-        members.append(block_members)
-    lengths = np.concatenate([np.empty(0, np.int64), *sizes])
-    joined = np.concatenate([np.empty(0, np.int32), *members])
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    head, following, owner, pool = merge(offsets, joined, n_nodes, overlap)
-    return Communities(*listed(head, following, owner, pool, rank))
+    place, votes = np.full(n_nodes, -1, np.int64), np.zeros(n_nodes, np.int64)
+    pool: list[set[int]] = []
+    of_node: list[list[int]] = [[] for _ in range(n_nodes)]
+    for ego in rank:
+        near = indices[indptr[ego] : indptr[ego + 1]]
+        labels = propagate_labels(indptr, indices, near, place, votes, SWEEPS)
+        names, first = np.unique(labels, return_index=True)
+        for name in names[np.argsort(first)]:
+            community = {int(ego), *near[labels == name].tolist()}
+            if len(community) > min_size:
+                _merge(community, pool, of_node, overlap)
+    return joined([np.sort(order[list(community)]) for community in pool])
 
 
 def visiting_order(n_nodes: int, seed: int) -> NDArray[np.int64]:
@@ -106,208 +92,84 @@ def visiting_order(n_nodes: int, seed: int) -> NDArray[np.int64]:
 
 
 def _ranked(
-    adjacency: sp.csr_array[Any], rank: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    adjacency: csr_array[Any], rank: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """CSR arrays of neighbours in either direction, with nodes renumbered by rank."""
-    import scipy.sparse as sp
-
     rows = np.repeat(rank, np.diff(adjacency.indptr))
     columns = rank[adjacency.indices]
     apart = rows != columns
-    pairs = sp.coo_array(
-        (np.ones(int(apart.sum()), np.int8), (rows[apart], columns[apart])),
-        shape=adjacency.shape,
-    ).tocsr()
-    # Counts of duplicate edges could overflow int8.
-    pairs.data[:] = 1
-    both = (pairs + pairs.T).tocsr()
-    both.sort_indices()
-    return both.indptr.astype(np.int64), both.indices.astype(np.int32)
+    ends = np.concatenate([rows[apart], columns[apart]])
+    others = np.concatenate([columns[apart], rows[apart]])
+    pairs = np.unique(ends * len(rank) + others)
+    rows, columns = np.divmod(pairs, len(rank))
+    degrees = np.bincount(rows, minlength=len(rank))
+    return np.concatenate([[0], np.cumsum(degrees)]), columns
+
+
+def _merge(
+    community: set[int], pool: list[set[int]], of_node: list[list[int]], overlap: float
+) -> None:
+    """Merge a community into the oldest one that it overlaps with, or add it.
+
+    `of_node` lists the communities of the pool that each node is in.
+    """
+    shared = Counter(old for node in community for old in of_node[node])
+    target = min(
+        (
+            old
+            for old, count in shared.items()
+            if count >= overlap * min(len(community), len(pool[old]))
+        ),
+        default=len(pool),
+    )
+    if target == len(pool):
+        pool.append(set())
+    for node in community - pool[target]:
+        of_node[node].append(target)
+    pool[target] |= community
 
 
 @njit(cache=True, nogil=True)
 def propagate_labels(
     indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    labels: NDArray[np.int32],
-    votes: NDArray[np.int32],
+    indices: NDArray[np.int64],
+    near: NDArray[np.int64],
+    place: NDArray[np.int64],
+    votes: NDArray[np.int64],
     sweeps: int,
-) -> None:
-    """Label propagation on one small network, with nodes visited in their order.
+) -> NDArray[np.int64]:
+    """Label propagation among the neighbours of an ego, in visiting order, shape (m,).
 
-    `labels`, shape (m,), is overwritten by the index of each label's first owner.
-    `votes` is a work array of at least m zeros, which are zeros again afterwards.
+    A label is the position of its first owner. `place`, filled with -1, and `votes`,
+    with zeros, are work arrays of shape (N,), and are the same again afterwards.
     """
-    count = indptr.shape[0] - 1
-    for node in range(count):
-        labels[node] = node
+    count = near.shape[0]
+    labels = np.arange(count)
+    for i in range(count):
+        place[near[i]] = i
     for _ in range(sweeps):
         changed = False
         for node in range(count):
+            others = indices[indptr[near[node]] : indptr[near[node] + 1]]
             highest = 0
-            for i in range(indptr[node], indptr[node + 1]):
-                label = labels[indices[i]]
-                votes[label] += 1
-                highest = max(highest, votes[label])
-            if highest and votes[labels[node]] < highest:
+            for other in others:
+                if place[other] >= 0:
+                    label = labels[place[other]]
+                    votes[label] += 1
+                    highest = max(highest, votes[label])
+            best = labels[node]
+            if votes[best] < highest:
                 best = count
-                for i in range(indptr[node], indptr[node + 1]):
-                    label = labels[indices[i]]
-                    if votes[label] == highest and label < best:
-                        best = label
-                labels[node] = best
-                changed = True
-            # Clear all counted labels; the node itself is not among its neighbours.
-            for i in range(indptr[node], indptr[node + 1]):
-                votes[labels[indices[i]]] = 0
+                for other in others:
+                    if place[other] >= 0 and votes[labels[place[other]]] == highest:
+                        best = min(best, labels[place[other]])
+            for other in others:
+                if place[other] >= 0:
+                    votes[labels[place[other]]] = 0
+            changed |= best != labels[node]
+            labels[node] = best
         if not changed:
             break
-
-
-@njit(cache=True, nogil=True)
-def ego_communities(
-    indptr: NDArray[np.int64],
-    indices: NDArray[np.int32],
-    egos: NDArray[np.int32],
-    local: NDArray[np.int32],
-    min_size: int,
-    sweeps: int,
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Communities around each ego: sizes by ego, and members with the ego last.
-
-    Neighbours must be ascending without self-loops, with every edge in both rows.
-    `local` is a work array of shape (N,) filled with -1, as it is again afterwards.
-    """
-    widest = total = 0
-    for ego in egos:
-        degree = indptr[ego + 1] - indptr[ego]
-        widest = max(widest, degree)
-        total += 2 * degree
-    inner_indptr = np.zeros(widest + 1, np.int64)
-    inner = np.empty(1024, np.int32)
-    labels = np.empty(widest, np.int32)
-    votes = np.zeros(widest + 1, np.int32)
-    places = np.empty(widest, np.int64)
-    sizes = np.empty(total, np.int64)
-    members = np.empty(total, np.int32)
-    n_found, written = 0, 0
-    for ego in egos:
-        near = indices[indptr[ego] : indptr[ego + 1]]
-        count = near.shape[0]
-        if count < min_size:
-            continue
-        for i in range(count):
-            local[near[i]] = i
-        edges = 0
-        for i in range(count):
-            begin, end = indptr[near[i]], indptr[near[i] + 1]
-            if edges + end - begin > inner.shape[0]:
-                larger = np.empty(2 * (edges + end - begin), np.int32)
-                larger[:edges] = inner[:edges]
-                inner = larger
-            for j in range(begin, end):
-                if local[indices[j]] >= 0:
-                    inner[edges] = local[indices[j]]
-                    edges += 1
-            inner_indptr[i + 1] = edges
-        for i in range(count):
-            local[near[i]] = -1
-        propagate_labels(inner_indptr[: count + 1], inner, labels, votes, sweeps)
-        # Sizes by label, then positions in the order of each community's first member.
-        for i in range(count):
-            votes[labels[i]] += 1
-            places[i] = -1
-        for i in range(count):
-            label = labels[i]
-            if votes[label] + 1 <= min_size:
-                continue
-            if places[label] < 0:
-                places[label] = written
-                sizes[n_found] = votes[label] + 1
-                n_found += 1
-                written += votes[label] + 1
-                members[written - 1] = ego
-            members[places[label]] = near[i]
-            places[label] += 1
-        for i in range(count):
-            votes[labels[i]] = 0
-    return sizes[:n_found].copy(), members[:written].copy()
-
-
-@njit(cache=True, nogil=True)
-def merge(
-    offsets: NDArray[np.int64], members: NDArray[np.int32], n_nodes: int, overlap: float
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-    """Merge each candidate into the oldest community that it overlaps with.
-
-    The pool is stored as a linked list of communities per node, so that a candidate is
-    compared only with communities that share a node with it. Returns ``head``,
-    ``following`` and ``owner``, shapes (N,), (M,), (M,): ``owner[head[v]]`` is a
-    community of node v, and ``following`` is the next entry of its list or -1. Also
-    returns the size of each community in the pool, oldest first.
-    """
-    capacity = members.shape[0]
-    head = np.full(n_nodes, -1, np.int64)
-    following = np.empty(capacity, np.int64)
-    owner = np.empty(capacity, np.int32)
-    candidates = offsets.shape[0] - 1
-    pool = np.empty(candidates, np.int64)
-    shared = np.zeros(candidates, np.int64)
-    touched = np.empty(candidates, np.int64)
-    n_found, used = 0, 0
-    for candidate in range(candidates):
-        inside = members[offsets[candidate] : offsets[candidate + 1]]
-        met = 0
-        for node in inside:
-            at = head[node]
-            while at >= 0:
-                community = owner[at]
-                if shared[community] == 0:
-                    touched[met] = community
-                    met += 1
-                shared[community] += 1
-                at = following[at]
-        target = n_found
-        for i in range(met):
-            community = touched[i]
-            smaller = min(inside.shape[0], pool[community])
-            if community < target and shared[community] >= overlap * smaller:
-                target = community
-            shared[community] = 0
-        if target == n_found:
-            pool[n_found] = 0
-            n_found += 1
-        for node in inside:
-            at = head[node]
-            while at >= 0 and owner[at] != target:
-                at = following[at]
-            if at < 0:
-                owner[used] = target
-                following[used] = head[node]
-                head[node] = used
-                pool[target] += 1
-                used += 1
-    return head, following, owner, pool[:n_found].copy()
-
-
-@njit(cache=True, nogil=True)
-def listed(
-    head: NDArray[np.int64],
-    following: NDArray[np.int64],
-    owner: NDArray[np.int32],
-    pool: NDArray[np.int64],
-    rank: NDArray[np.int64],
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Offsets and members (ascending canonical indexes) of the pool's communities."""
-    offsets = np.zeros(pool.shape[0] + 1, np.int64)
-    offsets[1:] = np.cumsum(pool)
-    place = offsets[:-1].copy()
-    members = np.empty(offsets[-1], np.int64)
-    for node in range(rank.shape[0]):
-        at = head[rank[node]]
-        while at >= 0:
-            community = owner[at]
-            members[place[community]] = node
-            place[community] += 1
-            at = following[at]
-    return offsets, members
+    for node in near:
+        place[node] = -1
+    return labels

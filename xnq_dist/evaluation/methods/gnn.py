@@ -4,21 +4,21 @@ This is the paper's ablation of the node embedder: two to four layers of width 1
 256, then a linear readout, trained end to end on the complete graph to minimise the
 mean log-loss of the training labels. The epoch with the lowest log-loss on the
 validation labels is used. Calibration labels are held out, so that all methods have the
-same labels in a fold. PyTorch and PyTorch Geometric (extra ``gnn``) are imported when
-needed.
+same labels in a fold. Layers and models are PyTorch Geometric's (extra ``gnn``), which
+is imported when needed; this process trains them, one after another.
 
 The paper describes GCN with the mean over the closed neighbourhood and a sigmoid, and
-does not specify training. Here the layers are PyTorch Geometric's, with ReLU: GCN with
-the usual symmetric normalisation, GAT with one head, GIN with a two-layer perceptron.
+does not specify training. Here the layers have ReLU: GCN with the usual symmetric
+normalisation, GAT with one head, GIN with a two-layer perceptron.
 """
 
 from __future__ import annotations
 
 import importlib.util
-import logging
 import math
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,9 +34,7 @@ from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph.layout import read_adjacency
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from xnq_dist.evaluation.methods.gnn_models import GraphNetwork
+    from distributed import Client
 
 __all__ = [
     "GnnResult",
@@ -48,9 +46,18 @@ __all__ = [
     "training_settings",
 ]
 
-log = logging.getLogger(__name__)
-
 Kind = Literal["gcn", "gat", "gin"]
+OPTIONS: dict[str, dict[str, Any]] = {
+    "gcn": {"cached": True},
+    "gat": {"heads": 1},
+    # The batch is the complete graph, so evaluation uses its statistics as well.
+    "gin": {
+        "train_eps": True,
+        "norm": "batch_norm",
+        "norm_kwargs": {"track_running_stats": False},
+    },
+}
+"""Options of PyTorch Geometric's models."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +76,6 @@ class GnnSettings:
     check_every: int = 5
     """Number of epochs between computations of the stop log-loss, each of which takes a
     third of the time of an epoch."""
-    threads: int = 1
-    """Number of CPU threads; results have the same bits for the same number."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """``auto`` uses a CUDA device if there is one."""
 
@@ -83,12 +88,8 @@ class GnnResult:
     """Uncalibrated logits of the best epoch, shape (N, C)."""
     epochs: int
     """Number of trained epochs."""
-    seconds: float
-    """Wall time from the arrays to the logits."""
     best_loss: float
     """Mean log-loss of the stop labels in the best epoch."""
-    device: str
-    """``cpu`` or ``cuda``."""
     best_epoch: int
     """Number of the best epoch, from 1."""
 
@@ -101,18 +102,12 @@ def require_gnn() -> None:
     SettingsError
         When one of them is not installed.
     """
-    names = {"torch": "PyTorch", "torch_geometric": "PyTorch Geometric"}
-    missing = [
-        name
-        for module, name in names.items()
-        if importlib.util.find_spec(module) is None
-    ]
-    if missing:
-        verb = "is" if len(missing) == 1 else "are"
-        raise SettingsError(
-            f"gcn, gat and gin need {' and '.join(missing)}, which {verb} not "
-            "installed: pip install 'xnq-dist[gnn]'"
-        )
+    for module in ("torch", "torch_geometric"):
+        if importlib.util.find_spec(module) is None:
+            raise SettingsError(
+                f"gcn, gat and gin need {module}, which is not installed: "
+                "pip install 'xnq-dist[gnn]'"
+            )
 
 
 def training_settings(settings: Settings) -> dict[str, Any]:
@@ -121,30 +116,34 @@ def training_settings(settings: Settings) -> dict[str, Any]:
 
 
 def trained_scores(
-    kind: Kind, work: EvaluationWork, configuration: Configuration, split: int
-) -> Scores:
-    """Train a network on one split and return its scores."""
-    task = work.task()
-    graph, manifest = work.graph()
-    adjacency = read_adjacency(graph, manifest)
-    parts = list(FeatureRows(graph, manifest).parts())
-    order = np.argsort(np.concatenate([index for index, _ in parts]))
-    result = gnn_logits(
-        kind,
-        int(configuration["layers"]),
-        int(configuration["width"]),
-        adjacency.indptr,
-        adjacency.indices,
-        np.concatenate([x for _, x in parts])[order],
-        task.known(split, "train"),
-        task.known(split, "validation"),
-        len(task.classes),
-        work.settings.seed,
-    )
-    held = task.rows(split, "calibration")
-    target = task.rows(split, "validation", "test")
-    logits = result.logits
-    return Scores(held, logits[held], target, logits[target], seconds=result.seconds)
+    kind: Kind,
+    client: Client,
+    work: EvaluationWork,
+    configurations: Sequence[Configuration],
+    splits: Sequence[int],
+) -> Iterator[tuple[int, int, Scores]]:
+    """Train a network for every configuration and split, and yield its scores."""
+    task, graph = work.task(), work.graph()
+    adjacency, features = read_adjacency(*graph), FeatureRows(*graph).matrix()
+    if features is None:
+        raise StageError("gcn, gat and gin got no features: internal error, report it")
+    for draw, configuration in enumerate(configurations):
+        for split in splits:
+            began = time.perf_counter()
+            logits = gnn_logits(
+                kind,
+                int(configuration["layers"]),
+                int(configuration["width"]),
+                adjacency.indptr,
+                adjacency.indices,
+                features,
+                task.known(split, "train"),
+                task.known(split, "validation"),
+                len(task.classes),
+                work.settings.seed,
+            ).logits
+            seconds = time.perf_counter() - began
+            yield draw, split, Scores.of(task, split, logits, seconds)
 
 
 def gnn_logits(
@@ -162,9 +161,8 @@ def gnn_logits(
 ) -> GnnResult:
     """Train a network on the complete graph and return the logits of all nodes.
 
-    On a CPU the same arguments give the same bits, and PyTorch's process-wide random
-    state is not changed; several threads of a process may train at the same time. On
-    CUDA the initial parameters are the same, but sums may differ in their last bits.
+    On a CPU, the same arguments give the same bits; PyTorch's random state is left as
+    it was.
 
     Parameters
     ----------
@@ -173,107 +171,103 @@ def gnn_logits(
     layers, width
         Number of message-passing layers, and number of columns of each.
     indptr, indices
-        In-neighbours of each node as CSR: row v has the sources u of edges u -> v,
-        shapes (N + 1,) and (M,).
+        In-neighbours of each node as CSR: row v has the sources u of edges u -> v.
     features
-        Finite features, shape (N, F).
-    labels
-        Class codes of the training nodes, which include every class, -1 elsewhere,
-        shape (N,).
-    stop_labels
-        Class codes of the nodes for early stopping, -1 elsewhere, shape (N,).
+        Shape (N, F).
+    labels, stop_labels
+        Class codes for training and for early stopping, below 0 for other nodes, shape
+        (N,).
     n_classes
         Number of classes, C.
     seed
-        Seed of the initial parameters and of dropout.
+        Seed of initial parameters and dropout.
     settings
         Training settings; None: the defaults.
 
     Raises
     ------
     SettingsError
-        Without the extra ``gnn``, or without a requested CUDA device.
+        When the extra ``gnn`` is not installed, or there is no CUDA device.
     StageError
-        When the loss becomes NaN or infinite.
-
-    References
-    ----------
-    Kipf and Welling, ICLR 2017 (GCN); Velickovic et al., ICLR 2018 (GAT); Xu et al.,
-    ICLR 2019 (GIN); Fey and Lenssen, PyTorch Geometric, 2019.
+        When the loss is not a finite number.
     """
-    settings = settings or GnnSettings()
     require_gnn()
-    device = _device(settings.device)
-    from xnq_dist.evaluation.methods.gnn_models import build
+    import torch
 
-    started = time.perf_counter()
-    with _threads(settings.threads):
-        graph = indptr, indices, features
-        network = build(kind, layers, width, *graph, n_classes, seed, device)
-        name = f"{kind} with {layers} layers of width {width}"
-        logits, epochs, best_epoch, best_loss = _train(
-            network, name, labels, stop_labels, seed, settings, device
-        )
-    seconds = time.perf_counter() - started
-    log.info(
-        "%s: %d epochs in %.1f s on %s, log-loss %.4f in epoch %d",
-        *(name, epochs, seconds, device, best_loss, best_epoch),
-    )
-    return GnnResult(logits, epochs, seconds, best_loss, device, best_epoch)
+    settings = settings or GnnSettings()
+    device = _device(settings.device)
+    with _seeded(seed):
+        from torch_geometric.nn import models
+
+        edges = torch.sparse_csr_tensor(
+            *(torch.from_numpy(np.asarray(a, np.int64)) for a in (indptr, indices)),
+            torch.ones(len(indices)),
+            (len(features), len(features)),
+        ).to(device)
+        x = torch.from_numpy(np.array(features, np.float32)).to(device)
+        # With `jk`, every layer has ReLU and dropout, and a linear readout follows.
+        network = getattr(models, kind.upper())(
+            x.shape[1],
+            width,
+            layers,
+            n_classes,
+            dropout=settings.dropout,
+            jk="last",
+            **OPTIONS[kind],
+        ).to(device)
+        try:
+            return _train(network, x, edges, labels, stop_labels, settings)
+        except ArithmeticError as error:
+            raise StageError(
+                f"training {kind} with {layers} layers of width {width} failed in "
+                f"{error}: lower learning_rate={settings.learning_rate} or scale the "
+                "features"
+            ) from error
 
 
 def _train(
-    network: GraphNetwork,
-    name: str,
+    network: Any,
+    x: Any,
+    edges: Any,
     labels: NDArray[np.int32],
     stop_labels: NDArray[np.int32],
-    seed: int,
     settings: GnnSettings,
-    device: str,
-) -> tuple[NDArray[np.float64], int, int, float]:
-    """Train with early stopping; return logits, epochs, best epoch, its log-loss."""
+) -> GnnResult:
+    """Train until the stop labels' log-loss no longer falls.
+
+    Raises an `ArithmeticError` with the epoch when a loss is not finite.
+    """
     import torch
     from torch.nn.functional import cross_entropy
 
-    def put(array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(np.array(array)).to(device)
-
-    def known(codes: NDArray[np.int32]) -> tuple[Tensor, Tensor]:
-        rows = np.flatnonzero(codes >= 0)
-        return put(rows), put(codes[rows].astype(np.int64))
-
-    rows, targets = known(labels)
-    stop_rows, stop_targets = known(stop_labels)
-    generator = torch.Generator(device).manual_seed(seed)
-    optimizer = torch.optim.Adam(
-        network.parameters(),
-        lr=settings.learning_rate,
-        weight_decay=settings.weight_decay,
+    (rows, targets), (stop_rows, stop_targets) = (
+        (torch.from_numpy(np.flatnonzero(codes >= 0)), torch.from_numpy(codes).long())
+        for codes in (labels, stop_labels)
     )
-    best, best_epoch, best_loss = None, 0, math.inf
-    epoch = 0
-    while epoch < settings.max_epochs and epoch - best_epoch < settings.patience:
-        epoch += 1
-        optimizer.zero_grad()
-        logits = network(settings.dropout, generator)
-        loss = cross_entropy(logits[rows], targets)
+    targets, stop_targets = targets[rows].to(x.device), stop_targets[stop_rows]
+    optimiser = torch.optim.Adam(
+        network.parameters(), settings.learning_rate, weight_decay=settings.weight_decay
+    )
+    best = GnnResult(np.empty(0), 0, math.inf, 0)
+    for epoch in range(1, settings.max_epochs + 1):
+        network.train()
+        optimiser.zero_grad()
+        loss = cross_entropy(network(x, edges)[rows], targets)
         loss.backward()
-        optimizer.step()
+        optimiser.step()
         if epoch % settings.check_every and epoch != settings.max_epochs:
             continue
+        network.eval()
         with torch.no_grad():
-            logits = network()
-            stop_loss = float(cross_entropy(logits[stop_rows].double(), stop_targets))
+            logits = network(x, edges).double().cpu()
+        stop_loss = float(cross_entropy(logits[stop_rows], stop_targets))
         if not math.isfinite(stop_loss) or not math.isfinite(float(loss.detach())):
-            raise StageError(
-                f"training {name} failed in epoch {epoch}: its loss is not a finite "
-                f"number; lower learning_rate={settings.learning_rate} or scale the "
-                "features"
-            )
-        if stop_loss < best_loss:
-            best, best_epoch, best_loss = logits, epoch, stop_loss
-    best_logits = best.double().cpu().numpy()  # type: ignore[union-attr]
-    return best_logits, epoch, best_epoch, best_loss
+            raise ArithmeticError(f"epoch {epoch}, whose loss is not a finite number")
+        if stop_loss < best.best_loss:
+            best = GnnResult(logits.numpy(), epoch, stop_loss, epoch)
+        elif epoch - best.best_epoch >= settings.patience:
+            break
+    return GnnResult(best.logits, epoch, best.best_loss, best.best_epoch)
 
 
 def _device(requested: str) -> str:
@@ -289,13 +283,19 @@ def _device(requested: str) -> str:
 
 
 @contextmanager
-def _threads(count: int) -> Iterator[None]:
-    """Set the number of PyTorch threads within the block and restore it afterwards."""
+def _seeded(seed: int) -> Iterator[None]:
+    """Draw from the seed, with one thread, and restore PyTorch's state afterwards."""
     import torch
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     try:
-        yield
+        with torch.random.fork_rng(), warnings.catch_warnings():
+            # On import PyG scripts functions, which PyTorch deprecates; the layout of
+            # its sparse tensors is in beta state.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.filterwarnings("ignore", "Sparse", UserWarning)
+            torch.manual_seed(seed)
+            yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)

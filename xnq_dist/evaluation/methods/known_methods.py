@@ -1,10 +1,9 @@
 """The methods of the comparison: their search spaces and how their scores are computed.
 
-There are four kinds of work. ``rows``: an embedding is computed once per configuration,
-and a logistic readout is fitted to it in every split. ``split``: one Dask task handles
-one configuration in one split. ``graph``: passes over the partitions, driven by this
-process, serve all splits. ``whole``: one such pass estimates prevalence of the complete
-graph, without scores of nodes.
+There are three kinds of work. ``rows``: an embedding is computed once per
+configuration, and a logistic readout is fitted to it in every split. ``graph``: this
+process computes the scores of all splits. ``whole``: it estimates the prevalence of the
+complete graph, without scores of nodes.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ from xnq_dist.evaluation.methods.network import (
     cdq_scores,
     enq_scores,
     lbq_estimates,
+    rival_split_scores,
     wvrn_scores,
 )
 from xnq_dist.evaluation.methods.reservoir_plus import (
@@ -74,7 +74,7 @@ class Method:
     name: str
     embedder: str
     """Source of the scores, for the tables."""
-    kind: Literal["rows", "split", "graph", "whole"]
+    kind: Literal["rows", "graph", "whole"]
     configurations: Callable[[Settings, int], list[Configuration]]
     """Settings and number of draws -> configurations of the search."""
     needs_features: bool = False
@@ -89,8 +89,6 @@ class Method:
     embed: Callable[[RunDirectory, Settings, Client], Manifest] | None = None
     """Kind ``rows``: computes the stage ``embeddings``. Without this and `reservoir`,
     the raw features are the embedding."""
-    score_split: Callable[[EvaluationWork, Configuration, int], Scores] | None = None
-    """Kind ``split``: scores of one configuration in one split."""
     score_graph: GraphScores | None = None
     """Kind ``graph``: scores of all configurations and splits."""
     estimate_graph: GraphEstimates | None = None
@@ -148,15 +146,28 @@ def _wvrn(name: str, vote: Literal["soft", "hard"]) -> Method:
     )
 
 
+def _rival(name: str, embedder: str, with_neighbours: bool) -> Method:
+    return Method(
+        name=name,
+        embedder=embedder,
+        kind="graph",
+        configurations=lambda *_: [{}],
+        needs_features=not with_neighbours,
+        calibrations=lambda _: ("none",),
+        relevant_settings=lambda settings: {"seed": settings.seed},
+        score_graph=partial(rival_split_scores, with_neighbours),
+    )
+
+
 def _trained(name: Kind) -> Method:
     return Method(
         name=name,
         embedder=f"{name.upper()}, trained",
-        kind="split",
+        kind="graph",
         configurations=lambda *_: grid(width=(128, 256), layers=(2, 3, 4)),
         needs_features=True,
         relevant_settings=training_settings,
-        score_split=partial(trained_scores, name),
+        score_graph=partial(trained_scores, name),
         check=require_gnn,
     )
 
@@ -184,6 +195,8 @@ METHODS: dict[str, Method] = {
             configurations=lambda settings, _: strength_grid(settings),
             needs_features=True,
         ),
+        _rival("features", "classifier of features", False),
+        _rival("boosting", "classifier of features and neighbours", True),
         *(_trained(name) for name in get_args(Kind)),
         _wvrn("wvrn", "soft"),
         _wvrn("wvrn-hard", "hard"),

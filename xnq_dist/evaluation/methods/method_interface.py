@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ROLES", "Configuration", "GraphEstimate", "Scores", "Split", "Task"]
+from xnq_dist.evaluation.datasets.test_folds import ROLES
 
-ROLES = ("train", "calibration", "validation", "test")
-"""Roles of nodes in a fold; the code of a role is its index, -1 is no role."""
+__all__ = ["Configuration", "GraphEstimate", "Scores", "Split", "Task"]
 
 Configuration = dict[str, Any]
 """Values of a method's hyperparameters, which must be JSON values."""
@@ -71,6 +70,20 @@ class Scores:
     """Whether logits are one-hot votes, without calibration, for CC and ACC only."""
     seconds: float = 0.0
     """Wall time for this split."""
+
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        split: int,
+        logits: NDArray[np.float64],
+        seconds: float,
+        crisp: bool = False,
+    ) -> Scores:
+        """Scores from logits of all nodes, shape (N, C)."""
+        held = task.rows(split, "calibration")
+        target = task.rows(split, "validation", "test")
+        return cls(held, logits[held], target, logits[target], crisp, seconds)
 
 
 @dataclass(frozen=True, eq=False)

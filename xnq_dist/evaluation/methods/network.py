@@ -1,32 +1,58 @@
-"""The network baselines as methods of the comparison: wvRN, ENQ, CDQ, LBQ.
+"""The baselines as methods of the comparison: wvRN, ENQ, CDQ, LBQ and the rivals.
 
-Each uses only the training labels of a split; all splits are computed in one pass.
+Each uses only the training labels of a split (the rivals also those for calibration,
+which they cross-fit). This process holds all edges.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.evaluation.methods.baselines import cdq, densities, enq, lbq, wvrn
+from xnq_dist.evaluation.methods.demon import demon
 from xnq_dist.evaluation.methods.method_interface import (
     Configuration,
     GraphEstimate,
     Scores,
     Task,
 )
+from xnq_dist.evaluation.regions import communities_of
+from xnq_dist.evaluation.rivals import rival_scores
+from xnq_dist.evaluation.split_fit import FeatureRows
 from xnq_dist.evaluation.work import EvaluationWork
+from xnq_dist.graph.layout import read_adjacency
+from xnq_dist.groups.leiden import leiden
 
 if TYPE_CHECKING:
     from distributed import Client
+    from scipy.sparse import csr_array
 
-__all__ = ["cdq_scores", "enq_scores", "lbq_estimates", "wvrn_scores"]
+__all__ = [
+    "cdq_scores",
+    "enq_scores",
+    "lbq_estimates",
+    "rival_split_scores",
+    "wvrn_scores",
+]
 
 FLOOR = 1e-6
 """Minimum probability before taking the logarithm; wvRN often gives 0."""
+
+Yielded = Iterator[tuple[int, int, Scores]]
+
+
+def _inputs(
+    work: EvaluationWork, splits: Sequence[int]
+) -> tuple[Task, csr_array[Any], NDArray[np.int32]]:
+    """The task, the adjacency, and the training labels of every split."""
+    task = work.task()
+    labels = np.stack([task.known(split, "train") for split in splits])
+    return task, read_adjacency(*work.graph()), labels
 
 
 def wvrn_scores(
@@ -35,24 +61,17 @@ def wvrn_scores(
     work: EvaluationWork,
     configurations: Sequence[Configuration],
     splits: Sequence[int],
-) -> Iterator[tuple[int, int, Scores]]:
+) -> Yielded:
     """Yield scores of wvRN, with all rounds from one propagation."""
-    from xnq_dist.evaluation.methods.wvrn import wvrn
-
-    task = work.task()
-    graph, manifest = work.graph()
-    labels = np.stack([task.known(split, "train") for split in splits])
-    rounds = sorted({int(c["rounds"]) for c in configurations})
-    with work.attempt("wvrn") as attempt:
-        began = time.perf_counter()
-        count = len(task.classes)
-        load = wvrn(client, graph, manifest, attempt, labels, count, rounds, vote)
-        seconds = time.perf_counter() - began
-        for draw, configuration in enumerate(configurations):
-            posteriors = load(int(configuration["rounds"]))
-            for at, split in enumerate(splits):
-                logits = np.log(np.maximum(posteriors[at], FLOOR)).astype(np.float64)
-                yield draw, split, _scores(task, split, logits, seconds, len(splits))
+    task, adjacency, labels = _inputs(work, splits)
+    began = time.perf_counter()
+    rounds = [int(c["rounds"]) for c in configurations]
+    kept = wvrn(adjacency, labels, len(task.classes), rounds, vote)
+    seconds = (time.perf_counter() - began) / len(splits)
+    for draw, turn in enumerate(rounds):
+        for split, posteriors in zip(splits, kept[turn], strict=True):
+            logits = np.log(np.maximum(posteriors, FLOOR)).astype(np.float64)
+            yield draw, split, Scores.of(task, split, logits, seconds)
 
 
 def enq_scores(
@@ -60,21 +79,14 @@ def enq_scores(
     work: EvaluationWork,
     configurations: Sequence[Configuration],
     splits: Sequence[int],
-) -> Iterator[tuple[int, int, Scores]]:
+) -> Yielded:
     """Yield votes of ego networks."""
-    from xnq_dist.evaluation.methods.enq import enq
-
-    task = work.task()
-    graph, manifest = work.graph()
-    labels = np.stack([task.known(split, "train") for split in splits])
-    n_classes, seed = len(task.classes), work.settings.seed
+    task, adjacency, labels = _inputs(work, splits)
     for draw, configuration in enumerate(configurations):
         began, hops = time.perf_counter(), int(configuration["hops"])
-        with work.attempt("enq") as attempt:
-            votes = enq(client, graph, manifest, attempt, labels, n_classes, hops, seed)
-        seconds = time.perf_counter() - began
-        for at, split in enumerate(splits):
-            yield draw, split, _votes(task, split, votes[at], seconds, len(splits))
+        votes = enq(adjacency, labels, len(task.classes), hops, work.settings.seed)
+        seconds = (time.perf_counter() - began) / len(splits)
+        yield from _votes(task, draw, splits, votes, seconds)
 
 
 def cdq_scores(
@@ -82,17 +94,10 @@ def cdq_scores(
     work: EvaluationWork,
     configurations: Sequence[Configuration],
     splits: Sequence[int],
-) -> Iterator[tuple[int, int, Scores]]:
-    """Yield votes of communities, which are detected once, in this process."""
-    from xnq_dist.evaluation.methods.cdq import cdq, densities
-    from xnq_dist.evaluation.methods.demon import demon
-    from xnq_dist.evaluation.regions import communities_of
-    from xnq_dist.graph.layout import read_adjacency
-    from xnq_dist.groups.leiden import leiden
-
-    task, seed = work.task(), work.settings.seed
-    adjacency = read_adjacency(*work.graph())
-    labels = np.stack([task.known(split, "train") for split in splits])
+) -> Yielded:
+    """Yield votes of communities, each kind of which is detected once."""
+    task, adjacency, labels = _inputs(work, splits)
+    seed = work.settings.seed
     for name in dict.fromkeys(c["communities"] for c in configurations):
         began = time.perf_counter()
         if name == "demon":
@@ -106,11 +111,10 @@ def cdq_scores(
             if configuration["communities"] != name:
                 continue
             began = time.perf_counter()
-            strategy = configuration["strategy"]
-            votes = cdq(communities, labels, len(task.classes), strategy, seed, density)
-            seconds = detection + time.perf_counter() - began
-            for at, split in enumerate(splits):
-                yield draw, split, _votes(task, split, votes[at], seconds, len(splits))
+            used = density if configuration["strategy"] == "density" else None
+            votes = cdq(communities, labels, len(task.classes), seed, used)
+            seconds = (detection + time.perf_counter() - began) / len(splits)
+            yield from _votes(task, draw, splits, votes, seconds)
 
 
 def lbq_estimates(
@@ -120,37 +124,44 @@ def lbq_estimates(
 
     The true prevalence is that of the nodes among them whose label is known.
     """
-    from xnq_dist.evaluation.methods.lbq import lbq
-
-    task = work.task()
-    graph, manifest = work.graph()
-    labels = np.stack([task.known(split, "train") for split in splits])
-    with work.attempt("lbq") as attempt:
-        began = time.perf_counter()
-        prevalence = lbq(client, graph, manifest, attempt, labels)
-        seconds = time.perf_counter() - began
-    for at, split in enumerate(splits):
-        known = task.labels[(labels[at] < 0) & (task.labels >= 0)]
+    task, adjacency, labels = _inputs(work, splits)
+    began = time.perf_counter()
+    prevalence = lbq(adjacency, labels)
+    seconds = (time.perf_counter() - began) / len(splits)
+    for split, row, share in zip(splits, labels, prevalence, strict=True):
+        known = task.labels[(row < 0) & (task.labels >= 0)]
         true = np.bincount(known, minlength=2) / len(known)
-        estimate = np.array([1.0 - prevalence[at], prevalence[at]])
-        yield GraphEstimate(split, true, estimate, len(known), seconds / len(splits))
+        estimate = np.array([1.0 - share, share])
+        yield GraphEstimate(split, true, estimate, len(known), seconds)
+
+
+def rival_split_scores(
+    with_neighbours: bool,
+    client: Client,
+    work: EvaluationWork,
+    configurations: Sequence[Configuration],
+    splits: Sequence[int],
+) -> Yielded:
+    """Yield scores of a rival, which has one configuration."""
+    task, adjacency, _ = _inputs(work, splits)
+    features = FeatureRows(*work.graph()).matrix()
+    edges = adjacency if with_neighbours else None
+    n_classes, seed = len(task.classes), work.settings.seed
+    for split in splits:
+        began = time.perf_counter()
+        known = task.known(split, "train", "calibration")
+        logits = rival_scores(features, known, n_classes, seed, edges)
+        seconds = time.perf_counter() - began
+        yield 0, split, Scores.of(task, split, logits, seconds)
 
 
 def _votes(
-    task: Task, split: int, votes: NDArray[np.int32], seconds: float, shared: int
-) -> Scores:
-    one_hot = np.eye(len(task.classes))[votes]
-    return _scores(task, split, one_hot, seconds, shared, crisp=True)
-
-
-def _scores(
     task: Task,
-    split: int,
-    logits: NDArray[np.float64],
+    draw: int,
+    splits: Sequence[int],
+    votes: NDArray[np.int32],
     seconds: float,
-    shared: int,
-    crisp: bool = False,
-) -> Scores:
-    held = task.rows(split, "calibration")
-    target = task.rows(split, "validation", "test")
-    return Scores(held, logits[held], target, logits[target], crisp, seconds / shared)
+) -> Yielded:
+    for split, row in zip(splits, votes, strict=True):
+        one_hot = np.eye(len(task.classes))[row]
+        yield draw, split, Scores.of(task, split, one_hot, seconds, crisp=True)

@@ -9,8 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from xnq_dist.graph.formats.parquet_pages import check_pages
-
 __all__ = ["batches", "chunks", "group_rows", "rows", "schema"]
 
 
@@ -67,9 +65,5 @@ def batches(
     groups: range | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the columns, of some row groups or all, at most `rows` rows at a time."""
-    # A store checks what it sends, and every page would be a request.
-    if filesystem.type_name == "local":
-        with filesystem.open_input_file(file) as stream:
-            check_pages(stream, pq.read_metadata(stream), columns, groups)
     with _opened(filesystem, file) as parquet:
         yield from parquet.iter_batches(rows, groups, columns)

@@ -16,7 +16,6 @@ from typing import Any, Literal
 import pyarrow as pa
 import yaml
 
-from xnq_dist.core.quantifiers import record_of
 from xnq_dist.core.settings import ColumnSettings, Settings
 from xnq_dist.graph.encoding import percent_numbers
 from xnq_dist.graph.labels import NULL_WORDS, ROLES
@@ -37,6 +36,22 @@ MATCHED, MOST_MATCHED = 0.5, 0.95
 ISOLATED = 0.5
 SHOWN = 4
 """Examples in a message."""
+IS_ID = (
+    "equals the node id: leave it out of columns.features, or set "
+    "checks.accept=[feature-id]"
+)
+IS_NAME = (
+    "has a different text for each node, so it looks like a name: leave it out of "
+    "columns.features, or set checks.accept=[feature-id]"
+)
+IS_NUMBERED = (
+    "numbers the rows, so it tells nothing about a node: name the other features in "
+    "columns.features"
+)
+IS_INDEX = (
+    "has a name of pandas' row numbers, so it is no feature: name it in "
+    "columns.features to use it"
+)
 UNITS = (1, 1e3, 1e6, 1e9)
 """Of Unix times, in parts of a second."""
 
@@ -131,28 +146,23 @@ def sentences() -> dict[str, dict[str, Any]]:
 
 def findings(seen: Seen) -> tuple[Finding, ...]:
     """All findings; what ``checks.accept`` names is a note, or left out."""
-    accepted = set(seen.settings.checks.accept)
+    accepted, columns = set(seen.settings.checks.accept), seen.settings.columns
     named = {
         "label": f"label column {seen.label.name!r} of {seen.nodes.path}",
-        "role": f"role column {seen.settings.columns.role!r} of {seen.nodes.path}",
-        "nodes": seen.nodes.path,
+        "role": f"role column {columns.role!r} of {seen.nodes.path}",
         "labelled": seen.labelled,
     }
     found = []
     for code, values in (each for check in CHECKS for each in check(seen)):
-        entry = sentences()[code]
-        level, table = entry["level"], values.get("table", entry["table"])
-        text = entry["text"].format(**named, **values)
+        entry = sentences()[code] | values
+        level, text = entry["level"], entry["text"].format(**named, **values)
         if code in accepted and level == "refusal":
             level, text = "note", f"accepted by checks.accept: {text.split(': ')[0]}"
         elif code in accepted:
             continue
-        about = code.partition("-")[0]
-        columns = {"label": seen.label.name, "role": seen.settings.columns.role}
-        column = values.get("column", columns.get(about))
-        if column is None and about in ("feature", "column", "weight", "community"):
-            column = values.get("name")
-        found.append(Finding(code, level, table, text, column))
+        about = {"label": columns.label, "role": columns.role}
+        column = values.get("column", about.get(code.partition("-")[0]))
+        found.append(Finding(code, level, entry["table"], text, column))
     return tuple(found)
 
 
@@ -181,15 +191,23 @@ def null_words(seen: Seen) -> Iterator[Found]:
         yield "label-null-word", {"total": total, "words": listed(words)}
 
 
-def minus_one(seen: Seen) -> Iterator[Found]:
-    """-1 next to other codes; -1 and 1 alone are two classes."""
-    values = {text_of_label(value): rows for value, rows in seen.label.levels}
-    others = sorted(v for v in values if v != "-1" and not is_null_word(v))
-    codes = all(re.fullmatch(r"\d+", value) for value in others)
-    unset = seen.settings.labels.missing == "auto"
-    if unset and "-1" in values and codes and others and others != ["1"]:
-        shown = {"rows": values["-1"], "others": ", ".join(others[:SHOWN])}
-        yield "label-minus-one", shown
+def odd_label(seen: Seen) -> Iterator[Found]:
+    """-1 or one word among numbers; -1 and 1 alone are two classes."""
+    levels = {text_of_label(v): (v, n) for v, n in seen.label.levels}
+    texts = sorted(text for text in levels if not is_null_word(text))
+    words = [text for text in texts if not re.fullmatch(r"\s*[-+.\d]+\s*", text)]
+    codes = [text for text in texts if text != "-1"]
+    if len(words) == 1 and len(texts) > 2:
+        (odd,) = words
+    elif codes not in (texts, [], ["1"]) and all(map(str.isdecimal, codes)):
+        odd = "-1"
+    else:
+        return
+    if seen.settings.labels.missing == "auto":
+        value, rows = levels[odd]
+        others = ", ".join([text for text in texts if text != odd][:SHOWN])
+        shown = {"odd": repr(odd) if words else odd, "rows": rows, "others": others}
+        yield "label-odd", {**shown, "setting": _setting(seen, [value])}
 
 
 def _variants(values: Iterable[tuple[Any, int]]) -> list[list[tuple[Any, int]]]:
@@ -208,65 +226,59 @@ def label_case(seen: Seen) -> Iterator[Found]:
         yield "label-case", {"words": listed(group)}
 
 
-def label_mixed(seen: Seen) -> Iterator[Found]:
-    """Numbers and one word."""
-    texts = [(v, n) for v, n in seen.classes if isinstance(v, str)]
-    words = [(v, n) for v, n in texts if not re.fullmatch(r"\s*[-+.\d]+\s*", v)]
-    if len(words) == 1 and len(texts) > 2:
-        ((word, rows),) = words
-        shown = {"word": word, "rows": rows, "setting": _setting(seen, [word])}
-        yield "label-mixed", shown
-
-
 def label_ids(seen: Seen) -> Iterator[Found]:
     """A name, an id or a measurement as label column."""
     label, many = seen.label, seen.label.distinct is None
     count = LEVELS if many else len(seen.classes)
     if not seen.labelled or count <= MANY_CLASSES:
         return
-    shown = f"more than {LEVELS:,}" if many else f"{count:,}"
     steps = label.low in (0, 1) and label.high - label.low + 1 == label.distinct
     if seen.labelled < LABELS_A_CLASS * count:
-        named = seen.settings.columns
-        used = {named.node_id, named.label, named.role, str(named.features)}
-        others = [n for n in seen.nodes.facts.get("names", ()) if n not in used]
-        there = f" (there are {', '.join(others[:6])})" if others else ""
-        yield "label-ids", {"shown": shown, "there": there}
+        what = f"classes for {seen.labelled:,} labelled nodes, so it looks like an id"
+    elif label.kind not in ("integers", "numbers") or steps:
+        return
     elif label.kind == "integers" and count <= FEW_NUMBERS:
         return  # such as numbers of departments
-    elif label.kind in ("integers", "numbers") and not steps:
-        yield "label-measured", {"shown": shown, "low": label.low, "high": label.high}
+    else:
+        span = f"{label.low:g} to {label.high:g}"
+        what = f"different numbers from {span}, so it looks like a measurement"
+    named = seen.settings.columns
+    used = {named.node_id, named.label, named.role, str(named.features)}
+    others = [n for n in seen.nodes.facts.get("names", ()) if n not in used]
+    there = f" (there are {', '.join(others[:6])})" if others else ""
+    shown = f"more than {LEVELS:,}" if many else f"{count:,}"
+    yield "label-ids", {"what": f"{shown} {what}", "there": there}
 
 
 def label_counts(seen: Seen) -> Iterator[Found]:
     """No labels, a single class, or a class with too few."""
     label, classes = seen.label, seen.classes
-    if not label.rows:
+    if not label.rows or (label.distinct is None and label.nulls < label.rows):
         return
-    if " and " in label.kind:
-        yield "label-types", {"kinds": label.kind}
-    if label.distinct is None and label.nulls < label.rows:
+    few = [value for value, rows in classes if rows < FEWEST_LABELS]
+    if not classes:
+        what = "is null for every node: label some nodes to learn from"
+    elif len(classes) == 1:
+        name = _quoted(classes[0][0])
+        what = f"holds a single class, {name}: label nodes of at least two classes"
+    elif few and (2 * len(few) <= len(classes) or len(classes) <= MANY_CLASSES):
+        what = (
+            f"has 1 labelled node of class {_quoted(few[0])} and every class needs "
+            f"{FEWEST_LABELS}: label another one, or set {_setting(seen, few)} to "
+            "leave the class out"
+        )
+    else:
         return
     because = ""
     if seen.nodes.facts.get("other_roles"):
         because = f" (labels with a role other than {' and '.join(ROLES)} do not count)"
-    few = [value for value, rows in classes if rows < FEWEST_LABELS]
-    if not classes:
-        yield "label-none", {"because": because}
-    elif len(classes) == 1:
-        yield "label-single", {"because": because, "name": _quoted(classes[0][0])}
-    elif few and (2 * len(few) <= len(classes) or len(classes) <= MANY_CLASSES):
-        shown = {"because": because, "setting": _setting(seen, few)}
-        yield "label-few", {"name": _quoted(few[0]), **shown}
+    yield "label-few", {"because": because, "what": what}
 
 
 def roles(seen: Seen) -> Iterator[Found]:
     """Roles besides train and calibration, and classes that lack one of them."""
-    others = [(str(v), n) for v, n in seen.nodes.facts.get("other_roles") or ()]
-    typos = [(v, n) for v, n in others if v.strip().lower() in ROLES]
-    if typos:
-        yield "role-case", {"words": listed(typos)}
-    elif others:
+    others = seen.nodes.facts.get("other_roles")
+    if others:
         total = sum(rows for _, rows in others)
         yield "role-other", {"total": total, "words": listed(others)}
     counted = seen.nodes.facts.get("by_role") or []
@@ -279,52 +291,35 @@ def roles(seen: Seen) -> Iterator[Found]:
             yield "role-class", {"names": names, "lacking": role}
 
 
-def quantifiers(seen: Seen) -> Iterator[Found]:
-    """A quantifier for two classes, and another number of classes."""
-    name, classes = seen.settings.quantifier, [str(v) for v, _ in seen.classes]
-    if len(classes) > 1 and not record_of(name).defined_for(len(classes)):
-        shown = ", ".join(classes[:MANY_CLASSES])
-        yield "quantifier", {"name": name, "count": len(classes), "classes": shown}
-
-
-def prior(seen: Seen) -> Iterator[Found]:
-    """Known shares that leave no unlabelled node to a class."""
-    shares, total = seen.settings.labels.prior or {}, seen.nodes.rows
-    used = seen.settings.quantifier == "auto" and seen.labelled < total
-    for value, rows in seen.classes if used else ():
-        expected = shares.get(str(value), 1.0) * total
-        if expected <= rows:
-            shown = {"expected": expected, "total": total, "rows": rows}
-            yield "label-prior", {"name": str(value), **shown}
-
-
 def features(seen: Seen) -> Iterator[Found]:
     """The id, a name, numbers of rows or a copy of the label among the features."""
     facts, named = seen.nodes.facts, seen.settings.columns.features
-    # A list column `features` is used alone.
-    alone = named != "auto" or "features" in facts.get("names", ())
-    for name in () if alone else facts.get("indexes", ()):
-        if name != seen.settings.columns.node_id:
-            yield "feature-index", {"name": name}
     for name in facts.get("copies", ()):
-        yield "feature-label", {"name": name}
-    like_ids = dict.fromkeys(facts.get("same_as_id", ()), "equals the node id")
-    for name in facts.get("numbered", ()) if named == "auto" else ():
-        if name not in like_ids and seen.nodes.rows > MANY_CLASSES:
-            yield "feature-numbered", {"name": name}
+        yield "feature-label", {"column": name, "path": seen.nodes.path}
+    like_ids = dict.fromkeys(facts.get("same_as_id", ()), ("refusal", IS_ID))
     for name in named if isinstance(named, list) else ():
-        column = seen.nodes.column(name)
-        if column is None or column.kind != "text" or column.rows <= MANY_CLASSES:
-            continue
-        texts = pa.array([str(value) for value, _ in column.levels], pa.string())
-        if percent_numbers(texts) is not None and column.levels:
-            continue
-        if column.distinct in (None, column.rows):
-            like_ids[name] = (
-                "has a different text for each node, so it looks like a name"
-            )
-    for name, what in like_ids.items():
-        yield "feature-id", {"name": name, "what": what}
+        if _differs_everywhere(seen.nodes.column(name)):
+            like_ids[name] = "refusal", IS_NAME
+    # A list column `features` is used alone.
+    if named == "auto" and "features" not in facts.get("names", ()):
+        for name in facts.get("indexes", ()):
+            if name != seen.settings.columns.node_id:
+                like_ids[name] = "note", IS_INDEX
+    if named == "auto" and seen.nodes.rows > MANY_CLASSES:
+        for name in facts.get("numbered", ()):
+            like_ids.setdefault(name, ("warning", IS_NUMBERED))
+    for name, (level, what) in like_ids.items():
+        about = {"column": name, "path": seen.nodes.path}
+        yield "feature-id", about | {"level": level, "what": what}
+
+
+def _differs_everywhere(column: ColumnProfile | None) -> bool:
+    """Whether a column has another text in every row, which is no percentage."""
+    if column is None or column.kind != "text" or column.rows <= MANY_CLASSES:
+        return False
+    texts = pa.array([str(value) for value, _ in column.levels], pa.string())
+    percent = len(texts) > 0 and percent_numbers(texts) is not None
+    return column.distinct in (None, column.rows) and not percent
 
 
 def column_case(seen: Seen) -> Iterator[Found]:
@@ -341,7 +336,7 @@ def column_case(seen: Seen) -> Iterator[Found]:
                 and name.strip().lower() == named
                 and (key == "role" or not _not_weights(table.column(name)))
             ):
-                shown = {"path": table.path, "name": name, "key": key}
+                shown = {"path": table.path, "column": name, "key": key}
                 yield "column-case", {"table": _what(table), **shown}
 
 
@@ -354,13 +349,11 @@ def weights(seen: Seen) -> Iterator[Found]:
     """Weights that are all zero, or that are times or numbers of rows."""
     weight = seen.settings.columns.weight
     column = seen.edges.column(weight) if seen.edges else None
-    if not (seen.edges and column and column.rows):
-        return
-    shown = {"rows": column.rows, "name": weight, "path": seen.edges.path}
-    if column.high == 0:
-        yield "weight-zero", shown
-    elif what := _not_weights(column):
-        yield "weight-unlikely", shown | {"what": what}
+    if seen.edges and column and column.rows:
+        what = "are 0" if column.high == 0 else _not_weights(column)
+        if what:
+            shown = {"column": weight, "path": seen.edges.path}
+            yield "weight-unlikely", shown | {"what": what}
 
 
 def _not_weights(column: ColumnProfile | None) -> str:
@@ -381,20 +374,12 @@ def _not_weights(column: ColumnProfile | None) -> str:
 
 
 def ids(seen: Seen) -> Iterator[Found]:
-    """Ids of another type, with spaces, or of nodes that are not there."""
+    """Ids of another type than those of the nodes, or of nodes that are not there."""
     for table in filter(None, (seen.edges, seen.memberships)):
-        facts, about = table.facts, {"table": _what(table), "path": table.path}
-        if facts["mismatch"]:
-            code = "id-text" if "row" in facts["mismatch"] else "id-types"
-            nodes = "integers" if facts["id_type"] == "int64" else "text"
-            more = {"zeros": facts["zeros"], "ids": nodes}
-            code = "id-zeros" if facts["zeros"] else code
-            yield code, about | facts["mismatch"] | more
-            continue
-        count, example = facts["spaces"]
-        if count:
-            yield "id-spaces", about | {"count": count, "example": example}
-        if facts["unknown"]:
+        about = {"table": _what(table), "path": table.path}
+        if table.facts["mismatch"]:
+            yield "id-types", about | table.facts["mismatch"]
+        elif table.facts["unknown"]:
             yield from _unmatched(seen, table, about)
 
 
@@ -402,31 +387,32 @@ def _unmatched(
     seen: Seen, table: TableProfile, about: dict[str, Any]
 ) -> Iterator[Found]:
     """Rows of nodes that are not in the node table."""
-    what, matched = about["table"], table.facts["matched"]
-    about |= {"what": what, "rows": table.rows, "matched": matched}
-    share = matched / table.rows
-    about["ends"] = "both nodes" if what == "edges" else "a node"
+    facts, what = table.facts, about["table"]
+    count, example = facts["spaces"]
+    about |= {"what": what, "rows": table.rows, "matched": facts["matched"]}
+    about["spaces"] = ""
+    if count:
+        about["spaces"] = f"; {count:,} match without the spaces in ids as {example}"
+    share = facts["matched"] / table.rows
     if seen.settings.input.unknown_nodes == "drop":
-        code = "few-matches" if share < MATCHED else "some-matches"
         if share < MOST_MATCHED:
-            yield code, about | {"share": 100 * share}
+            level = "refusal" if share < MATCHED else "warning"
+            yield "few-matches", about | {"share": 100 * share, "level": level}
         return
-    column, value, row = table.facts["unknown"]
-    count = table.facts["spaces"][0]
-    spaces = f"; {count:,} match without spaces around them" if count else ""
-    place = {"column": column, "value": value, "row": row, "spaces": spaces}
-    code = "unknown-nodes" if matched else "no-matches"
-    more = {"lost": table.rows - matched, "node": table.facts["node"]}
-    yield code, about | place | more
+    column, value, row = facts["unknown"]
+    advice = "add the nodes, or set input.unknown_nodes=drop"
+    if not share:
+        nodes = facts["node"]
+        advice = f"the node ids are such as {nodes}, write those of both tables alike"
+    more = {"lost": table.rows - facts["matched"], "advice": advice}
+    yield "unknown-nodes", about | more | {"column": column, "value": value, "row": row}
 
 
-def shape(seen: Seen) -> Iterator[Found]:
-    """Nodes without an edge, and edges that are all loops."""
+def isolated(seen: Seen) -> Iterator[Found]:
+    """Many nodes without an edge to another node."""
     facts = seen.edges.facts if seen.edges else {"mismatch": True}
     if seen.edges is None or facts["mismatch"]:
         return
-    if facts["loops"] and facts["loops"] == facts["matched"]:
-        yield "loops", {"path": seen.edges.path}
     count, total = facts["isolated"], facts["nodes"]
     if count > ISOLATED * total:
         shown = {"count": count, "total": total, "share": 100 * count / total}
@@ -439,33 +425,33 @@ def communities(seen: Seen) -> Iterator[Found]:
     if table is None:
         table, name = seen.nodes, seen.settings.communities.removeprefix("column:")
     column = table.column(name)
-    if column and column.rows == column.nulls:
-        yield "community-none", {"name": name, "path": table.path}
     levels = column.levels if column else ()
+    about = {"table": _what(table), "path": table.path, "column": name}
+    if column and column.rows == column.nulls:
+        what = "has no value: name another column in communities=column:NAME"
+        yield "community-names", about | {"what": what, "level": "refusal"}
     if blank := sum(rows for value, rows in levels if not str(value).strip()):
-        shown = {"name": name, "path": table.path, "rows": blank}
-        yield "community-blank", {"table": _what(table), **shown}
+        what = f"has a blank name in {blank:,} rows: name it, or leave the rows out"
+        yield "community-names", about | {"what": what}
     if groups := _variants(levels):
         pair = " and ".join(repr(value) for value, _ in groups[0][:2])
         more = f" (and {len(groups) - 1:,} more groups)" if len(groups) > 1 else ""
-        shown = {"pair": pair, "more": more, "path": table.path}
-        yield "community-case", {"table": _what(table), **shown}
+        what = f"has {pair}{more}, which differ by case or spaces alone and are kept "
+        what += "apart: write them alike if they are one"
+        yield "community-names", about | {"what": what}
 
 
 CHECKS: tuple[Check, ...] = (
     null_words,
-    minus_one,
+    odd_label,
     label_case,
-    label_mixed,
     label_ids,
     label_counts,
     roles,
-    quantifiers,
-    prior,
     features,
     column_case,
     ids,
     weights,
-    shape,
+    isolated,
     communities,
 )

@@ -22,8 +22,8 @@ from xnq_dist.graph.contents import (
     Contents,
     column_aspect,
     edge_aspect,
-    label_aspects,
-    member_aspects,
+    label_aspect,
+    member_aspect,
     members_table,
     node_aspects,
 )
@@ -49,7 +49,7 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 PROFILE = "_profile.json"
-FORMAT = 2
+FORMAT = 3
 """Raised when the profile of the same tables changes."""
 
 Digests = dict[str, dict[str, Any]]
@@ -215,19 +215,23 @@ class _Reader:
         columns, settings = self._settings.columns, self._settings
         table = self._contents.open(self._sources.nodes, "node table", self._settings)
         chosen = chosen_columns(table, settings)
-        aspects = node_aspects(chosen, settings.labels.missing)
+        aspects = node_aspects(table, chosen, settings.labels.missing)
         place = settings.communities.removeprefix("column:")
         if needed and place != settings.communities:
             aspects["communities"] = column_aspect(columns, place)
-        features = aspects["features"].columns[1:]
+        features = aspects["features"].names[1:]
         role = columns.role if table.has(columns.role) else None
         used = [columns.label, role, columns.label_weight, place]
 
         def observer() -> TableObserver:
+            from xnq_dist.graph.features import FeatureColumns
             from xnq_dist.graph.profile.matching import NodeObserver
 
-            chosen = self._columns(table, [*used, *features])
-            return NodeObserver(chosen, settings, features, role)
+            watched = self._columns(table, [*used, *features])
+            made = NodeObserver(watched, settings, features, role)
+            # Types that cannot be features are refused before values are read.
+            FeatureColumns(table.settle(made.columns), chosen.features)
+            return made
 
         def finish(made: Any) -> None:
             self._ids = made.ids(table.path)
@@ -241,7 +245,7 @@ class _Reader:
         columns, settings = self._settings.columns, self._settings
         table = self._contents.open(path, "table of labels", settings)
         table = table.ids_as(self._id_type(), columns.node_id)
-        aspects = label_aspects(columns, settings.labels.missing)
+        aspect = label_aspect(table, columns, settings.labels.missing)
         role = columns.role if table.has(columns.role) else None
         chosen = self._columns(table, [columns.label, role])
 
@@ -250,14 +254,14 @@ class _Reader:
 
             return NodeObserver(chosen, settings, (), role)
 
-        self._read("labels", table, aspects, observer, needed=True)
+        self._read("labels", table, {"labels": aspect}, observer, needed=True)
 
     def edges(self, needed: bool) -> Digests:
         """Digests of the edge table; its profile if `needed`."""
         columns = self._settings.columns
         table = self._contents.open(self._sources.edges, "edge table", self._settings)
         table = table.ids_as(self._id_type(), columns.src, columns.dst)
-        aspects = {"edges": edge_aspect(columns)}
+        aspects = {"edges": edge_aspect(table, columns)}
         there = table.schemas[table.files[0]]
         alike = [name for name in there if name.strip().lower() == "weight"]
         return self._match("edges", table, aspects, [columns.weight, *alike], needed)
@@ -267,7 +271,7 @@ class _Reader:
         columns, path = self._settings.columns, str(self._sources.memberships)
         table = self._contents.open(path, "memberships table", self._settings)
         table = members_table(table, columns, self._id_type())
-        aspects = member_aspects(columns)
+        aspects = {"memberships": member_aspect(columns)}
         return self._match("memberships", table, aspects, [columns.community], needed)
 
     def _match(

@@ -11,14 +11,14 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import Settings
+from xnq_dist.graph.edges import weights_of
 from xnq_dist.graph.encoding import exact_numbers
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.labels import plain_labels, role_codes
+from xnq_dist.graph.labels import label_weights, plain_labels, role_codes
 from xnq_dist.graph.profile.columns import LEVELS, ColumnCounter, TableProfile
 from xnq_dist.graph.tables import Batch, Table, ids_of
-from xnq_dist.graph.values import is_wide, of_one_type, show
+from xnq_dist.graph.values import is_wide, of_one_type, one_type, show
 
 __all__ = ["EdgeObserver", "MemberObserver", "NodeObserver", "TableObserver"]
 
@@ -67,7 +67,7 @@ class NodeObserver(TableObserver):
         self._label = named.label
         super().__init__(columns, [named.node_id])
         self._id, self._missing = named.node_id, settings.labels.missing
-        self._role = role
+        self._role, self._weight = role, named.label_weight
         self._ids: list[pa.Array] = []
         self._other_roles: dict[str, int] = {}
         self._by_role: dict[Any, list[int]] = {}
@@ -75,18 +75,14 @@ class NodeObserver(TableObserver):
         self._same = set(self._copies)
         self._numbered = set(self._copies)
         self._codes: dict[Any, int] = {}
+        self._type: pa.DataType | None = None
 
     def add(self, batch: Batch) -> None:
         """Look at a batch."""
         super().add(batch)
         ids = ids_of(batch, self._id)
-        wide = is_wide(batch.rows.column(self._id).type)
-        if self._ids and ids.type != self._ids[0].type and not wide:
-            raise InputError(
-                f"column {self._id!r} holds {ids.type} ids in {batch.file} but "
-                f"{self._ids[0].type} ids in an earlier file: write both as the same "
-                "type"
-            )
+        if self._ids and not is_wide(batch.rows.column(self._id).type):
+            one_type(ids, self._ids[0].type, self._id, batch.file)
         self._ids.append(ids)
         for name in sorted(self._same):
             column = batch.column(name)
@@ -95,8 +91,12 @@ class NodeObserver(TableObserver):
         for name in sorted(self._numbered):
             if not _number_rows(batch.column(name), batch.first):
                 self._numbered.discard(name)
-        labels, _ = plain_labels(batch, self._label, self._missing)
+        labels = plain_labels(batch, self._label, self._missing)
+        if labels.null_count < len(labels):
+            self._type = one_type(labels, self._type, self._label, batch.file)
         known = labels.is_valid()
+        if self._weight is not None:
+            label_weights(batch, self._weight, labels)
         if self._role is not None:
             roles = role_codes(batch, self._role)
             if max(len(self._by_role), len(self._other_roles)) <= LEVELS:
@@ -236,7 +236,7 @@ class _Matching(TableObserver):
         for name in self._named:
             ids = ids_of(batch, name)
             if not self._nodes.takes(ids, batch.rows.column(name).type):
-                self._mismatch = self._mismatch or _mismatch(batch, name, ids)
+                self._mismatch = self._mismatch or self._mismatched(batch, name, ids)
                 return None
             index = self._nodes.index_of_numbers(ids)
             if len(index) and index.min() < 0:
@@ -261,11 +261,25 @@ class _Matching(TableObserver):
                 self._with_spaces = show(unknown, int(np.argmax(better)))
                 self._spaces += int(np.count_nonzero(better))
 
+    def _mismatched(self, batch: Batch, column: str, ids: pa.Array) -> dict[str, str]:
+        """Where ids of another type than those of the nodes are."""
+        found = {"column": column, "file": batch.file, "same": "the same type"}
+        if pt.is_integer(ids.type):
+            found |= {"type": "integers", "where": "", "ids": "text"}
+            digits = pc.match_substring_regex(self._nodes.values, r"^0\d+$")
+            at = pc.index(digits, pa.scalar(True)).as_py()
+            if at >= 0:
+                zeros = f"text with leading zeros ({show(self._nodes.values, at)})"
+                found |= {"ids": zeros, "same": "text"}
+            return found
+        odd = pc.invert(pc.match_substring_regex(ids, r"^-?\d+$"))
+        at = pc.index(odd, pa.scalar(True)).as_py()
+        where = f" such as {show(ids, at)} in {batch.row(at)}" if at >= 0 else ""
+        return found | {"type": "text", "where": where, "ids": "integers"}
+
     def _facts(self) -> dict[str, Any]:
         return {
             "mismatch": self._mismatch,
-            "id_type": self._nodes.type,
-            "zeros": _leading_zeros(self._nodes) if self._mismatch else None,
             "matched": self.matched,
             "unknown": self._unknown,
             "node": self._nodes.name(0),
@@ -274,30 +288,31 @@ class _Matching(TableObserver):
 
 
 class EdgeObserver(_Matching):
-    """Matches edges with nodes, and counts loops and nodes without an edge."""
+    """Matches edges with nodes, and counts nodes without an edge to another one."""
 
     def __init__(self, columns: Sequence[str], settings: Settings, nodes: NodeIds):
         named = settings.columns
         super().__init__(columns, [named.src, named.dst], nodes)
+        self._weighted = named if named.weight in self.columns else None
         self._joined = np.zeros(len(nodes), np.bool_)
-        self._loops = 0
 
     def add(self, batch: Batch) -> None:
         """Look at a batch."""
         super().add(batch)
+        if self._weighted is not None:
+            weights_of(batch, self._weighted)
         ends = self._look_up(batch)
         if ends is not None:
             source, target = ends
-            both = (source >= 0) & (target >= 0)
-            if not both.all():
-                source, target = source[both], target[both]
+            used = (source >= 0) & (target >= 0) & (source != target)
+            if not used.all():
+                source, target = source[used], target[used]
             self._joined[source] = self._joined[target] = True
-            self._loops += int(np.count_nonzero(source == target))
 
     def _facts(self) -> dict[str, Any]:
         isolated = len(self._joined) - int(np.count_nonzero(self._joined))
-        more = {"loops": self._loops, "isolated": isolated}
-        return super()._facts() | more | {"nodes": len(self._joined)}
+        more = {"isolated": isolated, "nodes": len(self._joined)}
+        return super()._facts() | more
 
 
 class MemberObserver(_Matching):
@@ -310,24 +325,3 @@ class MemberObserver(_Matching):
         """Look at a batch."""
         super().add(batch)
         self._look_up(batch)
-
-
-def _mismatch(batch: Batch, column: str, ids: pa.Array) -> dict[str, str]:
-    """Where ids of another type are than those of the nodes."""
-    found = {"column": column, "file": batch.file, "type": "integers"}
-    if not pt.is_integer(ids.type):
-        found["type"] = "text"
-        odd = pc.invert(pc.match_substring_regex(ids, r"^-?\d+$"))
-        at = pc.index(odd, pa.scalar(True)).as_py()
-        if at >= 0:
-            found |= {"value": show(ids, at), "row": batch.row(at)}
-    return found
-
-
-def _leading_zeros(nodes: NodeIds) -> str | None:
-    """A node id of digits with a leading zero."""
-    if nodes.type != "string":
-        return None
-    digits = pc.match_substring_regex(nodes.values, r"^0\d+$")
-    at = pc.index(digits, pa.scalar(True)).as_py()
-    return show(nodes.values, at) if at >= 0 else None

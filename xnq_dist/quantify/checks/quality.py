@@ -97,7 +97,7 @@ def noted(
     against = np.array(
         [f"labels contradict the estimate (p = {p:.2g})" for p in fit_pvalue], np.str_
     )
-    stuck = "the estimate did not converge: compare quantifier=sld_exact"
+    stuck = "the estimate did not converge: compare quantifier=auto"
     for more in (
         np.where(converged, "", stuck),
         np.where(contradicted(fit_pvalue), against, ""),

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
 from xnq_dist.core.settings import Settings
@@ -24,12 +23,16 @@ from xnq_dist.quantify.classic.simplex import mixture_kernel
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
+    NeighbourStatistics,
     NodeTable,
     Quantifier,
     Reference,
 )
 
-__all__ = ["Counts", "adjusted", "make", "mean_kernel", "rates"]
+__all__ = ["Counts", "adjusted", "make", "mean_kernel"]
+
+ALONE = np.empty((0, 0))
+"""Sums over neighbours for `mean_kernel`, where neighbours are not counted."""
 
 
 @dataclass(frozen=True)
@@ -53,28 +56,54 @@ class Counts(Quantifier):
         """Whether votes are counted instead of posteriors."""
         return self.name in ("cc", "acc")
 
+    def sums(self, neighbours: NeighbourStatistics | None) -> Floats:
+        """Predictions summed over the neighbours of every node, if they count too."""
+        return ALONE
+
     def estimate(
         self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
         check_posteriors(self.name, batch, nodes)
-        means = self.means(batch, nodes)
+        sums = self.sums(nodes.neighbours)
+        means = self.means(batch, nodes.unlabelled, nodes.posteriors, sums)
         if self.adjusts_posteriors:
             matrix = reference.learnt(self, lambda: self.rates(reference))
             return adjusted(matrix[None], means)
         converged = np.ones(len(batch), np.bool_)
         return Estimates(means, np.zeros(len(batch), np.int32), converged)
 
-    def rates(self, reference: Reference) -> Floats:
-        """The matrix M: a row for each column of `means`, a column for each class."""
-        return rates(*labelled_rows(self.name, reference), self.hard)
-
-    def means(self, batch: Communities, nodes: NodeTable) -> Floats:
-        """Mean vote or posterior of every community, shape (S, C)."""
-        means = np.empty((len(batch), nodes.posteriors.shape[1]))
-        table = nodes.unlabelled, nodes.posteriors
-        mean_kernel(batch.offsets, batch.members, *table, self.hard, means)
+    def means(
+        self, batch: Communities, chosen: Bools, posteriors: Floats32, sums: Floats
+    ) -> Floats:
+        """Mean prediction of the chosen members, shape (S, K), see `mean_kernel`."""
+        n_classes = posteriors.shape[1]
+        means = np.empty((len(batch), n_classes * max(1, sums.shape[1])))
+        sets = batch.offsets, batch.members, chosen
+        mean_kernel(*sets, posteriors, sums, self.hard, means)
         return means
+
+    def rates(self, reference: Reference) -> Floats:
+        """The matrix M, shape (K, C): mean predictions of each class's labelled nodes.
+
+        A class without labelled nodes is assumed to be predicted correctly.
+        """
+        posteriors, labels = labelled_rows(self.name, reference)
+        n_classes = posteriors.shape[1]
+        sizes = np.bincount(labels, minlength=n_classes)
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        by_class = Communities(offsets, np.argsort(labels, kind="stable"))
+        every = np.ones(len(labels), np.bool_)
+        sums = self.sums(reference.neighbours)
+        means = self.means(by_class, every, posteriors, sums)
+        usable = posteriors.max(axis=1, initial=0.0) > 0
+        seen = np.bincount(labels[usable], minlength=n_classes)
+        for code in np.flatnonzero(seen == 0):
+            # With neighbours, K is C x C: they are predicted as this class, too.
+            correct = code if sums is ALONE else code * n_classes + code
+            means[code] = 0.0
+            means[code, correct] = 1.0
+        return np.ascontiguousarray(means.T)
 
 
 def adjusted(matrices: Floats, counts: Floats) -> Estimates:
@@ -94,75 +123,66 @@ def make(name: str, settings: Settings) -> Quantifier:
     return Counts(name)
 
 
-def rates(
-    posteriors: NDArray[np.floating], labels: NDArray[np.integer], hard: bool
-) -> Floats:
-    """The matrix M of ACC (`hard`: votes, the first of equals) or of PACC, (C, C).
-
-    Column j is the mean over the labelled nodes of class j, without rows of zeros; a
-    class without any node has the column of the identity.
-
-    Examples
-    --------
-    >>> rates(np.array([[0.9, 0.1], [0.4, 0.6]]), np.array([0, 0]), hard=True)
-    array([[0.5, 0. ],
-           [0.5, 1. ]])
-    """
-    n_classes = posteriors.shape[1]
-    predicted = np.asarray(posteriors, dtype=np.float64)
-    if hard:
-        nonzero = predicted.max(axis=1, initial=0.0) > 0
-        votes = np.eye(n_classes)[predicted.argmax(axis=1)]
-        predicted = np.where(nonzero[:, None], votes, 0.0)
-    matrix = np.eye(n_classes)
-    for j in range(n_classes):
-        chosen = predicted[labels == j]
-        if chosen.size and chosen.sum() > 0:
-            matrix[:, j] = chosen.sum(axis=0) / chosen.sum()
-    return matrix
-
-
 @njit(cache=True, nogil=True, error_model="numpy")
 def mean_kernel(
     offsets: Ints,
     members: Ints,
-    unlabelled: Bools,
+    chosen: Bools,
     posteriors: Floats32,
+    sums: Floats,
     hard: bool,
     means: Floats,
 ) -> None:
-    """Mean vote (`hard`) or posterior of unlabelled members, into `means` (S, C).
+    """Mean prediction of the chosen members, into `means`; NaN without one.
 
-    Sums are in float64; rows of zeros are skipped; of equal posteriors the first gets
-    the vote. Rows of `means` sum to 1 and are NaN without an unlabelled member.
+    Predictions are votes (`hard`, the first of equals) or posteriors, shape (S, C).
+    With `sums`, (N, C), over neighbours' predictions, they are pairs of a node's
+    prediction and its neighbours': members predicted as i with neighbours predicted as
+    j are at ``i C + j``, shape (S, C^2). Rows of zeros in `posteriors` are skipped; one
+    in `sums` is replaced by the node's own.
     """
     n_classes = posteriors.shape[1]
-    total = np.empty(n_classes)
+    width = max(1, sums.shape[1])
+    total = np.empty(n_classes * width)
+    around = np.ones(width)
     for s in range(offsets.shape[0] - 1):
         total[:] = 0.0
         seen = 0
         for position in range(offsets[s], offsets[s + 1]):
             node = members[position]
-            if not unlabelled[node]:
+            if not chosen[node]:
                 continue
             seen += 1
-            if hard:
-                best = 0
-                for y in range(1, n_classes):
-                    if posteriors[node, y] > posteriors[node, best]:
-                        best = y
-                if posteriors[node, best] > 0.0:
-                    total[best] += 1.0
-            else:
-                for y in range(n_classes):
-                    total[y] += posteriors[node, y]
-        mass = 0.0
-        for y in range(n_classes):
-            mass += total[y]
-        for y in range(n_classes):
+            if width > 1:
+                mass = 0.0
+                for y in range(width):
+                    around[y] = sums[node, y]
+                    mass += around[y]
+                if not mass > 0.0:
+                    for y in range(width):
+                        around[y] = posteriors[node, y]
+                        mass += around[y]
+                for y in range(width):
+                    around[y] /= mass if mass > 0.0 else 1.0
+            if not hard:
+                for i in range(n_classes):
+                    for j in range(width):
+                        total[i * width + j] += posteriors[node, i] * around[j]
+                continue
+            own, near = 0, 0
+            for y in range(1, n_classes):
+                if posteriors[node, y] > posteriors[node, own]:
+                    own = y
+            for y in range(1, width):
+                if around[y] > around[near]:
+                    near = y
+            if posteriors[node, own] > 0.0:
+                total[own * width + near] += 1.0
+        mass = total.sum()
+        for k in range(total.shape[0]):
             if seen == 0:
-                means[s, y] = np.nan
+                means[s, k] = np.nan
             elif mass > 0.0:
-                means[s, y] = total[y] / mass
+                means[s, k] = total[k] / mass
             else:
-                means[s, y] = 1.0 / n_classes
+                means[s, k] = 1.0 / total.shape[0]

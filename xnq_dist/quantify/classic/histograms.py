@@ -56,12 +56,6 @@ HDY_GRID = 101
 TERNARY_TOLERANCE = 1e-5
 """Width of the bracket that ends DyS's search."""
 
-TOLERANCE = 1e-10
-"""Maximum distance of DMy's objective from its optimum, as certified."""
-
-MAX_STEPS = 200
-"""Maximum number of DMy's Newton steps; about ten are needed."""
-
 BLOCK = 1024
 """Communities whose histograms are held at a time."""
 
@@ -115,7 +109,7 @@ class Histograms(Quantifier):
                 # Each channel has an equal part of the mass: the mean over channels.
                 block /= np.maximum(block.sum(axis=1, keepdims=True), 1.0)
                 shared = shares / places.shape[1]
-                topsoe_kernel(block, shared, TOLERANCE, MAX_STEPS, *results)
+                topsoe_kernel(block, shared, *results)
         return estimates
 
     def places(self, posteriors: Floats) -> Ints32:

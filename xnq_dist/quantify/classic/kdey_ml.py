@@ -22,7 +22,7 @@ from xnq_dist.quantify.classic.members import (
     reference_rows,
     usable_members,
 )
-from xnq_dist.quantify.classic.sld_exact import most_likely
+from xnq_dist.quantify.classic.simplex import likelihood_kernel
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
@@ -75,7 +75,16 @@ class KdeyMl(Quantifier):
             grid = reference.learnt(self, lambda: _on_a_grid(*args))
         logs = log_densities(at, held, labels, self.bandwidth, grid)
         ratios = np.exp(logs - logs.max(axis=1, keepdims=True))
-        return most_likely(usable, ratios, reference.prior)
+        estimates = usable.new_estimates(reference.prior)
+        likelihood_kernel(
+            usable.offsets,
+            usable.members,
+            ratios,
+            estimates.prevalence,
+            estimates.iterations,
+            estimates.converged,
+        )
+        return estimates
 
 
 def make(name: str, settings: Settings) -> Quantifier:

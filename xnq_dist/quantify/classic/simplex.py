@@ -34,14 +34,17 @@ CURVATURE = 1e-12
 MIN_CURVATURE = 1e-9
 """The same where there is no curvature at all: the step then goes to a corner."""
 
+GAP = 1e-10
+"""Certified distance from the optimum at which Newton's method stops."""
+
+MAX_STEPS = 200
+"""Maximum number of Newton steps; about ten are needed."""
+
 MIN_STEP = 1e-12
 """Length of the shortest Newton step."""
 
 NOISE = 1e-14
 """Increase of the objective that is attributed to rounding."""
-
-MIN_PRODUCT = 1e-290
-"""Smallest product that is certain to have all its digits."""
 
 LOG_2 = float(np.log(2.0))
 
@@ -83,16 +86,10 @@ def _quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
     n_classes = gram.shape[0]
     system = np.empty((n_classes + 1, n_classes + 1))
     right = np.empty(n_classes + 1)
-    free = np.empty(n_classes, np.int64)
-    is_free = np.empty(n_classes, np.bool_)
-    for i in range(n_classes):
-        is_free[i] = p[i] > 0.0
+    is_free = p > 0.0
     for _ in range(50 + 10 * n_classes):
-        size = 0
-        for i in range(n_classes):
-            if is_free[i]:
-                free[size] = i
-                size += 1
+        free = np.flatnonzero(is_free)
+        size = len(free)
         for a in range(size):
             for b in range(size):
                 system[a, b] = gram[free[a], free[b]]
@@ -117,12 +114,11 @@ def _quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
             is_free[blocking] = False
             continue
         # At the optimum of the free classes, free the class with the worst multiplier.
-        multiplier = right[size]
         worst = -TOLERANCE
         freed = -1
         for i in range(n_classes):
             if not is_free[i]:
-                slope = multiplier - linear[i]
+                slope = right[size] - linear[i]
                 for j in range(n_classes):
                     slope += gram[i, j] * p[j]
                 if slope < worst:
@@ -132,6 +128,17 @@ def _quadratic(gram: Floats, linear: Floats, p: Floats) -> bool:
             return True
         is_free[freed] = True
     return False
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _write(p: Floats, row: Floats) -> None:
+    """Write p to `row`, projected onto the simplex to remove rounding errors."""
+    mass = 0.0
+    for i in range(p.shape[0]):
+        p[i] = max(p[i], 0.0)
+        mass += p[i]
+    for i in range(p.shape[0]):
+        row[i] = p[i] / mass
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -149,14 +156,13 @@ def mixture_kernel(
     linear = np.empty(n_classes)
     p = np.empty(n_classes)
     for s in range(counts.shape[0]):
+        matrix = matrices[min(s, matrices.shape[0] - 1)]
         if s == 0 or matrices.shape[0] > 1:
-            matrix = matrices[min(s, matrices.shape[0] - 1)]
             for i in range(n_classes):
                 for j in range(n_classes):
-                    value = RIDGE if i == j else 0.0
+                    gram[i, j] = RIDGE if i == j else 0.0
                     for k in range(n_rows):
-                        value += matrix[k, i] * matrix[k, j]
-                    gram[i, j] = value
+                        gram[i, j] += matrix[k, i] * matrix[k, j]
         if np.isnan(counts[s, 0]):
             continue
         for i in range(n_classes):
@@ -169,119 +175,114 @@ def mixture_kernel(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _write(p: Floats, row: Floats) -> None:
-    """Write p to `row`, projected onto the simplex to remove rounding errors."""
-    mass = 0.0
-    for i in range(p.shape[0]):
-        p[i] = max(p[i], 0.0)
-        mass += p[i]
-    for i in range(p.shape[0]):
-        row[i] = p[i] / mass
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _gap(gradient: Floats, p: Floats) -> float:
-    """Upper bound on how much lower the objective can be than at p, on the simplex."""
-    at_p = 0.0
-    minimum = np.inf
-    for i in range(p.shape[0]):
-        at_p += gradient[i] * p[i]
-        minimum = min(minimum, gradient[i])
-    return at_p - minimum
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _newton_target(
-    hessian: Floats, gradient: Floats, p: Floats, target: Floats
+def _cost(
+    columns: Floats, seen: Floats, topsoe: bool, p: Floats, mixture: Floats
 ) -> float:
-    """Minimise the model at p over the simplex, into `target`; return the slope to it.
-
-    The slope is below 0. Fills in the lower triangle of `hessian` and adds its ridge.
-    """
-    n_classes = p.shape[0]
-    trace = 0.0
-    for i in range(n_classes):
-        trace += hessian[i, i]
-    linear = np.empty(n_classes)
-    for i in range(n_classes):
-        hessian[i, i] += CURVATURE * trace if trace > 0.0 else MIN_CURVATURE
-        for j in range(i):
-            hessian[i, j] = hessian[j, i]
-    for i in range(n_classes):
-        value = -gradient[i]
-        for j in range(n_classes):
-            value += hessian[i, j] * p[j]
-        linear[i] = value
-    target[:] = p
-    _quadratic(hessian, linear, target)
-    slope = 0.0
-    for i in range(n_classes):
-        slope += gradient[i] * (target[i] - p[i])
-    return slope
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _gather(
-    members: Ints, first: int, filled: int, ratios: Floats, block: Floats
-) -> None:
-    """Copy members' ratios to the first columns of a tile."""
-    for k in range(filled):
-        node = members[first + k]
-        for y in range(block.shape[0]):
-            block[y, k] = ratios[node, y]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _mixture(block: Floats, filled: int, q: Floats, mixture: Floats) -> None:
-    """Compute ``sum_y q(y) ratio(y)`` for every member in a tile."""
-    weight = q[0]
-    for k in range(filled):
-        mixture[k] = weight * block[0, k]
-    for y in range(1, block.shape[0]):
-        weight = q[y]
-        for k in range(filled):
-            mixture[k] += weight * block[y, k]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _minus_log(mixture: Floats, filled: int) -> float:
-    """Sum of ``-log`` of the mixture, infinite where a member has likelihood 0.
-
-    One logarithm is enough for eight members, unless their product may overflow.
-    """
+    """Objective at p (see `_minimise`); fills in ``mixture = p' columns``."""
+    mixture[:] = 0.0
+    for i in range(p.shape[0]):
+        for k in range(mixture.shape[0]):
+            mixture[k] += p[i] * columns[i, k]
     total = 0.0
-    for begin in range(0, filled, 8):
-        end = min(begin + 8, filled)
-        product = 1.0
-        for k in range(begin, end):
-            product *= mixture[k]
-        if MIN_PRODUCT < product < 1.0 / MIN_PRODUCT:
-            total -= np.log(product)
-            continue
-        for k in range(begin, end):
-            if not mixture[k] > 0.0:
-                return np.inf
-            total -= np.log(mixture[k])
+    for k in range(mixture.shape[0]):
+        s, m = seen[k], mixture[k]
+        if not topsoe:
+            total -= s * np.log(m)
+        elif s > 0.0 and m > 0.0:
+            total += m * np.log(2.0 * m / (s + m)) + s * np.log(2.0 * s / (s + m))
+        else:
+            total += (s + m) * LOG_2
     return total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _product(a: Floats, b: Floats, size: int) -> float:
-    """Inner product in eight running sums, which vectorise without reordering."""
-    s = t = u = v = w = x = y = z = 0.0
-    unrolled = size - size % 8
-    for k in range(0, unrolled, 8):
-        s += a[k] * b[k]
-        t += a[k + 1] * b[k + 1]
-        u += a[k + 2] * b[k + 2]
-        v += a[k + 3] * b[k + 3]
-        w += a[k + 4] * b[k + 4]
-        x += a[k + 5] * b[k + 5]
-        y += a[k + 6] * b[k + 6]
-        z += a[k + 7] * b[k + 7]
-    for k in range(unrolled, size):
-        s += a[k] * b[k]
-    return ((s + t) + (u + v)) + ((w + x) + (y + z))
+def _slopes(
+    columns: Floats,
+    seen: Floats,
+    topsoe: bool,
+    mixture: Floats,
+    gradient: Floats,
+    hessian: Floats,
+) -> None:
+    """Gradient and Hessian of the objective, from the mixture at its point."""
+    gradient[:] = 0.0
+    hessian[:] = 0.0
+    n_classes = gradient.shape[0]
+    for k in range(mixture.shape[0]):
+        s, m = seen[k], mixture[k]
+        if not topsoe:
+            slope, curve = -s / m, s / (m * m)
+        elif s > 0.0 and m > 0.0:
+            slope, curve = np.log(2.0 * m / (s + m)), s / (m * (s + m))
+        else:
+            slope, curve = LOG_2, 0.0
+        for i in range(n_classes):
+            gradient[i] += slope * columns[i, k]
+            for j in range(i + 1):
+                hessian[i, j] += curve * columns[i, k] * columns[j, k]
+    for i in range(n_classes):
+        for j in range(i):
+            hessian[j, i] = hessian[i, j]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _max_length(
+    columns: Floats, seen: Floats, mixture: Floats, target: Floats
+) -> float:
+    """Longest step, up to 1, that keeps a tenth of the mixture where anything is seen.
+
+    The objective has a logarithmic singularity where such a mixture becomes 0: the
+    quadratic model does not hold near it.
+    """
+    length = 1.0
+    for k in range(mixture.shape[0]):
+        if seen[k] > 0.0:
+            fall = mixture[k]
+            for i in range(target.shape[0]):
+                fall -= target[i] * columns[i, k]
+            if length * fall > 0.9 * mixture[k]:
+                length = 0.9 * mixture[k] / fall
+    return length
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _minimise(
+    columns: Floats, seen: Floats, topsoe: bool, p: Floats
+) -> tuple[int, bool]:
+    """Minimise over p the distance of what is `seen` (n,) from m = p' columns.
+
+    `columns` has the shape (C, n). The distance is ``-sum s log m``, or, with `topsoe`,
+    ``sum s log(2 s / (s + m)) + m log(2 m / (s + m))``; both are convex in p. Returns
+    the number of steps, and whether no p has a distance lower by more than `GAP`.
+    """
+    n_classes, size = columns.shape
+    mixture = np.empty(size)
+    gradient = np.empty(n_classes)
+    hessian = np.empty((n_classes, n_classes))
+    p[:] = 1.0 / n_classes
+    cost = _cost(columns, seen, topsoe, p, mixture)
+    for step in range(MAX_STEPS + 1):
+        _slopes(columns, seen, topsoe, mixture, gradient, hessian)
+        if (gradient * p).sum() - gradient.min() <= GAP:
+            return step, True
+        trace = np.diag(hessian).sum()
+        for i in range(n_classes):
+            hessian[i, i] += CURVATURE * trace if trace > 0.0 else MIN_CURVATURE
+        target = p.copy()
+        _quadratic(hessian, (hessian * p).sum(axis=1) - gradient, target)
+        slope = (gradient * (target - p)).sum()
+        length = _max_length(columns, seen, mixture, target)
+        while length > MIN_STEP:
+            tried = p + length * (target - p)
+            value = _cost(columns, seen, topsoe, tried, mixture)
+            if value <= cost + 0.1 * length * slope + NOISE:
+                break
+            length *= 0.5
+        if step == MAX_STEPS or length <= MIN_STEP:
+            return step, False
+        p[:] = tried
+        cost = value
+    return MAX_STEPS, False
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -289,9 +290,6 @@ def likelihood_kernel(
     offsets: Ints,
     members: Ints,
     ratios: Floats,
-    tolerance: float,
-    max_iterations: int,
-    tile: int,
     prevalence: Floats,
     iterations: Ints32,
     converged: Bools,
@@ -299,185 +297,36 @@ def likelihood_kernel(
     """Maximise each community's mean of ``log sum_y q(y) ratio(y)`` over q.
 
     `ratios` (n, C) are every node's class densities, up to one factor per node; each
-    row has an entry above 0. The search stops once no q has a mean log-likelihood
-    higher by more than the tolerance. Communities without members keep their values;
-    where several q are equally likely (classes with equal ratios) the result is any of
-    them.
+    row has an entry above 0. Communities without members keep their values; where
+    several q are equally likely (classes with equal ratios) the result is any of them.
     """
-    n_classes = ratios.shape[1]
-    block = np.empty((n_classes, tile))
-    mixture = np.empty(tile)
-    ones = np.ones(tile)
-    gradient = np.empty(n_classes)
-    hessian = np.empty((n_classes, n_classes))
-    q = np.empty(n_classes)
-    target = np.empty(n_classes)
-    tried = np.empty(n_classes)
-    scaled = np.empty((n_classes, tile))
+    p = np.empty(ratios.shape[1])
     for s in range(offsets.shape[0] - 1):
-        first, last = offsets[s], offsets[s + 1]
-        size = last - first
+        size = offsets[s + 1] - offsets[s]
         if size == 0:
             continue
-        one_tile = size <= tile
-        if one_tile:
-            _gather(members, first, size, ratios, block)
-        q[:] = 1.0 / n_classes
-        cost = np.inf
-        done = False
-        steps = 0
-        while True:
-            gradient[:] = 0.0
-            hessian[:] = 0.0
-            total = 0.0
-            for begin in range(first, last, tile):
-                filled = min(tile, last - begin)
-                if not one_tile:
-                    _gather(members, begin, filled, ratios, block)
-                # With one tile, the last step has already computed its mixture.
-                if not one_tile or steps == 0:
-                    _mixture(block, filled, q, mixture)
-                if steps == 0:
-                    total += _minus_log(mixture, filled)
-                for k in range(filled):
-                    mixture[k] = 1.0 / mixture[k]
-                for y in range(n_classes):
-                    for k in range(filled):
-                        scaled[y, k] = block[y, k] * mixture[k]
-                    gradient[y] -= _product(scaled[y], ones, filled) / size
-                    for x in range(y + 1):
-                        hessian[x, y] += _product(scaled[x], scaled[y], filled) / size
-            if steps == 0:
-                cost = total / size
-            done = _gap(gradient, q) <= tolerance
-            if done or steps == max_iterations:
-                break
-            slope = _newton_target(hessian, gradient, q, target)
-            length = 1.0
-            while length > MIN_STEP:
-                for y in range(n_classes):
-                    tried[y] = q[y] + length * (target[y] - q[y])
-                total = 0.0
-                for begin in range(first, last, tile):
-                    filled = min(tile, last - begin)
-                    if not one_tile:
-                        _gather(members, begin, filled, ratios, block)
-                    _mixture(block, filled, tried, mixture)
-                    total += _minus_log(mixture, filled)
-                if total / size <= cost + 0.1 * length * slope + NOISE:
-                    break
-                length *= 0.5
-            if length <= MIN_STEP:
-                break
-            q[:] = tried
-            cost = total / size
-            steps += 1
-        _write(q, prevalence[s])
-        iterations[s] = steps
-        converged[s] = done
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _topsoe(sample: Floats, shares: Floats, p: Floats, mixture: Floats) -> float:
-    """Topsoe distance between a sample and ``p' shares``; fills in `mixture`."""
-    total = 0.0
-    for b in range(sample.shape[0]):
-        value = 0.0
-        for i in range(p.shape[0]):
-            value += p[i] * shares[i, b]
-        mixture[b] = value
-        seen = sample[b]
-        if seen > 0.0 and value > 0.0:
-            middle = (seen + value) / 2.0
-            total += value * np.log(value / middle) + seen * np.log(seen / middle)
-        else:
-            total += (seen + value) * LOG_2
-    return total
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _max_length(
-    sample: Floats, shares: Floats, mixture: Floats, target: Floats
-) -> float:
-    """Longest step, up to 1, that keeps a tenth of the mixture in each sample cell.
-
-    The distance has a logarithmic singularity where the mixture of such a cell becomes
-    0: the quadratic model does not hold near it.
-    """
-    length = 1.0
-    for b in range(sample.shape[0]):
-        if sample[b] > 0.0:
-            ahead = 0.0
-            for i in range(target.shape[0]):
-                ahead += target[i] * shares[i, b]
-            fall = mixture[b] - ahead
-            if length * fall > 0.9 * mixture[b]:
-                length = 0.9 * mixture[b] / fall
-    return length
+        columns = np.empty((ratios.shape[1], size))
+        for k in range(size):
+            columns[:, k] = ratios[members[offsets[s] + k]]
+        seen = np.full(size, 1.0 / size)
+        iterations[s], converged[s] = _minimise(columns, seen, False, p)
+        _write(p, prevalence[s])
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def topsoe_kernel(
     samples: Floats,
     shares: Floats,
-    tolerance: float,
-    max_iterations: int,
     prevalence: Floats,
     iterations: Ints32,
     converged: Bools,
 ) -> None:
     """Minimise the Topsoe distance between each sample and ``p' shares`` over p.
 
-    The distance is ``sum s log(2 s / (s + m)) + m log(2 m / (s + m))``, m = p' shares,
-    which is convex in p. The search stops once no p has a distance lower by more than
-    the tolerance. Samples and shares sum to 1; samples of zeros are skipped.
+    Samples and shares sum to 1; samples of zeros are skipped.
     """
-    n_classes, cells = shares.shape
-    mixture = np.empty(cells)
-    gradient = np.empty(n_classes)
-    hessian = np.empty((n_classes, n_classes))
-    p = np.empty(n_classes)
-    target = np.empty(n_classes)
-    tried = np.empty(n_classes)
+    p = np.empty(shares.shape[0])
     for s in range(samples.shape[0]):
-        sample = samples[s]
-        if not sample.sum() > 0.0:
-            continue
-        p[:] = 1.0 / n_classes
-        cost = _topsoe(sample, shares, p, mixture)
-        done = False
-        steps = 0
-        while True:
-            gradient[:] = 0.0
-            hessian[:] = 0.0
-            for b in range(cells):
-                slope = LOG_2
-                curve = 0.0
-                if sample[b] > 0.0 and mixture[b] > 0.0:
-                    both = sample[b] + mixture[b]
-                    slope = np.log(2.0 * mixture[b] / both)
-                    curve = sample[b] / (mixture[b] * both)
-                for i in range(n_classes):
-                    gradient[i] += shares[i, b] * slope
-                    for j in range(i, n_classes):
-                        hessian[i, j] += curve * shares[i, b] * shares[j, b]
-            done = _gap(gradient, p) <= tolerance
-            if done or steps == max_iterations:
-                break
-            slope = _newton_target(hessian, gradient, p, target)
-            length = _max_length(sample, shares, mixture, target)
-            while length > MIN_STEP:
-                for i in range(n_classes):
-                    tried[i] = p[i] + length * (target[i] - p[i])
-                value = _topsoe(sample, shares, tried, mixture)
-                if value <= cost + 0.1 * length * slope + NOISE:
-                    break
-                length *= 0.5
-            if length <= MIN_STEP:
-                break
-            p[:] = tried
-            cost = value
-            steps += 1
-        _write(p, prevalence[s])
-        iterations[s] = steps
-        converged[s] = done
+        if samples[s].sum() > 0.0:
+            iterations[s], converged[s] = _minimise(shares, samples[s], True, p)
+            _write(p, prevalence[s])

@@ -1,8 +1,8 @@
 """SLD: the maximum-likelihood prevalence of a set of posteriors, by EM.
 
 One compiled kernel estimates the communities of a batch. A community's posteriors are
-gathered into a tile of fixed size; a community larger than the tile is gathered again
-in every iteration. Communities of millions are estimated in parallel (`giants`).
+gathered into tiles of fixed size, so that sums are always added in the same order.
+Tiles beyond the kept ones are gathered again in every step, with the same sums.
 
 References
 ----------
@@ -19,9 +19,7 @@ from numba import njit
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.settings import Settings
-from xnq_dist.quantify.classic.giants import LARGE, MIN_ITERATIONS, giant_sld
 from xnq_dist.quantify.classic.members import check_posteriors
-from xnq_dist.quantify.classic.tiles import TILE, add_expected, gather
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
@@ -30,11 +28,17 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 
-__all__ = ["Sld", "guarded_prior", "make", "sld_kernel"]
+__all__ = ["Sld", "guarded_prior", "make", "tile_bytes"]
 
 
 PRIOR_GUARD = 1e-4
 """Added to every class when the prior of some class is 0."""
+MIN_ITERATIONS = 12
+"""Minimum number of M-steps; QuaPy's rule, for equal results."""
+TILE = 4096
+"""Members of a tile; with two classes a tile fits a core's private cache."""
+KEPT = 512 << 20
+"""Maximum bytes of tiles that are kept between steps."""
 
 
 @dataclass(frozen=True)
@@ -52,38 +56,39 @@ class Sld(Quantifier):
     ) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
         check_posteriors(self.name, batch, nodes)
-        shape = (len(batch), nodes.posteriors.shape[1])
+        size, n_classes = len(batch), nodes.posteriors.shape[1]
         estimates = Estimates(
-            np.empty(shape), np.empty(shape[0], np.int32), np.empty(shape[0], np.bool_)
+            np.full((size, n_classes), np.nan),
+            np.zeros(size, np.int32),
+            np.ones(size, np.bool_),
         )
-        prior = guarded_prior(reference.prior)
-        rule = self.tolerance, self.max_iterations
-        table = nodes.unlabelled, nodes.posteriors, prior
-        large = np.flatnonzero(np.diff(batch.offsets) > LARGE).tolist()
-        begin = 0
-        for s in [*large, len(batch)]:
-            sld_kernel(
-                batch.offsets[begin : s + 1],
-                batch.members,
-                *table,
-                *rule,
-                TILE,
-                estimates.prevalence[begin:s],
-                estimates.iterations[begin:s],
-                estimates.converged[begin:s],
-            )
-            begin = s + 1
-        for s in large:
-            members = batch.members[batch.offsets[s] : batch.offsets[s + 1]]
-            share, steps, converged = giant_sld(members, *table, *rule)
-            estimates.prevalence[s], estimates.iterations[s] = share, steps
-            estimates.converged[s] = converged
+        largest = int(np.diff(batch.offsets).max(initial=0))
+        tiles = tile_bytes(largest, n_classes) // (8 * TILE * n_classes)
+        sld_kernel(
+            batch.offsets,
+            batch.members,
+            nodes.unlabelled,
+            nodes.posteriors,
+            guarded_prior(reference.prior),
+            self.tolerance,
+            self.max_iterations,
+            np.empty((tiles, n_classes, TILE)),
+            estimates.prevalence,
+            estimates.iterations,
+            estimates.converged,
+        )
         return estimates
 
 
 def make(name: str, settings: Settings) -> Quantifier:
     """Construct the quantifier from its settings."""
     return Sld()
+
+
+def tile_bytes(members: int, n_classes: int) -> int:
+    """Bytes of the tiles that are kept for a community: one tile or more."""
+    tile = 8 * TILE * n_classes
+    return tile * max(1, min(KEPT // tile, -(-members // TILE)))
 
 
 def guarded_prior(prior: Floats) -> Floats:
@@ -110,7 +115,7 @@ def sld_kernel(
     prior: Floats,
     tolerance: float,
     max_iterations: int,
-    tile: int,
+    tiles: Floats,
     prevalence: Floats,
     iterations: Ints32,
     converged: Bools,
@@ -120,44 +125,43 @@ def sld_kernel(
     The E-step always starts from the original posteriors and the prior that they are
     calibrated to: p_k(y) is proportional to posterior_k(y) q(y) / prior(y). EM stops
     after at least 12 M-steps, once the mean absolute change of q is below `tolerance`.
-    A community without an unlabelled member gets NaN, 0 and True.
+    Communities without an unlabelled member keep their values. `tiles` (T, C, tile) is
+    working memory for the posteriors.
     """
-    n_classes = prior.shape[0]
-    block = np.empty((n_classes, tile))
+    kept, n_classes, tile = tiles.shape
+    filled = np.empty(kept, np.int64)
     inverse = np.empty(tile)
     weights = np.empty(n_classes)
     q = np.empty(n_classes)
     total = np.empty(n_classes)
     for s in range(offsets.shape[0] - 1):
         first, last = offsets[s], offsets[s + 1]
-        # A community that fits one tile is gathered once.
-        filled, seen, position = gather(
-            members, first, last, unlabelled, posteriors, block
-        )
-        fits_tile = position == last
-        if fits_tile and seen == 0:
-            prevalence[s, :] = np.nan
-            iterations[s] = 0
-            converged[s] = True
-            continue
+        count = (last - first + tile - 1) // tile
         q[:] = prior
         done = False
         steps = 0
+        seen = 0
         while not done and steps < max_iterations:
             for y in range(n_classes):
                 weights[y] = q[y] / prior[y]
                 total[y] = 0.0
             rows = 0
-            position = first
-            while position < last:
-                if fits_tile:
-                    position = last
-                else:
-                    filled, _, position = gather(
-                        members, position, last, unlabelled, posteriors, block
+            for t in range(count):
+                # Tiles that are not kept share the last place.
+                place = min(t, kept - 1)
+                if steps == 0 or (count > kept and place == kept - 1):
+                    begin = first + t * tile
+                    filled[place], present = _gather(
+                        members[begin : min(begin + tile, last)],
+                        unlabelled,
+                        posteriors,
+                        tiles[place],
                     )
-                rows += filled
-                add_expected(block, filled, weights, inverse, total)
+                    seen += present
+                rows += filled[place]
+                _add_expected(tiles[place], filled[place], weights, inverse, total)
+            if seen == 0:
+                break
             change = 0.0
             if rows > 0:
                 left = np.float64(rows)
@@ -170,6 +174,8 @@ def sld_kernel(
                     q[y] = updated
             steps += 1
             done = steps >= MIN_ITERATIONS and change / n_classes < tolerance
+        if seen == 0:
+            continue
         mass = 0.0
         for y in range(n_classes):
             mass += q[y]
@@ -177,3 +183,81 @@ def sld_kernel(
             prevalence[s, y] = q[y] / mass
         iterations[s] = steps
         converged[s] = done
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _gather(
+    members: Ints, unlabelled: Bools, posteriors: Floats32, tile: Floats
+) -> tuple[int, int]:
+    """Fill a tile with unlabelled members' posteriors.
+
+    Rows of zeros are left out: they have no information. Two classes are kept as odds
+    and 1 (see `_add_expected`). Returns the rows filled and the unlabelled members.
+    """
+    n_classes = tile.shape[0]
+    filled = 0
+    seen = 0
+    for node in members:
+        if not unlabelled[node]:
+            continue
+        seen += 1
+        total = 0.0
+        for y in range(n_classes):
+            value = np.float64(posteriors[node, y])
+            tile[y, filled] = value
+            total += value
+        if total > 0.0:
+            if n_classes == 2:
+                second = tile[1, filled]
+                tile[0, filled] = tile[0, filled] / second if second > 0.0 else np.inf
+                tile[1, filled] = 1.0
+            filled += 1
+    return filled, seen
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _add_expected(
+    tile: Floats, filled: int, weights: Floats, inverse: Floats, total: Floats
+) -> None:
+    """Add the expected count in a tile of every class but the last.
+
+    The last class has the remaining rows. Of two classes the second is counted: for a
+    node for which it is impossible, infinite odds then add 0.
+    """
+    last = tile.shape[0] - 1
+    weight = weights[0]
+    for k in range(filled):
+        inverse[k] = weight * tile[0, k]
+    for y in range(1, last):
+        weight = weights[y]
+        for k in range(filled):
+            inverse[k] += weight * tile[y, k]
+    weight = weights[last]
+    for k in range(filled):
+        mixture = inverse[k] + weight * tile[last, k]
+        inverse[k] = 1.0 / mixture if mixture > 0.0 else 0.0
+    if last == 1:
+        expected = weight * _inner(tile[1], inverse, filled)
+        total[0] += max(filled - expected, 0.0)
+        return
+    for y in range(last):
+        total[y] += weights[y] * _inner(tile[y], inverse, filled)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _inner(x: Floats, y: Floats, size: int) -> float:
+    """Inner product in eight running sums, which vectorise without reordering."""
+    unrolled = size - size % 8
+    a = b = c = d = e = f = g = h = 0.0
+    for k in range(0, unrolled, 8):
+        a += x[k] * y[k]
+        b += x[k + 1] * y[k + 1]
+        c += x[k + 2] * y[k + 2]
+        d += x[k + 3] * y[k + 3]
+        e += x[k + 4] * y[k + 4]
+        f += x[k + 5] * y[k + 5]
+        g += x[k + 6] * y[k + 6]
+        h += x[k + 7] * y[k + 7]
+    for k in range(unrolled, size):
+        a += x[k] * y[k]
+    return ((a + b) + (c + d)) + ((e + f) + (g + h))

@@ -8,7 +8,7 @@ calibration is hard-to-beat at label shift adaptation", ICML 2020.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -18,8 +18,7 @@ from xnq_dist.quantify.classic.members import (
     reference_rows,
     usable_members,
 )
-from xnq_dist.quantify.classic.sld import Sld, guarded_prior, sld_kernel
-from xnq_dist.quantify.classic.tiles import TILE
+from xnq_dist.quantify.classic.sld import Sld
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
@@ -60,24 +59,13 @@ class SldBcts(Sld):
         prior = np.bincount(labels, minlength=posteriors.shape[1]) / len(labels)
         usable = usable_members(batch, nodes)
         original = nodes.posteriors[usable.rows].astype(np.float64)
-        calibrated = calibration.apply(np.log(np.maximum(original, FLOOR)))
-        estimates = usable.new_estimates(prior)
-        prevalence = np.empty_like(estimates.prevalence)
-        sld_kernel(
-            usable.offsets,
-            usable.members,
-            np.ones(len(calibrated), np.bool_),
-            calibrated,
-            guarded_prior(prior),
-            self.tolerance,
-            self.max_iterations,
-            TILE,
-            prevalence,
-            estimates.iterations,
-            estimates.converged,
+        calibrated = replace(
+            nodes.of(usable.rows),
+            posteriors=calibration.apply(np.log(np.maximum(original, FLOOR))),
         )
-        nonempty = np.diff(usable.offsets) > 0
-        estimates.prevalence[nonempty] = prevalence[nonempty]
+        members = Communities(usable.offsets, usable.members)
+        estimates = super().estimate(members, calibrated, Reference(prior))
+        estimates.prevalence[usable.unlabelled & (np.diff(usable.offsets) == 0)] = prior
         return estimates
 
 

@@ -7,6 +7,7 @@ weight depends on the nodes of the graph, never on the communities.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,15 @@ from xnq_dist.selection.scored_rows import Place, ScoredRows, log_rates, sampled
 from xnq_dist.selection.tilt import logit_variance, solve_bias, tilted_mean
 from xnq_dist.selection.verdict import Selection, judge
 
-__all__ = ["Surroundings", "Tilt", "check_prior", "study", "study_nodes", "tilt_of"]
+__all__ = [
+    "Surroundings",
+    "Tilt",
+    "check_prior",
+    "shares_left",
+    "study",
+    "study_nodes",
+    "tilt_of",
+]
 
 
 INFLATION = 1.3
@@ -181,7 +190,10 @@ def tilt_of(
     if not len(free) or labels.drawn not in ("unknown", "by_class"):
         return None
     if labels.prior is not None:
-        shares = _shares_left(labels.prior, nodes, len(free))
+        known = nodes.labels[nodes.labels >= 0]
+        counts = np.bincount(known, minlength=len(nodes.classes)).tolist()
+        pairs = list(zip(nodes.classes, counts, strict=True))
+        shares = shares_left(labels.prior, pairs, len(nodes.labels))
         bias = solve_bias(nodes.posteriors, free, shares, prior)
         return Tilt(np.exp(-bias), 1.0, True, np.zeros(len(codes)), 1.0, known=True)
     if selection is None:
@@ -200,18 +212,23 @@ def tilt_of(
     return Tilt(factors, share, alone, shift[codes], INFLATION)
 
 
-def _shares_left(prior: dict[str, float], nodes: NodeTable, n_free: int) -> Floats:
-    """Class shares of the unlabelled nodes, given `labels.prior` for all nodes."""
-    known = nodes.labels[nodes.labels >= 0]
-    counts = np.bincount(known, minlength=len(nodes.classes))
-    shares = np.array([prior[name] for name in nodes.classes])
-    left = shares / shares.sum() * len(nodes.labels) - counts
+def shares_left(
+    prior: dict[str, float], counts: Sequence[tuple[str, int]], n_nodes: int
+) -> Floats:
+    """Class shares of the unlabelled nodes, given `labels.prior` for all nodes.
+
+    `counts`: the classes and their labelled nodes. A class without unlabelled nodes is
+    an `InputError`.
+    """
+    shares = np.array([prior[name] for name, _ in counts])
+    expected = shares / shares.sum() * n_nodes
+    left = expected - np.array([labelled for _, labelled in counts])
     if not (left > 0).all():
         code = int(np.argmin(left))
+        name, labelled = counts[code]
         raise InputError(
-            f"labels.prior gives class {nodes.classes[code]} "
-            f"{shares[code] * len(nodes.labels):,.0f} of {len(nodes.labels):,} nodes, "
-            f"but {counts[code]:,} have its label, and each class needs unlabelled "
+            f"labels.prior gives class {name!r} {expected[code]:,.0f} of {n_nodes:,} "
+            f"nodes, but {labelled:,} have its label, and each class needs unlabelled "
             "nodes, too: correct labels.prior or the labels"
         )
-    return np.asarray(left / n_free)
+    return np.asarray(left / (n_nodes - sum(labelled for _, labelled in counts)))

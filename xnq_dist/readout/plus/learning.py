@@ -29,12 +29,12 @@ from xnq_dist.readout.plus.plus_model import SavedPlus, partition_logits
 from xnq_dist.readout.plus.second_stage import (
     KINDS,
     SecondRows,
-    TreeFit,
     conclude,
     fit_kind,
     fit_linear,
     standardised,
 )
+from xnq_dist.readout.plus.trees import TreeFit
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.regularisation import ChosenC
 from xnq_dist.readout.rows import Part, write_readout

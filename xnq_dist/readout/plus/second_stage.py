@@ -40,9 +40,9 @@ from xnq_dist.readout.plus.first_stage import columns_of
 from xnq_dist.readout.plus.trees import (
     BoostedTrees,
     Shape,
+    TreeFit,
     boosted_logits,
     fit_trees,
-    staged,
 )
 from xnq_dist.readout.regularisation import (
     ChosenC,
@@ -56,7 +56,6 @@ __all__ = [
     "KINDS",
     "SecondRows",
     "SecondStage",
-    "TreeFit",
     "conclude",
     "fit_kind",
     "fit_linear",
@@ -146,15 +145,6 @@ def second_rows(scores: Floats, features: NDArray[Any]) -> Floats:
 
 
 @dataclass(frozen=True, eq=False)
-class TreeFit:
-    """Trees of one kind and fold."""
-
-    trees: BoostedTrees
-    losses: Floats
-    """Summed log-loss of the fold's rows after each round, shape (T + 1,)."""
-
-
-@dataclass(frozen=True, eq=False)
 class SecondStage:
     """The models of every fold, and the weights of their pool."""
 
@@ -237,8 +227,7 @@ def fit_kind(rows: SecondRows, n_classes: int, kind: str, fold: int) -> TreeFit:
     inputs = rows.tree_inputs(kind, ~held, fold)
     weights = None if rows.weights is None else rows.weights[~held]
     train = inputs, rows.labels[~held], n_classes, KINDS[kind]
-    trees = fit_trees(*train, test, weights)
-    return TreeFit(trees, staged(trees, *test))
+    return fit_trees(*train, test, weights)
 
 
 def conclude(

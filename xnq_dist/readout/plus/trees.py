@@ -38,19 +38,19 @@ __all__ = [
     "RIDGE",
     "BoostedTrees",
     "Shape",
+    "TreeFit",
     "add_trees",
     "binned",
     "boosted_logits",
     "fit_trees",
     "grow",
     "rounds_of",
-    "staged",
 ]
 
-ROUNDS, ROUNDS_OF_MANY = 250, 100
+ROUNDS, ROUNDS_OF_MANY = 125, 50
 """Maximum number of boosting rounds; the second with `MANY` or more classes."""
 MANY = 5
-STEP = 50
+STEP = 25
 """Rounds between checks on held-out rows; a fit stops after as many without gain."""
 BINS = 255
 """Maximum number of bins of a column, about equally many rows in each."""
@@ -61,7 +61,7 @@ RIDGE, CURVED = 1.0, 1e-3
 TOGETHER = 3
 """Columns whose histograms are summed in one pass over the rows: as many as fit in a
 core's level-1 cache."""
-RATE = 0.05
+RATE = 0.1
 """Learning rate."""
 LANES = 64
 """Rows that a test is applied to at a time."""
@@ -116,22 +116,35 @@ class BoostedTrees:
 
     def truncated(self, turns: int) -> BoostedTrees:
         """Return the model after its first `turns` rounds."""
-        tests = self.tests[: turns * len(self.baseline) + 1]
-        leaves = self.leaves[: len(tests)]
-        if len(tests) == len(self.tests):
-            return self
+        return self.rounds(0, turns)
+
+    def rounds(self, first: int, last: int) -> BoostedTrees:
+        """Return the model of the rounds from `first` to before `last`."""
+        outputs = len(self.baseline)
+        of_trees = slice(first * outputs, last * outputs + 1)
+        tests, leaves = self.tests[of_trees], self.leaves[of_trees]
+        of_tests, of_leaves = slice(tests[0], tests[-1]), slice(leaves[0], leaves[-1])
         return BoostedTrees(
             self.baseline,
-            tests,
-            self.feature[: tests[-1]],
-            self.threshold[: tests[-1]],
-            self.kept[: tests[-1]],
-            leaves,
-            self.value[: leaves[-1]],
+            tests - tests[0],
+            self.feature[of_tests],
+            self.threshold[of_tests],
+            self.kept[of_tests],
+            leaves - leaves[0],
+            self.value[of_leaves],
         )
 
 
 _FIELDS = ("baseline", "tests", "feature", "threshold", "kept", "leaves", "value")
+
+
+@dataclass(frozen=True, eq=False)
+class TreeFit:
+    """Fitted trees, and how they do on held-out rows."""
+
+    trees: BoostedTrees
+    losses: Floats
+    """Summed log-loss of the held-out rows after each round, shape (T + 1,)."""
 
 
 @dataclass(frozen=True)
@@ -165,13 +178,12 @@ def fit_trees(
     shape: Shape,
     held: tuple[Floats, Ints32] | None = None,
     weights: Floats | None = None,
-) -> BoostedTrees:
+) -> TreeFit:
     """Fit trees with fixed random draws, on one thread.
 
     With held-out features and labels, the trees end with the first multiple of `STEP`
     rounds at which their loss has not fallen for `STEP` rounds.
     """
-    empty = held is not None and not len(held[1])
     rows, codes = z, labels
     if weights is None:
         weights = np.ones(len(labels))
@@ -183,14 +195,18 @@ def fit_trees(
         codes = np.concatenate([labels, absent])
         weights = np.concatenate([weights, np.ones(len(absent))])
     growth = _Growth(rows, codes, weights, n_classes, shape)
-    most = STEP if empty else rounds_of(n_classes)
-    for turns in range(STEP, most + STEP, STEP):
-        trees = growth.to(min(turns, most))
-        if held is None or empty or trees.turns == most:
-            continue
-        if np.argmin(staged(trees, *held)) <= turns - STEP:
+    new, truth = held or (z[:0], labels[:0])
+    scores = np.tile(growth.baseline, (len(new), 1))
+    losses = [_loss(scores, truth)]
+    most = STEP if held is not None and not len(truth) else rounds_of(n_classes)
+    for before in range(0, most, STEP):
+        trees = growth.to(min(before + STEP, most))
+        losses += _staged(
+            trees.rounds(before, trees.turns), new, truth, scores
+        ).tolist()
+        if held is not None and np.argmin(losses) <= before:
             break
-    return trees
+    return TreeFit(trees, np.array(losses))
 
 
 class _Growth:
@@ -201,19 +217,19 @@ class _Growth:
     ) -> None:
         logs = np.log(np.bincount(labels, weights, n_classes) / weights.sum())
         self._hot = labels == np.arange(n_classes)[:, None]
-        self._baseline = logs - logs.mean()
+        self.baseline = logs - logs.mean()
         if n_classes == 2:
-            self._hot, self._baseline = self._hot[1:], logs[1:] - logs[:1]
+            self._hot, self.baseline = self._hot[1:], logs[1:] - logs[:1]
         self._weights, self._shape = weights, shape
         self._codes, self._highest, self._bins = binned(z)
-        self._scores = np.tile(self._baseline[:, None], len(z))
+        self._scores = np.tile(self.baseline[:, None], len(z))
         self._draws = np.zeros(1, np.uint64)
         self._tests: list[tuple[Ints32, Floats, NDArray[np.uint64]]] = []
         self._values: list[Floats] = []
 
     def to(self, turns: int) -> BoostedTrees:
         """Return the model of the first `turns` rounds; no fewer than before."""
-        outputs = len(self._baseline)
+        outputs = len(self.baseline)
         while len(self._values) < turns * outputs:
             scores = self._scores
             shares = expit(scores) if outputs == 1 else softmax(scores, axis=0)
@@ -224,7 +240,7 @@ class _Growth:
         sizes = np.cumsum([0, *map(len, self._values)])
         feature, threshold, kept = map(np.concatenate, zip(*self._tests, strict=True))
         return BoostedTrees(
-            baseline=self._baseline,
+            baseline=self.baseline,
             tests=sizes - np.arange(len(sizes)),
             feature=feature,
             threshold=threshold,
@@ -292,19 +308,20 @@ def boosted_logits(model: BoostedTrees, z: NDArray[Any]) -> Floats:
     return np.concatenate([np.zeros_like(scores), scores], axis=1)
 
 
-def staged(model: BoostedTrees, z: NDArray[Any], labels: Ints32) -> Floats:
-    """Summed log-loss of rows after each round, the baseline first, shape (T + 1,)."""
-    losses = np.zeros(model.turns + 1)
+def _staged(
+    model: BoostedTrees, z: NDArray[Any], labels: Ints32, scores: Floats
+) -> Floats:
+    """Summed log-loss of rows after each round, shape (T,); `scores` move on."""
+    losses = np.zeros(model.turns)
     for first in range(0, len(z), BLOCK):
-        rows, codes = z[first : first + BLOCK], labels[first : first + BLOCK]
+        block = slice(first, first + BLOCK)
         # Trees add to a column of their own.
-        added = np.zeros((len(rows), len(model.tests) - 1))
-        _add(model, rows, added)
-        scores = np.tile(model.baseline, (len(rows), 1))
-        losses[0] += _loss(scores, codes)
+        added = np.zeros((len(z[block]), len(model.tests) - 1))
+        _add(model, z[block], added)
+        of_rows, outputs = scores[block], scores.shape[1]
         for turn in range(model.turns):
-            scores += added[:, turn * len(model.baseline) :][:, : scores.shape[1]]
-            losses[turn + 1] += _loss(scores, codes)
+            of_rows += added[:, turn * outputs :][:, :outputs]
+            losses[turn] += _loss(of_rows, labels[block])
     return losses
 
 

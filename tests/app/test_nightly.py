@@ -1,0 +1,55 @@
+"""The flow `nightly`: its stages are task runs, and its end is a sentence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from prefect.client.orchestration import get_client
+
+from flows.nightly import nightly
+from flows.requantify import requantify
+from tests.conftest import SmallGraph, small_settings, write_graph
+
+pytestmark = pytest.mark.server
+
+STAGES = ["graph", "embed", "readout", "posteriors", "quantify", "publish"]
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory) -> SmallGraph:
+    return write_graph(tmp_path_factory.mktemp("nightly"), nodes=150, edges=500)
+
+
+def tasks(flow_run: Any) -> list[str]:
+    """Names of the task runs of a flow run in their order, all of them completed."""
+    with get_client(sync_client=True) as client:
+        found = client.request("POST", "/task_runs/filter", json={}).json()
+    ours = [run for run in found if run["flow_run_id"] == str(flow_run)]
+    assert {run["state_name"] for run in ours} <= {"Completed"}
+    return [run["name"] for run in sorted(ours, key=lambda run: run["start_time"])]
+
+
+def test_a_night_does_its_due_stages_in_order(graph, tmp_path, prefect_api):
+    out, settings = str(tmp_path / "run"), small_settings("cluster.workers=1")
+    given = (graph.sources.nodes, graph.sources.edges, out)
+    state = nightly(*given, settings=settings, return_state=True)
+    assert state.message.startswith("first results")
+    assert tasks(state.state_details.flow_run_id) == STAGES
+    again = nightly(*given, settings=settings, return_state=True)
+    assert again.message.startswith("nothing changed since")
+    assert tasks(again.state_details.flow_run_id) == []
+    other = requantify(out, overrides=["quantifier=pcc"], return_state=True)
+    assert other.is_completed()
+    named = tasks(other.state_details.flow_run_id)
+    assert named == ["labels", "quantify", "publish"]
+
+
+def test_a_failed_night_says_what_to_do_next(graph, tmp_path, prefect_api):
+    given = (str(tmp_path / "none.parquet"), graph.sources.edges, str(tmp_path / "run"))
+    state = nightly(*given, return_state=True)
+    assert state.is_failed()
+    assert "none.parquet does not exist" in state.message
+    assert "Next: correct the table or setting" in state.message
+    later = requantify(str(tmp_path / "run"), return_state=True)
+    assert "is not a run directory with embeddings" in later.message

@@ -1,0 +1,116 @@
+"""The paper's graphs: found on this machine, or downloaded by PyTorch Geometric."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
+from xnq_dist.evaluation.datasets import known_graphs
+from xnq_dist.evaluation.datasets.known_graphs import GRAPHS, TASKS, download, find
+
+
+class Values(np.ndarray):
+    """An array in a tensor's place."""
+
+    def numpy(self):
+        return np.asarray(self)
+
+
+def raw_graph(nodes=60, edges=90):
+    rng = np.random.default_rng(0)
+    values = {
+        "x": rng.normal(size=(nodes, 3)),
+        "y": rng.permutation(np.arange(nodes) % 3),
+        "edge_index": rng.integers(0, nodes, (2, edges)),
+    }
+    values["y"][values["y"] == 0] = -1
+    tensors = {name: value.view(Values) for name, value in values.items()}
+    return SimpleNamespace(num_nodes=nodes, num_edges=edges, **tensors)
+
+
+@pytest.fixture
+def pyg(monkeypatch):
+    """PyTorch Geometric with one data set; its attribute ``data`` is the graph."""
+    module = ModuleType("torch_geometric")
+    module.data = raw_graph()
+
+    def data_set(root, name):
+        if isinstance(module.data, Exception):
+            raise module.data
+        assert name == "Cora"
+        return [module.data]
+
+    monkeypatch.setattr(known_graphs.importlib.util, "find_spec", lambda _: object())
+    monkeypatch.setitem(sys.modules, "torch_geometric", module)
+    module.datasets = SimpleNamespace(Planetoid=data_set)
+    module.transforms = None
+    known = known_graphs.KnownGraph(
+        "Planetoid", 60, 90, {"name": "Cora"}, GRAPHS["cora"].splits
+    )
+    monkeypatch.setitem(GRAPHS, "cora", known)
+    return module
+
+
+def test_the_paper_has_eight_tasks_on_seven_graphs():
+    assert len(TASKS) == 8
+    assert {task.folder for task in TASKS.values()} == set(GRAPHS)
+    for task in TASKS.values():
+        assert task.splits in GRAPHS[task.folder].splits
+
+
+def test_a_graph_is_found_once_it_has_both_tables(tmp_path, monkeypatch):
+    (tmp_path / "cora").mkdir()
+    (tmp_path / "cora" / "nodes.parquet").touch()
+    monkeypatch.setenv("XNQ_DATA_DIR", str(tmp_path))
+    assert find("cora") is None
+    (tmp_path / "cora" / "edges.parquet").touch()
+    assert find("cora") == tmp_path / "cora"
+    monkeypatch.delenv("XNQ_DATA_DIR")
+    assert find("cora") is None
+
+
+def test_a_downloaded_graph_becomes_tables_with_folds(pyg, tmp_path):
+    folder = download("cora", tmp_path)
+    nodes, edges, splits, several = (
+        pq.read_table(folder / f"{name}.parquet")
+        for name in ("nodes", "edges", "splits", "splits_multiclass")
+    )
+    assert [*tmp_path.iterdir()] == [folder]
+    data = pyg.data
+    assert nodes["label"].to_numpy().tolist() == np.maximum(data.y, 0).tolist()
+    features = nodes["features"].combine_chunks().flatten().to_numpy()
+    np.testing.assert_allclose(features.reshape(60, 3), data.x, rtol=1e-6)
+    assert edges["src"].to_numpy().tolist() == data.edge_index[0].tolist()
+    for table in (splits, several):
+        assert set(table["role"].to_pylist()) == set(known_graphs.ROLES)
+        assert table.num_rows == 5 * 60
+
+
+def test_a_graph_with_other_counts_than_the_papers_is_refused(pyg, tmp_path):
+    pyg.data = raw_graph(60, 91)
+    with pytest.raises(InputError, match="60 nodes and 91 edges, the paper's graph 60"):
+        download("cora", tmp_path)
+    assert not (tmp_path / "cora").exists()
+
+
+def test_a_failed_download_names_the_folder_for_the_tables(pyg, tmp_path):
+    pyg.data = RuntimeError("no network")
+    with pytest.raises(InfrastructureError, match=r"\(no network\): try again, or put"):
+        download("cora", tmp_path)
+
+
+def test_a_download_without_pyg_names_the_extra(monkeypatch, tmp_path):
+    monkeypatch.setattr(known_graphs.importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(SettingsError, match=r"pip install 'xnq-dist\[gnn\]', or put"):
+        download("cora", tmp_path)
+
+
+def test_data_sets_of_pyg_have_the_names_used_here():
+    datasets = pytest.importorskip("torch_geometric.datasets")
+    for graph in GRAPHS.values():
+        assert hasattr(datasets, graph.kind)

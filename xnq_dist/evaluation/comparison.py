@@ -1,0 +1,331 @@
+"""Comparison of methods on labelled graphs: search, model selection, test, tables.
+
+There is one stage per dataset and method. Units that are in the output folder are not
+scored again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from xnq_dist import pipeline
+from xnq_dist.core.cluster import Connection, connect, open_cluster
+from xnq_dist.core.errors import InputError
+from xnq_dist.core.lock import run_lock
+from xnq_dist.core.progress import Progress
+from xnq_dist.core.settings import Settings
+from xnq_dist.core.store import Folder, RunDirectory, deleting_damage
+from xnq_dist.graph.feature_types import chosen_columns
+from xnq_dist.graph.tables import Sources, open_table
+from xnq_dist.jobs import Do
+
+if TYPE_CHECKING:
+    from xnq_dist.evaluation.community_cases import CasePlan
+    from xnq_dist.evaluation.keep import Published
+    from xnq_dist.evaluation.work import EvaluationWork
+
+__all__ = ["DataSource", "find_data", "run_communities_evaluation", "run_evaluation"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DataSource:
+    """A labelled graph to evaluate on."""
+
+    name: str
+    nodes: str
+    edges: str
+    splits: str | None
+    """Table of folds; None: folds are drawn."""
+    positive: str | None
+    """Class that is evaluated against all others; None: all classes."""
+    family: str | None = None
+    """Group of similar graphs, which are left out together; None: this graph only."""
+
+
+def find_data(data: str, splits: str | None, positive: str | None) -> DataSource:
+    """Find a graph by its folder or by its name in ``XNQ_DATA_DIR``.
+
+    Raises
+    ------
+    InputError
+        When there is no such graph.
+    """
+    from xnq_dist.evaluation.datasets.families import family_of
+    from xnq_dist.evaluation.datasets.known_graphs import TASKS, VARIABLE, find
+
+    folder = Path(data).expanduser()
+    name = folder.absolute().name
+    if data in TASKS and not (folder / "nodes.parquet").exists():
+        task = TASKS[data]
+        name = data
+        folder = find(task.folder) or _downloaded(task.folder)
+        splits = splits or task.splits
+        positive = positive or task.positive
+    elif not folder.exists() and (root := os.environ.get(VARIABLE)):
+        # A graph in the data folder that is not in the paper.
+        folder = next((f for f in [Path(root) / data] if f.is_dir()), folder)
+    for table in ("nodes.parquet", "edges.parquet"):
+        if not (folder / table).exists():
+            raise InputError(
+                f"--data {data}: {folder / table} does not exist: name a folder with "
+                "nodes.parquet and edges.parquet, or one of "
+                f"{', '.join(TASKS)}"
+            )
+    if splits is None:
+        default = folder / "splits.parquet"
+        chosen = str(default) if default.exists() else None
+    else:
+        # A name inside the folder, or a path.
+        inside = folder / splits
+        chosen = str(inside if inside.exists() else Path(splits))
+    return DataSource(
+        name,
+        str(folder / "nodes.parquet"),
+        str(folder / "edges.parquet"),
+        chosen,
+        positive,
+        family_of(name, folder),
+    )
+
+
+def _downloaded(name: str) -> Path:
+    """Download a graph of the paper to ``XNQ_DATA_DIR``; return its folder."""
+    from xnq_dist.evaluation.datasets.known_graphs import VARIABLE, download
+
+    root = os.environ.get(VARIABLE)
+    if not root:
+        raise InputError(
+            f"the graph {name!r} is not on this machine: set {VARIABLE} to the folder "
+            f"that contains {name}/, or that it is to be downloaded to"
+        )
+    return download(name, Path(root).expanduser())
+
+
+def _with_features(source: DataSource, settings: Settings) -> tuple[Settings, bool]:
+    """Settings with the features that ``auto`` chooses, and whether there are any."""
+    columns = chosen_columns(
+        open_table(source.nodes, "node table", settings.input), settings
+    )
+    if settings.columns.features is not None and columns.features is None:
+        log.info("%s: the node table has no features; only edges are used", source.name)
+    settings = settings.model_copy(update={"columns": columns})
+    return settings, columns.features is not None
+
+
+def _prepare_task(
+    out: str,
+    source: DataSource,
+    settings: Settings,
+    folds: Sequence[int] | None,
+    label_shares: Sequence[float],
+    progress: Progress,
+) -> EvaluationWork:
+    """Write graph, labels and folds of one dataset where the workers read them."""
+    from xnq_dist.evaluation.task import TaskSource, load_task
+    from xnq_dist.evaluation.work import EvaluationWork
+
+    run = RunDirectory(out)
+    pipeline.prepare(run, Sources(source.nodes, source.edges), settings, progress)
+    requested = TaskSource(
+        source.name,
+        source.splits,
+        source.positive,
+        None if folds is None else tuple(folds),
+        tuple(label_shares),
+    )
+    task = load_task(run, requested, settings.seed)
+    return EvaluationWork.begin(run, task, settings)
+
+
+def _evaluate_method(
+    name: str,
+    draws: int,
+    quantifiers: Sequence[str] | None,
+    work: EvaluationWork,
+    connection: Connection,
+    progress: Progress,
+) -> dict[str, Any]:
+    """Evaluate one method on one dataset: search, model selection, test."""
+    from xnq_dist.evaluation import on_workers as stage
+    from xnq_dist.evaluation.keep import PAPER, keep
+    from xnq_dist.evaluation.methods.known_methods import known_methods
+    from xnq_dist.evaluation.results import tidy_tables
+
+    with connect(connection, work.settings.cluster.timeout) as client:
+        result = stage.evaluate_method(
+            client, work, known_methods()[name], draws, quantifiers, progress
+        )
+    tables = tidy_tables(work.task(), result)
+    keep(Folder.of(work.run), PAPER, tables, name)
+    return {"method": name}
+
+
+def _evaluate_on_communities(
+    plan: CasePlan, work: EvaluationWork, connection: Connection, progress: Progress
+) -> dict[str, Any]:
+    """Evaluate every quantifier on every kind of communities of one dataset."""
+    from xnq_dist.evaluation.community_cases import evaluate_communities
+    from xnq_dist.evaluation.keep import COMMUNITIES, keep
+
+    with connect(connection, work.settings.cluster.timeout) as client:
+        table = evaluate_communities(client, work, plan, progress)
+    keep(Folder.of(work.run), COMMUNITIES, {"community_results": table})
+    return {"rows": table.num_rows}
+
+
+def _publish(out: str, of: Published, _progress: Progress) -> dict[str, Any]:
+    """Write tables, plots and page from all results kept in the folder."""
+    from xnq_dist.evaluation import community_tables, render, summary
+    from xnq_dist.evaluation.keep import COMMUNITIES, publish
+
+    folder = Folder.of(out)
+    tables = publish(folder, of)
+    first = tables[of.tables[0]]
+    if of is COMMUNITIES:
+        files = community_tables.community_outputs(first)
+        text = community_tables.community_text(first)
+    else:
+        files = render.outputs(first, tables["estimates"])
+        text = summary.text(first)
+    for name, data in files.items():
+        parent, _, file = name.rpartition("/")
+        target = folder.child(parent) if parent else folder
+        target.create()
+        target.write_bytes(file, data)
+    rows = {name: table.num_rows for name, table in tables.items()}
+    return {"rows": rows, "text": text}
+
+
+Job = Callable[["EvaluationWork", Connection, Progress], dict[str, Any]]
+
+
+def _run(
+    sources: list[DataSource],
+    out: str,
+    of: Published,
+    jobs: Mapping[str, tuple[Settings, list[Job]]],
+    folds: list[int] | None,
+    label_shares: list[float],
+    do: Do,
+) -> dict[str, Any]:
+    """Run the jobs of every dataset (by name, with its settings), then write tables."""
+    from xnq_dist.evaluation.keep import unpublish
+
+    began = time.perf_counter()
+    folder = Folder.of(out)
+    folder.create()
+    done = []
+    cluster = jobs[sources[0].name][0].cluster
+    with run_lock(folder), open_cluster(cluster) as connection:
+        unpublish(folder, of)
+        for source in sources:
+            settings, dataset_jobs = jobs[source.name]
+            where = folder.child(source.name).location
+            tables = Sources(source.nodes, source.edges)
+            with pipeline.open_run(where, tables) as run, deleting_damage(run):
+                requested = source, settings, folds, label_shares
+                work = do("graph", partial(_prepare_task, run.location, *requested))
+                for job in dataset_jobs:
+                    started = time.perf_counter()
+                    result = do(source.name, partial(job, work, connection))
+                    seconds = round(time.perf_counter() - started, 1)
+                    done.append({"dataset": source.name, **result, "seconds": seconds})
+        published = do("publish", partial(_publish, folder.location, of))
+    return {
+        "out": folder.uri,
+        "results": folder.uri_of(f"{of.tables[0]}.parquet"),
+        "page": folder.uri_of(of.page),
+        **published,
+        "done": done,
+        "seconds": round(time.perf_counter() - began, 1),
+    }
+
+
+def run_evaluation(
+    sources: list[DataSource],
+    out: str,
+    methods: list[str],
+    settings: Settings,
+    draws: int,
+    quantifiers: list[str] | None,
+    folds: list[int] | None,
+    label_shares: list[float],
+    do: Do,
+) -> dict[str, Any]:
+    """Evaluate every method on every dataset and return a summary.
+
+    `do` runs each stage.
+    """
+    from xnq_dist.evaluation.keep import PAPER
+    from xnq_dist.evaluation.methods.known_methods import choose_methods
+
+    jobs: dict[str, tuple[Settings, list[Job]]] = {}
+    for source in sources:
+        suited, has_features = _with_features(source, settings)
+        choose_methods(methods, has_features)
+        jobs[source.name] = (
+            suited,
+            [partial(_evaluate_method, name, draws, quantifiers) for name in methods],
+        )
+    return _run(sources, out, PAPER, jobs, folds, label_shares, do)
+
+
+def run_communities_evaluation(
+    sources: list[DataSource],
+    out: str,
+    kinds: list[str],
+    designs: list[str],
+    settings: Settings,
+    quantifiers: list[str] | None,
+    label_shares: list[float],
+    draws: int,
+    do: Do,
+    undeclared: bool = False,
+) -> dict[str, Any]:
+    """Evaluate every quantifier on real communities of every dataset.
+
+    Parameters
+    ----------
+    draws
+        Number of random draws of the labelled nodes.
+    undeclared
+        Whether `labels.drawn` is unknown for every design.
+    do
+        Runs each stage.
+
+    Returns
+    -------
+    dict
+        Summary: paths of the results, text, seconds.
+    """
+    from xnq_dist.evaluation.community_cases import CasePlan, check_plan, check_shares
+    from xnq_dist.evaluation.keep import COMMUNITIES
+
+    check_shares(label_shares)
+    paths = [Path(source.nodes).parent / "memberships.parquet" for source in sources]
+    memberships = [str(path) if path.exists() else None for path in paths]
+    check_plan(kinds, designs, quantifiers, memberships)
+    jobs: dict[str, tuple[Settings, list[Job]]] = {}
+    for source, table in zip(sources, memberships, strict=True):
+        suited, _ = _with_features(source, settings)
+        plan = CasePlan(
+            tuple(kinds),
+            tuple(label_shares),
+            tuple(designs),
+            None if quantifiers is None else tuple(quantifiers),
+            table,
+            source.family,
+            undeclared,
+            draws,
+        )
+        jobs[source.name] = suited, [partial(_evaluate_on_communities, plan)]
+    return _run(sources, out, COMMUNITIES, jobs, None, [1.0], do)

@@ -1,0 +1,1 @@
+"""What is shown of a run while it works: progress, status, log lines, Prefect."""

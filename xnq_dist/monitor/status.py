@@ -1,0 +1,271 @@
+"""The status of a run, in `_status.json`: where it stands, what it lost, how it ended.
+
+The file is replaced every few seconds, and last when the run ends; a run that was
+killed leaves it as it was. Writing it never fails or delays a run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from xnq_dist.core.errors import DamagedError, InfrastructureError, XnqError, causes
+from xnq_dist.core.failures import explained, place_of
+from xnq_dist.core.lock import holder
+from xnq_dist.core.redaction import redacted
+from xnq_dist.core.store import RUN, RunDirectory, sealed
+from xnq_dist.core.waiting import LOOKED
+from xnq_dist.monitor.log_lines import format_dask, json_lines
+from xnq_dist.monitor.peak_memory import peak_memory
+from xnq_dist.monitor.progress import START, TimeLeft, watching
+
+__all__ = ["NEXT", "RunStatus", "recorded", "sentence_of"]
+
+log = logging.getLogger(__name__)
+
+STATUS = "_status.json"
+EVERY, EVERY_IN_STORE = 2.0, 10.0
+"""Seconds between two records on a disk, and in an object store."""
+NEXT = {
+    0: "nothing to do",
+    1: "report it, with the traceback that XNQ_DEBUG=1 shows",
+    2: "correct the table or setting that the message names, then start the run again",
+    3: "change the setting that the message names, then start the run again",
+    4: "start the run again: it resumes where it stopped",
+}
+"""What to do after a run with this exit code."""
+
+
+@dataclass
+class RunStatus:
+    """A run: where it stands, what it lost, how it ended."""
+
+    run_id: str = field(default_factory=lambda: str(uuid.uuid4()))
+    """Id of this start: that of Prefect's flow run, or a random one."""
+    host: str = field(default_factory=socket.gethostname)
+    state: str = "running"
+    """``running``, ``done`` or ``failed``."""
+    started: float = field(default_factory=time.time)
+    """Seconds since the epoch, like `ended` and `succeeded`."""
+    ended: float | None = None
+    succeeded: float | None = None
+    """End of the last run that was done, this one or an earlier one."""
+    stage: str = ""
+    step: str = ""
+    done: int = 0
+    total: int = 0
+    seconds_left: float | None = None
+    starts: dict[str, int] = field(default_factory=dict)
+    """How often each stage was started: more than once after a failure."""
+    workers: int = 0
+    lost_workers: list[str] = field(default_factory=list)
+    """Addresses of workers that left during the run."""
+    peak_memory: dict[str, int] = field(default_factory=dict)
+    """Maximum resident bytes of the ``client``, and of a ``worker`` as seen once a
+    second."""
+    message: str = ""
+    """Why it failed."""
+    exit_code: int | None = None
+
+    @classmethod
+    def read(cls, run: RunDirectory) -> RunStatus | None:
+        """The last record in a run directory; None if there is none."""
+        try:
+            values = run.folder.read_record(STATUS)
+        except DamagedError:
+            return None
+        if values is None:
+            return None
+        known = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in known})
+
+    @property
+    def retries(self) -> int:
+        """Starts of stages after the first of each."""
+        return sum(self.starts.values()) - len(self.starts)
+
+    def place(self, left: str = "") -> str:
+        """Stage, step and time left in one line; empty before the first stage."""
+        steps = f" {self.done:,}/{self.total:,}" if self.total > 1 else ""
+        text = f"{self.stage}: {self.step}{steps}" if self.step else self.stage
+        return text + (left and f", {left}")
+
+    def note(self, text: str, done: int, total: int) -> None:
+        """Note a step of a stage; see `Watch.step`."""
+        self.stage, _, self.step = text.partition(": ")
+        self.done, self.total = done, total
+        if self.step == START:
+            # A new mapping: a thread may be writing the old one.
+            count = self.starts.get(self.stage, 0) + 1
+            self.starts = {**self.starts, self.stage: count}
+
+    def end(self, error: BaseException | None, command: str = "run") -> None:
+        """Note the end of the run, by an error or not, unless it is noted already."""
+        if self.ended is not None:
+            return
+        self.ended = time.time()
+        self.seconds_left = None
+        if error is None:
+            self.state, self.exit_code, self.succeeded = "done", 0, self.ended
+            return
+        self.state = "failed"
+        if isinstance(error, Exception):
+            message, self.exit_code = sentence_of(error, command)
+        else:
+            where = f" in stage {self.stage}" if self.stage else ""
+            message = f"interrupted{where}: run again to resume"
+            self.exit_code = InfrastructureError.exit_code
+        self.message = " ".join(str(redacted(message)).split())
+
+
+def sentence_of(error: Exception, command: str) -> tuple[str, int]:
+    """The message for an error that ended a command, and the exit status."""
+    place = place_of(error)
+    folder = str(getattr(error, "filename", None) or Path.cwd())
+    stage = "" if isinstance(error, XnqError) else command
+    known = _lost_api_error(error) or explained(error, folder, stage)
+    if known is not None:
+        return str(known), known.exit_code
+    return (
+        f"internal error{f' in {place}' if place else ''}: {type(error).__name__}: "
+        f"{error}; please report it with the traceback that XNQ_DEBUG=1 shows",
+        XnqError.exit_code,
+    )
+
+
+def _lost_api_error(error: BaseException) -> XnqError | None:
+    """The error to report when a lost Prefect API is the cause; None otherwise."""
+    if isinstance(error, XnqError) or "httpx" not in sys.modules:
+        return None
+    import httpx
+
+    url = os.environ.get("PREFECT_API_URL", "")
+    for cause in causes(error, contexts=True):
+        if isinstance(cause, httpx.HTTPError) or (url and url in str(cause)):
+            reason = " ".join(f"{type(cause).__name__} {cause}".split())
+            return InfrastructureError(
+                f"the connection to Prefect's API at {url} was lost ({reason}): start "
+                "it again with `prefect server start` or unset PREFECT_API_URL, and "
+                "run again to resume"
+            )
+    return None
+
+
+CURRENT: ContextVar[RunStatus | None] = ContextVar("CURRENT", default=None)
+"""The status of the current block of `recorded`."""
+
+
+@contextmanager
+def recorded(
+    out: str, command: str = "run", run_id: str | None = None
+) -> Iterator[RunStatus]:
+    """Record the block's progress and end in a run directory, once it is one.
+
+    Nothing is recorded while another run holds the directory. Inside another such block
+    the status is that block's.
+
+    Parameters
+    ----------
+    command
+        Name of what is done, for errors outside of any stage.
+    run_id
+        Id of the run; None: a random one.
+    """
+    if (there := CURRENT.get()) is not None:
+        yield there
+        return
+    status = RunStatus(run_id) if run_id else RunStatus()
+    with watching() as watch, json_lines(status):
+        record = _Record(RunDirectory(out), status, watch.left)
+        tokens = LOOKED.set(record.look), CURRENT.set(status)
+        try:
+            with watch.shown(record.note):
+                yield status
+        except BaseException as error:
+            status.end(error, command)
+            raise
+        else:
+            status.end(None)
+        finally:
+            LOOKED.reset(tokens[0])
+            CURRENT.reset(tokens[1])
+            record.close()
+
+
+class _Record:
+    """Writes a status on a thread, from the first stage on."""
+
+    def __init__(self, run: RunDirectory, status: RunStatus, left: TimeLeft) -> None:
+        self._run, self._status, self._left = run, status, left
+        self._every = EVERY if run.folder.is_local else EVERY_IN_STORE
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._scheduler, self._seen = "", frozenset[str]()
+
+    def note(self, text: str, done: int, total: int) -> None:
+        """Note a step; see `Watch.step`."""
+        self._status.note(text, done, total)
+        if self._status.step == START:
+            format_dask(self._status)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write_often, daemon=True)
+            self._thread.start()
+
+    def look(self, scheduler: str, records: Mapping[str, Any]) -> None:
+        """Note the workers of a cluster; see `LOOKED`."""
+        status, now = self._status, frozenset(records)
+        lost = sorted(self._seen - now - {*status.lost_workers})
+        if lost and scheduler == self._scheduler:
+            status.lost_workers += lost
+            log.warning("lost %s; workers left: %d", ", ".join(lost), len(now))
+        self._scheduler, self._seen = scheduler, now
+        status.workers = len(now)
+        used = [
+            int((r.get("metrics") or {}).get("memory") or 0) for r in records.values()
+        ]
+        self._note_peak("worker", max(used, default=0))
+
+    def close(self) -> None:
+        """Write the last record."""
+        self._stop.set()
+        if self._thread is not None:
+            # Do not wait longer for a file system that does not answer.
+            self._thread.join(EVERY_IN_STORE)
+            if self._thread.is_alive():
+                return
+        self._write()
+
+    def _note_peak(self, of: str, size: int) -> None:
+        peaks = self._status.peak_memory
+        self._status.peak_memory = {**peaks, of: max(size, peaks.get(of, 0))}
+
+    def _write_often(self) -> None:
+        self._write()
+        while not self._stop.wait(self._every):
+            self._write()
+
+    def _write(self) -> None:
+        status, folder = self._status, self._run.folder
+        self._note_peak("client", peak_memory())
+        if status.ended is None:
+            status.seconds_left = self._left.left()
+        # Whatever goes wrong here, the run itself may well go on.
+        with suppress(OSError, ValueError, XnqError):
+            held = holder(folder)
+            if held is not None and held.alive and not held.mine:
+                return  # the directory of another run
+            if status.succeeded is None and (before := RunStatus.read(self._run)):
+                status.succeeded = before.succeeded
+            if folder.exists(RUN):
+                folder.write_bytes(STATUS, sealed(asdict(status)).encode())

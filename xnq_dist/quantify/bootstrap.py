@@ -1,0 +1,417 @@
+"""Bootstrap intervals for any quantifier: members and labelled nodes are resampled.
+
+The target is the actual share of a class among a community's unlabelled members, not
+the share in a population that they come from. A resample r draws members with
+replacement, and classes y by the members' posteriors at the estimate; the quantifier's
+estimate q_r minus the share of the drawn classes has the distribution of its error. So
+posteriors of 0 and 1 leave no error, and the members' sampling noise is not counted
+twice. Given the members, the share of the drawn classes is a mean of posteriors m_r
+plus Bernoulli noise of known variance: only ``q_r - m_r`` is simulated.
+
+A few replicates of the labelled nodes serve all communities; each is used for an equal
+part of the resamples of the members, all of a block in one call of the quantifier's
+`estimate`. The ends are those of the Beta distribution with the mean and variance of
+the estimate: quantiles of the resamples fail for estimates in a corner of the simplex,
+and would need many more resamples.
+
+References
+----------
+B. Efron, R. Tibshirani, "An Introduction to the Bootstrap", Chapman and Hall, 1993.
+G. Steele, D. Lea, C. Flood, "Fast splittable pseudorandom number generators", OOPSLA
+2014 (the draws).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+
+from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
+from xnq_dist.core.random_bits import GAMMA, Purpose, mix, stream
+from xnq_dist.core.settings import Settings
+from xnq_dist.quantify.classic.members import usable_members
+from xnq_dist.quantify.classic.sld import guarded_prior
+from xnq_dist.quantify.interface import (
+    Communities,
+    Estimates,
+    NodeTable,
+    Quantifier,
+    Reference,
+)
+from xnq_dist.readout.calibration import fit_calibration
+
+__all__ = ["Bootstrap", "Replicate", "draw_rows", "make_replicates", "resample_labels"]
+
+
+PSEUDO = 2.0
+"""Pseudo-members at the prior that shrink the shift of the posteriors, so that a single
+member with an estimate of 0 or 1 is not taken as certain."""
+BLOCK = 1 << 18
+"""Memberships resampled at a time, unless one community has more."""
+DEFAULT_LABELS = 1000
+"""Assumed number of labels behind the posteriors where the reference has none."""
+MIN_VARIANCE = 1e-12
+MAX_UNKNOWN = 0.98
+"""Maximum part of the members' class information that is missing in the posteriors."""
+MAX_OF_BERNOULLI = 0.9
+"""Maximum variance of the ends' distribution, in units of q (1 - q)."""
+MAX_REPLICATES = 50
+"""Maximum number of replicates; resamples of members are spread over them."""
+MAX_ROWS = 40_000
+"""Maximum number of labelled rows that are resampled: with more, their error is too
+small to matter, and each replicate is fitted to as many."""
+THINNING = 2.0
+"""A replicate draws one in this many labels: labels of neighbours are not independent,
+and the readout was fitted to the same labels."""
+FEW = 20.0
+"""Labels of the rarest class with which the calibration's variance is doubled."""
+MAX_SLOPE = 2.0
+"""Maximum logarithm of a slope."""
+PRIOR_ROWS = 0.25
+"""Strength of the prior of a replicate's calibration (the identity), in rows."""
+REFERENCE = 1 << 40
+"""First key of the streams that draw labelled nodes, above any community's number."""
+
+
+@dataclass(frozen=True, eq=False)
+class Bootstrap:
+    """Bootstrap of one quantifier."""
+
+    quantifier: Quantifier
+    replicates: Sequence[Replicate]
+    resamples: int
+    """Resamples of each community's members, over all replicates."""
+    level: float
+    seed: int
+    labels: int
+    """Labelled nodes that the posteriors are calibrated by."""
+
+    @classmethod
+    def of(
+        cls, quantifier: Quantifier, settings: Settings, reference: Reference
+    ) -> Bootstrap | None:
+        """Construct the bootstrap of a quantifier.
+
+        Returns None if no resamples are requested or the quantifier has intervals.
+        """
+        resamples, level = settings.intervals.resamples, settings.intervals.level
+        if not resamples or quantifier.gives_intervals:
+            return None
+        labels = DEFAULT_LABELS if reference.labels is None else len(reference.labels)
+        recalibrated = not quantifier.adjusts_posteriors
+        replicates = make_replicates(
+            reference, labels, resamples, settings.seed, calibrated=recalibrated
+        )
+        return cls(quantifier, replicates, resamples, level, settings.seed, labels)
+
+    def with_ends(
+        self,
+        batch: Communities,
+        nodes: NodeTable,
+        reference: Reference,
+        estimates: Estimates,
+        first: int = 0,
+    ) -> Estimates:
+        """Return the estimates with intervals.
+
+        `first` is the number of the batch's first community; numbers and the seed are
+        the key of the draws. Memory: about 40 C bytes per membership of a block and 8
+        per membership that a replicate draws. A block has `BLOCK` memberships, or those
+        of the largest community.
+        """
+        usable = usable_members(batch, nodes)
+        prevalence, offsets = estimates.prevalence, usable.offsets
+        lower, upper = np.full((2, *prevalence.shape), np.nan)
+        free = np.concatenate([[0], np.cumsum(nodes.unlabelled[batch.members])])
+        sizes = np.diff(free[batch.offsets])
+        begin = 0
+        while begin < len(batch):
+            end = int(np.searchsorted(offsets, offsets[begin] + BLOCK, side="right"))
+            end = min(max(end - 1, begin + 1), len(batch))
+            members = usable.members[offsets[begin] : offsets[end]]
+            rows, places = np.unique(members, return_inverse=True)
+            block = Communities(offsets[begin : end + 1] - offsets[begin], places)
+            part = nodes.of(usable.rows[rows])
+            part = replace(part, posteriors=_bounded(part.posteriors, self.labels))
+            chosen = slice(begin, end)
+            centre, variance = self._error(
+                block, part, prevalence[chosen], reference.prior, first + begin
+            )
+            lower[chosen], upper[chosen] = self._ends(centre, variance, sizes[chosen])
+            # Without usable posteriors any count is possible.
+            unknown = (np.diff(block.offsets) == 0) & (sizes[chosen] > 0)
+            lower[chosen][unknown], upper[chosen][unknown] = 0.0, 1.0
+            begin = end
+        return replace(
+            estimates,
+            lower=np.minimum(lower, prevalence),
+            upper=np.maximum(upper, prevalence),
+        )
+
+    def _error(
+        self,
+        block: Communities,
+        nodes: NodeTable,
+        prevalence: Floats,
+        prior: Floats,
+        first: int,
+    ) -> tuple[Floats, Floats]:
+        """Mean and variance of the actual share, shape (S, C) each."""
+        shifts = not self.quantifier.trusts_posteriors
+        sizes = np.diff(block.offsets)[:, None].astype(np.float64)
+        estimate = np.where(np.isnan(prevalence), prior, prevalence)
+        shrunk = (sizes * estimate + PSEUDO * prior) / (sizes + PSEUDO)
+        rows = nodes.posteriors[block.members].astype(np.float64)
+        community = np.repeat(np.arange(len(block)), np.diff(block.offsets))
+        by = guarded_prior(prior)
+        moved = _shifted(rows, (estimate / by)[community]) if shifts else rows
+        shifted = _shifted(rows, (shrunk / by)[community]) if shifts else rows
+        at_estimate, at_shrunk = _means(moved, block), _means(shifted, block)
+        noise = _means(shifted * (1.0 - shifted), block) / np.maximum(sizes, 1.0)
+        spread = self._spread(block, nodes, shifted, first)
+        centre = sizes * np.clip(estimate + at_shrunk - at_estimate, 0.0, 1.0)
+        centre = (centre + PSEUDO * at_shrunk) / (sizes + PSEUDO)
+        variance = spread + noise
+        if shifts:
+            # The lower bound of the variance of an unbiased estimator.
+            bernoulli = np.maximum(shrunk * (1 - shrunk), MIN_VARIANCE)
+            unknown = np.minimum(noise * sizes / bernoulli, MAX_UNKNOWN)
+            variance = np.maximum(variance, noise / (1 - unknown))
+        return centre, variance
+
+    def _spread(
+        self, block: Communities, nodes: NodeTable, shifted: Floats, first: int
+    ) -> Floats:
+        """Variance over resamples of the estimate minus the expected share, (S, C)."""
+        total, squares = np.zeros((2, len(block), shifted.shape[1]))
+        if not len(block.members):
+            return total
+        count = len(self.replicates)
+        bounds = np.arange(count + 1) * self.resamples // count
+        logs = np.ascontiguousarray(np.log(nodes.posteriors).T)
+        for number, replicate in enumerate(self.replicates):
+            numbers = range(bounds[number], bounds[number + 1])
+            drawn = np.empty((len(numbers), len(block.members)), np.int64)
+            means = np.empty((len(numbers), *total.shape))
+            for r, places, mean in zip(numbers, drawn, means, strict=True):
+                key = self.seed, first, r
+                draw_kernel(block.offsets, block.members, shifted, *key, places, mean)
+            before = np.arange(len(numbers))[:, None] * len(block.members)
+            offsets = np.append((block.offsets[:-1] + before).ravel(), drawn.size)
+            resampled = nodes
+            if replicate.offset is not None:
+                resampled = replace(nodes, posteriors=replicate.posteriors(logs))
+            estimates = self.quantifier.estimate(
+                Communities(offsets, drawn.ravel()),
+                resampled,
+                replicate.reference,
+            )
+            for error in estimates.prevalence.reshape(means.shape) - means:
+                total += error
+                squares += error * error
+        squares -= total * total / self.resamples
+        # NaN: a community without members.
+        spread = np.nan_to_num(squares / max(self.resamples - 1, 1))
+        return np.asarray(np.maximum(spread, 0.0))
+
+    def _ends(
+        self, centre: Floats, variance: Floats, sizes: Ints
+    ) -> tuple[Floats, Floats]:
+        """Ends, rounded to counts of the unlabelled members; NaN without one."""
+        tail = (1 - self.level) / 2
+        bernoulli = centre * (1 - centre)
+        open_ = bernoulli > 0
+        concentration = np.divide(
+            bernoulli,
+            np.clip(variance, MIN_VARIANCE, MAX_OF_BERNOULLI * bernoulli),
+            out=np.ones_like(bernoulli),
+            where=open_,
+        )
+        concentration = np.maximum(concentration - 1, 1e-3)
+        a = np.where(open_, centre * concentration, 1.0)
+        b = np.where(open_, (1 - centre) * concentration, 1.0)
+        count = np.where(sizes > 0, sizes, np.nan)[:, None]
+        low = np.where(open_, betaincinv(a, b, tail), centre)
+        high = np.where(open_, betaincinv(a, b, 1 - tail), centre)
+        return np.rint(low * count) / count, np.rint(high * count) / count
+
+
+@dataclass(frozen=True, eq=False)
+class Replicate:
+    """What other labelled nodes would change, from one resample of them.
+
+    These are the rows that a quantifier learns from, the calibration of all posteriors
+    (fitted to the resampled rows, relative to the fit to all rows), and the class
+    proportions that it is calibrated to. More labels of a class change the proportions
+    and the calibration's offset equally, so the effect on quantifiers that divide by
+    the proportions is small.
+    """
+
+    reference: Reference
+    slope: float = 1.0
+    """Factor on the logarithms of posteriors."""
+    offset: Floats | None = None
+    """Added to the classes' logarithms, shape (C,); None: posteriors are unchanged."""
+
+    def posteriors(self, logs: Floats32) -> Floats32:
+        """Recalibrate posteriors, shape (n, C), from their logarithms, (C, n)."""
+        values: Floats32 = logs * np.float32(self.slope)
+        if self.offset is not None:
+            values += self.offset.astype(np.float32)[:, None]
+        values -= values.max(axis=0)
+        np.exp(values, out=values)
+        values /= values.sum(axis=0)
+        return np.ascontiguousarray(values.T)
+
+
+def make_replicates(
+    reference: Reference,
+    labels: int,
+    resamples: int,
+    seed: int,
+    calibrated: bool = True,
+) -> Sequence[Replicate]:
+    """Draw at most `resamples` replicates; the reference itself without labelled nodes.
+
+    `labels` is the number of labels behind the posteriors; they are recalibrated if
+    `calibrated`.
+    """
+    held, codes = reference.posteriors, reference.labels
+    if held is None or codes is None:
+        return [Replicate(reference)]
+    usable = np.flatnonzero(np.isfinite(held).all(axis=1) & (held.sum(axis=1) > 0))
+    if not len(usable):
+        return [Replicate(reference)]
+    usable = usable[:: -(-len(usable) // MAX_ROWS)]
+    logs, codes = np.log(_bounded(held[usable], labels)), codes[usable]
+    counts = np.bincount(codes, minlength=held.shape[1])
+    random = stream(seed, Purpose.CLASS_PROPORTIONS)
+    slope, bias = _calibration(logs, codes)
+    few = np.sqrt(1 + FEW / max(int(counts[counts > 0].min()), 1))
+    replicates = []
+    for g in range(min(resamples, MAX_REPLICATES)):
+        rows, drawn = resample_labels(codes, g, seed)
+        more = random.standard_normal(len(counts)) * few
+        more *= np.sqrt(THINNING / np.maximum(counts, 0.5))
+        one = Replicate(reference)
+        if calibrated:
+            again, offset = _calibration(logs[rows], drawn)
+            steeper = again / slope
+            change = np.exp(np.clip(few * np.log(steeper), -MAX_SLOPE, MAX_SLOPE))
+            offset = few * (offset - bias * steeper)
+            one = Replicate(reference, float(change), offset + more)
+        prior = reference.prior * np.exp(more)
+        neighbours = reference.neighbours
+        resampled = Reference(
+            prior / prior.sum(),
+            one.posteriors(np.ascontiguousarray(logs[rows].T)),
+            drawn,
+            neighbours=None if neighbours is None else neighbours.of(usable[rows]),
+        )
+        replicates.append(replace(one, reference=resampled))
+    return replicates
+
+
+def _calibration(logs: NDArray[Any], labels: Ints32) -> tuple[float, Floats]:
+    """Slope and offsets of a calibration fitted to labelled rows."""
+    parameters = fit_calibration("bcts", logs, labels, PRIOR_ROWS).parameters
+    return 1 / float(parameters["temperature"][0]), parameters["bias"]
+
+
+def resample_labels(labels: Ints32, replicate: int, seed: int) -> tuple[Ints, Ints32]:
+    """Resample labelled rows within each class; return rows and their classes.
+
+    Of a class with m rows, m / `THINNING` are drawn. One row in m + 1 is drawn from all
+    classes, because nodes of a class may also look like those of another.
+    """
+    sizes = np.bincount(labels)
+    chosen = []
+    for code in np.flatnonzero(sizes).tolist():
+        of_class, size = np.flatnonzero(labels == code), int(sizes[code])
+        count = max(round(size / THINNING), 1)
+        key = REFERENCE + code * 2
+        places = draw_rows(seed, key, replicate, size + 1, count)
+        others = draw_rows(seed, key + 1, replicate, len(labels), count)
+        rows = np.append(of_class, -1)[places]
+        chosen.append(np.where(rows < 0, others, rows))
+    codes = np.repeat(np.flatnonzero(sizes), [len(rows) for rows in chosen])
+    return np.concatenate(chosen), codes.astype(np.int32)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def draw_rows(seed: int, group: int, resample: int, size: int, count: int) -> Ints:
+    """Draw `count` row numbers below `size` with replacement, shape (count,).
+
+    They depend on the arguments alone, not on batches, workers or threads. Each 64-bit
+    word of the stream gives two.
+    """
+    word = mix(np.uint64(seed) + GAMMA)
+    word = mix((word ^ np.uint64(group)) + GAMMA)
+    word = mix((word ^ np.uint64(resample)) + GAMMA)
+    half, low, bound = np.uint64(32), np.uint64(0xFFFFFFFF), np.uint64(size)
+    rows = np.empty(count, np.int64)
+    for k in range(0, count, 2):
+        word += GAMMA
+        value = mix(word)
+        rows[k] = np.int64(((value & low) * bound) >> half)
+        if k + 1 < count:
+            rows[k + 1] = np.int64(((value >> half) * bound) >> half)
+    return rows
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def draw_kernel(
+    offsets: Ints,
+    members: Ints,
+    shifted: Floats,
+    seed: int,
+    first: int,
+    resample: int,
+    drawn: Ints,
+    means: Floats,
+) -> None:
+    """Draw one resample of every community, and average its rows of `shifted`.
+
+    Community s has the number ``first + s`` in the key of its stream. `shifted` (M, C)
+    has a row per membership; `drawn` (M,) is filled with the drawn members, `means`
+    with the means of their rows, 0 without members.
+    """
+    for s in range(offsets.shape[0] - 1):
+        begin, size = offsets[s], offsets[s + 1] - offsets[s]
+        means[s, :] = 0.0
+        places = begin + draw_rows(seed, first + s, resample, size, size)
+        for k in range(size):
+            drawn[begin + k] = members[places[k]]
+            for y in range(means.shape[1]):
+                means[s, y] += shifted[places[k], y]
+        for y in range(means.shape[1]):
+            means[s, y] /= max(size, 1)
+
+
+def _bounded(posteriors: NDArray[np.floating], labels: int) -> Floats32:
+    """Bound posteriors away from 0 by the number of labels that calibrate them."""
+    rows = np.asarray(posteriors, np.float64)
+    rows = np.maximum(rows / rows.sum(axis=1, keepdims=True), 1 / (labels + 2))
+    return np.asarray(rows / rows.sum(axis=1, keepdims=True), np.float32)
+
+
+def _shifted(rows: Floats, factors: Floats) -> Floats:
+    """Posteriors of memberships after the shift of their community's proportions."""
+    product = rows * factors
+    return np.asarray(product / product.sum(axis=1, keepdims=True))
+
+
+def _means(rows: Floats, sets: Communities) -> Floats:
+    """Means of memberships' rows by community, shape (S, C); 0 without a member."""
+    sizes = np.diff(sets.offsets)
+    community = np.repeat(np.arange(len(sets)), sizes)
+    sums = [np.bincount(community, column, len(sets)) for column in rows.T]
+    # bincount of an empty array returns integers.
+    totals = np.stack(sums, axis=1, dtype=np.float64)
+    return np.asarray(totals / np.maximum(sizes, 1)[:, None])

@@ -1,1 +1,0 @@
-"""Quantifiers on a GPU."""

@@ -1,1 +1,0 @@
-"""Intervals for quantifiers without intervals, and the variance between seeds."""
