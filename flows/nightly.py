@@ -71,9 +71,9 @@ def nightly(
         lambda chosen: run_all(
             tables, out, chosen, overwrite, planned=expect, stages=stages
         ),
-        out,
-        lambda: deployed_settings(settings),
-        retries,
-        retry_delay,
-        timeout,
+        out=out,
+        settings=lambda: deployed_settings(settings),
+        retries=retries,
+        retry_delay=retry_delay,
+        timeout=timeout,
     )

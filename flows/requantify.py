@@ -55,9 +55,9 @@ def requantify(
 
     return PrefectRun().state_of(
         lambda _: requantify_all(request(), stages=stages),
-        out or run,
-        lambda: request().settings,
-        retries,
-        retry_delay,
-        timeout,
+        out=out or run,
+        settings=lambda: request().settings,
+        retries=retries,
+        retry_delay=retry_delay,
+        timeout=timeout,
     )

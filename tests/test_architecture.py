@@ -87,13 +87,15 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 299_083,
+    "all": 298_472,
     "core": 34_089,
     "graph": 63_474,
     "reservoir": 25_299,
     "groups": 4_307,
     "plan and needs": 6_834,
-    "pipeline and the modules next to it": 7_522,
+    "pipeline and the modules next to it": 7_471,
+    "command line and flows": 11_201,
+    "monitor": 7_878,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

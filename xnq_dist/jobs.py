@@ -129,7 +129,7 @@ class Job:
         self.due = {"labels"}
         """Stages of the run directory that are to be made."""
         if request is None:
-            self._look()
+            self._find_due()
         self.made: dict[str, dict[str, Any]] = {}
         """Files, bytes and rows of each stage that was made, by its name."""
 
@@ -154,7 +154,7 @@ class Job:
             self.plan,
             self.workers.client,
         )
-        self._look()
+        self._find_due()
         return made
 
     def relabel(self, progress: Progress) -> Manifest:
@@ -194,7 +194,7 @@ class Job:
         self.workers.stop()
         pipeline.publish(self.run, self.settings)
 
-    def _look(self) -> None:
+    def _find_due(self) -> None:
         self.due = {*due_stages(self.run, self.sources, self.settings)}
 
     @contextmanager

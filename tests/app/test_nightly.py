@@ -27,7 +27,8 @@ def tasks(flow_run: Any) -> list[str]:
         found = client.request("POST", "/task_runs/filter", json={}).json()
     ours = [run for run in found if run["flow_run_id"] == str(flow_run)]
     assert {run["state_name"] for run in ours} <= {"Completed"}
-    return [run["name"] for run in sorted(ours, key=lambda run: run["start_time"])]
+    ours.sort(key=lambda run: run["start_time"])
+    return [run["name"].rpartition("-")[0] for run in ours]  # Prefect adds a number
 
 
 def test_a_night_does_its_due_stages_in_order(graph, tmp_path, prefect_api):

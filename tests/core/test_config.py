@@ -213,11 +213,11 @@ def test_plan_counts_what_xnq_plus_keeps_of_a_node():
     plus = planned(*without)
     # Ten features and the degree at three hops, and the spectrum, beside the states.
     columns = 3 * 11 + 128
-    # Seven label features with the own fold hidden, and for each of five folds in the
-    # 200,000 nodes that models are fitted to; labels of two classes apart by fold, one
+    # Seven label features with each of five folds hidden, and again in the 200,000
+    # nodes that models are fitted to; labels of two classes apart by fold, one
     # posterior in fifteen variants, the weight twice, two hops each. All are there
     # twice: with whole groups as folds, too.
-    described = 4 * 2 * ((7 + 5 * 7 // 5) + 2 * (5 * 2 + 15 + 2))
+    described = 4 * 2 * ((5 * 7 + 5 * 7 // 5) + 2 * (5 * 2 + 15 + 2))
     # The blocks beside the states are in files of their own while the table is written:
     # each hop with ones, the spectrum with eight more vectors, ones and the degree.
     files = 4 * (3 * 12 + 138)
@@ -258,8 +258,8 @@ def test_plan_counts_what_a_giant_community_keeps():
         planned(*little, size=replace(SIZE, memberships=count)).worker_memory
         for count in (10**5, 10**9)
     )
-    # Odds of two classes for every node, in chunks of 65,536.
-    assert many - few == 8 * 65_536 * (16 - 2)
+    # Posteriors of two classes of a million nodes, of 100,000: in tiles of 4,096.
+    assert many - few == 2 * 8 * 4_096 * (245 - 25)
 
 
 def test_plan_refuses_an_ingest_that_does_not_fit(monkeypatch):

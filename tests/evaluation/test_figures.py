@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.evaluation.fake_results import evaluation, results, row, table
-from xnq_dist.evaluation.figures import _by_level, diagonal_bands
+from xnq_dist.evaluation.figures import diagonal_bands
 from xnq_dist.evaluation.render import outputs
 from xnq_dist.evaluation.summary import summarise
 
@@ -109,14 +109,6 @@ def test_whole_graph_answers_make_no_curve() -> None:
     )
     bands, _ = diagonal_bands(summarise(found), estimates, "cora-2")
     assert [band.method for band in bands] == ["lr"]
-
-
-def test_prevalences_of_any_value_are_binned() -> None:
-    true = np.random.default_rng(0).random(500)
-    at, mean, sd = _by_level(true, true)
-    assert len(at) == 21
-    assert np.abs(mean - at).max() < 0.03
-    assert (sd < 0.03).all()
 
 
 class Page(HTMLParser):

@@ -7,9 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.graph.graphs import csr_of, random_matrix
-from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
-from xnq_dist.core.inputs import graph_inputs
 from xnq_dist.graph import batches
 from xnq_dist.graph import partition as module
 from xnq_dist.graph.csr import ArrayCsr
@@ -132,16 +130,6 @@ def test_auto_follows_the_memory() -> None:
     assert divide(csr, 4, "auto", memory=need)[1] == "metis"
     assert divide(csr, 4, "auto", memory=need - 1)[1] == "stream"
     assert divide(csr, 1, "auto")[1] == "contiguous"
-
-
-def test_the_stage_is_made_again_only_where_batches_are_larger_than_in_0_1() -> None:
-    def inputs(edges: int) -> dict[str, object]:
-        tables = {"nodes": {"rows": 9}, "features": {}, "edges": {"rows": edges}}
-        made: dict[str, object] = graph_inputs(tables, load_settings(), 8)["settings"]
-        return made
-
-    assert inputs(1 << 27) == inputs(1)
-    assert inputs((1 << 27) + 1) != inputs(1)
 
 
 def test_random_follows_the_seed() -> None:

@@ -7,7 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 from scipy.special import expit
-from scipy.stats import chi2
 
 from tests.conftest import small_settings
 from tests.quantify.samples import (
@@ -29,7 +28,7 @@ from xnq_dist.quantify.bootstrap import (
     make_replicates,
     resample_labels,
 )
-from xnq_dist.quantify.interface import Quantifier, combine
+from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.readout.calibration import fit_calibration
 
@@ -63,27 +62,6 @@ def test_draws_follow_their_definition(size):
         expected = slow_places(seed, community, resample, size, size)
         found = draw_rows(seed, community, resample, size, size)
         np.testing.assert_array_equal(found, expected)
-
-
-def test_draws_are_even_and_independent():
-    """Counts of 10 places, and of pairs of them next to each other in four ways."""
-    drawn = np.array([draw_rows(1, s, r, 10, 20) for s in range(50) for r in range(50)])
-
-    def deviation(counts):
-        expected = counts.sum() / len(counts)
-        return float(((counts - expected) ** 2 / expected).sum())
-
-    assert deviation(np.bincount(drawn.ravel())) < chi2.isf(1e-4, 9)
-    by_two = drawn.reshape(50, 50, 20)
-    pairs = [
-        (drawn[:, :-1], drawn[:, 1:]),
-        (drawn[:, :-2], drawn[:, 2:]),
-        (by_two[1:], by_two[:-1]),
-        (by_two[:, 1:], by_two[:, :-1]),
-    ]
-    for left, right in pairs:
-        joint = (10 * left + right).ravel()
-        assert deviation(np.bincount(joint, minlength=100)) < chi2.isf(1e-4, 99)
 
 
 def world(n_classes: int, seed: int = 0, labels: int = 150):
@@ -298,29 +276,6 @@ def test_replicate_calibrates_logarithms_of_posteriors():
     expected = np.exp(0.5 * np.log(rows) + [0, 1, -1])
     expected /= expected.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(other, expected, rtol=1e-5)
-
-
-class Halfway(Quantifier):
-    """A new quantifier: halfway from the mean posterior to the prior."""
-
-    name = "halfway"
-
-    def estimate(self, batch, nodes, reference):
-        plain = make_quantifier("pcc", settings_of())
-        found = plain.estimate(batch, nodes, reference)
-        return dataclasses.replace(
-            found, prevalence=(found.prevalence + reference.prior) / 2
-        )
-
-
-def test_any_quantifier_has_intervals():
-    nodes, batch, reference = world(2)
-    made = Bootstrap.of(Halfway(), settings_of(), reference)
-    found = Halfway().estimate(batch, nodes, reference)
-    ends = made.with_ends(batch, nodes, reference, found)
-    some = np.isfinite(found.prevalence)
-    assert (ends.lower[some] <= found.prevalence[some]).all()
-    assert (ends.upper[some] > ends.lower[some]).all()
 
 
 def test_quantifier_without_labelled_nodes_has_an_interval():

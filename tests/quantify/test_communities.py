@@ -43,87 +43,65 @@ def collect(found, memberships=1 << 20):
     return result
 
 
-def test_names_and_members_are_in_order(tmp_path):
-    community = pa.array(["z", "a", "z", "a", "é"])
-    found, _ = read(tmp_path, community, pa.array([40, 30, 10, 20, 10]))
-    assert found == {"a": [1, 2], "z": [0, 3], "é": [0]}
-    assert list(found) == ["a", "z", "é"]
+BROKEN = pa.StringArray.from_buffers(
+    1, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")
+)
 
 
-def test_integer_names_stay_integers(tmp_path):
-    community = pa.array([-5, 2**40, -5], pa.int64())
-    found, memberships = read(tmp_path, community, pa.array([10, 20, 40]))
-    assert found == {-5: [0, 3], 2**40: [1]}
-    assert memberships.names.type == pa.int64()
-
-
-def test_dictionary_and_int32_columns_are_read(tmp_path):
-    community = pa.array(["x", "y"]).dictionary_encode()
-    found, memberships = read(tmp_path, community, pa.array(["c", "a"]), STRINGS)
-    assert found == {"x": [2], "y": [0]}
-    assert memberships.names.type == pa.string()
-    found, _ = read(tmp_path, pa.array([1], pa.int32()), pa.array([10], pa.int16()))
-    assert found == {1: [0]}
+@pytest.mark.parametrize(
+    ("community", "member", "nodes", "expected"),
+    [
+        (["z", "a", "z", "é"], [40, 30, 10, 10], INTEGERS, {"a": [2], "z": [0, 3]}),
+        (pa.array([-5, 2**40, -5]), [10, 20, 40], INTEGERS, {-5: [0, 3], 2**40: [1]}),
+        (pa.array(["x", "y"]).dictionary_encode(), ["c", "a"], STRINGS, {"x": [2]}),
+        (pa.array([1], pa.int32()), pa.array([10], pa.int16()), INTEGERS, {1: [0]}),
+    ],
+)
+def test_names_and_members_are_in_order_and_keep_their_type(
+    tmp_path, community, member, nodes, expected
+):
+    found, memberships = read(tmp_path, community, member, nodes)
+    assert found | expected == found
+    assert list(found) == sorted(found)
+    text = isinstance(next(iter(expected)), str)
+    assert memberships.names.type == (pa.string() if text else pa.int64())
 
 
 def test_duplicates_are_dropped_and_counted(tmp_path):
-    community, member = pa.array([1, 2, 1, 1, 1]), pa.array([10, 10, 10, 20, 10])
-    found, memberships = read(tmp_path, community, member)
+    found, memberships = read(tmp_path, [1, 2, 1, 1, 1], [10, 10, 10, 20, 10])
     assert found == {1: [0, 1], 2: [0]}
     assert (memberships.duplicates, memberships.total) == (2, 5)
 
 
-def test_unknown_members_are_refused_with_their_row(tmp_path):
-    community, member = pa.array([1, 2, 2]), pa.array([10, 99, 98])
-    with pytest.raises(InputError) as error:
-        read(tmp_path, community, member)
-    message = str(error.value)
-    for part in ("node 99", "row 2 of", "m.parquet", "input.unknown_nodes = drop"):
-        assert part in message
-
-
 def test_community_of_dropped_members_is_kept(tmp_path):
-    community, member = pa.array([1, 2, 3]), pa.array([10, 99, 20])
     drop = "input.unknown_nodes=drop"
-    found, memberships = read(tmp_path, community, member, INTEGERS, drop)
+    found, memberships = read(tmp_path, [1, 2, 3], [10, 99, 20], INTEGERS, drop)
     assert found == {1: [0], 2: [], 3: [1]}
     assert memberships.unknown_dropped == 1
 
 
-@pytest.mark.parametrize("column", ["community", "node_id"])
-def test_null_values_are_refused_with_column_and_row(tmp_path, column):
-    columns = {"community": pa.array([1, 1, 1]), "node_id": pa.array([10, 20, 30])}
-    columns[column] = pa.array([10, None, 30])
-    with pytest.raises(InputError, match=f"'{column}' is null in row 2 of .*m.parquet"):
-        read(tmp_path, columns["community"], columns["node_id"])
+@pytest.mark.parametrize(
+    ("community", "member", "told"),
+    [
+        ([1, 2, 2], [10, 99, 98], r"node 99 .*row 2 of .*m.parquet.*unknown_nodes = d"),
+        ([1, None], [10, 20], r"'community' is null in row 2 of .*m.parquet"),
+        ([1, 1], [10, None], r"'node_id' is null in row 2 of .*m.parquet"),
+        (pa.array([], pa.int64()), pa.array([], pa.int64()), r"no rows.* = leiden"),
+        ([1], ["10"], r"'node_id' of .* holds string ids but the"),
+        (BROKEN, [10], r"'community' of .* not UTF-8"),
+    ],
+)
+def test_wrong_tables_are_refused_with_the_place(tmp_path, community, member, told):
+    with pytest.raises(InputError, match=told):
+        read(tmp_path, community, member)
 
 
-def test_empty_tables_are_refused(tmp_path):
-    empty = pa.array([], pa.int64())
-    with pytest.raises(InputError, match=r"has no rows.*communities = leiden"):
-        read(tmp_path, empty, empty)
-
-
-def test_types_that_disagree_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"'node_id' of .* holds string ids but the"):
-        read(tmp_path, pa.array([1]), pa.array(["10"]))
-    read(tmp_path, pa.array([1]), pa.array([10]))
-    with pytest.raises(InputError, match=r"'community' is int64 in .* and string in"):
-        read(tmp_path, pa.array(["1"]), pa.array([10]), name="n.parquet")
-
-
-def test_names_outside_utf8_are_refused(tmp_path):
-    offsets = pa.py_buffer(np.array([0, 2], np.int32).tobytes())
-    broken = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(b"\xff\xfe"))
-    with pytest.raises(InputError, match=r"'community' of .* not UTF-8"):
-        read(tmp_path, broken, pa.array([10]))
-
-
-def test_missing_columns_are_named(tmp_path):
+def test_files_and_columns_that_disagree_are_named(tmp_path):
+    read(tmp_path, [1], [10])
     with pytest.raises(InputError, match=r"set columns\.community"):
-        read(
-            tmp_path, pa.array([1]), pa.array([10]), INTEGERS, "columns.community=group"
-        )
+        read(tmp_path, [1], [10], INTEGERS, "columns.community=group")
+    with pytest.raises(InputError, match=r"'community' is int64 in .* and string in"):
+        read(tmp_path, ["1"], [10], name="n.parquet")
 
 
 def test_names_stay_distinct_over_many_files(tmp_path, monkeypatch):

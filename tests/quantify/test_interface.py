@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.quantify.samples import make_communities, make_nodes, reference_of
+from tests.quantify.samples import make_communities, make_nodes
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.quantifiers import records
 from xnq_dist.quantify.interface import Estimates, combine
@@ -67,20 +67,6 @@ def test_every_record_is_of_a_quantifier(name):
     made = make_quantifier(name, load_settings(overrides=[f"quantifier={name}"]))
     assert made.name == name
     assert made.needs_neighbours == records()[name].neighbours
-
-
-@pytest.mark.parametrize("name", ["sld", "cc", "pcc"])
-def test_batch_of_one_hundred_sets_agrees_with_one_by_one(name):
-    rng = np.random.default_rng(0)
-    nodes = make_nodes(rng.dirichlet(np.ones(3), 300))
-    sets = [np.sort(rng.choice(300, n, replace=False)) for n in range(1, 101)]
-    quantifier = make_quantifier(name, load_settings())
-    reference = reference_of([0.2, 0.3, 0.5])
-    whole = quantifier.estimate(make_communities(*sets), nodes, reference)
-    for s, members in enumerate(sets):
-        batch = make_communities(members)
-        alone = quantifier.estimate(batch, nodes, reference)
-        np.testing.assert_array_equal(alone.prevalence[0], whole.prevalence[s])
 
 
 def test_records_and_the_interface_are_imported_without_the_compiler():

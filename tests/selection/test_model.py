@@ -29,10 +29,10 @@ def slow_objective(
         p = weights / weights.sum()
         g = terms.dense[i] @ effects[: terms.dense.shape[1]]
         begin = terms.dense.shape[1]
-        for codes, size in zip(terms.codes, terms.sizes, strict=True):
-            if codes[i] >= 0:
-                g += effects[begin + codes[i]]
-            begin += size
+        for factor in terms.factors:
+            row = factor[[i]].toarray()[0]
+            g += row @ effects[begin : begin + len(row)]
+            begin += len(row)
         eta = g - np.log((p * np.exp(-b)).sum())
         if rows.labels[i] >= 0:
             total += np.log(p[rows.labels[i]]) - np.log1p(np.exp(-eta))
@@ -43,7 +43,8 @@ def slow_objective(
         total -= 0.5 * beta @ beta / spread**2
     total -= 0.5 * (effects[: len(terms.precision)] ** 2) @ terms.precision
     begin = terms.dense.shape[1]
-    for size, variance in zip(terms.sizes, terms.spreads, strict=True):
+    for factor, variance in zip(terms.factors, terms.spreads, strict=True):
+        size = factor.shape[1]
         total -= 0.5 * (effects[begin : begin + size] ** 2).sum() / variance
         begin += size
     return float(total)
@@ -65,9 +66,8 @@ def test_the_fit_is_the_optimum_that_a_general_optimiser_finds(
     terms = plain_terms(rows.folds)
     if with_place:
         terms = place_terms(rows.folds, rows.place, rows.labelled)
-        codes = tuple(np.where(c < 6, c, -1).astype(np.int32) for c in terms.codes)
-        count = len(codes)
-        terms = Terms(terms.dense, terms.precision, codes, (6,) * count, (0.3,) * count)
+        few = tuple(factor[:, :6] for factor in terms.factors)
+        terms = Terms(terms.dense, terms.precision, few, (0.3,) * len(few))
     found = fit_model(rows, terms, spread)
     assert found.converged
     basis = contrasts(n_classes)

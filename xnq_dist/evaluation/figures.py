@@ -40,8 +40,6 @@ STYLE: Any = {
     "grid.color": GRID,
     "legend.frameon": False,
 }
-LEVELS = 41
-"""Maximum number of true prevalences without binning; more are binned by .05."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,10 +134,7 @@ def diagonal_bands(
 
 def _by_level(true: Floats, estimate: Floats) -> tuple[Floats, Floats, Floats]:
     """Levels, mean and standard deviation of the estimates at each, shape (n,)."""
-    level = np.round(true, 4)
-    if len(np.unique(level)) > LEVELS:
-        level = np.round(np.round(true / 0.05) * 0.05, 4)
-    levels, group = np.unique(level, return_inverse=True)
+    levels, group = np.unique(np.round(true, 4), return_inverse=True)
     count = np.bincount(group)
     mean = np.bincount(group, estimate) / count
     square = np.bincount(group, (estimate - mean[group]) ** 2)

@@ -34,7 +34,11 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.core.waiting import gather, wait_all
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
-from xnq_dist.evaluation.methods.known_methods import Method
+from xnq_dist.evaluation.methods.known_methods import (
+    GraphEstimates,
+    GraphScores,
+    Method,
+)
 from xnq_dist.evaluation.methods.method_interface import Configuration
 from xnq_dist.evaluation.protocol import (
     REPEATS,
@@ -60,6 +64,7 @@ from xnq_dist.evaluation.units import Unit
 from xnq_dist.evaluation.validation import Choice, ValidationErrors, choose
 from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph.layout import load_nodes
+from xnq_dist.reservoir.context import ReservoirSpec
 from xnq_dist.reservoir.length import with_length
 from xnq_dist.reservoir.supersteps import run_reservoir
 
@@ -124,8 +129,8 @@ def evaluate_method(
             f"{task.dataset} has {len(task.classes)}: remove it from --methods, or "
             "name a positive class with --positive"
         )
-    if method.kind == "whole":
-        return _evaluate_whole(client, work, method)
+    if method.estimate_graph is not None:
+        return _evaluate_whole(client, work, method, method.estimate_graph)
     configurations = method.configurations(work.settings, draws)
     splits = range(len(task.splits))
     settled = cluster.settle(client, work.settings)
@@ -149,7 +154,9 @@ def evaluate_method(
             len(units),
         )
     if missing:
-        make = _make_rows if method.kind == "rows" else _make_graph
+        make = _make_rows
+        if method.score_graph is not None:
+            make = partial(_make_graph, method.score_graph)
         make(client, work, method, configurations, missing, progress)
     calibrations = ("none",) if method.crisp else method.calibrations(work.settings)
     futures = [
@@ -173,37 +180,28 @@ def evaluate_method(
 
 
 def _evaluate_whole(
-    client: Client, work: EvaluationWork, method: Method
+    client: Client, work: EvaluationWork, method: Method, estimate: GraphEstimates
 ) -> MethodResult:
     """Evaluate a method that gives one estimate per split, without a search."""
-    if method.estimate_graph is None:
-        raise _missing_function(method, "estimate_graph")
     seconds: dict[tuple[int, int], float] = {}
     test = []
     splits = range(len(work.task().splits))
-    for result in method.estimate_graph(client, work, splits):
+    for result in estimate(client, work, splits):
         seconds[0, result.split] = result.seconds
-        true, estimate = result.true[None], result.estimate[None]
+        true, found = result.true[None], result.estimate[None]
         size = np.array([result.size])
         test.append(
             TestFigure(
                 Choice(0, result.split, method.name, "none", 1),
                 {
-                    "ae": float(absolute_error(true, estimate)[0]),
-                    "rae": float(relative_absolute_error(true, estimate, size)[0]),
+                    "ae": float(absolute_error(true, found)[0]),
+                    "rae": float(relative_absolute_error(true, found, size)[0]),
                 },
                 true,
-                estimate,
+                found,
             )
         )
     return MethodResult(method.name, method.embedder, [{}], seconds, [], test)
-
-
-def _missing_function(method: Method, name: str) -> StageError:
-    return StageError(
-        f"method {method.name!r} has no function {name}: internal error, please "
-        "report it"
-    )
 
 
 def _unit_key(
@@ -277,7 +275,11 @@ def _make_rows(
             with work.attempt(f"{method.name}-{draw:04d}") as attempt:
                 rows: SplitRows = embedded or FeatureRows(*work.graph())
                 if method.reservoir is not None:
-                    rows = _states(client, work, method, configuration, attempt)
+                    manifest = work.graph()[1]
+                    settings = with_length(work.settings, manifest.facts)
+                    rho = float(manifest.facts["rho"])
+                    spec = method.reservoir(settings, rho, configuration)
+                    rows = _states(client, work, spec, attempt)
                 seconds = time.perf_counter() - began
                 fixed = work, rows, configuration["C"]
                 futures = [
@@ -290,26 +292,17 @@ def _make_rows(
 
 
 def _states(
-    client: Client,
-    work: EvaluationWork,
-    method: Method,
-    configuration: Configuration,
-    attempt: Attempt,
+    client: Client, work: EvaluationWork, spec: ReservoirSpec, attempt: Attempt
 ) -> EmbeddedRows:
-    """States of the reservoir of a configuration, in files of the attempt."""
-    if method.reservoir is None:
-        raise _missing_function(method, "reservoir")
-    graph, manifest = work.graph()
-    settings = with_length(work.settings, manifest.facts)
+    """States of a reservoir, in files of the attempt."""
     files = run_reservoir(
         client,
-        graph,
-        manifest,
-        method.reservoir(settings, float(manifest.facts["rho"]), configuration),
-        _WriteStates(graph, manifest, attempt),
+        *work.graph(),
+        spec,
+        _WriteStates(*work.graph(), attempt),
         timeout=work.settings.cluster.timeout,
     )
-    return EmbeddedRows(Stage(attempt.folder, method.name), tuple(files))
+    return EmbeddedRows(Stage(attempt.folder, "states"), tuple(files))
 
 
 def _fit_unit(
@@ -321,6 +314,7 @@ def _fit_unit(
 
 
 def _make_graph(
+    score: GraphScores,
     client: Client,
     work: EvaluationWork,
     method: Method,
@@ -329,13 +323,11 @@ def _make_graph(
     progress: Progress,
 ) -> None:
     """Compute the scores of all splits together, in this process."""
-    if method.score_graph is None:
-        raise _missing_function(method, "score_graph")
     keys = {(unit.draw, unit.split): unit.key for unit in missing}
     draws = sorted({draw for draw, _ in keys})
     splits = sorted({split for _, split in keys})
     chosen = [configurations[draw] for draw in draws]
-    for at, split, scores in method.score_graph(client, work, chosen, splits):
+    for at, split, scores in score(client, work, chosen, splits):
         key = keys.pop((draws[at], split), None)
         if key is not None:
             work.units().write(key, scores)

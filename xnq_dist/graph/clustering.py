@@ -14,7 +14,7 @@ from functools import partial
 import numpy as np
 from numba import njit
 
-from xnq_dist.core.arrays import Ints, Ints32
+from xnq_dist.core.arrays import Ints, Ints32, offsets_of
 from xnq_dist.core.random_bits import mix
 from xnq_dist.graph.csr import ArrayCsr, Csr, CsrRows, map_chunks
 from xnq_dist.graph.propagation import ROUNDS, Labels, Limits, numbered
@@ -132,7 +132,7 @@ def _between(pairs: Ints, counts: Ints | None, sizes: Ints) -> Contracted:
     low, high = low.astype(np.int32), high.astype(np.int32)
     degrees = np.bincount(low, minlength=clusters)
     degrees += np.bincount(high, minlength=clusters)
-    indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    indptr = offsets_of(degrees)
     indices = np.empty(2 * len(low), np.int32)
     both = np.empty(2 * len(low), np.int64)
     fill_both(low, high, sums, indptr[:-1].copy(), indices, both)

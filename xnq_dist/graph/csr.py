@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Floats32, Ints, Ints32, offsets_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.threads import map_threads
 from xnq_dist.graph import scratch
@@ -193,7 +193,7 @@ def write_csr(
 ) -> FileCsr:
     """Write sorted pairs (major = row, minor = column) to an existing empty folder."""
     degrees = write_rows(chunks, 0, n, folder, weighted)
-    indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    indptr = offsets_of(degrees)
     return FileCsr(indptr, folder, weighted)
 
 

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from numba import njit
 
-from xnq_dist.core.arrays import Bytes, Ints, Words
+from xnq_dist.core.arrays import Bytes, Ints, Words, offsets_of
 from xnq_dist.core.random_bits import mix
 from xnq_dist.core.settings import Missing
 from xnq_dist.graph.encoding import exact_numbers, needs_encoding
@@ -92,7 +92,7 @@ def _fold_value(rows: Words, values: pa.Array) -> None:
     """Fold one column of numbers, dates, text or lists of numbers."""
     if pt.is_nested(values.type):
         sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        offsets = offsets_of(sizes)
         fold_lists(rows, LIST, offsets, _bits(values.flatten()))
     elif kind_of(values.type) == "text":
         _fold(rows, values.is_valid())

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from xnq_dist.core.arrays import Ints
+from xnq_dist.core.arrays import Ints, offsets_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import ColumnSettings, InputSettings
@@ -171,7 +171,7 @@ class EdgeSort:
 
     def ranges(self, sizes: Ints, count: int) -> list[tuple[int, int]]:
         """At most about `count` ranges of targets, with about the same size."""
-        begins = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        begins = offsets_of(sizes)
         size = max(int(begins[-1]) // count + 1, PAIRS)
         bounds = self.bounds.tolist()
         parts = spans(begins, size, len(sizes))

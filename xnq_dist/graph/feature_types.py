@@ -9,6 +9,7 @@ import pyarrow.types as pt
 
 from xnq_dist.core.settings import ColumnSettings, Settings
 from xnq_dist.graph.tables import Table
+from xnq_dist.graph.values import is_text
 
 __all__ = ["HASHED", "LEVELS", "chosen_columns", "index_columns", "kind_of"]
 
@@ -35,7 +36,7 @@ def kind_of(kind: pa.DataType) -> str | None:
         ),
         "boolean": (pt.is_boolean,),
         "date": (pt.is_date, pt.is_timestamp),
-        "text": (pt.is_string, pt.is_large_string, pt.is_string_view),
+        "text": (is_text,),
     }
     return next((k for k, tests in kinds.items() if any(t(kind) for t in tests)), None)
 

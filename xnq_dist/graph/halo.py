@@ -15,7 +15,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Floats32, Ints, Ints32, offsets_of
 from xnq_dist.core.threads import map_threads
 
 __all__ = [
@@ -49,7 +49,7 @@ class PartitionBook:
     def of(cls, part: Ints32, partitions: int) -> PartitionBook:
         """The book for a partition of every node, shape (N,)."""
         sizes = np.bincount(part, minlength=partitions)
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        offsets = offsets_of(sizes)
         order = np.argsort(part, kind="stable").astype(np.int32)
         relabelled = np.empty(len(part), np.int32)
         relabelled[order] = np.arange(len(part), dtype=np.int32)
@@ -137,7 +137,7 @@ def send_lists(segments: Sequence[Ints], first: int) -> tuple[Ints32, Ints]:
     `segments`: for each reader the owner's part of its halo, global ids.
     """
     sizes = [len(segment) for segment in segments]
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    offsets = offsets_of(sizes)
     return (np.concatenate(segments) - first).astype(np.int32), offsets
 
 

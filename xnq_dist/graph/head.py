@@ -26,16 +26,13 @@ __all__ = [
 
 SAMPLE = 1 << 16
 """Rows of an edge table that are looked at."""
-_TEXT_ROW = 24
-"""Bytes of a row, assumed for files that do not store their number of rows."""
 
 
 def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     """Rows and, for nodes, input features of a table, before it is read.
 
     `table` is ``nodes``, ``edges`` or ``memberships``. Rows come from the files'
-    footers, lines of text tables are counted; for other formats rows are estimated from
-    the size.
+    footers; lines of text tables are counted.
 
     Raises
     ------
@@ -51,12 +48,10 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     opened.require({f"columns.{key}": name for key, name in required.items()})
     rows = opened.n_rows
     if not opened.has_footers:
-        size = sum(opened.filesystem.get_file_info(f).size for f in opened.files)
-        # Estimate at least one row for small files that have any.
         name = next(iter(required.values()))
         with closing(opened.batches([name], settled=False)) as batches:
             empty = next(batches, None) is None
-        rows = 0 if empty else opened.count_lines() or max(1, size // _TEXT_ROW)
+        rows = 0 if empty else opened.count_lines()
     if rows == 0:
         raise InputError(
             f"{opened.what} {path} has no rows: check that it is the right file"

@@ -24,7 +24,14 @@ from xnq_dist.core.settings import ColumnSettings, Missing
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import require_columns
 from xnq_dist.graph.tables import Batch, Table, ids_of
-from xnq_dist.graph.values import is_wide, of_one_type, one_form, one_type, show
+from xnq_dist.graph.values import (
+    is_text,
+    is_wide,
+    of_one_type,
+    one_form,
+    one_type,
+    show,
+)
 
 __all__ = [
     "NULL_WORDS",
@@ -291,7 +298,7 @@ def _typed_labels(batch: Batch, column: str) -> pa.Array:
             ) from error
     if pt.is_boolean(kind):
         return array
-    if pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind):
+    if is_text(kind):
         text = _valid_text(array.cast(pa.string()), batch, column)
         return one_form(text)
     raise InputError(

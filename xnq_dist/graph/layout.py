@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Ints, Ints32
+from xnq_dist.core.arrays import Floats, Ints, Ints32, offsets_of
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import FileRecord, Manifest, Stage
 from xnq_dist.graph.halo import Partition
@@ -180,7 +180,7 @@ def read_adjacency(stage: Stage, manifest: Manifest) -> csr_array[Any]:
         degrees[rows] = np.diff(partition.indptr)
         columns = np.concatenate([rows, canonical[partition.halo]])
         parts.append((rows, partition, columns))
-    indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    indptr = offsets_of(degrees)
     indices = np.empty(indptr[-1], np.int64)
     data = np.ones(indptr[-1], np.float32)
     for rows, partition, columns in parts:

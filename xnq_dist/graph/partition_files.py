@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Floats32, Ints, Ints32, offsets_of
 from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
@@ -205,7 +205,7 @@ def split(rows: CsrRows, book: PartitionBook) -> tuple[Ints, Ints32, Floats32]:
     counts = np.diff(rows.indptr)
     owner = book.part[rows.first : rows.first + len(counts)]
     sizes = np.bincount(owner, counts, book.partitions).astype(np.int64)
-    begins = np.concatenate([[0], np.cumsum(sizes)])
+    begins = offsets_of(sizes)
     indices, weights = np.empty_like(rows.indices), np.empty_like(rows.weights)
     split_rows(rows.indptr, rows.indices, owner, begins[:-1].copy(), indices)
     if len(weights):
@@ -234,7 +234,7 @@ def assembled(
     """
     owned = book.owned(number)
     degrees = indptr[owned.astype(np.int64) + 1] - indptr[owned]
-    begins = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
+    begins = offsets_of(degrees)
     mine = halos[number]
     halo = np.array(mine.all(".halo", np.int64))
     segments = [each.part(number, ".halo", np.int64) for each in halos]

@@ -39,7 +39,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32, offsets_of
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.random_bits import stream
 
@@ -252,7 +252,7 @@ def _propensity_range(nodes: int, degree: float) -> tuple[float, float]:
 
 
 def _bounds(codes: NDArray[np.integer], size: int) -> Ints:
-    return np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=size))])
+    return offsets_of(np.bincount(codes, minlength=size))
 
 
 def draw_features(

@@ -32,7 +32,7 @@ from xnq_dist.graph.locations import (
     state_of,
     visible,
 )
-from xnq_dist.graph.values import is_wide, plain_values, quoted
+from xnq_dist.graph.values import is_text, is_wide, plain_values, quoted
 
 __all__ = [
     "Batch",
@@ -315,7 +315,7 @@ class Table:
     @cached_property
     def has_footers(self) -> bool:
         """Whether all files store their numbers of rows, nulls and bytes."""
-        return all(format_of(file).footer for file in self.files)
+        return not any(format_of(file).untyped for file in self.files)
 
     @cached_property
     def n_rows(self) -> int:
@@ -568,11 +568,7 @@ def ids_of(batch: Batch, column: str) -> pa.Array:
             return array.cast(pa.int64())
         except pa.ArrowInvalid:
             return array.cast(pa.string())
-    if (
-        pt.is_string(array.type)
-        or pt.is_large_string(array.type)
-        or pt.is_string_view(array.type)
-    ):
+    if is_text(array.type):
         return array.cast(pa.string())
     raise InputError(
         f"column {quoted(column)} of {batch.file} is {array.type}, not an integer or "

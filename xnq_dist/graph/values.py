@@ -9,6 +9,7 @@ import pyarrow.types as pt
 from xnq_dist.core.errors import InputError
 
 __all__ = [
+    "is_text",
     "is_wide",
     "of_one_type",
     "one_form",
@@ -20,6 +21,13 @@ __all__ = [
 
 MAX_NAME = 200
 """Characters of a column's name in messages."""
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Whether values of a type are text."""
+    return bool(
+        pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
+    )
 
 
 def is_wide(kind: pa.DataType) -> bool:

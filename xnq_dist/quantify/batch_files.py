@@ -66,6 +66,7 @@ def write_tables(
     job: BatchJob,
     memberships: Memberships,
     classes: list[Any],
+    method: str,
     estimated: list[tuple[CommunityBatch, FileRecord]],
 ) -> tuple[list[FileRecord], dict[str, int]]:
     """Write the batches to the tables of the stage, one row per community and class.
@@ -81,7 +82,7 @@ def write_tables(
             arrays = job.stage.read_arrays(record)
             arrays["suppressed"] = disclosure.too_small(arrays, job.settings)
             names = memberships.names.slice(batch.first, len(arrays["n_nodes"]))
-            rows = prevalence_rows(arrays, names, classes, job.settings)
+            rows = prevalence_rows(arrays, names, classes, method, job.settings)
             tables = _more_rows(arrays, batch.first, classes)
             for stem, schema, table in (("prevalence", "prevalence", rows), *tables):
                 if stem not in writers:

@@ -30,6 +30,7 @@ def prevalence_rows(
     arrays: dict[str, NDArray[Any]],
     names: pa.Array,
     classes: list[Any],
+    method: str,
     settings: Settings,
 ) -> pa.Table:
     """One row per community and class (schema ``prevalence``).
@@ -46,7 +47,7 @@ def prevalence_rows(
         {
             "community": _ids(names.take(pa.array(repeat))),
             **_estimate_columns(arrays, classes, settings, suppressed),
-            "method": pa.array([settings.quantifier] * len(repeat), pa.string()),
+            "method": pa.array([method] * len(repeat), pa.string()),
             "note": pa.array(notes, pa.string(), mask=notes == ""),
         }
     )
@@ -55,6 +56,7 @@ def prevalence_rows(
 def total_rows(
     arrays: dict[str, NDArray[Any]],
     classes: list[Any],
+    method: str,
     settings: Settings,
     labels: Mapping[str, Any],
 ) -> pa.Table:
@@ -77,7 +79,7 @@ def total_rows(
         {
             "scope": pa.array(["graph"] * count, pa.string()),
             **_estimate_columns(arrays, classes, settings),
-            "method": pa.array([settings.quantifier] * count, pa.string()),
+            "method": pa.array([method] * count, pa.string()),
             "drawn": pa.array([labels["drawn"]] * count, pa.string()),
             "verdict": pa.array([labels.get("verdict")] * count, pa.string()),
             "pvalue": doubles([labels.get("pvalue")] * count),

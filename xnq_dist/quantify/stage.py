@@ -46,6 +46,7 @@ from xnq_dist.quantify.batches import (
 from xnq_dist.quantify.community_rows import label_facts, total_rows
 from xnq_dist.quantify.default.scenarios import check_prior
 from xnq_dist.quantify.default.surroundings import labels_around, studies_choice
+from xnq_dist.quantify.interface import Quantifier
 from xnq_dist.quantify.loading import NeighbourValues
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.sources import open_memberships
@@ -123,7 +124,9 @@ def quantify(
     graph, classes = run.complete("graph"), run.complete("labels").facts["classes"]
     stage = run.stage(STAGE)
     attempt = stage.begin()
-    job, learnt = _learn(BatchJob(run.location, attempt, settings), run, graph, client)
+    quantifier = make_quantifier(settings.quantifier, settings)
+    job = BatchJob(run.location, attempt, settings)
+    job, learnt = _learn(job, quantifier, run, graph, client)
     nodes = layout.load_ids(run.stage("graph"), graph)
     detected: TableWriter | None = None
     with ExitStack() as opened:
@@ -141,8 +144,8 @@ def quantify(
         estimated = _estimate(job, batches, client, progress)
     graph_arrays = result(client, whole)
     labels = label_facts(learnt.get("labels"), graph_arrays, classes, settings)
-    files, counts = write_tables(job, memberships, classes, estimated)
-    totals = total_rows(graph_arrays, classes, settings, labels)
+    files, counts = write_tables(job, memberships, classes, quantifier.name, estimated)
+    totals = total_rows(graph_arrays, classes, quantifier.name, settings, labels)
     files.append(attempt.write_table("totals", totals, "totals"))
     files += [job.learnt] if job.learnt is not None else []
     files += [detected.record] if detected is not None else []
@@ -151,7 +154,7 @@ def quantify(
         "unknown_dropped": memberships.unknown_dropped,
         "without_community": memberships.without,
         "source": source,
-        "quantifier": settings.quantifier,
+        "quantifier": quantifier.name,
         **counts,
         **learnt,
     }
@@ -184,11 +187,15 @@ def _inputs(
 
 
 def _learn(
-    job: BatchJob, run: RunDirectory, graph: Manifest, client: Client
+    job: BatchJob,
+    quantifier: Quantifier,
+    run: RunDirectory,
+    graph: Manifest,
+    client: Client,
 ) -> tuple[BatchJob, dict[str, Any]]:
     """Sum over neighbours and learn what the quantifier needs; facts on the latter."""
     settings, attempt = job.settings, job.attempt
-    if make_quantifier(settings.quantifier, settings).needs_neighbours:
+    if quantifier.needs_neighbours:
         values = NeighbourValues(run.folder.location)
         once = only_sums, 1, attempt, "neighbours"
         rounds = propagate(
@@ -196,7 +203,7 @@ def _learn(
             backend=settings.backend,
         )
         job = replace(job, neighbours=tuple(rounds[1]))
-    if settings.quantifier != "auto":
+    if quantifier.name != "auto":
         return job, {}
     if studies_choice(settings):
         around = labels_around(client, run, graph, settings, attempt)

@@ -24,9 +24,12 @@ constant g).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse import csr_array, hstack
 from scipy.special import expit, log_expit
 
 from xnq_dist.core.arrays import Floats, Ints32
@@ -54,17 +57,21 @@ class Terms:
     """Columns, shape (n, D)."""
     precision: Floats
     """Prior precision of each column's effect, around 0, shape (D,)."""
-    codes: tuple[Ints32, ...] = ()
-    """Group of every node by each factor, -1: none, shape (n,) each."""
-    sizes: tuple[int, ...] = ()
-    """Number of groups of each factor."""
+    factors: tuple[csr_array[Any], ...] = ()
+    """Indicators of the groups of each factor, shape (n, groups)."""
     spreads: tuple[float, ...] = ()
     """Variance of the groups' effects, for each factor."""
+
+    @cached_property
+    def groups(self) -> csr_array[Any]:
+        """Indicators of the groups of all factors."""
+        none = csr_array((len(self.dense), 0))
+        return csr_array(hstack([none, *self.factors], format="csr"))
 
     @property
     def width(self) -> int:
         """Total number of effects."""
-        return int(self.dense.shape[1]) + sum(self.sizes)
+        return int(self.dense.shape[1] + self.groups.shape[1])
 
     def constant(self, rate: float) -> Floats:
         """Effects for which P(R = 1) is `rate` for every node, shape (width,)."""
@@ -73,30 +80,28 @@ class Terms:
         effects[np.flatnonzero(self.precision == FLAT)] = np.log(rate) - np.log1p(-rate)
         return effects
 
+    def split(self, effects: Floats) -> list[Floats]:
+        """Effects of the dense columns, and of each factor's groups."""
+        sizes = [self.dense.shape[1], *(each.shape[1] for each in self.factors)]
+        return np.split(effects, np.cumsum(sizes)[:-1])
+
     def values(self, effects: Floats) -> Floats:
         """Value of g for every node, shape (n,)."""
-        g = self.dense @ effects[: self.dense.shape[1]]
-        for codes, of_groups in zip(self.codes, self._split(effects), strict=True):
-            g += np.append(of_groups, 0.0)[codes]
+        of_columns, *of_groups = self.split(effects)
+        g = self.dense @ of_columns
+        for factor, its_effects in zip(self.factors, of_groups, strict=True):
+            g += factor @ its_effects
         return np.asarray(g)
-
-    def _split(self, effects: Floats) -> list[Floats]:
-        ends = self.dense.shape[1] + np.cumsum([0, *self.sizes])
-        return [effects[ends[i] : ends[i + 1]] for i in range(len(self.sizes))]
 
     def slopes(self, rows: Floats) -> Floats:
         """Sum over nodes of each effect's column times `rows`, shape (width,)."""
-        by_group = [
-            np.bincount(codes + 1, rows, size + 1)[1:]
-            for codes, size in zip(self.codes, self.sizes, strict=True)
-        ]
-        return np.concatenate([self.dense.T @ rows, *by_group])
+        return np.concatenate([self.dense.T @ rows, self.groups.T @ rows])
 
     def precisions(self) -> Floats:
         """Prior precision of every effect, shape (width,)."""
         parts = [
-            np.full(size, 1.0 / spread)
-            for size, spread in zip(self.sizes, self.spreads, strict=True)
+            np.full(factor.shape[1], 1.0 / spread)
+            for factor, spread in zip(self.factors, self.spreads, strict=True)
         ]
         return np.concatenate([self.precision, *parts])
 
@@ -104,28 +109,9 @@ class Terms:
         """Weighted cross products of columns `additional` (n, M) and those of g."""
         columns = np.concatenate([additional, self.dense], axis=1)
         weighted = columns * weights[:, None]
-        first, total = columns.shape[1], columns.shape[1] + sum(self.sizes)
-        products = np.zeros((total, total))
-        products[:first, :first] = columns.T @ weighted
-        begin = first
-        for i, (codes, size) in enumerate(zip(self.codes, self.sizes, strict=True)):
-            factor = slice(begin, begin + size)
-            for j in range(first):
-                sums = np.bincount(codes + 1, weighted[:, j], size + 1)[1:]
-                products[j, factor] = products[factor, j] = sums
-            at = np.arange(begin, begin + size)
-            products[at, at] = np.bincount(codes + 1, weights, size + 1)[1:]
-            after = begin + size
-            for k in range(i + 1, len(self.sizes)):
-                other, width = self.codes[k], self.sizes[k]
-                cells = (codes + 1) * np.int64(width + 1) + other + 1
-                sums = np.bincount(cells, weights, (size + 1) * (width + 1))
-                block = sums.reshape(size + 1, width + 1)[1:, 1:]
-                products[factor, after : after + width] = block
-                products[after : after + width, factor] = block.T
-                after += width
-            begin += size
-        return products
+        cross = self.groups.T @ weighted
+        of_groups = self.groups.T @ self.groups.multiply(weights[:, None]).tocsr()
+        return np.block([[columns.T @ weighted, cross.T], [cross, of_groups.toarray()]])
 
 
 def plain_terms(folds: Ints32) -> Terms:

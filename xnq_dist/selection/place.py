@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
+from scipy.sparse import csr_array
 from scipy.special import expit, gammainc, gammaincc, gammaincinv, ndtri
 
 from xnq_dist.core.arrays import Bools, Floats, Ints32
@@ -62,10 +64,17 @@ def place_terms(folds: Ints32, place: Place, labelled: Bools) -> Terms:
     precision = np.full(dense.shape[1], SLOPES)
     precision[: len(level.precision)] = level.precision
     # A factor with a single group is no different from the level.
-    factors = [codes for codes in factors if codes.max(initial=0) > 0]
-    sizes = tuple(int(codes.max()) + 1 for codes in factors)
-    terms = Terms(dense, precision, tuple(factors), sizes, (FIRST,) * len(sizes))
+    several = tuple(_indicators(codes) for codes in factors if codes.max(initial=0) > 0)
+    terms = Terms(dense, precision, several, (FIRST,) * len(several))
     return _with_spreads(terms, labelled.astype(np.float64))
+
+
+def _indicators(codes: Ints32) -> csr_array[Any]:
+    """A column of zeros and ones for each group; a row of zeros for the code -1."""
+    known = codes >= 0
+    ends = np.concatenate([[0], np.cumsum(known)])
+    shape = len(codes), int(codes.max()) + 1
+    return csr_array((np.ones(ends[-1]), codes[known], ends), shape=shape)
 
 
 def _standardised(columns: Floats) -> Floats:
@@ -91,10 +100,9 @@ def _with_spreads(terms: Terms, labelled: Floats) -> Terms:
     D. J. C. MacKay, "Bayesian interpolation", Neural Computation 4, 1992 (the update
     by the number of well determined effects).
     """
-    if not terms.sizes:
+    if not terms.factors:
         return terms
     effects = terms.constant(labelled.mean())
-    ends = terms.dense.shape[1] + np.cumsum([0, *terms.sizes])
     none = np.empty((len(labelled), 0))
     for _ in range(ROUNDS):
         for _ in range(2):
@@ -108,11 +116,12 @@ def _with_spreads(terms: Terms, labelled: Floats) -> Terms:
             step = cho_solve(factor, slopes)
             effects = effects + np.clip(step, -2.0, 2.0)
         inverse = np.diag(cho_solve(factor, np.eye(len(information))))
+        _, *groups = terms.split(effects)
+        _, *variances = terms.split(inverse)
         spreads = []
-        for k, spread in enumerate(terms.spreads):
-            factor_k = slice(ends[k], ends[k + 1])
-            determined = terms.sizes[k] - inverse[factor_k].sum() / spread
-            power = float((effects[factor_k] ** 2).sum())
+        for spread, own, variance in zip(terms.spreads, groups, variances, strict=True):
+            determined = len(own) - variance.sum() / spread
+            power = float((own**2).sum())
             spreads.append(max(power / max(determined, 1e-6), MINIMUM))
         change = max(
             abs(new - old) / old

@@ -145,11 +145,6 @@ def test_rows_of_zeros_keep_estimates_finite():
     np.testing.assert_array_equal(with_zeros.prevalence, without.prevalence)
 
 
-def test_nothing_but_zeros_leaves_the_prior():
-    found = estimate(np.zeros((5, 2)), [np.arange(5)], [0.25, 0.75])
-    np.testing.assert_array_equal(found.prevalence, [[0.25, 0.75]])
-
-
 @pytest.mark.parametrize("certain", [0, 1])
 def test_prevalence_of_saturated_classes_is_on_the_simplex(certain):
     posteriors = np.tile(np.eye(2, dtype=np.float32)[certain], (1000, 1))

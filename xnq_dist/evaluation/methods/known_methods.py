@@ -1,9 +1,9 @@
 """The methods of the comparison: their search spaces and how their scores are computed.
 
-There are three kinds of work. ``rows``: an embedding is computed once per
-configuration, and a logistic readout is fitted to it in every split. ``graph``: this
-process computes the scores of all splits. ``whole``: it estimates the prevalence of the
-complete graph, without scores of nodes.
+There are three kinds of methods. Most have an embedding, which is computed once per
+configuration, and a logistic readout that is fitted to it in every split. With
+`score_graph`, this process computes the scores of all splits; with `estimate_graph`, it
+estimates the prevalence of the complete graph, without scores of nodes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,6 @@ class Method:
     name: str
     embedder: str
     """Source of the scores, for the tables."""
-    kind: Literal["rows", "graph", "whole"]
     configurations: Callable[[Settings, int], list[Configuration]]
     """Settings and number of draws -> configurations of the search."""
     needs_features: bool = False
@@ -85,14 +84,14 @@ class Method:
     relevant_settings: Callable[[Settings], dict[str, Any]] = lambda _: {}
     """Settings that its scores depend on, besides the configuration."""
     reservoir: Callable[[Settings, float, Configuration], ReservoirSpec] | None = None
-    """Kind ``rows``: settings, rho(A) and configuration -> the reservoir."""
+    """Settings, rho(A) and configuration -> the reservoir."""
     embed: Callable[[RunDirectory, Settings, Client], Manifest] | None = None
-    """Kind ``rows``: computes the stage ``embeddings``. Without this and `reservoir`,
+    """Computes the stage ``embeddings``. Without this and `reservoir`,
     the raw features are the embedding."""
     score_graph: GraphScores | None = None
-    """Kind ``graph``: scores of all configurations and splits."""
+    """Scores of all configurations and splits."""
     estimate_graph: GraphEstimates | None = None
-    """Kind ``whole``: estimates of all splits."""
+    """Estimates of all splits."""
     check: Callable[[], None] = lambda: None
     """Raises a `SettingsError` if the method cannot run on this machine."""
     n_classes: int | None = None
@@ -129,7 +128,6 @@ def _xnq(name: str, matrix: str | None) -> Method:
     return Method(
         name=name,
         embedder="reservoir" if matrix is None else f"reservoir, {matrix}",
-        kind="rows",
         configurations=reservoir_draws,
         relevant_settings=partial(_reservoir_settings, matrix),
         reservoir=partial(_reservoir, matrix),
@@ -140,7 +138,6 @@ def _wvrn(name: str, vote: Literal["soft", "hard"]) -> Method:
     return Method(
         name=name,
         embedder=f"{vote} votes of neighbours",
-        kind="graph",
         configurations=lambda *_: grid(rounds=(1, 2, 3, 4, 5)),
         score_graph=partial(wvrn_scores, vote),
     )
@@ -150,7 +147,6 @@ def _rival(name: str, embedder: str, with_neighbours: bool) -> Method:
     return Method(
         name=name,
         embedder=embedder,
-        kind="graph",
         configurations=lambda *_: [{}],
         needs_features=not with_neighbours,
         calibrations=lambda _: ("none",),
@@ -163,7 +159,6 @@ def _trained(name: Kind) -> Method:
     return Method(
         name=name,
         embedder=f"{name.upper()}, trained",
-        kind="graph",
         configurations=lambda *_: grid(width=(128, 256), layers=(2, 3, 4)),
         needs_features=True,
         relevant_settings=training_settings,
@@ -181,7 +176,6 @@ METHODS: dict[str, Method] = {
         Method(
             name="xnq+",
             embedder="several reservoirs, label features",
-            kind="graph",
             configurations=plus_configuration,
             # The method's definition fixes the calibration.
             calibrations=lambda settings: (settings.readout.calibration,),
@@ -191,7 +185,6 @@ METHODS: dict[str, Method] = {
         Method(
             name="lr",
             embedder="raw features",
-            kind="rows",
             configurations=lambda settings, _: strength_grid(settings),
             needs_features=True,
         ),
@@ -203,7 +196,6 @@ METHODS: dict[str, Method] = {
         Method(
             name="enq",
             embedder="votes of ego networks",
-            kind="graph",
             configurations=lambda *_: grid(hops=(1, 2)),
             crisp=True,
             relevant_settings=lambda settings: {"seed": settings.seed},
@@ -212,7 +204,6 @@ METHODS: dict[str, Method] = {
         Method(
             name="cdq",
             embedder="votes of communities",
-            kind="graph",
             configurations=lambda *_: grid(
                 communities=("demon", "leiden"), strategy=("frequency", "density")
             ),
@@ -226,7 +217,6 @@ METHODS: dict[str, Method] = {
         Method(
             name="lbq",
             embedder="links of the complete graph",
-            kind="whole",
             configurations=lambda *_: [{}],
             estimate_graph=lbq_estimates,
             n_classes=2,
@@ -248,7 +238,6 @@ def _of_pipeline(record: MethodRecord) -> Method:
     return Method(
         name=record.name,
         embedder=record.title,
-        kind="rows",
         # Configurations differ only in C, so they share the stage.
         configurations=lambda settings, _: strength_grid(settings),
         relevant_settings=lambda settings: {

@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from xnq_dist.graph.values import is_text
+
 __all__ = ["ColumnCounter", "ColumnProfile", "TableProfile", "kind_of"]
 
 LEVELS = 10_000
@@ -71,18 +73,12 @@ def kind_of(kind: pa.DataType) -> str:
     return str(kind)
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
-    )
-
-
 _KINDS = {
     "booleans": pt.is_boolean,
     "integers": pt.is_integer,
     "numbers": pt.is_floating,
     "dates": pt.is_temporal,
-    "text": _is_text,
+    "text": is_text,
 }
 _COMMON = {"integers": pa.int64(), "numbers": pa.float64(), "text": pa.binary()}
 """Type in which the values of all batches are counted; text by its bytes."""

@@ -46,6 +46,9 @@ MIN_STEP = 1e-12
 NOISE = 1e-14
 """Increase of the objective that is attributed to rounding."""
 
+MIN_PRODUCT = 1e-290
+"""Smallest product that is certain to have all its digits."""
+
 LOG_2 = float(np.log(2.0))
 
 
@@ -175,6 +178,23 @@ def mixture_kernel(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
+def _sum_of_logs(values: Floats) -> float:
+    """Sum of logarithms; one is enough for eight values whose product is in range."""
+    total = 0.0
+    for begin in range(0, values.shape[0], 8):
+        end = min(begin + 8, values.shape[0])
+        product = 1.0
+        for k in range(begin, end):
+            product *= values[k]
+        if MIN_PRODUCT < product < 1.0 / MIN_PRODUCT:
+            total += np.log(product)
+        else:
+            for k in range(begin, end):
+                total += np.log(values[k])
+    return total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
 def _cost(
     columns: Floats, seen: Floats, topsoe: bool, p: Floats, mixture: Floats
 ) -> float:
@@ -184,11 +204,11 @@ def _cost(
         for k in range(mixture.shape[0]):
             mixture[k] += p[i] * columns[i, k]
     total = 0.0
+    if not topsoe:
+        return float(-seen[0] * _sum_of_logs(mixture))
     for k in range(mixture.shape[0]):
         s, m = seen[k], mixture[k]
-        if not topsoe:
-            total -= s * np.log(m)
-        elif s > 0.0 and m > 0.0:
+        if s > 0.0 and m > 0.0:
             total += m * np.log(2.0 * m / (s + m)) + s * np.log(2.0 * s / (s + m))
         else:
             total += (s + m) * LOG_2
@@ -251,9 +271,10 @@ def _minimise(
 ) -> tuple[int, bool]:
     """Minimise over p the distance of what is `seen` (n,) from m = p' columns.
 
-    `columns` has the shape (C, n). The distance is ``-sum s log m``, or, with `topsoe`,
-    ``sum s log(2 s / (s + m)) + m log(2 m / (s + m))``; both are convex in p. Returns
-    the number of steps, and whether no p has a distance lower by more than `GAP`.
+    `columns` has the shape (C, n). The distance is ``-sum s log m`` with equal s, or,
+    with `topsoe`, ``sum s log(2 s / (s + m)) + m log(2 m / (s + m))``; both are convex
+    in p. Returns the number of steps, and whether no p has a distance lower by more
+    than `GAP`.
     """
     n_classes, size = columns.shape
     mixture = np.empty(size)
