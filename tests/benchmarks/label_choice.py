@@ -130,7 +130,7 @@ def posteriors(graph: Graph, labels: np.ndarray, count: int, seed: int) -> np.nd
     rows = np.flatnonzero(labels >= 0)
     own, known = folds[rows], labels[rows]
     block = slice(0, graph.x.shape[1])
-    seen_rows = block_rows(graph.x[rows], known, own, n_classes, block)
+    seen_rows = block_rows(graph.x[rows], known, own, None, n_classes, block)
     fits = fit_jobs(seen_rows, [FitJob(hidden, STRENGTH) for hidden in variants.hidden])
     first = FirstStage.of((block.stop,), [[fit.model for fit in fits]])
     scores = first.scores(graph.x)

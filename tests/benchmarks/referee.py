@@ -84,7 +84,7 @@ from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import Communities, Estimates
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.readout.calibration import fit_calibration
-from xnq_dist.readout.logistic import COARSE_GRID, decision, fit, row_losses
+from xnq_dist.readout.logistic import GRID, decision, fit, row_losses
 from xnq_dist.readout.plus.learning import PRIOR_ROWS
 
 TABLES = "spambase,wdbc,ionosphere,sonar,optdigits,satimage,letter"
@@ -134,7 +134,7 @@ def our_posteriors(x: Array, y: Array, test: Array) -> tuple[Array, Array]:
     n_classes = int(y.max()) + 1
     parts = list(StratifiedKFold(FOLDS).split(x, y))
     best, held = (np.inf, 0.0), np.empty((len(y), n_classes))
-    for strength in COARSE_GRID:
+    for strength in GRID[::2]:
         logits = np.empty_like(held)
         for rows, out in parts:
             logits[out] = decision(fit(x[rows], y[rows], n_classes, strength), x[out])

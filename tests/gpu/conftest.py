@@ -54,12 +54,6 @@ def device(request):
     return make_backend(request.param)
 
 
-@pytest.fixture(params=["cpu", *DEVICES])
-def any_backend(request):
-    """Every backend."""
-    return make_backend(request.param)
-
-
 @pytest.fixture(params=DEVICES)
 def device_client(request, monkeypatch):
     """The client of two workers that have a device.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import types
 from pathlib import Path
@@ -132,21 +131,6 @@ def test_states_beyond_a_gpu_are_refused():
     on_cpu = add_up(SIZE, cuda(*single), 1, Workers(1, 1, 2**40))
     assert (on_cpu.device_memory, on_cpu.device_limit) == (0, 0)
     assert "memory of a GPU" not in dict(on_cpu.lines())
-
-
-def test_folds_are_planned_for():
-    known = dataclasses.replace(SIZE, labelled=1_000_000, classes=50)
-
-    def need(threads, memory):
-        settings = cuda("reservoir.dim=512", "method=xnq", "readout.folds=4", memory)
-        workers = Workers(1, threads, 2**40, 2**40)
-        return add_up(known, settings, 1, workers).needs["readout"]["device"]
-
-    rows, block = 4 * 1_000_000 * 512, 8 * 512 * (16_384 + 2 * 512)
-    assert need(1, "readout.memory=64GiB") == rows + block
-    assert need(16, "readout.memory=64GiB") == 4 * (rows + block)
-    # At most as many rows at a time as fit the readout's memory in float64.
-    assert need(16, "readout.memory=4GiB") == 2**31 + 4 * block
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from xnq_dist import pipeline
 from xnq_dist.core import backend as backends
 from xnq_dist.core import cluster
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
-from xnq_dist.readout import needs as readout_needs
 from xnq_dist.reservoir import device, needs
 
 SPARSE = ("reservoir.matrix=sparse",)
@@ -139,7 +138,6 @@ def test_reservoirs_run_in_turn_on_a_small_gpu_with_the_same_bits(
     together = needs._supersteps(size, settings, 23, 1).device
     alone = needs._supersteps(size, settings, 8, 3).device
     little = f"cluster.device_memory={(alone + together) // 2}B"
-    monkeypatch.setattr(readout_needs, "DEVICE_VALUES", 1024)  # else needs more
     run, settings = prepared(tmp_path / "turn", weighted, *more, little)
     said = []
     pipeline.embed(run, settings, device_client, lambda *it: said.append(it[0]))

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.progress import silent
-from xnq_dist.readout.apply import SavedReadout
-from xnq_dist.readout.fit import finish, plan_folds
+from xnq_dist.readout.fit import SavedReadout, finish
+from xnq_dist.readout.folds import plan_folds
 from xnq_dist.readout.logistic import fit_jobs
-from xnq_dist.readout.objective import MemoryRows
+from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.regularisation import climb, cross_fit
 from xnq_dist.readout.stage import fit_readout, write_posteriors
 
@@ -49,11 +49,11 @@ def fit_and_write(run, settings, client, progress=silent):
 
 
 def fit_readout_arrays(
-    x, labels, roles, n_classes, settings, seed, threads=1, index=None
+    x, labels, roles, n_classes, settings, seed, index=None
 ) -> SavedReadout:
     """Fit, select C, calibrate: rows in memory, nothing in files."""
     index = np.arange(len(labels)) if index is None else index
     plan = plan_folds(labels, roles, n_classes, settings, seed)
-    rows = MemoryRows.of(x, labels, plan.folds, n_classes, threads=threads)
+    rows = Rows.of(x, labels, plan.folds, n_classes)
     (chosen,) = cross_fit([plan.grid], plan.count, climb, partial(fit_jobs, rows))
-    return finish(rows, index, labels, roles, settings, plan, chosen)
+    return finish(rows, index, roles, settings, plan, chosen)

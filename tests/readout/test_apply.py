@@ -3,7 +3,7 @@ import pytest
 
 from tests.readout.samples import fit_readout_arrays, states
 from xnq_dist.core.settings import ReadoutSettings
-from xnq_dist.readout.apply import SavedReadout, posteriors
+from xnq_dist.readout.fit import SavedReadout, posteriors
 from xnq_dist.readout.logistic import decision
 
 

@@ -4,14 +4,12 @@ import pytest
 from tests.readout.samples import fit_readout_arrays, states
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import ReadoutSettings
-from xnq_dist.readout import logistic, objective
+from xnq_dist.readout import logistic
 from xnq_dist.readout.diagnostics import quality
-from xnq_dist.readout.fit import (
-    out_of_fold_log_loss,
-    plan_folds,
-)
+from xnq_dist.readout.folds import plan_folds
 from xnq_dist.readout.logistic import GRID, FitJob, decision, fit, fit_jobs, row_losses
-from xnq_dist.readout.objective import MemoryRows
+from xnq_dist.readout.objective import Rows
+from xnq_dist.readout.select import out_of_fold_log_loss
 
 SELECT = ReadoutSettings()
 GIVEN = ReadoutSettings(C=1.0, folds=4)
@@ -29,9 +27,7 @@ def test_out_of_fold_logits_are_independent_of_the_nodes_own_label():
     flipped = y.copy()
     flipped[17] = (y[17] + 1) % 3
     before, after = (
-        fit_jobs(
-            MemoryRows.of(x, known, folds, 3), [FitJob((k,), 1.0) for k in range(4)]
-        )
+        fit_jobs(Rows.of(x, known, folds, 3), [FitJob((k,), 1.0) for k in range(4)])
         for known in (y, flipped)
     )
     fold = int(folds[17])
@@ -74,18 +70,6 @@ def test_selected_strength_has_the_lowest_out_of_fold_log_loss():
     assert 3 <= len(strengths) < len(GRID)
     for tried in strengths:
         assert tried["log_loss"] == pytest.approx(losses[tried["C"]], rel=1e-4)
-
-
-def test_any_number_of_threads_gives_the_same_bits(monkeypatch):
-    monkeypatch.setattr(objective, "GROUP_ROWS", 50)
-    x, y = states(160, 30, 3)
-    expected = fit_readout_arrays(x, y, None, 3, SELECT, 1)
-    found = fit_readout_arrays(x, y, None, 3, SELECT, 1, threads=3)
-    np.testing.assert_array_equal(found.model.coef, expected.model.coef)
-    np.testing.assert_array_equal(
-        found.held_out_posteriors, expected.held_out_posteriors
-    )
-    assert found.diagnostics == expected.diagnostics
 
 
 def test_roles_keep_training_and_calibration_apart():
@@ -176,15 +160,6 @@ def test_two_labelled_nodes_a_class_are_enough(classes):
         )
         assert found.diagnostics["folds"] == 2
         assert np.isfinite(found.held_out_posteriors).all()
-
-
-def test_half_precision_embeddings_are_read_unchanged():
-    x, y = states(150, 10, 2)
-    half = x.astype(np.float16)
-    found = fit_readout_arrays(half, y, None, 2, GIVEN, 0)
-    expected = fit_readout_arrays(half.astype(np.float32), y, None, 2, GIVEN, 0)
-    np.testing.assert_array_equal(found.model.coef, expected.model.coef)
-    np.testing.assert_array_equal(found.held_out_logits, expected.held_out_logits)
 
 
 def test_diagnostics_report_the_measured_quality():

@@ -20,7 +20,7 @@ from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.logistic import FitJob, fit, fit_jobs
 from xnq_dist.readout.plus.first_stage import block_rows
 from xnq_dist.readout.plus.learning import scaled_weights
-from xnq_dist.readout.plus.pool import pool_weights
+from xnq_dist.readout.plus.second_stage import pool_weights
 from xnq_dist.readout.plus.trees import Shape, boosted_logits, fit_trees
 from xnq_dist.readout.plus.variants import Variants, class_priors
 
@@ -72,7 +72,7 @@ def test_weights_act_in_pool_first_stage_trees_and_priors():
         atol=1e-3,
     )
     one, two, plain = (
-        fit_jobs(block_rows(x[at], y[at], folds[at], 2, slice(0, 4), w), [job])[0]
+        fit_jobs(block_rows(x[at], y[at], folds[at], w, 2, slice(0, 4)), [job])[0]
         for job in [FitJob((1,), 1.0)]
         for at, w in ((slice(None), WEIGHTS), (TWICE, None), (slice(None), None))
     )

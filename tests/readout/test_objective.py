@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from scipy.optimize import check_grad
 from scipy.special import log_softmax
 
 from tests.readout.samples import states
@@ -10,15 +9,12 @@ from xnq_dist.readout import objective
 from xnq_dist.readout.lbfgs import minimise
 from xnq_dist.readout.logistic import LogisticFit
 from xnq_dist.readout.objective import (
-    Group,
-    MemoryRows,
     Problem,
-    add_moments,
-    group_moments,
+    Rows,
     group_sums,
+    row_sums,
 )
 from xnq_dist.readout.regularisation import climb, cross_fit, search_from_middle
-from xnq_dist.readout.row_sums import row_sums
 
 
 def test_sums_are_the_same_for_any_groups_and_blocks(monkeypatch):
@@ -26,31 +22,16 @@ def test_sums_are_the_same_for_any_groups_and_blocks(monkeypatch):
     folds = (np.arange(300) % 3 - 1).astype(np.int32)
     weights = np.random.default_rng(0).random(300)
     problem = Problem((1,), np.ones((3, 6)), np.arange(3.0))
-    (whole,) = group_sums(Group(x, y, folds, weights), [problem])
+    (whole,) = group_sums(Rows(x, y, folds, 3, weights), [problem])
     monkeypatch.setattr(objective, "BLOCK_VALUES", 64 * 6)
-    (blocks,) = group_sums(Group(x, y, folds, weights), [problem])
+    (blocks,) = group_sums(Rows(x, y, folds, 3, weights), [problem])
     own = folds == 0
-    (rows,) = group_sums(Group(x[own], y[own], folds[own], weights[own]), [problem])
+    (rows,) = group_sums(Rows(x[own], y[own], folds[own], 3, weights[own]), [problem])
     monkeypatch.setattr(objective, "GROUP_ROWS", 70)
-    there = MemoryRows.of(x, y, folds, 3, weights)
-    (groups,) = sum(there.over(group_sums, [problem]))
+    there = Rows(x, y, folds, 3, weights)
+    (groups,) = sum(group_sums(group, [problem]) for group in there.groups())
     for sums in (blocks, rows, groups):
         np.testing.assert_allclose(sums, whole, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("k", [1, 3])
-def test_sums_hold_the_gradient_of_the_loss(k):
-    x, y = states(60, 4, max(k, 2))
-    group = Group(x, y, np.zeros(60, np.int32))
-
-    def sums(flat):
-        problem = Problem((), flat[: 4 * k].reshape(k, 4), flat[4 * k :])
-        return group_sums(group, [problem])[0]
-
-    at = np.linspace(-1, 1, 5 * k)
-    gap = check_grad(lambda flat: sums(flat)[0], lambda flat: sums(flat)[1:], at)
-    assert gap < 1e-4
-    assert np.isfinite(sums(1e4 * at)).all()
 
 
 def plain_sums(x, labels, weights, coef, intercept):
@@ -90,13 +71,13 @@ def test_compiled_sums_equal_the_plain_ones(kind, n, width, outputs, problems):
         assert (alone[0] == of_problem).all()
 
 
-def test_moments_are_those_of_weighted_rows():
+def test_moments_are_those_of_weighted_rows(monkeypatch):
     x, y = states(90, 5, 2)
     folds = (np.arange(90) % 4 - 1).astype(np.int32)
     weights = np.random.default_rng(0).random(90)
-    halves = (slice(0, 40), slice(40, 90))
-    groups = [Group(x[at], y[at], folds[at], weights[at]) for at in halves]
-    moments = add_moments(None, [group_moments(group, 3) for group in groups])
+    monkeypatch.setattr(objective, "GROUP_ROWS", 40)
+    rows = Rows.of(x, y, folds, 2, weights)
+    moments = rows.moments
     seen = np.isin(folds, [0, 2])
     count, mean = moments.without((1,))
     assert count == pytest.approx(weights[seen].sum())
@@ -108,7 +89,7 @@ def test_moments_are_those_of_weighted_rows():
     np.testing.assert_allclose(moments.covariance(), expected, atol=1e-12)
     # At weight zero the curvature of a binary loss is a quarter everywhere.
     problem = Problem((1,), np.zeros((1, 5)), np.zeros(1))
-    bound = add_moments(None, [group_moments(group, 1, problem) for group in groups])
+    bound = rows.moments_at(problem)
     assert bound.without(())[0] == pytest.approx(count / 4)
     np.testing.assert_allclose(bound.without(())[1], mean)
 

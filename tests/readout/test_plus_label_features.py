@@ -1,23 +1,47 @@
-"""Label features against a slow twin, and independence of hidden labels."""
+"""Label features against slow twins, and independence of hidden labels."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from scipy.special import log_softmax, softmax
 
 from xnq_dist.core.store import RunDirectory
+from xnq_dist.readout.plus.first_stage import FirstStage
 from xnq_dist.readout.plus.label_features import (
-    HopStart,
-    VisibleLabels,
+    Around,
+    FirstFit,
     feature_count,
     label_features,
 )
 from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
-from xnq_dist.reservoir.propagation import only_sums
+from xnq_dist.readout.rows import Part
 
 NODES, FOLDS = 40, 3
 VARIANTS = Variants(FOLDS)
+RNG = np.random.default_rng(8)
+BLOCKS = (3, 2)
+X = RNG.standard_normal((NODES, sum(BLOCKS))).astype(np.float32)
+FIRST = FirstStage(
+    BLOCKS,
+    RNG.standard_normal((len(VARIANTS), 3, sum(BLOCKS))),
+    RNG.standard_normal((len(VARIANTS), len(BLOCKS), 3)),
+)
+
+
+class Embedded(Part):
+    """One partition's embeddings, in two batches."""
+
+    def __init__(self, threads=1):
+        super().__init__(None, None, None, None, threads=threads)
+
+    def read_nodes(self):
+        return {"node_id": X[:, 0]}
+
+    def states(self, _ids):
+        yield 0, X[:25]
+        yield 25, X[25:]
 
 
 def sample(weighted: bool):
@@ -38,40 +62,62 @@ def priors_of(labels, folds):
     return class_priors(labels[known], folds[known], 3, VARIANTS)
 
 
-def shown(tmp_path, labels, folds, **models):
-    """One partition's labels in files, and a file of these arrays beside them."""
-    stage = RunDirectory(tmp_path).stage("readout")
-    attempt = stage.begin()
+def first_fit(tmp_path, labels, folds, first=FIRST):
+    """One partition's labels and models in files."""
+    attempt = RunDirectory(tmp_path).stage("readout").begin()
     known = {"labels": labels, "folds": folds, "fitted": labels >= 0}
     record = attempt.write_arrays("labels-00000", **known)
-    visible = VisibleLabels(stage, (record,), FOLDS, 3)
-    return visible, attempt.write_arrays("models", **models)
+    models = attempt.write_arrays("models", **first.to_arrays())
+    return FirstFit(attempt, (record,), models, priors_of(labels, folds), VARIANTS)
 
 
-def around(adjacency, start, step, rounds=2):
-    """Rounds of neighbour sums by scipy."""
-    values, found = start(0), []
-    for turn in range(1, rounds + 1):
-        values = step(0, turn, values, (adjacency @ values).astype(np.float32))
-        found.append(values)
+def around(adjacency, *fits, threads=1):
+    """Values of each fit after both rounds, with sums over neighbours by scipy."""
+    rounds = Around(fits, (Embedded(threads),))
+    values, found = rounds.start(0), [[] for _ in fits]
+    for turn in (1, 2):
+        sums = (adjacency @ values).astype(np.float32)
+        values = rounds.step(0, turn, values, sums)
+        for of_fit, columns in zip(found, np.hsplit(values, len(fits)), strict=True):
+            of_fit.append(columns)
     return found
 
 
 def features(tmp_path, adjacency, labels, folds, smoothing=2.0):
-    """In every variant, shape (n, V, F), the means of neighbours left at 0."""
-    visible, _ = shown(tmp_path, labels, folds)
-    hops = around(adjacency, HopStart(visible), only_sums)
-    means = [np.zeros((NODES, len(VARIANTS) * 2 + 1), np.float32)] * 2
-    priors = priors_of(labels, folds)
+    """In every variant, shape (n, V, F)."""
+    fit = first_fit(tmp_path, labels, folds)
+    (rounds,) = around(adjacency, fit)
+    hops, means = zip(*map(fit.split, rounds), strict=True)
     return np.stack(
         [
             label_features(
-                hops, means, priors, np.full(NODES, place), VARIANTS, smoothing
+                hops, means, fit.priors, np.full(NODES, place), VARIANTS, smoothing
             )
             for place in range(len(VARIANTS))
         ],
         axis=1,
     )
+
+
+def logits(place, block):
+    columns = slice(0, 3) if block == 0 else slice(3, 5)
+    coef = FIRST.coef[place][:, columns]
+    return X[:, columns].astype(np.float64) @ coef.T + FIRST.intercept[place, block]
+
+
+def mean_twin(weight, labels, folds, place, hidden):
+    """Mean probabilities of neighbours after each round, node by node."""
+    each = [softmax(logits(place, block), axis=1) for block in (0, 1)]
+    values, prior = (each[0] + each[1]) / 2, priors_of(labels, folds)[place]
+    for v in range(NODES):
+        if labels[v] >= 0 and folds[v] not in hidden:
+            values[v] = np.eye(3)[labels[v]]
+    found = []
+    for _ in range(2):
+        rows = [(row @ values + prior) / (row.sum() + 1) for row in weight]
+        values = np.array(rows)
+        found.append(values[:, 1:])
+    return np.concatenate(found, axis=1)
 
 
 def twin(adjacency, labels, folds, smoothing=2.0):
@@ -82,6 +128,7 @@ def twin(adjacency, labels, folds, smoothing=2.0):
         seen = (labels >= 0) & ~np.isin(folds, hidden)
         prior = np.bincount(labels[seen], minlength=3) + 0.5
         prior /= prior.sum()
+        means = mean_twin(weight, labels, folds, place, hidden)
         for v in range(NODES):
             row = []
             for walk in (weight[v], weight[v] @ weight):
@@ -91,7 +138,7 @@ def twin(adjacency, labels, folds, smoothing=2.0):
                 count /= 1 - len(hidden) / FOLDS
                 share = (count + smoothing * prior) / (count.sum() + smoothing)
                 row += [*share[1:], np.log1p(count.sum())]
-            out[v, place] = [*row, 0, 0, 0, 0, np.log1p(weight[v].sum())]
+            out[v, place] = [*row, *means[v], np.log1p(weight[v].sum())]
     return out
 
 
@@ -148,3 +195,28 @@ def test_a_label_has_no_effect_on_variants_that_hide_it(tmp_path, weighted):
         hiding = ~VARIANTS.visible()[:, folds[node]]
         np.testing.assert_array_equal(after[:, hiding], before[:, hiding])
         assert not np.array_equal(after[:, ~hiding], before[:, ~hiding])
+
+
+def test_each_model_uses_only_its_own_block():
+    found = FIRST.scores(X)
+    for place in range(len(VARIANTS)):
+        for block in range(2):
+            expected = log_softmax(logits(place, block), axis=1)
+            np.testing.assert_allclose(found[:, place, block], expected, atol=1e-9)
+    again = FirstStage.from_arrays(FIRST.to_arrays())
+    np.testing.assert_array_equal(again.scores(X[3:9]), found[3:9])
+    np.testing.assert_array_equal(again.single(3).scores(X), found[:, :3])
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_fits_next_to_each_other_have_the_bits_of_each_alone(tmp_path, threads):
+    adjacency, labels, folds = sample(True)
+    turned = FirstStage(BLOCKS, -FIRST.coef, FIRST.intercept)
+    fits = (
+        first_fit(tmp_path / "a", labels, folds),
+        first_fit(tmp_path / "b", labels, folds[::-1].copy(), turned),
+    )
+    together = around(adjacency, *fits, threads=threads)
+    for fit, found in zip(fits, together, strict=True):
+        (alone,) = around(adjacency, fit)
+        np.testing.assert_array_equal(found, alone)

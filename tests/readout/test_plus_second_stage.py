@@ -9,7 +9,6 @@ import pytest
 
 from xnq_dist.readout.logistic import FitJob, fit_jobs, row_losses
 from xnq_dist.readout.plus.first_stage import GRID, block_rows
-from xnq_dist.readout.plus.pool import pool_weights, pooled
 from xnq_dist.readout.plus.second_stage import (
     KINDS,
     SecondRows,
@@ -17,6 +16,8 @@ from xnq_dist.readout.plus.second_stage import (
     conclude,
     fit_kind,
     fit_linear,
+    pool_weights,
+    pooled,
     second_rows,
     standardised,
     tree_columns,
@@ -148,11 +149,6 @@ def test_rows_are_log_odds_and_label_features():
     np.testing.assert_allclose(z[:, 3], scores[:, 1, 2] - scores[:, 1, 0])
 
 
-def test_a_block_may_have_no_rows_of_a_fold():
-    z = second_rows(np.empty((0, 2, 3)), np.empty((0, 2), np.float32))
-    assert z.shape == (0, 6)
-
-
 def test_the_pool_is_the_best_of_a_grid():
     rng = np.random.default_rng(7)
     labels = rng.integers(0, 2, 4000).astype(np.int32)
@@ -203,7 +199,7 @@ def test_a_class_whose_labels_are_hidden_has_a_small_probability():
     labels[:2] = 2
     folds = node_folds(np.arange(60), FOLDS, 0)
     folds[:2] = 1
-    rows = block_rows(x, labels, folds, 3, slice(0, 5))
+    rows = block_rows(x, labels, folds, None, 3, slice(0, 5))
     (found,) = fit_jobs(rows, [FitJob((1,), GRID[0])])
     assert np.isfinite(found.model.intercept).all()
     assert np.isfinite(found.loss)

@@ -8,15 +8,18 @@ from scipy.special import softmax
 from threadpoolctl import threadpool_limits
 
 from xnq_dist.readout.logistic import row_losses
-from xnq_dist.readout.plus import growing
 from xnq_dist.readout.plus import trees as module
-from xnq_dist.readout.plus.growing import BINS, LEAST, RATE, RIDGE, binned
 from xnq_dist.readout.plus.trees import (
+    BINS,
+    LEAST,
+    RATE,
+    RIDGE,
     ROUNDS,
     STEP,
     BoostedTrees,
     Shape,
     add_trees,
+    binned,
     boosted_logits,
     fit_trees,
 )
@@ -150,18 +153,6 @@ def test_a_class_without_a_row_has_a_small_probability():
     assert 0 < shares[:, 2].max() < 0.1
 
 
-def test_boosting_ends_once_held_out_rows_stop_improving():
-    z, labels = rows(2)
-    noise = np.random.default_rng(3).standard_normal(z.shape)
-    found = fit_trees(noise, labels, 2, SHAPE, (noise[::-1] * 1.1, labels)).trees
-    assert found.turns < ROUNDS
-    new, truth = rows(2, 300)
-    good = fit_trees(z, labels, 2, SHAPE, (new, truth))
-    best, turns = int(np.argmin(good.losses)), good.trees.turns
-    # It ends with the first block of rounds that brings nothing, or at the limit.
-    assert turns - 2 * STEP < best <= turns - STEP or turns == ROUNDS
-
-
 @pytest.mark.parametrize(
     ("classes", "noise", "weighted"), [(2, 0.5, False), (2, 5.0, True), (3, 5.0, False)]
 )
@@ -199,9 +190,9 @@ def test_the_kernels_that_grow_trees_do_the_same_in_plain_python(monkeypatch):
     monkeypatch.setattr(module, "ROUNDS", 3)
     compiled = fit_trees(z, labels, 2, SHAPE).trees
     for name in ("_draw", "_split"):
-        monkeypatch.setattr(growing, name, getattr(growing, name).py_func)
-    monkeypatch.setattr(growing, "_add_up", add_up)
-    monkeypatch.setattr(module, "grow", growing.grow.py_func)
+        monkeypatch.setattr(module, name, getattr(module, name).py_func)
+    monkeypatch.setattr(module, "_add_up", add_up)
+    monkeypatch.setattr(module, "grow", module.grow.py_func)
     with np.errstate(over="ignore"):
         plain = fit_trees(z, labels, 2, SHAPE).trees
     for name in module._FIELDS:
@@ -218,7 +209,7 @@ def test_rows_of_a_leaf_are_divided_in_their_order(limit):
     order = np.argsort(right, kind="stable")
     expected = [values[order] for values in leaf]
     aside = tuple(np.empty_like(values) for values in leaf)
-    assert growing._divide(column, limit, *leaf, aside) == np.sum(~right)
+    assert module._divide(column, limit, *leaf, aside) == np.sum(~right)
     for found, values in zip(leaf, expected, strict=True):
         np.testing.assert_array_equal(found, values)
 

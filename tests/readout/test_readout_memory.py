@@ -12,9 +12,8 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.need import PartitionCounts
 from xnq_dist.core.store import RunDirectory, Stage
 from xnq_dist.plan import GraphSize, Workers, add_up
-from xnq_dist.readout.plus.label_features import VisibleLabels
-from xnq_dist.readout.plus.neighbours import AroundStep, FirstFit
-from xnq_dist.readout.rows import Labelled, Part, assemble
+from xnq_dist.readout.plus.label_features import Around, FirstFit
+from xnq_dist.readout.rows import Part, join
 
 
 def peak_of(work):
@@ -31,14 +30,10 @@ def test_labelled_rows_of_all_partitions_are_joined_in_one_copy():
     rng = np.random.default_rng(0)
     index = np.array_split(rng.permutation(20_000), [3_000, 11_000])
     values = (np.arange(20_000)[:, None] + np.arange(64) / 64).astype(np.float32)
-    pieces = [
-        Labelled(rows, rows.astype(np.int32), None, values[rows]) for rows in index
-    ]
-    peak, joined = peak_of(lambda: assemble([*pieces, None]))
-    np.testing.assert_array_equal(joined.index, np.arange(20_000))
-    np.testing.assert_array_equal(joined.labels, joined.index)
-    np.testing.assert_array_equal(joined.x, values)
-    assert peak < 1.25 * joined.x.nbytes
+    pieces = [values[rows] for rows in index]
+    peak, joined = peak_of(lambda: join(pieces, index))
+    np.testing.assert_array_equal(joined, values)
+    assert peak < 1.25 * joined.nbytes
 
 
 def test_embeddings_are_read_a_row_group_at_a_time(tmp_path):
@@ -52,7 +47,7 @@ def test_embeddings_are_read_a_row_group_at_a_time(tmp_path):
             part = {"node_id": ids[first : first + 16_000], "embedding": rows}
             writer.write(pa.table(part))
     where = Stage(attempt.folder, "embeddings")
-    part = Part(None, None, where, writer.record, False)
+    part = Part(None, None, where, writer.record)
     read = part.states(pa.chunked_array([ids]))
     # The reader keeps the bytes objects that our stream returns.
     peak, sizes = peak_of(lambda: [x.nbytes for _, x in read])
@@ -62,11 +57,10 @@ def test_embeddings_are_read_a_row_group_at_a_time(tmp_path):
 
 def test_a_round_of_label_features_takes_no_more_than_its_sums():
     count, classes = 200_000, 2
-    visible = VisibleLabels(None, (), VARIANTS.folds, classes)
     priors = np.full((len(VARIANTS), classes), 1 / classes)
-    fit = FirstFit(visible, None, priors, None)
+    fit = FirstFit(None, (), None, priors, VARIANTS)
     sums = np.ones((count, 2 * fit.width), np.float32)
-    step = AroundStep((fit, fit))
+    step = Around((fit, fit), ()).step
     peak, after = peak_of(lambda: step(0, 1, sums, sums))
     assert after is sums
     assert peak < 0.25 * sums.nbytes

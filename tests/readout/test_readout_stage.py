@@ -16,7 +16,7 @@ from xnq_dist.core.errors import (
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.readout import rows as rows_module
-from xnq_dist.readout import stage as run_module
+from xnq_dist.readout import work as work_module
 
 NODES, DIM = 700, 10
 
@@ -214,19 +214,6 @@ def test_complete_stages_are_reused_until_settings_change(tmp_path, threads_clie
     assert run.stage("readout").manifest().facts["C"] == 0.1
 
 
-def test_a_set_strength_with_roles_uses_zero_folds(tmp_path, threads_client):
-    x, labels, role = graph_labels(classes=2, roles=True)
-    run = make_run(tmp_path, 2, x, labels, role, classes=2)
-    fit_and_write(
-        run, load_settings(overrides=["method=xnq", "readout.C=1"]), threads_client
-    )
-    facts = run.stage("readout").manifest().facts
-    assert facts["folds"] == 0
-    assert facts["n_labelled"] == sum(r is not None for r in role)
-    posterior, _ = read_posteriors(run)
-    assert posterior.shape == (NODES, 2)
-
-
 def test_half_precision_embeddings_end_to_end(tmp_path, threads_client):
     x, labels, role = graph_labels(classes=2)
     half = make_run(tmp_path / "h", 2, x, labels, role, 2, dtype="float16")
@@ -249,22 +236,41 @@ def test_too_little_memory_is_refused_before_any_embedding_is_read(
     with pytest.raises(DoesNotFitError) as refused:
         fit_and_write(run, small, threads_client)
     message = str(refused.value)
-    assert f"{count:,} labelled nodes (d' = {DIM})" in message
-    assert f"{count * DIM * 8 / 2**30:.3g} GiB" in message
-    assert "readout.memory is 1.86e-05 GiB: set readout.memory to 1MiB" in message
+    assert f"{count:,} labelled nodes ({DIM} columns)" in message
+    assert f"{count * DIM * 8 / 2**20:.3g} MiB" in message
+    assert "readout.memory is 0.0191 MiB: set readout.memory to 1MiB" in message
 
 
-def test_memory_for_one_copy_of_the_rows_is_enough(tmp_path, threads_client):
-    x, labels, role = graph_labels()
-    run = make_run(tmp_path / "short", 1, x, labels, role)
-    need = int((labels >= 0).sum()) * DIM * 8
-    overrides = ["readout.folds=3", "seed=4", f"readout.memory={need + 1}"]
-    fit_and_write(
-        run, load_settings(overrides=["method=xnq", *overrides]), threads_client
-    )
-    other = make_run(tmp_path / "wide", 1, x, labels, role)
-    fit_and_write(other, SETTINGS, threads_client)
-    np.testing.assert_array_equal(read_posteriors(run)[0], read_posteriors(other)[0])
+def test_memory_for_one_copy_of_the_rows_is_enough():
+    labels = np.where(np.arange(3_000) % 2, 0, -1)
+    for rows, count in ((1_500, 1_500), (1_499, 1_499), (1_000, 1_000)):
+        memory = f"readout.memory={rows * DIM * 8}"
+        found = work_module.to_fit(labels, DIM, load_settings(overrides=[memory]))
+        assert len(np.unique(found)) == count
+        assert (labels[found] == 0).all()
+
+
+@pytest.mark.parametrize("with_roles", [False, True], ids=["cross-fit", "roles"])
+def test_labels_beyond_the_maximum_are_out_of_fold(
+    tmp_path, threads_client, with_roles, monkeypatch, caplog
+):
+    """Models are fitted to the same sample for any partitions."""
+    monkeypatch.setattr(work_module, "MAX_ROWS", 150)
+    x, labels, role = graph_labels(2, with_roles)
+    posteriors = []
+    for parts in (1, 3):
+        run = make_run(tmp_path / str(parts), parts, x, labels, role, 2)
+        with caplog.at_level("INFO", "xnq_dist.readout.work"):
+            fit_and_write(run, SETTINGS, threads_client)
+        posterior, flags = read_posteriors(run)
+        posteriors.append(posterior)
+    used = sum(r is not None for r in role) if with_roles else (labels >= 0).sum()
+    assert f"models are fitted to 150 of {used} labelled nodes" in caplog.text
+    np.testing.assert_array_equal(*posteriors)
+    index, facts = readout_bits(run)["index"], run.stage("readout").manifest().facts
+    assert (len(index), facts["n_labelled"]) == (150, used)
+    fitted = np.isin(np.arange(NODES), index) & (role == "train")
+    np.testing.assert_array_equal(flags, (labels >= 0) & ~fitted)
 
 
 def test_a_class_with_one_label_is_named(tmp_path, threads_client):
@@ -311,7 +317,7 @@ def test_embeddings_in_another_order_are_refused(tmp_path, threads_client):
         fit_and_write(run, SETTINGS, threads_client)
 
 
-def _die(part):
+def _die(part, local):
     from distributed import KilledWorker
 
     raise KilledWorker("gather", SimpleNamespace(address="tcp://lost"), 3)
@@ -322,7 +328,7 @@ def test_workers_that_die_again_and_again_end_in_one_sentence(
 ):
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 1, x, labels, role)
-    monkeypatch.setattr(run_module, "gather_used", _die)
+    monkeypatch.setattr(work_module, "gather_rows", _die)
     with (
         pytest.raises(
             DoesNotFitError, match=r"KilledWorker .*: .* lower reservoir.dim"

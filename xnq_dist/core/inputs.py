@@ -144,7 +144,7 @@ def _device(settings: Settings) -> dict[str, Any]:
 def readout_inputs(
     graph: Manifest, embeddings: Manifest, labels: Manifest, settings: Settings
 ) -> dict[str, Any]:
-    """Inputs of the stage ``readout``; the backend is not ``auto``."""
+    """Inputs of the stage ``readout``."""
     inputs: dict[str, Any] = {
         "format": STAGES["readout"].format,
         "graph": graph.fingerprint,
@@ -153,8 +153,6 @@ def readout_inputs(
         "readout": settings.readout.model_dump(exclude={"memory"}),
         "seed": settings.seed,
     }
-    if settings.backend == "gpu":
-        inputs["backend"] = settings.backend
     return inputs | method_of(settings.method).inputs("readout")
 
 

@@ -2,7 +2,7 @@
 
 A method is one record here and one module with three functions: ``embed(run, settings,
 client, progress)`` makes the stage ``embeddings`` and returns its manifest;
-``fit(work)`` fits the readout (`readout.stage.ReadoutWork`) and returns its files and
+``fit(work)`` fits the readout (`readout.work.ReadoutWork`) and returns its files and
 facts; ``write_posteriors``, a task, writes a partition's posteriors with it.
 """
 

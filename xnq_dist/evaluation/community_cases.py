@@ -388,7 +388,7 @@ def _posteriors(
     ``held_index`` by models fitted without any label of their group.
     """
     from xnq_dist.readout.plus.learning import PRIOR_ROWS, plus_scores
-    from xnq_dist.readout.plus.work import Embedded
+    from xnq_dist.readout.work import Embedded
     from xnq_dist.reservoir.embed import embed_scaled
 
     settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from xnq_dist.methods.xnq import embed
+from xnq_dist.readout.plus.learning import fit
 from xnq_dist.readout.plus.plus_model import write_plus_posteriors as write_posteriors
-from xnq_dist.readout.stage import fit_pooled as fit
 
 __all__ = ["embed", "fit", "write_posteriors"]

@@ -1,92 +1,116 @@
-"""The readout of labelled rows: folds, choice of C, calibration, diagnostics.
+"""The readout of labelled rows: final model, calibration, diagnostics, posteriors.
 
-Rows may be in memory or in files (`objective.Rows`).
+Pure functions of arrays and of the fits of the folds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Ints, Ints32
-from xnq_dist.core.errors import InputError
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.settings import ReadoutSettings
-from xnq_dist.readout.apply import SavedReadout
-from xnq_dist.readout.calibration import fit_calibration
+from xnq_dist.readout.calibration import Calibration, fit_calibration
 from xnq_dist.readout.diagnostics import quality
-from xnq_dist.readout.folds import assign_folds, check_counts
+from xnq_dist.readout.folds import CALIBRATION, FoldPlan, check_counts
 from xnq_dist.readout.logistic import (
-    COARSE_GRID,
-    GRID,
     FitJob,
     LinearModel,
     decision,
     fit_jobs,
-    row_losses,
     warn_of_unconverged,
 )
-from xnq_dist.readout.objective import Group, MemoryRows, Rows
-from xnq_dist.readout.regularisation import ChosenC, climb, cross_fit
+from xnq_dist.readout.objective import Rows
+from xnq_dist.readout.regularisation import ChosenC
 
-__all__ = ["FoldPlan", "finish", "grid_of", "out_of_fold_log_loss", "plan_folds"]
-
-TRAIN, CALIBRATION = 0, 1
-"""Codes of the roles, in the order of `graph.labels.ROLES`; -1 is none."""
+__all__ = ["SavedReadout", "finish", "posteriors"]
 
 
 @dataclass(frozen=True, eq=False)
-class FoldPlan:
-    """Folds of the rows, and the values of C to try."""
+class SavedReadout:
+    """A fitted readout, as needed to apply it to the same embedding."""
 
+    model: LinearModel
+    """Fitted to all rows (with roles: all training rows)."""
+    fold_models: tuple[LinearModel, ...]
+    """One fitted without each fold; empty when no fold was needed."""
+    calibration: Calibration
+    prior: Floats
+    """Class proportions that the posteriors are calibrated to, shape (C,)."""
+    index: Ints
+    """Canonical index of the labelled nodes, ascending, shape (n,)."""
     folds: Ints32
-    """Fold of each row, -1 for rows that the readout is not fitted to, shape (n,)."""
-    count: int
-    """Number of folds; 0: C is set and no folds are needed, all fitted rows are in
-    fold 0."""
-    grid: tuple[float, ...]
-    """Ascending values of C."""
+    """Fold of each labelled node, -1 for none, shape (n,)."""
+    held_out: Ints
+    """Places in `index` of the nodes whose logits are computed without their label."""
+    held_out_logits: Floats
+    """Shape (len(held_out), C)."""
+    held_out_posteriors: Floats32
+    """Calibrated, shape (len(held_out), C)."""
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+    """Facts about the fit, JSON values; not in the file."""
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return arrays for a file; `from_arrays` reads them."""
+        models = (self.model, *self.fold_models)
+        return {
+            "coef": np.stack([model.coef for model in models]),
+            "intercept": np.stack([model.intercept for model in models]),
+            "converged": np.array([model.converged for model in models]),
+            "strength": np.array(self.model.strength),
+            **{name: getattr(self, name) for name in _ARRAYS},
+            **self.calibration.to_arrays(),
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> SavedReadout:
+        """Construct from the result of `to_arrays`."""
+        model, *fold_models = (
+            LinearModel(coef, intercept, float(arrays["strength"]), bool(converged))
+            for coef, intercept, converged in zip(
+                arrays["coef"], arrays["intercept"], arrays["converged"], strict=True
+            )
+        )
+        kept: dict[str, Any] = {name: arrays[name] for name in _ARRAYS}
+        return cls(
+            model=model,
+            fold_models=tuple(fold_models),
+            calibration=Calibration.from_arrays(arrays),
+            **kept,
+        )
 
 
-def grid_of(settings: ReadoutSettings) -> tuple[float, ...]:
-    """Values of C to try by the settings, ascending."""
-    return GRID if settings.C == "select" else (settings.C,)
+_ARRAYS = (
+    *("prior", "index", "folds"),
+    *("held_out", "held_out_logits", "held_out_posteriors"),
+)
 
 
-def plan_folds(
-    labels: Ints32,
-    roles: NDArray[np.int8] | None,
-    n_classes: int,
-    settings: ReadoutSettings,
-    seed: int,
-    names: Sequence[Any] | None = None,
-) -> FoldPlan:
-    """Plan the folds and the grid by the settings.
+def posteriors(
+    x: NDArray[Any], index: Ints, readout: SavedReadout
+) -> tuple[Floats32, Bools]:
+    """Compute posteriors of rows, (m, C), and whether each is out of fold, (m,).
 
-    Roles are 0 train, 1 calibration, -1 none; None: cross-fit over all rows. `names` of
-    the classes are for messages. A class with too few rows is an `InputError`.
+    Labelled nodes get their held-out posterior: with cross-fitting every labelled node,
+    with roles all but the training nodes.
     """
-    grid = grid_of(settings)
-    used = np.ones(len(labels), bool) if roles is None else roles == TRAIN
-    what = "labelled" if roles is None else "training"
-    counts = np.bincount(labels[used], minlength=n_classes)
-    needs_folds = settings.C == "select" or roles is None
-    check_counts(counts, 2 if needs_folds else 1, names, what)
-    folds = np.where(used, 0, -1).astype(np.int32)
-    if not needs_folds:
-        return FoldPlan(folds, 0, grid)
-    folds[used] = assign_folds(labels[used], settings.folds, seed)
-    return FoldPlan(folds, int(folds.max()) + 1, grid)
+    values = readout.calibration.apply(decision(readout.model, x))
+    held = readout.index[readout.held_out]
+    out_of_fold = np.zeros(len(index), bool)
+    if len(held):
+        at = np.minimum(np.searchsorted(held, index), len(held) - 1)
+        out_of_fold = held[at] == index
+        values[out_of_fold] = readout.held_out_posteriors[at[out_of_fold]]
+    return values, out_of_fold
 
 
 def finish(
     rows: Rows,
     index: Ints,
-    labels: Ints32,
     roles: NDArray[np.int8] | None,
     settings: ReadoutSettings,
     plan: FoldPlan,
@@ -97,14 +121,15 @@ def finish(
 
     A class without calibration nodes is an `InputError`.
     """
-    C, n_classes = plan.grid[chosen.place], rows.n_classes
+    C, n_classes, labels = plan.grid[chosen.place], rows.n_classes, rows.labels
     used = plan.folds >= 0
     fold_models = tuple(fit.model for fit in chosen.fits)
     start = fold_models[0] if fold_models else None
     (final,) = fit_jobs(rows, [FitJob((), C, start)])
     model = final.model
     warn_of_unconverged((model, *fold_models))
-    logits = np.concatenate(list(rows.over(_held_out_logits, fold_models, model)))
+    each = [_held_out_logits(group, fold_models, model) for group in rows.groups()]
+    logits = np.concatenate(each)
     held = np.arange(len(labels)) if roles is None else np.flatnonzero(~used)
     calibrating = held if roles is None else np.flatnonzero(roles == CALIBRATION)
     truth = labels[calibrating]
@@ -137,7 +162,6 @@ def finish(
             "C": C,
             "calibration": settings.calibration,
             "folds": plan.count,
-            "n_labelled": len(labels),
             "n_fitted": int(used.sum()),
             "n_judged": len(judged),
             "strengths": [
@@ -151,7 +175,7 @@ def finish(
 
 
 def _held_out_logits(
-    group: Group, fold_models: Sequence[LinearModel], model: LinearModel
+    group: Rows, fold_models: Sequence[LinearModel], model: LinearModel
 ) -> Floats:
     """Logits of rows by the model without their fold; by `model` if they have no fold.
 
@@ -162,30 +186,3 @@ def _held_out_logits(
         rows = group.folds == fold
         logits[rows] = decision(without, group.x[rows])
     return logits
-
-
-def out_of_fold_log_loss(
-    x: NDArray[Any],
-    labels: Ints32,
-    n_classes: int,
-    folds: int,
-    grid: Sequence[float] = COARSE_GRID,
-    seed: int = 0,
-) -> tuple[float, float, float]:
-    """Lowest mean out-of-fold log-loss over a grid of C, its standard error, and the C.
-
-    The folds are the same for every `x` of the same labels in canonical order.
-    """
-    check_counts(np.bincount(labels, minlength=n_classes), 2)
-    if not len(grid):
-        raise InputError("the grid of C is empty: list at least one value")
-    assigned = assign_folds(labels, folds, seed)
-    count, ascending = int(assigned.max()) + 1, sorted(grid)
-    rows = MemoryRows.of(x, labels, assigned, n_classes)
-    (chosen,) = cross_fit([ascending], count, climb, partial(fit_jobs, rows))
-    losses = np.empty(len(labels))
-    for fold, fit in enumerate(chosen.fits):
-        held = assigned == fold
-        losses[held] = row_losses(decision(fit.model, x[held]), labels[held])
-    error = float(losses.std(ddof=1) / np.sqrt(len(losses)))
-    return float(losses.mean()), error, ascending[chosen.place]

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Ints, Ints32
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.random_bits import Purpose, stream
+from xnq_dist.core.settings import ReadoutSettings
+from xnq_dist.readout.logistic import GRID
 
-__all__ = ["assign_folds", "check_counts"]
+__all__ = ["CALIBRATION", "FoldPlan", "assign_folds", "check_counts", "plan_folds"]
+
+TRAIN, CALIBRATION = 0, 1
+"""Codes of the roles, in the order of `graph.labels.ROLES`; -1 is none."""
 
 
 def check_counts(
@@ -60,3 +67,42 @@ def assign_folds(labels: Ints32, folds: int, seed: int) -> Ints32:
         result[members] = (assigned + np.arange(count)) % number
         assigned += int(count)
     return result
+
+
+@dataclass(frozen=True, eq=False)
+class FoldPlan:
+    """Folds of the rows, and the values of C to try."""
+
+    folds: Ints32
+    """Fold of each row, -1 for rows that the readout is not fitted to, shape (n,)."""
+    count: int
+    """Number of folds; 0: C is set and no folds are needed, all fitted rows are in
+    fold 0."""
+    grid: tuple[float, ...]
+    """Ascending values of C."""
+
+
+def plan_folds(
+    labels: Ints32,
+    roles: NDArray[np.int8] | None,
+    n_classes: int,
+    settings: ReadoutSettings,
+    seed: int,
+    names: Sequence[Any] | None = None,
+) -> FoldPlan:
+    """Plan the folds and the grid by the settings.
+
+    Roles are 0 train, 1 calibration, -1 none; None: cross-fit over all rows. `names` of
+    the classes are for messages. A class with too few rows is an `InputError`.
+    """
+    grid = GRID if settings.C == "select" else (settings.C,)
+    used = np.ones(len(labels), bool) if roles is None else roles == TRAIN
+    what = "labelled" if roles is None else "training"
+    counts = np.bincount(labels[used], minlength=n_classes)
+    needs_folds = settings.C == "select" or roles is None
+    check_counts(counts, 2 if needs_folds else 1, names, what)
+    folds = np.where(used, 0, -1).astype(np.int32)
+    if not needs_folds:
+        return FoldPlan(folds, 0, grid)
+    folds[used] = assign_folds(labels[used], settings.folds, seed)
+    return FoldPlan(folds, int(folds.max()) + 1, grid)

@@ -1,8 +1,7 @@
-"""Logistic regressions fitted by block L-BFGS: one solver for all sizes and devices.
+"""Logistic regressions fitted by block L-BFGS.
 
 Minimises C times the summed log-loss plus half the squared coefficients; intercepts are
-not penalised. Rows are in memory, on a GPU or in files (`objective.Rows`); several fits
-share each pass over them. Everything is float64.
+not penalised. Several fits share each pass over the rows. Everything is float64.
 
 The Hessian is at most a quarter of the rows' covariance plus the penalty (for two
 classes; with more, this serves as a scale). The solver works in coordinates in which
@@ -33,15 +32,13 @@ from scipy.linalg.lapack import dtrtri
 from scipy.special import log_softmax
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints32
-from xnq_dist.core.backend import choose
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.products import product
 from xnq_dist.readout.lbfgs import CONVERGED, Minimum, minimise
-from xnq_dist.readout.objective import Group, MemoryRows, Problem, Rows, group_sums
+from xnq_dist.readout.objective import Problem, Rows, group_sums
 
 __all__ = [
-    "COARSE_GRID",
     "GRID",
     "FitJob",
     "LinearModel",
@@ -57,9 +54,6 @@ log = logging.getLogger(__name__)
 
 GRID = tuple(float(10.0 ** (step / 2)) for step in range(-4, 7))
 """Values of C tried when it is to be selected: 1e-2 to 1e3 in half decades."""
-COARSE_GRID = GRID[::2]
-"""Full decades, for comparisons where speed matters more."""
-
 ROUNDS, COLUMNS_A_ROUND = 12, 24
 """Evaluations of the objective before the coordinates are rescaled, and columns per
 additional evaluation: a Hessian takes longer the more columns it has."""
@@ -113,15 +107,15 @@ def fit_jobs(rows: Rows, jobs: Sequence[FitJob]) -> list[LogisticFit]:
     A fit that does not reach its tolerance has `converged` False.
     """
     with one_blas_thread():
-        placed, scales = rows.placed(), {}
+        scales = {}
         for C in {job.C for job in jobs}:
             count, _ = rows.moments.without(())
             ridge = rows.penalty / (C * max(count, 1.0))
             scales[C] = _Scale.of(rows.moments.covariance() / 4, ridge)
-        searches = [_Search(placed, job, scales[job.C]) for job in jobs]
+        searches = [_Search(rows, job, scales[job.C]) for job in jobs]
         while running := [search for search in searches if search.result is None]:
             problems = [search.point for search in running]
-            sums: Any = sum(placed.over(group_sums, problems))
+            sums: Any = sum(group_sums(group, problems) for group in rows.groups())
             for search, of_search in zip(running, sums, strict=True):
                 if not search.advance(of_search):
                     search.refresh()
@@ -129,7 +123,8 @@ def fit_jobs(rows: Rows, jobs: Sequence[FitJob]) -> list[LogisticFit]:
         losses: Any = np.zeros(len(jobs))
         if any(job.hidden for job in jobs):
             hidden = [job.hidden for job in jobs]
-            losses = sum(rows.over(_hidden_losses, hidden, models))
+            groups = rows.groups()
+            losses = sum(_hidden_losses(group, hidden, models) for group in groups)
     return [LogisticFit(*each) for each in zip(models, losses.tolist(), strict=True)]
 
 
@@ -138,7 +133,6 @@ def fit(
     y: Ints32,
     n_classes: int,
     C: float,
-    backend: str = "cpu",
     smooth: bool = False,
     weights: Floats | None = None,
 ) -> LinearModel:
@@ -155,7 +149,7 @@ def fit(
             f"{np.flatnonzero(counts).tolist()}: label at least one node of each class"
         )
     folds = np.zeros(len(y), np.int32)
-    rows = MemoryRows.of(x, y, folds, n_classes, weights, smooth, choose(backend))
+    rows = Rows.of(x, y, folds, n_classes, weights, smooth)
     return fit_jobs(rows, [FitJob((), C)])[0].model
 
 
@@ -287,7 +281,7 @@ class _Search:
 
 
 def _hidden_losses(
-    group: Group, hidden: Sequence[tuple[int, ...]], models: Sequence[LinearModel]
+    group: Rows, hidden: Sequence[tuple[int, ...]], models: Sequence[LinearModel]
 ) -> Floats:
     """Summed log-loss of the rows that each model was not fitted to."""
     totals, weights = np.zeros(len(models)), group.used()
@@ -298,10 +292,10 @@ def _hidden_losses(
     return totals
 
 
-def decision(model: LinearModel, x: NDArray[Any], threads: int = 1) -> Floats:
+def decision(model: LinearModel, x: NDArray[Any]) -> Floats:
     """Logits of rows, float64, (n, C); bits of a row do not depend on the others."""
     weights = cast(Floats32, np.ascontiguousarray(model.coef.T))
-    return np.asarray(product(x, weights, threads) + model.intercept, np.float64)
+    return np.asarray(product(x, weights) + model.intercept, np.float64)
 
 
 def row_losses(logits: Floats, labels: Ints32) -> Floats:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.settings import Settings
-from xnq_dist.readout.objective import DEVICE_VALUES, WIDEST
-from xnq_dist.readout.plus import held_rows
-from xnq_dist.readout.plus.feature_files import fits_at_once
-from xnq_dist.readout.plus.label_features import HOPS, feature_count
-from xnq_dist.readout.plus.learning import MAX_ROWS
+from xnq_dist.readout.plus.cross import HELD_ROWS
+from xnq_dist.readout.plus.label_features import HOPS, feature_count, fits_at_once
 from xnq_dist.readout.plus.second_stage import KINDS, tree_columns
 from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.rows import BATCH
 from xnq_dist.readout.select import INPUT_SCALES, RECURRENT_SCALES
+from xnq_dist.readout.work import MAX_ROWS
 from xnq_dist.reservoir.needs import (
     EMBEDDING_ITEM,
     NeighbourSums,
@@ -32,7 +30,7 @@ more after reading than before (measured: 170 MiB with batches of 28 MiB)."""
 
 def needs(size: RunSize, settings: Settings) -> Need:
     """Estimate what the search of scales, the fits and the posteriors need."""
-    plus, dim = method_of(settings.method).second_stage, settings.reservoir.dim
+    plus = method_of(settings.method).second_stage
     fitted = min(size.known, MAX_ROWS)
     rounds_disk, features_disk = _described(size, settings, fitted)
     # Features are written twice: with nodes and with complete groups as folds.
@@ -40,22 +38,17 @@ def needs(size: RunSize, settings: Settings) -> Need:
     # Three partitions into groups take 12 bytes per node; held-out posteriors are few.
     posteriors = (1 + plus) * size.classes * 4
     kept = size.nodes * (posteriors + 24 + features_disk)
-    # Labelled rows beyond the memory are written twice, by partition and by group.
-    beyond = not plus and size.known * dim * 8 > settings.readout.memory_bytes
-    spilled = 2 * size.known * dim * EMBEDDING_ITEM if beyond else 0
     return Need(
         worker=WORKER + (_plus_memory if plus else _memory)(size, settings),
-        device=_on_device(size, settings),
-        disk=max(described, kept, spilled),
+        disk=max(described, kept),
         kept=kept,
     )
 
 
 def _memory(size: RunSize, settings: Settings) -> int:
     """Bytes of the labelled rows, and of what fits to them hold."""
-    return min(
-        size.known * settings.reservoir.dim * 24, settings.readout.memory_bytes * 3
-    )
+    rows = min(size.known, MAX_ROWS) * settings.reservoir.dim
+    return min(rows * 24, settings.readout.memory_bytes * 3)
 
 
 def _plus_memory(size: RunSize, settings: Settings) -> int:
@@ -99,19 +92,6 @@ def _described(size: RunSize, settings: Settings, fitted: int) -> tuple[int, int
     return 4 * HOPS * label_sums(size, settings)[0].width, 4 * int(features)
 
 
-def _on_device(size: RunSize, settings: Settings) -> int:
-    """Bytes of GPU memory for the tasks that fit at the same time.
-
-    Each holds the rows in float32, and a block and the covariance twice in float64.
-    """
-    if not size.workers.device:
-        return 0
-    dim = settings.reservoir.dim
-    fits = min(size.workers.threads, settings.readout.folds)
-    rows = min(4 * fits * size.known * dim, settings.readout.memory_bytes // 2)
-    return rows + fits * 8 * (DEVICE_VALUES + 2 * dim * min(dim, WIDEST))
-
-
 def candidates_of(settings: Settings) -> int:
     """Number of candidates that the stage ``select`` tries; 0: no search."""
     scales = settings.reservoir
@@ -124,7 +104,7 @@ def candidates_of(settings: Settings) -> int:
 
 def fitted_rows(size: RunSize) -> tuple[int, int]:
     """Rows that xnq+ is fitted to with nodes, and with complete groups as folds."""
-    return min(size.known, MAX_ROWS), min(size.known, held_rows.MAX_ROWS)
+    return min(size.known, MAX_ROWS), min(size.known, HELD_ROWS)
 
 
 def label_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:

@@ -1,88 +1,54 @@
 """The objective of logistic regressions, as sums over blocks of rows.
 
-Rows are in groups of `GROUP_ROWS` in canonical order, and a group is processed in
-blocks whose size depends only on the number of columns. Sums are added in the order of
+Rows are in groups of `GROUP_ROWS` in canonical order. Sums are added in the order of
 the rows, and those of one problem do not depend on the other problems of the pass. So
-results have the same bits for any number of workers and threads, and for rows in memory
-and in files.
+results have the same bits for any number of workers.
+
+Losses and gradients are compiled: a BLAS packs the rows anew for each problem, which
+takes as long as the sums of a few classes. Here the problems of a pass are the columns
+of one matrix. The bits of a problem do not depend on the others, because `multiply`'s
+do not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from functools import reduce
+from operator import add
+from typing import Any
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints32
-from xnq_dist.core.backend import Backend, cpu
 from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.core.products import VECTOR_BYTES, multiply, multiply_narrow, pack
 from xnq_dist.readout.lbfgs import TOLERANCE
-from xnq_dist.readout.row_sums import row_sums
 
 __all__ = [
     "BLOCK_VALUES",
-    "DEVICE_VALUES",
     "GROUP_ROWS",
-    "WIDEST",
-    "Group",
-    "MemoryRows",
     "Moments",
     "Problem",
     "Rows",
-    "add_moments",
     "group_moments",
     "group_sums",
+    "row_sums",
 ]
 
 GROUP_ROWS = 1 << 13
-"""Rows of a group; a task holds one group of rows in files at a time."""
+"""Rows whose sums are added up before those of the next."""
 BLOCK_VALUES = 1 << 17
-"""Float64 values of a block: as many as the level-2 cache of a core holds."""
-DEVICE_VALUES = 1 << 23
-"""Values of a block on a GPU, which is efficient only with large blocks."""
+"""Float64 values of a block of moments: a core's level-2 cache holds as many."""
+VALUES = 1 << 16
+"""Float64 values of a block of losses and gradients; they fit in a level-2 cache."""
 ROUNDING = 1e-13
 """Rounding error of a variance, relative to the column's mean square."""
 WIDEST = 2048
 """Maximum number of columns for a covariance; with more, variances are used."""
-
-CPU = cpu()
-Result = TypeVar("Result")
-
-
-@dataclass(frozen=True, eq=False)
-class Group:
-    """Rows that are processed together, on the host or on a device."""
-
-    x: Any
-    """Embeddings, any float type, shape (m, d)."""
-    labels: Any
-    """Class codes, int32, shape (m,)."""
-    folds: Any
-    """Folds, int32, shape (m,); rows of a negative fold are in no fit."""
-    weights: Any = None
-    """Weights of the rows' log-losses, float64, shape (m,); None: 1 each."""
-    backend: Backend = CPU
-    """Computes the sums; its arrays hold the rows."""
-
-    def blocks(self) -> Iterator[tuple[Any, Any, Any, Any]]:
-        """Yield rows in float64, labels, folds and weights of each block."""
-        on_device = self.backend.on_device
-        values = DEVICE_VALUES if on_device else BLOCK_VALUES
-        size = 1 << max(0, (values // max(1, self.x.shape[1])).bit_length() - 1)
-        weights = self.used()
-        for first in range(0, len(self.labels), size):
-            part = slice(first, first + size)
-            rows = self.x[part].astype(np.float64)
-            yield rows, self.labels[part], self.folds[part], weights[part]
-
-    def used(self) -> Any:
-        """Weights of the rows, 0 without a fold, float64, shape (m,)."""
-        weights = (self.folds >= 0).astype(np.float64)
-        return weights if self.weights is None else weights * self.weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,6 +61,13 @@ class Moments:
     """Sum of the rows of each fold, shape (K, d)."""
     products: Floats
     """Sum of their outer products, shape (d, d); of squares, (d,), if wide."""
+
+    def __add__(self, other: Moments) -> Moments:
+        return Moments(
+            self.counts + other.counts,
+            self.totals + other.totals,
+            self.products + other.products,
+        )
 
     def without(self, hidden: Sequence[int]) -> tuple[float, Floats]:
         """Summed weights and mean of the rows outside the folds `hidden`."""
@@ -129,58 +102,30 @@ class Problem:
     """Shape (k,)."""
 
 
-class Rows(Protocol):
-    """Labelled rows, in memory or in files, and options of their fits."""
-
-    @property
-    def n_classes(self) -> int:
-        """Number of classes."""
-
-    @property
-    def moments(self) -> Moments:
-        """Moments of all rows with a fold."""
-
-    @property
-    def penalty(self) -> Floats | float:
-        """Factor of each column's penalty: 1, or its variance for scaled columns."""
-
-    @property
-    def smooth(self) -> bool:
-        """Whether half a label of each class is added at the mean of the rows."""
-
-    @property
-    def tolerance(self) -> float:
-        """Expected relative decrease of the objective at which a fit stops."""
-
-    def placed(self) -> Rows:
-        """Return the rows in the place where sums are computed."""
-
-    def over(self, work: Callable[..., Result], *arguments: Any) -> Iterable[Result]:
-        """Results of ``work(group, *arguments)`` in the order of the groups."""
-
-    def moments_at(self, problem: Problem) -> Moments:
-        """Moments of rows weighted by the curvature of their losses."""
+NO_ROWS = Moments(np.zeros(0), np.zeros((0, 0)), np.zeros(0))
 
 
 @dataclass(frozen=True, eq=False)
-class MemoryRows:
-    """Labelled rows in memory."""
+class Rows:
+    """Labelled rows, and options of their fits."""
 
-    x: Any
+    x: NDArray[Any]
     """Embeddings, any float type, shape (n, d)."""
-    labels: Any
-    """Class codes, int32, shape (n,)."""
-    folds: Any
-    """Folds from 0 on, int32, shape (n,); rows of a negative fold are in no fit."""
+    labels: Ints32
+    """Class codes, shape (n,)."""
+    folds: Ints32
+    """Folds from 0 on, shape (n,); rows of a negative fold are in no fit."""
     n_classes: int
-    moments: Moments
-    weights: Any = None
-    penalty: Floats | float = 1.0
+    weights: Floats | None = None
+    """Weights of the rows' log-losses, shape (n,); None: 1 each."""
     smooth: bool = False
+    """Whether half a label of each class is added at the mean of the rows."""
+    penalty: Floats | float = 1.0
+    """Factor of each column's penalty: 1, or its variance for scaled columns."""
     tolerance: float = TOLERANCE
-    backend: Backend = CPU
-    threads: int = 1
-    """Number of groups processed at a time."""
+    """Expected relative decrease of the objective at which a fit stops."""
+    moments: Moments = NO_ROWS
+    """Moments of all rows with a fold."""
 
     @classmethod
     def of(
@@ -191,160 +136,201 @@ class MemoryRows:
         n_classes: int,
         weights: Floats | None = None,
         smooth: bool = False,
-        backend: Backend | None = None,
-        threads: int = 1,
-    ) -> MemoryRows:
+    ) -> Rows:
         """Construct the rows with their moments, which all fits share."""
+        rows = cls(x, labels, folds, n_classes, weights, smooth)
         count = int(folds.max(initial=0)) + 1
-        none = Moments(np.zeros(0), np.zeros((0, 0)), np.zeros(0))
-        rows = cls(x, labels, folds, n_classes, none, weights, 1.0, smooth)
-        rows = replace(rows, backend=backend or CPU, threads=threads)
-        moments = rows.placed().over(group_moments, count)
-        return replace(rows, moments=add_moments(None, moments))
+        moments = (group_moments(group, count) for group in rows.groups())
+        return replace(rows, moments=reduce(add, moments))
 
     def moments_at(self, problem: Problem) -> Moments:
         """Moments of rows weighted by the curvature of their losses."""
-        return add_moments(None, self.over(group_moments, 1, problem))
+        moments = (group_moments(group, 1, problem) for group in self.groups())
+        return reduce(add, moments)
 
-    def placed(self) -> MemoryRows:
-        """Return the rows on the device, if there is one, with float32 embeddings."""
-        if not self.backend.on_device:
-            return self
-        place, weights = self.backend.to_device, self.weights
-        return replace(
-            self,
-            x=place(np.asarray(self.x, np.float32)),
-            labels=place(self.labels),
-            folds=place(self.folds),
-            weights=None if weights is None else place(weights),
-        )
+    def groups(self) -> Iterator[Rows]:
+        """Yield `GROUP_ROWS` rows at a time."""
+        for first in range(0, max(1, len(self.labels)), GROUP_ROWS):
+            part = slice(first, first + GROUP_ROWS)
+            yield replace(
+                self,
+                x=self.x[part],
+                labels=self.labels[part],
+                folds=self.folds[part],
+                weights=None if self.weights is None else self.weights[part],
+            )
 
-    def over(self, work: Callable[..., Result], *arguments: Any) -> Iterable[Result]:
-        """Results of ``work(group, *arguments)`` in the order of the groups."""
-        # One group on a device, because each result's copy to the host waits for it.
-        size = max(1, len(self.labels)) if self.backend.on_device else GROUP_ROWS
-
-        def each(first: int) -> Result:
-            part = slice(first, first + size)
-            weights = None if self.weights is None else self.weights[part]
-            fields = self.x[part], self.labels[part], self.folds[part], weights
-            return work(Group(*fields, self.backend), *arguments)
-
-        starts = range(0, max(1, len(self.labels)), size)
-        if self.threads == 1 or len(starts) == 1:
-            return map(each, starts)
-        with ThreadPoolExecutor(self.threads) as pool:
-            return list(pool.map(each, starts))
+    def used(self) -> Floats:
+        """Weights of the rows, 0 without a fold, shape (n,)."""
+        weights = (self.folds >= 0).astype(np.float64)
+        return weights if self.weights is None else weights * self.weights
 
 
-def group_moments(group: Group, folds: int, problem: Problem | None = None) -> Moments:
+def group_moments(group: Rows, folds: int, problem: Problem | None = None) -> Moments:
     """Moments of a group's rows with a fold.
 
     With a problem, all rows count as one fold and are weighted by the curvature of
     their losses (for more than two classes, its mean), else by their weights.
     """
-    xp, width = group.backend.xp, group.x.shape[1]
+    width, used = group.x.shape[1], group.used()
     wide = width > WIDEST
-    counts, totals = xp.zeros(folds), xp.zeros((folds, width))
-    products = xp.zeros(width if wide else (width, width))
+    counts, totals = np.zeros(folds), np.zeros((folds, width))
+    products = np.zeros(width if wide else (width, width))
+    size = 1 << max(0, (BLOCK_VALUES // max(1, width)).bit_length() - 1)
     with one_blas_thread():
-        for rows, labels, fold, weights in group.blocks():
+        for first in range(0, len(used), size):
+            block = slice(first, first + size)
+            rows = group.x[block].astype(np.float64)
+            fold, weights = group.folds[block], used[block]
             if problem is not None:
-                place = group.backend.to_device
-                logits = rows @ place(problem.coef.T) + place(problem.intercept)
-                weights = _used(problem, fold, weights) * _curvature(xp, logits)
-                fold = xp.zeros_like(labels)
+                coef = np.ascontiguousarray(problem.coef.T)
+                curvature = _curvature(rows @ coef + problem.intercept)
+                weights = _visible(problem, fold, weights) * curvature
+                fold = np.zeros_like(fold)
             for number in range(folds):
                 of_fold = weights * (fold == number)
                 counts[number] += of_fold.sum()
                 totals[number] += of_fold @ rows
             # A matrix times its own transpose takes a BLAS half the work.
-            rows *= xp.sqrt(weights)[:, None]
+            rows *= np.sqrt(weights)[:, None]
             products += (rows * rows).sum(axis=0) if wide else rows.T @ rows
-    return Moments(*map(group.backend.to_host, (counts, totals, products)))
+    return Moments(counts, totals, products)
 
 
-def _used(problem: Problem, folds: Any, weights: Any) -> Any:
+def _visible(problem: Problem, folds: Ints32, weights: Floats) -> Floats:
     """Weights of rows, 0 in the folds that the problem leaves out."""
     for fold in problem.hidden:
         weights = weights * (folds != fold)
     return weights
 
 
-def _curvature(xp: Any, logits: Any) -> Any:
+def _curvature(logits: Floats) -> Floats:
     """Second derivative of losses by a logit, mean over the classes, shape (m,)."""
     if logits.shape[1] == 1:
-        half = xp.exp(-xp.abs(logits[:, 0]))
-        return half / (1.0 + half) ** 2
-    shares = xp.exp(logits - logits.max(axis=1, keepdims=True))
+        half = np.exp(-np.abs(logits[:, 0]))
+        return np.asarray(half / (1.0 + half) ** 2)
+    shares = np.exp(logits - logits.max(axis=1, keepdims=True))
     shares /= shares.sum(axis=1, keepdims=True)
-    return (shares * (1.0 - shares)).mean(axis=1)
+    return np.asarray((shares * (1.0 - shares)).mean(axis=1))
 
 
-def add_moments(before: Moments | None, moments: Iterable[Moments]) -> Moments:
-    """Add moments in order; an empty sum is a `ValueError`."""
-    for more in moments:
-        before = (
-            more
-            if before is None
-            else Moments(
-                before.counts + more.counts,
-                before.totals + more.totals,
-                before.products + more.products,
-            )
-        )
-    if before is None:
-        raise ValueError("there are no moments to add")
-    return before
-
-
-def group_sums(group: Group, problems: Sequence[Problem]) -> Floats:
+def group_sums(group: Rows, problems: Sequence[Problem]) -> Floats:
     """A group's contribution to every problem's log-loss and gradient.
 
     Each row is for one problem: the loss, its derivatives by the coefficients and by
     the intercepts, shape (p, 1 + k d + k). All problems have the same shape.
     """
-    xp, place = group.backend.xp, group.backend.to_device
-    outputs, width = problems[0].coef.shape
-    if not group.backend.on_device:
-        known = group.used()
-        weights = [_used(each, group.folds, known) for each in problems]
-        coef = np.stack([each.coef for each in problems])
-        intercept = np.stack([each.intercept for each in problems])
-        return row_sums(group.x, group.labels, np.stack(weights), coef, intercept)
-    points = [(place(each.coef), place(each.intercept)[:, None]) for each in problems]
-    totals = xp.zeros((len(problems), 1 + outputs * (width + 1)))
-    with one_blas_thread():
-        for rows, labels, folds, weights in group.blocks():
-            for sums, problem, (coef, intercept) in zip(
-                totals, problems, points, strict=True
-            ):
-                used = _used(problem, folds, weights)
-                losses, excess = _excess(xp, coef @ rows.T + intercept, labels)
-                excess *= used
-                sums[0] += losses @ used
-                sums[1:-outputs] += (excess @ rows).ravel()
-                sums[-outputs:] += excess.sum(axis=1)
-    return group.backend.to_host(totals)
+    used = group.used()
+    weights = np.stack([_visible(each, group.folds, used) for each in problems])
+    coef = np.stack([each.coef for each in problems])
+    intercept = np.stack([each.intercept for each in problems])
+    return row_sums(group.x, group.labels, weights, coef, intercept)
 
 
-def _excess(xp: Any, logits: Any, labels: Any) -> tuple[Any, Any]:
-    """Log-losses, shape (m,), and P(class) minus the label, shape (k, m).
+def row_sums(
+    x: NDArray[Any], labels: Ints32, weights: Floats, coef: Floats, intercept: Floats
+) -> Floats:
+    """Log-losses of several regressions and their gradients.
 
-    Logits have the shape (k, m), in which sums over few classes are fast.
+    Parameters
+    ----------
+    x
+        Rows, float32 or float64, shape (n, d).
+    labels
+        Class codes, shape (n,).
+    weights
+        Weight of each row in each problem, shape (p, n).
+    coef, intercept
+        The points, shape (p, k, d) and (p, k): k = 1 for two classes, C for more.
+
+    Returns
+    -------
+    ndarray
+        Loss, derivatives by the coefficients and by the intercepts, float64, shape
+        (p, 1 + k d + k).
     """
-    if len(logits) == 1:
-        signs = 2.0 * labels - 1.0
-        margin = signs * logits[0]
-        # log(1 + exp(-margin)) without overflow.
-        half = xp.exp(-xp.abs(margin))
-        losses = xp.maximum(-margin, 0.0) + xp.log1p(half)
-        wrong = xp.where(margin > 0, half, 1.0) / (1.0 + half)
-        return losses, (-signs * wrong)[None]
-    logits = logits - logits.max(axis=0)
-    own = labels, xp.arange(len(labels))
-    shares = xp.exp(logits)
-    mass = shares.sum(axis=0)
-    shares /= mass
-    shares[own] -= 1.0
-    return xp.log(mass) - logits[own], shares
+    count, classes, width = coef.shape
+    columns = count * classes
+    # The bits are the same with both.
+    narrow = columns * coef.itemsize <= VECTOR_BYTES
+    matrix = coef.reshape(-1, width).T
+    panels = pack(matrix, 1) if narrow else pack(matrix)
+    # Whole panels: products then have no edges.
+    more = panels.shape[0] * panels.shape[2] - columns
+    shifts = np.pad(intercept.ravel(), (0, more))
+    # "W": for read-only arrays the kernel would be compiled once more.
+    labels = np.require(labels, np.int32, ["C", "W"])
+    losses, totals = np.zeros(count), np.zeros(columns)
+    slopes, some = np.zeros((width, len(shifts))), max(1, VALUES // max(1, width))
+    for first in range(0, len(labels), some):
+        rows = x[first : first + some].astype(np.float64)
+        sums = shifts, losses, totals, slopes
+        _add_sums(rows, labels, weights, first, panels, narrow, sums)
+    gradient = slopes[:, :columns].T.reshape(count, -1), totals.reshape(count, classes)
+    return np.concatenate([losses[:, None], *gradient], axis=1)
+
+
+@njit(cache=True, nogil=True)
+def _add_sums(
+    rows: Floats,
+    labels: Ints32,
+    weights: Floats,
+    first: int,
+    panels: Floats,
+    narrow: bool,
+    sums: tuple[Floats, Floats, Floats, Floats],
+) -> None:
+    """Add a block's sums, the rows from `first` on, to `sums` but the first."""
+    shifts, losses, totals, slopes = sums
+    logits = np.empty((len(rows), len(shifts)))
+    # P(class) minus the label, as panels.
+    excess = np.zeros((len(panels), len(rows), panels.shape[2]))
+    if narrow:
+        multiply_narrow(rows, panels[0], logits)
+    else:
+        multiply(rows, panels, logits)
+    width, count = excess.shape[2], len(weights)
+    classes = len(totals) // count
+    for row in range(len(logits)):
+        for c in range(len(shifts)):  # expressions of arrays take seconds to compile
+            logits[row, c] += shifts[c]
+        own = labels[first + row]
+        panel, place = 0, 0
+        for problem in range(count):
+            weight, at = weights[problem, first + row], problem * classes
+            top, mass, scale = -np.inf, 0.0, 0.0
+            if weight and classes == 1:
+                margin = logits[row, at] if own else -logits[row, at]
+                half = math.exp(-abs(margin))
+                losses[problem] += weight * (max(-margin, 0.0) + math.log1p(half))
+                wrong = (half if margin > 0 else 1.0) / (1.0 + half)
+                logits[row, at] = -wrong if own else wrong
+                scale = weight
+            elif weight:
+                for c in range(at, at + classes):
+                    top = max(top, logits[row, c])
+                chosen = logits[row, at + own] - top
+                for c in range(at, at + classes):
+                    logits[row, c] = math.exp(logits[row, c] - top)
+                    mass += logits[row, c]
+                losses[problem] += weight * (math.log(mass) - chosen)
+                scale = weight / mass
+            for c in range(classes):
+                value = 0.0
+                if weight:
+                    value = scale * logits[row, at + c]
+                    if classes > 1 and c == own:
+                        value -= weight
+                totals[at + c] += value
+                excess[panel, row, place] = value
+                place += 1
+                if place == width:
+                    panel, place = panel + 1, 0
+    part = np.empty(slopes.shape)
+    if narrow:
+        multiply_narrow(rows.T, excess[0], part)
+    else:
+        multiply(rows.T, excess, part)
+    for row in range(len(part)):
+        for c in range(len(shifts)):
+            slopes[row, c] += part[row, c]

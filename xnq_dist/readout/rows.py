@@ -12,29 +12,23 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from xnq_dist.core import schemas
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Floats32, Ints
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import Attempt, FileRecord, Stage
-from xnq_dist.graph.labels import ROLES
-from xnq_dist.readout.apply import SavedReadout, posteriors
 from xnq_dist.readout.calibration import Calibration
+from xnq_dist.readout.fit import SavedReadout, posteriors
 
 __all__ = [
     "BATCH",
     "FEATURES",
     "GROUPS",
-    "KnownLabels",
-    "LabelFile",
-    "Labelled",
     "Part",
-    "assemble",
-    "count_used",
-    "gather_used",
+    "gather_rows",
+    "join",
     "write_posteriors",
     "write_readout",
     "write_scored",
@@ -58,41 +52,6 @@ canonical indexes and embeddings."""
 
 
 @dataclass(frozen=True)
-class KnownLabels:
-    """Labels of a partition's nodes that replace those of the node table."""
-
-    where: Stage
-    record: FileRecord
-
-    def load(self) -> Ints32:
-        """Load class codes in local row order, -1 for rows that are in no fit."""
-        arrays = self.where.read_arrays(self.record)
-        return np.where(arrays["fitted"], arrays["labels"], -1).astype(np.int32)
-
-    def load_weights(self) -> Floats | None:
-        """Load weights in local row order; None: every label counts 1."""
-        return self.where.read_arrays(self.record).get("weights")
-
-
-@dataclass(frozen=True)
-class LabelFile:
-    """Labels and roles of a partition's nodes, in the stage ``labels``."""
-
-    stage: Stage
-    record: FileRecord
-
-    def read(self, index: pa.ChunkedArray) -> pa.Table:
-        """Read columns ``label`` and ``role``, checked against the nodes' indexes."""
-        table = self.stage.read_table(self.record, "node_labels")
-        if not table["index"].equals(index):
-            raise StageError(
-                f"{self.stage.folder.uri_of(self.record.name)} does not have the nodes "
-                "of its partition: run again with --overwrite"
-            )
-        return table.select(["label", "role"])
-
-
-@dataclass(frozen=True)
 class Part:
     """One partition's files."""
 
@@ -100,35 +59,27 @@ class Part:
     nodes: FileRecord
     embeddings: Stage
     rows: FileRecord
-    has_roles: bool
-    known: KnownLabels | None = None
-    """Labels that replace those of the stage ``labels``; roles are then ignored."""
-    labels: LabelFile | None = None
-    """None: only `known` has labels."""
+    labels: tuple[Stage, FileRecord] | None = None
+    """The nodes' labels; None: they have none."""
     threads: int = 1
     """Batches of embeddings that a task processes at a time."""
 
     def read_nodes(self) -> pa.Table:
-        """Read node ids, indexes, labels and roles in local row order."""
-        columns = ["node_id", "index"]
-        nodes = self.graph.read_table(self.nodes, "graph_nodes", columns)
-        if self.labels is None:
-            label = pa.nulls(len(nodes), pa.int32())
-            role = pa.nulls(len(nodes), pa.string())
-            return nodes.append_column("label", label).append_column("role", role)
-        labels = self.labels.read(nodes["index"])
-        for name in labels.column_names:
-            nodes = nodes.append_column(name, labels[name])
-        return nodes
+        """Read node ids and canonical indexes in local row order."""
+        return self.graph.read_table(self.nodes, "graph_nodes", ["node_id", "index"])
 
-    def used(self, nodes: pa.Table) -> Bools:
-        """Rows that the readout uses: labelled, and with a role if there are roles."""
-        if self.known is not None:
-            return np.asarray(self.known.load() >= 0, bool)
-        used = nodes["label"].is_valid().to_numpy()
-        if self.has_roles:
-            used &= nodes["role"].is_valid().to_numpy()
-        return np.asarray(used, bool)
+    def labelled(self, index: pa.ChunkedArray) -> Bools:
+        """Whether each node has a label, checked against the nodes' indexes."""
+        if self.labels is None:
+            return np.zeros(len(index), bool)
+        stage, record = self.labels
+        table = stage.read_table(record, "node_labels", ["index", "label"])
+        if not table["index"].equals(index):
+            raise StageError(
+                f"{stage.folder.uri_of(record.name)} does not have the nodes of its "
+                "partition: run again with --overwrite"
+            )
+        return np.asarray(table["label"].is_valid().to_numpy(), bool)
 
     def states(self, ids: pa.ChunkedArray) -> Iterator[tuple[int, NDArray[Any]]]:
         """Yield first row and embeddings of each batch, checked against node ids."""
@@ -176,74 +127,24 @@ class Part:
                 yield rows, future.result()
 
 
-@dataclass(frozen=True, eq=False)
-class Labelled:
-    """Rows that the readout uses, in canonical order."""
-
-    index: Ints
-    labels: Ints32
-    roles: NDArray[np.int8] | None
-    x: NDArray[Any]
-    weights: Floats | None = None
-    """Weights of the labels, shape (n,); None: every label counts 1."""
+def gather_rows(part: Part, local: Ints) -> NDArray[Any]:
+    """Read the embeddings of some rows of a partition, ascending."""
+    ids = part.read_nodes()["node_id"]
+    found = []
+    for first, batch in part.states(ids):
+        low, high = np.searchsorted(local, [first, first + len(batch)])
+        found.append(batch[local[low:high] - first])
+    return np.concatenate(found)
 
 
-def count_used(part: Part) -> int:
-    """Count the rows of a partition that the readout uses."""
-    return int(part.used(part.read_nodes()).sum())
-
-
-def gather_used(part: Part) -> Labelled | None:
-    """Read the used rows of one partition; None when it has no row at all."""
-    nodes = part.read_nodes()
-    used = part.used(nodes)
-    x: NDArray[Any] | None = None
-    at = 0
-    for first, batch in part.states(nodes["node_id"]):
-        rows = batch[used[first:][: len(batch)]]
-        if x is None:
-            x = np.empty((np.count_nonzero(used), batch.shape[1]), batch.dtype)
-        x[at : at + len(rows)] = rows
-        at += len(rows)
-    if x is None:
-        return None
-    taken = nodes.filter(pa.array(used))
-    roles = pc.index_in(taken["role"], pa.array(ROLES)).fill_null(-1).to_numpy()
-    with_roles = part.has_roles and part.known is None
-    weights = None
-    if part.known is None:
-        labels = taken["label"].to_numpy().astype(np.int32)
-    else:
-        labels, weights = part.known.load()[used], part.known.load_weights()
-        weights = None if weights is None else weights[used]
-    return Labelled(
-        taken["index"].to_numpy(),
-        labels,
-        roles.astype(np.int8) if with_roles else None,
-        x,
-        weights,
-    )
-
-
-def assemble(pieces: Sequence[Labelled | None]) -> Labelled:
-    """Join the used rows of all partitions, sorted by canonical index."""
-    nonempty = [piece for piece in pieces if piece is not None]
-    index = np.concatenate([piece.index for piece in nonempty])
-    order = np.argsort(index)
+def join(pieces: Sequence[NDArray[Any]], places: Sequence[Ints]) -> NDArray[Any]:
+    """Join rows of partitions in canonical order, from the places of each one's."""
+    count = sum(len(at) for at in places)
+    joined = np.empty((count, *pieces[0].shape[1:]), pieces[0].dtype)
     # Rows go to their places piece by piece: a sorted copy of all takes twice as much.
-    x = np.empty((len(order), nonempty[0].x.shape[1]), nonempty[0].x.dtype)
-    ends = np.cumsum([len(piece.index) for piece in nonempty[:-1]])
-    for piece, rows in zip(nonempty, np.split(np.argsort(order), ends), strict=True):
-        x[rows] = piece.x
-    with_roles = [piece.roles for piece in nonempty if piece.roles is not None]
-    weights = [piece.weights for piece in nonempty if piece.weights is not None]
-    return Labelled(
-        index[order],
-        np.concatenate([piece.labels for piece in nonempty])[order],
-        np.concatenate(with_roles)[order] if with_roles else None,
-        x,
-        np.concatenate(weights)[order] if weights else None,
-    )
+    for piece, at in zip(pieces, places, strict=True):
+        joined[at] = piece
+    return joined
 
 
 def write_readout(
@@ -275,17 +176,25 @@ def write_posteriors(
     def score(rows: slice, index: Ints, x: NDArray[Any]) -> Any:
         return posteriors(x, index, saved)
 
-    return [write_scored(part, number, attempt, classes, score)]
+    return [write_scored(part, number, attempt, classes, score, saved.index)]
 
 
 def write_scored(
-    part: Part, number: int, attempt: Attempt, classes: list[Any], score: Score
+    part: Part,
+    number: int,
+    attempt: Attempt,
+    classes: list[Any],
+    score: Score,
+    known: Ints,
 ) -> FileRecord:
-    """Write one partition's file of posteriors, batch by batch, in its row order."""
+    """Write one partition's file of posteriors, batch by batch, in its row order.
+
+    A readout that knows the labels of the nodes `known` alone has not seen those of
+    other labelled nodes, without a role or beyond the maximum: they are out of fold.
+    """
     nodes = part.read_nodes()
     ids, index = nodes["node_id"], nodes["index"].to_numpy()
-    # Labelled nodes without a role, which the readout does not use.
-    unused = nodes["label"].is_valid().to_numpy() & ~part.used(nodes)
+    unused = part.labelled(nodes["index"]) & ~np.isin(index, known)
     # Both the table and the column name the classes: readers keep one or the other.
     metadata = {b"classes": json.dumps(classes).encode()}
     kind = pa.list_(pa.float32(), len(classes))

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats32
+from xnq_dist.core.arrays import Floats32, Ints32
 from xnq_dist.core.differences import shown
+from xnq_dist.core.errors import InputError
 from xnq_dist.core.inputs import select_inputs, selects_scales, set_scales
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
@@ -32,7 +36,10 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.core.waiting import result
 from xnq_dist.graph.labels import ROLES
-from xnq_dist.readout.folds import check_counts
+from xnq_dist.readout.folds import assign_folds, check_counts
+from xnq_dist.readout.logistic import decision, fit_jobs, row_losses
+from xnq_dist.readout.objective import Rows
+from xnq_dist.readout.regularisation import climb, cross_fit
 from xnq_dist.reservoir.embed import reservoir_spec
 from xnq_dist.reservoir.length import with_length
 from xnq_dist.reservoir.supersteps import run_reservoir
@@ -40,7 +47,7 @@ from xnq_dist.reservoir.supersteps import run_reservoir
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Score", "choose_recurrent", "select_scales"]
+__all__ = ["Score", "choose_recurrent", "out_of_fold_log_loss", "select_scales"]
 
 Recurrent = float | tuple[float, ...]
 """A recurrent scale, or those of several parallel reservoirs."""
@@ -93,12 +100,37 @@ class _WriteLabelled:
         )
 
 
+def out_of_fold_log_loss(
+    x: NDArray[Any],
+    labels: Ints32,
+    n_classes: int,
+    folds: int,
+    grid: Sequence[float] = COSTS,
+    seed: int = 0,
+) -> tuple[float, float, float]:
+    """Lowest mean out-of-fold log-loss over a grid of C, its standard error, and the C.
+
+    The folds are the same for every `x` of the same labels in canonical order.
+    """
+    check_counts(np.bincount(labels, minlength=n_classes), 2)
+    if not len(grid):
+        raise InputError("the grid of C is empty: list at least one value")
+    assigned = assign_folds(labels, folds, seed)
+    count, ascending = int(assigned.max()) + 1, sorted(grid)
+    rows = Rows.of(x, labels, assigned, n_classes)
+    (chosen,) = cross_fit([ascending], count, climb, partial(fit_jobs, rows))
+    losses = np.empty(len(labels))
+    for fold, fit in enumerate(chosen.fits):
+        held = assigned == fold
+        losses[held] = row_losses(decision(fit.model, x[held]), labels[held])
+    error = float(losses.std(ddof=1) / np.sqrt(len(losses)))
+    return float(losses.mean()), error, ascending[chosen.place]
+
+
 def _score(
     stage: Stage, files: list[FileRecord], classes: int, folds: int, seed: int
 ) -> tuple[float, float]:
     """Log-loss and its standard error; runs on a worker."""
-    from xnq_dist.readout.fit import out_of_fold_log_loss
-
     parts = [stage.read_arrays(record) for record in files]
     order = np.argsort(np.concatenate([part["index"] for part in parts]))
     states = np.concatenate([part["states"] for part in parts])[order]

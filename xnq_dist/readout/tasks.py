@@ -12,50 +12,16 @@ from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist.core.cluster import thread_count
-from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.progress import Progress
-from xnq_dist.core.settings import Settings
-from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.core.waiting import Heartbeats, gather, raise_failure, wait_all, wait_some
-from xnq_dist.readout import objective
 from xnq_dist.readout.logistic import FitJob, LogisticFit, fit_jobs
-from xnq_dist.readout.rows import Part, count_used
 
 if TYPE_CHECKING:
     from distributed import Client, Future
 
     _Future = Future[Any]
 
-__all__ = ["TaskFits", "in_window", "rows_fit", "watch"]
-
-VALUE_BYTES = 8
-"""Bytes per value of a labelled row: float32 as gathered, and again in sorted rows."""
-
-
-def rows_fit(
-    client: Client, parts: Sequence[Part], dim: int, settings: Settings
-) -> bool:
-    """Whether `readout.memory` is enough for the labelled rows; else files are used.
-
-    A memory too small for one group of rows is a `DoesNotFitError`.
-    """
-    available = parse_bytes(settings.readout.memory)
-    counts = client.map(count_used, parts, pure=False)
-    labelled: int = sum(gather(client, counts))
-    need = max(1, labelled * dim * VALUE_BYTES)
-    if need <= available:
-        return True
-    group = objective.GROUP_ROWS
-    if labelled > group and group * dim * VALUE_BYTES <= available:
-        return False
-    labelled = min(labelled, group)
-    need = labelled * dim * VALUE_BYTES
-    raise DoesNotFitError(
-        f"the embeddings of {labelled:,} labelled nodes (d' = {dim}) need "
-        f"{need / 2**30:.3g} GiB but readout.memory is {available / 2**30:.3g} "
-        f"GiB: set readout.memory to {-(-need // 2**20)}MiB or more, or lower "
-        "reservoir.dim"
-    )
+__all__ = ["TaskFits", "in_window", "watch"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +30,7 @@ class TaskFits:
 
     client: Client
     rows: Sequence[_Future]
-    """`MemoryRows` of each block of columns, on the workers."""
+    """`Rows` of each block of columns, on the workers."""
     what: str
     """Name of the work in progress lines."""
     progress: Progress

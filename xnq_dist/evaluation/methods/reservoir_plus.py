@@ -59,7 +59,7 @@ def plus_split_scores(
 ) -> Iterator[tuple[int, int, Scores]]:
     """Yield scores of xnq+ in every split; all share the stage ``embeddings``."""
     from xnq_dist.readout.plus.learning import plus_scores
-    from xnq_dist.readout.plus.work import Embedded
+    from xnq_dist.readout.work import Embedded
     from xnq_dist.reservoir.embed import embed_scaled
 
     task = work.task()

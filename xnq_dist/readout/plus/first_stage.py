@@ -21,7 +21,7 @@ from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.products import product
 from xnq_dist.readout.lbfgs import CONVERGED
 from xnq_dist.readout.logistic import LinearModel
-from xnq_dist.readout.objective import ROUNDING, MemoryRows
+from xnq_dist.readout.objective import ROUNDING, Rows
 
 __all__ = ["GRID", "FirstStage", "block_rows", "columns_of", "log_shares"]
 
@@ -108,13 +108,13 @@ def block_rows(
     x: NDArray[Any],
     labels: Ints32,
     folds: Ints32,
+    weights: Floats | None,
     n_classes: int,
     columns: slice,
-    weights: Floats | None = None,
-) -> MemoryRows:
+) -> Rows:
     """One block of the labelled rows, penalised as if its total variance were 1."""
     fields = x[:, columns], labels, folds, n_classes, weights
-    rows = MemoryRows.of(*fields, smooth=True)
+    rows = Rows.of(*fields, smooth=True)
     # The variance is that of all rows, regardless of classes.
     spread = rows.moments.covariance()
     total = float(spread.sum() if spread.ndim == 1 else np.trace(spread))

@@ -1,37 +1,30 @@
 """The readout of xnq+: nested folds, first stages of blocks, a second stage, a pool.
 
-One task assembles the labelled rows, at most `MAX_ROWS` and no more than
-`readout.memory` allows; label features count all labels, and everything else stays in
-files of the stage, one per partition. `variants` defines the hidden folds.
+One task joins the rows of the labelled nodes that models are fitted to; label features
+count all labels, and everything else stays in files of the stage, one per partition.
+`variants` defines the hidden folds.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
-from xnq_dist.core.errors import DoesNotFitError
-from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.progress import Progress
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import gather, result
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.folds import check_counts
-from xnq_dist.readout.plus.cross import Folding, cross_fits
+from xnq_dist.readout.plus.cross import Folding, cross_fits, group_folding
 from xnq_dist.readout.plus.first_stage import FirstStage
-from xnq_dist.readout.plus.held_rows import (
-    PRIOR_ROWS,
-    group_folding,
-    sample_rows,
-    write_held,
-)
+from xnq_dist.readout.plus.label_features import FirstFit
 from xnq_dist.readout.plus.plus_model import SavedPlus, partition_logits
 from xnq_dist.readout.plus.second_stage import (
     KINDS,
@@ -43,10 +36,10 @@ from xnq_dist.readout.plus.second_stage import (
 )
 from xnq_dist.readout.plus.trees import TreeFit
 from xnq_dist.readout.plus.variants import node_folds
-from xnq_dist.readout.plus.work import Embedded, PlusWork
 from xnq_dist.readout.regularisation import ChosenC
 from xnq_dist.readout.rows import Part, write_readout
 from xnq_dist.readout.tasks import TaskFits, in_window
+from xnq_dist.readout.work import Embedded, Fitted, ReadoutWork, to_fit
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -54,23 +47,17 @@ if TYPE_CHECKING:
     _Future = Future[Any]
 
 __all__ = [
-    "MAX_ROWS",
     "MIN_FOR_TREES",
     "PRIOR_ROWS",
     "PlusFit",
     "PlusScores",
+    "fit",
     "fit_plus",
     "plus_scores",
 ]
 
-log = logging.getLogger(__name__)
-
-MAX_ROWS = 200_000
-"""Maximum number of labelled rows that models are fitted to: with so few columns, more
-rows barely improve them."""
-MIN_ROWS = 1_000
-"""Number of labelled rows, if there are as many, that must fit in
-``readout.memory``."""
+PRIOR_ROWS = 2.0
+"""Strength of the priors of the calibration, in rows."""
 MIN_FOR_TREES = 100
 """Minimum number of labelled rows for trees: a leaf holds at least 40."""
 
@@ -79,23 +66,16 @@ MIN_FOR_TREES = 100
 class PlusFit:
     """A fitted xnq+ readout in files."""
 
-    parts: tuple[Part, ...]
+    parts: Sequence[Part]
     readout: FileRecord
     """`SavedPlus` as arrays."""
+    summary: FileRecord
     features: tuple[FileRecord, ...]
     """Label features, one file per partition."""
-    others: tuple[FileRecord, ...]
-    """Summary and labels."""
     held: FileRecord | None
-    """Posteriors by models fitted without labels of the node's group (`held_rows`)."""
+    """Posteriors by models fitted without labels of the node's group."""
     facts: dict[str, Any]
     """Facts for manifests and reports, JSON values."""
-
-    @property
-    def files(self) -> tuple[FileRecord, ...]:
-        """All files of the stage."""
-        held = () if self.held is None else (self.held,)
-        return (self.readout, *self.features, *self.others, *held)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,38 +94,19 @@ class PlusScores:
     """Facts about the fit, JSON values."""
 
 
-def fit_plus(
-    client: Client,
-    source: Embedded,
-    labels: Ints32,
-    classes: Sequence[Any],
-    settings: Settings,
-    attempt: Attempt,
-    progress: Progress = silent,
-    groups: Ints32 | None = None,
-    weights: Floats | None = None,
-) -> PlusFit:
-    """Fit the readout of xnq+ to `labels`, and write its files to `attempt`.
+def fit(work: ReadoutWork) -> Fitted:
+    """Fit the readout of xnq+ (`fit_plus`); return its files and facts."""
+    found = fit_plus(work)
+    held = () if found.held is None else (found.held,)
+    return (found.readout, found.summary, *found.features, *held), found.facts
 
-    Parameters
-    ----------
-    source
-        The graph, without its labels and roles, and its embeddings, of which the files
-        ``part-*`` and the fact ``blocks`` are used.
-    labels
-        Class codes by canonical index, -1 for labels that are hidden, shape (N,).
-    classes
-        Names of the C classes.
-    settings
-        `readout` and `seed` are used.
-    attempt
-        Where files are written.
-    groups
-        Group of every node, shape (N,), for additional posteriors by models fitted
-        without labels of a node's group (`held_rows`); None: these are not computed.
-    weights
-        Inclusion weights of the labels by canonical index, shape (N,); None: all equal.
-        They are scaled so that their sum is the effective number of labels.
+
+def fit_plus(work: ReadoutWork) -> PlusFit:
+    """Fit the readout of xnq+ to labels, and write its files.
+
+    Roles are not used. With groups there are additional posteriors by models fitted
+    without labels of a node's group. Weights are scaled so that their sum is the
+    effective number of labels.
 
     Raises
     ------
@@ -154,66 +115,63 @@ def fit_plus(
     DoesNotFitError
         When ``readout.memory`` is too small for enough labelled rows.
     """
+    client, source, settings = work.client, work.source, work.settings
+    labels, classes, attempt = work.labels, list(work.classes), work.attempt
     shown = np.flatnonzero(labels >= 0)
     counts = np.bincount(labels[shown], minlength=len(classes))
     check_counts(counts, 2, classes)
     weighed = counts.astype(np.float64)
-    if weights is not None:
-        weights = scaled_weights(weights, shown)
+    if work.weights is not None:
+        weights = scaled_weights(work.weights, shown)
         np.add.at(weighed, labels[shown], weights[shown] - 1.0)
-    fitted = _fitted(shown, sum(source.blocks), settings)
+        work = replace(work, weights=weights)
+    fitted = to_fit(labels, sum(source.blocks), settings)
     count, seed = settings.readout.folds, settings.seed
-    work = PlusWork(
-        client, source, labels, len(classes), settings, attempt, progress, weights
-    )
     fold_of = partial(node_folds, folds=count, seed=seed)
     foldings = [Folding(fold_of, fitted, attempt)]
-    if groups is not None:
-        foldings += group_folding(work, fitted, groups)
-    crossed, *others = cross_fits(work, foldings)
+    if work.groups is not None:
+        foldings += group_folding(work, fitted, work.groups)
+    parts = source.parts(client)
+    crossed, *others = cross_fits(work, parts, foldings)
     ready = [
         client.submit(standardised, each.rows, len(classes), fold, pure=False)
         for each in (crossed, *others)
         for fold in range(count)
     ]
-    fits = TaskFits(client, ready, "second stage", progress)
+    fits = TaskFits(client, ready, "second stage", work.progress)
     linear = fit_linear(fits, count, len(foldings))
     del ready, fits
     held: list[_Future] = []
     for other in others:
-        inputs = other.rows, foldings[1].fitted, linear[1], other.first.priors[:count]
+        inputs = other.rows, foldings[1].fitted, linear[1], other.first
         options = settings.readout.calibration, attempt
-        held.append(client.submit(write_held, *inputs, *options, pure=False))
+        held.append(client.submit(_write_held, *inputs, *options, pure=False))
     trees: dict[str, list[Any]] = {}
     if len(fitted) >= MIN_FOR_TREES:
         need = max(1, len(fitted) * max(source.blocks) * 8)
         at_once = max(1, settings.readout.memory_bytes // need)
         rows = crossed.rows, len(classes)
-        trees = _trees(client, *rows, count, at_once, progress)
+        trees = _trees(client, *rows, count, at_once, work.progress)
     finished = client.submit(
         _finish,
         crossed.rows,
         linear[0],
         trees,
+        crossed.first,
+        crossed.strengths,
         shown,
         weighed / weighed.sum(),
-        crossed.first.priors[:count],
-        crossed.strengths,
-        list(classes),
-        work.where,
-        crossed.first.models,
+        classes,
         settings,
-        attempt,
         pure=False,
     )
     files, facts = result(client, finished)
-    # The readout has a copy of the models in use.
-    attempt.folder.delete(crossed.first.models.name)
     (by_groups,) = gather(client, held) or [None]
+    # The readout has a copy of the models in use.
+    crossed.delete()
     for other in others:
-        other.delete()
-    further = (files[1], *crossed.first.visible.records)
-    return PlusFit(crossed.parts, files[0], crossed.features, further, by_groups, facts)
+        other.delete(features=True)
+    return PlusFit(parts, files[0], files[1], crossed.features, by_groups, facts)
 
 
 def _trees(
@@ -244,41 +202,37 @@ def scaled_weights(weights: Floats, shown: Ints) -> Floats:
     return np.asarray(weights * (used.sum() / (used**2).sum()))
 
 
-def _fitted(shown: Ints, width: int, settings: Settings) -> Ints:
-    """Select the labelled nodes that models are fitted to, ascending."""
-    capacity = settings.readout.memory_bytes // (8 * width)
-    if capacity < min(len(shown), MIN_ROWS):
-        need = 8 * width * min(len(shown), MIN_ROWS)
-        raise DoesNotFitError(
-            f"the embeddings of {min(len(shown), MIN_ROWS):,} labelled nodes "
-            f"({width} columns) need {need / 2**20:.3g} MiB but readout.memory is "
-            f"{settings.readout.memory_bytes / 2**20:.3g} MiB: set readout.memory to "
-            f"{-(-need // 2**20)}MiB or more, or lower reservoir.dim"
-        )
-    count = min(capacity, MAX_ROWS)
-    if len(shown) <= count:
-        return shown
-    log.info("readout: models are fitted to %d of %d labelled nodes", count, len(shown))
-    return sample_rows(shown, count, settings.seed)
+def _write_held(
+    rows: SecondRows,
+    index: Ints,
+    linear: ChosenC,
+    first: FirstFit,
+    calibration: str,
+    attempt: Attempt,
+) -> FileRecord:
+    """Write the canonical `index` of labelled nodes and their `posterior`; one task."""
+    priors = first.priors[: first.variants.folds]
+    _, held, _ = conclude(rows, priors.shape[1], linear, {}, priors)
+    fitted = fit_calibration(calibration, held, rows.labels, PRIOR_ROWS, rows.weights)
+    posterior = fitted.apply(held)
+    return attempt.write_arrays("held", index=index, posterior=posterior)
 
 
 def _finish(
     rows: SecondRows,
     linear: ChosenC,
     trees: dict[str, Sequence[TreeFit]],
+    fit: FirstFit,
+    strengths: Sequence[float],
     index: Ints,
     prior: Floats,
-    priors: Floats,
-    strengths: Sequence[float],
     classes: list[Any],
-    where: Stage,
-    models: FileRecord,
     settings: Settings,
-    attempt: Attempt,
 ) -> tuple[list[FileRecord], dict[str, Any]]:
     """Fit second stage, pool and calibration; return the readout's files and facts."""
     count, fitted = settings.readout.folds, len(rows.labels)
-    first = FirstStage.from_arrays(where.read_arrays(models)).single(count)
+    first = FirstStage.from_arrays(fit.where.read_arrays(fit.models)).single(count)
+    priors = fit.priors[:count]
     second, held, chosen = conclude(rows, len(classes), linear, trees, priors)
     kind = settings.readout.calibration
     calibration = fit_calibration(kind, held, rows.labels, PRIOR_ROWS, rows.weights)
@@ -300,7 +254,7 @@ def _finish(
         **chosen,
         **quality(held, rows.labels, calibration, constant, rows.weights),
     }
-    files = write_readout(attempt, saved.to_arrays(), calibration, facts)
+    files = write_readout(fit.attempt, saved.to_arrays(), calibration, facts)
     return files, facts
 
 
@@ -315,11 +269,13 @@ def plus_scores(
 ) -> PlusScores:
     """Score every node by xnq+ fitted to `labels`, without changing any stage.
 
-    Can be called repeatedly on one embedding with different labels. Parameters and
-    errors are those of `fit_plus`; files of `attempt` can be deleted afterwards. The
-    client holds N x C float32.
+    Can be called repeatedly on one embedding with different labels. Parameters are
+    fields of `ReadoutWork`, and errors are those of `fit_plus`; files of `attempt` can
+    be deleted afterwards. The client holds N x C float32.
     """
-    fitted = fit_plus(client, source, labels, classes, settings, attempt, groups=groups)
+    fitted = fit_plus(
+        ReadoutWork(client, source, labels, classes, settings, attempt, groups=groups)
+    )
     where = Stage(attempt.folder, "readout")
     futures = [
         client.submit(partition_logits, part, where, fitted.readout, record, pure=False)

@@ -12,8 +12,8 @@ from scipy.special import log_softmax
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.readout.calibration import Calibration
-from xnq_dist.readout.plus.feature_files import read_each
 from xnq_dist.readout.plus.first_stage import FirstStage
+from xnq_dist.readout.plus.label_features import read_each
 from xnq_dist.readout.plus.second_stage import (
     SecondStage,
     second_rows,
@@ -121,7 +121,7 @@ def write_plus_posteriors(
         by_own[rows] = saved.calibration.apply(own)
         return saved.calibration.apply(logits), saved.labelled(index)
 
-    written = write_scored(part, number, attempt, classes, score)
+    written = write_scored(part, number, attempt, classes, score, saved.index)
     return [written, attempt.write_arrays(f"{OWN}{number:05d}", posterior=by_own)]
 
 

@@ -4,6 +4,14 @@ Fold k's models are fitted to the labelled rows of the other folds, with inputs 
 which the row's own fold and fold k are hidden. They score every row of fold k with fold
 k hidden. Trees use columns of the embedding, too. Boosting rounds and the weights of
 the pool are chosen by the log-loss of these scores.
+
+The pool is a convex combination of log-probabilities. The constant prior is one of its
+models, so estimates of poor models shrink to it.
+
+References
+----------
+C. Genest, J. V. Zidek, "Combining probability distributions", Statistical Science 1,
+1986 (logarithmic pools).
 """
 
 from __future__ import annotations
@@ -14,9 +22,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import log_softmax
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
+from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.readout.lbfgs import CONVERGED
 from xnq_dist.readout.logistic import (
     FitJob,
@@ -25,9 +35,8 @@ from xnq_dist.readout.logistic import (
     decision,
     row_losses,
 )
-from xnq_dist.readout.objective import MemoryRows
+from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.plus.first_stage import columns_of
-from xnq_dist.readout.plus.pool import pool_weights, pooled
 from xnq_dist.readout.plus.trees import (
     BoostedTrees,
     Shape,
@@ -50,6 +59,8 @@ __all__ = [
     "conclude",
     "fit_kind",
     "fit_linear",
+    "pool_weights",
+    "pooled",
     "second_rows",
     "standardised",
     "used_by_trees",
@@ -67,6 +78,8 @@ KINDS = {
 """Kinds of boosted trees."""
 FEW = 500
 """Labelled rows below which the first stage's blocks are added to the pool."""
+PULL = 10.0
+"""Strength of the penalty on unequal weights of the pool, in rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -285,11 +298,49 @@ def fit_linear(fit_all: Fitter, folds: int, sets: int = 1) -> list[ChosenC]:
     return cross_fit([GRID] * sets, folds, search_from_middle, fit_each)
 
 
-def standardised(rows: SecondRows, n_classes: int, fold: int) -> MemoryRows:
+def standardised(rows: SecondRows, n_classes: int, fold: int) -> Rows:
     """Rows for the models without a fold, penalised by the columns' variances."""
     z, used = rows.z[:, fold], rows.folds != fold
     spread = z[used].std(axis=0) if used.any() else np.ones(z.shape[1])
     spread[spread < 1e-9] = 1.0  # constant columns
     fields = z, rows.labels, rows.folds, n_classes, rows.weights
-    smooth = MemoryRows.of(*fields, smooth=True)
+    smooth = Rows.of(*fields, smooth=True)
     return replace(smooth, penalty=spread**2, tolerance=CONVERGED)
+
+
+def pooled(scores: Sequence[Floats], weights: Floats) -> Floats:
+    """Return log-probabilities of the pool, shape (n, C)."""
+    total = np.zeros_like(scores[0])
+    for weight, values in zip(weights.tolist(), scores, strict=True):
+        total += weight * values
+    return np.asarray(log_softmax(total, axis=1), np.float64)
+
+
+def pool_weights(
+    scores: Sequence[Floats], labels: Ints32, row_weights: Floats | None = None
+) -> Floats:
+    """Find the weights with the lowest log-loss on held-out rows, shape (M,).
+
+    Scores are log-probabilities by each model, shape (n, C) each.
+    """
+    count, rows = len(scores), len(labels)
+    stacked = np.stack(scores)
+    taken = stacked[:, np.arange(rows), labels]
+    each = np.ones(rows) if row_weights is None else row_weights
+    reached = (taken * each).sum(axis=1)
+
+    def objective(point: Floats) -> tuple[float, Floats]:
+        weights = softmax(point)
+        total = np.tensordot(weights, stacked, axes=1)
+        top = np.logaddexp.reduce(total, axis=1)
+        shares = np.exp(total - top[:, None])
+        loss = float((each * (top - weights @ taken)).sum())
+        slope = np.einsum("nc,mnc->m", shares * each[:, None], stacked) - reached
+        # Penalty: Kullback-Leibler divergence of equal weights from these.
+        loss -= PULL * float(np.log(weights).mean())
+        slope -= PULL / (count * weights)
+        return loss / rows, weights * (slope - weights @ slope) / rows
+
+    with one_blas_thread():
+        solution = minimize(objective, np.zeros(count), jac=True, method="L-BFGS-B")
+    return np.asarray(softmax(solution.x), np.float64)

@@ -1,0 +1,161 @@
+"""What a readout is fitted to: the labelled nodes of an embedded graph."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.core.arrays import Floats, Ints, Ints32
+from xnq_dist.core.cluster import threads_each
+from xnq_dist.core.errors import DoesNotFitError
+from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
+from xnq_dist.core.settings import Settings
+from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.readout.rows import Part, gather_rows, join
+from xnq_dist.readout.tasks import watch
+
+if TYPE_CHECKING:
+    from distributed import Client, Future
+
+    _Future = Future[Any]
+
+__all__ = [
+    "MAX_ROWS",
+    "Embedded",
+    "Fitted",
+    "ReadoutWork",
+    "gather",
+    "located",
+    "sample_rows",
+    "to_fit",
+]
+
+log = logging.getLogger(__name__)
+
+MAX_ROWS = 200_000
+"""Maximum number of labelled rows that models are fitted to: with so few columns, more
+rows barely improve them."""
+MIN_ROWS = 1_000
+"""Number of labelled rows, if there are as many, that must fit in
+``readout.memory``."""
+VALUE_BYTES = 8
+"""Bytes per value of a labelled row: float32 as gathered, and again in sorted rows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Embedded:
+    """A graph and its embedding."""
+
+    graph: Stage
+    manifest: Manifest
+    embeddings: Stage
+    embedded: Manifest
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """Number of columns of each block."""
+        return tuple(self.embedded.facts["blocks"])
+
+    def parts(self, client: Client) -> list[Part]:
+        """Return every partition's files, without labels."""
+        nodes, rows = self.manifest.named("nodes-"), self.embedded.named("part-")
+        threads = threads_each(client, len(nodes))
+        return [
+            Part(self.graph, node, self.embeddings, row, threads=threads)
+            for node, row in zip(nodes, rows, strict=True)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class ReadoutWork:
+    """Labels of an embedded graph, with settings, client and output folder."""
+
+    client: Client
+    source: Embedded
+    labels: Ints32
+    """Class codes by canonical index, -1 for labels that are not used, shape (N,)."""
+    classes: Sequence[Any]
+    """The classes in the order of their codes."""
+    settings: Settings
+    attempt: Attempt
+    """Where the readout's files are written."""
+    progress: Progress = silent
+    roles: NDArray[np.int8] | None = None
+    """0 train, 1 calibration by canonical index; None: labels have no roles."""
+    weights: Floats | None = None
+    """Inclusion weights of the labels by canonical index; None: all equal."""
+    groups: Ints32 | None = None
+    """Groups of the graph's nodes, for the errors that posteriors share."""
+
+
+Fitted = tuple[Sequence[FileRecord], dict[str, Any]]
+"""A readout's files and facts, JSON values for manifests and reports."""
+
+
+def to_fit(labels: Ints32, width: int, settings: Settings) -> Ints:
+    """Select the labelled nodes that models are fitted to, by canonical index.
+
+    At most `MAX_ROWS`, and no more than have room in ``readout.memory``; `width` is the
+    number of columns of the embedding.
+
+    Raises
+    ------
+    DoesNotFitError
+        When there is no room for `MIN_ROWS` of them.
+    """
+    labelled = np.flatnonzero(labels >= 0)
+    memory, row = settings.readout.memory_bytes, VALUE_BYTES * width
+    least = min(len(labelled), MIN_ROWS)
+    if memory < row * least:
+        need = row * least
+        raise DoesNotFitError(
+            f"the embeddings of {least:,} labelled nodes ({width} columns) need "
+            f"{need / 2**20:.3g} MiB but readout.memory is {memory / 2**20:.3g} MiB: "
+            f"set readout.memory to {-(-need // 2**20)}MiB or more, or lower "
+            "reservoir.dim"
+        )
+    count = min(memory // row, MAX_ROWS)
+    if len(labelled) <= count:
+        return labelled
+    log.info(
+        "readout: models are fitted to %d of %d labelled nodes", count, len(labelled)
+    )
+    return sample_rows(labelled, count, settings.seed)
+
+
+def sample_rows(index: Ints, maximum: int, seed: int) -> Ints:
+    """Sample at most `maximum` nodes, by canonical index and seed alone, ascending."""
+    key = stream_key(seed, Purpose.FITTED_ROWS)
+    order = np.argsort(mixed_bits(index, key), kind="stable")
+    return np.sort(index[order[:maximum]])
+
+
+def located(owned: Sequence[Ints], index: Ints) -> list[tuple[Ints, Ints]]:
+    """Local rows of the nodes `index` in each partition, and their places in `index`.
+
+    `owned` are the nodes of each partition, `index` is ascending.
+    """
+    local = [np.flatnonzero(np.isin(nodes, index)) for nodes in owned]
+    return [
+        (rows, np.searchsorted(index, nodes[rows]))
+        for nodes, rows in zip(owned, local, strict=True)
+    ]
+
+
+def gather(
+    work: ReadoutWork, parts: Sequence[Part], owned: Sequence[Ints], index: Ints
+) -> _Future:
+    """Read the embeddings of the nodes `index`, ascending, into one array."""
+    pieces, places = [], []
+    for part, (local, at) in zip(parts, located(owned, index), strict=True):
+        if len(local):
+            pieces.append(work.client.submit(gather_rows, part, local, pure=False))
+            places.append(at)
+    watch(work.client, pieces, "labelled rows", work.progress)
+    return work.client.submit(join, pieces, places, pure=False)
