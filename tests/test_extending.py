@@ -15,7 +15,7 @@ import pytest
 
 from tests.conftest import SmallGraph, published_values, small_settings, write_graph
 from tests.evaluation.test_on_workers import begin
-from tests.report.fake_run import prevalence_table
+from tests.report.fake_run import prevalence_table, write_fake_run
 from tests.report.test_page import made as made_page
 from xnq_dist import open_run, run_stages
 from xnq_dist.app.settings_help import settings_help
@@ -32,6 +32,8 @@ from xnq_dist.graph.formats import FORMATS, Format
 from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.jobs import run_all
 from xnq_dist.report.sections import SECTIONS
+from xnq_dist.steps import STEPS
+from xnq_dist.steps.publish import publish
 
 ADDED = "more_modules.added"
 Add = Callable[["Registry[Any]", PartRecord, str], None]
@@ -159,6 +161,22 @@ def body(facts):
         return ""
     return facts.render_text(TEMPLATE, name=view.name(view.n_nodes.argmax()))
 '''
+
+
+STEP = '''
+"""The number of communities."""
+
+
+def make(results):
+    return {"count.txt": str(len(results.view.names)).encode()}
+'''
+
+
+def test_a_new_step_is_published(add: Add, tmp_path: Path) -> None:
+    add(STEPS, PartRecord(name="count", title="Count", module=ADDED), STEP)
+    run = write_fake_run(tmp_path / "run", [prevalence_table(["a", "b"])])
+    publish(run, load_settings())
+    assert (tmp_path / "run" / "count.txt").read_text() == "2"
 
 
 def test_a_new_section_is_on_the_page_in_its_order(add: Add) -> None:

@@ -20,7 +20,6 @@ from tests.report.test_page_data import CLASS, decoded
 from xnq_dist import PrevalenceResult, estimate_prevalence
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.monitor.news import published_rows
-from xnq_dist.report.page_data import PageData
 
 N = 120
 OWL = 7
@@ -144,7 +143,7 @@ def test_pages_and_log_lines_hide_suppressed_values(made):
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html)
     assert found is not None
     assert json.loads(found[1])["n"] == len(made["sets"])
-    data = decoded(PageData(found[1], (), 0))
+    data = decoded(found[1])
     for name in gone:
         k = data["names"].index(name)
         assert (data["labelled"][k], data["note"][k]) == (0, -1)

@@ -40,7 +40,7 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     """
     from xnq_dist.graph.profile.headers import check_headers
     from xnq_dist.graph.tables import open_table
-    from xnq_dist.report.earlier import check_named
+    from xnq_dist.steps.earlier import check_named
 
     check_headers(sources, settings)
     kind = settings.cluster.kind
@@ -73,7 +73,7 @@ def check_inputs(
     """
     from xnq_dist.graph.profile.words import lines
     from xnq_dist.quantify.default.scenarios import shares_left
-    from xnq_dist.report.earlier import check_named
+    from xnq_dist.steps.earlier import check_named
 
     profile = profile_inputs(sources, settings, run.folder)
     for line in lines(profile, settings.disclosure.min_size, brief=True):

@@ -232,7 +232,7 @@ def prepare(
         When the plan needs more memory or disk than is available.
     """
     from xnq_dist.graph import prepare as stage
-    from xnq_dist.report.earlier import check_named
+    from xnq_dist.steps.earlier import check_named
 
     tables = read_contents(run.folder, sources, settings)
     _claim(run, sources, settings, tables["nodes"])
@@ -439,9 +439,9 @@ def _settled(
 @_stage("publish")
 def publish(run: RunDirectory, settings: Settings) -> None:
     """Publish tables and the report page at the top of the run directory."""
-    from xnq_dist.report import publish as stage
+    from xnq_dist.steps import publish as stage
 
-    stage.report(run, settings)
+    stage.publish(run, settings)
 
 
 def _bytes_in(folder: str) -> int:

@@ -10,7 +10,7 @@ from tests.report.fake_run import prevalence_table, write_fake_run
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.monitor.news import news
-from xnq_dist.report import report
+from xnq_dist.steps.publish import publish as report
 
 NAMES = ["a", "b", "c", "d"]
 

@@ -18,7 +18,7 @@ from tests.report.fake_run import prevalence_table, write_fake_run
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import Published, RunDirectory
-from xnq_dist.report import report
+from xnq_dist.steps.publish import publish
 
 
 @pytest.mark.server
@@ -30,7 +30,7 @@ def test_old_flow_runs_versions_and_temporary_files_go(
         run.reuse("quantify", {"tables": night})
         table = prevalence_table(["a", "b"], intervals=True, seed=night)
         settings = load_settings(overrides=["quantifier=auto"])
-        report(write_fake_run(tmp_path / "run", [table]), settings)
+        publish(write_fake_run(tmp_path / "run", [table]), settings)
     RunRecord().write(run.folder)
     assert len(Published(run).versions()) == 3
     leftover = tmp_path / "run" / "prevalence.1234abcd.tmp"

@@ -28,7 +28,7 @@ from tests.report.fake_run import prevalence_table, write_fake_run
 from xnq_dist.core.errors import XnqError
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory, delete_damage, read_published, verify
-from xnq_dist.report import report
+from xnq_dist.steps import publish as step
 
 TABLES = ("prevalence", "totals", "anomalies", "partitions")
 ROWS = {"prevalence": 80, "totals": 2, "anomalies": 80, "partitions": 4}
@@ -59,7 +59,7 @@ def publish(out: str, number: int) -> None:
     sys.stdin.readline()
     run = RunDirectory(out)
     delete_damage(run)
-    report(run, settings_of(number))
+    step.publish(run, settings_of(number))
 
 
 def look(out: str) -> str:
@@ -125,7 +125,7 @@ def poll_through(folder: Path, runs: int, seed: int = 0) -> Seen:
     names = [f"page {number}" for number in range(40)]
     run = write_fake_run(folder / "run", [prevalence_table(names, intervals=True)])
     began = time.perf_counter()
-    report(run, settings_of(0))
+    step.publish(run, settings_of(0))
     usual = time.perf_counter() - began
     faults: list[str] = []
     killed = 0

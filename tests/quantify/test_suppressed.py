@@ -13,8 +13,8 @@ from distributed import Client
 from tests.conftest import small_settings
 from tests.quantify.test_stage import answered, make_run, of
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.quantify.default.contrast import contrast
 from xnq_dist.quantify.stage import quantify
+from xnq_dist.steps.contrast import contrast
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import pyarrow as pa
 
 from xnq_dist.core.schemas import class_column
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import RunDirectory
-from xnq_dist.quantify.checks.anomalies import Anomalies
-from xnq_dist.report.compared import compare, seen_in
-from xnq_dist.report.view import PrevalenceView
+from xnq_dist.core.store import Manifest, RunDirectory
+from xnq_dist.steps import anomalies, history
+from xnq_dist.steps.results import Results
+from xnq_dist.steps.view import by_effect
 
 NASTY = (
     "<script>alert(1)</script>",
@@ -91,13 +91,42 @@ def evidence_table(table: pa.Table, classes: Sequence[str]) -> pa.Table:
     )
 
 
-def compared(
-    table: pa.Table, settings: Settings
-) -> tuple[PrevalenceView, Anomalies | None]:
-    """The view of a table, and its anomalies."""
-    view = PrevalenceView.of(table)
-    evidence = evidence_table(table, view.classes)
-    return view, compare(view, settings, seen_in(view, evidence))
+def stages_of(**facts: dict[str, Any]) -> dict[str, Manifest]:
+    """Stages with these facts, and one that read the graph."""
+    graph = {"n_nodes": 100, "counts": {"duplicates_dropped": 17}}
+    return {
+        name: Manifest(
+            *(name, "", "", {}, (), values, 2.0, "2026-01-02T03:04:05+00:00"),
+            versions={"numpy": "2"},
+        )
+        for name, values in {"graph": graph, **facts}.items()
+    }
+
+
+def results_of(
+    table: pa.Table,
+    settings: Settings | None = None,
+    totals: pa.Table | None = None,
+    earlier: Any = None,
+    tested: bool = True,
+    **facts: dict[str, Any],
+) -> Results:
+    """Results of a table of prevalences, compared with the rest; facts by stage.
+
+    Where they are not `tested`, which takes long for many communities, q-values are
+    random.
+    """
+    tables = {"prevalence": table, **({} if totals is None else {"totals": totals})}
+    made = Results(tables, settings or Settings(), stages_of(**facts), earlier=earlier)
+    view = made.view
+    if tested:
+        tables["evidence"] = evidence_table(table, view.classes)
+        tables |= anomalies.make(made) | history.make(made)
+    else:
+        q = np.random.default_rng(1).random(view.prevalence.shape)
+        effect = view.prevalence - 1 / len(view.classes)
+        tables["anomalies"] = by_effect(view, effect, {"qvalue": q})
+    return made
 
 
 def totals_table(classes: Sequence[str] = ("person", "bot")) -> pa.Table:

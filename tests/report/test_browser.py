@@ -8,7 +8,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -17,12 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.report.fake_run import compared, prevalence_table, totals_table
+from tests.report.fake_run import prevalence_table, results_of, totals_table
 from xnq_dist.core.config import load_settings
-from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.page import page
-from xnq_dist.report.page_facts import PageFacts, StageFacts
-from xnq_dist.report.view import QUALITIES, PrevalenceView
+from xnq_dist.report.page_data import Page
+from xnq_dist.steps.view import QUALITIES
 
 pytestmark = pytest.mark.browser
 
@@ -30,12 +28,13 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PICTURES = Path(__file__).with_name("pictures")
 FIVE = ("arts", "games", "health", "politics", "travel")
 WORDS = ["report.community=page", "report.node=user"]
+PLOTS = ("funnel", "intervals", "histogram", "reliability")
 RATED = np.array(["publishable", "caution", "not publishable"], np.object_)
 
 
-def table_of(names: list[str], classes: tuple[str, ...], seed: int = 0) -> pa.Table:
+def table_of(names: list[str], classes: tuple[str, ...]) -> pa.Table:
     """Prevalences with intervals, in which those below 12 members are suppressed."""
-    table = prevalence_table(names, classes, True, seed)
+    table = prevalence_table(names, classes, True)
     rows, size = np.arange(table.num_rows), table["n_nodes"].to_numpy()
     quality = RATED[rows % 7 % 3]
     quality[size < 23] = "suppressed"
@@ -43,60 +42,45 @@ def table_of(names: list[str], classes: tuple[str, ...], seed: int = 0) -> pa.Ta
     return table.set_column(at, "quality", pa.array(quality))
 
 
-def facts_of(
-    names: list[str], classes: tuple[str, ...], overrides: list[str], seed: int = 0
-) -> PageFacts:
+def page_of(
+    names: list[str], classes: tuple[str, ...], overrides: list[str], **counts: int
+) -> Page:
     settings = load_settings(overrides=[*WORDS, *overrides])
-    table = table_of(names, classes, seed)
+    table = table_of(names, classes)
     bins = np.linspace(0.05, 0.95, 10)
     skill = {"value": 0.42, "lower": 0.36, "upper": 0.48}
     curve = {"predicted": bins, "observed": bins**1.2, "count": np.full(10, 60)}
-    stages = {
-        "graph": StageFacts(
-            "graph",
-            2.0,
-            {"n_nodes": 4000, "n_edges": 39938, "counts": {"edges_read": 19969}},
-            {"numpy": "2"},
-            "2026-01-02T03:04:05+00:00",
-        ),
-        "labels": StageFacts(
-            "labels", 1.0, {"n_labelled": 630, "classes": list(classes)}
-        ),
-        "readout": StageFacts(
-            "readout",
-            1.0,
-            {
-                "skill": skill,
-                "reliability": [{name: one.tolist() for name, one in curve.items()}]
-                * len(classes),
-            },
-        ),
+    facts = {
+        "graph": {
+            "n_nodes": 4000,
+            "n_edges": 39938,
+            "counts": {"edges_read": 19969, **counts},
+        },
+        "labels": {"n_labelled": 630, "classes": list(classes)},
+        "readout": {
+            "skill": skill,
+            "reliability": [{name: one.tolist() for name, one in curve.items()}]
+            * len(classes),
+        },
     }
-    if len(names) > 1000:
-        view = PrevalenceView.of(table, classes)
-        q = np.random.default_rng(1).random(view.prevalence.shape)
-        effect = view.prevalence - 1 / len(classes)
-        centre = np.full(len(classes), 1 / len(classes))
-        anomalies = Anomalies(effect, centre, effect, q, q)
-    else:
-        view, anomalies = compared(table, settings)
+    tested = len(names) < 1000
     totals = totals_table(classes)
-    return PageFacts(view, stages, settings, anomalies, totals=totals)
+    return Page(results_of(table, settings, totals, tested=tested, **facts))
 
 
 SMALL_NAMES = [f"page {k:02d} of bakers" for k in range(57)]
 SMALL_NAMES += ["<img src=x onerror=alert(1)>", "=1+1", "Ünïted, “ones”"]
 
 
-def small() -> PageFacts:
+def small(**counts: int) -> Page:
     """Sixty communities, two classes."""
     names = ["report.class_names={person: people, bot: bots}"]
-    return facts_of(SMALL_NAMES, ("person", "bot"), names)
+    return page_of(SMALL_NAMES, ("person", "bot"), names, **counts)
 
 
-def large() -> PageFacts:
+def large() -> Page:
     """As many communities and classes as the page must answer for at once."""
-    return facts_of([f"group {k} of {k % 37}" for k in range(40_000)], FIVE, [])
+    return page_of([f"group {k} of {k % 37}" for k in range(40_000)], FIVE, [])
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +109,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Any], str]:
     """Pages as files, each made once."""
     folder, known = tmp_path_factory.mktemp("pages"), {}
 
-    def file(make: Callable[[], PageFacts]) -> str:
+    def file(make: Callable[[], Page]) -> str:
         if make not in known:
             known[make] = folder / f"{make.__name__}.html"
             known[make].write_text(page(make()), encoding="utf-8")
@@ -140,7 +124,7 @@ def open_page(browser: Any, files: Callable[[Any], str]) -> Iterator[Open]:
     contexts, messages = [], []
 
     def opened(
-        make: Callable[[], PageFacts] = small,
+        make: Callable[[], Page] = small,
         width: int = 1400,
         height: int = 900,
         anchor: str = "",
@@ -165,6 +149,19 @@ def open_page(browser: Any, files: Callable[[Any], str]) -> Iterator[Open]:
 
 def names_shown(tab: Any) -> list[str]:
     return tab.locator("#rows th a").all_inner_texts()
+
+
+def saved(tab: Any, button: str = "#download") -> str:
+    """Text of the file that a button saves."""
+    with tab.expect_download() as started:
+        tab.click(button)
+    name = started.value.suggested_filename
+    assert name.endswith((".csv", f"{button[1:].removesuffix('-save')}.svg"))
+    return Path(started.value.path()).read_text(encoding="utf-8-sig")
+
+
+def rows_saved(tab: Any) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(saved(tab))))
 
 
 def violations(tab: Any) -> list[str]:
@@ -195,10 +192,7 @@ def test_a_reader_finds_sorts_filters_switches_and_downloads(open_page: Open) ->
     tab.click("#facet-caution")
     left = int(tab.inner_text("#facet-caution b"))
     assert tab.inner_text("#status").startswith(f"{left} pages of 60")
-    with tab.expect_download() as started:
-        tab.click("#download")
-    text = Path(started.value.path()).read_text(encoding="utf-8-sig")
-    rows = list(csv.DictReader(io.StringIO(text)))
+    rows = rows_saved(tab)
     assert len(rows) == left
     assert {row["quality"] for row in rows} == {"caution"}
     assert [row["page"] for row in rows][: min(left, 25)] == names_shown(tab)
@@ -211,9 +205,7 @@ def test_a_reader_finds_sorts_filters_switches_and_downloads(open_page: Open) ->
 def test_a_formula_is_text_in_the_download(open_page: Open) -> None:
     tab = open_page()
     tab.fill("#search", "=1+1")
-    with tab.expect_download() as started:
-        tab.click("#download")
-    assert "'=1+1," in Path(started.value.path()).read_text(encoding="utf-8-sig")
+    assert "'=1+1," in saved(tab)
 
 
 def test_an_anchor_opens_a_community(open_page: Open) -> None:
@@ -247,14 +239,11 @@ def test_values_of_suppressed_communities_are_hidden(open_page: Open) -> None:
     for text in cells:
         assert "suppressed" in text
         assert "%" not in text
-    with tab.expect_download() as started:
-        tab.click("#download")
-    text = Path(started.value.path()).read_text(encoding="utf-8-sig")
-    for row in csv.DictReader(io.StringIO(text)):
+    for row in rows_saved(tab):
         assert {row[name] for name in ("prevalence", "lower", "labelled")} == {""}
 
 
-@pytest.mark.parametrize("name", ["funnel", "intervals", "histogram", "reliability"])
+@pytest.mark.parametrize("name", PLOTS)
 def test_pointer_and_keyboard_name_the_marks(open_page: Open, name: str) -> None:
     tab = open_page()
     plot = tab.locator(f"#{name}")
@@ -297,26 +286,14 @@ def test_everything_is_reached_by_keyboard(open_page: Open) -> None:
     assert {"download", "funnel", "histogram"} <= reached
 
 
-def test_every_plot_has_a_table_of_its_data(open_page: Open) -> None:
-    tab = open_page()
-    for name in ("funnel", "intervals", "histogram", "reliability"):
-        tab.click(f"#{name}-data summary")
-        # The table is made when its element opens.
-        tab.locator(f"#{name}-data tbody tr").nth(3).wait_for(timeout=5000)
-    assert violations(tab) == []
-
-
-@pytest.mark.parametrize("name", ["funnel", "intervals", "histogram", "reliability"])
-def test_every_plot_can_be_saved_as_a_file_of_its_own(
-    open_page: Open, name: str
-) -> None:
+@pytest.mark.parametrize("name", PLOTS)
+def test_every_plot_has_its_data_and_can_be_saved(open_page: Open, name: str) -> None:
     tab = open_page()
     tab.click(f"#{name}-data summary")
-    with tab.expect_download() as started:
-        tab.click(f"#{name}-save")
-    assert started.value.suggested_filename == f"{name}.svg"
-    text = Path(started.value.path()).read_text(encoding="utf-8")
-    root = ElementTree.fromstring(text)  # noqa: S314 - made by our page
+    # The table is made when its element opens.
+    tab.locator(f"#{name}-data tbody tr").nth(3).wait_for(timeout=5000)
+    assert violations(tab) == []
+    root = ElementTree.fromstring(saved(tab, f"#{name}-save"))  # noqa: S314 - our page's
     assert root.get("viewBox")
     kinds = {each.tag.rpartition("}")[2] for each in root.iter()}
     assert {"title", "style", "text", "line"} <= kinds
@@ -376,20 +353,16 @@ def test_the_button_switches_between_dark_and_light(open_page: Open) -> None:
 
 @pytest.mark.parametrize("make", [small, large])
 def test_print_has_at_most_four_pages(
-    open_page: Open, make: Callable[[], PageFacts]
+    open_page: Open, make: Callable[[], Page]
 ) -> None:
     pdf = open_page(make).pdf(format="A4", print_background=True)
     pages = pdf.count(b"/Type /Page") - pdf.count(b"/Type /Pages")
     assert 1 <= pages <= 4
 
 
-def warned() -> PageFacts:
+def warned() -> Page:
     """The small page of a run that dropped rows."""
-    facts = small()
-    graph = facts.stages["graph"]
-    counts = {**graph.facts["counts"], "duplicates_dropped": 12}
-    graph = replace(graph, facts={**graph.facts, "counts": counts})
-    return replace(facts, stages={**facts.stages, "graph": graph})
+    return small(duplicates_dropped=12)
 
 
 def test_warnings_are_on_paper(open_page: Open) -> None:

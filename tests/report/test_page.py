@@ -5,33 +5,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.report.fake_run import NASTY, compared, prevalence_table
+from tests.report.fake_run import NASTY, prevalence_table, results_of
 from tests.selection.test_words import labels
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.settings import Settings
-from xnq_dist.report.changed import compare_with
-from xnq_dist.report.earlier import Earlier, ResultFacts
 from xnq_dist.report.page import page
-from xnq_dist.report.page_facts import PageFacts, StageFacts
-from xnq_dist.report.view import PrevalenceView
-
-NO_PARTITIONS = pa.table(
-    {"owned": pa.array([], pa.int64()), "halo": pa.array([], pa.int64())}
-)
-GRAPH = StageFacts(
-    "graph",
-    2.0,
-    {"n_nodes": 100, "counts": {"duplicates_dropped": 17}},
-    {"numpy": "2"},
-    "2026-01-02",
-)
+from xnq_dist.report.page_data import Page
+from xnq_dist.steps.results import Run
+from xnq_dist.steps.view import PrevalenceView
 
 
 class Reader(HTMLParser):
@@ -69,20 +57,24 @@ def read(html: str) -> Reader:
     return reader
 
 
-def made(table: pa.Table, settings: Settings | None = None, **stages: StageFacts):
-    chosen = settings or Settings()
-    view, found = compared(table, chosen)
-    known = {"graph": GRAPH, **stages}
-    return page(PageFacts(view, known, chosen, found))
+def made(table: pa.Table, settings: Settings | None = None, **facts: Any) -> str:
+    return page(Page(results_of(table, settings, **facts)))
 
 
-def made_of(facts: PageFacts) -> str:
-    return " ".join(read(page(facts)).text.split())
+def text_of(*args: Any, **facts: Any) -> str:
+    """The page's text with single spaces."""
+    return " ".join(read(made(*args, **facts)).text.split())
+
+
+def changed_columns(table: pa.Table, **columns: Any) -> pa.Table:
+    for name, values in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.set_column(at, name, pa.array(values))
+    return table
 
 
 def test_how_labels_were_chosen_comes_first() -> None:
-    facts = {"labels": labels(verdict="class", alone=True)}
-    quantify = StageFacts("quantify", 1.0, facts)
+    quantify = {"labels": labels(verdict="class", alone=True)}
     html = made(prevalence_table(["a", "b"]), quantify=quantify)
     text = read(html).text
     said = text.index("The labelled nodes were chosen by class")
@@ -159,19 +151,16 @@ def test_the_first_screen_has_fewer_than_eighty_words(
     table = prevalence_table([f"a page, number {k}" for k in range(40)], classes)
     if intervals:
         table = with_warnings(table)
-    skill = {"skill": {"value": 0.4, "lower": -0.1, "upper": 0.5}}
     for lower in (-0.1, 0.3):
-        skill["skill"]["lower"] = lower
-        readout = StageFacts("readout", 1.0, skill)
-        html = made(table, None, readout=readout)
+        readout = {"skill": {"value": 0.4, "lower": lower, "upper": 0.5}}
+        html = made(table, readout=readout)
         first = read(html.partition("<body>")[2].partition("<nav")[0]).text
         assert 20 < len(first.split()) < 80
 
 
 def test_a_page_of_many_communities_shows_the_first_ones_without_scripts() -> None:
     table = prevalence_table(np.arange(3000), tuple("abcdefghij"))
-    reader = read(made(table))
-    text = " ".join(reader.text.split())
+    reader, text = read(made(table)), text_of(table)
     assert "This table shows the first 25 of 3,000 communities" in text
     assert "prevalence.parquet" in text
     assert reader.tags.count("tr") < 200
@@ -179,30 +168,27 @@ def test_a_page_of_many_communities_shows_the_first_ones_without_scripts() -> No
 
 def test_everything_is_on_one_page() -> None:
     """A page with intervals, anomalies, warnings and changes."""
-    count = 2000
-    settings = Settings()
-    (then, _), (now, anomalies) = (
-        compared(
-            with_warnings(prevalence_table(np.arange(count) + k, seed=k)), settings
-        )
-        for k in (0, 500)
+    then, now = (
+        with_warnings(prevalence_table(np.arange(2000) + k, seed=k)) for k in (0, 500)
     )
-    facts = ResultFacts("given", "")
-    earlier = Earlier("before", "then", settings.model_dump(), facts, then)
-    changed = compare_with(earlier, now, settings)
-    made = PageFacts(now, {"graph": GRAPH}, settings, anomalies, changed)
-    text = made_of(made)
+    text = text_of(now, earlier=earlier_of(then))
     assert "1,500 communities are in both, 500 are new, 500 are gone" in text
     assert "differ in class bot from the others together" in text
 
 
+def earlier_of(table: pa.Table) -> Run:
+    values = Settings().model_dump(mode="json")
+    view = PrevalenceView.of(table)
+    return Run("runs/<b>", "", "2026-01-01", values, {"source": "given"}, view)
+
+
 def test_suppressed_communities_keep_their_name_and_size_alone() -> None:
-    table = with_warnings(prevalence_table(["small", "large", "third"]))
-    quality = pa.array([*["suppressed"] * 2, *["caution"] * 4])
-    note = pa.array([*["a secret"] * 2, *[None] * 4], pa.string())
-    for name, values in (("quality", quality), ("note", note)):
-        table = table.set_column(table.column_names.index(name), name, values)
-    text = " ".join(read(made(table)).text.split())
+    table = changed_columns(
+        with_warnings(prevalence_table(["small", "large", "third"])),
+        quality=[*["suppressed"] * 2, *["caution"] * 4],
+        note=[*["a secret"] * 2, *[None] * 4],
+    )
+    text = text_of(table)
     assert "1 is suppressed" in text
     assert "smallsuppressed" in text
     assert "a secret" not in text
@@ -215,42 +201,36 @@ def with_warnings(table: pa.Table) -> pa.Table:
     rows = np.arange(table.num_rows) // 2
     share = table["prevalence"].to_numpy()
     half = 1 / np.sqrt(table["n_nodes"].to_numpy() + 3)
-    warned = rows % 100 == 7
-    columns = {
-        "lower": pa.array(np.clip(share - half, 0, 1)),
-        "upper": pa.array(np.clip(share + half, 0, 1)),
-        "se": pa.array(half / 1.96),
-        "note": pa.array(np.where(warned, "a note", None)),
-    }
-    for name, values in columns.items():
-        at = table.schema.get_field_index(name)
-        table = table.set_column(at, name, values)
-    return table
+    return changed_columns(
+        table,
+        lower=np.clip(share - half, 0, 1),
+        upper=np.clip(share + half, 0, 1),
+        se=half / 1.96,
+        note=np.where(rows % 100 == 7, "a note", None),
+    )
+
+
+def order_of(table: pa.Table) -> list[str]:
+    view = PrevalenceView.of(table)
+    return [view.name(k) for k in view.ranked]
 
 
 def test_larger_communities_lead_without_intervals() -> None:
-    table = prevalence_table(["single", "large", "none", "low"])
-    for name, values in (
-        ("prevalence", [0.0, 1.0, 0.2, 0.8, None, None, 0.9, 0.1]),
-        ("n_nodes", [1, 1, 400, 400, 5, 5, 400, 400]),
-    ):
-        at = table.column_names.index(name)
-        table = table.set_column(at, name, pa.array(values))
-    view = PrevalenceView.of(table)
-    order = [view.name(k) for k in view.ranked]
-    assert order == ["large", "single", "low", "none"]
+    table = changed_columns(
+        prevalence_table(["single", "large", "none", "low"]),
+        prevalence=[0.0, 1.0, 0.2, 0.8, None, None, 0.9, 0.1],
+        n_nodes=[1, 1, 400, 400, 5, 5, 400, 400],
+    )
+    assert order_of(table) == ["large", "single", "low", "none"]
 
 
 def test_the_order_is_by_the_lower_end_of_the_interval() -> None:
-    table = prevalence_table(["wide", "narrow", "none"], intervals=True)
-    for name, values in (
-        ("prevalence", [0.1, 0.9, 0.3, 0.7, 0.0, 1.0]),
-        ("lower", [0.0, 0.2, 0.2, 0.6, None, None]),
-    ):
-        at = table.column_names.index(name)
-        table = table.set_column(at, name, pa.array(values))
-    view = PrevalenceView.of(table)
-    assert [view.name(k) for k in view.ranked] == ["narrow", "wide", "none"]
+    table = changed_columns(
+        prevalence_table(["wide", "narrow", "none"], intervals=True),
+        prevalence=[0.1, 0.9, 0.3, 0.7, 0.0, 1.0],
+        lower=[0.0, 0.2, 0.2, 0.6, None, None],
+    )
+    assert order_of(table) == ["narrow", "wide", "none"]
 
 
 def test_rows_are_read_in_any_order_and_with_numeric_ids() -> None:
@@ -267,8 +247,7 @@ def test_rows_are_read_in_any_order_and_with_numeric_ids() -> None:
 
 
 def test_facts_are_printed_as_text_with_short_numbers() -> None:
-    facts = {"answers": [{"bias": -0.07168952612898236, "of": [1.0, None]}]}
-    quantify = StageFacts("quantify", 1.0, facts)
+    quantify = {"answers": [{"bias": -0.07168952612898236, "of": [1.0, None]}]}
     settings = load_settings(overrides=["report.community=[county, counties]"])
     text = read(made(prevalence_table(["a"]), settings, quantify=quantify)).text
     body = text.partition("The run")[2].partition('{"n":')[0]
@@ -279,11 +258,9 @@ def test_facts_are_printed_as_text_with_short_numbers() -> None:
 
 def test_small_faults_are_reported() -> None:
     table = prevalence_table(["a", "b", "c", "not there"])
-    at = table.schema.get_field_index("note")
-    notes = pa.array([*["all labelled"] * 2, *[None] * 6])
-    table = table.set_column(at, "note", notes)
-    quantify = StageFacts("quantify", 1.0, {"unknown_dropped": 3, "not_converged": 1})
-    text = read(made(table, quantify=quantify)).text
+    table = changed_columns(table, note=[*["all labelled"] * 2, *[None] * 6])
+    quantify = {"unknown_dropped": 3, "not_converged": 1}
+    text = text_of(table, quantify=quantify)
     assert "1 of 4 communities did not converge" in text
     assert "17 duplicate edges were dropped" in text
     assert "3 memberships were dropped" in text
@@ -310,8 +287,7 @@ def test_small_faults_are_reported() -> None:
 )
 def test_limits_of_a_method_are_stated(override: str, said: str) -> None:
     settings = load_settings(overrides=[override])
-    text = " ".join(read(made(prevalence_table(["a"]), settings)).text.split())
-    assert said in text
+    assert said in text_of(prevalence_table(["a"]), settings)
 
 
 def test_intervals_are_shown_where_they_were_computed() -> None:
@@ -325,49 +301,41 @@ def test_intervals_are_shown_where_they_were_computed() -> None:
 def test_empty_and_unknown_prevalences_have_a_page() -> None:
     empty = made(prevalence_table(["a"]).slice(0, 0))
     assert "There are no communities" in empty
-    table = prevalence_table(["a"])
-    at = table.schema.get_field_index("prevalence")
-    nothing = made(table.set_column(at, "prevalence", pa.nulls(2, pa.float64())))
+    unknown = pa.nulls(2, pa.float64())
+    nothing = made(changed_columns(prevalence_table(["a"]), prevalence=unknown))
     assert "1 community without prevalence" in nothing
 
 
 def clear_cut(difference: float) -> pa.Table:
     """Forty communities of 200, two of which stand out."""
-    table = prevalence_table(np.arange(40), intervals=True)
     share = np.full(40, 0.3)
     share[[3, 7]] += difference
     both = np.stack([1 - share, share], axis=1).ravel()
-    columns = {
-        "n_nodes": np.full(80, 200),
-        "prevalence": both,
-        "lower": both - 0.02,
-        "upper": both + 0.02,
-    }
-    for name, values in columns.items():
-        at = table.schema.get_field_index(name)
-        table = table.set_column(at, name, pa.array(values))
-    return table
+    return changed_columns(
+        prevalence_table(np.arange(40), intervals=True),
+        n_nodes=np.full(80, 200),
+        prevalence=both,
+        lower=both - 0.02,
+        upper=both + 0.02,
+    )
 
 
 def test_communities_beyond_chance_are_named() -> None:
-    some = " ".join(read(made(clear_cut(0.4))).text.split())
+    some = text_of(clear_cut(0.4))
     assert "2 of 40 communities differ in class" in some
     assert "from the others together" in some
     settings = load_settings(overrides=["anomalies.reference=.7"])
-    all_but_two = " ".join(read(made(clear_cut(0.4), settings)).text.split())
+    all_but_two = text_of(clear_cut(0.4), settings)
     assert "38 of 40 communities differ" in all_but_two
     assert "from the share of 70" in all_but_two
-    none = " ".join(read(made(clear_cut(0.0))).text.split())
-    assert "None of 40 communities differs in class" in none
-    assert "Beyond chance" not in read(made(prevalence_table(["a", "b"]))).text
+    assert "None of 40 communities differs in class" in text_of(clear_cut(0.0))
+    assert "Beyond chance" not in text_of(prevalence_table(["a", "b"]))
 
 
 @pytest.mark.parametrize("lower", [-0.02, 0.02])
 def test_skill_of_the_posteriors_is_reported(lower: float) -> None:
-    facts = {"skill": {"value": 0.05, "lower": lower, "upper": 0.12}}
-    readout = replace(GRAPH, name="readout", facts=facts)
-    table = prevalence_table(["a", "b"])
-    text = " ".join(read(made(table, None, readout=readout)).text.split())
+    readout = {"skill": {"value": 0.05, "lower": lower, "upper": 0.12}}
+    text = text_of(prevalence_table(["a", "b"]), readout=readout)
     ends = f"{100 * lower:+.1f} to +12.0 %"
     assert f"compared with the class shares alone ({ends})" in text
     warned = "The model is no better than the class shares of the labels" in text
@@ -375,22 +343,13 @@ def test_skill_of_the_posteriors_is_reported(lower: float) -> None:
 
 
 def test_labels_that_contradict_estimates_are_a_warning() -> None:
-    quantify = StageFacts("quantify", 1.0, {"contradicted": 2})
-    text = read(made(prevalence_table(["a", "b", "c"]), quantify=quantify)).text
+    text = text_of(prevalence_table(["a", "b", "c"]), quantify={"contradicted": 2})
     assert "In 2 of 3 communities the labels contradict the estimate" in text
 
 
 def test_changes_are_explained() -> None:
-    settings = Settings()
-    then = PrevalenceView.of(clear_cut(0.0))
-    now = PrevalenceView.of(clear_cut(0.4))
-    facts = ResultFacts("given", "")
-    values = Settings().model_dump(mode="json")
-    earlier = Earlier("runs/<b>", "2026-01-01", values, facts, then)
-    changed = compare_with(earlier, now, settings)
-    known = {"graph": GRAPH}
-    text = made_of(PageFacts(now, known, settings, None, changed))
+    text = text_of(clear_cut(0.4), earlier=earlier_of(clear_cut(0.0)))
     assert "Compared with runs/<b>, made 2026-01-01: 40 communities are in both" in text
     assert "changed in 2 of 40 compared communities (2 up, 0 down)" in text
-    text = made_of(PageFacts(now, known, Settings(), None, "<i>why</i> not"))
+    text = text_of(clear_cut(0.4), earlier="<i>why</i> not")
     assert "Not compared: <i>why</i> not." in text

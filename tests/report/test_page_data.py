@@ -9,20 +9,16 @@ from typing import Any
 
 import hypothesis
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.report.fake_run import NASTY, compared, prevalence_table
-from tests.report.test_page import GRAPH, with_warnings
+from tests.report.fake_run import NASTY, prevalence_table, results_of
+from tests.report.test_page import changed_columns, with_warnings
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.settings import Settings
-from xnq_dist.quantify.checks.anomalies import Anomalies
 from xnq_dist.report.page import page
-from xnq_dist.report.page_data import PageData, page_data
-from xnq_dist.report.page_facts import PageFacts
-from xnq_dist.report.view import QUALITIES, PrevalenceView
+from xnq_dist.report.page_data import Page, typical_error
+from xnq_dist.steps.view import QUALITIES
 
 BASE = (("n", "<u4"), ("labelled", "<u4"), ("note", "<i4"))
 CLASS = (("p", "<u2"), ("lower", "<u2"), ("upper", "<u2"), ("effect", "<i2"))
@@ -41,9 +37,9 @@ def columns(data: bytes, kinds: Any, count: int) -> dict[str, np.ndarray]:
     return found
 
 
-def decoded(made: PageData) -> dict[str, Any]:
+def decoded(text: str) -> dict[str, Any]:
     """The page's data as its script reads them."""
-    whole = json.loads(made.text)
+    whole = json.loads(text)
     count = whole["n"]
     whole |= json.loads(unpacked(whole["texts"]))
     whole |= columns(unpacked(whole["base"]), [*BASE, ("flags", "u1")], count)
@@ -64,9 +60,8 @@ def test_decoded_data_are_the_view(
 ) -> None:
     names = [NASTY[k % len(NASTY)] + str(k) for k in range(count)]
     table = prevalence_table(names, tuple("abcd"[:width]), intervals, seed)
-    settings = Settings()
-    view, anomalies = compared(table, settings)
-    data = decoded(page_data(view, anomalies, settings))
+    shown = Page(results_of(table))
+    view, data = shown.view, decoded(shown.encoded.text)
     order = view.ranked
     assert data["names"] == [view.name(k) for k in order.tolist()]
     assert np.array_equal(data["n"], view.n_nodes[order])
@@ -86,27 +81,24 @@ def test_decoded_data_are_the_view(
             )
         ratings = one["rating"] >> 12 & 7
         assert np.array_equal(ratings, view.quality[order, c])
-        if anomalies is not None:
-            q = anomalies.qvalue[order, c]
-            assert np.array_equal(one["rating"] >> 15 == 1, q <= 0.05)
-            code = (one["rating"] & 4095).astype(float)
-            known = ~np.isnan(q)
-            shown = np.maximum(q[known], 1e-4)
-            assert np.allclose(10 ** (-code[known] / 1000), shown, rtol=2e-3)
+        q = shown.qvalue[order, c]
+        assert np.array_equal(one["rating"] >> 15 == 1, q <= 0.05)
+        code = (one["rating"] & 4095).astype(float)
+        known = ~np.isnan(q)
+        assert np.isnan(q).all() != intervals or count == 1
+        expected = np.maximum(q[known], 1e-4)
+        assert np.allclose(10 ** (-code[known] / 1000), expected, rtol=2e-3)
 
 
 def test_texts_stay_inside_the_script_element() -> None:
     table = prevalence_table(["</script><script>alert(1)</script>"], ("<!--", "b"))
-    view, anomalies = compared(table, Settings())
-    assert "<" not in page_data(view, anomalies, Settings()).text
+    assert "<" not in Page(results_of(table)).encoded.text
 
 
 def test_the_data_leave_out_suppressed_values() -> None:
     table = with_warnings(prevalence_table(["secret", "b", "c"]))
-    quality = pa.array([*["suppressed"] * 2, *["caution"] * 4])
-    at = table.column_names.index("quality")
-    view, anomalies = compared(table.set_column(at, "quality", quality), Settings())
-    data = decoded(page_data(view, anomalies, Settings()))
+    table = changed_columns(table, quality=[*["suppressed"] * 2, *["caution"] * 4])
+    data = decoded(Page(results_of(table)).encoded.text)
     k = data["names"].index("secret")
     assert data["flags"][k] == 4
     assert data["labelled"][k] == 0
@@ -126,12 +118,7 @@ def test_a_page_of_all_communities_stays_within_its_limit(
     classes = tuple("abcdefghij"[:width])
     names = [f"a community with the number {k}" for k in range(count)]
     table = prevalence_table(names, classes, intervals=True)
-    settings = Settings()
-    view = PrevalenceView.of(table)
-    random = np.random.default_rng(1).random(view.prevalence.shape)
-    centre, effect = np.full(width, 1 / width), view.prevalence - 1 / width
-    anomalies = Anomalies(effect, centre, effect, random, random)
-    html = page(PageFacts(view, {"graph": GRAPH}, settings, anomalies))
+    html = page(Page(results_of(table, tested=False)))
     assert len(html.encode()) < limit
     left_out = "are in <code>prevalence.parquet</code> only" in html
     assert left_out == (width == 10)
@@ -140,18 +127,33 @@ def test_a_page_of_all_communities_stays_within_its_limit(
 def test_classes_that_do_not_fit_are_named() -> None:
     table = prevalence_table([f"c{k}" for k in range(50)], tuple("abcdef"))
     settings = load_settings(overrides=["report.class=f"])
-    view, anomalies = compared(table, settings)
-    one = page_data(view, anomalies, settings, limit=1)
+    one = Page(results_of(table, settings), limit=1).encoded
     assert [c["name"] for c in json.loads(one.text)["classes"]] == ["f"]
     assert sorted(one.classes_left_out) == list("abcde")
-    assert page_data(view, anomalies, settings).classes_left_out == ()
+    assert Page(results_of(table, settings)).encoded.classes_left_out == ()
 
 
 def test_the_communities_with_the_lowest_shares_are_left_out_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("xnq_dist.report.page_data.MAX_COMMUNITIES", 10)
-    view, _ = compared(prevalence_table(np.arange(30)), Settings())
-    made = page_data(view, None, Settings())
-    assert made.communities_left_out == 20
-    assert decoded(made)["names"] == [view.name(k) for k in view.ranked[:10]]
+    shown = Page(results_of(prevalence_table(np.arange(30))))
+    view = shown.view
+    assert shown.encoded.communities_left_out == 20
+    names = decoded(shown.encoded.text)["names"]
+    assert names == [view.name(k) for k in view.ranked[:10]]
+
+
+def test_typical_error_is_the_median_at_the_size():
+    sizes = np.repeat([10.0, 100.0, 1000.0], 50)
+    error = np.repeat([0.3, 0.2, 0.1], 50)
+    error[::5] = np.nan
+    error[7] = 0.9
+    at = np.array([10.0, 100.0, 1000.0, 1.0, 1e6, 10**1.5])
+    found = typical_error(sizes, error, at)
+    assert found == pytest.approx([0.3, 0.2, 0.1, 0.3, 0.1, 0.25])
+    nothing = np.full(3, np.nan)
+    assert typical_error(np.ones(3), nothing, at).tolist() == [0.0] * 6
+    # Few communities give one value for all sizes.
+    few = typical_error(np.arange(1.0, 9), np.linspace(0, 1, 8), at)
+    assert few == pytest.approx([0.5] * 6)

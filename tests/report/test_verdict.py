@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from tests.report.fake_run import compared, prevalence_table, totals_table
+from tests.report.fake_run import prevalence_table, results_of, totals_table
+from tests.report.test_page import changed_columns
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.settings import Settings
-from xnq_dist.report.naming import Naming, shown_class
+from xnq_dist.core.store import RunDirectory
+from xnq_dist.report.naming import Naming
+from xnq_dist.report.page_data import Page
 from xnq_dist.report.verdict import Verdict, verdict
-from xnq_dist.report.view import PrevalenceView
+from xnq_dist.steps.view import PrevalenceView, shown_class
 
 SKILL = {"value": 0.42, "lower": 0.36, "upper": 0.48}
 WORDS = [
@@ -26,9 +32,10 @@ def judged(
     table: pa.Table, overrides: list[str] | None = None, skill: dict | None = SKILL
 ) -> Verdict:
     settings = load_settings(overrides=overrides or [])
-    view, anomalies = compared(table, settings)
-    totals = totals_table(view.classes or ("bot",))
-    return verdict(view, settings, skill, 630, totals, anomalies, "my runs/a")
+    classes = PrevalenceView.of(table).classes or ("bot",)
+    facts = {"readout": {"skill": skill}, "labels": {"n_labelled": 630}}
+    made = results_of(table, settings, totals_table(classes), **facts)
+    return verdict(Page(replace(made, directory=RunDirectory("/my runs/a"))))
 
 
 def words(made: Verdict) -> int:
@@ -47,18 +54,15 @@ def test_the_answer_comes_first_and_the_next_step_last() -> None:
     )
     assert sure.startswith("How sure: ")
     assert "narrower than 30 points" in sure
-    assert "label-plan 'my runs/a' --budget 50" in step
+    assert "label-plan '/my runs/a' --budget 50" in step
 
 
 def test_the_named_community_is_one_that_may_be_published() -> None:
     table = prevalence_table(list("abcdefgh"), intervals=True)
     highest = judged(table, WORDS).lines[1].partition("Highest: ")[2][0]
-    rows = table.to_pylist()
-    for row in rows:
-        row["quality"] = "caution"
-        if row["community"] == highest:
-            row["quality"] = "not publishable"
-    made = judged(pa.Table.from_pylist(rows, table.schema), WORDS)
+    poor = pc.equal(table["community"], highest)
+    rating = pc.if_else(poor, "not publishable", "caution")
+    made = judged(changed_columns(table, quality=rating.combine_chunks()), WORDS)
     assert "Highest: " in made.lines[1]
     assert f"Highest: {highest}" not in made.lines[1]
 
@@ -106,13 +110,12 @@ def test_it_is_read_back_from_the_facts_of_results() -> None:
 def test_a_suppressed_community_is_counted_and_its_name_hidden() -> None:
     table = prevalence_table(["tiny", "b", "c"], intervals=True)
     share = np.array([0.0, 1.0, 0.5, 0.5, 0.6, 0.4])
-    columns = {
-        "prevalence": pa.array(share),
-        "lower": pa.array(share * 0.9),
-        "quality": pa.array([*["suppressed"] * 2, *["caution"] * 4]),
-    }
-    for name, values in columns.items():
-        table = table.set_column(table.column_names.index(name), name, values)
+    table = changed_columns(
+        table,
+        prevalence=share,
+        lower=share * 0.9,
+        quality=[*["suppressed"] * 2, *["caution"] * 4],
+    )
     text = " ".join(judged(table).lines)
     assert "; 1 is suppressed." in text
     assert "tiny" not in text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import weakref
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cached_property
 from html import escape
 from importlib import import_module
@@ -23,11 +23,11 @@ from xnq_dist.core.store import RunDirectory, read_published
 from xnq_dist.graph.profile.findings import Finding
 from xnq_dist.graph.profile.inputs import PROFILE
 from xnq_dist.plan import Figures, Plan
-from xnq_dist.quantify.default.contrast import contrast
-from xnq_dist.report.naming import Naming, shown_class
+from xnq_dist.report.naming import Naming
 from xnq_dist.report.verdict import Verdict
-from xnq_dist.report.view import QUALITIES, PrevalenceView
 from xnq_dist.report.wording import share, span
+from xnq_dist.steps.contrast import contrast
+from xnq_dist.steps.view import QUALITIES, PrevalenceView, shown_class
 
 __all__ = ["PrevalenceResult"]
 
@@ -148,8 +148,7 @@ class PrevalenceResult:
             ``class_name``, the shares ``first`` and ``second``, their ``difference``
             with ``se``, the interval ``lower`` and ``upper``, and ``pvalue``.
         """
-        rows = contrast(self.run, first, second)
-        return pa.Table.from_pylist([asdict(row) for row in rows])
+        return contrast(self.run, first, second)
 
     def save(self, out: str | Path) -> None:
         """Copy the run directory, which holds the report page and all tables."""

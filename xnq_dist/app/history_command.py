@@ -31,7 +31,7 @@ def history(
     A change is beyond what another seed or a few changed edges would do.
     """
     from xnq_dist.core.errors import SettingsError
-    from xnq_dist.report.history import read_history
+    from xnq_dist.steps.history import read_history
 
     if as_csv and as_json:
         raise SettingsError("--csv and --json contradict each other: choose one")

@@ -38,7 +38,7 @@ def label_plan(
     label_weight into the node table with their labels, give earlier labelled nodes
     weight 1, and set columns.label_weight = label_weight and labels.drawn = weighted.
     """
-    from xnq_dist.quantify.default.label_plan import plan_labels, write_plan
+    from xnq_dist.steps.label_plan import plan_labels, write_plan
 
     plan = plan_labels(directory, budget, community, worst, seed)
     write_plan(plan, out)

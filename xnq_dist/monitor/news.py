@@ -22,7 +22,7 @@ from xnq_dist.core.store import Published, RunDirectory, Version, read_published
 from xnq_dist.monitor.progress import current_watch, seconds_left_text
 from xnq_dist.monitor.status import NEXT, RunStatus
 from xnq_dist.quantify.checks.quality import without_values
-from xnq_dist.report.history import read_history
+from xnq_dist.steps.history import read_history
 
 __all__ = ["Event", "RunPage", "changed_rows", "news", "published_rows"]
 

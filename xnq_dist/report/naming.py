@@ -2,55 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xnq_dist.core.plain_text import plain
 from xnq_dist.core.settings import ReportSettings
 from xnq_dist.report.wording import count
 
-__all__ = ["Naming", "shown_class"]
-
-
-def shown_class(
-    classes: Sequence[str], counts: Sequence[int], settings: ReportSettings
-) -> str:
-    """The class that the page is about; empty if there are no classes.
-
-    Parameters
-    ----------
-    classes
-        Names of the classes, ranked by value.
-    counts
-        Number of labelled nodes of each; empty if it is not known.
-    settings
-        ``class`` names it; ``auto``: the last class where all are numbers or booleans,
-        else the one with the fewest labelled nodes, of equals the last. Of more than
-        two classes it has at least half of an equal share of the labels: a class that
-        is hardly anywhere has narrow intervals at 0, and nothing to compare.
-
-    Examples
-    --------
-    >>> shown_class(["bot", "human"], [30, 500], ReportSettings())
-    'bot'
-    >>> shown_class(["arts", "news", "rare"], [90, 100, 2], ReportSettings())
-    'arts'
-    """
-    if settings.shown_class in classes:
-        return settings.shown_class
-    if len(counts) != len(classes) or all(map(_is_value, classes)):
-        return classes[-1] if classes else ""
-    fewest = sum(counts) / (2 * len(classes)) if len(classes) > 2 else 0
-    places = [place for place, count in enumerate(counts) if count >= fewest]
-    return classes[min(places, key=lambda place: (counts[place], -place))]
-
-
-def _is_value(name: str) -> bool:
-    try:
-        float(name)
-    except ValueError:
-        return name.lower() in ("true", "false")
-    return True
+__all__ = ["Naming"]
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from xnq_dist.core.plain_text import plain
-from xnq_dist.report.page_facts import PageFacts
+from xnq_dist.report.page_data import Page
 from xnq_dist.selection.words import sentences
 
 __all__ = ["notes"]
 
 
-def notes(facts: PageFacts) -> list[tuple[str, list[str]]]:
+def notes(facts: Page) -> list[tuple[str, list[str]]]:
     """Sentences by what they are about; without those that have nothing to say."""
     warnings = _warnings(facts)
     found = (
@@ -21,7 +21,7 @@ def notes(facts: PageFacts) -> list[tuple[str, list[str]]]:
     return [(what, texts) for what, texts in found if texts]
 
 
-def _labels(facts: PageFacts) -> list[str]:
+def _labels(facts: Page) -> list[str]:
     """Sentences on how the labelled nodes were chosen and what follows from it."""
     verdict = facts.of("quantify").get("labels")
     if not verdict or facts.settings.quantifier != "auto":
@@ -30,7 +30,7 @@ def _labels(facts: PageFacts) -> list[str]:
     return [plain(text, 1000) for text in texts]
 
 
-def _warnings(facts: PageFacts) -> list[str]:
+def _warnings(facts: Page) -> list[str]:
     """Warnings that a reader must know before using a number; one sentence each."""
     view, warnings = facts.view, []
     counts = dict(facts.of("graph").get("counts") or {})

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-import pyarrow as pa
 
-from xnq_dist.core.settings import Settings
-from xnq_dist.quantify.checks.anomalies import Anomalies
-from xnq_dist.report.naming import Naming
-from xnq_dist.report.view import NOT_RATED_HIGHER, PrevalenceView
+from xnq_dist.core.arrays import Floats
+from xnq_dist.report.page_data import Page
 from xnq_dist.report.wording import count, whole, whole_span
+from xnq_dist.steps.view import NOT_RATED_HIGHER, PrevalenceView
 
 __all__ = ["Level", "Verdict", "verdict"]
 
@@ -48,46 +46,16 @@ class Verdict:
         return cls(known["level"], tuple(map(str, known.get("lines") or ())))
 
 
-def verdict(
-    view: PrevalenceView,
-    settings: Settings,
-    skill: Mapping[str, float] | None = None,
-    labelled: int = 0,
-    totals: pa.Table | None = None,
-    anomalies: Anomalies | None = None,
-    run: str = "RUN",
-) -> Verdict:
-    """Sum up a result about the last class of a view.
-
-    Parameters
-    ----------
-    view
-        Estimates by community and class.
-    settings
-        Settings of the run.
-    skill
-        Reduction of the log-loss by the posteriors, against the class shares of the
-        labelled nodes alone, and its interval: ``value``, ``lower``, ``upper``.
-    labelled
-        Number of labelled nodes.
-    totals
-        Estimates for all nodes together (schema ``totals``).
-    anomalies
-        Communities compared with the rest; None: they were not compared.
-    run
-        The run directory, for the command of the next step.
-    """
-    naming = Naming(settings.report)
+def verdict(page: Page) -> Verdict:
+    """Sum up a result about the last class of a page."""
+    skill = page.of("readout").get("skill")
     level = _level(skill)
-    model = _on_the_model(level, skill, labelled, view, naming)
-    shown = (
-        _on_all_nodes(view, naming, totals, settings),
-        _on_communities(view, naming, anomalies, settings),
-    )
+    model = _on_the_model(level, skill, page)
+    shown = _on_all_nodes(page), _on_communities(page)
     lines = (
         *((model, *shown) if level == "warning" else (*shown, model)),
-        _how_sure(view, naming, settings),
-        _next(level, view, naming, settings, run),
+        _how_sure(page),
+        _next(level, page),
     )
     return Verdict(level, tuple(line for line in lines if line))
 
@@ -102,13 +70,8 @@ def _level(skill: Mapping[str, float] | None) -> Level:
     return "fairly" if skill["value"] >= FAIRLY else "weakly"
 
 
-def _on_the_model(
-    level: Level,
-    skill: Mapping[str, float] | None,
-    labelled: int,
-    view: PrevalenceView,
-    naming: Naming,
-) -> str:
+def _on_the_model(level: Level, skill: Mapping[str, float] | None, page: Page) -> str:
+    naming = page.naming
     if level == "warning":
         return (
             "The model is no better than the class shares of the labels: every "
@@ -117,103 +80,93 @@ def _on_the_model(
         )
     if not skill:
         return ""
-    classes = [naming.of_class(name, 30) for name in view.classes]
+    classes = [naming.of_class(name, 30) for name in page.view.classes]
     parted = f"the {len(classes)} classes"
     if len(classes) == 2:
         parted = f"{classes[1]} from {classes[0]}"
     how = {"well": "well", "fairly": "fairly well"}.get(level, "only weakly")
+    labelled = int(page.of("labels").get("n_labelled") or 0)
     return (
         f"The model separates {parted} {how} ({count(labelled)} labelled "
         f"{naming.nodes(labelled)}; log-loss {whole(skill['value'])} below guessing)."
     )
 
 
-def _on_all_nodes(
-    view: PrevalenceView, naming: Naming, totals: pa.Table | None, settings: Settings
-) -> str:
+def _on_all_nodes(page: Page) -> str:
     """The share of the class among all nodes together, with its interval."""
-    if totals is None or not view.classes:
+    row = page.total() if page.view.classes else {}
+    if row.get("prevalence") is None:
         return ""
-    row = {str(row["class"]): row for row in totals.to_pylist()}.get(view.classes[-1])
-    if not row or row["prevalence"] is None:
-        return ""
-    kind = "unlabelled " if settings.labelled == "exclude" else ""
-    span = _span(row["lower"], row["upper"], settings)
-    name = naming.of_class(view.classes[-1])
-    return f"All {kind}{naming.nodes()}: {whole(row['prevalence'])} {name}{span}."
+    kind = "unlabelled " if page.settings.labelled == "exclude" else ""
+    span = _span(row["lower"], row["upper"], page)
+    share = f"{whole(row['prevalence'])} {page.last}"
+    return f"All {kind}{page.naming.nodes()}: {share}{span}."
 
 
-def _on_communities(
-    view: PrevalenceView,
-    naming: Naming,
-    anomalies: Anomalies | None,
-    settings: Settings,
-) -> str:
+def _on_communities(page: Page) -> str:
     """Number of unusual communities, and the highest that may be published."""
-    if not view.classes or not len(view.names):
+    view, naming = page.view, page.naming
+    if not view.classes:
         return f"There are no {naming.communities()}."
-    text = f"{naming.some_communities(len(view.names))}."
+    every = naming.some_communities(len(view.names))
+    text = f"{every}."
     named = ~np.isnan(view.prevalence[:, -1])
     named &= view.quality[:, -1] < NOT_RATED_HIGHER
-    if anomalies is not None:
-        unusual = anomalies.qvalue[:, -1] <= settings.anomalies.rate
+    if page.compared:
+        unusual = page.beyond[:, -1]
         some = count(int(unusual.sum())) if unusual.any() else "None"
         differ = "differs" if unusual.sum() == 1 else "differ"
-        text = (
-            f"{some} of {naming.some_communities(len(view.names))} {differ} by more "
-            "than chance explains."
-        )
+        text = f"{some} of {every} {differ} by more than chance explains."
         named = named & unusual if unusual.any() else named
     known = view.ranked[named[view.ranked]]
     if len(known):
         p, low, high = (float(values[known[0], -1]) for values in view.estimates())
         place = view.name(int(known[0]), NAME)
-        text += f" Highest: {place}, {whole(p)}{_span(low, high, settings)}."
+        text += f" Highest: {place}, {whole(p)}{_span(low, high, page)}."
     return text
 
 
-def _span(low: float | None, high: float | None, settings: Settings) -> str:
+def _span(low: float | None, high: float | None, page: Page) -> str:
     """An interval in brackets; empty if there is none."""
     if low is None or high is None or not low <= high:
         return ""
-    level = f"{100 * settings.intervals.level:g} % interval"
-    return f" ({level} {whole_span(low, high)})"
+    return f" ({page.level} interval {whole_span(low, high)})"
 
 
-def _how_sure(view: PrevalenceView, naming: Naming, settings: Settings) -> str:
+def _widths(view: PrevalenceView) -> Floats:
+    """Widths of the last class's intervals, NaN without one, shape (K,)."""
+    return np.asarray(view.upper[:, -1] - view.lower[:, -1])
+
+
+def _how_sure(page: Page) -> str:
     """Numbers of narrow intervals, of poor estimates, and of suppressed ones."""
+    view = page.view
     if not view.has_intervals:
         return "" if not view.classes else "How sure: no intervals were computed."
-    width = view.upper[:, -1] - view.lower[:, -1]
+    width = _widths(view)
     known = ~np.isnan(width)
-    narrow = int(np.count_nonzero(width[known] < NARROW))
+    narrow = np.count_nonzero(width[known] < NARROW)
     text = (
         f"How sure: {count(narrow)} of {count(known.sum())} intervals are narrower "
         f"than {100 * NARROW:g} points"
     )
-    counts = {
-        "not publishable": np.count_nonzero(
-            view.quality[known, -1] >= NOT_RATED_HIGHER
-        ),
-        "suppressed": np.count_nonzero(view.suppressed),
-    }
-    for what, number in counts.items():
-        if number:
+    poor = view.quality[known, -1] >= NOT_RATED_HIGHER
+    for what, some in ("not publishable", poor), ("suppressed", view.suppressed):
+        if number := np.count_nonzero(some):
             text += f"; {count(number)} {'is' if number == 1 else 'are'} {what}"
     return f"{text}."
 
 
-def _next(
-    level: Level, view: PrevalenceView, naming: Naming, settings: Settings, run: str
-) -> str:
+def _next(level: Level, page: Page) -> str:
+    view, directory = page.view, page.results.directory
     if not view.classes or level == "warning":
         return ""
     if not view.has_intervals:
         return "Next: set quantifier=auto, which gives every estimate an interval."
-    width = view.upper[:, -1] - view.lower[:, -1]
-    if settings.quantifier != "auto" or not np.any(width >= NARROW):
+    if page.settings.quantifier != "auto" or not np.any(_widths(view) >= NARROW):
         return ""
+    run = shlex.quote(directory.uri if directory else "RUN")
     return (
-        f"Next: label the {BUDGET} {naming.nodes()} that xnq-dist label-plan "
-        f"{shlex.quote(run)} --budget {BUDGET} chooses."
+        f"Next: label the {BUDGET} {page.naming.nodes()} that xnq-dist label-plan "
+        f"{run} --budget {BUDGET} chooses."
     )

@@ -42,7 +42,7 @@ from xnq_dist.graph import contents
 from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.tables import Sources
 from xnq_dist.jobs import run_stages
-from xnq_dist.report import report
+from xnq_dist.steps.publish import publish
 
 SETTINGS = small_settings("partitions=2", "reservoir.supersteps=3", "reservoir.dim=8")
 NODES = 120
@@ -353,13 +353,13 @@ def test_reader_sees_complete_results_while_runs_publish_and_are_killed(store, p
     out = store.uri(place)
     names = [f"page {number}" for number in range(10)]
     run = write_fake_run(out, [prevalence_table(names, intervals=True)])
-    report(run, settings_of(0))
+    publish(run, settings_of(0))
     ended = threading.Event()
     with ThreadPoolExecutor(1) as pool:
         polls = pool.submit(poll, store, place, ended)
         try:
             for number in range(1, 4):
-                report(run, settings_of(number))
+                publish(run, settings_of(number))
             with started("--publish", out, "--number", "4") as child:
                 assert line_of(child.stdout) == "ready"
                 child.stdin.write("go\n")
@@ -367,7 +367,7 @@ def test_reader_sees_complete_results_while_runs_publish_and_are_killed(store, p
                 wait_for_version(store, place, 5)
                 child.kill()
             delete_damage(run)
-            report(run, settings_of(5))
+            publish(run, settings_of(5))
         finally:
             ended.set()
     seen = polls.result()

@@ -2,7 +2,7 @@
 
 A section is a record here (`title` is its heading) and a module with a function
 ``body(facts)``, which returns the HTML below the heading, or an empty text if the
-section does not apply. `PageFacts.render` fills in a template of the folder `templates`
+section does not apply. `Page.render` fills in a template of the folder `templates`
 and escapes texts from the data.
 """
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from xnq_dist.report.page_facts import PageFacts
+from xnq_dist.report.page_data import Page
 
 __all__ = ["body"]
 
 
-def body(facts: PageFacts) -> str:
+def body(facts: Page) -> str:
     """The number of communities that differ in the last class; filters show them."""
-    if facts.anomalies is None:
+    if not facts.compared:
         return ""
-    effect, qvalue = facts.anomalies.effect[:, -1], facts.anomalies.qvalue[:, -1]
-    differ = qvalue <= facts.settings.anomalies.rate
+    differ = facts.beyond[:, -1]
     return facts.render(
         "beyond",
         count=int(differ.sum()),
-        above=int(np.count_nonzero(differ & (effect > 0))),
-        compared=int(np.count_nonzero(~np.isnan(qvalue))),
+        above=int(np.count_nonzero(differ & (facts.effect[:, -1] > 0))),
+        compared=int(np.count_nonzero(~np.isnan(facts.qvalue[:, -1]))),
     )

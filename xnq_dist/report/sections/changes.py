@@ -2,65 +2,73 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from xnq_dist.core.plain_text import plain
-from xnq_dist.report.changed import Changed
-from xnq_dist.report.compared import SHOWN, largest
-from xnq_dist.report.page_facts import PageFacts
-from xnq_dist.report.view import PrevalenceView
+from xnq_dist.report.page_data import Page
 from xnq_dist.report.wording import difference, points, probability
+from xnq_dist.steps.results import Run
+from xnq_dist.steps.view import NAME_LIMIT
 
-__all__ = ["body"]
+__all__ = ["SHOWN", "body"]
 
 
+SHOWN = 15
+"""Number of communities in the table."""
 NAMED = 12
 """Maximum number of new or gone communities named in a sentence."""
 
 
-def body(facts: PageFacts) -> str:
+def body(facts: Page) -> str:
     """Changes of the last class since the earlier results."""
-    view, settings, changed = facts.view, facts.settings, facts.earlier
-    if not isinstance(changed, Changed):
-        why = plain(changed or "", 600)
+    earlier, table = facts.results.earlier, facts.table("changes")
+    if table is None or not isinstance(earlier, Run):
+        why = plain(earlier, 600) if isinstance(earlier, str) else ""
         return why and facts.render("changes", changes=None, not_compared=why)
-    changes, earlier = changed.changes, changed.earlier
-    effect, qvalue = changes.effect[:, -1], changes.qvalue[:, -1]
-    moved = qvalue <= settings.anomalies.rate
-    chosen = largest(effect, moved, view.n_nodes)[:SHOWN]
-    new, gone = changed.new, changed.gone
+    rows = _of_class(table, facts.view.classes)
+    moved = rows.filter(pc.fill_null(rows["changed"], False))
+    new, gone = (
+        rows.filter(pc.equal(rows["status"], status)) for status in ("new", "gone")
+    )
     shown = {
         "where": earlier.where,
         "created": earlier.created,
-        "count": int(moved.sum()),
-        "up": int(np.count_nonzero(moved & (effect > 0))),
-        "both": int(np.count_nonzero(changed.place >= 0)),
-        "compared": int(changed.compared.sum()),
+        "count": len(moved),
+        "up": pc.sum(pc.greater(moved["effect"], 0)).as_py() or 0,
+        "both": len(rows) - len(new) - len(gone),
+        "compared": len(rows) - rows["qvalue"].null_count,
         "new": len(new),
-        "new_names": _named(view, new),
+        "new_names": _named(new, "n_nodes"),
         "gone": len(gone),
-        "gone_names": _named(earlier.view, gone),
+        "gone_names": _named(gone, "n_nodes_before"),
         "rows": [
-            {
-                "name": view.name(k),
-                "n_nodes": int(view.n_nodes[k]),
-                "n_before": int(earlier.view.n_nodes[changed.place[k]]),
-                "before": float(changed.before[0][k, -1]),
-                "prevalence": float(view.prevalence[k, -1]),
-                "effect": points(float(effect[k])),
-                "interval": difference(
-                    float(changes.lower[k, -1]), float(changes.upper[k, -1])
-                ),
-                "qvalue": probability(float(qvalue[k])),
+            row
+            | {
+                "name": _name(row["community"]),
+                "effect": points(row["effect"]),
+                "interval": difference(row["lower"], row["upper"]),
+                "qvalue": probability(row["qvalue"]),
             }
-            for k in chosen.tolist()
+            for row in moved.slice(0, SHOWN).to_pylist()
         ],
     }
     return facts.render("changes", changes=shown)
 
 
-def _named(view: PrevalenceView, some: NDArray[np.int64]) -> list[str]:
+def _of_class(table: pa.Table, classes: tuple[str, ...]) -> pa.Table:
+    """Rows of the last class."""
+    known = pc.unique(table["class"])
+    last = [str(name) == classes[-1] for name in known.to_pylist()]
+    some = known.filter(pa.array(last, pa.bool_()))
+    return table.filter(pc.is_in(table["class"], value_set=some))
+
+
+def _named(rows: pa.Table, size: str) -> list[str]:
     """Names of the largest of some communities."""
-    order = np.lexsort((some, -view.n_nodes[some]))
-    return [view.name(k) for k in some[order][:NAMED].tolist()]
+    order = pc.sort_indices(rows, [(size, "descending")])
+    return [_name(name) for name in rows["community"].take(order[:NAMED]).to_pylist()]
+
+
+def _name(name: object) -> str:
+    return plain(str(name), NAME_LIMIT)

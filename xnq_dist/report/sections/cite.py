@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from xnq_dist._version import __version__
-from xnq_dist.report.page_facts import PageFacts
+from xnq_dist.report.page_data import Page
 
 __all__ = ["body"]
 
 
-def body(facts: PageFacts) -> str:
+def body(facts: Page) -> str:
     """The citation, with the run's id."""
     return facts.render(
-        "cite", run_id=facts.run_id, created=facts.created, version=__version__
+        "cite", run_id=facts.results.run_id, created=facts.created, version=__version__
     )

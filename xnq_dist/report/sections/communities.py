@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from xnq_dist.core.plain_text import plain
-from xnq_dist.report.funnel import reference_of
 from xnq_dist.report.notes import notes
-from xnq_dist.report.page_facts import PageFacts
-from xnq_dist.report.view import QUALITIES
+from xnq_dist.report.page_data import Page
 from xnq_dist.report.wording import count, points, share, span
+from xnq_dist.steps.anomalies import reference_of
+from xnq_dist.steps.view import QUALITIES
 
 __all__ = ["body"]
 
@@ -20,10 +20,9 @@ ROWS = 25
 """Rows of the table in the file; the page's script shows all."""
 
 
-def body(facts: PageFacts) -> str:
+def body(facts: Page) -> str:
     """The first communities by the lower end of the interval; the script has all."""
     view = facts.view
-    data = facts.data
     labels = facts.of("quantify").get("labels") or {}
     chosen = view.ranked[:ROWS].tolist() if view.classes else []
     return facts.render(
@@ -36,8 +35,8 @@ def body(facts: PageFacts) -> str:
         communities=len(view.names),
         left_out=len(view.names) - len(chosen),
         classes=len(view.classes),
-        classes_left_out=data.classes_left_out if data else (),
-        communities_left_out=data.communities_left_out if data else 0,
+        classes_left_out=facts.encoded.classes_left_out,
+        communities_left_out=facts.encoded.communities_left_out,
         level=facts.level,
         against=(
             "against the rest"
@@ -45,50 +44,41 @@ def body(facts: PageFacts) -> str:
             else "against the share set"
         ),
         intervals=view.has_intervals,
-        anomalies=facts.anomalies is not None,
+        anomalies=facts.compared,
         reference=_reference(facts),
     )
 
 
-def _reference(facts: PageFacts) -> str:
+def _reference(facts: Page) -> str:
     """The share that differences are measured from, as it is printed; or empty."""
-    if facts.anomalies is None or not facts.view.classes:
+    if not facts.compared:
         return ""
-    return share(reference_of(facts.view, facts.anomalies, facts.settings))
+    return share(reference_of(facts.view, facts.settings))
 
 
-def _row(facts: PageFacts, k: int) -> dict[str, Any]:
-    view, anomalies = facts.view, facts.anomalies
+def _row(facts: Page, k: int) -> dict[str, Any]:
+    view = facts.view
     gone = bool(view.suppressed[k])
-    effect = ""
-    if anomalies is not None:
-        effect = points(float(anomalies.effect[k, -1]))
-        if anomalies.qvalue[k, -1] <= facts.settings.anomalies.rate:
-            effect += " *"
+    note = view.notes[k].as_py()
+    effect = points(float(facts.effect[k, -1]))
     return {
         "name": view.name(k),
         "n_nodes": int(view.n_nodes[k]),
         "labelled": "" if gone else count(view.n_labelled[k]),
         "share": "suppressed" if gone else share(float(view.prevalence[k, -1])),
         "interval": span(view.lower[k, -1], view.upper[k, -1]),
-        "remarks": "; ".join(_remarks(facts, k)),
-        "effect": effect,
+        "remarks": plain(note, 160) if note else "",
+        "effect": effect + (" *" if facts.beyond[k, -1] else ""),
         "quality": QUALITIES[view.quality[k, -1]],
     }
 
 
-def _remarks(facts: PageFacts, k: int) -> list[str]:
-    note = facts.view.notes[k].as_py()
-    return [plain(note, 160)] if note else []
-
-
-def _total(facts: PageFacts) -> dict[str, Any] | None:
+def _total(facts: Page) -> dict[str, Any] | None:
     """The estimate of the last class for all nodes together."""
-    rows = [] if facts.totals is None else facts.totals.to_pylist()
-    mine = [row for row in rows if str(row["class"]) == facts.view.classes[-1]]
-    if not mine or mine[0]["prevalence"] is None:
+    known = facts.total() if facts.view.classes else {}
+    if known.get("prevalence") is None:
         return None
-    row = {name: np.nan if value is None else value for name, value in mine[0].items()}
+    row = {name: np.nan if value is None else value for name, value in known.items()}
     kind = "unlabelled " if facts.settings.labelled == "exclude" else ""
     return {
         "nodes": f"{kind}{facts.naming.nodes()}",

@@ -5,12 +5,12 @@ from __future__ import annotations
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.plain_text import plain
 from xnq_dist.core.quantifiers import record_of
-from xnq_dist.report.page_facts import PageFacts
+from xnq_dist.report.page_data import Page
 
 __all__ = ["body"]
 
 
-def body(facts: PageFacts) -> str:
+def body(facts: Page) -> str:
     """The method, the quantifier and the meaning of the numbers."""
     name = facts.settings.quantifier
     return facts.render(

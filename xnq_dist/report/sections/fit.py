@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from xnq_dist.report.page_facts import PageFacts
+from xnq_dist.report.page_data import Page
 from xnq_dist.report.wording import difference
 
 __all__ = ["body"]
 
 
-def body(facts: PageFacts) -> str:
+def body(facts: Page) -> str:
     """Coverage of held-out groups, and how much the posteriors know."""
     held = facts.of("quantify").get("own_coverage")
     skill = facts.of("readout").get("skill")

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from xnq_dist.report.page_facts import PageFacts
+from xnq_dist.report.page_data import Page
 
 __all__ = ["body"]
 
 
-def body(facts: PageFacts) -> str:
+def body(facts: Page) -> str:
     """A place for every plot, with its caption."""
     view = facts.view
     if not view.classes or not len(view.names):
         return ""
     return facts.render(
         "glance",
-        reliability=facts.judged_class,
+        reliability=facts.curve.get("name", ""),
         level=facts.level,
         intervals=view.has_intervals,
-        anomalies=facts.anomalies is not None,
+        anomalies=facts.compared,
     )

@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.plain_text import plain
-from xnq_dist.report.compared import SHOWN
-from xnq_dist.report.page_facts import PageFacts
-from xnq_dist.report.view import NAME_LIMIT
+from xnq_dist.report.page_data import Page
+from xnq_dist.report.sections.changes import SHOWN
 from xnq_dist.report.wording import difference, points, share
+from xnq_dist.steps.history import History
+from xnq_dist.steps.view import NAME_LIMIT
 
 __all__ = ["body"]
 
@@ -25,32 +26,32 @@ RUNS = 30
 """Maximum number of runs, the newest ones."""
 WIDTH, HEIGHT, EDGE = 160.0, 34.0, 3.0
 """Size of a sparkline and its margin, in pixels."""
+COLUMNS = ("prevalence", "lower", "upper", "effect", "effect_lower", "effect_upper")
 
 
-def body(facts: PageFacts) -> str:
+def body(facts: Page) -> str:
     """Communities by run, from two runs on."""
-    history, view = facts.history, facts.view
-    if history is None or not view.classes or not len(view.names):
+    every, view = facts.table("history"), facts.view
+    if every is None or not view.classes:
         return ""
+    history = History.of(every)
     runs = history.runs()[-RUNS:]
     if len(runs) < 2:
         return ""
     of_class = view.classes[-1]
-    table = history.select(of_class=of_class)
-    changed = history.changed(of_class)["community"].slice(0, SHOWN)
-    top = view.texts(view.ranked[~view.suppressed[view.ranked]][:TOP])
-    chosen = pc.unique(
-        pa.concat_arrays(
-            [pc.cast(names, pa.string()) for names in (changed.combine_chunks(), top)]
-        )
+    changed = history.changed(of_class)["community"].slice(0, SHOWN).to_pylist()
+    top = view.texts(view.ranked[~view.suppressed[view.ranked]][:TOP]).to_pylist()
+    values = _by_run(
+        history.select(of_class=of_class),
+        [*dict.fromkeys(map(str, [*changed, *top]))],
+        [run.run for run in runs],
     )
-    values = _by_run(table, chosen, [run.run for run in runs])
-    highest = float(np.nanmax(values[:3], initial=0.01))
+    shares = [each[:3] for each in values.values()]
+    highest = float(np.nanmax(shares, initial=0.01)) if shares else 0.01
     places = _places([run.created for run in runs])
-    flagged = set(pc.cast(changed, pa.string()).to_pylist())
+    flagged = set(map(str, changed))
     rows = []
-    for k, name in enumerate(chosen.to_pylist()):
-        p, lower, upper, *effect = values[:, k]
+    for name, (p, lower, upper, *effect) in values.items():
         known = p[~np.isnan(p)]
         rows.append(
             {
@@ -78,17 +79,15 @@ def body(facts: PageFacts) -> str:
     )
 
 
-def _by_run(table: pa.Table, names: pa.Array, runs: list[str]) -> Floats:
-    """Values and effects by community and run, shape (6, K, R); NaN: none."""
-    columns = ["prevalence", "lower", "upper", "effect", "effect_lower", "effect_upper"]
-    row = pc.index_in(pc.cast(table["community"], pa.string()), value_set=names)
-    column = pc.index_in(table["run"], value_set=pa.array(runs))
-    known = pc.and_(pc.is_valid(row), pc.is_valid(column)).to_numpy()
-    at = tuple(pc.fill_null(place, 0).to_numpy()[known] for place in (row, column))
-    values = np.full((len(columns), len(names), len(runs)), np.nan)
-    for k, name in enumerate(columns):
-        found = pc.fill_null(pc.cast(table[name], pa.float64()), float("nan"))
-        values[(k, *at)] = found.to_numpy()[known]
+def _by_run(table: pa.Table, names: list[str], runs: list[str]) -> dict[str, Floats]:
+    """Values of `COLUMNS` by run for each community, shape (6, R); NaN: none."""
+    values = {name: np.full((len(COLUMNS), len(runs)), np.nan) for name in names}
+    text = pc.cast(table["community"], pa.string())
+    some = table.filter(pc.is_in(text, value_set=pa.array(names, pa.string())))
+    for row in some.to_pylist():
+        if row["run"] in runs:
+            found = np.array([row[name] for name in COLUMNS], np.float64)
+            values[str(row["community"])][:, runs.index(row["run"])] = found
     return values
 
 

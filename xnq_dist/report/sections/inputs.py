@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from xnq_dist.core.plain_text import plain
-from xnq_dist.report.page_facts import PageFacts
+from xnq_dist.report.page_data import Page
 
 __all__ = ["body"]
 
@@ -15,7 +15,7 @@ CLASSES, FINDINGS = 12, 20
 """Maximum numbers of classes and of remarks in the section."""
 
 
-def body(facts: PageFacts) -> str:
+def body(facts: Page) -> str:
     """Numbers of rows read; remarks of the profile, if there is one."""
     graph, labels, quantify = map(facts.of, ("graph", "labels", "quantify"))
     rows = [
@@ -25,7 +25,7 @@ def body(facts: PageFacts) -> str:
         ("communities", len(facts.view.names), str(quantify.get("source") or "")),
         ("memberships", quantify.get("n_memberships"), _dropped(quantify)),
     ]
-    profile = facts.profile or {}
+    profile = facts.results.profile or {}
     found = [
         plain(str(finding.get("text") or ""), 400)
         for finding in profile.get("findings") or ()
@@ -56,7 +56,7 @@ def _dropped(counts: Mapping[str, Any]) -> str:
     return "; ".join(f"{number:,} {text}" for number, text in some if number)
 
 
-def _classes(facts: PageFacts, labels: Mapping[str, Any]) -> str:
+def _classes(facts: Page, labels: Mapping[str, Any]) -> str:
     """Labelled nodes by class; numbers below 10 are not shown."""
     names, counts = labels.get("classes") or (), labels.get("class_counts") or ()
     if isinstance(counts, Mapping):

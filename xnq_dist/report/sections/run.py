@@ -7,19 +7,20 @@ from typing import Any
 
 from xnq_dist.core.inputs import ELSEWHERE
 from xnq_dist.core.plain_text import plain
-from xnq_dist.report.page_facts import PageFacts, StageFacts
+from xnq_dist.core.store import Manifest
+from xnq_dist.report.page_data import Page
 
 __all__ = ["body"]
 
 
-def body(facts: PageFacts) -> str:
+def body(facts: Page) -> str:
     """Stages with their times; settings, facts and versions are folded."""
-    stages = facts.stages
+    stages = facts.results.stages
     return facts.render(
         "run",
-        stages=list(stages.values()),
+        stages=stages,
         seconds=sum(stage.seconds for stage in stages.values()),
-        facts=[(stage.name, _flat(_shown(stage.facts))) for stage in stages.values()],
+        facts=[(name, _flat(_shown(stage.facts))) for name, stage in stages.items()],
         values=_flat(facts.settings.model_dump(exclude=ELSEWHERE)),
         versions=_versions(stages),
     )
@@ -34,7 +35,7 @@ def _shown(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if name not in counts}
 
 
-def _versions(stages: Mapping[str, StageFacts]) -> list[tuple[str, str]]:
+def _versions(stages: Mapping[str, Manifest]) -> list[tuple[str, str]]:
     """Packages and their versions; several if stages ran with different versions."""
     versions: dict[str, list[str]] = {}
     for stage in stages.values():

@@ -27,12 +27,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from scipy.special import gammaln, xlog1py, xlogy
 
 from xnq_dist.core.arrays import Bools, Floats, Ints
+from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks.tails import upper_tail
+from xnq_dist.steps.results import Results
+from xnq_dist.steps.view import PrevalenceView, by_effect, ranks
 
-__all__ = ["Anomalies", "Observations", "find_anomalies", "qvalues", "robust_reference"]
+__all__ = [
+    "Anomalies",
+    "Observations",
+    "find_anomalies",
+    "make",
+    "qvalues",
+    "reference_of",
+    "robust_reference",
+]
 
 
 FAR = 3.0
@@ -73,14 +86,77 @@ class Anomalies:
 
     reference: Floats
     """Share that the community is compared with, shape (S, C)."""
-    centre: Floats
-    """Reference without leaving out any one community, shape (C,)."""
     effect: Floats
     """Prevalence minus reference; NaN without a prevalence, shape (S, C)."""
     pvalue: Floats
     """Two-sided, shape (S, C); NaN where nothing is compared."""
     qvalue: Floats
     """Smallest false discovery rate at which the community is flagged, shape (S, C)."""
+
+
+def make(results: Results) -> dict[str, pa.Table]:
+    """The table ``anomalies``, if any community has an interval.
+
+    A community without an interval is not compared: it has nulls and comes last.
+    """
+    view, settings = results.view, results.settings.anomalies
+    if not view.has_intervals:
+        return {}
+    seen = _observations(view, results.tables["evidence"])
+    share = None if settings.reference == "rest" else float(settings.reference)
+    found = find_anomalies(_compared(view), view.n_nodes, seen, share)
+    columns = {
+        "reference": found.reference,
+        "lower": view.lower - found.reference,
+        "upper": view.upper - found.reference,
+        "pvalue": found.pvalue,
+        "qvalue": found.qvalue,
+        "anomalous": np.ma.array(
+            found.qvalue <= settings.rate, mask=np.isnan(found.qvalue)
+        ),
+        "rank_prevalence": ranks(view.prevalence, view.n_nodes),
+    }
+    return {"anomalies": by_effect(view, found.effect, columns)}
+
+
+def _compared(view: PrevalenceView) -> Floats:
+    """Prevalences that are compared, shape (K, C); NaN without an interval."""
+    return np.where(np.isnan(view.lower), np.nan, view.prevalence)
+
+
+def _observations(view: PrevalenceView, evidence: pa.Table) -> Observations:
+    """Statistics of each community's labels and posteriors, shape (K, C) each."""
+    rows = evidence["community"].to_numpy()
+    names = evidence["class"].combine_chunks()
+    columns = pc.index_in(names, view.labels).to_numpy()
+    values = np.full((4, len(view.names), len(view.classes)), np.nan)
+    for place, name in enumerate(("known", "scores", "error", "skew")):
+        values[place, rows, columns] = evidence[name].to_numpy()
+    known = values[0].astype(np.int64)
+    return Observations(
+        view.n_labelled, known, view.n_nodes - view.n_labelled, *values[1:]
+    )
+
+
+def reference_of(view: PrevalenceView, settings: Settings, place: int = -1) -> float:
+    """Share that the class in one column of a view is compared with, or NaN.
+
+    It is the mean of all communities, without outliers where there are intervals.
+    """
+    two, place = len(view.classes) == 2, place % max(len(view.classes), 1)
+    mirrored = view.has_intervals and two and place == 0
+    if mirrored:
+        return 1 - reference_of(view, settings, 1)
+    share = settings.anomalies.reference
+    if share != "rest":
+        return float(share) if place == len(view.classes) - 1 else np.nan
+    if view.has_intervals:
+        return _mean(*_weighted(_compared(view)[:, place], view.n_nodes))[2]
+    p, sizes = view.prevalence[:, place], view.n_nodes.astype(np.float64)
+    known = ~np.isnan(p) & (sizes > 0)
+    if not known.any():
+        return np.nan
+    return float((sizes[known] * p[known]).sum() / sizes[known].sum())
 
 
 def find_anomalies(
@@ -114,26 +190,20 @@ def find_anomalies(
     """
     size, n_classes = prevalence.shape
     known = ~np.isnan(prevalence) & (n_nodes > 0)[:, None]
-    compared = np.full((size, n_classes), np.nan)
-    spread, centre = np.zeros((size, n_classes)), np.full(n_classes, np.nan)
+    compared, pvalue = np.full((2, size, n_classes), np.nan)
     first = 1 if n_classes == 2 else 0
     if reference is not None:
         first = n_classes - 1
-        centre[first] = compared[:, first] = reference
-    else:
-        for k in range(first, n_classes):
-            weights = np.where(known[:, k], n_nodes, 0).astype(np.float64)
-            values = np.where(known[:, k], prevalence[:, k], 0.0)
-            compared[:, k], spread[:, k], centre[k] = _others(values, weights, data, k)
-    pvalue = np.full((size, n_classes), np.nan)
     for k in range(first, n_classes):
+        spread = np.zeros(size)
+        compared[:, k] = np.nan if reference is None else reference
+        if reference is None:
+            compared[:, k], spread = _others(prevalence[:, k], n_nodes, data, k)
         at = np.flatnonzero(known[:, k] & ~np.isnan(compared[:, k]))
-        pvalue[at, k] = _pvalues(data, at, k, compared[at, k], spread[at, k])
+        pvalue[at, k] = _pvalues(data, at, k, compared[at, k], spread[at])
     if n_classes == 2:
         compared[:, 0], pvalue[:, 0] = 1 - compared[:, 1], pvalue[:, 1]
-        centre[0] = 1 - centre[1]
-    effect = prevalence - compared
-    return Anomalies(compared, centre, effect, pvalue, qvalues(pvalue))
+    return Anomalies(compared, prevalence - compared, pvalue, qvalues(pvalue))
 
 
 def robust_reference(values: Floats, weights: Floats) -> tuple[Bools, float]:
@@ -161,22 +231,35 @@ def robust_reference(values: Floats, weights: Floats) -> tuple[Bools, float]:
     return kept, scale
 
 
-def _others(
-    values: Floats, weights: Floats, data: Observations, k: int
-) -> tuple[Floats, Floats, float]:
-    """Mean of the others for each community, its variance, and the mean of all."""
+def _weighted(prevalence: Floats, n_nodes: Ints) -> tuple[Floats, Floats]:
+    """Values and their numbers of members, both 0 where nothing is compared."""
+    known = ~np.isnan(prevalence) & (n_nodes > 0)
+    return np.where(known, prevalence, 0.0), np.where(known, n_nodes, 0).astype(float)
+
+
+def _mean(values: Floats, weights: Floats) -> tuple[Floats, float, float]:
+    """Weights without outliers, the typical distance, and the mean of all."""
     kept, scale = robust_reference(values, weights)
     used = np.where(kept, weights, 0.0)
+    return used, scale, float(used @ values / max(used.sum(), 1.0))
+
+
+def _others(
+    prevalence: Floats, n_nodes: Ints, data: Observations, k: int
+) -> tuple[Floats, Floats]:
+    """Mean of the others for each community, and its variance."""
+    values, weights = _weighted(prevalence, n_nodes)
+    used, scale, centre = _mean(values, weights)
     rest = used.sum() - used
     alone = rest < 0.5
     rest = np.maximum(rest, 1.0)
-    centre = float(used @ values / max(used.sum(), 1.0))
     others = np.clip((used @ values - used * values) / rest, 0.0, 1.0)
     variance = scale**2 * centre * (1 - centre) / rest
+    kept = used > 0
     labels = int(data.labelled[kept].sum())
     if labels:
         variance += (data.known[kept, k].sum() / labels - centre) ** 2
-    return np.where(alone, np.nan, others), variance, centre
+    return np.where(alone, np.nan, others), variance
 
 
 def _pvalues(

@@ -1,16 +1,40 @@
-"""Changes since an earlier run: simulated rates, values computed by hand."""
+"""Changes since an earlier run: two runs joined, simulated rates, values by hand."""
 
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from scipy.special import betaincinv
 from scipy.stats import norm
 
-from xnq_dist.quantify.checks.changes import Counts, find_changes, reveals
+from xnq_dist.core import schemas
+from xnq_dist.core.settings import Settings
+from xnq_dist.steps.changes import changes_table, compare, find_changes, reveals
+from xnq_dist.steps.results import Run
+from xnq_dist.steps.view import PrevalenceView
 
 LEVEL = 0.95
 Z = norm.ppf(0.975)
+
+
+def estimates(values, se=None, members=0, labelled=0, names=None, labels=None):
+    """A view of prevalences and the ends of their intervals, of so many members."""
+    p, lower, upper = values
+    size, width = p.shape
+    n, known = (np.full(size, one) for one in (members, labelled))
+    se = np.full(p.shape, np.nan) if se is None else np.stack([se] * width, axis=1)
+    names = pa.array(np.arange(size) if names is None else names)
+    labels = list("abc"[:width]) if labels is None else list(labels)
+    named = names, tuple(map(str, labels)), pa.array(labels)
+    notes, quality = pa.nulls(size, pa.string()), np.zeros(p.shape, np.uint8)
+    counts = n, known, n - known
+    return PrevalenceView(*named, p, lower, upper, se, *counts, notes, quality)
+
+
+def independent(now, then, level_then=None):
+    """Changes between runs that have no member in common."""
+    return find_changes(estimates(now), estimates(then, None, 9), LEVEL, level_then)
 
 
 def estimated(rng, share, n, level=LEVEL):
@@ -41,12 +65,12 @@ def test_at_most_the_rate_of_the_changes_are_false():
     for _ in range(60):
         then, now, n, moved = draw_world(rng)
         a, b = estimated(rng, then, n), estimated(rng, now, n)
-        flagged = find_changes(b, a, LEVEL).qvalue[:, 1] <= 0.05
+        flagged = independent(b, a).qvalue[:, 1] <= 0.05
         false += np.count_nonzero(flagged & ~moved)
         found += np.count_nonzero(flagged)
         there += np.count_nonzero(moved)
         # The earlier results are assumed to be exact.
-        naive = find_changes(b, (a[0], a[0], a[0]), LEVEL).qvalue[:, 1] <= 0.05
+        naive = independent(b, (a[0], a[0], a[0])).qvalue[:, 1] <= 0.05
         careless_false += np.count_nonzero(naive & ~moved)
         careless += np.count_nonzero(naive)
     assert false <= 0.05 * found
@@ -60,7 +84,7 @@ def test_noise_alone_is_no_change():
     for _ in range(150):
         then, _, n, _ = draw_world(rng, size=200)
         pair = estimated(rng, then, n), estimated(rng, then, n)
-        worlds += bool((find_changes(*pair, LEVEL).qvalue <= 0.05).any())
+        worlds += bool((independent(*pair).qvalue <= 0.05).any())
     assert worlds <= 0.05 * 150 + 2 * np.sqrt(150 * 0.05 * 0.95)
 
 
@@ -75,7 +99,7 @@ def test_shared_errors_are_kept_out_of_changes():
         for _ in range(2):
             p = 0.5 + shared + rng.normal(0, error * np.sqrt(1 - common), size)
             runs.append(both_classes(p, p - Z * error, p + Z * error))
-        rates.append(np.mean(find_changes(*runs, LEVEL).pvalue[:, 1] < 0.05))
+        rates.append(np.mean(independent(*runs).pvalue[:, 1] < 0.05))
     assert rates[0] == pytest.approx(0.05, abs=0.005)
     assert rates[1] < 0.01
 
@@ -91,12 +115,16 @@ def two_nights(rng, size=300, moved=0.0, noise=0.3, labels=0):
     for real in (truth, now):
         p = real + shared + spread * rng.standard_t(5, size)
         runs.append(both_classes(p, p - Z * error, p + Z * error))
-    members = np.full(size, 100)
-    counts = [
-        Counts(members, known, members - known, np.stack([error, error], axis=1))
-        for known in (np.full(size, 20 + labels), np.full(size, 20))
+    nights = [
+        estimates(values, error, 100, known)
+        for values, known in zip(runs, (20, 20 + labels), strict=True)
     ]
-    return runs[1], runs[0], tuple(counts), now - truth
+    return nights[1], nights[0], now - truth
+
+
+def apart(now, then):
+    """The same two runs as if they had no member in common."""
+    return independent(now.estimates(), then.estimates())
 
 
 def test_noise_of_runs_that_share_errors_is_flagged_at_the_rate():
@@ -105,8 +133,8 @@ def test_noise_of_runs_that_share_errors_is_flagged_at_the_rate():
     for noise, limit in ((0.0, 0.0), (0.15, 0.05), (0.3, 0.05), (0.6, 0.05)):
         outside, flagged = [], 0
         for _ in range(nights):
-            now, then, counts, _ = two_nights(rng, noise=noise)
-            found = find_changes(now, then, LEVEL, counts=counts)
+            now, then, _ = two_nights(rng, noise=noise)
+            found = find_changes(now, then, LEVEL)
             outside.append(np.mean((found.lower > 0) | (found.upper < 0)))
             flagged += bool((found.qvalue <= 0.05).any())
         assert np.mean(outside) <= limit
@@ -117,12 +145,12 @@ def test_real_changes_are_found_and_few_others():
     rng = np.random.default_rng(8)
     found = false = there = plain = 0
     for _ in range(40):
-        now, then, counts, real = two_nights(rng, moved=0.05)
-        flags = find_changes(now, then, LEVEL, counts=counts).qvalue[:, 1] <= 0.05
+        now, then, real = two_nights(rng, moved=0.05)
+        flags = find_changes(now, then, LEVEL).qvalue[:, 1] <= 0.05
         found += np.count_nonzero(flags & (real > 0))
         false += np.count_nonzero(flags & (real == 0))
         there += np.count_nonzero(real > 0)
-        alone = find_changes(now, then, LEVEL).qvalue[:, 1] <= 0.05
+        alone = apart(now, then).qvalue[:, 1] <= 0.05
         plain += np.count_nonzero(alone & (real > 0))
     assert found >= 0.6 * there
     assert plain < 0.5 * there
@@ -133,9 +161,9 @@ def test_new_labels_widen_the_interval_of_a_change():
     rng = np.random.default_rng(9)
     widths = []
     for labels in (0, 20, 80):
-        now, then, counts, _ = two_nights(rng, labels=labels)
-        found = find_changes(now, then, LEVEL, counts=counts)
-        plain = find_changes(now, then, LEVEL)
+        now, then, _ = two_nights(rng, labels=labels)
+        found = find_changes(now, then, LEVEL)
+        plain = apart(now, then)
         widths.append(
             np.mean((found.upper - found.lower) / (plain.upper - plain.lower))
         )
@@ -145,9 +173,9 @@ def test_new_labels_widen_the_interval_of_a_change():
 
 def test_few_communities_are_compared_as_independent():
     rng = np.random.default_rng(10)
-    now, then, counts, _ = two_nights(rng, size=10)
-    found = find_changes(now, then, LEVEL, counts=counts)
-    plain = find_changes(now, then, LEVEL)
+    now, then, _ = two_nights(rng, size=10)
+    found = find_changes(now, then, LEVEL)
+    plain = apart(now, then)
     np.testing.assert_allclose(found.pvalue, plain.pvalue)
 
 
@@ -162,7 +190,7 @@ def test_members_that_noise_does_not_cover_are_revealed():
 def test_figures_are_those_by_hand():
     now = both_classes(*(np.array([x]) for x in (0.6, 0.5, 0.8)))
     then = both_classes(*(np.array([x]) for x in (0.4, 0.35, 0.43)))
-    found = find_changes(now, then, LEVEL)
+    found = independent(now, then)
     assert found.effect[0, 1] == pytest.approx(0.2)
     assert found.lower[0, 1] == pytest.approx(0.2 - np.hypot(0.1, 0.03))
     assert found.upper[0, 1] == pytest.approx(0.2 + np.hypot(0.2, 0.05))
@@ -178,7 +206,7 @@ def test_figures_are_those_by_hand():
 def test_interval_and_pvalue_agree():
     rng = np.random.default_rng(3)
     then, now, n, _ = draw_world(rng, size=2000, moved=0.5)
-    found = find_changes(estimated(rng, now, n), estimated(rng, then, n), LEVEL)
+    found = independent(estimated(rng, now, n), estimated(rng, then, n))
     outside = (found.lower > 0) | (found.upper < 0)
     np.testing.assert_array_equal(outside, found.pvalue < 0.05)
 
@@ -187,12 +215,9 @@ def test_runs_can_have_different_confidence_levels():
     share, n = np.full(50, 0.4), np.full(50, 200)
     then, now = np.random.default_rng(4), np.random.default_rng(5)
     narrow = estimated(np.random.default_rng(4), share, n, 0.5)
-    mixed = find_changes(estimated(now, share, n), narrow, LEVEL, 0.5)
-    same = find_changes(
-        estimated(np.random.default_rng(5), share, n),
-        estimated(then, share, n),
-        LEVEL,
-    )
+    mixed = independent(estimated(now, share, n), narrow, 0.5)
+    again = estimated(np.random.default_rng(5), share, n)
+    same = independent(again, estimated(then, share, n))
     np.testing.assert_allclose(mixed.pvalue, same.pvalue, atol=0.01)
 
 
@@ -201,11 +226,87 @@ def test_known_communities_are_compared_exactly_and_missing_ones_left_out():
     sure = (p, p, p)
     moved = p + np.array([[0, 0], [0.01, -0.01], [0, 0], [0, 0]])
     none = np.full_like(p, np.nan)
-    found = find_changes((moved, moved, moved), sure, LEVEL)
+    found = independent((moved, moved, moved), sure)
     assert found.pvalue[:, 1].tolist()[:2] == [1.0, 0.0]
     assert np.isnan(found.qvalue[2]).all()
-    unknown = find_changes((p, none, none), sure, LEVEL)
+    unknown = independent((p, none, none), sure)
     assert np.isnan(unknown.pvalue).all()
     assert unknown.effect[0].tolist() == [0.0, 0.0]
     empty = np.empty((0, 3))
-    assert find_changes((empty,) * 3, (empty,) * 3, LEVEL).qvalue.shape == (0, 3)
+    assert independent((empty,) * 3, (empty,) * 3).qvalue.shape == (0, 3)
+
+
+def view_of(shares, classes=("person", "bot")):
+    """A view of communities by name, with intervals of equal width."""
+    p = np.array(list(shares.values()), np.float64).reshape(len(shares), -1)
+    if p.shape[1] == 1:
+        p = np.concatenate([1 - p, p], axis=1)
+    values = p, p - 0.02, p + 0.02
+    return estimates(values, None, 50, 0, list(shares), classes)
+
+
+def changes_of(now, then):
+    """The table ``changes`` of two views."""
+    earlier = Run("before", "", "", Settings().model_dump(mode="json"), {}, then)
+    table = changes_table(now, compare(now, earlier, Settings()), 0.05)
+    return schemas.conform(table, "changes", "here")
+
+
+def test_new_and_gone_communities_are_listed():
+    then = view_of({"a": 0.1, "gone": 0.7, "b": 0.4, "void": np.nan})
+    now = view_of({"new": 0.9, "b": 0.8, "a": 0.1, "void": 0.3})
+    rows = changes_of(now, then).to_pylist()
+    status = {(row["community"], row["class"]): row["status"] for row in rows}
+    assert len(rows) == len(status) == 5 * 2
+    for name, expected in (("a", "both"), ("void", "both"), ("new", "new")):
+        assert status[name, "bot"] == expected
+    of = {row["community"]: row for row in rows if row["class"] == "bot"}
+    assert of["b"]["effect"] == pytest.approx(0.4)
+    assert of["b"]["before"] == pytest.approx(0.4)
+    assert (of["b"]["changed"], of["a"]["changed"]) == (True, False)
+    assert (of["b"]["rank_effect"], of["a"]["rank_effect"]) == (1, 2)
+    assert of["new"]["prevalence"] == pytest.approx(0.9)
+    assert of["gone"]["before"] == pytest.approx(0.7)
+    assert of["gone"]["n_nodes_before"] == 50
+    for name, without in (
+        ("new", ("before", "n_nodes_before", "effect", "changed", "rank_effect")),
+        ("gone", ("prevalence", "n_nodes", "effect", "changed", "rank_effect")),
+        ("void", ("before", "effect", "qvalue", "changed", "rank_effect")),
+    ):
+        assert [of[name][column] for column in without] == [None] * len(without)
+    order = [row["community"] for row in rows if row["class"] == "bot"]
+    assert order == ["b", "a", "void", "new", "gone"]
+
+
+def test_classes_in_another_order_are_matched():
+    names = ("x", "y", "z")
+    then = view_of({"a": [0.1, 0.2, 0.7]}, ("z", "x", "y"))
+    now = view_of({"a": [0.2, 0.7, 0.1]}, names)
+    rows = changes_of(now, then).to_pylist()
+    assert [abs(row["effect"]) < 1e-9 for row in rows] == [True] * 3
+    gone = view_of({"b": [0.1, 0.2, 0.7]}, ("z", "x", "y"))
+    rows = changes_of(now, gone).to_pylist()
+    before = {row["class"]: row["before"] for row in rows if row["status"] == "gone"}
+    assert before == pytest.approx({"x": 0.2, "y": 0.7, "z": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"), [([0, 1], pa.int64()), ([False, True], pa.bool_())]
+)
+def test_class_keeps_the_type_of_the_labels_and_is_compared_as_text(labels, kind):
+    texts = [str(label) for label in labels]
+    then = view_of({"a": 0.5, "gone": 0.3}, texts)
+    now = view_of({"a": 0.9, "new": 0.2}, labels)
+    assert now.classes == tuple(texts)
+    table = changes_of(now, then)
+    assert table["class"].type == kind
+    rows = table.to_pylist()
+    before = {(row["community"], row["class"]): row["before"] for row in rows}
+    assert before["a", labels[1]] == pytest.approx(0.5)
+    assert before["gone", labels[0]] == pytest.approx(0.7)
+
+
+def test_numbers_and_text_are_the_same_names():
+    table = changes_of(view_of({"7": 0.5, "8": 0.2}), view_of({7: 0.5, 9: 0.1}))
+    status = {row["community"]: row["status"] for row in table.to_pylist()}
+    assert status == {"7": "both", "8": "new", "9": "gone"}

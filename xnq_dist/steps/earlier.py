@@ -2,66 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from xnq_dist.core.errors import SettingsError, XnqError
 from xnq_dist.core.inputs import PREVIOUS
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Folder, Published, RunDirectory, Version
-from xnq_dist.report.view import PrevalenceView
+from xnq_dist.core.store import Folder, Published, RunDirectory
+from xnq_dist.steps.results import Results, Run
 
-__all__ = [
-    "Earlier",
-    "ResultFacts",
-    "check_named",
-    "earlier_results",
-    "read_version",
-    "why_not",
-]
+__all__ = ["check_named", "comparable", "earlier_results", "why_not"]
+
+log = logging.getLogger(__name__)
 
 MUST_AGREE = ("quantifier", "labelled")
 """Settings that must be the same for two prevalences to be comparable."""
 
 
-@dataclass(frozen=True)
-class ResultFacts:
-    """Facts in the manifest of published results that decide on comparability."""
-
-    source: str
-    """Source of the communities: ``given``, ``leiden`` or ``column:NAME``."""
-    detected: str
-    """Checksum of the table of detected communities; empty when they were given."""
-
-    @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> ResultFacts:
-        """Read them from a manifest's facts; a missing fact is empty."""
-        return cls(*(str(facts.get(name) or "") for name in ("source", "detected")))
-
-
-@dataclass(frozen=True, eq=False)
-class Earlier:
-    """The results of an earlier run."""
-
-    where: str
-    """Name of these results in messages and on the page."""
-    created: str
-    settings: Mapping[str, Any]
-    facts: ResultFacts
-    view: PrevalenceView = field(repr=False)
-    run_id: str = ""
-    """Run id of the version that they were read from."""
-
-    @property
-    def level(self) -> float:
-        """Confidence level of its intervals."""
-        return float((self.settings.get("intervals") or {}).get("level", 0.95))
-
-
 def earlier_results(
     run: RunDirectory, settings: Settings, results: str = ""
-) -> Earlier | None:
+) -> Run | None:
     """Earlier results to compare the run with; None if there are none or by setting.
 
     Parameters
@@ -81,13 +42,13 @@ def earlier_results(
         return check_named(settings, run.uri)
     for version in Published(run).history():
         if version.manifest.facts.get("results") != results:
-            return read_version(version, "the previous state of this run directory")
+            return Run.read(version, "the previous state of this run directory")
     return None
 
 
 def check_named(
     settings: Settings, directory: str = "", classes: Sequence[str] = ()
-) -> Earlier | None:
+) -> Run | None:
     """Results of the run that `anomalies.last` names, checked; None if it names none.
 
     Parameters
@@ -114,57 +75,64 @@ def check_named(
             "anomalies.last = previous"
         )
     earlier = _named(last)
-    reason = _other_settings(earlier, settings) or _other_classes(earlier, classes)
+    values = settings.model_dump(mode="json")
+    reason = _other_settings(earlier, values) or _other_classes(earlier, classes)
     if reason:
         raise SettingsError(f"anomalies.last: {reason}")
     return earlier
 
 
-def why_not(
-    earlier: Earlier, settings: Settings, classes: Sequence[str], facts: ResultFacts
-) -> str:
-    """Why two results cannot be compared, in a sentence; empty when they can.
+def comparable(earlier: Run | str | None, results: Results) -> Run | str | None:
+    """Earlier results, or why this run cannot be compared with them; None: none."""
+    if not isinstance(earlier, Run):
+        return earlier
+    reason = why_not(earlier, results.now)
+    if not reason:
+        return earlier
+    log.info("not compared with earlier results: %s", reason)
+    return reason
 
-    Parameters
-    ----------
-    earlier
-        The earlier results.
-    settings, classes, facts
-        Settings, classes and facts of this run.
-    """
-    reason = _other_settings(earlier, settings) or _other_classes(earlier, classes)
+
+def why_not(earlier: Run, now: Run) -> str:
+    """Why two results cannot be compared, in a sentence; empty when they can."""
+    reason = _other_settings(earlier, now.settings)
+    reason = reason or _other_classes(earlier, now.view.classes)
     if reason:
         return reason
-    then = earlier.facts.source
-    named = any(source.startswith("column:") for source in (facts.source, then))
-    if then and named and facts.source != then:
+    named = any(run.source.startswith("column:") for run in (earlier, now))
+    if earlier.source and named and earlier.source != now.source:
         return (
-            f"{earlier.where} has the communities {then} and this run {facts.source}, "
-            "where the same name means another community: name a run with the same "
-            "communities"
+            f"{earlier.where} has the communities {earlier.source} and this run "
+            f"{now.source}, where the same name means another community: name a run "
+            "with the same communities"
         )
-    if "leiden" in (facts.source, then) and facts.detected != earlier.facts.detected:
+    if "leiden" in (earlier.source, now.source) and earlier.detected != now.detected:
         return (
             f"{earlier.where} has other detected communities, and their numbers do not "
             "correspond to those of this run: give the communities with --memberships, "
             "so that they are the same in every run"
         )
+    if not now.view.has_intervals:
+        return (
+            "this run has no intervals, so a change cannot be distinguished from "
+            "chance: choose a quantifier that computes intervals"
+        )
     return ""
 
 
-def _other_settings(earlier: Earlier, settings: Settings) -> str:
+def _other_settings(earlier: Run, now: Mapping[str, Any]) -> str:
     for name in MUST_AGREE:
-        then, now = earlier.settings.get(name), getattr(settings, name)
-        if then != now:
+        if earlier.settings.get(name) != now[name]:
             return (
-                f"{earlier.where} was made with {name} = {then} and this run with "
-                f"{now}, which alone can change estimates: use the same value in both"
+                f"{earlier.where} was made with {name} = {earlier.settings.get(name)} "
+                f"and this run with {now[name]}, which alone can change estimates: use "
+                "the same value in both"
             )
     label = (earlier.settings.get("columns") or {}).get("label")
-    if label != settings.columns.label:
+    if label != now["columns"]["label"]:
         return (
             f"{earlier.where} used the labels in column {label} and this run those in "
-            f"{settings.columns.label}: name a run with the same label column"
+            f"{now['columns']['label']}: name a run with the same label column"
         )
     if not earlier.view.has_intervals:
         return (
@@ -174,7 +142,7 @@ def _other_settings(earlier: Earlier, settings: Settings) -> str:
     return ""
 
 
-def _other_classes(earlier: Earlier, classes: Sequence[str]) -> str:
+def _other_classes(earlier: Run, classes: Sequence[str]) -> str:
     if not classes or set(classes) == set(earlier.view.classes):
         return ""
     return (
@@ -187,12 +155,12 @@ def _other_classes(earlier: Earlier, classes: Sequence[str]) -> str:
 ADVICE = "set it to the directory of a finished run, to previous or to null"
 
 
-def _named(directory: str) -> Earlier:
+def _named(directory: str) -> Run:
     """The published results of another run directory."""
     try:
         version = Published(RunDirectory(directory)).current()
         if version is not None:
-            return read_version(version, directory)
+            return Run.read(version, directory)
     except (XnqError, OSError) as error:
         raise SettingsError(
             f"anomalies.last: {directory} cannot be read ({error}): {ADVICE}"
@@ -200,19 +168,6 @@ def _named(directory: str) -> Earlier:
     raise SettingsError(
         f"anomalies.last: {directory} is not a complete run with published results: "
         f"{ADVICE}"
-    )
-
-
-def read_version(version: Version, where: str) -> Earlier:
-    """The results in a version; `where` names them in messages."""
-    manifest = version.manifest
-    return Earlier(
-        where=where,
-        created=str(manifest.facts.get("created") or manifest.created),
-        settings=manifest.inputs.get("settings") or {},
-        facts=ResultFacts.of(manifest.facts),
-        view=PrevalenceView.of(version.read("prevalence")),
-        run_id=version.run_id,
     )
 
 

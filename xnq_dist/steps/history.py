@@ -9,34 +9,22 @@ same community in them, and their estimates can be compared.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xnq_dist.core.arrays import Bools, Floats
 from xnq_dist.core.errors import RunDirectoryError, SettingsError, XnqError
 from xnq_dist.core.inputs import PREVIOUS
 from xnq_dist.core.schemas import class_column
-from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Published, RunDirectory, Version, fingerprint
-from xnq_dist.quantify.checks.changes import reveals
-from xnq_dist.report.changed import Changed
-from xnq_dist.report.earlier import ResultFacts, read_version
-from xnq_dist.report.view import QUALITIES, PrevalenceView
+from xnq_dist.steps.changes import Changed, changes_table, compare, reveals
+from xnq_dist.steps.results import Results, Run
+from xnq_dist.steps.view import QUALITIES, PrevalenceView, nulls_for_nan
 
-__all__ = [
-    "History",
-    "NewRun",
-    "RunOfHistory",
-    "history_rows",
-    "past_rows",
-    "read_history",
-]
+__all__ = ["History", "RunOfHistory", "make", "past_rows", "read_history"]
 
 log = logging.getLogger(__name__)
 
@@ -47,14 +35,16 @@ VALUES = ("prevalence", "lower", "upper")
 EFFECTS = ("effect", "effect_lower", "effect_upper", "changed")
 
 
-@dataclass(frozen=True)
-class NewRun:
-    """A run that is being published."""
-
-    run_id: str
-    created: str
-    results: str
-    """Fingerprint of its results, without the page."""
+def make(results: Results) -> dict[str, pa.Table]:
+    """The tables ``history`` and, if there are earlier results, ``changes``."""
+    if not isinstance(results.earlier, Run):
+        return {"history": history_table(results)}
+    changed = compare(results.view, results.earlier, results.settings)
+    rate = results.settings.anomalies.rate
+    return {
+        "changes": changes_table(results.view, changed, rate),
+        "history": history_table(results, changed),
+    }
 
 
 @dataclass(frozen=True)
@@ -148,7 +138,10 @@ class History:
 
 
 def _is(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    return pc.equal(pc.cast(values, pa.string()), name)
+    """Whether each of some names or classes is printed so."""
+    known = pc.unique(values)
+    same = [str(one) == name for one in known.to_pylist()]
+    return pc.is_in(values, value_set=known.filter(pa.array(same, pa.bool_())))
 
 
 def _missing(names: pa.Array, among: pa.Array) -> int:
@@ -210,129 +203,104 @@ def _history_table(version: Version) -> pa.Table | None:
 
 
 def _from_prevalence(version: Version) -> pa.Table:
-    earlier = read_version(version, version.folder.uri)
-    series = earlier.facts, earlier.settings
-    return run_rows(earlier.view, *series, (version.run_id, earlier.created))
+    return run_rows(Run.read(version, version.folder.uri))
 
 
-def run_rows(
-    view: PrevalenceView,
-    facts: ResultFacts,
-    settings: Mapping[str, Any],
-    run: tuple[str, str],
-    changed: Changed | None = None,
-) -> pa.Table:
+def run_rows(run: Run, changed: Changed | None = None, rate: float = 0.0) -> pa.Table:
     """Rows of one run.
 
     Parameters
     ----------
-    view
-        Its estimates, without values of suppressed communities.
-    facts, settings
-        They decide on the series.
     run
-        Its run id and date.
+        Its estimates, without values of suppressed communities.
     changed
         Comparison with the run before; None: not compared.
+    rate
+        False discovery rate of the flagged changes.
     """
+    view = run.view
     communities = np.repeat(np.arange(len(view.names)), len(view.classes))
     number = len(communities)
-    values = dict(zip(VALUES, view.estimates(), strict=True))
-    flags: Bools = np.zeros(view.prevalence.shape, np.bool_)
     unknown = np.full(view.prevalence.shape, np.nan)
-    values |= dict.fromkeys(EFFECTS[:3], unknown)
-    qvalue = unknown
+    effects, qvalue = (unknown, unknown, unknown), unknown
     if changed is not None:
-        effects = changed.changes
-        found = effects.effect, effects.lower, effects.upper
-        values |= dict(zip(EFFECTS, found, strict=False))
-        qvalue = effects.qvalue
-        rate = float(settings.get("anomalies", {}).get("rate", 0.05))
-        flags = qvalue <= rate
+        effects, qvalue = changed.changes[:3], changed.changes.qvalue
+    values = zip((*VALUES, *EFFECTS[:3]), (*view.estimates(), *effects), strict=True)
     suppressed = np.isnan(view.prevalence).ravel()
     quality = pa.array(QUALITIES).take(pa.array(view.quality.ravel()))
     return pa.table(
         {
-            "run": pa.repeat(run[0], number),
-            "created": pa.repeat(run[1], number),
-            "series": pa.repeat(_series(view, facts, settings), number),
+            "run": pa.repeat(run.run_id, number),
+            "created": pa.repeat(run.created, number),
+            "series": pa.repeat(_series(run), number),
             "community": view.texts(communities),
             "class": class_column(view.labels, len(view.names)),
             "n_nodes": view.n_nodes[communities],
             "n_labelled": pa.array(view.n_labelled[communities], mask=suppressed),
-            **{name: _column(matrix) for name, matrix in values.items()},
-            "changed": pa.array(flags.ravel(), mask=np.isnan(qvalue).ravel()),
+            **{
+                name: nulls_for_nan(matrix.ravel().astype(np.float32))
+                for name, matrix in values
+            },
+            "changed": pa.array(
+                (qvalue <= rate).ravel(), mask=np.isnan(qvalue).ravel()
+            ),
             "quality": pc.if_else(pc.equal(quality, ""), None, quality),
         }
     )
 
 
-def _series(
-    view: PrevalenceView, facts: ResultFacts, settings: Mapping[str, Any]
-) -> str:
+def _series(run: Run) -> str:
     """What must be equal for names and estimates to be comparable (`why_not`)."""
-    columns = settings.get("columns") or {}
-    source = facts.source if facts.source.startswith("column:") else ""
-    parts = [settings.get(name) for name in ("quantifier", "labelled")]
+    columns = run.settings.get("columns") or {}
+    source = run.source if run.source.startswith("column:") else ""
+    parts = [run.settings.get(name) for name in ("quantifier", "labelled")]
     parts += [columns.get("label"), None]  # None: node weights, in earlier versions
-    return fingerprint(*parts, source, facts.detected, sorted(view.classes))[:16]
+    return fingerprint(*parts, source, run.detected, sorted(run.view.classes))[:16]
 
 
-def history_rows(
-    run: RunDirectory,
-    own: NewRun,
-    view: PrevalenceView,
-    changed: Changed | str | None,
-    facts: ResultFacts,
-    settings: Settings,
-) -> pa.Table:
+def history_table(results: Results, changed: Changed | None = None) -> pa.Table:
     """Rows of all runs, those of a run that is being published last.
 
     Earlier values of communities that are suppressed now, or whose members differ by so
-    few that the two shares would show them (`reveals`), are removed.
-
-    Parameters
-    ----------
-    run
-        Its directory. Where it is compared with the results of another one, their
-        history precedes.
-    own, view, changed, facts
-        The run: its estimates, and their comparison with earlier ones.
-    settings
-        `anomalies`, `disclosure.min_size` and `retention` are used.
+    few that the two shares would show them (`reveals`), are removed. Where a run is
+    compared with the results of another directory, their history precedes.
     """
-    places = [Published(run)]
-    last, before = settings.anomalies.last, None
-    if isinstance(changed, Changed) and last not in (None, PREVIOUS):
+    directory, settings = results.directory, results.settings
+    places = [] if directory is None else [Published(directory)]
+    last, earlier = settings.anomalies.last, results.earlier
+    if changed is not None and last not in (None, PREVIOUS):
         places.append(Published(RunDirectory(str(last))))
-    past, newest = past_rows(*places), next(places[0].history(), None)
-    run_id = own.run_id
-    if past and newest and newest.manifest.facts.get("results") == own.results:
+    past, now, before = past_rows(*places), results.now, None
+    newest = next(places[0].history(), None) if places else None
+    if (
+        past
+        and newest
+        and newest.manifest.facts.get("results") == now.facts.get("results")
+    ):
         # The same results are published again: they are one run.
-        run_id = past["run"][-1].as_py()
-        past = past.filter(pc.not_equal(past["run"], run_id))
-    if past and isinstance(changed, Changed):
-        is_last = changed.earlier.created == past["created"][-1].as_py()
+        now = replace(now, run_id=past["run"][-1].as_py())
+        past = past.filter(pc.not_equal(past["run"], now.run_id))
+    if past and isinstance(earlier, Run):
+        is_last = earlier.created == past["created"][-1].as_py()
         before = changed if is_last else None
-    values = settings.model_dump(mode="json")
-    now = run_rows(view, facts, values, (run_id, own.created), before)
+    rows = run_rows(now, before, settings.anomalies.rate)
     if not past:
-        return now
+        return rows
+    view = results.view
     if len(view.names):
-        noise = before.changes.noise if before else None
-        past = _without_revealing(past, view, noise, settings.disclosure.min_size)
-    return _bounded(_joined([past, now]), settings.retention.versions)
+        past = _without_revealing(past, view, before, settings.disclosure.min_size)
+    return _bounded(_joined([past, rows]))
 
 
 def _without_revealing(
-    past: pa.Table, view: PrevalenceView, noise: Floats | None, min_size: int
+    past: pa.Table, view: PrevalenceView, changed: Changed | None, min_size: int
 ) -> pa.Table:
     names = view.names.cast(pa.string())
     place = pc.index_in(pc.cast(past["community"], pa.string()), value_set=names)
     at = pc.fill_null(place, -1).to_numpy()
     typical = np.zeros(len(names))
-    if noise is not None:
-        typical = np.nan_to_num(noise).min(axis=1)
+    if changed is not None:
+        typical = np.nan_to_num(changed.changes.noise).min(axis=1)
     then = past["n_nodes"].to_numpy()
     hidden = reveals(typical[at], view.n_nodes[at], then, min_size)
     hidden = (hidden | view.suppressed[at]) & (at >= 0)
@@ -360,27 +328,13 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables)
 
 
-def _bounded(table: pa.Table, versions: int, most: int = HISTORY_ROWS) -> pa.Table:
-    """The table with at most `most` rows, of complete runs.
-
-    Where there are more, runs older than the kept versions are thinned to the last of
-    each week; then the oldest runs go. The last two stay.
-    """
+def _bounded(table: pa.Table, most: int = HISTORY_ROWS) -> pa.Table:
+    """The newest runs, with at most `most` rows together; the last two stay."""
     if len(table) <= most:
         return table
     runs = pc.value_counts(table["run"])
     names, counts = runs.field("values"), runs.field("counts").to_numpy()
-    first = pc.index_in(names, table["run"].combine_chunks())
-    created = table["created"].take(first).to_pylist()
-    weeks = [datetime.fromisoformat(date).isocalendar()[:2] for date in created]
-    old = max(len(weeks) - versions, 0)
-    keep = np.array([k >= old or weeks[k] != weeks[k + 1] for k in range(len(weeks))])
-    # Rows of each kept run and of those after it.
-    after = np.cumsum((counts * keep)[::-1])[::-1]
-    keep &= (after <= most) | (np.arange(len(keep)) >= len(keep) - 2)
+    # Rows of each run and of those after it.
+    after = np.cumsum(counts[::-1])[::-1]
+    keep = (after <= most) | (np.arange(len(after)) >= len(after) - 2)
     return table.filter(pc.is_in(table["run"], names.filter(pa.array(keep))))
-
-
-def _column(values: Floats) -> pa.Array:
-    flat = values.ravel()
-    return pa.array(flat.astype(np.float32), mask=np.isnan(flat))

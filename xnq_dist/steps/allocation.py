@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.quantify.default.estimator_fit import (
     PRIOR_VARIANCE,
     Learnt,
@@ -74,137 +74,117 @@ class Strata:
         reference: Reference,
         learnt: Learnt,
         communities: list[Ints],
-        cell: Ints32,
         budget: int,
         labelled: Labelled = "count",
     ) -> Strata:
         """Stratify the unlabelled nodes by communities, group and contribution.
 
-        `communities` are the members of the target communities; `cell` has a code for
-        each combination of them, -1 for nodes in none, shape (N,); `budget` is at most
+        `communities` are the members of the target communities; `budget` is at most
         the number of unlabelled nodes. The contribution is that to the variance.
         """
         codes = class_codes(nodes.posteriors.shape[1])
         free = nodes.unlabelled
         learnt, finer = learnt.split()
         coarse = learnt.groups[0]
-        touched = np.unique(coarse[free & (cell >= 0)]).astype(np.int64)
+        cell = _cells(communities, len(free))
+        touched = np.unique(coarse[free & (cell > 0)]).astype(np.int64)
         place = np.full(len(learnt.variances), -1, np.int64)
         place[touched] = np.arange(len(touched))
-        group = place[coarse]
-        key = (cell.astype(np.int64) + 1) * (len(touched) + 1) + group + 1
+        key = cell * (len(touched) + 1) + place[coarse] + 1
         f = normalised(nodes.posteriors[free], reference.prior)
-        strata_keys, of_free = np.unique(
-            key[free] * BANDS + _bands((f * (1 - f)).max(axis=1)),
-            return_inverse=True,
+        keys, of_free = np.unique(
+            key[free] * BANDS + _bands((f * (1 - f)).max(axis=1)), return_inverse=True
         )
         stratum = np.full(len(free), -1, np.int64)
         stratum[free] = of_free
-        number = len(strata_keys)
-        sizes = np.bincount(of_free, minlength=number).astype(np.float64)
-        weights = np.empty((number, len(codes)))
-        known = np.zeros(len(codes))
-        for k, code in enumerate(codes):
-            w = np.clip(f[:, code], learnt.least, 1 - learnt.least)
-            w = w * (1 - w)
-            weights[:, k] = np.bincount(of_free, w, number) / sizes
-            share = float(learnt.labelled[:, k].sum())
-            known[k] = share / (1 - share) / PRIOR_VARIANCE
-        inside = np.zeros((len(communities), number), np.bool_)
+        sizes = np.bincount(of_free, minlength=len(keys)).astype(np.float64)
+        inner = np.clip(f[:, codes], learnt.least, 1 - learnt.least)
+        weights = [np.bincount(of_free, w, len(keys)) for w in (inner * (1 - inner)).T]
+        share = learnt.labelled.sum(axis=0)
+        inside = np.zeros((len(communities), len(keys)), np.bool_)
         totals = np.empty(len(communities))
         for s, members in enumerate(communities):
-            inside[s, stratum[members[free[members]]]] = True
-            if labelled == "exclude":
-                members = members[free[members]]
-            totals[s] = len(members)
+            unlabelled = members[free[members]]
+            inside[s, stratum[unlabelled]] = True
+            totals[s] = len(unlabelled if labelled == "exclude" else members)
         return cls(
             stratum,
             inside,
             sizes,
-            weights=weights,
-            group=strata_keys // BANDS % (len(touched) + 1) - 1,
+            weights=np.stack(weights, axis=1) / sizes[:, None],
+            group=keys // BANDS % (len(touched) + 1) - 1,
             groups=touched,
             learnt=learnt,
             other=_between(nodes, reference, finer, communities),
-            known=known,
+            known=share / (1 - share) / PRIOR_VARIANCE,
             totals=totals,
             budget=budget,
         )
 
     def errors(self, labels: Floats) -> Floats:
         """Predict standard errors from the new labels per stratum, shape (S, K)."""
-        errors = np.empty((len(self.inside), self.weights.shape[1]))
-        for k, (variance, _) in enumerate(self._variances(labels)):
-            errors[:, k] = np.sqrt(variance) / self.totals
-        return errors
-
-    def norm(self, labels: Floats) -> float:
-        """Objective of `allocate`: a norm of the standard errors."""
-        errors = self.errors(labels)
-        top = float(errors.max())
-        if not top:
-            return 0.0
-        return top * float(((errors / top) ** POWER).sum() ** (1 / POWER))
+        variances = [variance for variance, _ in self._variances(labels)]
+        return np.asarray(np.sqrt(variances).T / self.totals[:, None])
 
     def slope(self, labels: Floats) -> Floats:
         """Derivative of the norm's logarithm by the labels of each stratum, (H,)."""
         pairs = list(self._variances(labels))
-        relative = np.stack([pair[0] for pair in pairs]) / self.totals**2
+        relative = np.stack([variance for variance, _ in pairs]) / self.totals**2
         top = float(relative.max())
         if not top:
             return np.zeros(len(self.sizes))
         share = (relative / top) ** (POWER / 2)
-        share /= share.sum()
+        share /= 2 * share.sum()
         return np.asarray(
             sum(
-                (
-                    part[:, None]
-                    / np.where(pair[0] > 0, pair[0], 1.0)[:, None]
-                    * pair[1]
-                ).sum(axis=0)
-                for part, pair in zip(share, pairs, strict=True)
+                (part / np.where(variance > 0, variance, 1.0)) @ change
+                for part, (variance, change) in zip(share, pairs, strict=True)
             )
-            / 2
         )
 
     def _variances(self, labels: Floats) -> Iterator[tuple[Floats, Floats]]:
         """Yield each class's variances of sums and their derivatives, (S,), (S, H)."""
-        learnt, inside = self.learnt, self.inside.astype(np.float64)
-        left = self.sizes - labels
-        some = self.group >= 0
-        at = np.where(some, self.group, 0)
-        for k in range(self.weights.shape[1]):
-            w, every = self.weights[:, k], learnt.variances[:, k]
-            level = float(learnt.shared[k]) - 1 / (self.known[k] + 1 / PRIOR_VARIANCE)
-            information = self.known[k] + 1 / PRIOR_VARIANCE
-            information += float((labels * w).sum())
-            a_all = learnt.labelled[:, k]
-            a = a_all[self.groups]
-            elsewhere = float((a_all**2 * every).sum())
-            elsewhere -= float((a**2 * every[self.groups]).sum())
+        learnt, groups, inside = self.learnt, self.groups, self.inside.astype(float)
+        for k, w in enumerate(self.weights.T):
+            mass = inside * ((self.sizes - labels) * w)
+            total = mass.sum(axis=1)
+            every, a = learnt.variances[:, k], learnt.labelled[groups, k]
+            # By group of the targets; the last column is of strata in no group.
+            sums = np.zeros((len(inside), len(groups) + 1))
+            np.add.at(sums.T, self.group, mass.T)
+            off = sums[:, :-1] - total[:, None] * a
             # New labels reduce only the variance that the group's labels leave.
-            new = np.bincount(self.group[some], (labels * w)[some], len(self.groups))
-            after = learnt.information[self.groups, k] + new
-            opened = left_open(learnt.without[k], after)
+            new = np.bincount(self.group + 1, labels * w, len(groups) + 1)[1:]
+            opened = left_open(learnt.without[k], learnt.information[groups, k] + new)
             v = learnt.within[k] + opened
-            level += 1 / information + elsewhere
-            off = np.zeros((len(inside), len(self.groups)))
-            np.add.at(off.T, self.group[some], (inside * (left * w))[:, some].T)
-            total = (inside * (left * w)).sum(axis=1)
-            off -= total[:, None] * a
-            variance = total + ((off**2 * v).sum(axis=1) + total**2 * level)
-            now = (inside * (self.sizes * w)).sum(axis=1)
-            other = self.other[:, k] / np.where(now > 0, now, 1.0) ** 2
-            variance += total**2 * other
-            common = (off * (v * a)).sum(axis=1)[:, None]
-            own = np.where(some, (off * v)[:, at], 0.0)
-            change = -inside * w
-            change -= 2 * inside * w * (own - common + total[:, None] * level)
-            change -= 2 * inside * w * (total * other)[:, None]
-            falling = np.where(some, (off * opened)[:, at] ** 2, 0.0)
-            change -= falling * w
-            change -= (total / information)[:, None] ** 2 * w
-            yield np.maximum(variance, 0.0), change
+            before = self.known[k] + 1 / PRIOR_VARIANCE
+            information = before + float((labels * w).sum())
+            level = float(learnt.shared[k]) - 1 / before + 1 / information
+            level += float((learnt.labelled[:, k] ** 2 * every).sum())
+            level -= float((a**2 * every[groups]).sum())
+            now = inside @ (self.sizes * w)
+            levels = level + self.other[:, k] / np.where(now > 0, now, 1.0) ** 2
+            variance = total + (off**2 * v).sum(axis=1) + total**2 * levels
+
+            def of_strata(values: Floats) -> Floats:
+                return np.pad(values, ((0, 0), (0, 1)))[:, self.group]
+
+            common = total * levels - (off * v * a).sum(axis=1)
+            change = inside * (1 + 2 * (of_strata(off * v) + common[:, None]))
+            change += of_strata(off * opened) ** 2
+            change += (total / information)[:, None] ** 2
+            yield np.maximum(variance, 0.0), -w * change
+
+
+def _cells(sets: list[Ints], n_nodes: int) -> Ints:
+    """A code for each combination of sets that has nodes, 0 for none, shape (N,)."""
+    cell = np.zeros(n_nodes, np.int64)
+    codes = 1
+    for members in sets:
+        old, within = np.unique(cell[members], return_inverse=True)
+        cell[members] = codes + within
+        codes += len(old)
+    return cell
 
 
 def _between(

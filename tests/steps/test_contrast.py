@@ -16,11 +16,11 @@ from tests.quantify.test_stage import answered, draw_memberships, make_run, of
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
-from xnq_dist.quantify.default.contrast import contrast
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.surroundings import learn_in_process
 from xnq_dist.quantify.loading import load_groups, load_node_table, with_own_folds
 from xnq_dist.quantify.stage import quantify
+from xnq_dist.steps.contrast import contrast
 
 AUTO = "quantifier=auto"
 RANDOM = "labels.drawn=random"
@@ -52,26 +52,26 @@ def test_differences_follow_from_the_covariance(client, tmp_path):
     def slow(one, two):
         return slow_covariance(nodes, learnt, one, two, 0, 1)
 
-    found = contrast(str(made.run.location), "0", "1")
+    found = contrast(str(made.run.location), "0", "1").to_pylist()
     rows = answered(made.run, manifest)["prevalence"].to_pylist()
     for k, row in enumerate(found):
-        assert row.class_name == str(k)
-        assert row.difference == pytest.approx(rows[k] - rows[2 + k])
+        assert row["class_name"] == str(k)
+        assert row["difference"] == pytest.approx(rows[k] - rows[2 + k])
         variance = slow(a, a) + slow(b, b) - 2 * slow(a, b)
-        assert row.se**2 == pytest.approx(variance, rel=1e-5)
-        assert row.lower < row.difference < row.upper
-        assert 0 <= row.pvalue <= 1
-    back = contrast(str(made.run.location), "1", "0")
-    assert [row.difference for row in back] == [-row.difference for row in found]
+        assert row["se"] ** 2 == pytest.approx(variance, rel=1e-5)
+        assert row["lower"] < row["difference"] < row["upper"]
+        assert 0 <= row["pvalue"] <= 1
+    back = contrast(str(made.run.location), "1", "0").to_pylist()
+    assert [row["difference"] for row in back] == [-row["difference"] for row in found]
 
 
 def test_differences_hold_both_scenarios_where_labels_may_be_biased(client, tmp_path):
     """The mixture's difference; the interval of the plain scenario by definition."""
     made, part, manifest = partitioned(tmp_path, client)
     where = str(made.run.location)
-    found = contrast(where, "0", "1")[1]
+    found = contrast(where, "0", "1").to_pylist()[1]
     rows = answered(made.run, manifest)["prevalence"].to_pylist()
-    assert found.difference == pytest.approx(rows[1] - rows[3])
+    assert found["difference"] == pytest.approx(rows[1] - rows[3])
     nodes, reference = load_node_table(made.run, [0.4, 0.6])
     graph = made.run.stage("graph").manifest()
     adjacency = layout.read_adjacency(made.run.stage("graph"), graph)
@@ -104,8 +104,8 @@ def test_differences_hold_both_scenarios_where_labels_may_be_biased(client, tmp_
         )
         half = 1.959964 * inflation * np.sqrt(variance)
         ends += [shares[0] - shares[1] - half, shares[0] - shares[1] + half]
-    assert found.lower == pytest.approx(min(ends), abs=1e-5)
-    assert found.upper == pytest.approx(max(ends), abs=1e-5)
+    assert found["lower"] == pytest.approx(min(ends), abs=1e-5)
+    assert found["upper"] == pytest.approx(max(ends), abs=1e-5)
 
 
 def test_errors_name_the_community_or_the_quantifier(client, tmp_path):

@@ -20,8 +20,8 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import RunDirectoryError, SettingsError
 from xnq_dist.core.store import Published, RunDirectory
 from xnq_dist.monitor.news import changed_rows
-from xnq_dist.report import report
-from xnq_dist.report.history import _bounded, read_history
+from xnq_dist.steps.history import _bounded, read_history
+from xnq_dist.steps.publish import publish
 
 NAMES = [f"c{k:02d}" for k in range(12)]
 
@@ -37,7 +37,7 @@ def night(
         values = pa.array(np.repeat(values, 2)).cast(table.schema.field(at).type)
         table = table.set_column(at, table.schema.field(at), values)
     run = write_fake_run(folder, [table])
-    report(run, load_settings(overrides=["quantifier=auto", *overrides]))
+    publish(run, load_settings(overrides=["quantifier=auto", *overrides]))
     return run
 
 
@@ -110,10 +110,21 @@ def test_versions_of_release_0_1_join_the_history(tmp_path: Path) -> None:
     assert len(read_history(run.uri).runs()) == 2
 
 
+def test_labels_that_are_booleans_have_a_history(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        table = prevalence_table(NAMES, (False, True), intervals=True, seed=seed)
+        run = write_fake_run(tmp_path / "run", [table], (False, True))
+        publish(run, load_settings(overrides=["quantifier=auto"]))
+    history = read_history(run.uri)
+    assert len(history.runs()) == 2
+    assert history.select(of_class="True").num_rows == 2 * len(NAMES)
+    assert 'id="history"' in Path(run.uri, "report.html").read_text("utf-8")
+
+
 def test_results_published_again_are_one_run(tmp_path: Path) -> None:
     night(tmp_path / "run")
     run = night(tmp_path / "run", seed=1)
-    report(run, load_settings(overrides=["quantifier=auto", "report.node=user"]))
+    publish(run, load_settings(overrides=["quantifier=auto", "report.node=user"]))
     assert len(Published(run).versions()) == 3
     assert len(read_history(run.uri).runs()) == 2
 
@@ -176,19 +187,12 @@ def test_a_few_members_stay_hidden_across_two_runs(tmp_path: Path) -> None:
     assert None not in shares(run, "c02")
 
 
-def test_the_table_is_bounded() -> None:
-    dates = [f"2026-{1 + k // 28:02d}-{1 + k % 28:02d}T02:00:00" for k in range(112)]
-    table = pa.table(
-        {"run": np.repeat([f"r{k:03d}" for k in range(112)], 10)}
-        | {"created": np.repeat(dates, 10)}
-    )
-    assert _bounded(table, 30, 1120) is table
-    thin = _bounded(table, 30, 1000)
-    runs = pc.unique(thin["run"]).to_pylist()
-    assert runs[-30:] == [f"r{k:03d}" for k in range(82, 112)]
-    assert 30 + 11 <= len(runs) <= 30 + 17
-    assert len(_bounded(table, 30, 105)) == 100
-    assert len(_bounded(table, 30, 5)) == 20
+def test_the_oldest_runs_leave_a_full_table() -> None:
+    names = [f"r{k:03d}" for k in range(100)]
+    table = pa.table({"run": np.repeat(names, 10)})
+    assert _bounded(table, 1000) is table
+    for most, kept in ((305, 30), (5, 2)):
+        assert pc.unique(_bounded(table, most)["run"]).to_pylist() == names[-kept:]
 
 
 def test_the_page_has_a_section_from_two_runs_on(tmp_path: Path) -> None:

@@ -5,19 +5,28 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from scipy.special import expit, logit
 from scipy.stats import binom, false_discovery_control, norm
 
-from tests.quantify.samples import make_communities, make_nodes, reference_of
-from xnq_dist.quantify.checks.anomalies import (
+from tests.quantify.samples import make_communities, make_nodes
+from tests.quantify.samples import reference_of as class_shares
+from tests.report.fake_run import prevalence_table, results_of
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.schemas import conform
+from xnq_dist.core.settings import Settings
+from xnq_dist.quantify.checks.evidence import EvidenceMoments, gather_evidence
+from xnq_dist.quantify.default.estimator_fit import Learnt
+from xnq_dist.steps.anomalies import (
     Observations,
     find_anomalies,
     qvalues,
+    reference_of,
     robust_reference,
 )
-from xnq_dist.quantify.checks.evidence import EvidenceMoments, gather_evidence
-from xnq_dist.quantify.default.estimator_fit import Learnt
+from xnq_dist.steps.view import ranks
 
 
 def binomial_pvalues(known, labelled, r):
@@ -57,7 +66,7 @@ def world(rng, share, size, known, sharpness=1.2, spread=0.0, overall=0.3):
         labelled=np.zeros((len(size), 1)),
     )
     moments = EvidenceMoments.of(make_nodes(rows[members:]), np.array([0.7, 0.3]))
-    reference = reference_of([0.7, 0.3])
+    reference = class_shares([0.7, 0.3])
     batch = make_communities(*np.split(np.arange(members), np.cumsum(size)[:-1]))
     evidence = gather_evidence(batch, nodes, reference, learnt, moments)
     counted = np.bincount(community[labels == 1], minlength=len(size))
@@ -229,7 +238,6 @@ def test_effects_are_of_the_mean_of_the_others():
     rest = (30 * 0.5 + 60 * 0.6) / 90
     assert found.reference[0, 1] == pytest.approx(rest)
     assert found.effect[0] == pytest.approx([rest - 0.2, 0.2 - rest])
-    assert found.centre[1] == pytest.approx((10 * 0.2 + 15 + 36) / 100)
     assert np.isnan(found.pvalue[3]).all()
     assert np.isnan(found.effect[3]).all()
     np.testing.assert_array_equal(found.pvalue[:3, 0], found.pvalue[:3, 1])
@@ -279,3 +287,82 @@ def test_qvalues_are_scipys():
     expected = false_discovery_control(own[known])
     for column in qvalues(two).T:
         np.testing.assert_allclose(column[known], expected)
+
+
+def rows_with_gaps():
+    """Some communities without a prevalence, some without an interval."""
+    table = prevalence_table(np.arange(30), ("a", "b", "c"), intervals=True)
+    community = table["community"].to_numpy()
+    for name, left_out in (("prevalence", 3), ("lower", 5), ("upper", 5)):
+        gone = (community % left_out == 1) | (community % 3 == 1)
+        values = pa.array(table[name].to_numpy(zero_copy_only=False), mask=gone)
+        table = table.set_column(table.schema.get_field_index(name), name, values)
+    return results_of(table).tables["anomalies"]
+
+
+def test_communities_without_an_interval_keep_their_rows():
+    rows = rows_with_gaps()
+    assert rows.num_rows == 30 * 3
+    assert len(pc.unique(rows["community"])) == 30
+    for row in rows.to_pylist():
+        nothing, no_interval = row["community"] % 3 == 1, row["community"] % 5 == 1
+        assert (row["prevalence"] is None) == nothing
+        assert (row["rank_prevalence"] is None) == nothing
+        for name in ("effect", "pvalue", "qvalue", "anomalous", "rank_effect"):
+            assert (row[name] is None) == (nothing or no_interval), name
+
+
+def test_rows_add_up_and_the_largest_effects_come_first():
+    table = prevalence_table(np.arange(9), intervals=True)
+    rows = results_of(table).tables["anomalies"]
+    value = {name: rows[name].to_numpy() for name in rows.column_names}
+    effect = value["prevalence"] - value["reference"]
+    np.testing.assert_allclose(value["effect"], effect)
+    assert (value["lower"] <= effect).all()
+    assert (effect <= value["upper"]).all()
+    assert (value["anomalous"] == (value["qvalue"] <= 0.05)).all()
+    assert (np.diff(np.abs(effect)) <= 0).all()
+
+
+def test_ranks_are_those_of_the_values():
+    rows = rows_with_gaps().to_pylist()
+    for name in ("a", "b", "c"):
+        own = [row for row in rows if row["class"] == name]
+        for rank, size in (
+            ("rank_effect", lambda row: abs(row["effect"])),
+            ("rank_prevalence", lambda row: row["prevalence"]),
+        ):
+            ranked = sorted((r for r in own if r[rank]), key=lambda r: r[rank])
+            assert [r[rank] for r in ranked] == list(range(1, len(ranked) + 1))
+            sizes = [size(r) for r in ranked]
+            assert sizes == sorted(sizes, reverse=True)
+
+
+@pytest.mark.parametrize("labels", [(0, 1), (False, True), ("no", "yes")])
+def test_class_keeps_the_type_of_the_labels(labels):
+    tables = results_of(prevalence_table(list("abc"), labels, True)).tables
+    rows = conform(tables["anomalies"], "anomalies", "here")
+    assert rows["class"].type == pa.array(labels).type
+    assert set(rows["class"].to_pylist()) == set(labels)
+
+
+def test_equal_values_are_ranked_by_size_and_place():
+    values = np.array([[0.5], [np.nan], [0.5], [0.9], [0.5]])
+    sizes = np.array([10, 99, 30, 1, 30])
+    assert ranks(values, sizes)[:, 0].tolist() == [4, None, 2, 1, 3]
+
+
+def test_the_page_compares_with_the_reference_of_the_tests():
+    table = prevalence_table(np.arange(40), intervals=True)
+    made = results_of(table)
+    alone = made.tables["anomalies"].filter(
+        pc.equal(made.tables["anomalies"]["class"], "bot")
+    )
+    near = reference_of(made.view, Settings())
+    assert abs(alone["reference"].to_numpy() - near).max() < 0.1
+    without = results_of(prevalence_table(np.arange(40))).view
+    weights, last = without.n_nodes, without.prevalence[:, -1]
+    mean = (weights * last).sum() / weights.sum()
+    assert reference_of(without, Settings()) == pytest.approx(mean)
+    fixed = load_settings(overrides=["anomalies.reference=.25"])
+    assert [reference_of(made.view, fixed, k) for k in (0, 1)] == [0.75, 0.25]

@@ -1,0 +1,302 @@
+"""Publishing: complete versions, the pointer last, no outdated files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from tests.report.fake_run import NASTY, prevalence_table, write_fake_run
+from tests.report.test_page import changed_columns
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import DamagedError, RunDirectoryError, StageError
+from xnq_dist.core.settings import Settings
+from xnq_dist.core.store import (
+    MANIFEST,
+    POINTER,
+    Folder,
+    Published,
+    RunDirectory,
+    delete_damage,
+    read_published,
+    verify,
+)
+from xnq_dist.monitor.news import published_rows
+from xnq_dist.report.verdict import Verdict
+from xnq_dist.steps.publish import publish
+
+OTHER = Settings(anomalies={"rate": 0.2})
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    """A run that is complete but not published."""
+    return write_fake_run(tmp_path / "run", [prevalence_table(["a", "b"])])
+
+
+def contents(run: RunDirectory) -> dict[str, bytes]:
+    """The files at the top of a run directory."""
+    files = [path for path in Path(run.uri).glob("*") if path.is_file()]
+    return {path.name: path.read_bytes() for path in files}
+
+
+def with_a_suppressed_one(share: float | None = None) -> pa.Table:
+    """Nine communities, of which number 4 is suppressed."""
+    table = prevalence_table(np.arange(9), intervals=True)
+    small = pa.array(table["community"].to_numpy() == 4)
+    rating = pc.if_else(small, "suppressed", "caution")
+    values = table["prevalence"]
+    if share is not None:
+        values = pc.if_else(small, share, values).combine_chunks()
+    return changed_columns(table, quality=rating, prevalence=values)
+
+
+def test_every_published_file_is_named_and_has_its_usual_path(tmp_path: Path) -> None:
+    parts = prevalence_table(NASTY), prevalence_table(["x", "y"], seed=1)
+    run = write_fake_run(tmp_path / "run", parts)
+    publish(run, Settings())
+    version = read_published(run.uri)
+    names = ("prevalence", "totals", "partitions", "history")
+    named = {"report.html", *(f"{name}.parquet" for name in names)}
+    assert {record.name for record in version.manifest.files} == named
+    assert contents(run).keys() == named | {POINTER}
+    for name in named:
+        there = Path(version.folder.path(name)).read_bytes()
+        assert contents(run)[name] == there
+    table = pq.read_table(f"{run.uri}/prevalence.parquet")
+    assert table.drop_columns("run_id").equals(pa.concat_tables(parts))
+    assert set(table["run_id"].to_pylist()) == {version.run_id}
+    assert table.schema.metadata[b"xnq_dist.run_id"].decode() == version.run_id
+    assert version.tables()["prevalence"].rows == 18
+    cut = version.read("partitions")
+    assert cut["bytes"].to_pylist() == [h * 128 * 4 for h in (700, 800, 650, 720)]
+
+
+def test_values_of_suppressed_communities_are_nulls_on_request(tmp_path: Path) -> None:
+    run = write_fake_run(tmp_path / "run", [with_a_suppressed_one()])
+    publish(run, Settings())
+    assert read_published(run.uri).read("prevalence")["prevalence"].null_count == 0
+    artifact = published_rows(run, 50)
+    assert [row["community"] for row in artifact if row["lower"] is None] == [4, 4]
+
+    def missing(name: str, value: str) -> set[int]:
+        table = read_published(run.uri).read(name)
+        return set(table.filter(pc.is_null(table[value]))["community"].to_pylist())
+
+    for value in ("prevalence", "effect", "lower", "pvalue", "rank_prevalence"):
+        assert missing("anomalies", value) == {4}
+    publish(run, load_settings(overrides=["disclosure.table=nulls"]))
+    for value in ("prevalence", "lower", "upper", "n_labelled", "n_estimated"):
+        assert missing("prevalence", value) == {4}
+
+
+def test_anomalies_are_the_same_for_any_values_of_suppressed_communities(
+    tmp_path: Path,
+) -> None:
+    made = []
+    for share in (0.9, 0.2):
+        table = with_a_suppressed_one(share)
+        run = write_fake_run(tmp_path / str(share), [table])
+        publish(run, Settings())
+        made.append(read_published(run.uri).read("anomalies").drop_columns("run_id"))
+    assert made[0].equals(made[1])
+
+
+def test_detected_communities_are_published(tmp_path: Path) -> None:
+    detected = pa.table({"community": [0, 0, 1], "node_id": ["a", "b", "c"]})
+    table = prevalence_table(np.arange(2))
+    run = write_fake_run(tmp_path / "run", [table], detected=detected)
+    publish(run, Settings())
+    found = read_published(run.uri).read("communities")
+    assert found.drop_columns("run_id").equals(detected)
+
+
+@pytest.mark.parametrize("failing", ["", MANIFEST, POINTER])
+def test_the_pointer_is_replaced_after_its_version_is_complete(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    """A write that fails leaves the last results."""
+    publish(run, Settings())
+    before = contents(run)
+    order: list[str] = []
+    write = Folder.write_bytes
+
+    def watched(self: Folder, name: str, data: bytes, sync: bool = False) -> None:
+        order.append(name)
+        if name == failing:
+            raise RunDirectoryError("disk full")
+        write(self, name, data, sync)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Folder, "write_bytes", watched)
+        if failing:
+            with pytest.raises(RunDirectoryError, match="disk full"):
+                publish(run, OTHER)
+            assert contents(run) == before
+        else:
+            publish(run, OTHER)
+            assert order == [MANIFEST, POINTER]
+    publish(run, OTHER)
+    assert contents(run) != before
+
+
+def test_publishing_killed_after_the_pointer_is_completed(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def run_ids() -> set[str]:
+        table = pq.read_table(f"{run.uri}/prevalence.parquet")
+        return set(table["run_id"].to_pylist())
+
+    publish(run, Settings())
+    with monkeypatch.context() as patched:
+        patched.setattr(Published, "_place", killed)
+        with pytest.raises(KeyboardInterrupt):
+            publish(run, OTHER)
+    run_id = read_published(run.uri).run_id
+    assert run_ids() != {run_id}
+    publish(run, OTHER)
+    assert run_ids() == {run_id}
+
+
+def test_publishing_again_keeps_the_files_and_removes_stale_ones(
+    run: RunDirectory,
+) -> None:
+    publish(run, Settings())
+    before = contents(run)
+    Path(run.uri, "plots").mkdir()
+    Path(run.uri, "plots", "old.svg").write_text("<svg/>")
+    Path(run.uri, "changes.parquet").write_text("of an earlier version")
+    publish(run, Settings())
+    assert contents(run) == before
+    assert not [*Path(run.uri, "plots").glob("*")]
+    assert len(Published(run).versions()) == 1
+
+
+@pytest.mark.parametrize("storage", ["links", "copies", "store"])
+def test_results_are_published_and_repaired_on_any_storage(
+    run: RunDirectory, storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk, a disk without hard links, and a disk that acts as an object store."""
+    if storage == "copies":
+
+        def refuse(*_: object) -> None:
+            raise OSError("no links here")
+
+        monkeypatch.setattr("xnq_dist.core.store.published.os.link", refuse)
+    elif storage == "store":
+        monkeypatch.setattr(Folder, "is_local", property(lambda self: False))
+    for settings in (Settings(), OTHER):
+        publish(run, settings)
+    version = read_published(run.uri)
+    top = Path(run.uri, "prevalence.parquet")
+    assert top.samefile(version.path("prevalence")) == (storage == "links")
+    Path(run.uri, "partitions.parquet").write_bytes(b"torn")
+    if storage == "links":  # one file under two names
+        assert delete_damage(run) == 1
+    publish(run, OTHER)
+    assert verify(run.uri) == []
+    version = read_published(run.uri)
+    for record in version.manifest.files:
+        there = Path(version.folder.path(record.name)).read_bytes()
+        assert contents(run)[record.name] == there
+
+
+def test_a_users_folder_at_a_usual_path_is_refused_and_stays(
+    run: RunDirectory, tmp_path: Path
+) -> None:
+    mine = Path(run.uri, "prevalence.parquet", "mine.txt")
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    with pytest.raises(RunDirectoryError, match=r"prevalence\.parquet is a folder"):
+        publish(run, Settings())
+    assert mine.read_text() == "mine"
+    mine.parent.rename(tmp_path / "elsewhere")
+    publish(run, Settings())
+    assert verify(run.uri) == []
+
+
+def test_same_inputs_give_the_same_bytes(tmp_path: Path) -> None:
+    found = []
+    for name in ("one", "two"):
+        run = write_fake_run(tmp_path / name, [prevalence_table(["a"])])
+        publish(run, Settings())
+        made = contents(run)
+        found.append([made["prevalence.parquet"], made["partitions.parquet"]])
+    assert found[0] == found[1]
+
+
+def test_oldest_versions_are_removed_and_the_last_two_stay(run: RunDirectory) -> None:
+    for rate in (0.1, 0.2, 0.3, 0.4):
+        publish(run, Settings(anomalies={"rate": rate}, retention={"versions": 2}))
+    kept = Published(run).versions()
+    assert [version.number for version in kept] == [3, 4]
+    assert kept[1].run_id == read_published(run.uri).run_id
+    assert kept[1].previous == kept[0].run_id
+
+
+@pytest.mark.parametrize("file", ["prevalence.parquet", "report.html", MANIFEST])
+def test_damaged_results_are_published_again(run: RunDirectory, file: str) -> None:
+    publish(run, Settings())
+    before = read_published(run.uri)
+    table = before.read("prevalence").drop_columns("run_id")
+    path = Path(before.folder.path(file))
+    path.write_bytes(b"\0" + path.read_bytes()[1:])
+    assert delete_damage(run) == 1
+    publish(run, Settings())
+    after = read_published(run.uri)
+    assert after.read("prevalence").drop_columns("run_id").equals(table)
+    assert verify(run.uri) == []
+
+
+def test_damaged_pointer_is_made_anew_from_the_last_version(run: RunDirectory) -> None:
+    publish(run, Settings())
+    Path(run.uri, POINTER).write_bytes(b"{}")
+    with pytest.raises(DamagedError, match="differs from its checksum"):
+        read_published(run.uri)
+    assert delete_damage(run) == 1
+    publish(run, Settings())
+    assert read_published(run.uri).tables()
+    assert verify(run.uri) == []
+
+
+@pytest.mark.parametrize(
+    "stage", ["graph", "quantify", "readout", "embeddings", "posteriors"]
+)
+def test_publishing_needs_the_graph_and_the_estimates(
+    tmp_path: Path, stage: str
+) -> None:
+    run = write_fake_run(tmp_path / "run", [prevalence_table(["a"])], leave_out=stage)
+    if stage in ("graph", "quantify"):
+        with pytest.raises(StageError, match=f"stage {stage} is incomplete"):
+            publish(run, Settings())
+        return
+    publish(run, Settings())
+    assert "report.html" in contents(run)
+    empty = write_fake_run(tmp_path / "none", [])
+    with pytest.raises(StageError, match="no prevalence table"):
+        publish(empty, Settings())
+
+
+def test_the_facts_of_published_results_hold_the_verdict(run: RunDirectory) -> None:
+    publish(run, load_settings(overrides=["report.community=page"]))
+    judged = Verdict.of(read_published(run.location).manifest.facts)
+    assert judged is not None
+    assert judged.level == "well"
+    text = " ".join(judged.lines)
+    assert "2 pages" in text
+    assert "The model separates class bot from class person" in text
+
+
+def test_a_class_that_does_not_exist_is_named_in_the_log(
+    run: RunDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish(run, load_settings(overrides=["report.class=robot"]))
+    assert "report.class = robot is not a class" in caplog.text
+    assert "choose one of person, bot" in caplog.text

@@ -1,0 +1,240 @@
+"""Publishes the results of a run as a version: its tables, and what steps make."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from xnq_dist.core.errors import DamagedError, SettingsError, StageError
+from xnq_dist.core.inputs import PREVIOUS, published_inputs
+from xnq_dist.core.settings import Settings
+from xnq_dist.core.store import (
+    FOLDERS,
+    Attempt,
+    FileRecord,
+    Manifest,
+    Published,
+    RunDirectory,
+    TableWriter,
+    Version,
+    fingerprint,
+)
+from xnq_dist.graph.prepare import partitions_table
+from xnq_dist.quantify.checks.quality import without_values
+from xnq_dist.steps import STEPS
+from xnq_dist.steps.earlier import comparable, earlier_results
+from xnq_dist.steps.results import Results, Run
+
+__all__ = ["publish"]
+
+log = logging.getLogger(__name__)
+
+PROFILE = "_profile.json"
+"""Profile of the input tables in the run directory, if there is one."""
+
+
+def publish(run: RunDirectory, settings: Settings) -> None:
+    """Publish the tables of a complete run, and what the steps make of them.
+
+    A version is a folder ``versions/<run_id>/`` with ``prevalence.parquet``,
+    ``totals.parquet``, ``communities.parquet`` (when communities were detected),
+    ``partitions.parquet``, the files of the steps (`STEPS`) and a manifest. When the
+    version is complete, ``published.json`` is updated to name it, its files appear at
+    their usual paths in the run directory, and versions older than `retention` allows
+    are removed.
+
+    The run_id is a fingerprint of the stages, the settings and the earlier results in
+    the comparison. Equal inputs give equal bytes (except dates), and
+    nothing is written if they are published already. The page reports why earlier
+    results cannot be compared.
+
+    Raises
+    ------
+    StageError
+        When the stage ``graph`` or ``quantify`` is incomplete, or a table is damaged.
+    """
+    stages = _complete(run)
+    inputs = published_inputs(stages, settings)
+    content = fingerprint(inputs)
+    results = fingerprint({**inputs, "settings": None})
+    published = Published(run)
+    current = published.current()
+    before = current.manifest.facts if current else {}
+    earlier: Run | str | None = None
+    if settings.anomalies.last == PREVIOUS and before.get("content") == content:
+        compared = str(before.get("compared") or "")
+    else:
+        earlier = _earlier(run, settings, results)
+        compared = earlier.run_id if isinstance(earlier, Run) else ""
+    run_id = fingerprint(content, compared)
+    version = published.version(run_id)
+    faults = version.stage.damages() if version else []
+    if faults:
+        raise faults[0]
+    if version is None:
+        facts = {
+            "content": content,
+            "results": results,
+            "compared": compared,
+            "previous": next((each.run_id for each in published.history()), ""),
+            "number": max((each.number for each in published.versions()), default=0)
+            + 1,
+        }
+        made = _results(run, settings, stages, run_id, facts)
+        earlier = earlier or _earlier(run, settings, results)
+        made.earlier = comparable(earlier, made)
+        version = _write(run, made, inputs)
+        log.info("results %s are complete in %s", run_id, version.folder.uri)
+    published.point(version)
+    published.place(version)
+    published.trim(settings.retention.versions)
+
+
+def _complete(run: RunDirectory) -> dict[str, Manifest]:
+    """Manifests of the stages of a complete run."""
+    stages = {
+        name: manifest
+        for name in FOLDERS
+        if (manifest := run.stage(name).manifest()) is not None
+    }
+    for name in ("graph", "quantify"):
+        if name not in stages:
+            raise StageError(
+                f"{run.uri}: stage {name} is incomplete, so there is nothing to "
+                "report: run again to resume"
+            )
+    if not stages["quantify"].named("prevalence-"):
+        where = run.stage("quantify").folder.uri
+        raise StageError(f"{where} has no prevalence table: run again to resume")
+    return stages
+
+
+def _earlier(run: RunDirectory, settings: Settings, results: str) -> Run | str | None:
+    """Earlier results, or why they cannot be used; None if there are none."""
+    try:
+        return earlier_results(run, settings, results)
+    except SettingsError as error:
+        # Publish without the comparison: the run itself may have taken hours.
+        log.warning("%s", error)
+        return str(error)
+
+
+def _results(
+    run: RunDirectory,
+    settings: Settings,
+    stages: dict[str, Manifest],
+    run_id: str,
+    facts: dict[str, Any],
+) -> Results:
+    """The tables of the stage ``quantify``, as the steps read them."""
+    try:
+        profile = run.folder.read_record(PROFILE)
+    except DamagedError as error:
+        log.warning("%s", error)
+        profile = None
+    made = Results({}, settings, stages, run_id, run, facts=facts, profile=profile)
+    quantify = stages["quantify"]
+    for name in ("prevalence", "totals", "evidence"):
+        parts = _parts(run, quantify, name, settings)
+        made.tables[name] = pa.concat_tables(list(parts))
+    facts |= {
+        "source": str(quantify.inputs.get("communities") or ""),
+        "detected": _digest(_parts(run, quantify, "communities", settings)),
+        "created": quantify.created,
+    }
+    known = made.view.classes
+    chosen, last = settings.report.shown_class, known[-1] if known else ""
+    if chosen not in ("auto", last):
+        classes = map(str, made.of("labels").get("classes") or ())
+        log.warning(
+            "report.class = %s is not a class, so the page is about %s: choose one "
+            "of %s",
+            *(chosen, last, ", ".join([*classes][:12])),
+        )
+    return made
+
+
+def _parts(
+    run: RunDirectory, quantify: Manifest, name: str, settings: Settings
+) -> Iterator[pa.Table]:
+    """The parts of a table of the stage ``quantify``, to be published."""
+    nulls = name == "prevalence" and settings.disclosure.table == "nulls"
+    for record in quantify.named(f"{name}-"):
+        table = run.stage("quantify").read_table(record, name)
+        yield without_values(table) if nulls else table
+
+
+def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Version:
+    """Write a version: its files, then its manifest."""
+    settings, facts = results.settings, results.facts
+    stages, published = results.stages, Published(run)
+    out = _Writer(published.begin(results.run_id))
+    for name in ("prevalence", "totals", "communities"):
+        if stages["quantify"].named(f"{name}-"):
+            out.table(name, _parts(run, stages["quantify"], name, settings))
+    dim = results.of("embeddings").get("dim") or settings.reservoir.dim
+    itemsize = np.dtype(settings.exchange.dtype).itemsize
+    out.table("partitions", [partitions_table(stages["graph"], itemsize, dim)])
+    for step in STEPS.records():
+        for name, made in STEPS.module_of(step).make(results).items():
+            if isinstance(made, pa.Table):
+                results.tables[name] = made
+                out.table(name, [made])
+            elif isinstance(made, bytes):
+                out.bytes(name, made)
+            else:
+                facts[name] = made
+    stage = published.stage(results.run_id)
+    seconds = sum(manifest.seconds for manifest in stages.values())
+    written = out.attempt, out.files, facts["content"], inputs, facts, seconds
+    return Version(stage, stage.commit(*written))
+
+
+@dataclass(frozen=True)
+class _Writer:
+    """Writes the files of a version."""
+
+    attempt: Attempt
+    files: list[FileRecord] = field(default_factory=list)
+
+    def table(self, name: str, pieces: Iterable[pa.Table]) -> None:
+        """Write a Parquet file, one part of the table in memory at a time."""
+        run_id, file = self.attempt.id, f"{name}.parquet"
+        with TableWriter(self.attempt.folder, file, name, run_id) as writer:
+            for piece in pieces:
+                writer.write(piece)
+        self.files.append(writer.record)
+
+    def bytes(self, name: str, data: bytes) -> None:
+        """Write a file of any kind."""
+        with self.attempt.folder.open_output(name) as sink:
+            sink.write(data)
+        self.files.append(FileRecord(name, 0, sink.count, sink.checksum()))
+
+
+def _digest(tables: Iterator[pa.Table]) -> str:
+    """Checksum of the rows of detected communities, however the table is divided.
+
+    It is empty if no communities were detected.
+    """
+    hashes = [hashlib.blake2b(digest_size=16) for _ in range(3)]
+    rows = 0
+    for table in tables:
+        rows += table.num_rows
+        ids = table["node_id"].combine_chunks()
+        parts: list[Any] = [table["community"].to_numpy()]
+        if pa.types.is_string(ids.type):
+            _, ends, text = ids.buffers()
+            at = np.frombuffer(ends, np.int32)[ids.offset : ids.offset + len(ids) + 1]
+            parts += [np.diff(at), text[int(at[0]) : int(at[-1])]]
+        else:
+            parts.append(ids.to_numpy())
+        for digest, part in zip(hashes, parts, strict=False):
+            digest.update(memoryview(part).cast("B"))
+    return "".join(digest.hexdigest() for digest in hashes) if rows else ""

@@ -1,0 +1,298 @@
+"""The prevalence table arranged by community and class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from xnq_dist.core.arrays import Bools, Floats, Ints
+from xnq_dist.core.plain_text import plain
+from xnq_dist.core.settings import ReportSettings
+from xnq_dist.quantify.checks.quality import (
+    CAUTION,
+    NOT_PUBLISHABLE,
+    PUBLISHABLE,
+    SUPPRESSED,
+    without_values,
+)
+
+__all__ = [
+    "NAME_LIMIT",
+    "NOT_RATED_HIGHER",
+    "QUALITIES",
+    "PrevalenceView",
+    "by_effect",
+    "nulls_for_nan",
+    "ranks",
+    "shown_class",
+]
+
+
+NAME_LIMIT = 120
+QUALITIES = ("", PUBLISHABLE, CAUTION, NOT_PUBLISHABLE, SUPPRESSED)
+"""Qualities by code; 0: not rated."""
+NOT_RATED_HIGHER = QUALITIES.index(NOT_PUBLISHABLE)
+"""Estimates with this code or a higher one are not publishable."""
+SHRINKAGE = 30
+"""Members of average prevalence that are added to a community without an interval, so
+that very small ones do not lead the order."""
+
+
+@dataclass(frozen=True, eq=False)
+class PrevalenceView:
+    """The prevalence table by community and class, in order of first appearance.
+
+    Suppressed communities keep their name and size alone.
+    """
+
+    names: pa.Array
+    """Names of the K communities."""
+    classes: tuple[str, ...]
+    """Names of the C classes, as text."""
+    labels: pa.Array
+    """The same classes in the type of the labels."""
+    prevalence: Floats
+    """Estimates, shape (K, C); NaN if there is none."""
+    lower: Floats
+    upper: Floats
+    se: Floats
+    """Standard errors, shape (K, C)."""
+    n_nodes: Ints
+    n_labelled: Ints
+    n_estimated: Ints
+    notes: pa.Array
+    quality: NDArray[np.uint8]
+    """Places in `QUALITIES`, shape (K, C)."""
+
+    @classmethod
+    def of(
+        cls, table: pa.Table, classes: Sequence[str] = (), last: str = ""
+    ) -> PrevalenceView:
+        """Arrange a ``prevalence`` table (one row per community and class).
+
+        Parameters
+        ----------
+        table
+            Rows in any order; a missing (community, class) pair becomes NaN.
+        classes
+            Order of the classes; others follow in order of first appearance.
+        last
+            Class to put last, which the page is about; empty: keep the order.
+        """
+        table = without_values(table)
+        names, rows = _encode(table["community"])
+        class_names, columns = _encode(table["class"])
+        texts = [str(name) for name in class_names.to_pylist()]
+        order = [*dict.fromkeys(name for name in (*classes, *texts) if name in texts)]
+        order.sort(key=lambda name: name == last)
+        columns = np.array([order.index(name) for name in texts], np.int64)[columns]
+
+        def cells(name: str, empty: float = np.nan) -> NDArray[Any]:
+            values = np.full((len(names), len(order)), empty)
+            if name in table.column_names:  # else published by an earlier release
+                column = pc.fill_null(table[name], empty)
+                values[rows, columns] = column.to_numpy()
+            return values
+
+        def counts(name: str) -> Ints:
+            return np.asarray(cells(name, 0).max(axis=1, initial=0), np.int64)
+
+        quality = np.zeros((len(names), len(order)), np.uint8)
+        if "quality" in table.column_names:
+            ratings = pc.index_in(table["quality"], pa.array(QUALITIES))
+            quality[rows, columns] = pc.fill_null(ratings, 0).to_numpy()
+        gone = np.any(quality == QUALITIES.index(SUPPRESSED), axis=1)
+        first = np.unique(rows, return_index=True)[1]
+        notes = table["note"].combine_chunks().take(pa.array(first))
+        return cls(
+            names=names,
+            classes=tuple(order),
+            labels=class_names.take(
+                pa.array([texts.index(name) for name in order], "i8")
+            ),
+            prevalence=cells("prevalence"),
+            lower=cells("lower"),
+            upper=cells("upper"),
+            se=cells("se"),
+            n_nodes=counts("n_nodes"),
+            n_labelled=counts("n_labelled"),
+            n_estimated=counts("n_estimated"),
+            notes=pc.if_else(pa.array(gone), pa.scalar(None, notes.type), notes),
+            quality=quality,
+        )
+
+    @cached_property
+    def ranked(self) -> Ints:
+        """Communities by falling lower end of the last class's interval.
+
+        Without intervals the order is by prevalence, shrunk towards the mean over all
+        members. Of equals the larger community comes first; communities without an
+        interval come later, and those without a prevalence last.
+        """
+        if not len(self.names) or not self.classes:
+            return np.arange(len(self.names))
+        p, n = self.prevalence[:, -1], self.n_nodes
+        known = ~np.isnan(p) & (n > 0)
+        mean = float(np.average(p[known], weights=n[known])) if known.any() else 0.0
+        shrunk = np.nan_to_num((n * p + SHRINKAGE * mean) / (n + SHRINKAGE), nan=-1.0)
+        lower = np.nan_to_num(self.lower[:, -1], nan=-1.0)
+        return np.lexsort((np.arange(len(p)), -n, -shrunk, -lower))
+
+    @cached_property
+    def suppressed(self) -> Bools:
+        """Communities that the table rates so: their values are shown nowhere, (K,)."""
+        return np.asarray(np.any(self.quality == QUALITIES.index(SUPPRESSED), axis=1))
+
+    @property
+    def has_intervals(self) -> bool:
+        """Whether any community has an interval."""
+        return bool(np.any(~np.isnan(self.lower)))
+
+    def estimates(self) -> tuple[Floats, Floats, Floats]:
+        """Prevalence and the ends of the intervals, shape (K, C) each."""
+        return self.prevalence, self.lower, self.upper
+
+    def matrix(self, table: pa.Table, name: str) -> Floats:
+        """A column of another table of these communities, (K, C); NaN: no value."""
+        every = self.texts(np.arange(len(self.names)))
+        rows = pc.index_in(table["community"], value_set=every).to_numpy()
+        columns = pc.index_in(table["class"], value_set=self.labels).to_numpy()
+        values = np.full(self.prevalence.shape, np.nan)
+        values[rows, columns] = pc.fill_null(table[name], np.nan).to_numpy()
+        return values
+
+    def texts(self, chosen: Ints) -> pa.Array:
+        """Names of the chosen communities as ids of a table: int64 or string."""
+        names = self.names.take(pa.array(chosen))
+        return names.cast(
+            pa.int64() if pa.types.is_integer(names.type) else pa.string()
+        )
+
+    def name(self, community: int, limit: int = NAME_LIMIT) -> str:
+        """A community's name on one line, without control characters."""
+        return plain(str(self.names[community].as_py()), limit)
+
+
+def _encode(column: pa.ChunkedArray) -> tuple[pa.Array, Ints]:
+    """Distinct values in order of first appearance, and the code of each row."""
+    encoded = column.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    return encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
+
+
+def shown_class(
+    classes: Sequence[str], counts: Sequence[int], settings: ReportSettings
+) -> str:
+    """The class that the page is about; empty if there are no classes.
+
+    Parameters
+    ----------
+    classes
+        Names of the classes, ranked by value.
+    counts
+        Number of labelled nodes of each; empty if it is not known.
+    settings
+        ``class`` names it; ``auto``: the last class where all are numbers or booleans,
+        else the one with the fewest labelled nodes, of equals the last. Of more than
+        two classes it has at least half of an equal share of the labels: a class that
+        is hardly anywhere has narrow intervals at 0, and nothing to compare.
+
+    Examples
+    --------
+    >>> shown_class(["bot", "human"], [30, 500], ReportSettings())
+    'bot'
+    >>> shown_class(["arts", "news", "rare"], [90, 100, 2], ReportSettings())
+    'arts'
+    """
+    if settings.shown_class in classes:
+        return settings.shown_class
+    if len(counts) != len(classes) or all(map(_is_value, classes)):
+        return classes[-1] if classes else ""
+    fewest = sum(counts) / (2 * len(classes)) if len(classes) > 2 else 0
+    places = [place for place, count in enumerate(counts) if count >= fewest]
+    return classes[min(places, key=lambda place: (counts[place], -place))]
+
+
+def _is_value(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return name.lower() in ("true", "false")
+    return True
+
+
+def by_effect(
+    view: PrevalenceView,
+    effect: Floats,
+    columns: Mapping[str, NDArray[Any] | pa.Array],
+    last: Bools | None = None,
+) -> pa.Table:
+    """Rows of a table: communities and classes, the largest effects first.
+
+    Parameters
+    ----------
+    view
+        The communities, of which the larger comes first where effects are equal.
+    effect
+        Shape (K, C); NaN comes last.
+    columns
+        More columns: matrices, shape (K, C), or values of each community.
+    last
+        Communities that come after all others, shape (K,).
+    """
+    size = np.abs(effect)
+    communities, classes = (place.ravel() for place in np.indices(size.shape, np.int64))
+    order = _order(size.ravel(), view.n_nodes[communities])
+    if last is not None:
+        order = order[np.argsort(last[communities[order]], kind="stable")]
+    rows, at = communities[order], (communities[order], classes[order])
+    columns = {
+        "n_nodes": pa.array(view.n_nodes),
+        "prevalence": view.prevalence,
+        "effect": effect,
+        "rank_effect": ranks(size, view.n_nodes),
+        **columns,
+    }
+    return pa.table(
+        {
+            "community": view.texts(rows),
+            "class": view.labels.take(pa.array(at[1])),
+            **{
+                name: values.take(pa.array(rows))
+                if isinstance(values, pa.Array)
+                else nulls_for_nan(values[at])
+                for name, values in columns.items()
+            },
+        }
+    )
+
+
+def ranks(values: Floats, sizes: Ints) -> Any:
+    """Rank of every value within its column: 1 for the largest, masked for NaN.
+
+    Of equal values, (K, C), that of the larger community comes first.
+    """
+    result = np.zeros(values.shape, np.int64)
+    for c in range(values.shape[1]):
+        result[_order(values[:, c], sizes), c] = np.arange(1, len(values) + 1)
+    return np.ma.array(result, mask=np.isnan(values))
+
+
+def _order(values: Floats, sizes: Ints) -> Ints:
+    """Indices that sort from the largest value to the smallest, NaN last."""
+    key = np.where(np.isnan(values), np.inf, -values)
+    return np.lexsort((np.arange(len(key)), -sizes, key))
+
+
+def nulls_for_nan(values: Any) -> pa.Array:
+    """An Arrow array of the values, shape (n,), with null for NaN or where masked."""
+    data = np.ma.getdata(values)
+    return pa.array(data, mask=np.ma.getmaskarray(values) | np.isnan(data))
