@@ -374,10 +374,14 @@ def test_skill_of_the_posteriors_is_reported(lower: float) -> None:
     assert warned == (lower < 0)
 
 
-def test_labels_that_contradict_estimates_are_a_warning() -> None:
-    quantify = StageFacts("quantify", 1.0, {"contradicted": 2})
-    text = read(made(prevalence_table(["a", "b", "c"]), quantify=quantify)).text
-    assert "In 2 of 3 communities the labels contradict the estimate" in text
+def test_the_page_says_how_much_communities_differ_beyond_their_posteriors() -> None:
+    quantify = StageFacts(
+        "quantify", 1.0, {"pooled": {"communities": 3, "spread": 1.2, "weights": []}}
+    )
+    table = prevalence_table(["a", "b", "c"])
+    text = " ".join(read(made(table, quantify=quantify)).text.split())
+    assert "By the labels of 3 communities" in text
+    assert "by 1.20 (standard deviation)" in text
 
 
 def test_changes_are_explained() -> None:

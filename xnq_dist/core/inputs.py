@@ -225,6 +225,7 @@ def quantify_inputs(
     }
     if settings.quantifier == "auto":
         inputs["drawn"] = settings.memberships.drawn
+        inputs["pooled"] = settings.auto.pooled
         # Labels are compared by value, after `missing` was applied.
         inputs["labels_drawn"] = settings.labels.model_dump(exclude={"missing"})
         inputs["seed"], inputs["folds"] = settings.seed, settings.readout.folds

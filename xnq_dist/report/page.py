@@ -17,7 +17,7 @@ from xnq_dist.report.verdict import Verdict, verdict
 
 __all__ = ["StageFacts", "page", "page_verdict"]
 
-PRINTED = ("communities", "glance", "beyond", "fit", "inputs", "computed", "cite")
+PRINTED = ("communities", "glance", "beyond", "inputs", "computed", "cite")
 """Sections on paper, at most four pages."""
 
 

@@ -58,7 +58,7 @@ class QualitySettings(Section):
 
     Suppressed where `disclosure` says so. Else the mean width of the classes' intervals
     decides: publishable up to `narrow`, not publishable above `wide`, caution between
-    them. Where the labelled members contradict the estimate it is not publishable.
+    them.
     """
 
     narrow: float = Field(

@@ -23,6 +23,7 @@ from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.store import Manifest, RunDirectory, Stage
 from xnq_dist.quantify.checks.quality import SUPPRESSED
+from xnq_dist.quantify.default.node_sums import class_codes
 from xnq_dist.quantify.default.scenarios import Tilt
 
 __all__ = ["Contrast", "contrast"]
@@ -61,12 +62,11 @@ class _Community:
     size: float
     """Members that the prevalence is of."""
     prevalence: Floats
-    se: Floats
     groups: Ints32
     weights: tuple[Floats, ...]
     """Shape (R, K) each."""
-    own: tuple[Floats, ...]
-    """Variance of the sum over its nodes as if independent, shape (K,) each."""
+    errors: tuple[Floats, ...]
+    """Standard error of the prevalence in a scenario, shape (C,) each."""
     moved: tuple[Floats, ...]
     """Prevalence in a scenario minus the published one, shape (C,) each."""
 
@@ -173,25 +173,24 @@ def _read(
             f"community {name!r} of {run.uri} has no estimate to compare: "
             "see the column note of prevalence.parquet"
         )
-    weights, apart = [], []
+    weights = []
     for stem in (stem for stem in ("sums-", "tilted-") if manifest.named(stem)):
         sums = stage.read_table(manifest.named(stem)[0], "group_sums")
         by_group = sums.filter(pc.equal(sums["community"], place))
         weights.append(_vectors(by_group, "weights"))
-        # The groups of each partition add up to all members.
-        apart.append(weights[-1].sum(axis=0) / partitions)
     exclude = manifest.inputs["labelled"] == "exclude"
     estimated = float(rows["n_estimated"][0].as_py())
     size = estimated if exclude else float(rows["n_nodes"][0].as_py())
     part = estimated / size if size else 0.0
+    se = rows["se"].to_numpy()
+    moved, errors = _in_scenarios(stage, manifest, place, part, se)
     return _Community(
         size=size,
         prevalence=rows["prevalence"].to_numpy(),
-        se=rows["se"].to_numpy(),
         groups=by_group["group"].to_numpy(),
         weights=tuple(weights),
-        own=tuple(apart),
-        moved=_moved(stage, manifest, place, n_classes, part),
+        errors=errors,
+        moved=moved,
     )
 
 
@@ -202,18 +201,22 @@ def _vectors(table: pa.Table, name: str) -> Floats:
     return np.asarray(values.reshape(-1, width), np.float64)
 
 
-def _moved(
-    stage: Stage, manifest: Manifest, place: int, n_classes: int, part: float
-) -> tuple[Floats, ...]:
-    """Difference of each scenario's prevalence from the published mixture."""
+def _in_scenarios(
+    stage: Stage, manifest: Manifest, place: int, part: float, se: Floats
+) -> tuple[tuple[Floats, ...], tuple[Floats, ...]]:
+    """Each scenario's prevalence minus the published one, and its standard errors."""
     if not manifest.named("scenarios-"):
-        return (np.zeros(n_classes),)
+        return (np.zeros(len(se)),), (se,)
     share = float(manifest.facts["labels"]["tilted"])
     table = stage.read_table(manifest.named("scenarios-")[0], "scenarios")
     rows = table.filter(pc.equal(table["community"], place))
     between = rows["if_by_class"].to_numpy() - rows["if_random"].to_numpy()
     between = np.nan_to_num(between)  # no unlabelled member
-    return -share * part * between, (1 - share) * part * between
+    errors = (
+        part * np.nan_to_num(rows[name].to_numpy())
+        for name in ("se_random", "se_by_class")
+    )
+    return (-share * part * between, (1 - share) * part * between), tuple(errors)
 
 
 def _variance(
@@ -228,22 +231,17 @@ def _variance(
     if tilt is not None and (tilt.alone or scenario == 1):
         inflation, of_all = tilt.inflation**2, tilt.shared(of_all)
 
-    def covariance(one: _Community, two: _Community, both: Floats | float) -> Floats:
-        off, sums = [], []
-        for each in (one, two):
-            weights = each.weights[scenario]
-            sums.append(weights.sum(axis=0) / partitions)
-            by_group = -learnt["labelled"] * sums[-1]
-            by_group[each.groups] += weights
-            off.append(by_group)
-        total = both + (off[0] * off[1] * learnt["variances"]).sum(axis=0)
-        total += sums[0] * sums[1] * of_all
-        return np.asarray(inflation * total / (one.size * two.size))
-
-    between = -2 * covariance(a, b, 0.0)
-    if len(a.weights) == 1:
-        codes = [1] if len(a.se) == 2 else list(range(len(a.se)))
-        return np.asarray(a.se[codes] ** 2 + b.se[codes] ** 2 + between)
+    off, sums = [], []
     for each in (a, b):
-        between = between + covariance(each, each, each.own[scenario])
-    return between
+        weights = each.weights[scenario]
+        # The groups of each partition add up to all members.
+        sums.append(weights.sum(axis=0) / partitions)
+        by_group = -learnt["labelled"] * sums[-1]
+        by_group[each.groups] += weights
+        off.append(by_group)
+    covariance = (off[0] * off[1] * learnt["variances"]).sum(axis=0)
+    covariance += sums[0] * sums[1] * of_all
+    covariance *= inflation / (a.size * b.size)
+    errors = a.errors[scenario] ** 2 + b.errors[scenario] ** 2
+    codes = list(class_codes(len(errors)))
+    return np.asarray(errors[codes] - 2 * covariance)
