@@ -66,8 +66,8 @@ def qualities(
     width = (upper - lower).mean(axis=1)
     quality = np.full(len(width), CAUTION, np.object_)
     with np.errstate(invalid="ignore"):
-        clear = width <= rules.narrow
-        poor = width > rules.wide
+        clear = width <= rules.widths[0]
+        poor = width > rules.widths[1]
     if converged is not None:
         clear &= converged
     quality[clear] = PUBLISHABLE
