@@ -35,7 +35,7 @@ PSEUDO = 2.0
 NOISE = 0.01
 """Part of a labelled member's posterior that is spread over the classes: a single label
 that its posterior excludes says more about this node than about its community. Of 0,
-.01, .02 and .05, this was best on nine tasks, whichever family of tasks was left out."""
+.01, .02 and .05, it was best on nine tasks, whichever family of tasks was left out."""
 ROUNDS, TOLERANCE = 500, 1e-5
 """Maximum number of EM steps, and the change of the weights that stops them."""
 NEWTON_STEPS, SMALL_STEP = 50, 1e-9
