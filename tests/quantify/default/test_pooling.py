@@ -11,6 +11,8 @@ from scipy.special import logsumexp
 
 from tests.quantify.default.test_auto import reference_from
 from tests.quantify.samples import draw_posteriors, make_communities, make_nodes
+from xnq_dist.quantify.default.auto import Auto
+from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.pooling import (
     NOISE,
     PSEUDO,
@@ -19,7 +21,13 @@ from xnq_dist.quantify.default.pooling import (
     label_evidence,
     pooled_members,
 )
-from xnq_dist.quantify.interface import Communities, NodeTable, Reference
+from xnq_dist.quantify.interface import (
+    UNSEEN,
+    Communities,
+    NodeTable,
+    Reference,
+    combine,
+)
 
 SIZE = 60
 
@@ -174,6 +182,29 @@ def test_without_labels_the_prior_widens_the_interval_where_communities_differ()
     assert wide.known[29] == 0
     assert wide.variance[29, 1] > 10 * narrow.variance[29, 1]
     assert wide.mean[29, 1] == pytest.approx(narrow.mean[29, 1], abs=1e-3)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_interval_is_the_mixtures_with_the_shared_errors(n_classes):
+    nodes, reference, batch, _ = tables(n_classes, 2.5, seed=3)
+    learnt = Learnt.of(nodes, reference, np.arange(len(nodes.labels)) // 90)
+    weights = fit_weights(label_evidence(batch, nodes, reference))
+    alone = Auto(learnt=learnt)
+    former = alone.estimate(batch, nodes, reference)
+    auto = dataclasses.replace(alone, parts=weights)
+    found = auto.estimate(batch, nodes, reference)
+    pooled = pooled_members(batch, nodes, reference, weights)
+    free = np.array(
+        [(nodes.labels[s * SIZE : (s + 1) * SIZE] < 0).sum() for s in range(30)]
+    )[:, None]
+    binomial = pooled_members(batch, nodes, reference, np.eye(len(SPREADS))[0])
+    shared = (former.sd * free) ** 2 - binomial.variance
+    np.testing.assert_allclose(found.prevalence, pooled.mean)
+    np.testing.assert_allclose(
+        (found.sd * free) ** 2, pooled.variance + shared, rtol=0.02
+    )
+    notes = combine(batch, nodes, found, "count").notes
+    assert [note == UNSEEN for note in notes] == [s == 29 for s in range(30)]
 
 
 def test_a_community_keeps_its_bits_among_any_others():
