@@ -234,7 +234,7 @@ def quantify_inputs(
         intervals = settings.intervals.model_dump()
         inputs["intervals"] = intervals | {"seed": settings.seed}
     minimum = {"min_size": settings.disclosure.min_size}
-    inputs["quality"] = settings.quality.model_dump() | minimum
+    inputs["quality"] = settings.quality.model_dump(mode="json") | minimum
     if source == "leiden":
         inputs["leiden"] = settings.leiden.model_dump()
         inputs["leiden"] |= {"seed": settings.seed, "engine": engine}
