@@ -87,8 +87,8 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 298_472,
-    "core": 34_089,
+    "all": 300_668,
+    "core": 34_160,
     "graph": 63_474,
     "reservoir": 25_299,
     "groups": 4_307,
