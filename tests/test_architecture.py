@@ -94,7 +94,7 @@ BUDGETS = {
     "groups": 4_307,
     "plan and needs": 6_834,
     "pipeline and the modules next to it": 7_471,
-    "command line and flows": 11_201,
+    "command line and flows": 11_203,
     "monitor": 7_878,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""

@@ -185,7 +185,7 @@ def test_a_new_section_is_on_the_page_in_its_order(add: Add) -> None:
     )
     html = made_page(prevalence_table(["<a>", "<b>"]))
     headings = re.findall('<h2 id="(.+?)">', html)
-    first = ["communities", "glance", "fit", "inputs", "computed", "run", "cite"]
+    first = ["communities", "glance", "inputs", "computed", "run", "cite"]
     assert headings == [*first, "largest"]
     assert re.search('<h2 id="largest">The largest</h2>\n<p>&lt;[ab]&gt; has', html)
     assert "The largest" not in made_page(prevalence_table(["a"]))

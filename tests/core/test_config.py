@@ -43,6 +43,8 @@ from xnq_dist.selection.scored_rows import model_bytes
             "quality.suppressed_below=3",
             "this setting is now disclosure.min_size",
         ),
+        ("quality.widths=[.4, .1]", "[0.4, 0.1] descends"),
+        ("quality.wide=.3", "set quality.widths = [0.15, 0.4]"),
         ("reservoir.dims=3", "reservoir.dims: unknown setting (did you mean reser"),
         ("reservoir.dim=0", "reservoir.dim = 0: "),
         ("reservoir.dim=many", "reservoir.dim = 'many'"),
@@ -77,11 +79,11 @@ def test_bad_setting_is_named(override, message):
 
 
 def test_recorded_settings_of_earlier_versions_get_their_present_names():
-    recorded = {"quality": {"suppressed_below": 25, "wide": 0.2}}
+    recorded = {"quality": {"suppressed_below": 25, "widths": [0.1, 0.2]}}
     found = load_settings(base=recorded)
-    assert (found.disclosure.min_size, found.quality.wide) == (25, 0.2)
+    assert (found.disclosure.min_size, found.quality.widths) == (25, (0.1, 0.2))
     assert load_settings(None, ["disclosure.min_size=5"], recorded) == load_settings(
-        overrides=["disclosure.min_size=5", "quality.wide=0.2"]
+        overrides=["disclosure.min_size=5", "quality.widths=[0.1, 0.2]"]
     )
 
 

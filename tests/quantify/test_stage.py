@@ -158,8 +158,7 @@ def test_rows_are_those_of_each_community_alone(made, client, tmp_path):
             assert (row["lower"] < row["upper"]) == (len(unknown) > 0)
             width = row["upper"] - row["lower"]
             rated = {width <= 0.15: "publishable", width > 0.4: "not publishable"}
-            against = "contradict" in (row["note"] or "")
-            expected = "not publishable" if against else rated.get(True, "caution")
+            expected = rated.get(True, "caution")
             assert row["quality"] == ("suppressed" if len(members) < 10 else expected)
     facts = manifest.facts
     assert facts["n_communities"] == 41

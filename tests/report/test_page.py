@@ -342,9 +342,11 @@ def test_skill_of_the_posteriors_is_reported(lower: float) -> None:
     assert warned == (lower < 0)
 
 
-def test_labels_that_contradict_estimates_are_a_warning() -> None:
-    text = text_of(prevalence_table(["a", "b", "c"]), quantify={"contradicted": 2})
-    assert "In 2 of 3 communities the labels contradict the estimate" in text
+def test_the_page_says_how_much_communities_differ_beyond_their_posteriors() -> None:
+    pooled = {"communities": 3, "spread": 1.2, "weights": []}
+    text = text_of(prevalence_table(["a", "b", "c"]), quantify={"pooled": pooled})
+    assert "By the labels of 3 communities" in text
+    assert "by 1.20 (standard deviation)" in text
 
 
 def test_changes_are_explained() -> None:

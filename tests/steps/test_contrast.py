@@ -24,6 +24,7 @@ from xnq_dist.steps.contrast import contrast
 
 AUTO = "quantifier=auto"
 RANDOM = "labels.drawn=random"
+ALONE = "auto.pooled=false"
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def partitioned(tmp_path, client, *settings: str):
 
 
 def test_differences_follow_from_the_covariance(client, tmp_path):
-    made, part, manifest = partitioned(tmp_path, client, RANDOM)
+    made, part, manifest = partitioned(tmp_path, client, RANDOM, ALONE)
     nodes, reference = load_node_table(made.run, [0.4, 0.6])
     learnt = Learnt.of(nodes, reference, load_groups(made.run).stacked)
     a, b = np.flatnonzero(part == 0), np.flatnonzero(part == 1)
@@ -67,7 +68,7 @@ def test_differences_follow_from_the_covariance(client, tmp_path):
 
 def test_differences_hold_both_scenarios_where_labels_may_be_biased(client, tmp_path):
     """The mixture's difference; the interval of the plain scenario by definition."""
-    made, part, manifest = partitioned(tmp_path, client)
+    made, part, manifest = partitioned(tmp_path, client, ALONE)
     where = str(made.run.location)
     found = contrast(where, "0", "1").to_pylist()[1]
     rows = answered(made.run, manifest)["prevalence"].to_pylist()
@@ -76,7 +77,7 @@ def test_differences_hold_both_scenarios_where_labels_may_be_biased(client, tmp_
     graph = made.run.stage("graph").manifest()
     adjacency = layout.read_adjacency(made.run.stage("graph"), graph)
     groups = leiden(adjacency, 3.0, 0), leiden(adjacency, 10.0, 0)
-    settings = small_settings(AUTO)
+    settings = small_settings(AUTO, ALONE)
     tables = nodes, with_own_folds(made.run, nodes), reference
     learnt, _ = learn_in_process(*tables, adjacency, groups, settings)
     ends = []
@@ -106,6 +107,18 @@ def test_differences_hold_both_scenarios_where_labels_may_be_biased(client, tmp_
         ends += [shares[0] - shares[1] - half, shares[0] - shares[1] + half]
     assert found["lower"] == pytest.approx(min(ends), abs=1e-5)
     assert found["upper"] == pytest.approx(max(ends), abs=1e-5)
+
+
+def test_pooled_communities_share_the_errors_of_their_groups(client, tmp_path):
+    made, part, manifest = partitioned(tmp_path, client, RANDOM)
+    nodes, reference = load_node_table(made.run, [0.4, 0.6])
+    learnt = Learnt.of(nodes, reference, load_groups(made.run).stacked)
+    a, b = np.flatnonzero(part == 0), np.flatnonzero(part == 1)
+    found = contrast(str(made.run.location), "0", "1").to_pylist()[1]
+    se = answered(made.run, manifest)["se"].to_numpy()
+    shared = slow_covariance(nodes, learnt, a, b, 0, 1)
+    expected = se[1] ** 2 + se[3] ** 2 - 2 * shared
+    assert found["se"] ** 2 == pytest.approx(expected, rel=1e-5)
 
 
 def test_errors_name_the_community_or_the_quantifier(client, tmp_path):

@@ -26,7 +26,7 @@ GROUPS = {
     "Tables": ("columns", "input", "features", "checks"),
     "Labels": ("labels", "labelled"),
     "Communities": ("communities", "memberships", "leiden"),
-    "Method": ("method", "quantifier", "seed", "reservoir", "readout"),
+    "Method": ("method", "quantifier", "auto", "seed", "reservoir", "readout"),
     "Machine": (
         *("cluster", "backend", "partitions", "partitioner", "scratch"),
         *("input.memory", "readout.memory", "exchange", "checkpoint"),

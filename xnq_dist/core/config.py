@@ -46,7 +46,7 @@ GONE = {
     "columns.parent": "list the members of a larger community as a community",
     "features.hashed": "text with more than 20 values is hashed into 32 columns",
     "features.levels": "text with more than 20 values is hashed into 32 columns",
-    "fit": "the column quality has one verdict (quality.narrow, quality.wide)",
+    "fit": "the column quality has one verdict (quality.widths)",
     "input.compression": "it follows from the ending of the name, such as .csv.gz",
     "input.encoding": "write text tables as UTF-8",
     "input.engine": "edges are read on CPUs",
@@ -83,7 +83,9 @@ GONE = {
     "plus.smoothing": "class shares among labelled neighbours have a prior of 10 "
     "pseudo-counts",
     "quality.caution_below": "the interval of a small community is wide",
+    "quality.narrow": "set quality.widths = [0.15, 0.4]",
     "quality.relative": "quality goes by the width of the interval alone",
+    "quality.wide": "set quality.widths = [0.15, 0.4]",
     "reservoir.bias_scale": "the bias is uniform in plus or minus 0.1",
     "reservoir.nonzeros": "a sparse W has 16 non-zeros in each row",
     "reservoir.precision": "GPUs compute in float32",

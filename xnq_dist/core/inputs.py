@@ -223,6 +223,7 @@ def quantify_inputs(
     }
     if settings.quantifier == "auto":
         inputs["drawn"] = settings.memberships.drawn
+        inputs["pooled"] = settings.auto.pooled
         # Labels are compared by value, after `missing` was applied.
         inputs["labels_drawn"] = settings.labels.model_dump(exclude={"missing"})
         inputs["seed"], inputs["folds"] = settings.seed, settings.readout.folds
@@ -231,7 +232,7 @@ def quantify_inputs(
         intervals = settings.intervals.model_dump()
         inputs["intervals"] = intervals | {"seed": settings.seed}
     minimum = {"min_size": settings.disclosure.min_size}
-    inputs["quality"] = settings.quality.model_dump() | minimum
+    inputs["quality"] = settings.quality.model_dump(mode="json") | minimum
     if source == "leiden":
         inputs["leiden"] = settings.leiden.model_dump()
         inputs["leiden"] |= {"seed": settings.seed, "engine": engine}

@@ -46,9 +46,9 @@ RECORDS = (
         title="auto",
         text=(
             "Known labels are counted; the unlabelled members add the mean of their "
-            "posteriors, so that the estimates of disjoint communities add up to that "
-            "of their union and none depends on the other communities. Intervals "
-            "include three errors: the chance of each unlabelled node's class, the "
+            "posteriors, moved by the community's labelled members as far as all "
+            "labels show that communities differ by class. Intervals include four "
+            "errors: the chance of each unlabelled node's class, that of the move, the "
             "bias that posteriors share within a group of the graph (learnt from the "
             "labelled nodes), and the bias that all posteriors share."
         ),

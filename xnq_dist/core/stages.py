@@ -56,7 +56,7 @@ STAGES = {
         ),
         Stage("readout", 12, ("embeddings", "labels")),
         Stage("posteriors", 2, ("readout",)),
-        Stage("quantify", 11, ("posteriors", "labels")),
+        Stage("quantify", 12, ("posteriors", "labels")),
         Stage("published", 5, ("quantify",), on_workers=False),
     )
 }

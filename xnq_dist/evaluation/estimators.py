@@ -22,6 +22,7 @@ from xnq_dist.evaluation.regions import class_counts_in
 from xnq_dist.evaluation.rivals import rival_estimates
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.default.auto import Auto
+from xnq_dist.quantify.default.pooling import fit_weights, label_evidence
 from xnq_dist.quantify.default.surroundings import learn_in_process
 from xnq_dist.quantify.interface import Communities, Estimates, Quantifier
 from xnq_dist.quantify.registry import make_quantifier
@@ -118,8 +119,7 @@ class Estimators:
             nodes, reference = self.case.compared, self.case.reference
             if isinstance(quantifier, Auto):
                 nodes, reference = self._auto_case.nodes, self._auto_case.reference
-                learnt = replace(quantifier, learnt=self._learnt)
-                quantifier = self._drawn if by_class else learnt
+                quantifier = self._drawn if by_class else self._auto(quantifier, sets)
             result = quantifier.estimate(sets, nodes, reference)
             bootstrap = self._bootstraps.get(name)
             if bootstrap is not None:
@@ -128,6 +128,14 @@ class Estimators:
         yield from _trivial(self.case, sets).items()
         if self._rivals:
             yield from rival_estimates(sets, self._rivals, self.case.nodes.labels)
+
+    def _auto(self, quantifier: Auto, sets: Communities) -> Auto:
+        """`auto` with what it learns from the graph and from a table of these sets."""
+        parts = None
+        if self.settings.auto.pooled:
+            nodes, reference = self._auto_case.nodes, self._auto_case.reference
+            parts = fit_weights(label_evidence(sets, nodes, reference))
+        return replace(quantifier, learnt=self._learnt, parts=parts)
 
 
 def _quantifiers(

@@ -16,7 +16,6 @@ from xnq_dist.core.store import Attempt, FileRecord, TableWriter
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.quantify.batches import BatchJob, CommunityBatch
 from xnq_dist.quantify.checks import disclosure
-from xnq_dist.quantify.checks.quality import contradicted
 from xnq_dist.quantify.communities import Memberships, community_batches
 from xnq_dist.quantify.community_rows import (
     evidence_rows,
@@ -72,8 +71,7 @@ def write_tables(
     """Write the batches to the tables of the stage, one row per community and class.
 
     Returns the records and facts: the numbers of communities, of memberships, of
-    communities without convergence, of those that labels contradict, and of suppressed
-    ones.
+    communities without convergence, and of suppressed ones.
     """
     found: Counter[str] = Counter()
     writers: dict[str, TableWriter] = {}
@@ -92,10 +90,8 @@ def write_tables(
             job.stage.folder.delete(record.name)
             found["n_communities"] += len(names)
             found["n_memberships"] += int(arrays["n_nodes"].sum())
-            against = contradicted(arrays["fit_pvalue"])
             for name, which in (
                 ("not_converged", ~arrays["converged"]),
-                ("contradicted", against),
                 ("suppressed", arrays["suppressed"]),
             ):
                 found[name] += int(np.count_nonzero(which))

@@ -12,16 +12,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Ints
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory, Stage
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.checks.evidence import EvidenceMoments, gather_evidence
-from xnq_dist.quantify.checks.fit_check import fit_pvalues
-from xnq_dist.quantify.checks.own_coverage import own_coverage
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
+from xnq_dist.quantify.default.pooling import label_evidence
 from xnq_dist.quantify.default.scenarios import Surroundings
 from xnq_dist.quantify.default.surroundings import (
     learn,
@@ -53,6 +52,7 @@ __all__ = [
     "CommunityBatch",
     "estimate_batch",
     "estimate_graph",
+    "evidence_of_batch",
     "forget_nodes",
     "learn_from",
 ]
@@ -97,6 +97,8 @@ class BatchJob:
     not studied."""
     learnt: FileRecord | None = None
     """Variances that `auto` has learnt; None: not learnt yet, or another quantifier."""
+    parts: tuple[float, ...] | None = None
+    """Weights of the parts of the intercepts' prior; None: `auto` does not pool."""
 
     @property
     def stage(self) -> Stage:
@@ -107,6 +109,11 @@ class BatchJob:
     def temporary(self) -> list[FileRecord]:
         """Files that are not part of the results."""
         return [*self.neighbours, *chain(*self.around)]
+
+    def members(self, batch: CommunityBatch) -> Communities:
+        """A batch's communities."""
+        arrays = self.stage.read_arrays(batch.members)
+        return Communities(arrays["offsets"], arrays["members"])
 
     def loaded(self) -> Loaded:
         """Return the node table and data derived from it, loaded once per process."""
@@ -140,7 +147,9 @@ class BatchJob:
             groups = load_groups(RunDirectory(self.run)).stacked
             return Learnt.from_arrays(groups, self.stage.read_arrays(record))
 
-        return replace(quantifier, learnt=_LEARNT.get(self.attempt.id, read))
+        parts = None if self.parts is None else np.array(self.parts)
+        kept = _LEARNT.get(self.attempt.id, read)
+        return replace(quantifier, learnt=kept, parts=parts)
 
 
 _CACHE: NodeCache[Loaded] = NodeCache()
@@ -153,12 +162,17 @@ def forget_nodes() -> None:
         cache.forget()
 
 
+def evidence_of_batch(job: BatchJob, batch: CommunityBatch) -> Floats:
+    """Evidence of the batch's communities that have labelled members, in order."""
+    loaded = job.loaded()
+    found = label_evidence(job.members(batch), loaded.nodes, loaded.reference)
+    return found[found.any(axis=1)]
+
+
 def estimate_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
     """Estimate the prevalence of one batch, from its file of members to a new file."""
     loaded, quantifier = job.loaded(), job.quantifier()
-    members = job.stage.read_arrays(batch.members)
-    sets = Communities(members["offsets"], members["members"])
-    inputs = sets, loaded.nodes, loaded.reference
+    inputs = job.members(batch), loaded.nodes, loaded.reference
     estimates = quantifier.estimate(*inputs)
     if loaded.bootstrap is not None:
         estimates = loaded.bootstrap.with_ends(*inputs, estimates, batch.first)
@@ -166,7 +180,6 @@ def estimate_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
     evidence = gather_evidence(*inputs, learnt, loaded.moments)
     prevalence = combine(*inputs[:2], estimates, job.settings.labelled)
     arrays = vars(prevalence) | {
-        "fit_pvalue": fit_pvalues(evidence),
         "scores": evidence.scores,
         "scores_error": evidence.error,
         "scores_skew": evidence.skew,
@@ -176,8 +189,11 @@ def estimate_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
         arrays["groups"] = estimates.groups.groups
         arrays["group_weights"] = estimates.groups.weights
     if estimates.scenarios is not None:
-        plain, tilted = estimates.scenarios
-        arrays |= {"plain": plain.prevalence, "tilted": tilted.prevalence}
+        for name, made in zip(("plain", "tilted"), estimates.scenarios, strict=True):
+            arrays[name] = made.prevalence
+            if made.sd is not None:
+                arrays[f"{name}_sd"] = made.sd
+        tilted = estimates.scenarios[1]
         if tilted.groups is not None:
             arrays["tilted_weights"] = tilted.groups.weights
     return job.attempt.write_arrays(f"batch-{batch.number:05d}", **arrays)
@@ -227,14 +243,12 @@ def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
     studied, tilt = {} if selection is None else selection.facts(), learnt.tilt
     if tilt is not None:
         studied["bias"] = (-np.log(tilt.factors)).tolist()
-    level = settings.intervals.level
     facts = {
         "groups": len(learnt.variances),
         "variance_within": learnt.within.tolist(),
         "variance_without_labels": learnt.without.tolist(),
         "variance_without_labels_measured": held is not None,
         "variance_shared": learnt.shared.tolist(),
-        "own_coverage": None if held is None else own_coverage(held, learnt, level),
         "labels": {
             "drawn": settings.labels.drawn,
             "prior": settings.labels.prior is not None,

@@ -13,8 +13,7 @@ from xnq_dist.core.arrays import Bools, Floats
 from xnq_dist.core.schemas import class_column
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks import disclosure
-from xnq_dist.quantify.checks.fit_check import standard_errors
-from xnq_dist.quantify.checks.quality import noted, qualities
+from xnq_dist.quantify.checks.quality import noted, qualities, standard_errors
 
 __all__ = [
     "evidence_rows",
@@ -35,12 +34,11 @@ def prevalence_rows(
 ) -> pa.Table:
     """One row per community and class (schema ``prevalence``).
 
-    `arrays` are the fields of `Prevalence`, ``fit_pvalue`` (NaN: no check) and
-    ``suppressed``.
+    `arrays` are the fields of `Prevalence`, and ``suppressed``.
     """
     repeat = np.repeat(np.arange(len(names)), len(classes))
-    suppressed, pvalue = arrays["suppressed"], arrays["fit_pvalue"]
-    notes = noted(arrays["notes"], arrays["converged"], pvalue)
+    suppressed = arrays["suppressed"]
+    notes = noted(arrays["notes"], arrays["converged"])
     note = disclosure.note(settings.disclosure.min_size)
     notes = np.where(suppressed, note, notes)[repeat]
     return pa.table(
@@ -165,6 +163,8 @@ def scenario_rows(arrays: dict[str, NDArray[Any]], first: int) -> pa.Table:
             "code": np.tile(np.arange(n_classes, dtype=np.int32), count),
             "if_random": _nullable(arrays["plain"].reshape(-1)),
             "if_by_class": _nullable(arrays["tilted"].reshape(-1)),
+            "se_random": _nullable(arrays["plain_sd"].reshape(-1)),
+            "se_by_class": _nullable(arrays["tilted_sd"].reshape(-1)),
         }
     )
 
@@ -201,7 +201,6 @@ def _estimate_columns(
         arrays["upper"],
         settings.quality,
         arrays["converged"],
-        arrays.get("fit_pvalue"),
         suppressed,
     )
     prevalence, lower, upper = (

@@ -37,6 +37,10 @@ T = TypeVar("T")
 EMPTY = "no member is in the graph: nothing to estimate"
 ALL_LABELLED = "every member is labelled: counted exactly"
 NONE_UNLABELLED = "every member is labelled: no unlabelled member to estimate"
+UNSEEN = (
+    "no labelled member: the interval is wide because labels elsewhere show that "
+    "communities differ by class"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +182,9 @@ class Estimates:
     scenarios: tuple[Estimates, Estimates] | None = None
     """The estimates if labels are a random sample and if they were chosen by class,
     where these estimates are a mixture of both."""
+    unseen: Bools | None = None
+    """Communities whose interval is wide for want of labelled members, shape (S,);
+    None: there are none."""
 
 
 class Quantifier(ABC):
@@ -299,6 +306,8 @@ def combine_counts(
 
     all_labelled = NONE_UNLABELLED if labelled == "exclude" else ALL_LABELLED
     notes = np.where(sizes == 0, EMPTY, np.where(usable, "", all_labelled))
+    if estimates.unseen is not None:
+        notes = np.where(estimates.unseen, UNSEEN, notes)
     return Prevalence(
         n_nodes=sizes,
         n_labelled=n_labelled,

@@ -3,26 +3,29 @@
 The client sorts the memberships and writes one file per batch. Each worker process
 loads the node table once, in its first task: posteriors of all nodes in float32
 (N x C) and a few numbers per node. A task estimates a batch and writes one file; the
-client joins the files in the order of the communities. No sum mixes two communities,
-and `auto` learns from groups of the graph, not from the user's communities, so
-batches, workers and the other communities do not change a bit of an estimate.
+client joins the files in the order of the communities. No sum mixes two communities.
+`auto` learns the variances of its intervals from groups of the graph, and from all
+communities with labelled members how much communities differ by class: in a pass of
+its own over the batches, whose results the client adds up in the order of the
+communities. So batches and workers do not change a bit of an estimate.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
 
 from xnq_dist.core.cluster import workers
 from xnq_dist.core.inputs import choose_source, quantify_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
-    FileRecord,
     Manifest,
     RunDirectory,
     TableWriter,
@@ -40,10 +43,12 @@ from xnq_dist.quantify.batches import (
     CommunityBatch,
     estimate_batch,
     estimate_graph,
+    evidence_of_batch,
     forget_nodes,
     learn_from,
 )
 from xnq_dist.quantify.community_rows import label_facts, total_rows
+from xnq_dist.quantify.default.pooling import SPREADS, fit_weights
 from xnq_dist.quantify.default.scenarios import check_prior
 from xnq_dist.quantify.default.surroundings import labels_around, studies_choice
 from xnq_dist.quantify.interface import Quantifier
@@ -59,6 +64,8 @@ if TYPE_CHECKING:
 __all__ = ["quantify"]
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 def quantify(
@@ -78,8 +85,8 @@ def quantify(
         The memberships table, or the node table when `communities` names its column.
     settings
         `communities`, `memberships`, `labels`, `quantifier`, `labelled`,
-        `intervals`, `method`, `readout.folds`, `quality`, `leiden`, `backend`,
-        `input`, `columns`, `seed` and `scratch` are used.
+        `intervals`, `auto`, `method`, `readout.folds`, `quality`, `leiden`,
+        `backend`, `input`, `columns`, `seed` and `scratch` are used.
     client
         The workers.
     progress
@@ -110,7 +117,8 @@ def quantify(
     Notes
     -----
     Memory of the client: names of the communities, node ids, `input.memory` for the
-    sort of the memberships, and one batch; all edges where Leiden holds them. Memory of
+    sort of the memberships, and one batch; all edges where Leiden holds them; for
+    `auto` 192 bytes for each community with labelled members. Memory of
     a worker process: 4 C + 18 bytes per node and one batch per thread; for nacc and
     npacc another 16 C bytes per node, for bootstrap intervals about 40 C bytes per
     member of a block of communities.
@@ -139,9 +147,14 @@ def quantify(
             writer = attempt.table_writer("communities", "communities")
             detected = opened.enter_context(writer)
         threads = max(1, sum(workers(client).values()))
+        batches: Iterable[CommunityBatch]
         batches = write_batches(attempt, memberships, threads, nodes, detected)
         whole = client.submit(estimate_graph, job, pure=False)
-        estimated = _estimate(job, batches, client, progress)
+        by_class = settings.memberships.drawn == "by_class"
+        if job.learnt is not None and settings.auto.pooled and not by_class:
+            batches = list(batches)
+            job, learnt["pooled"] = _pool(job, batches, client)
+        estimated = _over(batches, estimate_batch, job, client, progress, last=True)
     graph_arrays = result(client, whole)
     labels = label_facts(learnt.get("labels"), graph_arrays, classes, settings)
     files, counts = write_tables(job, memberships, classes, quantifier.name, estimated)
@@ -212,6 +225,20 @@ def _learn(
     return replace(job, learnt=record), facts
 
 
+def _pool(
+    job: BatchJob, batches: list[CommunityBatch], client: Client
+) -> tuple[BatchJob, dict[str, Any]]:
+    """Learn how much communities differ by class beyond their posteriors."""
+    found = [rows for _, rows in _over(batches, evidence_of_batch, job, client)]
+    weights = fit_weights(np.concatenate(found))
+    facts = {
+        "communities": sum(map(len, found)),
+        "weights": weights.tolist(),
+        "spread": float(np.sqrt((weights * SPREADS**2).sum())),
+    }
+    return replace(job, parts=tuple(weights.tolist())), facts
+
+
 def _log(facts: dict[str, Any], settings: Settings) -> None:
     """Log what was left out, and how the labelled nodes were chosen."""
     if facts["suppressed"]:
@@ -233,28 +260,37 @@ def _log(facts: dict[str, Any], settings: Settings) -> None:
         log.log(logging.WARNING if warn else logging.INFO, "labels: %s", text)
 
 
-def _estimate(
-    job: BatchJob, batches: Iterable[CommunityBatch], client: Client, progress: Progress
-) -> list[tuple[CommunityBatch, FileRecord]]:
-    """Estimate all batches; return them with their files, in order."""
+def _over(
+    batches: Iterable[CommunityBatch],
+    task: Callable[[BatchJob, CommunityBatch], T],
+    job: BatchJob,
+    client: Client,
+    progress: Progress = silent,
+    last: bool = False,
+) -> list[tuple[CommunityBatch, T]]:
+    """Do a task for all batches; return them with its results, in order.
+
+    With `last`, files of members are deleted as soon as they are not needed.
+    """
     futures = {}
     for batch in batches:
-        key = f"quantify-{job.attempt.id}-{batch.number:05d}"
-        futures[client.submit(estimate_batch, job, batch, pure=False, key=key)] = batch
-    estimated: list[tuple[CommunityBatch, FileRecord]] = []
+        key = f"{task.__name__}-{job.attempt.id}-{batch.number:05d}"
+        futures[client.submit(task, job, batch, pure=False, key=key)] = batch
+    results: list[tuple[CommunityBatch, T]] = []
     progress("quantify", 0, len(futures))
     look, left = Heartbeats(client).look, list(futures)
     try:
         while left:
             done, left = wait_some(left, look)
-            for future, record in zip(done, gather(client, done), strict=True):
+            for future, found in zip(done, gather(client, done), strict=True):
                 batch = futures[future]
-                estimated.append((batch, record))
+                results.append((batch, found))
                 # Dask would recompute a future that is still held when a worker dies.
                 future.release()
-                job.attempt.folder.delete(batch.members.name)
-            progress("quantify", len(estimated), len(futures))
+                if last:
+                    job.attempt.folder.delete(batch.members.name)
+            progress("quantify", len(results), len(futures))
     finally:
         for future in left:
             future.release()
-    return sorted(estimated, key=lambda pair: pair[0].number)
+    return sorted(results, key=lambda pair: pair[0].number)

@@ -41,11 +41,6 @@ def _warnings(facts: Page) -> list[str]:
             f"{stuck:,} of {every} did not converge (column note in "
             "prevalence.parquet): compare them with quantifier=auto."
         )
-    if against := int(quantify.get("contradicted") or 0):
-        warnings.append(
-            f"In {against:,} of {every} the labels contradict the estimate: it is not "
-            "publishable. Label more of their members."
-        )
     if view.classes:
         known = ~np.isnan(view.prevalence[:, -1]) | view.suppressed
         empty = int(np.count_nonzero(~known))

@@ -16,7 +16,7 @@ from xnq_dist.steps.results import Results
 
 __all__ = ["make", "page"]
 
-PRINTED = ("communities", "glance", "beyond", "fit", "inputs", "computed", "cite")
+PRINTED = ("communities", "glance", "beyond", "inputs", "computed", "cite")
 """Sections on paper, at most four pages."""
 
 

@@ -1,8 +1,9 @@
 """The difference of two communities' prevalence, with its interval.
 
 The errors of two estimates by `auto` are not independent: both communities may be in
-the same groups of the graph, and all share the calibration. The stage ``quantify``
-keeps the parts of their covariance (see `auto`): sums of f (1 - f) by community and
+the same groups of the graph, and all share the calibration. The variance of a
+difference is that of both published estimates without twice their covariance, of which
+the stage ``quantify`` keeps the parts (see `auto`): sums of f (1 - f) by community and
 group, and the variances of the logit shifts. Where labels may have been chosen by class
 the difference has an interval in each of the two scenarios, and the reported interval
 contains both.
@@ -26,6 +27,8 @@ __all__ = ["contrast"]
 
 SCENARIOS = ("sums-", "tilted-")
 """Files of sums by group if labels are a random sample, and if chosen by class."""
+STANDARD_ERRORS = ("se_random", "se_by_class")
+"""Columns of the unlabelled members' standard errors in the same cases."""
 
 
 def contrast(location: str, first: str, second: str) -> pa.Table:
@@ -74,6 +77,7 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     shares = [rows["prevalence"].to_numpy() for rows in (one, two)]
     difference = shares[0] - shares[1]
     if_random, if_by_class = difference, difference
+    errors = [[rows["se"].to_numpy() for rows in (one, two)]]
     if manifest.named("scenarios-"):
         mixture = float(manifest.facts["labels"]["tilted"])
         rows = stage.read_table(manifest.named("scenarios-")[0], "scenarios")
@@ -87,19 +91,25 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
         shift = parts[0] * moved[at] - parts[1] * moved[other]
         if_random = difference - mixture * shift
         if_by_class = difference + (1 - mixture) * shift
+        errors = [
+            [
+                part * np.nan_to_num(of_all.reshape(-1, len(classes))[place])
+                for part, place in zip(parts, (at, other), strict=True)
+            ]
+            for of_all in (rows[name].to_numpy() for name in STANDARD_ERRORS)
+        ]
     learnt = stage.read_arrays(manifest.named("learnt-")[0])
     z = float(ndtri((1 + float(manifest.inputs["intervals"]["level"])) / 2))
     codes = list(class_codes(len(classes)))
-    published = one["se"].to_numpy()[codes] ** 2 + two["se"].to_numpy()[codes] ** 2
     ends, pvalues = [], []
     files = [manifest.named(stem) for stem in SCENARIOS if manifest.named(stem)]
-    for scenario, ((record,), apart) in enumerate(
-        zip(files, (if_random, if_by_class), strict=False)
+    for scenario, ((record,), apart, (se, other_se)) in enumerate(
+        zip(files, (if_random, if_by_class), errors, strict=False)
     ):
         sums = stage.read_table(record, "group_sums")
-        both = _covariances(sums, (at, other), sizes, learnt, scenario)
-        alone = both[0, 0] + both[1, 1] if len(files) > 1 else published
-        sd = np.sqrt(np.maximum(alone - 2 * both[0, 1], 0.0))
+        shared = _covariance(sums, (at, other), sizes, learnt, scenario)
+        total = se[codes] ** 2 + other_se[codes] ** 2 - 2 * shared
+        sd = np.sqrt(np.maximum(total, 0.0))
         if len(sd) == 1:
             sd = np.repeat(sd, 2)
         ends += [apart - z * sd, apart + z * sd]
@@ -148,14 +158,14 @@ def _find(
     return place, rows
 
 
-def _covariances(
+def _covariance(
     sums: pa.Table,
     places: tuple[int, int],
     sizes: list[float],
     learnt: dict[str, Floats],
     scenario: int,
 ) -> Floats:
-    """Variances and covariance of the two estimates, shape (2, 2, K)."""
+    """Covariance of the two estimates, shape (K,)."""
     tilt, of_all, inflation = Tilt.from_arrays(learnt), learnt["shared"], 1.0
     if tilt is not None and (tilt.alone or scenario == 1):
         inflation, of_all = tilt.inflation**2, tilt.shared(of_all)
@@ -169,8 +179,6 @@ def _covariances(
         total[each] = weights.sum(axis=0) / int(learnt["partitions"])
         off[each] = -learnt["labelled"] * total[each]
         off[each, rows["group"].to_numpy()] += weights
-    shared = (off[:, None] * off * learnt["variances"]).sum(axis=2)
-    shared += total[:, None] * total * of_all
-    # The variance of each community's nodes, as if they were independent.
-    shared[[0, 1], [0, 1]] += total
-    return np.asarray(inflation * shared / np.outer(sizes, sizes)[:, :, None])
+    shared = (off[0] * off[1] * learnt["variances"]).sum(axis=0)
+    shared += total[0] * total[1] * of_all
+    return np.asarray(inflation * shared / (sizes[0] * sizes[1]))

@@ -17,11 +17,13 @@ from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify import batch_files
 from xnq_dist.quantify.default.auto import Auto
+from xnq_dist.quantify.default.pooling import fit_weights, label_evidence
 from xnq_dist.quantify.default.surroundings import learn_in_process
 from xnq_dist.quantify.loading import load_groups, load_node_table, with_own_folds
 from xnq_dist.quantify.stage import quantify
 
 AUTO = "quantifier=auto"
+ALONE = "auto.pooled=false"
 
 
 @pytest.fixture
@@ -71,11 +73,14 @@ def test_batches_and_partitions_keep_every_bit(client, tmp_path, monkeypatch):
             assert row["se"] == 0
 
 
-def test_other_communities_leave_an_estimate_unchanged(client, tmp_path):
+def test_without_pooling_other_communities_leave_an_estimate_unchanged(
+    client, tmp_path
+):
     made = make_run(tmp_path / "made")
     path, _ = draw_memberships(tmp_path)
-    settings = small_settings(AUTO)
+    settings = small_settings(AUTO, ALONE)
     manifest = quantify(made.run, of(made, memberships=path), settings, client)
+    assert "pooled" not in manifest.facts
     table = answered(made.run, manifest)
     totals = read(made.run, manifest, "totals")
     everything = pq.read_table(path)
@@ -92,14 +97,16 @@ def test_other_communities_leave_an_estimate_unchanged(client, tmp_path):
 
 @pytest.mark.parametrize("drawn", ["unknown", "random", "by_class"])
 @pytest.mark.parametrize("labelled", ["count", "exclude"])
-def test_a_partition_of_the_nodes_adds_up_to_the_totals(
+def test_without_pooling_a_partition_of_the_nodes_adds_up_to_the_totals(
     client, tmp_path, labelled, drawn
 ):
     made = make_run(tmp_path / "made")
     part = np.random.default_rng(1).integers(0, 23, 300)
     path = tmp_path / "part.parquet"
     pq.write_table(pa.table({"community": part, "node_id": np.arange(300)}), path)
-    settings = small_settings(AUTO, f"labelled={labelled}", f"labels.drawn={drawn}")
+    settings = small_settings(
+        AUTO, ALONE, f"labelled={labelled}", f"labels.drawn={drawn}"
+    )
     sources = of(made, memberships=str(path))
     manifest = quantify(made.run, sources, settings, client)
     rows = answered(made.run, manifest).to_pylist()
@@ -136,7 +143,8 @@ def test_stage_estimates_as_one_process(client, tmp_path, drawn):
     tables = nodes, with_own_folds(made.run, nodes), reference
     learnt, _ = learn_in_process(*tables, adjacency, groups, settings)
     assert (learnt.tilt is None) == (drawn == "random")
-    found = Auto(learnt=learnt).estimate(batch, nodes, reference)
+    parts = fit_weights(label_evidence(batch, nodes, reference))
+    found = Auto(learnt=learnt, parts=parts).estimate(batch, nodes, reference)
     for name, values in (
         ("prevalence", found.prevalence),
         ("lower", found.lower),
@@ -146,8 +154,14 @@ def test_stage_estimates_as_one_process(client, tmp_path, drawn):
         own = table[name].to_numpy(zero_copy_only=False)
         np.testing.assert_array_equal(own, values.ravel())
     if drawn == "random":
-        points = Auto().estimate(batch, nodes, reference).prevalence
+        points = Auto(parts=parts).estimate(batch, nodes, reference).prevalence
         np.testing.assert_array_equal(points, found.prevalence)
+        former = Auto().estimate(batch, nodes, reference).prevalence
+        assert not np.array_equal(points, former)
+    facts = made.run.complete("quantify").facts["pooled"]
+    assert facts["weights"] == parts.tolist()
+    known = (made.graph.labels[members] >= 0 for members in sets.values())
+    assert facts["communities"] == sum(some.any() for some in known)
 
 
 def test_totals_report_how_labels_were_chosen(client, tmp_path, caplog):

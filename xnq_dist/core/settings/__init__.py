@@ -17,6 +17,7 @@ from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.method_records import METHODS, RECURRENT_SCALES, method_of
 from xnq_dist.core.quantifiers import QUANTIFIERS, offer_quantifiers
 from xnq_dist.core.settings.communities import (
+    AutoSettings,
     LabelSettings,
     LeidenSettings,
     MembershipSettings,
@@ -54,6 +55,7 @@ from xnq_dist.core.settings.tables import (
 __all__ = [
     "TITLES",
     "AnomalySettings",
+    "AutoSettings",
     "CheckSettings",
     "CheckpointSettings",
     "ClusterSettings",
@@ -106,8 +108,8 @@ class Settings(Section):
     )
     quantifier: Annotated[str, AfterValidator(QUANTIFIERS.check)] = Field(
         "auto",
-        description="estimator of a community's prevalence; auto: mean posterior of "
-        "the unlabelled members, with intervals",
+        description="estimator of a community's prevalence; auto: known labels, "
+        "and posteriors of the other members moved by them, with intervals",
         json_schema_extra=offer_quantifiers,
     )
     labelled: Literal["count", "exclude"] = Field(
@@ -133,6 +135,7 @@ class Settings(Section):
     labels: LabelSettings = LabelSettings()
     checks: CheckSettings = CheckSettings()
     memberships: MembershipSettings = MembershipSettings()
+    auto: AutoSettings = AutoSettings()
     quality: QualitySettings = QualitySettings()
     disclosure: DisclosureSettings = DisclosureSettings()
     intervals: IntervalSettings = IntervalSettings()

@@ -13,6 +13,7 @@ from pydantic import (
 from xnq_dist.core.settings.section import Section
 
 __all__ = [
+    "AutoSettings",
     "LabelSettings",
     "LeidenSettings",
     "MembershipSettings",
@@ -96,6 +97,17 @@ class MembershipSettings(Section):
         "unknown",
         description="how communities were formed. by_class: membership depends on the "
         "class alone, so quantifier=auto uses SLD; unknown: it uses the mean posterior",
+    )
+
+
+class AutoSettings(Section):
+    """The default quantifier."""
+
+    pooled: bool = Field(
+        True,
+        description="whether a community's labelled members move the estimate of the "
+        "others, as far as labels show that communities differ by class; false: the "
+        "mean posterior, independent of the other communities",
     )
 
 

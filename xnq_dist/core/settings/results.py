@@ -25,6 +25,7 @@ __all__ = [
 
 FEWEST_RESAMPLES = 20
 """With fewer resamples, their own variance makes intervals too narrow."""
+Width = Annotated[float, Field(ge=0, le=1)]
 Word = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
@@ -57,22 +58,23 @@ class QualitySettings(Section):
     """When an estimate is publishable (column `quality`).
 
     Suppressed where `disclosure` says so. Else the mean width of the classes' intervals
-    decides: publishable up to `narrow`, not publishable above `wide`, caution between
-    them. Where the labelled members contradict the estimate it is not publishable.
+    decides.
     """
 
-    narrow: float = Field(
-        0.15,
-        ge=0,
-        le=1,
-        description="mean interval width up to which estimates are publishable",
+    widths: tuple[Width, Width] = Field(
+        (0.15, 0.40),
+        description="mean width of the intervals up to which estimates are "
+        "publishable, and above which they are not; caution between the two",
     )
-    wide: float = Field(
-        0.40,
-        ge=0,
-        le=1,
-        description="mean interval width above which estimates are not publishable",
-    )
+
+    @field_validator("widths")
+    @classmethod
+    def _ascending(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if value[0] > value[1]:
+            raise ValueError(
+                f"{list(value)} descends: give the width for publishable first"
+            )
+        return value
 
 
 class DisclosureSettings(Section):

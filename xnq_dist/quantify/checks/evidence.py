@@ -1,8 +1,8 @@
 """Evidence of labels and of posteriors on every community, kept apart.
 
 The labelled members measure the error of the posteriors in a community; the unlabelled
-members' posteriors, corrected for it, measure the share of a class. The fit check and
-the anomaly tests both use this evidence.
+members' posteriors, corrected for it, measure the share of a class. The anomaly tests
+use this evidence.
 
 References
 ----------
@@ -112,15 +112,6 @@ class EvidenceMoments:
 class Evidence:
     """Evidence on S communities, K classes each against the rest."""
 
-    residual: Floats
-    """Labels minus posteriors, summed over labelled members whose posterior was
-    computed without their label, shape (S, K)."""
-    variance: Floats
-    """Of the residual, shape (S, K)."""
-    third: Floats
-    """Its third central moment, shape (S, K)."""
-    checked: Ints
-    """Number of such members, shape (S,)."""
     scores: Floats
     """Share of the class by the unlabelled members' posteriors alone, assuming that
     scores given the class are those of the graph; may lie outside [0, 1]; NaN where the
@@ -136,12 +127,11 @@ def gather_evidence(
     nodes: NodeTable,
     reference: Reference,
     learnt: Learnt | None,
-    moments: EvidenceMoments | None = None,
+    moments: EvidenceMoments,
 ) -> Evidence:
     """Compute the evidence on every community, independently of the other communities.
 
-    Without `learnt`, members share no shift of the logits; without `moments`, scores
-    are NaN.
+    Without `learnt`, members share no shift of the logits.
 
     Notes
     -----
@@ -167,22 +157,9 @@ def gather_evidence(
     free, known = (
         node_sums(batch, each, reference.prior, *groups) for each in (nodes, swapped)
     )
-    size, n_classes = len(batch), nodes.posteriors.shape[1]
-    codes = list(class_codes(n_classes))
     members = _Members.of(batch, nodes, reference, held)
     labels = members.sums(lambda f, code: members.labels == code)
     between = learnt.between(known)
-    evidence = Evidence(
-        residual=labels - members.sums(lambda f, code: f),
-        variance=known.weight + between,
-        third=members.sums(lambda f, code: f * (1 - f) * (1 - 2 * f)),
-        checked=known.count,
-        scores=np.full((size, len(codes)), np.nan),
-        error=np.full((size, len(codes)), np.nan),
-        skew=np.full((size, len(codes)), np.nan),
-    )
-    if moments is None:
-        return evidence
     of_known = members.sums(moments.score)
     of_free = _Members.of(batch, nodes, reference, nodes.unlabelled).sums(moments.score)
     number, labelled = (
@@ -206,8 +183,7 @@ def gather_evidence(
     skew += 6 * moments.growth * shift
     steps = number * moments.step
     steps = np.where((number > 0) & (moments.step > MIN_STEP), steps, np.nan)
-    return replace(
-        evidence,
+    return Evidence(
         scores=off / steps,
         error=np.sqrt(variance) / steps,
         skew=skew / steps**3,

@@ -1,4 +1,4 @@
-"""One verdict on each estimate, from its interval and its labels."""
+"""One verdict on each estimate, from its interval; and standard errors."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from xnq_dist.core.arrays import Bools, Floats
 from xnq_dist.core.settings import QualitySettings
@@ -15,9 +16,9 @@ __all__ = [
     "NOT_PUBLISHABLE",
     "PUBLISHABLE",
     "SUPPRESSED",
-    "contradicted",
     "noted",
     "qualities",
+    "standard_errors",
     "without_values",
 ]
 
@@ -26,8 +27,6 @@ PUBLISHABLE, CAUTION = "publishable", "caution"
 NOT_PUBLISHABLE, SUPPRESSED = "not publishable", "suppressed"
 VALUES = ("n_labelled", "n_estimated", "prevalence", "lower", "upper", "se")
 """Columns of ``prevalence`` that depend on the members' labels or posteriors."""
-CONTRADICTED = 0.01
-"""P-value below which the labelled members contradict the estimate."""
 
 
 def qualities(
@@ -35,7 +34,6 @@ def qualities(
     upper: Floats,
     rules: QualitySettings,
     converged: Bools | None = None,
-    fit_pvalue: Floats | None = None,
     suppressed: Bools | None = None,
 ) -> NDArray[np.object_]:
     """Quality of each community's estimates, shape (S,); None without an interval.
@@ -51,32 +49,27 @@ def qualities(
         Ends of the intervals, shape (S, C); NaN: no interval.
     converged
         Whether the estimator's stopping rule held, shape (S,). None: all.
-    fit_pvalue
-        P-values of `fit_pvalues`, shape (S,); NaN: not tested. None: none is.
     suppressed
         Communities that are not shown, shape (S,). None: none is.
 
     Examples
     --------
     >>> quality = qualities(
-    ...     np.array([[0.4], [0.4], [0.2], [0.4], [0.5]]),
-    ...     np.array([[0.5], [0.6], [0.7], [0.5], [0.5]]),
+    ...     np.array([[0.4], [0.4], [0.2], [0.5]]),
+    ...     np.array([[0.5], [0.6], [0.7], [0.5]]),
     ...     QualitySettings(),
-    ...     fit_pvalue=np.array([np.nan, 0.5, 0.5, 0.001, 0.5]),
-    ...     suppressed=np.array([False, False, False, False, True]),
+    ...     suppressed=np.array([False, False, False, True]),
     ... )
     >>> quality.tolist()
-    ['publishable', 'caution', 'not publishable', 'not publishable', 'suppressed']
+    ['publishable', 'caution', 'not publishable', 'suppressed']
     """
     width = (upper - lower).mean(axis=1)
     quality = np.full(len(width), CAUTION, np.object_)
     with np.errstate(invalid="ignore"):
-        clear = width <= rules.narrow
-        poor = width > rules.wide
+        clear = width <= rules.widths[0]
+        poor = width > rules.widths[1]
     if converged is not None:
         clear &= converged
-    if fit_pvalue is not None:
-        poor |= contradicted(fit_pvalue)
     quality[clear] = PUBLISHABLE
     quality[poor] = NOT_PUBLISHABLE
     quality[np.isnan(width)] = None
@@ -85,31 +78,20 @@ def qualities(
     return quality
 
 
-def contradicted(fit_pvalue: Floats) -> Bools:
-    """Whether the labelled members contradict the estimate; False where not tested."""
-    return np.nan_to_num(fit_pvalue, nan=1.0) < CONTRADICTED
-
-
-def noted(
-    notes: NDArray[np.str_], converged: Bools, fit_pvalue: Floats
-) -> NDArray[np.str_]:
+def noted(notes: NDArray[np.str_], converged: Bools) -> NDArray[np.str_]:
     """The notes with what lowers the quality besides the interval, shape (S,)."""
-    against = np.array(
-        [f"labels contradict the estimate (p = {p:.2g})" for p in fit_pvalue], np.str_
-    )
     stuck = "the estimate did not converge: compare quantifier=auto"
-    for more in (
-        np.where(converged, "", stuck),
-        np.where(contradicted(fit_pvalue), against, ""),
-    ):
-        notes = _joined(notes, more)
-    return notes
+    more = np.where(converged, "", stuck)
+    between = np.where((notes != "") & (more != ""), "; ", "")
+    return np.char.add(np.char.add(notes, between), more)
 
 
-def _joined(first: NDArray[np.str_], second: NDArray[np.str_]) -> NDArray[np.str_]:
-    """Texts by element, with a semicolon between two that are not empty."""
-    between = np.where((first != "") & (second != ""), "; ", "")
-    return np.char.add(np.char.add(first, between), second)
+def standard_errors(
+    sd: Floats | None, lower: Floats, upper: Floats, level: float
+) -> Floats:
+    """Return `sd`, with the values implied by the intervals where it is None or NaN."""
+    implied = (upper - lower) / (2 * float(ndtri((1 + level) / 2)))
+    return implied if sd is None else np.where(np.isnan(sd), implied, sd)
 
 
 def without_values(table: pa.Table) -> pa.Table:

@@ -1,22 +1,25 @@
-"""The quantifier `auto`: the mean posterior of the unlabelled members, with intervals.
+"""The quantifier `auto`: posteriors of the unlabelled members, with intervals.
 
-An estimate is a sum over nodes: the sums of disjoint communities add up to that of
-their union, and no estimate depends on the other communities. Errors that nodes share
-are correlated: with w = f (1 - f) summed over unlabelled nodes, n the number of all
-members, and g the groups of the graph's partitions (by links, coarse and fine, and by
-degree),
+The posteriors of a community's members are moved by its labelled members (`pooling`).
+Without that (``auto.pooled = false``, and in the complete graph) an estimate is a sum
+over nodes: the sums of disjoint communities add up to that of their union.
+
+Errors that nodes share are correlated: with w = f (1 - f) summed over unlabelled nodes,
+n the number of all members, and g the groups of the graph's partitions (by links,
+coarse and fine, and by degree),
 
     Cov(S, T) = [ w(S and T) + sum_g d_g(S) d_g(T) v_g + w(S) w(T) v ] / (n_S n_T)
 
 is the covariance of two estimates; v_g and v are the variances of the logit shifts of a
 group and of all nodes (`estimator_fit`), and ``d_g(S) = w_g(S) - w(S) a_g`` with the
 group's share a_g of the labelled nodes' weight, because the calibration has moved all
-nodes by the labelled groups' mean shift. With random labels this error is small in the
+nodes by the labelled groups' mean shift. Pooling replaces w(S and S), the variance of
+independent nodes, by that of its mixture. With random labels this error is small in the
 complete graph; with labels from few groups all estimates share those groups' shifts.
 
 Where labels may have been chosen by class there are two scenarios: f unchanged and f
-tilted (`scenarios`). The estimate is their mixture with one weight per run, so it is
-still a sum over nodes, and the interval contains the intervals of both.
+tilted (`scenarios`). The estimate is their mixture with one weight per run, and the
+interval contains the intervals of both.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from xnq_dist.quantify.classic.members import check_posteriors
 from xnq_dist.quantify.default.drawn import DrawnByClass
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.node_sums import NodeSums, node_sums
+from xnq_dist.quantify.default.pooling import pooled_members
 from xnq_dist.quantify.default.scenarios import Tilt
 from xnq_dist.quantify.interface import (
     Communities,
@@ -52,6 +56,10 @@ __all__ = [
     "scenario_sums",
 ]
 
+WIDER = 1.5
+"""Factor by which pooling widens the interval of a community without labelled members,
+above which its note says so."""
+
 
 @dataclass(frozen=True)
 class Auto(Quantifier):
@@ -61,6 +69,9 @@ class Auto(Quantifier):
     """Confidence level of the intervals."""
     learnt: Learnt | None = None
     """Variances of shifts; None: from the reference, with all nodes in one group."""
+    parts: Floats | None = None
+    """Weights of the parts of the intercepts' prior (`pooling.fit_weights`), learnt
+    from all communities of the table; None: no pooling."""
     name: str = "auto"
     gives_intervals = True
 
@@ -78,8 +89,20 @@ class Auto(Quantifier):
         learnt = self._learnt(nodes, reference)
 
         def in_scenario(tilt: Tilt | None) -> Estimates:
-            sums = scenario_sums(batch, nodes, reference.prior, learnt, tilt)
-            return estimates_of(*sums, self.level)
+            sums, variance, inflation = scenario_sums(
+                batch, nodes, reference.prior, learnt, tilt
+            )
+            if self.parts is None or batch is None:
+                return estimates_of(sums, variance, inflation, self.level)
+            factors = None if tilt is None else tilt.factors
+            pooled = pooled_members(batch, nodes, reference, self.parts, factors)
+            moved = pooled.variance + (variance - sums.weight)
+            made = replace(sums, mean=pooled.mean)
+            wider = (moved > WIDER**2 * variance).any(axis=1)
+            return replace(
+                estimates_of(made, moved, inflation, self.level),
+                unseen=wider & (pooled.known == 0),
+            )
 
         return over_scenarios(learnt, in_scenario, self.level)
 
@@ -130,10 +153,10 @@ def scenario_sums(
 def estimates_of(
     sums: NodeSums, variance: Floats, inflation: float, level: float
 ) -> Estimates:
-    """Mean posteriors and their intervals, from the results of `scenario_sums`."""
+    """Means and their intervals; `variance` is that of sums, (S, K) or (S, C)."""
     number = np.maximum(sums.count, 1)[:, None].astype(np.float64)
     sd = inflation * np.sqrt(variance) / number
-    if sums.mean.shape[1] == 2:
+    if sd.shape[1] == 1:
         sd = np.repeat(sd, 2, axis=1)
     lower, upper = interval_of_counts(sums.mean, sd, number, level)
     return Estimates(

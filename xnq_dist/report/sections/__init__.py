@@ -37,9 +37,6 @@ SECTIONS = Registry(
             module="xnq_dist.report.sections.beyond",
         ),
         PartRecord(
-            name="fit", title="Fit check", module="xnq_dist.report.sections.fit"
-        ),
-        PartRecord(
             name="inputs", title="Inputs", module="xnq_dist.report.sections.inputs"
         ),
         PartRecord(

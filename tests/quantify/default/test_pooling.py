@@ -1,0 +1,271 @@
+"""Two-part pooling: the fast form against a slow one, and what the labels change."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import logsumexp
+
+from tests.quantify.default.test_auto import reference_from
+from tests.quantify.samples import draw_posteriors, make_communities, make_nodes
+from xnq_dist.quantify.default.auto import Auto
+from xnq_dist.quantify.default.estimator_fit import Learnt
+from xnq_dist.quantify.default.pooling import (
+    NOISE,
+    PSEUDO,
+    SPREADS,
+    fit_weights,
+    label_evidence,
+    pooled_members,
+)
+from xnq_dist.quantify.interface import (
+    UNSEEN,
+    Communities,
+    NodeTable,
+    Reference,
+    combine,
+)
+
+SIZE = 60
+
+
+def tables(n_classes: int, shift: float, seed: int = 0):
+    """Nodes of 30 communities; in every third one, class odds are shifted."""
+    rng = np.random.default_rng(seed)
+    prior = np.arange(1, n_classes + 1) / np.arange(1, n_classes + 1).sum()
+    posteriors, _ = draw_posteriors(30 * SIZE, prior, 0.7, seed)
+    community = np.arange(30 * SIZE) // SIZE
+    factors = np.ones((30, n_classes))
+    factors[::3, -1] = np.exp(shift)
+    moved = posteriors * factors[community]
+    moved /= moved.sum(axis=1, keepdims=True)
+    classes = (moved.cumsum(axis=1) < rng.random((len(moved), 1))).sum(axis=1)
+    classes = np.minimum(classes, n_classes - 1)
+    labels = np.where(rng.random(len(classes)) < 0.3, classes, -1)
+    labels[community == 29] = -1
+    nodes = make_nodes(posteriors, labels)
+    sets = [np.flatnonzero(community == s) for s in range(30)]
+    return nodes, reference_from(nodes), make_communities(*sets), classes
+
+
+def slow(
+    batch: Communities,
+    nodes: NodeTable,
+    reference: Reference,
+    weights: np.ndarray | None = None,
+    tilts: np.ndarray | float = 1.0,
+):
+    """The definition, by SciPy: evidence, mean and variance of each community.
+
+    In the coordinates of the issue: one intercept for every class but the last, which
+    is the difference of two of the symmetric ones.
+    """
+    n_classes = nodes.posteriors.shape[1]
+    f = nodes.posteriors / nodes.posteriors.sum(axis=1, keepdims=True, dtype=float)
+    noisy = (1 - NOISE) * f + NOISE / n_classes
+    free_rows = f * tilts / (f * tilts).sum(axis=1, keepdims=True)
+    inverse = np.linalg.inv(np.eye(n_classes - 1) + 1.0) * 2
+
+    def shifted(rows, b):
+        logs = np.log(rows) + np.append(b, 0.0)
+        return np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
+
+    def curvature(p):
+        p = p[:, :-1]
+        return np.diag(p.sum(axis=0)) - p.T @ p
+
+    evidence, means, variances = [], [], []
+    for s in range(len(batch)):
+        members = batch.members[batch.offsets[s] : batch.offsets[s + 1]]
+        known = members[nodes.labels[members] >= 0]
+        free = members[nodes.labels[members] < 0]
+        codes, rows, parts = nodes.labels[known], noisy[known], []
+        for t in SPREADS:
+
+            def loss(b, t=t, rows=rows, codes=codes):
+                p = shifted(rows, b)
+                fit = np.log(p[np.arange(len(codes)), codes]).sum()
+                return b @ inverse @ b / (2 * t * t) - fit
+
+            def slope(b, t=t, rows=rows, codes=codes):
+                p = shifted(rows, b)
+                seen = np.bincount(codes, minlength=n_classes)
+                return inverse @ b / t**2 - (seen - p.sum(axis=0))[:-1]
+
+            start = np.zeros(n_classes - 1)
+            b = minimize(loss, start, jac=slope, method="BFGS", tol=1e-10).x
+            h = curvature(shifted(rows, b)) + inverse / t**2
+            det = np.linalg.slogdet(h)[1] - np.linalg.slogdet(inverse / t**2)[1]
+            p = shifted(free_rows[free], b)
+            g = np.zeros((n_classes, n_classes - 1))
+            for row in p:
+                g += np.diag(row)[:, :-1] - np.outer(row, row[:-1])
+            spread = (p * (1 - p)).sum(axis=0)
+            spread += np.einsum("ij,jk,ik->i", g, np.linalg.inv(h), g)
+            parts.append((-loss(b) - det / 2, p.sum(axis=0), spread))
+        logs = np.array([part[0] for part in parts])
+        evidence.append(logs)
+        if weights is None:
+            continue
+        share = np.exp(logs - logs.max()) * weights
+        share /= share.sum()
+        sums = np.array([part[1] for part in parts])
+        mean = share @ sums
+        inside = share @ np.array([part[2] for part in parts])
+        means.append(mean / max(len(free), 1))
+        variances.append(inside + share @ (sums - mean) ** 2)
+    return np.array(evidence), np.array(means), np.array(variances)
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_kernels_agree_with_the_definition(n_classes):
+    nodes, reference, batch, _ = tables(n_classes, 1.5)
+    found = label_evidence(batch, nodes, reference)
+    weights = fit_weights(found)
+    tilts = np.linspace(0.5, 1.5, n_classes)
+    for tilt in (None, tilts):
+        pooled = pooled_members(batch, nodes, reference, weights, tilt)
+        factors = 1.0 if tilt is None else tilt
+        expected = slow(batch, nodes, reference, weights, factors)
+        for one, other in zip(
+            (found, pooled.mean, pooled.variance), expected, strict=True
+        ):
+            np.testing.assert_allclose(one, other, rtol=2e-5, atol=1e-5)
+
+
+def test_weights_maximise_the_likelihood_with_the_pseudo_communities():
+    nodes, reference, batch, _ = tables(2, 1.5)
+    evidence = label_evidence(batch, nodes, reference)
+    likelihood = np.exp(evidence[(evidence != 0).any(axis=1)])
+
+    def value(w):
+        return np.log(likelihood @ w).sum() + PSEUDO * np.log(w[0])
+
+    best = fit_weights(evidence)
+    assert best.sum() == pytest.approx(1)
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        other = rng.dirichlet(np.ones(len(SPREADS)))
+        for step in (1.0, 0.01):
+            assert value(best + step * (other - best)) <= value(best) + 1e-4
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_labels_move_communities_that_differ_and_no_others(n_classes):
+    for shift, smallest in ((0.0, 0.9), (2.5, 0.0)):
+        nodes, reference, batch, classes = tables(n_classes, shift, seed=3)
+        weights = fit_weights(label_evidence(batch, nodes, reference))
+        assert weights[:2].sum() >= smallest
+        pooled = pooled_members(batch, nodes, reference, weights)
+        before, after = [], []
+        for s in range(29):
+            members = np.arange(s * SIZE, (s + 1) * SIZE)
+            free = members[nodes.labels[members] < 0]
+            truth = np.bincount(classes[free], minlength=n_classes) / len(free)
+            plain = nodes.posteriors[free].mean(axis=0)
+            before.append(np.abs(plain - truth).mean())
+            after.append(np.abs(pooled.mean[s] - truth).mean())
+        if shift:
+            assert np.mean(after[::3]) < 0.6 * np.mean(before[::3])
+        else:
+            np.testing.assert_allclose(after, before, atol=0.01)
+
+
+def test_without_labels_the_prior_widens_the_interval_where_communities_differ():
+    nodes, reference, batch, _ = tables(2, 2.5, seed=3)
+    weights = fit_weights(label_evidence(batch, nodes, reference))
+    none = np.eye(len(SPREADS))[0]
+    wide, narrow = (pooled_members(batch, nodes, reference, w) for w in (weights, none))
+    assert wide.known[29] == 0
+    assert wide.variance[29, 1] > 10 * narrow.variance[29, 1]
+    assert wide.mean[29, 1] == pytest.approx(narrow.mean[29, 1], abs=1e-3)
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_interval_is_the_mixtures_with_the_shared_errors(n_classes):
+    nodes, reference, batch, _ = tables(n_classes, 2.5, seed=3)
+    learnt = Learnt.of(nodes, reference, np.arange(len(nodes.labels)) // 90)
+    weights = fit_weights(label_evidence(batch, nodes, reference))
+    alone = Auto(learnt=learnt)
+    former = alone.estimate(batch, nodes, reference)
+    auto = dataclasses.replace(alone, parts=weights)
+    found = auto.estimate(batch, nodes, reference)
+    pooled = pooled_members(batch, nodes, reference, weights)
+    free = np.array(
+        [(nodes.labels[s * SIZE : (s + 1) * SIZE] < 0).sum() for s in range(30)]
+    )[:, None]
+    binomial = pooled_members(batch, nodes, reference, np.eye(len(SPREADS))[0])
+    shared = (former.sd * free) ** 2 - binomial.variance
+    np.testing.assert_allclose(found.prevalence, pooled.mean)
+    np.testing.assert_allclose(
+        (found.sd * free) ** 2, pooled.variance + shared, rtol=0.02
+    )
+    notes = combine(batch, nodes, found, "count").notes
+    assert [note == UNSEEN for note in notes] == [s == 29 for s in range(30)]
+
+
+def test_a_community_keeps_its_bits_among_any_others():
+    nodes, reference, batch, _ = tables(3, 1.0)
+    evidence = label_evidence(batch, nodes, reference)
+    weights = fit_weights(evidence)
+    whole = pooled_members(batch, nodes, reference, weights)
+    for s in (0, 7, 29):
+        members = batch.members[batch.offsets[s] : batch.offsets[s + 1]]
+        some = make_communities(np.arange(100), members, np.arange(40))
+        np.testing.assert_array_equal(
+            label_evidence(some, nodes, reference)[1], evidence[s]
+        )
+        alone = pooled_members(some, nodes, reference, weights)
+        np.testing.assert_array_equal(alone.mean[1], whole.mean[s])
+        np.testing.assert_array_equal(alone.variance[1], whole.variance[s])
+
+
+def test_the_order_of_the_classes_changes_nothing():
+    nodes, reference, batch, _ = tables(3, 1.0)
+    order = np.array([2, 0, 1])
+    back = np.argsort(order)
+    labels = np.where(nodes.labels >= 0, back[nodes.labels], -1)
+    other = make_nodes(nodes.posteriors[:, order], labels)
+    permuted = reference_from(other)
+    np.testing.assert_allclose(
+        label_evidence(batch, nodes, reference),
+        label_evidence(batch, other, permuted),
+        atol=1e-9,
+    )
+    weights = np.full(len(SPREADS), 1 / len(SPREADS))
+    one = pooled_members(batch, nodes, reference, weights)
+    two = pooled_members(batch, other, permuted, weights)
+    np.testing.assert_allclose(one.mean[:, order], two.mean, atol=1e-9)
+
+
+def test_no_labelled_member_and_no_unlabelled_one_give_the_prior_and_nothing():
+    nodes, reference, _, _ = tables(2, 1.0)
+    labelled = np.flatnonzero(nodes.labels >= 0)
+    batch = make_communities([], labelled[:5], np.flatnonzero(nodes.labels < 0)[:5])
+    evidence = label_evidence(batch, nodes, reference)
+    assert not evidence[[0, 2]].any()
+    assert evidence[1].all()
+    found = pooled_members(batch, nodes, reference, fit_weights(evidence))
+    assert found.known.tolist() == [0, 5, 0]
+    assert np.isnan(found.mean[:2]).all()
+    assert (found.variance[:2] == 0).all()
+
+
+def test_labels_of_unequal_weight_count_as_many_as_they_are_worth():
+    nodes, reference, batch, _ = tables(2, 1.0)
+    n = len(reference.rows)
+    equal = dataclasses.replace(reference, weights=np.full(n, 7.0))
+    np.testing.assert_array_equal(
+        label_evidence(batch, nodes, reference), label_evidence(batch, nodes, equal)
+    )
+    some = dataclasses.replace(reference, weights=np.where(np.arange(n) % 2, 1e-9, 1.0))
+    half = dataclasses.replace(nodes, labels=nodes.labels.copy())
+    half.labels[reference.rows[1::2]] = -1
+    np.testing.assert_allclose(
+        label_evidence(batch, nodes, some),
+        label_evidence(batch, half, reference_from(half)),
+        atol=1e-6,
+    )
