@@ -315,7 +315,7 @@ class Table:
     @cached_property
     def has_footers(self) -> bool:
         """Whether all files store their numbers of rows, nulls and bytes."""
-        return not any(format_of(file).untyped for file in self.files)
+        return all(format_of(file).footer for file in self.files)
 
     @cached_property
     def n_rows(self) -> int:
