@@ -87,12 +87,12 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 294_875,
-    "core": 34_145,
-    "graph": 63_081,
+    "all": 297_494,
+    "core": 34_155,
+    "graph": 65_498,
     "reservoir": 25_299,
     "groups": 4_307,
-    "plan and needs": 6_698,
+    "plan and needs": 6_900,
     "pipeline and the modules next to it": 7_471,
     "command line and flows": 11_203,
     "monitor": 7_878,

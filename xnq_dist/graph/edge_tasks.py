@@ -26,8 +26,10 @@ from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import FileCsr, spans, write_rows
 from xnq_dist.graph.edges import (
     EdgeCounts,
+    PairsOf,
     WeightConflict,
     add_edges,
+    arrow_pairs,
     check_rows,
     checked_csr,
     checked_edges,
@@ -72,6 +74,7 @@ def read_edges(
     settings: InputSettings,
     tasks: Tasks,
     progress: Progress = silent,
+    pairs: PairsOf = arrow_pairs,
 ) -> tuple[FileCsr, EdgeCounts]:
     """The adjacency (rows: targets) in canonical order, in the tasks' folder.
 
@@ -96,7 +99,7 @@ def read_edges(
         rules = settings.model_copy(update={"memory": tasks.memory})
         job = EdgeSort(len(ids), tasks.folder, columns, rules, weighted, table.what)
         sorted_shares = tasks.map(
-            partial(job.sort, shared, memory, tasks.here and len(shares) == 1),
+            partial(job.sort, pairs, shared, memory, tasks.here and len(shares) == 1),
             shares,
             lambda done, total: progress("read edges", rows * done // total, rows),
         )
@@ -180,6 +183,7 @@ class EdgeSort:
 
     def sort(
         self,
+        pairs: PairsOf,
         ids: Shared[NodeIds],
         memory: int,
         held: bool,
@@ -188,8 +192,8 @@ class EdgeSort:
         """Sort the pairs of some rows; `held`: in memory, if they fit."""
         rules = self.rules.model_copy(update={"memory": memory})
         with self._sorter(self.folder, memory) as sorter:
-            read = ids(), self.columns, rules, self.weighted
-            counts = add_edges(sorter, share, *read)
+            found = pairs(share, ids(), self.columns, rules)
+            counts = add_edges(sorter, found, rules, self.weighted)
             runs = sorter.runs(held)
             sizes = sorter.sizes(runs, self.bounds)
             return SortedShare(runs, sizes, counts + sorted_counts(sorter))

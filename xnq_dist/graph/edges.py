@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
+from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.errors import InputError, StageError
@@ -23,8 +24,13 @@ from xnq_dist.graph.values import show
 
 __all__ = [
     "EdgeCounts",
+    "Pairs",
+    "PairsOf",
     "WeightConflict",
     "add_edges",
+    "arrow_pairs",
+    "batch_pairs",
+    "batch_rows",
     "check_rows",
     "checked_csr",
     "checked_edges",
@@ -64,12 +70,57 @@ class EdgeCounts:
         return asdict(self)
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """The ends of some rows of the edge table, by canonical index."""
+
+    source: NDArray[np.integer]
+    """-1 for a node that is not in the node table."""
+    target: NDArray[np.integer]
+    weight: Floats | None
+    """None in a table without weights."""
+
+
+PairsOf = Callable[[Table, NodeIds, ColumnSettings, InputSettings], Iterator[Pairs]]
+"""Yields the pairs of all rows of a table in any order, with the bits and the errors of
+`arrow_pairs`."""
+
+
+def arrow_pairs(
+    table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
+) -> Iterator[Pairs]:
+    """Yield the pairs of all rows, read by Arrow; errors as in `batch_pairs`."""
+    names = columns_read(table, columns)
+    for batch in ahead(table.batches(names, batch_rows(rules))):
+        yield batch_pairs(batch, ids, columns, rules, names)
+
+
 def columns_read(table: Table, columns: ColumnSettings) -> list[str]:
     """Names of the columns to read; the weight only if the table has it."""
     names = [columns.src, columns.dst]
     if columns.weight and table.has(columns.weight):
         names.append(columns.weight)
     return list(dict.fromkeys(names))
+
+
+def batch_rows(rules: InputSettings) -> int:
+    """Rows of a batch that `input.memory` allows."""
+    # Ids, indices, keys and the decoded batch together: some 200 bytes a row.
+    return int(np.clip(rules.memory_bytes // 1024, 1024, 1 << 18))
+
+
+def batch_pairs(
+    batch: Batch,
+    ids: NodeIds,
+    columns: ColumnSettings,
+    rules: InputSettings,
+    names: list[str],
+) -> Pairs:
+    """The pairs of a batch, in the order of its rows; an `InputError` names the row."""
+    ends = columns.src, columns.dst
+    source, target = map_threads(lambda end: _indices(batch, end, ids, rules), ends, 2)
+    weighted = columns.weight in names
+    return Pairs(source, target, weights_of(batch, columns) if weighted else None)
 
 
 def checked_edges(
@@ -83,25 +134,19 @@ def checked_edges(
 
 def add_edges(
     sorter: PairSorter,
-    table: Table,
-    ids: NodeIds,
-    columns: ColumnSettings,
-    rules: InputSettings,
+    pairs: Iterable[Pairs],
+    settings: InputSettings,
     weighted: bool,
 ) -> EdgeCounts:
-    """Add the edges that the rules keep to a sorter; an `InputError` names the row.
+    """Add the pairs that the rules keep to a sorter.
 
     The counts are those of the rows; `sorted_counts` has the others.
     """
-    counts, names = EdgeCounts(), columns_read(table, columns)
-    ends = columns.src, columns.dst
-    # Ids, indices, keys and the decoded batch together: some 200 bytes a row.
-    rows = int(np.clip(rules.memory_bytes // 1024, 1024, 1 << 18))
-    for batch in ahead(table.batches(names, rows)):
-        source, target = map_threads(partial(_indices, batch, ids, rules), ends, 2)
-        weight = np.ones(len(source)) if weighted else None
-        if columns.weight in names:
-            weight = weights_of(batch, columns)
+    counts = EdgeCounts()
+    for some in pairs:
+        source, target, weight = some.source, some.target, some.weight
+        if weighted and weight is None:
+            weight = np.ones(len(source))
         keep = (source >= 0) & (target >= 0)
         unknown = len(keep) - int(np.count_nonzero(keep))
         counts += EdgeCounts(
@@ -113,7 +158,7 @@ def add_edges(
             source, target = source[keep], target[keep]
             weight = None if weight is None else weight[keep]
         sorter.add(target, source, weight)
-        if not rules.directed:
+        if not settings.directed:
             sorter.add(source, target, weight, reverse=True)
     return counts
 
@@ -170,9 +215,9 @@ def checked_csr(
     return replace(csr, weighted=csr.weighted and weighted)
 
 
-def _indices(batch: Batch, ids: NodeIds, rules: InputSettings, column: str) -> Ints:
+def _indices(batch: Batch, column: str, ids: NodeIds, settings: InputSettings) -> Ints:
     batch_ids, index = ids.find(batch, column)
-    if rules.unknown_nodes == "error" and len(index) and index.min() < 0:
+    if settings.unknown_nodes == "error" and len(index) and index.min() < 0:
         at = int(np.argmax(index < 0))
         raise InputError(
             f"column {column!r} names node {show(batch_ids, at)} in {batch.row(at)}, "

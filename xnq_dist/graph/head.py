@@ -7,6 +7,7 @@ from contextlib import closing
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.types as pt
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import TITLES, Settings
@@ -18,6 +19,7 @@ from xnq_dist.graph.tables import Table, open_table
 __all__ = [
     "class_count",
     "has_weights",
+    "id_text",
     "labelled_rows",
     "node_bytes",
     "reversed_share",
@@ -26,6 +28,8 @@ __all__ = [
 
 SAMPLE = 1 << 16
 """Rows of an edge table that are looked at."""
+_TEXT_ID = 24
+"""Bytes of a string id, assumed for files that do not store their number of rows."""
 
 
 def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
@@ -129,6 +133,25 @@ def reversed_share(path: str, settings: Settings, rows: int) -> float:
     found &= source != target
     expected = len(source) * min(1.0, len(source) / rows)
     return float(min(1.0, np.count_nonzero(found) / expected))
+
+
+def id_text(path: str, settings: Settings) -> float:
+    """Mean bytes of a string id; 0 if ids are integers.
+
+    For formats without footers `_TEXT_ID` is assumed.
+    """
+    opened = open_table(path, "node table", settings.input)
+    name = settings.columns.node_id
+    if not any(
+        pt.is_string(s[name]) or pt.is_large_string(s[name])
+        for s in opened.schemas.values()
+    ):
+        return 0.0
+    if not opened.has_footers:
+        return float(_TEXT_ID)
+    sizes = (int(at.total_uncompressed_size) for at in opened.chunks({name}))
+    # 8-byte offsets in memory replace 4-byte lengths in the file.
+    return 4 + sum(sizes) / max(1, opened.n_rows)
 
 
 def node_bytes(path: str, settings: Settings) -> int | None:

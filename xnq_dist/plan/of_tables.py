@@ -14,6 +14,7 @@ from xnq_dist.core.need import GraphSize, Workers
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.sizes import human, parse_bytes
 from xnq_dist.core.waiting import first_worker
+from xnq_dist.graph.gpu_ingest import ingest_limit, wants_cudf
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.detection import groups_by_all_edges
 from xnq_dist.plan.adding import add_up, choose_partitions
@@ -56,13 +57,14 @@ def make_plan(
     """
     free, size = cluster.free_memory(), count_tables(sources, settings)
     detects = _detects(settings, size.edges, sources.memberships is not None)
+    ingest = ingest_limit(settings)
 
     def planned(settings: Settings) -> Figures:
         """The figures on one kind of cluster."""
 
         def figures(memory: int) -> Figures:
             """The figures with `memory` bytes for all local workers."""
-            workers = _workers(settings, memory)
+            workers = replace(_workers(settings, memory), ingest=ingest)
             count = partitions
             if count is None or settings.partitions != "auto":
                 count = _partitions(settings, size, workers)
@@ -124,7 +126,8 @@ def estimate_counts(
         workers = _workers(settings)
         if device == "gpu":
             share = parse_bytes(settings.cluster.device_memory)
-            workers = replace(workers, threads=1, device=share)
+            reads = share if wants_cudf(settings) else 0
+            workers = replace(workers, threads=1, device=share, ingest=reads)
         else:
             workers = replace(workers, device=0)
         partitions = _partitions(settings, size, workers)
@@ -170,6 +173,7 @@ def count_tables(sources: Sources, settings: Settings) -> GraphSize:
     from xnq_dist.graph.head import (
         class_count,
         has_weights,
+        id_text,
         labelled_rows,
         node_bytes,
         reversed_share,
@@ -195,6 +199,7 @@ def count_tables(sources: Sources, settings: Settings) -> GraphSize:
             else None
         ),
         node_bytes=node_bytes(sources.nodes, settings),
+        id_text=id_text(sources.nodes, settings) if wants_cudf(settings) else 0.0,
         likely_edges=likely,
     )
 
