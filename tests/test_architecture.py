@@ -87,9 +87,9 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 297_494,
+    "all": 297_524,
     "core": 34_155,
-    "graph": 65_498,
+    "graph": 65_528,
     "reservoir": 25_299,
     "groups": 4_307,
     "plan and needs": 6_900,

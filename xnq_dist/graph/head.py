@@ -28,15 +28,17 @@ __all__ = [
 
 SAMPLE = 1 << 16
 """Rows of an edge table that are looked at."""
-_TEXT_ID = 24
-"""Bytes of a string id, assumed for files that do not store their number of rows."""
+_TEXT_ROW = 24
+"""Bytes of a row, or of a string id, assumed for files that do not store their number
+of rows."""
 
 
 def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     """Rows and, for nodes, input features of a table, before it is read.
 
     `table` is ``nodes``, ``edges`` or ``memberships``. Rows come from the files'
-    footers; lines of text tables are counted.
+    footers, lines of text tables are counted; for other formats rows are estimated from
+    the size.
 
     Raises
     ------
@@ -52,10 +54,12 @@ def table_size(path: str, settings: Settings, table: str) -> tuple[int, int]:
     opened.require({f"columns.{key}": name for key, name in required.items()})
     rows = opened.n_rows
     if not opened.has_footers:
+        size = sum(opened.filesystem.get_file_info(f).size for f in opened.files)
+        # Estimate at least one row for small files that have any.
         name = next(iter(required.values()))
         with closing(opened.batches([name], settled=False)) as batches:
             empty = next(batches, None) is None
-        rows = 0 if empty else opened.count_lines()
+        rows = 0 if empty else opened.count_lines() or max(1, size // _TEXT_ROW)
     if rows == 0:
         raise InputError(
             f"{opened.what} {path} has no rows: check that it is the right file"
@@ -138,7 +142,7 @@ def reversed_share(path: str, settings: Settings, rows: int) -> float:
 def id_text(path: str, settings: Settings) -> float:
     """Mean bytes of a string id; 0 if ids are integers.
 
-    For formats without footers `_TEXT_ID` is assumed.
+    For formats without footers `_TEXT_ROW` is assumed.
     """
     opened = open_table(path, "node table", settings.input)
     name = settings.columns.node_id
@@ -148,7 +152,7 @@ def id_text(path: str, settings: Settings) -> float:
     ):
         return 0.0
     if not opened.has_footers:
-        return float(_TEXT_ID)
+        return float(_TEXT_ROW)
     sizes = (int(at.total_uncompressed_size) for at in opened.chunks({name}))
     # 8-byte offsets in memory replace 4-byte lengths in the file.
     return 4 + sum(sizes) / max(1, opened.n_rows)

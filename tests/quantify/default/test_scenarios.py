@@ -161,7 +161,7 @@ def test_the_complete_graph_has_the_shares_that_are_known(n_classes):
 def test_shares_below_those_of_the_labels_are_refused():
     nodes, reference, *_ = drawn(2)
     prior = dict(zip(nodes.classes, (0.999, 0.001), strict=True))
-    wrong = r"gives class c1 1 of 600 nodes, but \d+ have its label"
+    wrong = r"gives class 'c1' 1 of 600 nodes, but \d+ have its label"
     with pytest.raises(InputError, match=wrong):
         tilt_of(LabelSettings(prior=prior), None, nodes, reference.prior)
 
