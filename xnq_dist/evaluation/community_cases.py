@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from xnq_dist.core import npy, schemas
+from xnq_dist.core.arrays import offsets_of
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.inputs import set_scales
 from xnq_dist.core.progress import Progress, silent
@@ -355,7 +356,7 @@ def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:
         names = [str(name) for name in communities.names.to_pylist()]
         parts = [batch for _, batch in community_batches(communities.chunks(), 1 << 22)]
     sizes = np.concatenate([np.diff(part.offsets) for part in parts])
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    offsets = offsets_of(sizes)
     members = np.concatenate([part.members for part in parts])
     return by_kind(names, Communities(offsets, members))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.core.arrays import offsets_of
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.interface import Communities
@@ -72,7 +73,7 @@ PREVALENCES = 21
 def joined(sets: list[NDArray[np.int64]]) -> Communities:
     """Make communities from arrays of their members."""
     sizes = np.array([len(members) for members in sets], np.int64)
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    offsets = offsets_of(sizes)
     flat = np.concatenate([np.empty(0, np.int64), *sets])
     return Communities(offsets, flat)
 
@@ -86,7 +87,7 @@ def communities_of(assignment: NDArray[np.int64]) -> Communities:
     [1, 0, 2]
     """
     sizes = np.bincount(assignment)
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    offsets = offsets_of(sizes)
     return Communities(offsets, np.argsort(assignment, kind="stable"))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xnq_dist.core.arrays import Ints
+from xnq_dist.core.arrays import Ints, offsets_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.contents import members_table
@@ -226,7 +226,7 @@ def community_batches(
 
     def joined() -> Communities:
         lengths = np.concatenate(sizes)
-        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        offsets = offsets_of(lengths)
         return Communities(offsets, np.concatenate(members))
 
     for chunk in chunks:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xnq_dist.core.arrays import Bools, Floats, Ints
+from xnq_dist.core.arrays import Bools, Floats, Ints, offsets_of
 from xnq_dist.quantify.default.estimator_fit import (
     PRIOR_VARIANCE,
     Learnt,
@@ -194,7 +194,7 @@ def _between(
     if not len(learnt.groups):
         return np.zeros((len(communities), len(learnt.shared)))
     sizes = [len(members) for members in communities]
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    offsets = offsets_of(sizes)
     members = np.concatenate([np.empty(0, np.int64), *communities])
     groups = learnt.groups, learnt.variances, learnt.labelled, learnt.least
     batch = Communities(offsets, members)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, offsets_of
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
 from xnq_dist.quantify.classic.simplex import mixture_kernel
@@ -91,7 +91,7 @@ class Counts(Quantifier):
         posteriors, labels = labelled_rows(self.name, reference)
         n_classes = posteriors.shape[1]
         sizes = np.bincount(labels, minlength=n_classes)
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        offsets = offsets_of(sizes)
         by_class = Communities(offsets, np.argsort(labels, kind="stable"))
         every = np.ones(len(labels), np.bool_)
         sums = self.sums(reference.neighbours)
