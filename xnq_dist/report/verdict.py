@@ -120,8 +120,9 @@ def _on_communities(page: Page) -> str:
         named = named & unusual if unusual.any() else named
     known = view.ranked[named[view.ranked]]
     if len(known):
-        p, low, high = (float(values[known[0], -1]) for values in view.estimates())
-        place = view.name(int(known[0]), NAME)
+        highest = int(known[np.argmax(view.prevalence[known, -1])])
+        p, low, high = (float(values[highest, -1]) for values in view.estimates())
+        place = view.name(highest, NAME)
         text += f" Highest: {place}, {whole(p)}{_span(low, high, page)}."
     return text
 
