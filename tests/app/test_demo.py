@@ -53,6 +53,12 @@ def test_pages_show_the_comparison_of_the_command(
         assert line in text
 
 
+def test_the_tutorial_quotes_the_answer(shown: SimpleNamespace) -> None:
+    first = next(at for at, line in enumerate(shown.out) if line.startswith("All "))
+    text = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+    assert "\n".join(shown.out[first : first + 4]) in text
+
+
 def test_its_last_line_is_a_command_that_runs_it_again(shown: SimpleNamespace) -> None:
     words = shown.out[-1].split()
     assert words[:3] == ["again", "xnq-dist", "run"]

@@ -57,6 +57,18 @@ def test_the_answer_comes_first_and_the_next_step_last() -> None:
     assert "label-plan '/my runs/a' --budget 50" in step
 
 
+def test_the_named_community_has_the_highest_share() -> None:
+    table = prevalence_table(list("abcdefgh"), intervals=True)
+    shares = dict(zip(table["community"].to_pylist()[1::2], range(8), strict=True))
+    share = np.where(np.arange(16) % 2, 0.1, 0.9)
+    share[2 * shares["d"] :][:2] = 0.4, 0.6
+    # The lower end of another is higher.
+    lower = np.where(np.arange(16) % 2, 0.08, 0.88)
+    lower[2 * shares["d"] :][:2] = 0.2, 0.05
+    made = changed_columns(table, prevalence=share, lower=lower)
+    assert "Highest: d, 60 %" in judged(made, WORDS).lines[1]
+
+
 def test_the_named_community_is_one_that_may_be_published() -> None:
     table = prevalence_table(list("abcdefgh"), intervals=True)
     highest = judged(table, WORDS).lines[1].partition("Highest: ")[2][0]
