@@ -87,8 +87,8 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 297_417,
-    "core": 34_155,
+    "all": 297_496,
+    "core": 34_240,
     "graph": 65_528,
     "reservoir": 25_299,
     "groups": 4_307,

@@ -12,11 +12,11 @@ from tests.conftest import published_values, small_settings, write_graph
 from tests.test_pipeline import posteriors, whole_line
 from xnq_dist import pipeline
 from xnq_dist.core.errors import DoesNotFitError, InputError
+from xnq_dist.core.settings import method
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.loading import vectors
-from xnq_dist.readout import work
 from xnq_dist.readout.plus import label_features
 from xnq_dist.readout.plus import learning as plus
 from xnq_dist.readout.plus.label_features import read_each
@@ -148,7 +148,7 @@ def test_labels_beyond_the_limit_of_the_models_are_used_elsewhere(
     tmp_path, graph, run, thread_client, monkeypatch
 ):
     """The rest of the labels counts among neighbours alone."""
-    monkeypatch.setattr(work, "MAX_ROWS", 120)
+    monkeypatch.setattr(method, "MAX_ROWS", 120)
     made = {}
     for count in (1, 2):
         settings = small_settings(*PLUS, f"partitions={count}")

@@ -14,6 +14,7 @@ from xnq_dist.core.errors import (
     StageError,
 )
 from xnq_dist.core.failures import stage_errors
+from xnq_dist.core.settings import method
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.readout import rows as rows_module
 from xnq_dist.readout import work as work_module
@@ -84,6 +85,7 @@ def make_run(folder, parts, x, labels, role, classes=3, dtype="float32", empty=F
     facts = {
         "classes": ["cat", "dog", "eel", "fox"][:classes],
         "has_roles": any(r is not None for r in role),
+        "n_labelled": int((labels >= 0).sum()),
     }
     known.commit(third, label_files, "l", {}, facts, 0.0)
     embeddings.commit(second, row_files, f"e{dtype}", {}, {"dim": x.shape[1]}, 0.0)
@@ -241,6 +243,21 @@ def test_too_little_memory_is_refused_before_any_embedding_is_read(
     assert "readout.memory is 0.0191 MiB: set readout.memory to 1MiB" in message
 
 
+def test_another_sample_of_the_labels_is_fitted_again(
+    tmp_path, threads_client, monkeypatch
+):
+    x, labels, role = graph_labels(2, False)
+    run = make_run(tmp_path, 1, x, labels, role, 2)
+    counts = []
+    for rows in (10_000, 5_000, 150):
+        monkeypatch.setattr(method, "MAX_ROWS", rows)
+        fit_and_write(run, SETTINGS, threads_client)
+        readout = run.stage("readout").manifest()
+        counts.append((readout.facts["n_fitted"], readout.inputs.get("rows")))
+    every = int((labels >= 0).sum())
+    assert counts == [(every, None), (every, None), (150, 150)]
+
+
 def test_memory_for_one_copy_of_the_rows_is_enough():
     labels = np.where(np.arange(3_000) % 2, 0, -1)
     for rows, count in ((1_500, 1_500), (1_499, 1_499), (1_000, 1_000)):
@@ -255,7 +272,7 @@ def test_labels_beyond_the_maximum_are_out_of_fold(
     tmp_path, threads_client, with_roles, monkeypatch, caplog
 ):
     """Models are fitted to the same sample for any partitions."""
-    monkeypatch.setattr(work_module, "MAX_ROWS", 150)
+    monkeypatch.setattr(method, "MAX_ROWS", 150)
     x, labels, role = graph_labels(2, with_roles)
     posteriors = []
     for parts in (1, 3):

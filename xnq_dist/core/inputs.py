@@ -153,7 +153,14 @@ def readout_inputs(
         "readout": settings.readout.model_dump(exclude={"memory"}),
         "seed": settings.seed,
     }
-    return inputs | method_of(settings.method).inputs("readout")
+    # `readout.memory` counts where labelled nodes are sampled.
+    method = method_of(settings.method)
+    facts = embeddings.facts
+    columns = sum(facts["blocks"]) if method.second_stage else facts["dim"]
+    rows = settings.readout.max_rows(columns)
+    if rows < labels.facts["n_labelled"]:
+        inputs["rows"] = rows
+    return inputs | method.inputs("readout")
 
 
 def posteriors_inputs(readout: Manifest) -> dict[str, Any]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.settings import Settings
+from xnq_dist.core.settings.method import MAX_ROWS
 from xnq_dist.readout.plus.cross import HELD_ROWS
 from xnq_dist.readout.plus.label_features import HOPS, feature_count, fits_at_once
 from xnq_dist.readout.plus.second_stage import KINDS, tree_columns
 from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.rows import BATCH
 from xnq_dist.readout.select import INPUT_SCALES, RECURRENT_SCALES
-from xnq_dist.readout.work import MAX_ROWS
 from xnq_dist.reservoir.needs import (
     EMBEDDING_ITEM,
     NeighbourSums,

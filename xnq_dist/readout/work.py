@@ -16,6 +16,7 @@ from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 from xnq_dist.core.settings import Settings
+from xnq_dist.core.settings.method import VALUE_BYTES
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.readout.rows import Part, gather_rows, join
 from xnq_dist.readout.tasks import watch
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     _Future = Future[Any]
 
 __all__ = [
-    "MAX_ROWS",
     "Embedded",
     "Fitted",
     "ReadoutWork",
@@ -38,14 +38,9 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-MAX_ROWS = 200_000
-"""Maximum number of labelled rows that models are fitted to: with so few columns, more
-rows barely improve them."""
 MIN_ROWS = 1_000
 """Number of labelled rows, if there are as many, that must fit in
 ``readout.memory``."""
-VALUE_BYTES = 8
-"""Bytes per value of a labelled row: float32 as gathered, and again in sorted rows."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,8 +96,7 @@ Fitted = tuple[Sequence[FileRecord], dict[str, Any]]
 def to_fit(labels: Ints32, width: int, settings: Settings) -> Ints:
     """Select the labelled nodes that models are fitted to, by canonical index.
 
-    At most `MAX_ROWS`, and no more than have room in ``readout.memory``; `width` is the
-    number of columns of the embedding.
+    At most `ReadoutSettings.max_rows`, with `width` columns of the embedding.
 
     Raises
     ------
@@ -120,7 +114,7 @@ def to_fit(labels: Ints32, width: int, settings: Settings) -> Ints:
             f"set readout.memory to {-(-need // 2**20)}MiB or more, or lower "
             "reservoir.dim"
         )
-    count = min(memory // row, MAX_ROWS)
+    count = settings.readout.max_rows(width)
     if len(labelled) <= count:
         return labelled
     log.info(

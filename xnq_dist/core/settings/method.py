@@ -21,6 +21,12 @@ __all__ = [
     "check_units",
 ]
 
+MAX_ROWS = 200_000
+"""Maximum number of labelled rows that models are fitted to: with so few columns, more
+rows barely improve them."""
+VALUE_BYTES = 8
+"""Bytes per value of a labelled row: float32 as gathered, and again in sorted rows."""
+
 Scale = Annotated[float, Field(gt=0, le=1000, allow_inf_nan=False)]
 
 Scales = Annotated[tuple[Scale, ...], Field(min_length=1, max_length=64)]
@@ -130,3 +136,7 @@ class ReadoutSettings(Section):
     def memory_bytes(self) -> int:
         """Maximum bytes of the embeddings of labelled nodes."""
         return parse_bytes(self.memory)
+
+    def max_rows(self, columns: int) -> int:
+        """Maximum number of labelled nodes that models are fitted to."""
+        return min(self.memory_bytes // (VALUE_BYTES * columns), MAX_ROWS)
