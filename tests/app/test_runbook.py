@@ -9,6 +9,7 @@ those of this environment, and `pip` asks no index.
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -146,5 +147,11 @@ def test_the_guide_to_nightly_runs_works_as_written(clone: Path):
     assert (dated / "prevalence.parquet").exists()
     pointer = json.loads((home / "xnq-data/runs/nightly/published.json").read_text())
     assert pointer["run_id"]
-    good_night = [str(home / "xnq-data" / "nightly.sh")]
-    assert subprocess.check_output(good_night, stderr=subprocess.STDOUT) == b""
+    good_night = subprocess.run(
+        [str(home / "xnq-data" / "nightly.sh")],
+        env={**os.environ, "PYTHONPATH": sysconfig.get_path("purelib")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=True,
+    )
+    assert good_night.stdout == b""
