@@ -44,13 +44,13 @@ NEVER = {"interval": 10**8, "active": False}
 LONG = {
     "reservoir": {
         "dim": 32,
-        "supersteps": 400,
+        "supersteps": 2000,
         "recurrent_scale": 3.0,
         "input_scale": 0.5,
     },
     "method": "xnq",
     "partitions": 2,
-    "checkpoint": {"every": 5},
+    "checkpoint": {"every": 25},
 }
 """Settings of an embedding that lasts some seconds."""
 PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
@@ -234,7 +234,7 @@ def test_a_container_that_is_asked_to_end_saves_its_work_and_reschedules_its_run
 ):
     """As a pod ends: SIGTERM to its first process, which Prefect's work pool starts."""
     shutil.copytree(calm / "input", tmp_path / "input")
-    often = {**LONG, "checkpoint": {"every": 100}}
+    often = {**LONG, "checkpoint": {"every": 1000}}
     run = deploy(server, tmp_path, NEVER, **often)
     prefect(server, "deployment", "run", "xnq-nightly/nightly")
     (made,) = flow_runs(server)
@@ -249,14 +249,14 @@ def test_a_container_that_is_asked_to_end_saves_its_work_and_reschedules_its_run
     )
     try:
         wait_until(lambda: checkpointed(run))
-        time.sleep(1)
+        time.sleep(0.2)
         pod.terminate()
         assert pod.wait(60) == 0  # the pods' terminationGracePeriodSeconds
     finally:
         pod.kill()
     assert [each["state_name"] for each in flow_runs(server)] == ["AwaitingRetry"]
     steps = [int(path.name.removeprefix("step-")) for path in run.glob("checkpoints/*")]
-    assert max(steps) % 100
+    assert max(steps) % 1000
     worker = start_worker(server)
     try:
         wait_until(lambda: set(states(server)) == {"COMPLETED"}, 400)
