@@ -256,7 +256,7 @@ class _Search:
             far = minimum.gain > self._rows.tolerance
             if far and minimum.rounds >= self._rounds:
                 return False
-            self._end(minimum.gain <= CONVERGED)
+            self._end(minimum.gain <= max(CONVERGED, self._rows.tolerance))
         return True
 
     def refresh(self) -> None:

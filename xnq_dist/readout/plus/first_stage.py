@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.products import product
-from xnq_dist.readout.lbfgs import CONVERGED
+from xnq_dist.readout.lbfgs import STACKED
 from xnq_dist.readout.logistic import LinearModel
 from xnq_dist.readout.objective import ROUNDING, Rows
 
@@ -123,4 +123,4 @@ def block_rows(
     size = float(squares.sum() if squares.ndim == 1 else np.trace(squares))
     size /= max(1.0, float(rows.moments.counts.sum()))
     penalty = total if total > 2 * ROUNDING * size else 1.0
-    return replace(rows, penalty=penalty, tolerance=CONVERGED)
+    return replace(rows, penalty=penalty, tolerance=STACKED)

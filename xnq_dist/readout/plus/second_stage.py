@@ -27,7 +27,7 @@ from scipy.special import log_softmax, softmax
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.core.blocks import one_blas_thread
-from xnq_dist.readout.lbfgs import CONVERGED
+from xnq_dist.readout.lbfgs import STACKED
 from xnq_dist.readout.logistic import (
     FitJob,
     LinearModel,
@@ -72,7 +72,7 @@ GRID = tuple(float(10.0**step) for step in range(-3, 2))
 LEADING = 32
 """Leading columns of the spectrum and of components of features that trees use."""
 KINDS = {
-    "trees": Shape(leaves=8, share=0.5),
+    "trees": Shape(leaves=8, share=0.25),
     "trees with spectrum": Shape(leaves=16, share=0.1),
 }
 """Kinds of boosted trees."""
@@ -305,7 +305,7 @@ def standardised(rows: SecondRows, n_classes: int, fold: int) -> Rows:
     spread[spread < 1e-9] = 1.0  # constant columns
     fields = z, rows.labels, rows.folds, n_classes, rows.weights
     smooth = Rows.of(*fields, smooth=True)
-    return replace(smooth, penalty=spread**2, tolerance=CONVERGED)
+    return replace(smooth, penalty=spread**2, tolerance=STACKED)
 
 
 def pooled(scores: Sequence[Floats], weights: Floats) -> Floats:
