@@ -28,7 +28,6 @@ def dask_setup(_worker: Any) -> None:
     pa.array(np.zeros(1))
     none = np.zeros(0, np.int32)
     rows, first = np.zeros((0, 1)), np.zeros(1, np.int64)
-    bits = none.astype(np.uint64)
-    add_trees(rows, first, none, rows[:, 0], bits, first, rows[:, 0], rows)
+    add_trees(rows, first, rows[:, 0], none, none, rows[:, 0], rows)
     # Imports stay until the end; collections need not look at them.
     gc.freeze()

@@ -6,14 +6,13 @@ scikit-learn sums the histograms of all columns, and spends most of the time of 
 tree in Python; here only drawn columns are summed. Sums are in the order of the rows,
 so the bits do not depend on threads.
 
-A kernel evaluates them: every test of a tree is applied to many rows at a time, without
-branches, and removes the leaves that a row cannot reach.
+A tree is the list of its splits in the order in which it grew: split t divides one
+leaf, and the rows beyond its threshold go to the new leaf t + 1. A kernel evaluates
+them in this order, each for many rows at a time, without branches.
 
 References
 ----------
 Ke et al., "LightGBM: a highly efficient gradient boosting decision tree", 2017.
-C. Lucchese et al., "QuickScorer: a fast algorithm to rank documents with additive
-ensembles of regression trees", SIGIR 2015.
 """
 
 from __future__ import annotations
@@ -44,7 +43,6 @@ __all__ = [
     "boosted_logits",
     "fit_trees",
     "grow",
-    "rounds_of",
 ]
 
 ROUNDS, ROUNDS_OF_MANY = 125, 50
@@ -64,41 +62,29 @@ core's level-1 cache."""
 RATE = 0.1
 """Learning rate."""
 LANES = 64
-"""Rows that a test is applied to at a time."""
+"""Rows that a split is applied to at a time."""
 BLOCK = 1 << 12
 """Rows whose scores after each round are in memory at a time."""
-_ALL = np.uint64(2**64 - 1)
-_ONE, _HALF, _HIGHEST = np.uint64(1), np.uint64(32), np.uint64(58)
-# A multiplication moves 6 bits to the top that differ for each power of two.
-_DE_BRUIJN = np.uint64(0x03F79D71B4CB0A89)
-_POWERS = _ONE << np.arange(64, dtype=np.uint64)
-_PLACE = np.empty(64, np.int64)
-_PLACE[(_POWERS * _DE_BRUIJN) >> _HIGHEST] = np.arange(64)
+_HALF = np.uint64(32)
 
 
 @dataclass(frozen=True, eq=False)
 class BoostedTrees:
-    """An additive model of trees, with one score per class (one for two classes).
-
-    The leaves of a tree are numbered from left to right. A row is in the first leaf
-    that no test removes.
-    """
+    """An additive model of trees, with one score per class (one for two classes)."""
 
     baseline: Floats
     """Scores before the first tree, shape (S,); S = 1 for two classes, else C."""
-    tests: Ints
-    """Place of the first test of each tree, and their number, shape (T + 1,); tree t
-    adds to score t modulo S."""
-    feature: Ints32
-    """Feature of a test."""
-    threshold: Floats
-    """A row passes when its feature is at most this."""
-    kept: NDArray[np.uint64]
-    """One bit per leaf, the lowest for the first: 0 where a failed test removes it."""
     leaves: Ints
-    """Place of the first leaf of each tree, and their number, shape (T + 1,)."""
+    """Place of the first leaf of each tree, and their number, shape (T + 1,); tree t
+    adds to score t modulo S."""
     value: Floats
     """Score of a leaf, learning rate included."""
+    divided: Ints32
+    """Leaf of its tree that a leaf was split from; of no meaning for a first leaf."""
+    feature: Ints32
+    """Feature of this split."""
+    threshold: Floats
+    """Rows with a feature above this are in the new leaf."""
 
     def to_arrays(self, prefix: str) -> dict[str, NDArray[Any]]:
         """Return arrays for a file; their names start with the prefix."""
@@ -112,7 +98,7 @@ class BoostedTrees:
     @property
     def turns(self) -> int:
         """Number of boosting rounds."""
-        return (len(self.tests) - 1) // len(self.baseline)
+        return (len(self.leaves) - 1) // len(self.baseline)
 
     def truncated(self, turns: int) -> BoostedTrees:
         """Return the model after its first `turns` rounds."""
@@ -122,20 +108,19 @@ class BoostedTrees:
         """Return the model of the rounds from `first` to before `last`."""
         outputs = len(self.baseline)
         of_trees = slice(first * outputs, last * outputs + 1)
-        tests, leaves = self.tests[of_trees], self.leaves[of_trees]
-        of_tests, of_leaves = slice(tests[0], tests[-1]), slice(leaves[0], leaves[-1])
+        leaves = self.leaves[of_trees]
+        used = slice(leaves[0], leaves[-1])
         return BoostedTrees(
             self.baseline,
-            tests - tests[0],
-            self.feature[of_tests],
-            self.threshold[of_tests],
-            self.kept[of_tests],
             leaves - leaves[0],
-            self.value[of_leaves],
+            self.value[used],
+            self.divided[used],
+            self.feature[used],
+            self.threshold[used],
         )
 
 
-_FIELDS = ("baseline", "tests", "feature", "threshold", "kept", "leaves", "value")
+_FIELDS = ("baseline", "leaves", "value", "divided", "feature", "threshold")
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,23 +137,13 @@ class Shape:
     """Limits of the trees."""
 
     leaves: int
-    """Maximum number of leaves, at most 64."""
+    """Maximum number of leaves."""
     share: float
     """Share of the features that is drawn for each split."""
 
-    def drawn(self, columns: float) -> int:
+    def drawn(self, columns: int) -> int:
         """Number of columns that are drawn for each split."""
         return math.ceil(self.share * columns)
-
-    def looks(self, columns: float) -> tuple[float, float]:
-        """Columns of a tree that are looked at, and values of each row in them."""
-        drawn = self.drawn(columns)
-        return drawn * (2.0 * self.leaves - 3), drawn * math.log2(self.leaves)
-
-
-def rounds_of(n_classes: int) -> int:
-    """Maximum number of boosting rounds."""
-    return ROUNDS if n_classes < MANY else ROUNDS_OF_MANY
 
 
 def fit_trees(
@@ -198,7 +173,9 @@ def fit_trees(
     new, truth = held or (z[:0], labels[:0])
     scores = np.tile(growth.baseline, (len(new), 1))
     losses = [_loss(scores, truth)]
-    most = STEP if held is not None and not len(truth) else rounds_of(n_classes)
+    most = ROUNDS if n_classes < MANY else ROUNDS_OF_MANY
+    if held is not None and not len(truth):
+        most = STEP
     for before in range(0, most, STEP):
         trees = growth.to(min(before + STEP, most))
         losses += _staged(
@@ -224,79 +201,66 @@ class _Growth:
         self._codes, self._highest, self._bins = binned(z)
         self._scores = np.tile(self.baseline[:, None], len(z))
         self._draws = np.zeros(1, np.uint64)
-        self._tests: list[tuple[Ints32, Floats, NDArray[np.uint64]]] = []
-        self._values: list[Floats] = []
+        self._trees: list[tuple[Floats, Ints32, Ints32, Floats]] = []
 
     def to(self, turns: int) -> BoostedTrees:
         """Return the model of the first `turns` rounds; no fewer than before."""
         outputs = len(self.baseline)
-        while len(self._values) < turns * outputs:
+        while len(self._trees) < turns * outputs:
             scores = self._scores
             shares = expit(scores) if outputs == 1 else softmax(scores, axis=0)
             slopes = (shares - self._hot) * self._weights
             curves = shares * (1.0 - shares) * self._weights
             for each in zip(slopes, curves, scores, strict=True):
                 self._grow(*each)
-        sizes = np.cumsum([0, *map(len, self._values)])
-        feature, threshold, kept = map(np.concatenate, zip(*self._tests, strict=True))
-        return BoostedTrees(
-            baseline=self.baseline,
-            tests=sizes - np.arange(len(sizes)),
-            feature=feature,
-            threshold=threshold,
-            kept=kept,
-            leaves=sizes,
-            value=np.concatenate(self._values),
-        )
+        leaves = np.cumsum([0, *(len(values) for values, *_ in self._trees)])
+        columns = map(np.concatenate, zip(*self._trees, strict=True))
+        return BoostedTrees(self.baseline, leaves, *columns)
 
     def _grow(self, slopes: Floats, curves: Floats, scores: Floats) -> None:
         drawn, most = self._shape.drawn(len(self._codes)), self._shape.leaves
-        feature, cut = np.empty(most - 1, np.int32), np.empty(most - 1, np.int64)
-        kept, value = np.empty(most - 1, np.uint64), np.empty(most)
+        value, (divided, feature, cut) = np.empty(most), np.zeros((3, most), np.int32)
         columns = self._codes, self._bins, slopes, curves, drawn, self._draws
-        count = grow(*columns, scores, feature, cut, kept, value)
-        tests = slice(count - 1)
-        highest = self._highest[feature[tests], cut[tests]]
-        self._tests.append((feature[tests], highest, kept[tests]))
-        self._values.append(value[:count])
+        count = grow(*columns, scores, value, divided, feature, cut)
+        threshold = self._highest[feature[:count], cut[:count]]
+        self._trees.append((value[:count], divided[:count], feature[:count], threshold))
 
 
 @njit(cache=True, nogil=True)
 def add_trees(
     z: Floats,
-    tests: Ints,
-    feature: Ints32,
-    threshold: Floats,
-    kept: NDArray[np.uint64],
     leaves: Ints,
     value: Floats,
+    divided: Ints32,
+    feature: Ints32,
+    threshold: Floats,
     scores: Floats,
 ) -> None:
     """Add every tree's leaf to `scores`, shape (rows, S), trees in order."""
     rows, width = z.shape
-    columns, left = np.zeros((width, LANES)), np.empty(LANES, np.uint64)
+    columns, reached = np.zeros((width, LANES)), np.empty(LANES, np.int64)
     for first in range(0, rows, LANES):
         count = min(LANES, rows - first)
         for at in range(width):
             for lane in range(count):
                 columns[at, lane] = z[first + lane, at]
-        for tree in range(tests.shape[0] - 1):
-            left[:] = _ALL
-            for test in range(tests[tree], tests[tree + 1]):
-                column, most, rest = columns[feature[test]], threshold[test], kept[test]
+        for tree in range(leaves.shape[0] - 1):
+            start, at = leaves[tree], tree % scores.shape[1]
+            reached[:] = start
+            for leaf in range(start + 1, leaves[tree + 1]):
+                column, most = columns[feature[leaf]], threshold[leaf]
+                before = start + divided[leaf]
                 for lane in range(LANES):
-                    left[lane] &= _ALL if column[lane] <= most else rest
-            leaf, at = leaves[tree], tree % scores.shape[1]
+                    moves = (reached[lane] == before) & (column[lane] > most)
+                    reached[lane] = leaf if moves else reached[lane]
             for lane in range(count):
-                lowest = left[lane] & (~left[lane] + _ONE)
-                place = _PLACE[(lowest * _DE_BRUIJN) >> _HIGHEST]
-                scores[first + lane, at] += value[leaf + place]
+                scores[first + lane, at] += value[reached[lane]]
 
 
 def _add(model: BoostedTrees, z: NDArray[Any], scores: Floats) -> None:
     rows = np.ascontiguousarray(z, dtype=np.float64)
-    ends, tests = model.tests, (model.feature, model.threshold, model.kept)
-    add_trees(rows, ends, *tests, model.leaves, model.value, scores)
+    leaves = model.leaves, model.value, model.divided
+    add_trees(rows, *leaves, model.feature, model.threshold, scores)
 
 
 def boosted_logits(model: BoostedTrees, z: NDArray[Any]) -> Floats:
@@ -316,7 +280,7 @@ def _staged(
     for first in range(0, len(z), BLOCK):
         block = slice(first, first + BLOCK)
         # Trees add to a column of their own.
-        added = np.zeros((len(z[block]), len(model.tests) - 1))
+        added = np.zeros((len(z[block]), len(model.leaves) - 1))
         _add(model, z[block], added)
         of_rows, outputs = scores[block], scores.shape[1]
         for turn in range(model.turns):
@@ -456,10 +420,10 @@ def grow(
     drawn: int,
     state: NDArray[np.uint64],
     scores: Floats,
-    feature: Ints32,
-    cut: Ints,
-    kept: NDArray[np.uint64],
     value: Floats,
+    divided: Ints32,
+    feature: Ints32,
+    cut: Ints32,
 ) -> int:
     """Grow one tree, add its leaves to `scores`, and return their number.
 
@@ -473,11 +437,9 @@ def grow(
         Number of columns that each split looks at.
     state
         State of the random draws, shape (1,); it is moved on.
-    feature, cut, kept
-        Column and bin of each test, and the leaves that stay where it fails, as in
-        `BoostedTrees`, shape (L - 1,); written.
-    value
-        Values of the leaves, from left to right, shape (L,); written.
+    value, divided, feature, cut
+        Fields of `BoostedTrees`, and the bin of each threshold, shape (L,); written,
+        but for the last three of the first leaf.
     """
     # Loops instead of expressions of arrays, whose compilation takes seconds.
     max_leaves, count, n = len(value), 1, len(slopes)
@@ -488,11 +450,9 @@ def grow(
         columns[at] = at
     histograms = np.empty((TOGETHER, BINS, 4))
     sums, best = np.zeros((max_leaves, 2)), np.zeros((max_leaves, 4))
-    # By leaf in the order of the splits: rows, best column, place from the left; by
-    # test: the leaves on its left side.
-    spans = np.zeros((6, max_leaves), np.int64)
-    start, stop, by, place = spans[0], spans[1], spans[2], spans[3]
-    first, last = spans[4], spans[5]
+    # By leaf: rows, best column.
+    spans = np.zeros((3, max_leaves), np.int64)
+    start, stop, by = spans[0], spans[1], spans[2]
     stop[0], fresh = n, 0
     for row in range(n):
         rows[row], leaf_slopes[row], leaf_curves[row] = row, slopes[row], curves[row]
@@ -522,28 +482,18 @@ def grow(
                 leaf = each
         if best[leaf, 0] <= 0:
             break
-        low, high, test = start[leaf], stop[leaf], count - 1
-        feature[test], cut[test] = by[leaf], np.int64(best[leaf, 1])
+        low, high = start[leaf], stop[leaf]
+        divided[count], feature[count] = leaf, by[leaf]
+        cut[count] = np.int64(best[leaf, 1])
         of_leaf = rows[low:high], leaf_slopes[low:high], leaf_curves[low:high]
-        middle = low + _divide(codes[by[leaf]], cut[test], *of_leaf, aside)
-        # Leaves further right move by one place, and so do the sides of tests.
-        for each in range(count):
-            place[each] += place[each] > place[leaf]
-            first[each] += first[each] > place[leaf]
-            last[each] += last[each] > place[leaf]
-        first[test], last[test] = place[leaf], place[leaf] + 1
+        middle = low + _divide(codes[by[leaf]], cut[count], *of_leaf, aside)
         start[count], stop[count], stop[leaf] = middle, high, middle
-        place[count] = place[leaf] + 1
         for each in range(2):
             sums[count, each] = sums[leaf, each] - best[leaf, 2 + each]
             sums[leaf, each] = best[leaf, 2 + each]
         fresh, count = leaf, count + 1
     for each in range(count):
-        value[place[each]] = -RATE * sums[each, 0] / (sums[each, 1] + RIDGE)
+        value[each] = -RATE * sums[each, 0] / (sums[each, 1] + RIDGE)
         for row in rows[start[each] : stop[each]]:
-            scores[row] += value[place[each]]
-    for test in range(count - 1):
-        kept[test] = _ALL
-        for at in range(first[test], last[test]):
-            kept[test] ^= _ONE << np.uint64(at)
+            scores[row] += value[each]
     return count
