@@ -12,9 +12,8 @@ from tests.quantify.samples import draw_posteriors, exact_sld
 from xnq_dist.quantify.classic import simplex
 
 PYTHON = (
-    *("_solve", "_quadratic", "_write", "_sum_of_logs", "_cost", "_slopes"),
+    *("_solve", "_quadratic", "_write", "_derivatives", "_slope", "_mix"),
     *(
-        "_max_length",
         "_minimise",
         "likelihood_kernel",
         "topsoe_kernel",
