@@ -25,11 +25,6 @@ from xnq_dist.quantify.default.scenarios import Tilt
 
 __all__ = ["contrast"]
 
-SCENARIOS = ("sums-", "tilted-")
-"""Files of sums by group if labels are a random sample, and if chosen by class."""
-STANDARD_ERRORS = ("se_random", "se_by_class")
-"""Columns of the unlabelled members' standard errors in the same cases."""
-
 
 def contrast(location: str, first: str, second: str) -> pa.Table:
     """Compare two communities of a finished run, class by class.
@@ -67,60 +62,53 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
             f"{run.uri} does not have the sums that contrasts need: run again with "
             "quantifier = auto and memberships.drawn = unknown"
         )
-    table = stage.read_table(manifest.named("prevalence-")[0], "prevalence")
-    classes = [str(name) for name in run.complete("labels").facts["classes"]]
-    (at, one), (other, two) = (
-        _find(table, len(classes), name, run.uri) for name in (first, second)
-    )
+    rows = stage.read_table(manifest.named("prevalence-")[0], "prevalence")
+    width = len(run.complete("labels").facts["classes"])
+    places = [_place(rows, width, name, run.uri) for name in (first, second)]
     about = "n_estimated" if manifest.inputs["labelled"] == "exclude" else "n_nodes"
-    sizes = [float(rows[about][0].as_py()) for rows in (one, two)]
-    shares = [rows["prevalence"].to_numpy() for rows in (one, two)]
+
+    def values(table: pa.Table, name: str) -> Floats:
+        """A column at both communities, shape (2, C); 0 for null."""
+        column = pc.fill_null(table[name], 0).to_numpy().astype(np.float64)
+        return np.asarray(column.reshape(-1, width)[places])
+
+    size = values(rows, about)[:, :1]
+    shares = values(rows, "prevalence")
     difference = shares[0] - shares[1]
-    if_random, if_by_class = difference, difference
-    errors = [[rows["se"].to_numpy() for rows in (one, two)]]
+    # In each scenario: the difference, standard errors, and sums by group.
+    scenarios = [(difference, values(rows, "se"), "sums-")]
     if manifest.named("scenarios-"):
         mixture = float(manifest.facts["labels"]["tilted"])
-        rows = stage.read_table(manifest.named("scenarios-")[0], "scenarios")
-        between = pc.subtract(rows["if_by_class"], rows["if_random"])
-        # Null: no unlabelled member.
-        moved = pc.fill_null(between, 0.0).to_numpy().reshape(-1, len(classes))
-        parts = [
-            each["n_estimated"][0].as_py() / size
-            for each, size in zip((one, two), sizes, strict=True)
-        ]
-        shift = parts[0] * moved[at] - parts[1] * moved[other]
-        if_random = difference - mixture * shift
-        if_by_class = difference + (1 - mixture) * shift
-        errors = [
-            [
-                part * np.nan_to_num(of_all.reshape(-1, len(classes))[place])
-                for part, place in zip(parts, (at, other), strict=True)
-            ]
-            for of_all in (rows[name].to_numpy() for name in STANDARD_ERRORS)
+        both = stage.read_table(manifest.named("scenarios-")[0], "scenarios")
+        part = values(rows, "n_estimated") / size
+        moved = part * (values(both, "if_by_class") - values(both, "if_random"))
+        shift = moved[0] - moved[1]
+        scenarios = [
+            (difference - mixture * shift, part * values(both, "se_random"), "sums-"),
+            (
+                difference + (1 - mixture) * shift,
+                part * values(both, "se_by_class"),
+                "tilted-",
+            ),
         ]
     learnt = stage.read_arrays(manifest.named("learnt-")[0])
     z = float(ndtri((1 + float(manifest.inputs["intervals"]["level"])) / 2))
-    codes = list(class_codes(len(classes)))
+    codes = list(class_codes(width))
     ends, pvalues = [], []
-    files = [manifest.named(stem) for stem in SCENARIOS if manifest.named(stem)]
-    for scenario, ((record,), apart, (se, other_se)) in enumerate(
-        zip(files, (if_random, if_by_class), errors, strict=False)
-    ):
-        sums = stage.read_table(record, "group_sums")
-        shared = _covariance(sums, (at, other), sizes, learnt, scenario)
-        total = se[codes] ** 2 + other_se[codes] ** 2 - 2 * shared
-        sd = np.sqrt(np.maximum(total, 0.0))
-        if len(sd) == 1:
-            sd = np.repeat(sd, 2)
+    for apart, se, stem in scenarios:
+        sums = stage.read_table(manifest.named(stem)[0], "group_sums")
+        shared = _covariance(sums, places, learnt, stem == "tilted-") / size.prod()
+        variance = (se[:, codes] ** 2).sum(axis=0) - 2 * shared
+        sd = np.broadcast_to(np.sqrt(np.maximum(variance, 0.0)), width)
         ends += [apart - z * sd, apart + z * sd]
         with np.errstate(divide="ignore", invalid="ignore"):
             pvalue = erfc(np.abs(apart) / (np.sqrt(2) * sd))
         # NaN: both are known exactly, and equal.
-        pvalues.append(np.where(np.isnan(pvalue), 1.0, pvalue))
+        pvalues.append(np.nan_to_num(pvalue, nan=1.0))
     lower, upper = np.min(ends, axis=0), np.max(ends, axis=0)
     return pa.table(
         {
-            "class_name": classes,
+            "class_name": [str(name) for name in rows["class"][:width].to_pylist()],
             "first": shares[0],
             "second": shares[1],
             "difference": difference,
@@ -132,53 +120,44 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     )
 
 
-def _find(
-    table: pa.Table, n_classes: int, name: str, where: str
-) -> tuple[int, pa.Table]:
-    """Place and rows of a community that has an estimate; its name is text."""
-    names = table["community"].combine_chunks()[::n_classes].cast(pa.string())
+def _place(table: pa.Table, width: int, name: str, where: str) -> int:
+    """Place of a community that has an estimate; its name is text."""
+    names = table["community"].combine_chunks()[::width].cast(pa.string())
     place = int(pc.index(names, name).as_py())
     if place < 0:
         raise SettingsError(
             f"there is no community {name!r} in {where}: see the column community of "
             "prevalence.parquet"
         )
-    rows = table.slice(place * n_classes, n_classes)
-    if rows["quality"][0].as_py() == SUPPRESSED:
-        reason = rows["note"][0].as_py().removeprefix("suppressed: ")
+    row = table.slice(place * width, 1).to_pylist()[0]
+    if row["quality"] == SUPPRESSED:
+        reason = row["note"].removeprefix("suppressed: ")
         raise SettingsError(
             f"community {name!r} of {where} is suppressed ({reason}): set "
             "disclosure.min_size lower and run again, or choose another community"
         )
-    if rows["prevalence"].null_count:
+    if row["prevalence"] is None:
         raise SettingsError(
             f"community {name!r} of {where} has no estimate to compare: "
             "see the column note of prevalence.parquet"
         )
-    return place, rows
+    return place
 
 
 def _covariance(
-    sums: pa.Table,
-    places: tuple[int, int],
-    sizes: list[float],
-    learnt: dict[str, Floats],
-    scenario: int,
+    sums: pa.Table, places: list[int], learnt: dict[str, Floats], tilted: bool
 ) -> Floats:
-    """Covariance of the two estimates, shape (K,)."""
+    """Covariance of the sums over two communities, shape (K,)."""
     tilt, of_all, inflation = Tilt.from_arrays(learnt), learnt["shared"], 1.0
-    if tilt is not None and (tilt.alone or scenario == 1):
+    if tilt is not None and (tilt.alone or tilted):
         inflation, of_all = tilt.inflation**2, tilt.shared(of_all)
-    total = np.zeros((2, len(of_all)))
-    off = np.zeros((2, *learnt["labelled"].shape))
-    for each, place in enumerate(places):
+    by_group = np.zeros((2, *learnt["labelled"].shape))
+    for weights, place in zip(by_group, places, strict=True):
         rows = sums.filter(pc.equal(sums["community"], place))
         flat = rows["weights"].combine_chunks().flatten().to_numpy()
-        weights = flat.reshape(-1, len(of_all)).astype(np.float64)
-        # The groups of each partition add up to all members.
-        total[each] = weights.sum(axis=0) / int(learnt["partitions"])
-        off[each] = -learnt["labelled"] * total[each]
-        off[each, rows["group"].to_numpy()] += weights
+        weights[rows["group"].to_numpy()] = flat.reshape(-1, len(of_all))
+    # The groups of each partition add up to all members.
+    total = by_group.sum(axis=1) / int(learnt["partitions"])
+    off = by_group - learnt["labelled"] * total[:, None]
     shared = (off[0] * off[1] * learnt["variances"]).sum(axis=0)
-    shared += total[0] * total[1] * of_all
-    return np.asarray(inflation * shared / (sizes[0] * sizes[1]))
+    return np.asarray(inflation * (shared + total[0] * total[1] * of_all))

@@ -292,7 +292,7 @@ def _named(names: pa.Array, requested: list[str], widths: Floats, where: str) ->
                 f"there is no community {name!r} in {where}: see the column community "
                 "of prevalence.parquet"
             )
-        if np.isnan(widths[code]):
+        if not widths[code] > 0:
             raise SettingsError(
                 f"community {name!r} has no interval to narrow, or is suppressed: see "
                 "the column note of prevalence.parquet, or name another one"

@@ -11,7 +11,7 @@ by degree; every community has errors along all of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -86,21 +86,6 @@ class Learnt:
     def calibrated(self) -> Floats:
         """Variance of the groups' mean shift in the calibration, shape (K,)."""
         return np.asarray((self.variances * self.labelled**2).sum(axis=0))
-
-    def split(self) -> tuple[Learnt, Learnt]:
-        """Split into the coarse partition with the shared shift, and the others."""
-        first = int(self.groups[0].max(initial=0)) + 1
-        names = ("variances", "labelled", "information")
-        parts = []
-        for rows, codes in (
-            (slice(0, 1), slice(0, first)),
-            (slice(1, None), slice(first, None)),
-        ):
-            values = {name: getattr(self, name)[codes] for name in names}
-            groups = self.groups[rows] - np.int32(codes.start)
-            parts.append(replace(self, groups=groups, **values))
-        coarse, finer = parts
-        return coarse, replace(finer, shared=np.zeros_like(self.shared))
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all fields but the groups, for a file."""
