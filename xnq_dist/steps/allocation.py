@@ -134,7 +134,7 @@ class Strata:
             return np.zeros(len(self.sizes))
         share = (variances / top) ** (POWER / 2)
         changes = np.stack([change for _, change in pairs])
-        return np.einsum("ks,ksh->h", share / (2 * share.sum()), changes)
+        return np.asarray(np.einsum("ks,ksh->h", share / (2 * share.sum()), changes))
 
     def _variances(self, labels: Floats) -> Iterator[tuple[Floats, Floats]]:
         """Yield each class's variances and the relative changes by labels.
