@@ -88,22 +88,6 @@ def test_noise_alone_is_no_change():
     assert worlds <= 0.05 * 150 + 2 * np.sqrt(150 * 0.05 * 0.95)
 
 
-def test_shared_errors_are_kept_out_of_changes():
-    """Common errors of both runs cancel, so there are not more false discoveries."""
-    rng = np.random.default_rng(2)
-    rates = []
-    for common in (0.0, 0.8):
-        error, size = 0.05, 20_000
-        shared = rng.normal(0, error * np.sqrt(common), size)
-        runs = []
-        for _ in range(2):
-            p = 0.5 + shared + rng.normal(0, error * np.sqrt(1 - common), size)
-            runs.append(both_classes(p, p - Z * error, p + Z * error))
-        rates.append(np.mean(independent(*runs).pvalue[:, 1] < 0.05))
-    assert rates[0] == pytest.approx(0.05, abs=0.005)
-    assert rates[1] < 0.01
-
-
 def two_nights(rng, size=300, moved=0.0, noise=0.3, labels=0):
     """Estimates of two runs that share their errors but for noise with heavy tails."""
     truth = rng.beta(2, 3, size)

@@ -112,20 +112,6 @@ def test_a_partition_adds_up_to_the_complete_graph(n_classes):
     np.testing.assert_allclose(groups_of_all, expected, rtol=1e-5)
 
 
-def test_a_community_keeps_its_bits_among_any_others():
-    nodes, reference, groups, _ = drawn(3)
-    auto = Auto(learnt=Learnt.of(nodes, reference, groups))
-    rng = np.random.default_rng(2)
-    sets = [np.sort(rng.choice(N, size, replace=False)) for size in (1, 9, 50, 300)]
-    whole = auto.estimate(make_communities(*sets), nodes, reference)
-    for s, members in enumerate(sets):
-        others = make_communities(np.arange(100), members, np.arange(N))
-        alone = auto.estimate(others, nodes, reference)
-        for name in ("prevalence", "lower", "upper", "sd"):
-            one, same = getattr(alone, name)[1], getattr(whole, name)[s]
-            np.testing.assert_array_equal(one, same)
-
-
 def test_nodes_without_a_posterior_count_as_the_prior():
     nodes, reference, groups, _ = drawn(2)
     posteriors = nodes.posteriors.copy()
