@@ -16,11 +16,13 @@ from tests.quantify.samples import make_communities, slow_sld
 from xnq_dist.core.cluster import connect
 from xnq_dist.core.errors import InputError, SettingsError, StageError
 from xnq_dist.core.quantifiers import records
+from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE, RESOLUTION, degree_groups
+from xnq_dist.pipeline import absolute_paths
 from xnq_dist.quantify import batch_files, batches
 from xnq_dist.quantify.classic.neighbour_counts import neighbour_statistics
 from xnq_dist.quantify.interface import combine
@@ -121,6 +123,18 @@ def answered(run, manifest):
 
 def of(made, **changes):
     return dataclasses.replace(made.graph.sources, **changes)
+
+
+def finish(made, sources, settings, client):
+    """Do the stage, and record what the run was made from as a run does."""
+    manifest = quantify(made.run, sources, settings, client)
+    before = RunRecord.read(made.run.folder) or RunRecord()
+    RunRecord(
+        nodes=before.nodes,
+        sources=absolute_paths(sources),
+        settings=settings.model_dump(mode="json"),
+    ).write(made.run.folder)
+    return manifest
 
 
 def test_rows_are_those_of_each_community_alone(made, client, tmp_path):

@@ -12,7 +12,7 @@ from distributed import Client
 
 from tests.conftest import small_settings
 from tests.quantify.default.test_auto import slow_covariance
-from tests.quantify.test_stage import answered, draw_memberships, make_run, of
+from tests.quantify.test_stage import answered, draw_memberships, finish, make_run, of
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
@@ -40,7 +40,7 @@ def partitioned(tmp_path, client, *settings: str):
     columns = {"community": part, "node_id": np.arange(300)}
     pq.write_table(pa.table(columns), path)
     chosen = small_settings(AUTO, *settings)
-    manifest = quantify(made.run, of(made, memberships=str(path)), chosen, client)
+    manifest = finish(made, of(made, memberships=str(path)), chosen, client)
     return made, part, manifest
 
 

@@ -15,10 +15,8 @@ from scipy.optimize import minimize
 from tests.conftest import small_settings
 from tests.quantify.default.test_auto import reference_from
 from tests.quantify.samples import make_communities, make_nodes
-from tests.quantify.test_stage import draw_memberships, make_run, of
+from tests.quantify.test_stage import draw_memberships, finish, make_run, of
 from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.core.run_record import RunRecord
-from xnq_dist.pipeline import absolute_paths
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.interface import combine
@@ -248,13 +246,7 @@ def finished(folder, client, *settings: str):
     path, sets = draw_memberships(folder, 12)
     sources = of(made, memberships=path)
     chosen = small_settings(AUTO, *settings)
-    quantify(made.run, sources, chosen, client)
-    before = RunRecord.read(made.run.folder) or RunRecord()
-    RunRecord(
-        nodes=before.nodes,
-        sources=absolute_paths(sources),
-        settings=chosen.model_dump(mode="json"),
-    ).write(made.run.folder)
+    finish(made, sources, chosen, client)
     return made, sets, str(made.run.location)
 
 
@@ -333,11 +325,7 @@ def test_errors_name_the_faulty_option_or_table(client, tmp_path):
 def test_detected_communities_have_plans(client, tmp_path):
     made = make_run(tmp_path / "made")
     settings = small_settings(AUTO, "communities=leiden")
-    quantify(made.run, made.graph.sources, settings, client)
-    RunRecord(
-        sources=absolute_paths(made.graph.sources),
-        settings=settings.model_dump(mode="json"),
-    ).write(made.run.folder)
+    finish(made, made.graph.sources, settings, client)
     plan = plan_labels(str(made.run.location), 10)
     assert plan.table.num_rows == 10
     assert isinstance(plan.table, pa.Table)

@@ -184,18 +184,6 @@ def estimate_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
         "scores_error": evidence.error,
         "scores_skew": evidence.skew,
     }
-    if estimates.groups is not None:
-        arrays["group_offsets"] = estimates.groups.offsets
-        arrays["groups"] = estimates.groups.groups
-        arrays["group_weights"] = estimates.groups.weights
-    if estimates.scenarios is not None:
-        for name, made in zip(("plain", "tilted"), estimates.scenarios, strict=True):
-            arrays[name] = made.prevalence
-            if made.sd is not None:
-                arrays[f"{name}_sd"] = made.sd
-        tilted = estimates.scenarios[1]
-        if tilted.groups is not None:
-            arrays["tilted_weights"] = tilted.groups.weights
     return job.attempt.write_arrays(f"batch-{batch.number:05d}", **arrays)
 
 

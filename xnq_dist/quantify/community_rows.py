@@ -17,10 +17,8 @@ from xnq_dist.quantify.checks.quality import noted, qualities, standard_errors
 
 __all__ = [
     "evidence_rows",
-    "group_rows",
     "label_facts",
     "prevalence_rows",
-    "scenario_rows",
     "total_rows",
 ]
 
@@ -152,37 +150,6 @@ def label_facts(
             }
         )
     return {**selection, "answers": answers}
-
-
-def scenario_rows(arrays: dict[str, NDArray[Any]], first: int) -> pa.Table:
-    """Estimates of a batch in both scenarios (schema ``scenarios``)."""
-    count, n_classes = arrays["plain"].shape
-    return pa.table(
-        {
-            "community": first + np.repeat(np.arange(count), n_classes),
-            "code": np.tile(np.arange(n_classes, dtype=np.int32), count),
-            "if_random": _nullable(arrays["plain"].reshape(-1)),
-            "if_by_class": _nullable(arrays["tilted"].reshape(-1)),
-            "se_random": _nullable(arrays["plain_sd"].reshape(-1)),
-            "se_by_class": _nullable(arrays["tilted_sd"].reshape(-1)),
-        }
-    )
-
-
-def group_rows(
-    arrays: dict[str, NDArray[Any]], first: int, name: str = "group_weights"
-) -> pa.Table:
-    """Sums by group of a batch of communities (schema ``group_sums``)."""
-    sizes, weights = np.diff(arrays["group_offsets"]), arrays[name]
-
-    flat = pa.array(weights.reshape(-1))
-    return pa.table(
-        {
-            "community": first + np.repeat(np.arange(len(sizes)), sizes),
-            "group": arrays["groups"],
-            "weights": pa.FixedSizeListArray.from_arrays(flat, weights.shape[1]),
-        }
-    )
 
 
 def _estimate_columns(

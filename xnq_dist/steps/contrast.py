@@ -2,26 +2,23 @@
 
 The errors of two estimates by `auto` are not independent: both communities may be in
 the same groups of the graph, and all share the calibration. The variance of a
-difference is that of both published estimates without twice their covariance, of which
-the stage ``quantify`` keeps the parts (see `auto`): sums of f (1 - f) by community and
-group, and the variances of the logit shifts. Where labels may have been chosen by class
-the difference has an interval in each of the two scenarios, and the reported interval
-contains both.
+difference is that of both estimates without twice their covariance (see `auto`). Where
+labels may have been chosen by class the difference has an interval in each of the two
+scenarios, and the reported interval contains both.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from scipy.special import erfc, ndtri
 
-from xnq_dist.core.arrays import Floats
+from xnq_dist.core.arrays import offsets_of
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.core.store import RunDirectory
 from xnq_dist.quantify.checks.quality import SUPPRESSED
-from xnq_dist.quantify.default.node_sums import class_codes
-from xnq_dist.quantify.default.scenarios import Tilt
+from xnq_dist.quantify.default.auto import Auto, scenario_sums
+from xnq_dist.quantify.interface import Communities, combine
+from xnq_dist.steps.finished import Finished
 
 __all__ = ["contrast"]
 
@@ -32,7 +29,7 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     Parameters
     ----------
     location
-        The run directory.
+        The run directory; its memberships table must be unchanged.
     first, second
         Names of the communities, as text.
 
@@ -47,6 +44,8 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     SettingsError
         When a community is not in the run or has no estimate, or the run was not made
         with `auto`.
+    InputError
+        When the memberships changed since the run.
     StageError
         When the run is not complete.
 
@@ -55,63 +54,46 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     Nodes that both communities share are treated as different nodes: the interval is
     then too wide, never too narrow.
     """
-    run = RunDirectory(location)
-    stage, manifest = run.stage("quantify"), run.complete("quantify")
-    if not manifest.named("sums-"):
-        raise SettingsError(
-            f"{run.uri} does not have the sums that contrasts need: run again with "
-            "quantifier = auto and memberships.drawn = unknown"
-        )
-    rows = stage.read_table(manifest.named("prevalence-")[0], "prevalence")
-    width = len(run.complete("labels").facts["classes"])
-    places = [_place(rows, width, name, run.uri) for name in (first, second)]
-    about = "n_estimated" if manifest.inputs["labelled"] == "exclude" else "n_nodes"
-
-    def values(table: pa.Table, name: str) -> Floats:
-        """A column at both communities, shape (2, C); 0 for null."""
-        column = pc.fill_null(table[name], 0).to_numpy().astype(np.float64)
-        return np.asarray(column.reshape(-1, width)[places])
-
-    size = values(rows, about)[:, :1]
-    shares = values(rows, "prevalence")
-    difference = shares[0] - shares[1]
-    # In each scenario: the difference, standard errors, and sums by group.
-    scenarios = [(difference, values(rows, "se"), "sums-")]
-    if manifest.named("scenarios-"):
-        mixture = float(manifest.facts["labels"]["tilted"])
-        both = stage.read_table(manifest.named("scenarios-")[0], "scenarios")
-        part = values(rows, "n_estimated") / size
-        moved = part * (values(both, "if_by_class") - values(both, "if_random"))
-        shift = moved[0] - moved[1]
-        scenarios = [
-            (difference - mixture * shift, part * values(both, "se_random"), "sums-"),
-            (
-                difference + (1 - mixture) * shift,
-                part * values(both, "se_by_class"),
-                "tilted-",
-            ),
-        ]
-    learnt = stage.read_arrays(manifest.named("learnt-")[0])
-    z = float(ndtri((1 + float(manifest.inputs["intervals"]["level"])) / 2))
-    codes = list(class_codes(width))
+    run = Finished.open(location)
+    nodes, reference = run.tables
+    n_classes, learnt = len(nodes.classes), run.learnt
+    places = [_place(run, name, n_classes) for name in (first, second)]
+    sets = run.members(np.array(places))
+    members = np.concatenate([*sets, *sets])
+    sizes = [len(sets[0]), len(sets[1]), len(sets[0]) + len(sets[1])]
+    # The third is both together: covariances follow from its variance.
+    batch = Communities(offsets_of(sizes), members)
+    level, pooled = run.settings.intervals.level, run.manifest.facts.get("pooled")
+    parts = None if pooled is None else np.array(pooled["weights"])
+    estimates = Auto(level, learnt, parts).estimate(batch, nodes, reference)
+    scenarios = zip(
+        estimates.scenarios or (estimates,),
+        (None, learnt.tilt) if estimates.scenarios else (learnt.tilt,),
+        strict=True,
+    )
+    z = float(ndtri((1 + level) / 2))
     ends, pvalues = [], []
-    for apart, se, stem in scenarios:
-        sums = stage.read_table(manifest.named(stem)[0], "group_sums")
-        shared = _covariance(sums, places, learnt, stem == "tilted-") / size.prod()
-        variance = (se[:, codes] ** 2).sum(axis=0) - 2 * shared
-        sd = np.broadcast_to(np.sqrt(np.maximum(variance, 0.0)), width)
+    for scenario, tilt in scenarios:
+        made = combine(batch, nodes, scenario, run.settings.labelled)
+        sums = scenario_sums(batch, nodes, reference.prior, learnt, tilt)
+        shift = (sums[1] - sums[0].weight) * sums[2] ** 2
+        about = made.n_nodes if run.settings.labelled == "count" else made.n_estimated
+        twice = (shift[2] - shift[0] - shift[1]) / (about[0] * about[1])
+        sd = np.sqrt(np.maximum((made.sd[:2] ** 2).sum(axis=0) - twice, 0.0))
+        apart = made.prevalence[0] - made.prevalence[1]
         ends += [apart - z * sd, apart + z * sd]
         with np.errstate(divide="ignore", invalid="ignore"):
             pvalue = erfc(np.abs(apart) / (np.sqrt(2) * sd))
         # NaN: both are known exactly, and equal.
         pvalues.append(np.nan_to_num(pvalue, nan=1.0))
+    shares = combine(batch, nodes, estimates, run.settings.labelled).prevalence
     lower, upper = np.min(ends, axis=0), np.max(ends, axis=0)
     return pa.table(
         {
-            "class_name": [str(name) for name in rows["class"][:width].to_pylist()],
+            "class_name": nodes.classes,
             "first": shares[0],
             "second": shares[1],
-            "difference": difference,
+            "difference": shares[0] - shares[1],
             "se": (upper - lower) / (2 * z),
             "lower": np.maximum(lower, -1.0),
             "upper": np.minimum(upper, 1.0),
@@ -120,16 +102,10 @@ def contrast(location: str, first: str, second: str) -> pa.Table:
     )
 
 
-def _place(table: pa.Table, width: int, name: str, where: str) -> int:
-    """Place of a community that has an estimate; its name is text."""
-    names = table["community"].combine_chunks()[::width].cast(pa.string())
-    place = int(pc.index(names, name).as_py())
-    if place < 0:
-        raise SettingsError(
-            f"there is no community {name!r} in {where}: see the column community of "
-            "prevalence.parquet"
-        )
-    row = table.slice(place * width, 1).to_pylist()[0]
+def _place(run: Finished, name: str, n_classes: int) -> int:
+    """Place of a community that has an estimate."""
+    place, where = run.place(name), run.directory.uri
+    row = run.estimates.slice(place * n_classes, 1).to_pylist()[0]
     if row["quality"] == SUPPRESSED:
         reason = row["note"].removeprefix("suppressed: ")
         raise SettingsError(
@@ -142,22 +118,3 @@ def _place(table: pa.Table, width: int, name: str, where: str) -> int:
             "see the column note of prevalence.parquet"
         )
     return place
-
-
-def _covariance(
-    sums: pa.Table, places: list[int], learnt: dict[str, Floats], tilted: bool
-) -> Floats:
-    """Covariance of the sums over two communities, shape (K,)."""
-    tilt, of_all, inflation = Tilt.from_arrays(learnt), learnt["shared"], 1.0
-    if tilt is not None and (tilt.alone or tilted):
-        inflation, of_all = tilt.inflation**2, tilt.shared(of_all)
-    by_group = np.zeros((2, *learnt["labelled"].shape))
-    for weights, place in zip(by_group, places, strict=True):
-        rows = sums.filter(pc.equal(sums["community"], place))
-        flat = rows["weights"].combine_chunks().flatten().to_numpy()
-        weights[rows["group"].to_numpy()] = flat.reshape(-1, len(of_all))
-    # The groups of each partition add up to all members.
-    total = by_group.sum(axis=1) / int(learnt["partitions"])
-    off = by_group - learnt["labelled"] * total[:, None]
-    shared = (off[0] * off[1] * learnt["variances"]).sum(axis=0)
-    return np.asarray(inflation * (shared + total[0] * total[1] * of_all))

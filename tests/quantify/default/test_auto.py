@@ -104,12 +104,6 @@ def test_a_partition_adds_up_to_the_complete_graph(n_classes):
     total = combine(make_communities(np.arange(N)), nodes, listed, "count")
     summed = answer.n_nodes @ answer.prevalence / N
     np.testing.assert_allclose(summed, total.prevalence[0], atol=1e-12)
-    # Sums of w by group add up as well: covariances of unions follow from them.
-    groups_of_all = np.zeros((20, found.groups.weights.shape[1]))
-    np.add.at(groups_of_all, found.groups.groups, found.groups.weights)
-    order = np.argsort(whole.groups.groups)
-    expected = whole.groups.weights[order]
-    np.testing.assert_allclose(groups_of_all, expected, rtol=1e-5)
 
 
 def test_nodes_without_a_posterior_count_as_the_prior():

@@ -166,7 +166,6 @@ def estimates_of(
         lower,
         upper,
         sd=np.where(np.isnan(sums.mean), np.nan, sd),
-        groups=sums.groups,
     )
 
 
