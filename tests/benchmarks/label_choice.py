@@ -206,7 +206,7 @@ def judged(
     sets = communities_of(graph.groups[0].astype(np.int64))
     counts, labelled = _truth(case, sets)
     sizes = counts.sum(axis=1)
-    plain = answers["unknown"].scenarios(case.nodes, case.reference)["plain"]
+    plain = answers["unknown"].in_scenario(None, case.nodes, case.reference)
     found["plain_error"] = float(np.abs(plain.prevalence[0] - truth).mean())
     for name, drawn in (("", "unknown"), ("declared_", shown.drawn)):
         whole = answers[drawn].estimate_all(case.nodes, case.reference)

@@ -191,7 +191,8 @@ def estimate_graph(job: BatchJob) -> dict[str, NDArray[Any]]:
     """Estimate the prevalence of the complete graph, as one community of all nodes.
 
     Only `auto` gives an interval: resamples of all nodes would not fit into memory. Its
-    estimates in the two scenarios are the arrays ``plain_*`` and ``tilted_*``.
+    estimates in the two scenarios are the arrays ``plain_*`` and, where there is a
+    tilt, ``tilted_*``.
     """
     loaded, quantifier = job.loaded(), job.quantifier()
     nodes, reference = loaded.nodes, loaded.reference
@@ -208,9 +209,11 @@ def estimate_graph(job: BatchJob) -> dict[str, NDArray[Any]]:
         all_nodes = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
         return combined(quantifier.estimate(all_nodes, nodes, reference))
     arrays = combined(quantifier.estimate_all(nodes, reference))
-    for name, scenario in quantifier.scenarios(nodes, reference).items():
-        in_scenario = combined(scenario)
-        arrays |= {f"{name}_{end}": in_scenario[end] for end in ENDS}
+    tilt = None if quantifier.learnt is None else quantifier.learnt.tilt
+    for name, each in (("plain", None), ("tilted", tilt)):
+        if name == "plain" or each is not None:
+            made = combined(quantifier.in_scenario(each, nodes, reference))
+            arrays |= {f"{name}_{end}": made[end] for end in ENDS}
     return arrays
 
 

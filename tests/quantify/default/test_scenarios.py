@@ -72,7 +72,6 @@ def test_one_scenario_alone_is_the_tilted_one(n_classes):
     assert one.scenarios is None
     np.testing.assert_array_equal(one.prevalence, two.scenarios[1].prevalence)
     np.testing.assert_array_equal(one.upper, two.scenarios[1].upper)
-    assert set(auto.scenarios(nodes, reference)) == {"plain", "tilted"}
 
 
 def test_a_community_keeps_its_bits_among_any_others():

@@ -33,8 +33,8 @@ class Usable:
     """Community s has ``members[offsets[s] : offsets[s + 1]]``, shape (S + 1,)."""
     members: Ints
     """Places in `rows`, one for each membership, shape (M',)."""
-    unlabelled: Bools
-    """Communities with an unlabelled member, usable or not, shape (S,)."""
+    unlabelled: Ints
+    """Number of unlabelled members, usable or not, shape (S,)."""
 
     def new_estimates(self, prior: Floats) -> Estimates:
         """Estimates to fill in, final for communities without usable members.
@@ -43,7 +43,7 @@ class Usable:
         """
         size = len(self.unlabelled)
         prevalence = np.full((size, len(prior)), np.nan)
-        prevalence[self.unlabelled] = prior
+        prevalence[self.unlabelled > 0] = prior
         return Estimates(prevalence, np.zeros(size, np.int32), np.ones(size, np.bool_))
 
 
@@ -56,7 +56,7 @@ def usable_members(batch: Communities, nodes: NodeTable) -> Usable:
     """
     keep = nodes.unlabelled[batch.members]
     offsets, members = _kept(batch.offsets, batch.members, keep)
-    unlabelled = np.diff(offsets) > 0
+    unlabelled = np.diff(offsets)
     n_nodes = len(nodes.posteriors)
     if n_nodes <= DENSE_SHARE * len(members):
         place = np.full(n_nodes, -1, np.int64)

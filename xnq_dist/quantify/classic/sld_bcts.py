@@ -65,7 +65,8 @@ class SldBcts(Sld):
         )
         members = Communities(usable.offsets, usable.members)
         estimates = super().estimate(members, calibrated, Reference(prior))
-        estimates.prevalence[usable.unlabelled & (np.diff(usable.offsets) == 0)] = prior
+        none_usable = (usable.unlabelled > 0) & (np.diff(usable.offsets) == 0)
+        estimates.prevalence[none_usable] = prior
         return estimates
 
 

@@ -24,7 +24,6 @@ interval contains the intervals of both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -49,10 +48,8 @@ from xnq_dist.quantify.registry import make_quantifier
 
 __all__ = [
     "Auto",
-    "estimates_of",
     "interval_of_counts",
     "make",
-    "over_scenarios",
     "scenario_sums",
 ]
 
@@ -86,42 +83,37 @@ class Auto(Quantifier):
         self, nodes: NodeTable, reference: Reference, batch: Communities | None = None
     ) -> Estimates:
         """`estimate` without the check; no batch: all nodes as one community."""
+        tilt = self._learnt(nodes, reference).tilt
+        if tilt is None or tilt.alone:
+            return self.in_scenario(tilt, nodes, reference, batch)
+        plain, tilted = (
+            self.in_scenario(each, nodes, reference, batch) for each in (None, tilt)
+        )
+        return _mixed((plain, tilted), tilt.share, self.level)
+
+    def in_scenario(
+        self,
+        tilt: Tilt | None,
+        nodes: NodeTable,
+        reference: Reference,
+        batch: Communities | None = None,
+    ) -> Estimates:
+        """`estimate_all` in the scenario `tilt`; None: labels are a random sample."""
         learnt = self._learnt(nodes, reference)
-
-        def in_scenario(tilt: Tilt | None) -> Estimates:
-            sums, variance, inflation = scenario_sums(
-                batch, nodes, reference.prior, learnt, tilt
-            )
-            if self.parts is None or batch is None:
-                return estimates_of(sums, variance, inflation, self.level)
-            factors = None if tilt is None else tilt.factors
-            pooled = pooled_members(batch, nodes, reference, self.parts, factors)
-            moved = pooled.variance + (variance - sums.weight)
-            made = replace(sums, mean=pooled.mean)
-            wider = (moved > WIDER**2 * variance).any(axis=1)
-            return replace(
-                estimates_of(made, moved, inflation, self.level),
-                unseen=wider & (pooled.known == 0),
-            )
-
-        return over_scenarios(learnt, in_scenario, self.level)
-
-    def scenarios(self, nodes: NodeTable, reference: Reference) -> dict[str, Estimates]:
-        """Estimates for all nodes: ``plain``, and ``tilted`` where there is a tilt.
-
-        The first assumes that labels are a random sample, the second that they were
-        chosen by class.
-        """
-        learnt, prior = self._learnt(nodes, reference), reference.prior
-        tilts: dict[str, Tilt | None] = {"plain": None}
-        if learnt.tilt is not None:
-            tilts["tilted"] = learnt.tilt
-        return {
-            name: estimates_of(
-                *scenario_sums(None, nodes, prior, learnt, tilt), self.level
-            )
-            for name, tilt in tilts.items()
-        }
+        sums, variance, inflation = scenario_sums(
+            batch, nodes, reference.prior, learnt, tilt
+        )
+        if self.parts is None or batch is None:
+            return _estimates_of(sums, variance, inflation, self.level)
+        factors = None if tilt is None else tilt.factors
+        pooled = pooled_members(batch, nodes, reference, self.parts, factors)
+        moved = pooled.variance + (variance - sums.weight)
+        made = replace(sums, mean=pooled.mean)
+        wider = (moved > WIDER**2 * variance).any(axis=1)
+        return replace(
+            _estimates_of(made, moved, inflation, self.level),
+            unseen=wider & (pooled.known == 0),
+        )
 
     def _learnt(self, nodes: NodeTable, reference: Reference) -> Learnt:
         if self.learnt is not None:
@@ -150,7 +142,7 @@ def scenario_sums(
     return sums, sums.weight + learnt.between(sums, shared), inflation
 
 
-def estimates_of(
+def _estimates_of(
     sums: NodeSums, variance: Floats, inflation: float, level: float
 ) -> Estimates:
     """Means and their intervals; `variance` is that of sums, (S, K) or (S, C)."""
@@ -167,16 +159,6 @@ def estimates_of(
         upper,
         sd=np.where(np.isnan(sums.mean), np.nan, sd),
     )
-
-
-def over_scenarios(
-    learnt: Learnt, in_scenario: Callable[[Tilt | None], Estimates], level: float
-) -> Estimates:
-    """Return the estimates of one scenario (None: no tilt), or the mixture of both."""
-    tilt = learnt.tilt
-    if tilt is None or tilt.alone:
-        return in_scenario(tilt)
-    return _mixed((in_scenario(None), in_scenario(tilt)), tilt.share, level)
 
 
 def _mixed(parts: tuple[Estimates, Estimates], share: float, level: float) -> Estimates:

@@ -17,9 +17,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import betaincinv, expit
+from scipy.special import expit
 
 from xnq_dist.core.arrays import Floats, Floats32
+from xnq_dist.quantify.checks.tails import beta_ends
 from xnq_dist.quantify.classic.sld import guarded_prior
 from xnq_dist.quantify.default.node_sums import class_codes
 from xnq_dist.quantify.interface import (
@@ -154,10 +155,7 @@ class DrawnByClass(Quantifier):
         )
         variance = q * (1 - q) * kappa / ((1 - kappa) * size)
         variance += calibration * (spread / (1 - kappa)) ** 2
-        # The variance of a Beta distribution is below q (1 - q).
-        strength = q * (1 - q) / np.clip(variance, 1e-12, 0.9 * q * (1 - q)) - 1
-        tail = (1 - self.level) / 2
-        ends = betaincinv(q * strength, (1 - q) * strength, [[tail], [1 - tail]])
+        ends = beta_ends(q, variance, self.level)
         return np.stack([np.floor(ends[0] * size), np.ceil(ends[1] * size)]) / size
 
 
