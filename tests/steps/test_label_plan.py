@@ -100,22 +100,6 @@ def test_errors_before_new_labels_are_those_of_auto(n_classes, labelled, partiti
     np.testing.assert_allclose(now, answer.sd[:, codes], rtol=1e-9)
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("partitions", [1, 2])
-def test_slopes_are_differences_of_the_norm(n_classes, partitions):
-    nodes, reference, groups, _ = network(1, n_classes)
-    sets = communities_of(groups, 1)[::4]
-    groups = np.stack([groups, np.arange(len(groups)) // 7])[:partitions]
-    strata = strata_of(nodes, reference, groups, sets, 50)
-    labels = 0.5 * proportional(strata)
-    slope = strata.slope(labels)
-    for h in range(0, len(labels), 5):
-        step = np.zeros(len(labels))
-        step[h] = 1e-5
-        ends = [np.log(norm(strata, labels + sign * step)) for sign in (1, -1)]
-        assert slope[h] == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-4, abs=1e-9)
-
-
 def test_the_allocation_is_that_of_a_general_optimiser():
     nodes, reference, groups, _ = network(2)
     sets = [np.flatnonzero(groups == g)[: 20 * (g + 1)] for g in range(3)]
@@ -130,7 +114,6 @@ def test_the_allocation_is_that_of_a_general_optimiser():
     found = minimize(
         lambda x: np.log(norm(strata, x)),
         proportional(strata),
-        jac=strata.slope,
         bounds=list(zip(least, strata.sizes, strict=True)),
         constraints={"type": "eq", "fun": lambda x: x.sum() - budget},
         method="SLSQP",

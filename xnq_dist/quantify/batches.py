@@ -208,11 +208,11 @@ def estimate_graph(job: BatchJob) -> dict[str, NDArray[Any]]:
     if not isinstance(quantifier, Auto):
         all_nodes = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
         return combined(quantifier.estimate(all_nodes, nodes, reference))
-    arrays = combined(quantifier.estimate_all(nodes, reference))
+    arrays = combined(quantifier.estimate(None, nodes, reference))
     tilt = None if quantifier.learnt is None else quantifier.learnt.tilt
     for name, each in (("plain", None), ("tilted", tilt)):
         if name == "plain" or each is not None:
-            made = combined(quantifier.in_scenario(each, nodes, reference))
+            made = combined(quantifier.in_scenario(each, None, nodes, reference))
             arrays |= {f"{name}_{end}": made[end] for end in ENDS}
     return arrays
 

@@ -65,7 +65,7 @@ class NodeTable:
     """Posteriors and labels of all nodes, in canonical order."""
 
     posteriors: Floats32
-    """Calibrated posteriors, shape (N, C)."""
+    """Calibrated posteriors, finite, shape (N, C)."""
     labels: Ints32
     """Class code, -1 when unlabelled, shape (N,)."""
     out_of_fold: Bools
@@ -216,8 +216,7 @@ class Quantifier(ABC):
         Raises
         ------
         InputError
-            When a posterior is not finite, or the reference lacks the labelled nodes
-            that the quantifier learns from.
+            When the reference lacks the labelled nodes that the quantifier learns from.
         """
 
 

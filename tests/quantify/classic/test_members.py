@@ -127,25 +127,3 @@ def test_missing_reference_or_class_is_explained(name):
     one = replace(reference, labels=np.zeros(200, np.int32))
     with pytest.raises(InputError, match=r"every class .* class 'c1' has none"):
         made(name).estimate(batch, nodes, one)
-
-
-@pytest.mark.parametrize("name", records())
-def test_posteriors_that_are_not_numbers_are_refused(name):
-    posteriors, reference = drawn(2)
-    posteriors[7, 1] = np.nan
-    nodes = make_nodes(posteriors)
-    with pytest.raises(InputError, match=f"= {name}: the posterior of row 7 is not a"):
-        made(name).estimate(make_communities([1], [7, 2]), nodes, reference)
-    # It is not a member, or it is labelled: not an error.
-    for other in (nodes, make_nodes(posteriors, np.where(np.arange(300) == 7, 0, -1))):
-        sets = make_communities([1, 2], np.arange(8, 300))
-        assert not np.isnan(
-            made(name).estimate(sets, other, reference).prevalence
-        ).any()
-    if name in (*NEED_ROWS, *ADJUSTED):
-        broken = reference.posteriors.copy()
-        broken[3] = np.nan
-        with pytest.raises(InputError, match="labelled row 3 of 200 is not a finite"):
-            made(name).estimate(
-                make_communities([1]), nodes, replace(reference, posteriors=broken)
-            )

@@ -113,21 +113,6 @@ def test_estimates_are_those_of_the_slow_twin(name, prior):
     assert found.converged.all()
 
 
-@pytest.mark.parametrize(("name", "twin"), [("nacc", "acc"), ("npacc", "pacc")])
-@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_neighbours_that_all_agree_keep_the_estimate(prior, name, twin):
-    """Then a pair says no more than the node."""
-    nodes, reference, _, sets = drawn(prior)
-    everywhere = np.tile(np.eye(len(prior))[1] * 3, (N, 1))
-    same = NeighbourStatistics(everywhere, everywhere)
-    nodes = replace(nodes, neighbours=same)
-    reference = replace(reference, neighbours=same.of(reference.rows))
-    batch = make_communities(*sets)
-    found = NeighbourCounts(name).estimate(batch, nodes, reference)
-    plain = Counts(twin).estimate(batch, nodes, reference)
-    np.testing.assert_allclose(found.prevalence, plain.prevalence, atol=1e-6)
-
-
 def test_classes_with_equal_predictions_are_separated_by_neighbours():
     """Of three classes two have the same votes; their neighbours do not."""
     rng = np.random.default_rng(0)

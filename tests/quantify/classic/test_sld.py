@@ -121,15 +121,6 @@ def test_iteration_limit_agrees_with_quapy(monkeypatch):
     assert not found.converged[0]
 
 
-def test_rows_of_zeros_keep_estimates_finite():
-    posteriors, _ = draw_posteriors(40, np.array([0.4, 0.6]), 1.0, 0)
-    zeros = posteriors.copy()
-    zeros[30:] = 0
-    with_zeros = estimate(zeros, [np.arange(40)], [0.4, 0.6])
-    without = estimate(posteriors, [np.arange(30)], [0.4, 0.6])
-    np.testing.assert_array_equal(with_zeros.prevalence, without.prevalence)
-
-
 @pytest.mark.parametrize("certain", [0, 1])
 def test_prevalence_of_saturated_classes_is_on_the_simplex(certain):
     posteriors = np.tile(np.eye(2, dtype=np.float32)[certain], (1000, 1))

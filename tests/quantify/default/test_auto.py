@@ -97,7 +97,7 @@ def test_a_partition_adds_up_to_the_complete_graph(n_classes):
     batch = make_communities(*(np.flatnonzero(part == s) for s in range(17)))
     found = auto.estimate(batch, nodes, reference)
     answer = combine(batch, nodes, found, "count")
-    whole = auto.estimate_all(nodes, reference)
+    whole = auto.estimate(None, nodes, reference)
     listed = auto.estimate(make_communities(np.arange(N)), nodes, reference)
     for name in ("prevalence", "lower", "upper", "sd"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(listed, name))

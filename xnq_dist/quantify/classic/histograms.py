@@ -23,7 +23,6 @@ from numba import njit
 from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.members import (
-    check_posteriors,
     check_two_classes,
     reference_rows,
     usable_members,
@@ -82,7 +81,6 @@ class Histograms(Quantifier):
         n_classes = nodes.posteriors.shape[1]
         if self.name != "dmy":
             check_two_classes(self.name, n_classes)
-        check_posteriors(self.name, batch, nodes)
         held, labels = reference_rows(self.name, reference, nodes.classes)
         shares = reference.learnt(self, lambda: self.class_shares(held, labels))
         usable = usable_members(batch, nodes)

@@ -1,4 +1,4 @@
-"""Selection of usable members, and checks of posteriors and labelled nodes."""
+"""Selection of usable members, and checks of labelled nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from xnq_dist.quantify.interface import Communities, Estimates, NodeTable, Refer
 
 __all__ = [
     "Usable",
-    "check_posteriors",
     "check_two_classes",
     "labelled_rows",
     "reference_rows",
@@ -81,36 +80,6 @@ def _kept(offsets: Ints, members: Ints, keep: Bools) -> tuple[Ints, Ints]:
     return before[offsets], members[keep]
 
 
-def check_posteriors(name: str, batch: Communities, nodes: NodeTable) -> None:
-    """Check that the posteriors of the unlabelled members are finite.
-
-    Raises
-    ------
-    InputError
-        Names the first unlabelled member whose posterior is not.
-    """
-    posteriors, members = nodes.posteriors, batch.members
-    few_nodes = len(posteriors) <= len(members)
-    rows = posteriors if few_nodes else posteriors[members]
-    if np.isfinite(rows.sum(dtype=np.float64)):
-        return
-    wrong = _not_finite(rows)
-    if few_nodes:
-        wrong = wrong[members]
-    wrong &= nodes.unlabelled[members]
-    if wrong.any():
-        node = int(members[np.flatnonzero(wrong)[0]])
-        raise InputError(
-            f"quantifier = {name}: the posterior of row {node} is not a finite number "
-            f"({int(np.count_nonzero(wrong))} such members): check the features for "
-            "values that are not finite, then run again"
-        )
-
-
-def _not_finite(rows: Floats32) -> Bools:
-    return np.asarray((~np.isfinite(rows)).any(axis=1), np.bool_)
-
-
 def check_two_classes(name: str, n_classes: int) -> None:
     """Raise an `InputError` unless there are two classes."""
     if n_classes != 2:
@@ -121,20 +90,13 @@ def check_two_classes(name: str, n_classes: int) -> None:
 
 
 def labelled_rows(name: str, reference: Reference) -> tuple[Floats32, Ints32]:
-    """Return the reference's posteriors and labels, all finite, (m, C) and (m,)."""
+    """Return the reference's posteriors and labels, (m, C) and (m,)."""
     posteriors, labels = reference.posteriors, reference.labels
     if posteriors is None or labels is None or not len(labels):
         raise InputError(
             f"quantifier = {name} needs labelled nodes that the readout was not fitted "
             "to, and there are none: give some nodes the role calibration, or set "
             "quantifier = sld"
-        )
-    wrong = _not_finite(posteriors)
-    if wrong.any():
-        raise InputError(
-            f"quantifier = {name}: the posterior of labelled row "
-            f"{int(np.flatnonzero(wrong)[0])} of {len(wrong)} is not a finite number: "
-            "check the features for values that are not finite, then run again"
         )
     return posteriors, labels
 

@@ -19,7 +19,6 @@ from numba import njit
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.settings import Settings
-from xnq_dist.quantify.classic.members import check_posteriors
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
@@ -55,7 +54,6 @@ class Sld(Quantifier):
         self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
-        check_posteriors(self.name, batch, nodes)
         size, n_classes = len(batch), nodes.posteriors.shape[1]
         estimates = Estimates(
             np.full((size, n_classes), np.nan),

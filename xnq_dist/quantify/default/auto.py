@@ -31,7 +31,6 @@ from scipy.special import ndtri
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.settings import Settings
-from xnq_dist.quantify.classic.members import check_posteriors
 from xnq_dist.quantify.default.drawn import DrawnByClass
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.node_sums import NodeSums, node_sums
@@ -73,32 +72,28 @@ class Auto(Quantifier):
     gives_intervals = True
 
     def estimate(
-        self, batch: Communities, nodes: NodeTable, reference: Reference
+        self, batch: Communities | None, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community."""
-        check_posteriors(self.name, batch, nodes)
-        return self.estimate_all(nodes, reference, batch)
+        """Prevalence among the unlabelled members of every community.
 
-    def estimate_all(
-        self, nodes: NodeTable, reference: Reference, batch: Communities | None = None
-    ) -> Estimates:
-        """`estimate` without the check; no batch: all nodes as one community."""
+        Without a batch, all nodes are one community, and nothing is pooled.
+        """
         tilt = self._learnt(nodes, reference).tilt
         if tilt is None or tilt.alone:
-            return self.in_scenario(tilt, nodes, reference, batch)
+            return self.in_scenario(tilt, batch, nodes, reference)
         plain, tilted = (
-            self.in_scenario(each, nodes, reference, batch) for each in (None, tilt)
+            self.in_scenario(each, batch, nodes, reference) for each in (None, tilt)
         )
         return _mixed((plain, tilted), tilt.share, self.level)
 
     def in_scenario(
         self,
         tilt: Tilt | None,
+        batch: Communities | None,
         nodes: NodeTable,
         reference: Reference,
-        batch: Communities | None = None,
     ) -> Estimates:
-        """`estimate_all` in the scenario `tilt`; None: labels are a random sample."""
+        """`estimate` in the scenario `tilt`; None: labels are a random sample."""
         learnt = self._learnt(nodes, reference)
         sums, variance, inflation = scenario_sums(
             batch, nodes, reference.prior, learnt, tilt
