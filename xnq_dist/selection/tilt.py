@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
+from xnq_dist.selection.scored_rows import normalised
 
 __all__ = ["logit_variance", "solve_bias", "tilted", "tilted_mean"]
 
@@ -43,9 +44,7 @@ def _blocks(
 ) -> Iterator[Floats]:
     """Yield blocks of normalised rows."""
     for first in range(0, len(rows), BLOCK):
-        block = posteriors[rows[first : first + BLOCK]].astype(np.float64)
-        total = block.sum(axis=1, keepdims=True)
-        yield np.where(total > 0, block / np.where(total > 0, total, 1.0), prior)
+        yield normalised(posteriors[rows[first : first + BLOCK]], prior)
 
 
 def logit_variance(covariance: Floats, shares: Floats) -> Floats:

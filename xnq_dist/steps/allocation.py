@@ -23,7 +23,6 @@ from xnq_dist.quantify.default.estimator_fit import (
     PRIOR_VARIANCE,
     Learnt,
     left_open,
-    normalised,
 )
 from xnq_dist.quantify.default.node_sums import class_codes
 from xnq_dist.quantify.interface import (
@@ -33,6 +32,7 @@ from xnq_dist.quantify.interface import (
     Reference,
     combine,
 )
+from xnq_dist.selection.scored_rows import normalised
 
 __all__ = ["Strata", "allocate", "choose", "proportional"]
 

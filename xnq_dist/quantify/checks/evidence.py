@@ -20,9 +20,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
-from xnq_dist.quantify.default.estimator_fit import Learnt, normalised
+from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.node_sums import NodeSums, class_codes, node_sums
 from xnq_dist.quantify.interface import Communities, NodeTable, Reference
+from xnq_dist.selection.scored_rows import normalised
 
 __all__ = ["Evidence", "EvidenceMoments", "gather_evidence"]
 

@@ -43,7 +43,6 @@ from xnq_dist.quantify.interface import (
     Quantifier,
     Reference,
 )
-from xnq_dist.quantify.registry import make_quantifier
 
 __all__ = [
     "Auto",
@@ -205,5 +204,5 @@ def make(name: str, settings: Settings) -> Quantifier:
     """Construct the quantifier for communities, or for samples drawn by class."""
     level = settings.intervals.level
     if settings.memberships.drawn == "by_class":
-        return DrawnByClass(make_quantifier("sld", settings), level)
+        return DrawnByClass(level)
     return Auto(level)

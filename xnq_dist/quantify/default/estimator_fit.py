@@ -21,13 +21,13 @@ from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.quantify.default.node_sums import NodeSums, class_codes
 from xnq_dist.quantify.default.scenarios import Tilt
 from xnq_dist.quantify.interface import NodeTable, Reference
+from xnq_dist.selection.scored_rows import normalised
 
 __all__ = [
     "PRIOR_VARIANCE",
     "Held",
     "Learnt",
     "left_open",
-    "normalised",
     "shift_variance",
 ]
 
@@ -266,11 +266,3 @@ def _between(
 def _weights(posteriors: Floats, least: float) -> Floats:
     inside = np.clip(posteriors, least, 1 - least)
     return np.asarray(inside * (1 - inside))
-
-
-def normalised(posteriors: NDArray[np.floating], prior: Floats) -> Floats:
-    """Normalise rows to sum to 1; the prior replaces a row of zeros."""
-    rows = np.asarray(posteriors, np.float64)
-    total = rows.sum(axis=1, keepdims=True)
-    mean = np.broadcast_to(prior / prior.sum(), rows.shape)
-    return np.where(total > 0, rows / np.where(total > 0, total, 1.0), mean)
