@@ -45,6 +45,7 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 from xnq_dist.readout.calibration import fit_calibration
+from xnq_dist.selection.tilt import tilted
 
 __all__ = ["Bootstrap", "Replicate", "draw_rows", "make_replicates", "resample_labels"]
 
@@ -167,8 +168,8 @@ class Bootstrap:
         rows = nodes.posteriors[block.members].astype(np.float64)
         community = np.repeat(np.arange(len(block)), np.diff(block.offsets))
         by = guarded_prior(prior)
-        moved = _shifted(rows, (estimate / by)[community]) if shifts else rows
-        shifted = _shifted(rows, (shrunk / by)[community]) if shifts else rows
+        moved = tilted(rows, (estimate / by)[community]) if shifts else rows
+        shifted = tilted(rows, (shrunk / by)[community]) if shifts else rows
         at_estimate, at_shrunk = _means(moved, block), _means(shifted, block)
         noise = _means(shifted * (1.0 - shifted), block) / np.maximum(sizes, 1.0)
         spread = self._spread(block, nodes, shifted, first)
@@ -375,12 +376,6 @@ def _bounded(posteriors: NDArray[np.floating], labels: int) -> Floats32:
     rows = np.asarray(posteriors, np.float64)
     rows = np.maximum(rows / rows.sum(axis=1, keepdims=True), 1 / (labels + 2))
     return np.asarray(rows / rows.sum(axis=1, keepdims=True), np.float32)
-
-
-def _shifted(rows: Floats, factors: Floats) -> Floats:
-    """Posteriors of memberships after the shift of their community's proportions."""
-    product = rows * factors
-    return np.asarray(product / product.sum(axis=1, keepdims=True))
 
 
 def _means(rows: Floats, sets: Communities) -> Floats:

@@ -19,7 +19,7 @@ BLOCK = 1 << 16
 
 
 def tilted(posteriors: Floats, factors: Floats) -> Floats:
-    """Posteriors times one factor per class, normalised, shape (n, C)."""
+    """Posteriors times factors, (C,) or (n, C), normalised, shape (n, C)."""
     product = posteriors * factors
     return np.asarray(product / product.sum(axis=1, keepdims=True))
 
@@ -68,11 +68,8 @@ def solve_bias(
     """Find the bias b, summing to 0, with which tilted posteriors average to `shares`.
 
     Newton's method on a convex function: the mean of f is the gradient of the mean of
-    ``log sum_y p_y exp(-b_y)`` in -b, so the solution is unique for shares above 0;
-    other shares are a `ValueError`.
+    ``log sum_y p_y exp(-b_y)`` in -b, so the solution is unique for shares above 0.
     """
-    if not (shares > 0).all():
-        raise ValueError("shares must be above 0")
     n_classes = len(shares)
     c = np.zeros(n_classes)
 

@@ -20,6 +20,7 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import Sources
+from xnq_dist.quantify.community_rows import community_ids
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.loading import load_groups, load_node_table
@@ -97,8 +98,7 @@ class Finished:
     def names(self) -> pa.Array:
         """Names of the communities, int64 or string."""
         width = len(self.directory.complete("labels").facts["classes"])
-        names = self.estimates["community"].combine_chunks()[::width]
-        return names if pa.types.is_integer(names.type) else names.cast(pa.string())
+        return community_ids(self.estimates["community"].combine_chunks()[::width])
 
     def place(self, name: str) -> int:
         """Place of a community in `names`; a `SettingsError` if it is not there."""

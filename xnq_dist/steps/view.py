@@ -22,6 +22,7 @@ from xnq_dist.quantify.checks.quality import (
     SUPPRESSED,
     without_values,
 )
+from xnq_dist.quantify.community_rows import community_ids
 
 __all__ = [
     "NAME_LIMIT",
@@ -170,10 +171,7 @@ class PrevalenceView:
 
     def texts(self, chosen: Ints) -> pa.Array:
         """Names of the chosen communities as ids of a table: int64 or string."""
-        names = self.names.take(pa.array(chosen))
-        return names.cast(
-            pa.int64() if pa.types.is_integer(names.type) else pa.string()
-        )
+        return community_ids(self.names.take(pa.array(chosen)))
 
     def name(self, community: int, limit: int = NAME_LIMIT) -> str:
         """A community's name on one line, without control characters."""

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.node_sums import NodeSums, class_codes, node_sums
 from xnq_dist.quantify.interface import Communities, NodeTable, Reference
@@ -65,11 +65,6 @@ class EvidenceMoments:
     """Mean second derivative of scores, over `weight`, shape (K,)."""
     growth: Floats
     """Covariance of scores and of their derivative, over `weight`, shape (K,)."""
-
-    def score(self, f: Floats, code: int) -> Floats:
-        """Return the scores of a class's posteriors."""
-        k = code if len(self.low) > 1 else 0
-        return np.clip(f, self.low[k], self.high[k])
 
     @classmethod
     def of(cls, nodes: NodeTable, prior: Floats) -> EvidenceMoments:
@@ -160,11 +155,23 @@ def gather_evidence(
     free, known, both = map(
         sums_over, (nodes.unlabelled, held, nodes.unlabelled | held)
     )
-    members = _Members.of(batch, nodes, reference, held)
-    labels = members.sums(lambda f, code: members.labels == code)
+    codes = list(class_codes(nodes.posteriors.shape[1]))
+    community = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))
+
+    def scores(members: Ints) -> Floats:
+        f = normalised(nodes.posteriors[members], reference.prior)[:, codes]
+        return np.clip(f, moments.low, moments.high)
+
+    def totals(some: Bools, of: Callable[[Ints], NDArray[Any]]) -> Floats:
+        """Sums over communities of the values of the chosen members, (S, K)."""
+        inside = some[batch.members]
+        values = of(batch.members[inside])
+        columns = [np.bincount(community[inside], v, len(batch)) for v in values.T]
+        return np.stack(columns, axis=1).astype(np.float64)
+
+    labels = totals(held, lambda members: nodes.labels[members, None] == codes)
+    of_known, of_free = totals(held, scores), totals(nodes.unlabelled, scores)
     alone, between, together = map(learnt.between, (free, known, both))
-    of_known = members.sums(moments.score)
-    of_free = _Members.of(batch, nodes, reference, nodes.unlabelled).sums(moments.score)
     number, labelled = (
         each.count[:, None].astype(np.float64) for each in (free, known)
     )
@@ -194,38 +201,3 @@ def gather_evidence(
         error=np.sqrt(variance) / steps,
         skew=skew / steps**3,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Members:
-    """Chosen members of communities, with sums of one class at a time."""
-
-    community: Ints
-    """Shape (n,)."""
-    labels: Ints32
-    rows: Floats32
-    """Posteriors, shape (n, C)."""
-    prior: Floats
-    size: int
-    """Number of communities, S."""
-
-    @classmethod
-    def of(
-        cls, batch: Communities, nodes: NodeTable, reference: Reference, chosen: Bools
-    ) -> _Members:
-        inside = chosen[batch.members]
-        members = batch.members[inside]
-        community = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))[inside]
-        rows, prior = nodes.posteriors[members], reference.prior
-        return cls(community, nodes.labels[members], rows, prior, len(batch))
-
-    def sums(self, of: Callable[[Floats, int], NDArray[Any]]) -> Floats:
-        """Sum `of` the posteriors and code of each class by community, (S, K)."""
-        total = self.rows.sum(axis=1, dtype=np.float64)
-        empty, columns = total <= 0, []
-        total[empty] = 1.0
-        for code in class_codes(self.rows.shape[1]):
-            f = self.rows[:, code] / total
-            f[empty] = self.prior[code] / self.prior.sum()
-            columns.append(np.bincount(self.community, of(f, code), self.size))
-        return np.stack(columns, axis=1).astype(np.float64)
