@@ -90,20 +90,13 @@ def test_estimates_are_known_labels_and_mean_posteriors(n_classes, partitions):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_a_partition_adds_up_to_the_complete_graph(n_classes):
+def test_all_nodes_are_estimated_as_a_community_that_lists_them(n_classes):
     nodes, reference, groups, _ = drawn(n_classes)
     auto = Auto(learnt=Learnt.of(nodes, reference, groups))
-    part = np.random.default_rng(1).integers(0, 17, N)
-    batch = make_communities(*(np.flatnonzero(part == s) for s in range(17)))
-    found = auto.estimate(batch, nodes, reference)
-    answer = combine(batch, nodes, found, "count")
     whole = auto.estimate(None, nodes, reference)
     listed = auto.estimate(make_communities(np.arange(N)), nodes, reference)
     for name in ("prevalence", "lower", "upper", "sd"):
         np.testing.assert_array_equal(getattr(whole, name), getattr(listed, name))
-    total = combine(make_communities(np.arange(N)), nodes, listed, "count")
-    summed = answer.n_nodes @ answer.prevalence / N
-    np.testing.assert_allclose(summed, total.prevalence[0], atol=1e-12)
 
 
 def test_nodes_without_a_posterior_count_as_the_prior():

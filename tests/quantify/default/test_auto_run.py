@@ -12,7 +12,7 @@ from distributed import Client
 from tests.conftest import small_settings
 from tests.quantify.samples import make_communities
 from tests.quantify.test_stage import PRIOR, answered, draw_memberships, make_run, of
-from xnq_dist.core.errors import SettingsError, StageError
+from xnq_dist.core.errors import StageError
 from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify import batch_files
@@ -215,9 +215,6 @@ def test_known_shares_of_the_complete_graph_are_met(client, tmp_path):
     assert shares == pytest.approx([0.55, 0.45], abs=1e-9)
     bias = totals["bias"].to_pylist()
     assert bias[1] > 0 > bias[0]
-    wrong = small_settings(AUTO, "labels.prior={0: 0.55, bot: 0.45}")
-    with pytest.raises(SettingsError, match="unknown class 'bot'"):
-        quantify(made.run, sources, wrong, client)
 
 
 def test_posteriors_of_held_out_groups_replace_the_bound(client, tmp_path):
