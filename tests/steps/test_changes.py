@@ -32,7 +32,7 @@ def estimates(values, se=None, members=0, labelled=0, names=None, labels=None):
     return PrevalenceView(*named, p, lower, upper, se, *counts, notes, quality)
 
 
-def independent(now, then, level_then=None):
+def independent(now, then, level_then=LEVEL):
     """Changes between runs that have no member in common."""
     return find_changes(estimates(now), estimates(then, None, 9), LEVEL, level_then)
 
@@ -118,7 +118,7 @@ def test_noise_of_runs_that_share_errors_is_flagged_at_the_rate():
         outside, flagged = [], 0
         for _ in range(nights):
             now, then, _ = two_nights(rng, noise=noise)
-            found = find_changes(now, then, LEVEL)
+            found = find_changes(now, then, LEVEL, LEVEL)
             outside.append(np.mean((found.lower > 0) | (found.upper < 0)))
             flagged += bool((found.qvalue <= 0.05).any())
         assert np.mean(outside) <= limit
@@ -130,7 +130,7 @@ def test_real_changes_are_found_and_few_others():
     found = false = there = plain = 0
     for _ in range(40):
         now, then, real = two_nights(rng, moved=0.05)
-        flags = find_changes(now, then, LEVEL).qvalue[:, 1] <= 0.05
+        flags = find_changes(now, then, LEVEL, LEVEL).qvalue[:, 1] <= 0.05
         found += np.count_nonzero(flags & (real > 0))
         false += np.count_nonzero(flags & (real == 0))
         there += np.count_nonzero(real > 0)
@@ -146,7 +146,7 @@ def test_new_labels_widen_the_interval_of_a_change():
     widths = []
     for labels in (0, 20, 80):
         now, then, _ = two_nights(rng, labels=labels)
-        found = find_changes(now, then, LEVEL)
+        found = find_changes(now, then, LEVEL, LEVEL)
         plain = apart(now, then)
         widths.append(
             np.mean((found.upper - found.lower) / (plain.upper - plain.lower))
@@ -158,7 +158,7 @@ def test_new_labels_widen_the_interval_of_a_change():
 def test_few_communities_are_compared_as_independent():
     rng = np.random.default_rng(10)
     now, then, _ = two_nights(rng, size=10)
-    found = find_changes(now, then, LEVEL)
+    found = find_changes(now, then, LEVEL, LEVEL)
     plain = apart(now, then)
     np.testing.assert_allclose(found.pvalue, plain.pvalue)
 
