@@ -23,7 +23,6 @@ from xnq_dist.quantify.bootstrap import (
     THINNING,
     Bootstrap,
     Replicate,
-    draw_kernel,
     draw_rows,
     make_replicates,
     resample_labels,
@@ -129,21 +128,6 @@ def test_spread_is_that_of_each_resample_alone(name, n_classes):
     expected = slow_spread(made, block, nodes, shifted, 7)
     found = made._spread(block, nodes, shifted, 7)
     np.testing.assert_allclose(found, expected, atol=1e-9)
-
-
-def test_members_drawn_are_those_counted():
-    batch = make_communities([3, 1, 4], [], [5, 9, 2, 6])
-    shifted = np.random.default_rng(0).random((7, 2))
-    drawn, means = np.empty(7, np.int64), np.empty((3, 2))
-    draw_kernel(batch.offsets, batch.members, shifted, 1, 10, 2, drawn, means)
-    for s in (0, 2):
-        begin, end = batch.offsets[s], batch.offsets[s + 1]
-        places = slow_places(1, 10 + s, 2, end - begin, end - begin)
-        np.testing.assert_array_equal(
-            drawn[begin:end], batch.members[begin:end][places]
-        )
-        np.testing.assert_allclose(means[s], shifted[begin:end][places].mean(axis=0))
-    np.testing.assert_array_equal(means[1], 0)
 
 
 def ends_of(name, nodes, batch, reference, settings, first=0):

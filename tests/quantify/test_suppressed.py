@@ -11,9 +11,8 @@ import pytest
 from distributed import Client
 
 from tests.conftest import small_settings
-from tests.quantify.test_stage import answered, make_run, of
+from tests.quantify.test_stage import answered, finish, make_run, of
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.quantify.stage import quantify
 from xnq_dist.steps.contrast import contrast
 
 
@@ -34,7 +33,7 @@ def test_communities_of_few_members_are_suppressed(client, tmp_path, caplog):
     sources = of(made, memberships=str(path))
     settings = small_settings("quantifier=auto")
     with caplog.at_level(logging.INFO):
-        manifest = quantify(made.run, sources, settings, client)
+        manifest = finish(made, sources, settings, client)
     assert "2 of 3 communities have fewer than 10 members" in caplog.text
     assert manifest.facts["suppressed"] == 2
     rows = answered(made.run, manifest).to_pylist()
@@ -47,6 +46,6 @@ def test_communities_of_few_members_are_suppressed(client, tmp_path, caplog):
     with pytest.raises(SettingsError, match=r"suppressed \(fewer than 10"):
         contrast(where, "six", "ten")
     shown = small_settings("quantifier=auto", "disclosure.min_size=1")
-    manifest = quantify(made.run, sources, shown, client)
+    manifest = finish(made, sources, shown, client)
     assert "suppressed" not in answered(made.run, manifest)["quality"].to_pylist()
     assert contrast(where, "six", "ten")

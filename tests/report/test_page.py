@@ -233,19 +233,6 @@ def test_the_order_is_by_the_lower_end_of_the_interval() -> None:
     assert order_of(table) == ["narrow", "wide", "none"]
 
 
-def test_rows_are_read_in_any_order_and_with_numeric_ids() -> None:
-    table = prevalence_table(np.array([7, 3, 11]))
-    order = pa.array([5, 0, 3, 2, 4, 1])
-    straight, mixed = (
-        PrevalenceView.of(t, ["person", "bot"]) for t in (table, table.take(order))
-    )
-    assert straight.classes == mixed.classes == ("person", "bot")
-    for k, name in enumerate(straight.names.to_pylist()):
-        at = mixed.names.to_pylist().index(name)
-        assert np.array_equal(straight.prevalence[k], mixed.prevalence[at])
-        assert straight.n_nodes[k] == mixed.n_nodes[at]
-
-
 def test_facts_are_printed_as_text_with_short_numbers() -> None:
     quantify = {"answers": [{"bias": -0.07168952612898236, "of": [1.0, None]}]}
     settings = load_settings(overrides=["report.community=[county, counties]"])

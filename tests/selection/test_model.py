@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -87,24 +85,6 @@ def test_the_fit_is_the_optimum_that_a_general_optimiser_finds(
         best.x[: 2 * n_classes], point[: 2 * n_classes], atol=0.02
     )
     assert abs(found.bias.sum()) < 1e-12
-
-
-@pytest.mark.parametrize("n_classes", [2, 4])
-def test_renaming_classes_renames_the_estimate(n_classes):
-    rows = small(n_classes)
-    order = np.random.default_rng(1).permutation(n_classes)
-    place = np.argsort(order)
-    labels = np.where(rows.labels >= 0, place[rows.labels], -1).astype(np.int32)
-    renamed = dataclasses.replace(
-        rows, posteriors=rows.posteriors[:, order], labels=labels
-    )
-    terms = plain_terms(rows.folds)
-    one, two = fit_model(rows, terms, 1.0), fit_model(renamed, terms, 1.0)
-    np.testing.assert_allclose(two.bias, one.bias[order], atol=1e-5)
-    np.testing.assert_allclose(
-        two.covariance, one.covariance[np.ix_(order, order)], rtol=1e-4, atol=1e-7
-    )
-    assert two.log_determinant == pytest.approx(one.log_determinant, abs=1e-4)
 
 
 def test_fits_are_the_same_in_any_order_of_nodes():

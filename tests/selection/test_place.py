@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.special import expit
-from scipy.stats import gamma, norm
+from scipy.stats import norm
 
 from tests.selection.simulated import draw_world, label, rows_of
 from xnq_dist.selection.model import fit_model, plain_terms
 from xnq_dist.selection.place import (
-    _log_tail,
-    _normal_value,
     degree_bins,
     place_terms,
     uneven,
@@ -95,13 +93,3 @@ def test_groups_beyond_the_largest_share_the_level():
     rows = ScoredRows(np.full((1800, 2), 0.5), np.where(labelled, 0, -1), folds)
     rows.labels[:9:4] = 1
     assert fit_model(rows, terms, None).converged
-
-
-@pytest.mark.parametrize("x", [0.0, 1e-6, 0.7, 3.0, 11.9, 40.0, 900.0])
-def test_tails_are_those_of_scipys_distributions(x):
-    for shape in (0.3, 2.0, 12.5, 300.0):
-        found, expected = _log_tail(x, shape), gamma.logsf(x, shape)
-        assert found == pytest.approx(expected, rel=1e-12)
-        if expected > -600:
-            value = norm.isf(np.exp(expected))
-            assert _normal_value(found) == pytest.approx(value, rel=1e-9)

@@ -42,11 +42,6 @@ def test_extreme_shares_are_met(share):
     np.testing.assert_allclose(mean, shares, atol=1e-8)
 
 
-def test_shares_of_zero_are_refused():
-    with pytest.raises(ValueError, match="above 0"):
-        solve_bias(np.full((4, 2), 0.5), np.arange(4), np.array([0.0, 1.0]), HALF)
-
-
 def test_variance_of_a_shift_is_that_of_the_logit_of_the_mean():
     rng = np.random.default_rng(2)
     root_of = rng.normal(0, 0.3, (3, 3))

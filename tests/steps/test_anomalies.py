@@ -15,7 +15,6 @@ from tests.quantify.samples import make_communities, make_nodes
 from tests.quantify.samples import reference_of as class_shares
 from tests.report.fake_run import prevalence_table, results_of
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.schemas import conform
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks.evidence import EvidenceMoments, gather_evidence
 from xnq_dist.quantify.default.estimator_fit import Learnt
@@ -336,14 +335,6 @@ def test_ranks_are_those_of_the_values():
             assert [r[rank] for r in ranked] == list(range(1, len(ranked) + 1))
             sizes = [size(r) for r in ranked]
             assert sizes == sorted(sizes, reverse=True)
-
-
-@pytest.mark.parametrize("labels", [(0, 1), (False, True), ("no", "yes")])
-def test_class_keeps_the_type_of_the_labels(labels):
-    tables = results_of(prevalence_table(list("abc"), labels, True)).tables
-    rows = conform(tables["anomalies"], "anomalies", "here")
-    assert rows["class"].type == pa.array(labels).type
-    assert set(rows["class"].to_pylist()) == set(labels)
 
 
 def test_equal_values_are_ranked_by_size_and_place():

@@ -32,7 +32,7 @@ def estimates(values, se=None, members=0, labelled=0, names=None, labels=None):
     return PrevalenceView(*named, p, lower, upper, se, *counts, notes, quality)
 
 
-def independent(now, then, level_then=None):
+def independent(now, then, level_then=LEVEL):
     """Changes between runs that have no member in common."""
     return find_changes(estimates(now), estimates(then, None, 9), LEVEL, level_then)
 
@@ -88,22 +88,6 @@ def test_noise_alone_is_no_change():
     assert worlds <= 0.05 * 150 + 2 * np.sqrt(150 * 0.05 * 0.95)
 
 
-def test_shared_errors_are_kept_out_of_changes():
-    """Common errors of both runs cancel, so there are not more false discoveries."""
-    rng = np.random.default_rng(2)
-    rates = []
-    for common in (0.0, 0.8):
-        error, size = 0.05, 20_000
-        shared = rng.normal(0, error * np.sqrt(common), size)
-        runs = []
-        for _ in range(2):
-            p = 0.5 + shared + rng.normal(0, error * np.sqrt(1 - common), size)
-            runs.append(both_classes(p, p - Z * error, p + Z * error))
-        rates.append(np.mean(independent(*runs).pvalue[:, 1] < 0.05))
-    assert rates[0] == pytest.approx(0.05, abs=0.005)
-    assert rates[1] < 0.01
-
-
 def two_nights(rng, size=300, moved=0.0, noise=0.3, labels=0):
     """Estimates of two runs that share their errors but for noise with heavy tails."""
     truth = rng.beta(2, 3, size)
@@ -134,7 +118,7 @@ def test_noise_of_runs_that_share_errors_is_flagged_at_the_rate():
         outside, flagged = [], 0
         for _ in range(nights):
             now, then, _ = two_nights(rng, noise=noise)
-            found = find_changes(now, then, LEVEL)
+            found = find_changes(now, then, LEVEL, LEVEL)
             outside.append(np.mean((found.lower > 0) | (found.upper < 0)))
             flagged += bool((found.qvalue <= 0.05).any())
         assert np.mean(outside) <= limit
@@ -146,7 +130,7 @@ def test_real_changes_are_found_and_few_others():
     found = false = there = plain = 0
     for _ in range(40):
         now, then, real = two_nights(rng, moved=0.05)
-        flags = find_changes(now, then, LEVEL).qvalue[:, 1] <= 0.05
+        flags = find_changes(now, then, LEVEL, LEVEL).qvalue[:, 1] <= 0.05
         found += np.count_nonzero(flags & (real > 0))
         false += np.count_nonzero(flags & (real == 0))
         there += np.count_nonzero(real > 0)
@@ -162,7 +146,7 @@ def test_new_labels_widen_the_interval_of_a_change():
     widths = []
     for labels in (0, 20, 80):
         now, then, _ = two_nights(rng, labels=labels)
-        found = find_changes(now, then, LEVEL)
+        found = find_changes(now, then, LEVEL, LEVEL)
         plain = apart(now, then)
         widths.append(
             np.mean((found.upper - found.lower) / (plain.upper - plain.lower))
@@ -174,7 +158,7 @@ def test_new_labels_widen_the_interval_of_a_change():
 def test_few_communities_are_compared_as_independent():
     rng = np.random.default_rng(10)
     now, then, _ = two_nights(rng, size=10)
-    found = find_changes(now, then, LEVEL)
+    found = find_changes(now, then, LEVEL, LEVEL)
     plain = apart(now, then)
     np.testing.assert_allclose(found.pvalue, plain.pvalue)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,13 +10,10 @@ from distributed import Client
 
 from tests.conftest import small_settings
 from tests.quantify.default.test_auto import slow_covariance
-from tests.quantify.test_stage import answered, draw_memberships, make_run, of
+from tests.quantify.test_stage import answered, draw_memberships, finish, make_run, of
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.graph import layout
-from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify.default.estimator_fit import Learnt
-from xnq_dist.quantify.default.surroundings import learn_in_process
-from xnq_dist.quantify.loading import load_groups, load_node_table, with_own_folds
+from xnq_dist.quantify.loading import load_groups, load_node_table
 from xnq_dist.quantify.stage import quantify
 from xnq_dist.steps.contrast import contrast
 
@@ -40,7 +35,7 @@ def partitioned(tmp_path, client, *settings: str):
     columns = {"community": part, "node_id": np.arange(300)}
     pq.write_table(pa.table(columns), path)
     chosen = small_settings(AUTO, *settings)
-    manifest = quantify(made.run, of(made, memberships=str(path)), chosen, client)
+    manifest = finish(made, of(made, memberships=str(path)), chosen, client)
     return made, part, manifest
 
 
@@ -67,46 +62,17 @@ def test_differences_follow_from_the_covariance(client, tmp_path):
 
 
 def test_differences_hold_both_scenarios_where_labels_may_be_biased(client, tmp_path):
-    """The mixture's difference; the interval of the plain scenario by definition."""
-    made, part, manifest = partitioned(tmp_path, client, ALONE)
-    where = str(made.run.location)
-    found = contrast(where, "0", "1").to_pylist()[1]
-    rows = answered(made.run, manifest)["prevalence"].to_pylist()
-    assert found["difference"] == pytest.approx(rows[1] - rows[3])
-    nodes, reference = load_node_table(made.run, [0.4, 0.6])
-    graph = made.run.stage("graph").manifest()
-    adjacency = layout.read_adjacency(made.run.stage("graph"), graph)
-    groups = leiden(adjacency, 3.0, 0), leiden(adjacency, 10.0, 0)
-    settings = small_settings(AUTO, ALONE)
-    tables = nodes, with_own_folds(made.run, nodes), reference
-    learnt, _ = learn_in_process(*tables, adjacency, groups, settings)
-    ends = []
-    for factors in (np.ones(2), learnt.tilt.factors):
-        p = nodes.posteriors * factors
-        p /= p.sum(axis=1, keepdims=True)
-        tilted = dataclasses.replace(nodes, posteriors=p)
-        of_all, inflation = learnt.shared, 1.0
-        if factors[0] != 1:
-            of_all, inflation = of_all + learnt.tilt.shift, learnt.tilt.inflation
-        own = dataclasses.replace(learnt, shared=of_all)
-        a, b = np.flatnonzero(part == 0), np.flatnonzero(part == 1)
-        shares = []
-        for members in (a, b):
-            known = nodes.labels[members]
-            total = p[members[known < 0], 1].sum() + np.count_nonzero(known == 1)
-            shares.append(total / len(members))
-        # `slow_covariance` takes the labelled nodes' weights from the same posteriors.
-        rows = np.flatnonzero(nodes.labels >= 0)
-        tilted.posteriors[rows] = nodes.posteriors[rows]
-        args = tilted, own
-        variance = sum(
-            sign * slow_covariance(*args, one, two, 0, 1)
-            for one, two, sign in ((a, a, 1), (b, b, 1), (a, b, -2))
-        )
-        half = 1.959964 * inflation * np.sqrt(variance)
-        ends += [shares[0] - shares[1] - half, shares[0] - shares[1] + half]
-    assert found["lower"] == pytest.approx(min(ends), abs=1e-5)
-    assert found["upper"] == pytest.approx(max(ends), abs=1e-5)
+    """The mixture's difference; the ends are those of each scenario alone."""
+    found = {}
+    for drawn in ("unknown", "random", "by_class"):
+        setting = f"labels.drawn={drawn}"
+        made, _, manifest = partitioned(tmp_path / drawn, client, setting)
+        found[drawn] = contrast(str(made.run.location), "0", "1").to_pylist()[1]
+        rows = answered(made.run, manifest)["prevalence"].to_pylist()
+        assert found[drawn]["difference"] == pytest.approx(rows[1] - rows[3])
+    both, *alone = found.values()
+    for end, name in ((min, "lower"), (max, "upper")):
+        assert both[name] == pytest.approx(end(each[name] for each in alone))
 
 
 def test_pooled_communities_share_the_errors_of_their_groups(client, tmp_path):

@@ -15,10 +15,8 @@ from scipy.optimize import minimize
 from tests.conftest import small_settings
 from tests.quantify.default.test_auto import reference_from
 from tests.quantify.samples import make_communities, make_nodes
-from tests.quantify.test_stage import draw_memberships, make_run, of
+from tests.quantify.test_stage import draw_memberships, finish, make_run, of
 from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.core.run_record import RunRecord
-from xnq_dist.pipeline import absolute_paths
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.interface import combine
@@ -102,22 +100,6 @@ def test_errors_before_new_labels_are_those_of_auto(n_classes, labelled, partiti
     np.testing.assert_allclose(now, answer.sd[:, codes], rtol=1e-9)
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("partitions", [1, 2])
-def test_slopes_are_differences_of_the_norm(n_classes, partitions):
-    nodes, reference, groups, _ = network(1, n_classes)
-    sets = communities_of(groups, 1)[::4]
-    groups = np.stack([groups, np.arange(len(groups)) // 7])[:partitions]
-    strata = strata_of(nodes, reference, groups, sets, 50)
-    labels = 0.5 * proportional(strata)
-    slope = strata.slope(labels)
-    for h in range(0, len(labels), 5):
-        step = np.zeros(len(labels))
-        step[h] = 1e-5
-        ends = [np.log(norm(strata, labels + sign * step)) for sign in (1, -1)]
-        assert slope[h] == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-4, abs=1e-9)
-
-
 def test_the_allocation_is_that_of_a_general_optimiser():
     nodes, reference, groups, _ = network(2)
     sets = [np.flatnonzero(groups == g)[: 20 * (g + 1)] for g in range(3)]
@@ -132,7 +114,6 @@ def test_the_allocation_is_that_of_a_general_optimiser():
     found = minimize(
         lambda x: np.log(norm(strata, x)),
         proportional(strata),
-        jac=strata.slope,
         bounds=list(zip(least, strata.sizes, strict=True)),
         constraints={"type": "eq", "fun": lambda x: x.sum() - budget},
         method="SLSQP",
@@ -248,13 +229,7 @@ def finished(folder, client, *settings: str):
     path, sets = draw_memberships(folder, 12)
     sources = of(made, memberships=path)
     chosen = small_settings(AUTO, *settings)
-    quantify(made.run, sources, chosen, client)
-    before = RunRecord.read(made.run.folder) or RunRecord()
-    RunRecord(
-        nodes=before.nodes,
-        sources=absolute_paths(sources),
-        settings=chosen.model_dump(mode="json"),
-    ).write(made.run.folder)
+    finish(made, sources, chosen, client)
     return made, sets, str(made.run.location)
 
 
@@ -287,7 +262,8 @@ def test_a_plan_is_a_table_of_unlabelled_nodes_with_weights(client, tmp_path, en
     worst = max(row.planned for row in plan.communities)
     assert worst <= max(row.random for row in plan.communities)
     assert plan_labels(where, 20, seed=3).table.equals(plan.table)
-    assert not plan_labels(where, 20, seed=4).table.equals(plan.table)
+    others = (plan_labels(where, 20, seed=seed).table for seed in range(4, 9))
+    assert not all(other.equals(plan.table) for other in others)
 
 
 def test_a_plan_is_for_the_communities_that_are_named(client, tmp_path):
@@ -332,11 +308,7 @@ def test_errors_name_the_faulty_option_or_table(client, tmp_path):
 def test_detected_communities_have_plans(client, tmp_path):
     made = make_run(tmp_path / "made")
     settings = small_settings(AUTO, "communities=leiden")
-    quantify(made.run, made.graph.sources, settings, client)
-    RunRecord(
-        sources=absolute_paths(made.graph.sources),
-        settings=settings.model_dump(mode="json"),
-    ).write(made.run.folder)
+    finish(made, made.graph.sources, settings, client)
     plan = plan_labels(str(made.run.location), 10)
     assert plan.table.num_rows == 10
     assert isinstance(plan.table, pa.Table)

@@ -41,7 +41,7 @@ from scipy.sparse import coo_array, csr_array
 
 from xnq_dist.core.errors import StageError
 from xnq_dist.quantify.classic.counts import Counts, adjusted
-from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
+from xnq_dist.quantify.classic.members import labelled_rows
 from xnq_dist.quantify.classic.neighbour_counts import NeighbourCounts
 from xnq_dist.quantify.interface import (
     Communities,
@@ -93,7 +93,6 @@ class Sis(Quantifier):
         StageError
             When the reference has no rows of its nodes, or neighbours are missing.
         """
-        check_posteriors(self.name, batch, nodes)
         _, codes = labelled_rows(self.name, reference)
         if reference.rows is None:
             raise StageError(

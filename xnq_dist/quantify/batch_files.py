@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import Attempt, FileRecord, TableWriter
@@ -17,12 +16,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.quantify.batches import BatchJob, CommunityBatch
 from xnq_dist.quantify.checks import disclosure
 from xnq_dist.quantify.communities import Memberships, community_batches
-from xnq_dist.quantify.community_rows import (
-    evidence_rows,
-    group_rows,
-    prevalence_rows,
-    scenario_rows,
-)
+from xnq_dist.quantify.community_rows import evidence_rows, prevalence_rows
 
 __all__ = ["write_batches", "write_tables"]
 
@@ -74,19 +68,18 @@ def write_tables(
     communities without convergence, and of suppressed ones.
     """
     found: Counter[str] = Counter()
-    writers: dict[str, TableWriter] = {}
     with ExitStack() as opened:
+        writers = {
+            name: opened.enter_context(job.attempt.table_writer(name, name))
+            for name in ("prevalence", "evidence")
+        }
         for batch, record in estimated:
             arrays = job.stage.read_arrays(record)
             arrays["suppressed"] = disclosure.too_small(arrays, job.settings)
             names = memberships.names.slice(batch.first, len(arrays["n_nodes"]))
             rows = prevalence_rows(arrays, names, classes, method, job.settings)
-            tables = _more_rows(arrays, batch.first, classes)
-            for stem, schema, table in (("prevalence", "prevalence", rows), *tables):
-                if stem not in writers:
-                    writer = job.attempt.table_writer(stem, schema)
-                    writers[stem] = opened.enter_context(writer)
-                writers[stem].write(table)
+            writers["prevalence"].write(rows)
+            writers["evidence"].write(evidence_rows(arrays, batch.first, classes))
             job.stage.folder.delete(record.name)
             found["n_communities"] += len(names)
             found["n_memberships"] += int(arrays["n_nodes"].sum())
@@ -103,16 +96,3 @@ def write_tables(
             f"{expected[1]}: this is an internal error, please report it"
         )
     return [writer.record for writer in writers.values()], dict(found)
-
-
-def _more_rows(
-    arrays: dict[str, NDArray[Any]], first: int, classes: list[Any]
-) -> Iterator[tuple[str, str, pa.Table]]:
-    """Yield a batch's rows of the other tables: file, schema and rows of each."""
-    yield "evidence", "evidence", evidence_rows(arrays, first, classes)
-    if "groups" in arrays:
-        yield "sums", "group_sums", group_rows(arrays, first)
-    if "tilted_weights" in arrays:
-        tilted = group_rows(arrays, first, "tilted_weights")
-        yield "tilted", "group_sums", tilted
-        yield "scenarios", "scenarios", scenario_rows(arrays, first)

@@ -184,18 +184,6 @@ def estimate_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
         "scores_error": evidence.error,
         "scores_skew": evidence.skew,
     }
-    if estimates.groups is not None:
-        arrays["group_offsets"] = estimates.groups.offsets
-        arrays["groups"] = estimates.groups.groups
-        arrays["group_weights"] = estimates.groups.weights
-    if estimates.scenarios is not None:
-        for name, made in zip(("plain", "tilted"), estimates.scenarios, strict=True):
-            arrays[name] = made.prevalence
-            if made.sd is not None:
-                arrays[f"{name}_sd"] = made.sd
-        tilted = estimates.scenarios[1]
-        if tilted.groups is not None:
-            arrays["tilted_weights"] = tilted.groups.weights
     return job.attempt.write_arrays(f"batch-{batch.number:05d}", **arrays)
 
 
@@ -203,7 +191,8 @@ def estimate_graph(job: BatchJob) -> dict[str, NDArray[Any]]:
     """Estimate the prevalence of the complete graph, as one community of all nodes.
 
     Only `auto` gives an interval: resamples of all nodes would not fit into memory. Its
-    estimates in the two scenarios are the arrays ``plain_*`` and ``tilted_*``.
+    estimates in the two scenarios are the arrays ``plain_*`` and, where there is a
+    tilt, ``tilted_*``.
     """
     loaded, quantifier = job.loaded(), job.quantifier()
     nodes, reference = loaded.nodes, loaded.reference
@@ -219,10 +208,12 @@ def estimate_graph(job: BatchJob) -> dict[str, NDArray[Any]]:
     if not isinstance(quantifier, Auto):
         all_nodes = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
         return combined(quantifier.estimate(all_nodes, nodes, reference))
-    arrays = combined(quantifier.estimate_all(nodes, reference))
-    for name, scenario in quantifier.scenarios(nodes, reference).items():
-        in_scenario = combined(scenario)
-        arrays |= {f"{name}_{end}": in_scenario[end] for end in ENDS}
+    arrays = combined(quantifier.estimate(None, nodes, reference))
+    tilt = None if quantifier.learnt is None else quantifier.learnt.tilt
+    for name, each in (("plain", None), ("tilted", tilt)):
+        if name == "plain" or each is not None:
+            made = combined(quantifier.in_scenario(each, None, nodes, reference))
+            arrays |= {f"{name}_{end}": made[end] for end in ENDS}
     return arrays
 
 

@@ -30,11 +30,11 @@ from typing import Any
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from scipy.special import betaincinv
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.random_bits import GAMMA, Purpose, mix, stream
 from xnq_dist.core.settings import Settings
+from xnq_dist.quantify.checks.tails import MIN_VARIANCE, beta_ends
 from xnq_dist.quantify.classic.members import usable_members
 from xnq_dist.quantify.classic.sld import guarded_prior
 from xnq_dist.quantify.interface import (
@@ -45,6 +45,7 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 from xnq_dist.readout.calibration import fit_calibration
+from xnq_dist.selection.tilt import tilted
 
 __all__ = ["Bootstrap", "Replicate", "draw_rows", "make_replicates", "resample_labels"]
 
@@ -56,11 +57,8 @@ BLOCK = 1 << 18
 """Memberships resampled at a time, unless one community has more."""
 DEFAULT_LABELS = 1000
 """Assumed number of labels behind the posteriors where the reference has none."""
-MIN_VARIANCE = 1e-12
 MAX_UNKNOWN = 0.98
 """Maximum part of the members' class information that is missing in the posteriors."""
-MAX_OF_BERNOULLI = 0.9
-"""Maximum variance of the ends' distribution, in units of q (1 - q)."""
 MAX_REPLICATES = 50
 """Maximum number of replicates; resamples of members are spread over them."""
 MAX_ROWS = 40_000
@@ -128,8 +126,7 @@ class Bootstrap:
         usable = usable_members(batch, nodes)
         prevalence, offsets = estimates.prevalence, usable.offsets
         lower, upper = np.full((2, *prevalence.shape), np.nan)
-        free = np.concatenate([[0], np.cumsum(nodes.unlabelled[batch.members])])
-        sizes = np.diff(free[batch.offsets])
+        sizes = usable.unlabelled
         begin = 0
         while begin < len(batch):
             end = int(np.searchsorted(offsets, offsets[begin] + BLOCK, side="right"))
@@ -143,10 +140,11 @@ class Bootstrap:
             centre, variance = self._error(
                 block, part, prevalence[chosen], reference.prior, first + begin
             )
-            lower[chosen], upper[chosen] = self._ends(centre, variance, sizes[chosen])
+            ends = beta_ends(centre, variance, self.level)
             # Without usable posteriors any count is possible.
-            unknown = (np.diff(block.offsets) == 0) & (sizes[chosen] > 0)
-            lower[chosen][unknown], upper[chosen][unknown] = 0.0, 1.0
+            ends[:, np.diff(block.offsets) == 0] = [[[0.0]], [[1.0]]]
+            count = np.where(sizes[chosen] > 0, sizes[chosen], np.nan)[:, None]
+            lower[chosen], upper[chosen] = np.rint(ends * count) / count
             begin = end
         return replace(
             estimates,
@@ -170,8 +168,8 @@ class Bootstrap:
         rows = nodes.posteriors[block.members].astype(np.float64)
         community = np.repeat(np.arange(len(block)), np.diff(block.offsets))
         by = guarded_prior(prior)
-        moved = _shifted(rows, (estimate / by)[community]) if shifts else rows
-        shifted = _shifted(rows, (shrunk / by)[community]) if shifts else rows
+        moved = tilted(rows, (estimate / by)[community]) if shifts else rows
+        shifted = tilted(rows, (shrunk / by)[community]) if shifts else rows
         at_estimate, at_shrunk = _means(moved, block), _means(shifted, block)
         noise = _means(shifted * (1.0 - shifted), block) / np.maximum(sizes, 1.0)
         spread = self._spread(block, nodes, shifted, first)
@@ -219,27 +217,6 @@ class Bootstrap:
         # NaN: a community without members.
         spread = np.nan_to_num(squares / max(self.resamples - 1, 1))
         return np.asarray(np.maximum(spread, 0.0))
-
-    def _ends(
-        self, centre: Floats, variance: Floats, sizes: Ints
-    ) -> tuple[Floats, Floats]:
-        """Ends, rounded to counts of the unlabelled members; NaN without one."""
-        tail = (1 - self.level) / 2
-        bernoulli = centre * (1 - centre)
-        open_ = bernoulli > 0
-        concentration = np.divide(
-            bernoulli,
-            np.clip(variance, MIN_VARIANCE, MAX_OF_BERNOULLI * bernoulli),
-            out=np.ones_like(bernoulli),
-            where=open_,
-        )
-        concentration = np.maximum(concentration - 1, 1e-3)
-        a = np.where(open_, centre * concentration, 1.0)
-        b = np.where(open_, (1 - centre) * concentration, 1.0)
-        count = np.where(sizes > 0, sizes, np.nan)[:, None]
-        low = np.where(open_, betaincinv(a, b, tail), centre)
-        high = np.where(open_, betaincinv(a, b, 1 - tail), centre)
-        return np.rint(low * count) / count, np.rint(high * count) / count
 
 
 @dataclass(frozen=True, eq=False)
@@ -399,12 +376,6 @@ def _bounded(posteriors: NDArray[np.floating], labels: int) -> Floats32:
     rows = np.asarray(posteriors, np.float64)
     rows = np.maximum(rows / rows.sum(axis=1, keepdims=True), 1 / (labels + 2))
     return np.asarray(rows / rows.sum(axis=1, keepdims=True), np.float32)
-
-
-def _shifted(rows: Floats, factors: Floats) -> Floats:
-    """Posteriors of memberships after the shift of their community's proportions."""
-    product = rows * factors
-    return np.asarray(product / product.sum(axis=1, keepdims=True))
 
 
 def _means(rows: Floats, sets: Communities) -> Floats:

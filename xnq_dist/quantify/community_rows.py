@@ -16,11 +16,10 @@ from xnq_dist.quantify.checks import disclosure
 from xnq_dist.quantify.checks.quality import noted, qualities, standard_errors
 
 __all__ = [
+    "community_ids",
     "evidence_rows",
-    "group_rows",
     "label_facts",
     "prevalence_rows",
-    "scenario_rows",
     "total_rows",
 ]
 
@@ -43,7 +42,7 @@ def prevalence_rows(
     notes = np.where(suppressed, note, notes)[repeat]
     return pa.table(
         {
-            "community": _ids(names.take(pa.array(repeat))),
+            "community": community_ids(names.take(pa.array(repeat))),
             **_estimate_columns(arrays, classes, settings, suppressed),
             "method": pa.array([method] * len(repeat), pa.string()),
             "note": pa.array(notes, pa.string(), mask=notes == ""),
@@ -154,37 +153,6 @@ def label_facts(
     return {**selection, "answers": answers}
 
 
-def scenario_rows(arrays: dict[str, NDArray[Any]], first: int) -> pa.Table:
-    """Estimates of a batch in both scenarios (schema ``scenarios``)."""
-    count, n_classes = arrays["plain"].shape
-    return pa.table(
-        {
-            "community": first + np.repeat(np.arange(count), n_classes),
-            "code": np.tile(np.arange(n_classes, dtype=np.int32), count),
-            "if_random": _nullable(arrays["plain"].reshape(-1)),
-            "if_by_class": _nullable(arrays["tilted"].reshape(-1)),
-            "se_random": _nullable(arrays["plain_sd"].reshape(-1)),
-            "se_by_class": _nullable(arrays["tilted_sd"].reshape(-1)),
-        }
-    )
-
-
-def group_rows(
-    arrays: dict[str, NDArray[Any]], first: int, name: str = "group_weights"
-) -> pa.Table:
-    """Sums by group of a batch of communities (schema ``group_sums``)."""
-    sizes, weights = np.diff(arrays["group_offsets"]), arrays[name]
-
-    flat = pa.array(weights.reshape(-1))
-    return pa.table(
-        {
-            "community": first + np.repeat(np.arange(len(sizes)), sizes),
-            "group": arrays["groups"],
-            "weights": pa.FixedSizeListArray.from_arrays(flat, weights.shape[1]),
-        }
-    )
-
-
 def _estimate_columns(
     arrays: dict[str, NDArray[Any]],
     classes: list[Any],
@@ -195,14 +163,9 @@ def _estimate_columns(
     count = len(arrays["n_nodes"])
     repeat = np.repeat(np.arange(count), len(classes))
     n_nodes = arrays["n_nodes"][repeat]
-    sd = _standard_errors(arrays, settings).reshape(-1)
-    quality = qualities(
-        arrays["lower"],
-        arrays["upper"],
-        settings.quality,
-        arrays["converged"],
-        suppressed,
-    )
+    ends = arrays["lower"], arrays["upper"]
+    sd = standard_errors(arrays["sd"], *ends, settings.intervals.level).reshape(-1)
+    quality = qualities(*ends, settings.quality, arrays["converged"], suppressed)
     prevalence, lower, upper = (
         arrays[name].reshape(-1) for name in ("prevalence", "lower", "upper")
     )
@@ -219,15 +182,10 @@ def _estimate_columns(
     }
 
 
-def _standard_errors(arrays: dict[str, NDArray[Any]], settings: Settings) -> Floats:
-    sd, lower, upper = (arrays[name] for name in ("sd", "lower", "upper"))
-    return standard_errors(sd, lower, upper, settings.intervals.level)
-
-
 def _nullable(values: Floats) -> pa.Array:
     return pa.array(values, mask=np.isnan(values))
 
 
-def _ids(names: pa.Array) -> pa.Array:
+def community_ids(names: pa.Array) -> pa.Array:
     """Names as ids of a table: int64 or string."""
     return names if pa.types.is_integer(names.type) else names.cast(pa.string())

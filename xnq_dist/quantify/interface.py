@@ -21,7 +21,6 @@ from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 __all__ = [
     "Communities",
     "Estimates",
-    "GroupSums",
     "NeighbourStatistics",
     "NodeTable",
     "Prevalence",
@@ -66,7 +65,7 @@ class NodeTable:
     """Posteriors and labels of all nodes, in canonical order."""
 
     posteriors: Floats32
-    """Calibrated posteriors, shape (N, C)."""
+    """Calibrated posteriors, finite, shape (N, C)."""
     labels: Ints32
     """Class code, -1 when unlabelled, shape (N,)."""
     out_of_fold: Bools
@@ -149,18 +148,6 @@ class Reference:
 
 
 @dataclass(frozen=True, eq=False)
-class GroupSums:
-    """Sums of f (1 - f) over the unlabelled members of S communities, by group."""
-
-    offsets: Ints
-    """Community s has the rows ``offsets[s] : offsets[s + 1]``, shape (S + 1,)."""
-    groups: Ints32
-    """Groups of the graph's partitions (`groups.own_groups`), shape (R,)."""
-    weights: Floats32
-    """One class against the rest, shape (R, K): K is 1 for two classes, else C."""
-
-
-@dataclass(frozen=True, eq=False)
 class Estimates:
     """A quantifier's estimates for the unlabelled members of S communities."""
 
@@ -177,8 +164,6 @@ class Estimates:
     """Upper ends."""
     sd: Floats | None = None
     """Standard errors, shape (S, C); None: those that the intervals imply."""
-    groups: GroupSums | None = None
-    """For covariances between communities; None: the quantifier has none."""
     scenarios: tuple[Estimates, Estimates] | None = None
     """The estimates if labels are a random sample and if they were chosen by class,
     where these estimates are a mixture of both."""
@@ -231,8 +216,7 @@ class Quantifier(ABC):
         Raises
         ------
         InputError
-            When a posterior is not finite, or the reference lacks the labelled nodes
-            that the quantifier learns from.
+            When the reference lacks the labelled nodes that the quantifier learns from.
         """
 
 

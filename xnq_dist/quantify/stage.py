@@ -98,10 +98,8 @@ def quantify(
         Of the stage: ``prevalence-*``, one row per community and class; ``totals-*``,
         one row per class for the complete graph; ``evidence-*``, the evidence of labels
         and of posteriors that the anomaly tests use; ``communities-*`` when
-        communities were detected; for `auto` ``learnt-*`` and ``sums-*``, for
-        covariances of communities, and ``tilted-*`` and ``scenarios-*`` where
-        estimates are a mixture. The fact ``labels`` describes how the labelled nodes
-        were chosen.
+        communities were detected; for `auto` ``learnt-*``, for label plans and
+        contrasts. The fact ``labels`` describes how the labelled nodes were chosen.
 
     Raises
     ------

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.sparse import csr_array
-from scipy.special import expit, gammainc, gammaincc, gammaincinv, ndtri
+from scipy.special import expit, gammaincc, ndtri
 
 from xnq_dist.core.arrays import Bools, Floats, Ints32
 from xnq_dist.selection.model import Terms, plain_terms
@@ -32,6 +32,8 @@ FIRST, MINIMUM = 0.25, 1e-4
 ROUNDS = 40
 CLOSE = 0.01
 """Relative change of the variances at which their search stops."""
+TINY = 1e-300
+"""Smallest tail probability; it is that of a standard normal value of 37."""
 
 
 @dataclass(frozen=True)
@@ -157,22 +159,8 @@ def uneven(groups: Sequence[Ints32], labelled: Bools, rates: Floats) -> list[Spr
         statistic = float((excess / variance).sum())
         mean = float(len(variance))
         noise = float((2 + fourth / variance**2).sum())
-        z = _normal_value(_log_tail(statistic / (noise / mean), mean**2 / noise))
+        tail = gammaincc(mean**2 / noise, statistic / (noise / mean))
+        z = float(-ndtri(max(tail, TINY)))
         cv2 = float((excess - variance).sum() / (expected**2).sum())
         spreads.append(Spread(z, cv2))
     return spreads
-
-
-def _log_tail(x: float, shape: float) -> float:
-    """``gamma.logsf(x, shape)`` of `scipy.stats`, whose import takes half a second."""
-    if x > gammaincinv(shape, 0.5):
-        with np.errstate(divide="ignore"):
-            return float(np.log(gammaincc(shape, x)))
-    return float(np.log1p(-gammainc(shape, x)))
-
-
-def _normal_value(log_tail: float) -> float:
-    """Standard normal value with this logarithm of its upper tail probability."""
-    if log_tail > -600:
-        return float(-ndtri(np.exp(log_tail)))
-    return float(np.sqrt(-2 * log_tail))

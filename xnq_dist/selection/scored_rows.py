@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 
-__all__ = ["MAX_NODES", "Place", "ScoredRows", "log_rates", "model_bytes", "sampled"]
+__all__ = [
+    "MAX_NODES",
+    "Place",
+    "ScoredRows",
+    "log_rates",
+    "model_bytes",
+    "normalised",
+    "sampled",
+]
 
 
 MAX_NODES = 200_000
@@ -57,11 +65,7 @@ class ScoredRows:
         place: Place | None = None,
     ) -> ScoredRows:
         """Construct from posteriors; the prior replaces a row of zeros."""
-        rows = np.asarray(posteriors, np.float64)
-        total = rows.sum(axis=1, keepdims=True)
-        share = rows / np.where(total > 0, total, 1.0)
-        share = np.where(total > 0, share, prior / prior.sum())
-        share = np.clip(share, MIN_SCORE, None)
+        share = np.clip(normalised(posteriors, prior), MIN_SCORE, None)
         return cls(
             share / share.sum(axis=1, keepdims=True),
             np.asarray(labels, np.int32),
@@ -78,6 +82,14 @@ class ScoredRows:
     def n_classes(self) -> int:
         """Number of classes, C."""
         return int(self.posteriors.shape[1])
+
+
+def normalised(posteriors: NDArray[np.floating], prior: Floats) -> Floats:
+    """Normalise rows to sum to 1; the prior replaces a row of zeros."""
+    rows = np.asarray(posteriors, np.float64)
+    total = rows.sum(axis=1, keepdims=True)
+    mean = np.broadcast_to(prior / prior.sum(), rows.shape)
+    return np.where(total > 0, rows / np.where(total > 0, total, 1.0), mean)
 
 
 def sampled(labels: NDArray[np.integer], seed: int, maximum: int = MAX_NODES) -> Ints:

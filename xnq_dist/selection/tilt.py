@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
+from xnq_dist.selection.scored_rows import normalised
 
 __all__ = ["logit_variance", "solve_bias", "tilted", "tilted_mean"]
 
@@ -18,7 +19,7 @@ BLOCK = 1 << 16
 
 
 def tilted(posteriors: Floats, factors: Floats) -> Floats:
-    """Posteriors times one factor per class, normalised, shape (n, C)."""
+    """Posteriors times factors, (C,) or (n, C), normalised, shape (n, C)."""
     product = posteriors * factors
     return np.asarray(product / product.sum(axis=1, keepdims=True))
 
@@ -43,9 +44,7 @@ def _blocks(
 ) -> Iterator[Floats]:
     """Yield blocks of normalised rows."""
     for first in range(0, len(rows), BLOCK):
-        block = posteriors[rows[first : first + BLOCK]].astype(np.float64)
-        total = block.sum(axis=1, keepdims=True)
-        yield np.where(total > 0, block / np.where(total > 0, total, 1.0), prior)
+        yield normalised(posteriors[rows[first : first + BLOCK]], prior)
 
 
 def logit_variance(covariance: Floats, shares: Floats) -> Floats:
@@ -69,11 +68,8 @@ def solve_bias(
     """Find the bias b, summing to 0, with which tilted posteriors average to `shares`.
 
     Newton's method on a convex function: the mean of f is the gradient of the mean of
-    ``log sum_y p_y exp(-b_y)`` in -b, so the solution is unique for shares above 0;
-    other shares are a `ValueError`.
+    ``log sum_y p_y exp(-b_y)`` in -b, so the solution is unique for shares above 0.
     """
-    if not (shares > 0).all():
-        raise ValueError("shares must be above 0")
     n_classes = len(shares)
     c = np.zeros(n_classes)
 

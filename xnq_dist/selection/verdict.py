@@ -68,13 +68,9 @@ class Selection:
     @property
     def verdict(self) -> str:
         """``none``, ``class``, ``place`` or ``both``."""
-        names = {
-            (False, False): "none",
-            (False, True): "class",
-            (True, False): "place",
-            (True, True): "both",
-        }
-        return names[self.by_place, self.by_class]
+        if self.by_place:
+            return "both" if self.by_class else "place"
+        return "class" if self.by_class else "none"
 
     def facts(self) -> dict[str, Any]:
         """Return facts for the manifest, JSON values."""

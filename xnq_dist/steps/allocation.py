@@ -13,19 +13,26 @@ partition; the contributions of finer partitions and of degree shrink with ``w^2
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, offsets_of
+from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import (
     PRIOR_VARIANCE,
     Learnt,
     left_open,
-    normalised,
 )
-from xnq_dist.quantify.default.node_sums import class_codes, node_sums
-from xnq_dist.quantify.interface import Communities, Labelled, NodeTable, Reference
+from xnq_dist.quantify.default.node_sums import class_codes
+from xnq_dist.quantify.interface import (
+    Communities,
+    Labelled,
+    NodeTable,
+    Reference,
+    combine,
+)
+from xnq_dist.selection.scored_rows import normalised
 
 __all__ = ["Strata", "allocate", "choose", "proportional"]
 
@@ -53,17 +60,13 @@ class Strata:
     """Number of nodes of each stratum, N_h, shape (H,)."""
     weights: Floats
     """Mean of f (1 - f) of each stratum, shape (H, K)."""
-    group: Ints
-    """Group of the coarse partition, -1: without target members, shape (H,)."""
     groups: Ints
-    """Groups with unlabelled target members, shape (G',); `group` is a place here."""
+    """Groups of the coarse partition with unlabelled target members, shape (G',)."""
+    place: Ints
+    """Place of each stratum's group in `groups`, from 1; 0: other groups, (H,)."""
     learnt: Learnt
-    other: Floats
-    """Current variance from the partitions other than the coarse one, shape (S, K)."""
-    known: Floats
-    """Sum of f (1 - f) over the labelled nodes, shape (K,)."""
-    totals: Floats
-    """Denominators of the communities' prevalence, shape (S,)."""
+    now: Floats
+    """Standard errors of the communities without new labels, by `auto`, (S, K)."""
     budget: int
     """Number of new labels."""
 
@@ -82,98 +85,101 @@ class Strata:
         `communities` are the members of the target communities; `budget` is at most
         the number of unlabelled nodes. The contribution is that to the variance.
         """
-        codes = class_codes(nodes.posteriors.shape[1])
+        codes = list(class_codes(nodes.posteriors.shape[1]))
         free = nodes.unlabelled
-        learnt, finer = learnt.split()
-        coarse = learnt.groups[0]
-        cell = _cells(communities, len(free))
-        touched = np.unique(coarse[free & (cell > 0)]).astype(np.int64)
-        place = np.full(len(learnt.variances), -1, np.int64)
-        place[touched] = np.arange(len(touched))
-        key = cell * (len(touched) + 1) + place[coarse] + 1
         f = normalised(nodes.posteriors[free], reference.prior)
-        keys, of_free = np.unique(
-            key[free] * BANDS + _bands((f * (1 - f)).max(axis=1)), return_inverse=True
-        )
+        cell = _cells(communities, len(free))[free]
+        coarse = learnt.groups[0, free]
+        groups = np.unique(coarse[cell > 0])
+        place = 1 + np.searchsorted(groups, coarse)
+        place[~np.isin(coarse, groups)] = 0
+        key = cell * (len(groups) + 1) + place
+        key = key * BANDS + _bands((f * (1 - f)).max(axis=1))
+        _, first, of_free = np.unique(key, return_index=True, return_inverse=True)
+        sizes = np.bincount(of_free).astype(np.float64)
         stratum = np.full(len(free), -1, np.int64)
         stratum[free] = of_free
-        sizes = np.bincount(of_free, minlength=len(keys)).astype(np.float64)
-        inner = np.clip(f[:, codes], learnt.least, 1 - learnt.least)
-        weights = [np.bincount(of_free, w, len(keys)) for w in (inner * (1 - inner)).T]
-        share = learnt.labelled.sum(axis=0)
-        inside = np.zeros((len(communities), len(keys)), np.bool_)
-        totals = np.empty(len(communities))
+        inside = np.zeros((len(communities), len(sizes)), np.bool_)
         for s, members in enumerate(communities):
-            unlabelled = members[free[members]]
-            inside[s, stratum[unlabelled]] = True
-            totals[s] = len(unlabelled if labelled == "exclude" else members)
+            inside[s, stratum[members[free[members]]]] = True
+        inner = np.clip(f[:, codes], learnt.least, 1 - learnt.least)
+        weights = [np.bincount(of_free, w) for w in (inner * (1 - inner)).T]
+        members = np.concatenate([np.empty(0, np.int64), *communities])
+        batch = Communities(offsets_of([len(one) for one in communities]), members)
+        found = Auto(learnt=replace(learnt, tilt=None)).estimate(
+            batch, nodes, reference
+        )
         return cls(
             stratum,
             inside,
             sizes,
             weights=np.stack(weights, axis=1) / sizes[:, None],
-            group=keys // BANDS % (len(touched) + 1) - 1,
-            groups=touched,
+            groups=groups,
+            place=place[first],
             learnt=learnt,
-            other=_between(nodes, reference, finer, communities),
-            known=share / (1 - share) / PRIOR_VARIANCE,
-            totals=totals,
+            now=combine(batch, nodes, found, labelled).sd[:, codes],
             budget=budget,
         )
 
     def errors(self, labels: Floats) -> Floats:
         """Predict standard errors from the new labels per stratum, shape (S, K)."""
-        variances = [variance for variance, _ in self._variances(labels)]
-        return np.asarray(np.sqrt(variances).T / self.totals[:, None])
+        return np.sqrt(np.stack([one for one, _ in self._variances(labels)], axis=1))
 
     def slope(self, labels: Floats) -> Floats:
         """Derivative of the norm's logarithm by the labels of each stratum, (H,)."""
         pairs = list(self._variances(labels))
-        relative = np.stack([variance for variance, _ in pairs]) / self.totals**2
-        top = float(relative.max())
+        variances = np.stack([variance for variance, _ in pairs])
+        top = float(variances.max())
         if not top:
             return np.zeros(len(self.sizes))
-        share = (relative / top) ** (POWER / 2)
-        share /= 2 * share.sum()
-        return np.asarray(
-            sum(
-                (part / np.where(variance > 0, variance, 1.0)) @ change
-                for part, (variance, change) in zip(share, pairs, strict=True)
-            )
-        )
+        share = (variances / top) ** (POWER / 2)
+        changes = np.stack([change for _, change in pairs])
+        return np.asarray(np.einsum("ks,ksh->h", share / (2 * share.sum()), changes))
 
     def _variances(self, labels: Floats) -> Iterator[tuple[Floats, Floats]]:
-        """Yield each class's variances of sums and their derivatives, (S,), (S, H)."""
-        learnt, groups, inside = self.learnt, self.groups, self.inside.astype(float)
-        for k, w in enumerate(self.weights.T):
-            mass = inside * ((self.sizes - labels) * w)
-            total = mass.sum(axis=1)
-            every, a = learnt.variances[:, k], learnt.labelled[groups, k]
-            # By group of the targets; the last column is of strata in no group.
-            sums = np.zeros((len(inside), len(groups) + 1))
-            np.add.at(sums.T, self.group, mass.T)
-            off = sums[:, :-1] - total[:, None] * a
-            # New labels reduce only the variance that the group's labels leave.
-            new = np.bincount(self.group + 1, labels * w, len(groups) + 1)[1:]
-            opened = left_open(learnt.without[k], learnt.information[groups, k] + new)
-            v = learnt.within[k] + opened
-            before = self.known[k] + 1 / PRIOR_VARIANCE
-            information = before + float((labels * w).sum())
-            level = float(learnt.shared[k]) - 1 / before + 1 / information
-            level += float((learnt.labelled[:, k] ** 2 * every).sum())
-            level -= float((a**2 * every[groups]).sum())
-            now = inside @ (self.sizes * w)
-            levels = level + self.other[:, k] / np.where(now > 0, now, 1.0) ** 2
-            variance = total + (off**2 * v).sum(axis=1) + total**2 * levels
+        """Yield each class's variances and the relative changes by labels.
 
-            def of_strata(values: Floats) -> Floats:
-                return np.pad(values, ((0, 0), (0, 1)))[:, self.group]
+        The shapes are (S,) and (S, H).
+        """
+        none = np.zeros(len(labels))
+        for k, now in enumerate(self.now.T):
+            before = self._sums(k, none)[0]
+            variance, change = self._sums(k, labels)
+            scale = now**2 / np.where(before > 0, before, 1.0)
+            relative = change / np.where(variance > 0, variance, 1.0)[:, None]
+            yield scale * np.maximum(variance, 0.0), relative
 
-            common = total * levels - (off * v * a).sum(axis=1)
-            change = inside * (1 + 2 * (of_strata(off * v) + common[:, None]))
-            change += of_strata(off * opened) ** 2
-            change += (total / information)[:, None] ** 2
-            yield np.maximum(variance, 0.0), -w * change
+    def _sums(self, k: int, labels: Floats) -> tuple[Floats, Floats]:
+        """Variance of the sum over each community, and its changes by labels."""
+        learnt, groups, w = self.learnt, self.groups, self.weights[:, k]
+        inside = self.inside.astype(np.float64)
+        mass = inside * ((self.sizes - labels) * w)
+        total = mass.sum(axis=1)
+        # The first column is of the strata in other groups.
+        sums = np.zeros((len(inside), len(groups) + 1))
+        np.add.at(sums.T, self.place, mass.T)
+        every, a, known = (
+            np.append(0.0, values[groups, k])
+            for values in (learnt.variances, learnt.labelled, learnt.information)
+        )
+        off = sums - total[:, None] * a
+        # New labels reduce only the variance that the group's labels leave.
+        new = np.bincount(self.place, labels * w, len(groups) + 1)
+        opened = left_open(learnt.without[k], known + new)
+        v = learnt.within[k] + opened
+        coarse = slice(int(learnt.groups[0].max(initial=0)) + 1)
+        before = float(learnt.information[coarse, k].sum()) + 1 / PRIOR_VARIANCE
+        after = before + float((labels * w).sum())
+        others = (learnt.labelled[coarse, k] ** 2 * learnt.variances[coarse, k]).sum()
+        level = (
+            learnt.shared[k] - 1 / before + 1 / after + others - (a**2 * every).sum()
+        )
+        variance = total + (off**2 * v).sum(axis=1) + total**2 * level
+        common = total * level - (off * v * a).sum(axis=1)
+        change = inside * (1 + 2 * ((off * v)[:, self.place] + common[:, None]))
+        change += (off * opened)[:, self.place] ** 2
+        change += (total / after)[:, None] ** 2
+        return variance, -w * change
 
 
 def _cells(sets: list[Ints], n_nodes: int) -> Ints:
@@ -185,20 +191,6 @@ def _cells(sets: list[Ints], n_nodes: int) -> Ints:
         cell[members] = codes + within
         codes += len(old)
     return cell
-
-
-def _between(
-    nodes: NodeTable, reference: Reference, learnt: Learnt, communities: list[Ints]
-) -> Floats:
-    """Variance of the sums over communities that shifts cause, shape (S, K)."""
-    if not len(learnt.groups):
-        return np.zeros((len(communities), len(learnt.shared)))
-    sizes = [len(members) for members in communities]
-    offsets = offsets_of(sizes)
-    members = np.concatenate([np.empty(0, np.int64), *communities])
-    groups = learnt.groups, learnt.variances, learnt.labelled, learnt.least
-    batch = Communities(offsets, members)
-    return learnt.between(node_sums(batch, nodes, reference.prior, *groups))
 
 
 def _bands(values: Floats) -> Ints:

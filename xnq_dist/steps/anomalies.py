@@ -126,16 +126,14 @@ def _compared(view: PrevalenceView) -> Floats:
 
 def _observations(view: PrevalenceView, evidence: pa.Table) -> Observations:
     """Statistics of each community's labels and posteriors, shape (K, C) each."""
-    rows = evidence["community"].to_numpy()
-    names = evidence["class"].combine_chunks()
-    columns = pc.index_in(names, view.labels).to_numpy()
-    values = np.full((4, len(view.names), len(view.classes)), np.nan)
-    for place, name in enumerate(("known", "scores", "error", "skew")):
-        values[place, rows, columns] = evidence[name].to_numpy()
-    known = values[0].astype(np.int64)
-    return Observations(
-        view.n_labelled, known, view.n_nodes - view.n_labelled, *values[1:]
+    width = len(view.classes)
+    order = pc.index_in(view.labels, evidence["class"].combine_chunks()[:width])
+    known, scores, error, skew = (
+        evidence[name].to_numpy().reshape(-1, max(width, 1))[:, order.to_numpy()]
+        for name in ("known", "scores", "error", "skew")
     )
+    unlabelled = view.n_nodes - view.n_labelled
+    return Observations(view.n_labelled, known, unlabelled, scores, error, skew)
 
 
 def reference_of(view: PrevalenceView, settings: Settings, place: int = -1) -> float:
@@ -152,11 +150,8 @@ def reference_of(view: PrevalenceView, settings: Settings, place: int = -1) -> f
         return float(share) if place == len(view.classes) - 1 else np.nan
     if view.has_intervals:
         return _mean(*_weighted(_compared(view)[:, place], view.n_nodes))[2]
-    p, sizes = view.prevalence[:, place], view.n_nodes.astype(np.float64)
-    known = ~np.isnan(p) & (sizes > 0)
-    if not known.any():
-        return np.nan
-    return float((sizes[known] * p[known]).sum() / sizes[known].sum())
+    values, weights = _weighted(view.prevalence[:, place], view.n_nodes)
+    return float((weights * values).sum() / weights.sum()) if weights.any() else np.nan
 
 
 def find_anomalies(

@@ -109,19 +109,17 @@ def _aligned(
     then: PrevalenceView, now: PrevalenceView, place: NDArray[Any]
 ) -> PrevalenceView:
     """Earlier values in the rows and columns of this run; `place` -1: no values."""
-    both = place >= 0
     columns = [then.classes.index(name) for name in now.classes]
 
-    def joined(values: NDArray[Any], empty: float) -> NDArray[Any]:
-        result = np.full((len(place), *values.shape[1:]), empty, values.dtype)
-        result[both] = values[place[both]]
-        return result[:, columns] if result.ndim == 2 else result
+    def joined(name: str, empty: float) -> NDArray[Any]:
+        values = getattr(then, name)
+        last = np.full((1, *values.shape[1:]), empty, values.dtype)
+        rows = np.concatenate([values, last])[place]
+        return np.asarray(rows[:, columns] if rows.ndim == 2 else rows)
 
     empty = dict.fromkeys(("prevalence", "lower", "upper", "se"), np.nan)
     empty |= dict.fromkeys(("n_nodes", "n_labelled", "n_estimated"), 0)
-    values: dict[str, Any] = {
-        name: joined(getattr(then, name), value) for name, value in empty.items()
-    }
+    values: dict[str, Any] = {name: joined(name, each) for name, each in empty.items()}
     return replace(now, **values)
 
 
@@ -132,9 +130,7 @@ def changes_table(now: PrevalenceView, changed: Changed, rate: float) -> pa.Tabl
     communities, and last those that are gone.
     """
     then, changes, new = changed.then, changed.changes, changed.place < 0
-    size = np.zeros(len(new), np.int64)
-    size[~new] = then.n_nodes[changed.place[~new]]
-    q = changes.qvalue
+    size, q = np.append(then.n_nodes, 0)[changed.place], changes.qvalue
     columns = {
         "status": pa.array(np.where(new, "new", "both").tolist(), pa.string()),
         "n_nodes_before": pa.array(size, mask=new),
@@ -171,7 +167,7 @@ def find_changes(
     now: PrevalenceView,
     then: PrevalenceView,
     level: float,
-    level_then: float | None = None,
+    level_then: float,
 ) -> Changes:
     """Compare every community with itself in an earlier run.
 
@@ -183,7 +179,7 @@ def find_changes(
     level
         Confidence level, inside (0, 1), of the intervals and of the effect's interval.
     level_then
-        Confidence level of the earlier run's intervals; None: the same.
+        Confidence level of the earlier run's intervals.
 
     Notes
     -----
@@ -208,7 +204,7 @@ def find_changes(
     """
     effect = now.prevalence - then.prevalence
     low, high = _errors(now, level)
-    low_then, high_then = _errors(then, level_then or level)
+    low_then, high_then = _errors(then, level_then)
     # Standard errors of the effect, below and above it.
     down, up = np.hypot(low, high_then), np.hypot(high, low_then)
     nearer = np.where(effect > 0, down, up)

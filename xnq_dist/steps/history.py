@@ -24,7 +24,7 @@ from xnq_dist.steps.changes import Changed, changes_table, compare, reveals
 from xnq_dist.steps.results import Results, Run
 from xnq_dist.steps.view import QUALITIES, PrevalenceView, nulls_for_nan
 
-__all__ = ["History", "RunOfHistory", "make", "past_rows", "read_history"]
+__all__ = ["History", "RunOfHistory", "is_named", "make", "past_rows", "read_history"]
 
 log = logging.getLogger(__name__)
 
@@ -109,7 +109,7 @@ class History:
         rows = self.of_run(self.table["run"][-1].as_py())
         rows = rows.filter(pc.fill_null(rows["changed"], False))
         if of_class:
-            rows = rows.filter(_is(rows["class"], of_class))
+            rows = rows.filter(is_named(rows["class"], of_class))
         sizes = pc.negate(pc.abs(rows["effect"]))
         return rows.take(pc.sort_indices(sizes))
 
@@ -125,7 +125,7 @@ class History:
         for column, name in (("community", community), ("class", of_class)):
             if not name:
                 continue
-            some = rows.filter(_is(rows[column], name))
+            some = rows.filter(is_named(rows[column], name))
             if not some.num_rows:
                 known = pc.unique(rows[column])
                 names = ", ".join(map(str, known.slice(0, 8).to_pylist()))
@@ -137,7 +137,7 @@ class History:
         return rows
 
 
-def _is(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
+def is_named(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
     """Whether each of some names or classes is printed so."""
     known = pc.unique(values)
     same = [str(one) == name for one in known.to_pylist()]

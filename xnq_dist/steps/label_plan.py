@@ -3,37 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 from scipy.special import ndtri
 
 from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.core.config import recorded_settings
-from xnq_dist.core.errors import InputError, RunDirectoryError, SettingsError
-from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.schemas import conform
-from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Manifest, RunDirectory
-from xnq_dist.graph import layout
-from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.checks.quality import without_values
-from xnq_dist.quantify.default.estimator_fit import Learnt
-from xnq_dist.quantify.loading import load_groups, load_node_table
-from xnq_dist.quantify.sources import open_memberships
 from xnq_dist.steps.allocation import Strata, allocate, choose, proportional
+from xnq_dist.steps.finished import Finished
 
 __all__ = ["LabelPlan", "Predicted", "plan_labels", "write_plan"]
 
-QUANTIFY = "quantify"
 MAX_COMMUNITIES = 1000
 
 
@@ -111,25 +98,18 @@ def plan_labels(
     """
     if budget < 1 or worst < 1:
         raise SettingsError("--budget and --worst must be 1 or more")
-    run = _Finished.open(RunDirectory(location))
-    stage = run.directory.stage(QUANTIFY)
-    arrays = stage.read_arrays(run.manifest.named("learnt-")[0])
-    learnt = Learnt.from_arrays(load_groups(run.directory).stacked, arrays)
-    prior = run.directory.complete("readout").facts["prior"]
-    nodes, reference = load_node_table(run.directory, prior)
-    rows = stage.read_table(run.manifest.named("prevalence-")[0], "prevalence")
-    names = rows["community"].combine_chunks()[:: len(nodes.classes)]
-    widths = _half_widths(without_values(rows), len(nodes.classes))
-    where = run.directory.uri
+    run = Finished.open(location)
+    nodes, reference = run.tables
+    widths = _half_widths(without_values(run.estimates), len(nodes.classes))
     if communities is None:
-        codes = _widest(widths, min(worst, MAX_COMMUNITIES), where)
+        places = _widest(widths, min(worst, MAX_COMMUNITIES), run.directory.uri)
     else:
-        codes = _named(names.cast(pa.string()), communities, widths, where)
-    sets = run.members(codes)
+        places = _named(run, communities, widths)
+    sets = run.members(places)
     unlabelled = int(np.count_nonzero(nodes.unlabelled))
     budget = min(budget, unlabelled)
     counted = run.settings.labelled
-    strata = Strata.of(nodes, reference, learnt, sets, budget, counted)
+    strata = Strata.of(nodes, reference, run.learnt, sets, budget, counted)
     labels = allocate(strata)
     chances = np.clip(labels / strata.sizes, 1e-12, 1.0)
     picked = choose(strata.stratum, chances, budget, seed)
@@ -142,12 +122,10 @@ def plan_labels(
     widest = np.full(len(nodes.labels), -1, np.int64)
     for s in reversed(order):
         widest[sets[s]] = s
-    named = names.take(pa.array(codes))
-    if not pa.types.is_integer(named.type):
-        named = named.cast(pa.string())
+    named = run.names.take(pa.array(places))
     table = _table(run.ids, picked, strata.stratum, chances, widest, named)
     expected = (strata.inside * labels).sum(axis=1)
-    figures = expected, widths[codes], now, planned, at_random
+    figures = expected, widths[places], now, planned, at_random
     predicted = [
         Predicted(str(named[s].as_py()), *(float(each[s]) for each in figures))
         for s in order
@@ -200,69 +178,6 @@ def write_plan(plan: LabelPlan, path: str) -> None:
         ) from error
 
 
-@dataclass(frozen=True, eq=False)
-class _Finished:
-    """A finished run with the variances that `auto` learnt."""
-
-    directory: RunDirectory
-    manifest: Manifest
-    settings: Settings
-    sources: Sources
-
-    @classmethod
-    def open(cls, run: RunDirectory) -> _Finished:
-        """Read what the run was made from."""
-        record = RunRecord.read(run.folder)
-        if record is None or not record.settings:
-            raise RunDirectoryError(
-                f"{run.uri} is not a run directory: name one made by xnq-dist run"
-            )
-        manifest = run.complete(QUANTIFY)
-        if not manifest.named("learnt-"):
-            raise SettingsError(
-                f"{run.uri} does not have the variances that a label plan needs: run "
-                "again with quantifier = auto and memberships.drawn = unknown"
-            )
-        path = record.sources.get
-        nodes, edges = (str(path(name) or "") for name in ("nodes", "edges"))
-        sources = Sources(nodes, edges, path("memberships"))
-        return cls(run, manifest, recorded_settings(record.settings), sources)
-
-    @cached_property
-    def ids(self) -> NodeIds:
-        """Ids of the nodes."""
-        run = self.directory
-        return layout.load_ids(run.stage("graph"), run.complete("graph"))
-
-    def members(self, codes: Ints) -> list[Ints]:
-        """Read the members of communities; an `InputError` if they changed since."""
-        run, source = self.directory, str(self.manifest.inputs["communities"])
-        graph, made = run.complete("graph"), self.manifest.inputs.get("memberships")
-        inputs = self.sources, self.settings, source
-        now = answer_digests(run.folder, *inputs, graph.facts["id_type"])
-        if dict(now.get("memberships") or {}) != dict(made or {}):
-            raise InputError(
-                f"the memberships changed since {run.uri} was made: run xnq-dist run "
-                "again, then plan labels"
-            )
-        if source == "leiden":
-            record = self.manifest.named("communities-")[0]
-            table: Any = run.stage(QUANTIFY).read_table(record, "communities")
-            community, nodes = table["community"].to_numpy(), table["node_id"]
-            return [
-                np.sort(self.ids.index_of(nodes.filter(pa.array(community == code))))
-                for code in codes.tolist()
-            ]
-        found: dict[int, Ints] = {}
-        with open_memberships(run, graph, self.ids, *inputs) as memberships:
-            for chunk in memberships.chunks():
-                inside = (codes >= chunk.first) & (codes < chunk.last)
-                for code in codes[inside].tolist():
-                    ends = chunk.indptr[code - chunk.first :]
-                    found[code] = chunk.minor[ends[0] : ends[1]].astype(np.int64)
-        return [found[code] for code in codes.tolist()]
-
-
 def _half_widths(table: pa.Table, n_classes: int) -> Floats:
     """Half-width of the widest interval of any class, NaN without one, shape (S,)."""
     lower, upper = (
@@ -284,22 +199,17 @@ def _widest(widths: Floats, worst: int, where: str) -> Ints:
     return np.sort(order[:worst]).astype(np.int64)
 
 
-def _named(names: pa.Array, requested: list[str], widths: Floats, where: str) -> Ints:
-    codes = {name: int(pc.index(names, name).as_py()) for name in requested}
-    for name, code in codes.items():
-        if code < 0:
-            raise SettingsError(
-                f"there is no community {name!r} in {where}: see the column community "
-                "of prevalence.parquet"
-            )
-        if np.isnan(widths[code]):
+def _named(run: Finished, requested: list[str], widths: Floats) -> Ints:
+    places = {name: run.place(name) for name in requested}
+    for name, place in places.items():
+        if not widths[place] > 0:
             raise SettingsError(
                 f"community {name!r} has no interval to narrow, or is suppressed: see "
                 "the column note of prevalence.parquet, or name another one"
             )
-    if len(codes) > MAX_COMMUNITIES:
+    if len(places) > MAX_COMMUNITIES:
         raise SettingsError(
-            f"{len(codes)} communities are named with --community: name at most "
+            f"{len(places)} communities are named with --community: name at most "
             f"{MAX_COMMUNITIES}"
         )
-    return np.sort(np.array(list(codes.values()), np.int64))
+    return np.sort(np.array(list(places.values()), np.int64))

@@ -22,6 +22,7 @@ from xnq_dist.quantify.checks.quality import (
     SUPPRESSED,
     without_values,
 )
+from xnq_dist.quantify.community_rows import community_ids
 
 __all__ = [
     "NAME_LIMIT",
@@ -47,7 +48,7 @@ that very small ones do not lead the order."""
 
 @dataclass(frozen=True, eq=False)
 class PrevalenceView:
-    """The prevalence table by community and class, in order of first appearance.
+    """The prevalence table by community and class.
 
     Suppressed communities keep their name and size alone.
     """
@@ -80,52 +81,53 @@ class PrevalenceView:
         Parameters
         ----------
         table
-            Rows in any order; a missing (community, class) pair becomes NaN.
+            Rows by community, each with all classes in the same order.
         classes
             Order of the classes; others follow in order of first appearance.
         last
             Class to put last, which the page is about; empty: keep the order.
         """
         table = without_values(table)
-        names, rows = _encode(table["community"])
-        class_names, columns = _encode(table["class"])
-        texts = [str(name) for name in class_names.to_pylist()]
+        labels = pc.unique(table["class"])
+        texts = [str(name) for name in labels.to_pylist()]
         order = [*dict.fromkeys(name for name in (*classes, *texts) if name in texts)]
         order.sort(key=lambda name: name == last)
-        columns = np.array([order.index(name) for name in texts], np.int64)[columns]
+        columns = [texts.index(name) for name in order]
+        width = max(len(texts), 1)
 
-        def cells(name: str, empty: float = np.nan) -> NDArray[Any]:
-            values = np.full((len(names), len(order)), empty)
-            if name in table.column_names:  # else published by an earlier release
-                column = pc.fill_null(table[name], empty)
-                values[rows, columns] = column.to_numpy()
-            return values
+        def cells(values: NDArray[Any]) -> NDArray[Any]:
+            return np.ascontiguousarray(values.reshape(-1, width)[:, columns])
+
+        def numbers(name: str, empty: float = np.nan) -> NDArray[Any]:
+            if name not in table.column_names:  # published by an earlier release
+                return cells(np.full(len(table), empty))
+            return cells(pc.fill_null(table[name], empty).to_numpy())
 
         def counts(name: str) -> Ints:
-            return np.asarray(cells(name, 0).max(axis=1, initial=0), np.int64)
+            return np.asarray(numbers(name, 0).max(axis=1, initial=0), np.int64)
 
-        quality = np.zeros((len(names), len(order)), np.uint8)
+        quality = np.zeros(len(table), np.uint8)
         if "quality" in table.column_names:
             ratings = pc.index_in(table["quality"], pa.array(QUALITIES))
-            quality[rows, columns] = pc.fill_null(ratings, 0).to_numpy()
-        gone = np.any(quality == QUALITIES.index(SUPPRESSED), axis=1)
-        first = np.unique(rows, return_index=True)[1]
-        notes = table["note"].combine_chunks().take(pa.array(first))
+            quality = pc.fill_null(ratings, 0).to_numpy().astype(np.uint8)
+        ratings = cells(quality)
+        gone = np.any(ratings == QUALITIES.index(SUPPRESSED), axis=1)
+        names, notes = (
+            table[name].combine_chunks()[::width] for name in ("community", "note")
+        )
         return cls(
             names=names,
             classes=tuple(order),
-            labels=class_names.take(
-                pa.array([texts.index(name) for name in order], "i8")
-            ),
-            prevalence=cells("prevalence"),
-            lower=cells("lower"),
-            upper=cells("upper"),
-            se=cells("se"),
+            labels=labels.take(pa.array(columns, pa.int64())),
+            prevalence=numbers("prevalence"),
+            lower=numbers("lower"),
+            upper=numbers("upper"),
+            se=numbers("se"),
             n_nodes=counts("n_nodes"),
             n_labelled=counts("n_labelled"),
             n_estimated=counts("n_estimated"),
             notes=pc.if_else(pa.array(gone), pa.scalar(None, notes.type), notes),
-            quality=quality,
+            quality=ratings,
         )
 
     @cached_property
@@ -170,22 +172,11 @@ class PrevalenceView:
 
     def texts(self, chosen: Ints) -> pa.Array:
         """Names of the chosen communities as ids of a table: int64 or string."""
-        names = self.names.take(pa.array(chosen))
-        return names.cast(
-            pa.int64() if pa.types.is_integer(names.type) else pa.string()
-        )
+        return community_ids(self.names.take(pa.array(chosen)))
 
     def name(self, community: int, limit: int = NAME_LIMIT) -> str:
         """A community's name on one line, without control characters."""
         return plain(str(self.names[community].as_py()), limit)
-
-
-def _encode(column: pa.ChunkedArray) -> tuple[pa.Array, Ints]:
-    """Distinct values in order of first appearance, and the code of each row."""
-    encoded = column.combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
-    return encoded.dictionary, encoded.indices.to_numpy().astype(np.int64)
 
 
 def shown_class(

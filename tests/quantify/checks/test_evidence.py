@@ -91,23 +91,6 @@ def test_evidence_is_that_of_the_obvious_loop(n_classes):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_evidence_keeps_its_bits_in_every_batch(n_classes):
-    nodes, reference, learnt, _ = made(n_classes)
-    rng = np.random.default_rng(0)
-    sets = [np.sort(rng.choice(600, size, replace=False)) for size in (5, 90, 300, 40)]
-    moments = EvidenceMoments.of(nodes, reference.prior)
-    whole = gather_evidence(make_communities(*sets), nodes, reference, learnt, moments)
-    for s, members in enumerate(sets):
-        alone = gather_evidence(
-            make_communities(members), nodes, reference, learnt, moments
-        )
-        for field in dataclasses.fields(Evidence):
-            np.testing.assert_array_equal(
-                getattr(alone, field.name)[0], getattr(whole, field.name)[s]
-            )
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
 def test_moments_are_those_of_calibrated_posteriors_by_class(n_classes):
     prior = np.arange(1, n_classes + 1) / np.arange(1, n_classes + 1).sum()
     rows, classes = draw_posteriors(200_000, prior, 1.0, 4)

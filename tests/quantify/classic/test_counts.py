@@ -11,7 +11,6 @@ from tests.quantify.samples import (
     make_communities,
     make_nodes,
 )
-from xnq_dist.core.errors import InputError
 from xnq_dist.quantify.classic.counts import Counts
 from xnq_dist.quantify.interface import Reference
 
@@ -73,13 +72,6 @@ def test_rows_of_zeros_keep_estimates_finite():
     for name in ("cc", "pcc"):
         found = Counts(name).estimate(batch, nodes, reference)
         np.testing.assert_array_equal(found.prevalence, [[0.5, 0.5]])
-
-
-@pytest.mark.parametrize("name", ["acc", "pacc"])
-def test_adjustment_without_labelled_nodes_is_refused_with_the_reason(name):
-    nodes, batch = make_nodes(np.full((3, 2), 0.5)), make_communities([0, 1])
-    with pytest.raises(InputError, match="role calibration, or set quantifier = sld"):
-        Counts(name).estimate(batch, nodes, Reference(np.array([0.5, 0.5])))
 
 
 def test_class_without_labelled_nodes_is_assumed_to_be_predicted_correctly():

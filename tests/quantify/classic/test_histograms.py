@@ -170,14 +170,3 @@ def test_blocks_of_communities_stay_apart(monkeypatch):
     for name, expected in whole.items():
         found = answers(name, posteriors, reference, sets)
         np.testing.assert_array_equal(found, expected)
-
-
-def test_compiled_code_agrees_with_its_python(monkeypatch):
-    posteriors, reference, sets = sample(BINARY, 5, sizes=(3, 12))
-    sets.append(np.empty(0, np.int64))
-    compiled = {n: answers(n, posteriors, reference, sets) for n in ("hdy", "dys")}
-    for name in ("count_kernel", "hellinger_kernel", "ternary_kernel", "_distance"):
-        monkeypatch.setattr(histograms, name, getattr(histograms, name).py_func)
-    for name, expected in compiled.items():
-        found = answers(name, posteriors, reference, sets)
-        np.testing.assert_allclose(found, expected, atol=1e-12)

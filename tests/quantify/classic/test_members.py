@@ -24,6 +24,7 @@ from xnq_dist.quantify.interface import Reference
 from xnq_dist.quantify.registry import make_quantifier
 
 NEED_ROWS = ["sld_bcts", "hdy", "dys", "dmy", "kdey_ml"]
+ADJUSTED = ["acc", "pacc", "nacc", "npacc"]
 PRIORS = {2: [0.6, 0.4], 3: [0.2, 0.5, 0.3]}
 CASES = [
     (name, n)
@@ -59,7 +60,7 @@ def test_usable_members_are_those_of_their_definition(seed, dense):
     for s, expected in enumerate(kept):
         own = found.members[found.offsets[s] : found.offsets[s + 1]]
         np.testing.assert_array_equal(found.rows[own], expected)
-        assert found.unlabelled[s] == any(labels[v] < 0 for v in sets[s])
+        assert found.unlabelled[s] == sum(labels[v] < 0 for v in sets[s])
 
 
 @pytest.mark.parametrize(("name", "classes"), CASES)
@@ -114,35 +115,15 @@ def test_binary_quantifiers_are_refused_for_three_classes(name):
         made(name).estimate(make_communities([0]), make_nodes(posteriors), reference)
 
 
-@pytest.mark.parametrize("name", NEED_ROWS)
+@pytest.mark.parametrize("name", [*NEED_ROWS, *ADJUSTED])
 def test_missing_reference_or_class_is_explained(name):
     posteriors, reference = drawn(2)
     nodes, batch = make_nodes(posteriors), make_communities([0, 1])
     bare = Reference(reference.prior)
     with pytest.raises(InputError, match="role calibration, or set quantifier = sld"):
         made(name).estimate(batch, nodes, bare)
+    if name in ADJUSTED:
+        return  # a class without labelled nodes is assumed to be predicted correctly
     one = replace(reference, labels=np.zeros(200, np.int32))
     with pytest.raises(InputError, match=r"every class .* class 'c1' has none"):
         made(name).estimate(batch, nodes, one)
-
-
-@pytest.mark.parametrize("name", records())
-def test_posteriors_that_are_not_numbers_are_refused(name):
-    posteriors, reference = drawn(2)
-    posteriors[7, 1] = np.nan
-    nodes = make_nodes(posteriors)
-    with pytest.raises(InputError, match=f"= {name}: the posterior of row 7 is not a"):
-        made(name).estimate(make_communities([1], [7, 2]), nodes, reference)
-    # It is not a member, or it is labelled: not an error.
-    for other in (nodes, make_nodes(posteriors, np.where(np.arange(300) == 7, 0, -1))):
-        sets = make_communities([1, 2], np.arange(8, 300))
-        assert not np.isnan(
-            made(name).estimate(sets, other, reference).prevalence
-        ).any()
-    if name in (*NEED_ROWS, "acc", "pacc", "nacc", "npacc"):
-        broken = reference.posteriors.copy()
-        broken[3] = np.nan
-        with pytest.raises(InputError, match="labelled row 3 of 200 is not a finite"):
-            made(name).estimate(
-                make_communities([1]), nodes, replace(reference, posteriors=broken)
-            )

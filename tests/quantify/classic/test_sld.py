@@ -84,21 +84,6 @@ def test_kept_tiles_are_at_most_512_mib():
     assert 511 << 20 < tile_bytes(10**9, 7) <= 512 << 20
 
 
-@pytest.mark.parametrize("prior", [PRIORS["rare"], PRIORS["three"]], ids=len)
-def test_compiled_code_agrees_with_its_python(monkeypatch, tiles_of_16, prior):
-    posteriors, sets = shifted_sets(prior, sizes=(1, 3, 8, 30))
-    posteriors[sets[3][:2]] = 0
-    labels = np.full(len(posteriors), -1)
-    labels[sets[3][4]] = 1
-    sets.append(sets[3][4:5])
-    compiled = estimate(posteriors, sets, prior, labels=labels)
-    for name in ("_inner", "_add_expected", "_gather", "sld_kernel"):
-        monkeypatch.setattr(sld, name, getattr(sld, name).py_func)
-    slow = estimate(posteriors, sets, prior, labels=labels)
-    np.testing.assert_allclose(slow.prevalence, compiled.prevalence, atol=1e-13)
-    np.testing.assert_array_equal(slow.iterations, compiled.iterations)
-
-
 @pytest.mark.oracle
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
 def test_estimates_are_those_of_quapy(prior):
@@ -134,15 +119,6 @@ def test_iteration_limit_agrees_with_quapy(monkeypatch):
     np.testing.assert_allclose(found.prevalence[0], theirs, atol=1e-12)
     assert found.iterations[0] == 14
     assert not found.converged[0]
-
-
-def test_rows_of_zeros_keep_estimates_finite():
-    posteriors, _ = draw_posteriors(40, np.array([0.4, 0.6]), 1.0, 0)
-    zeros = posteriors.copy()
-    zeros[30:] = 0
-    with_zeros = estimate(zeros, [np.arange(40)], [0.4, 0.6])
-    without = estimate(posteriors, [np.arange(30)], [0.4, 0.6])
-    np.testing.assert_array_equal(with_zeros.prevalence, without.prevalence)
 
 
 @pytest.mark.parametrize("certain", [0, 1])

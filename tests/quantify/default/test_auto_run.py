@@ -12,7 +12,7 @@ from distributed import Client
 from tests.conftest import small_settings
 from tests.quantify.samples import make_communities
 from tests.quantify.test_stage import PRIOR, answered, draw_memberships, make_run, of
-from xnq_dist.core.errors import SettingsError, StageError
+from xnq_dist.core.errors import StageError
 from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.quantify import batch_files
@@ -32,9 +32,8 @@ def client(thread_client: Client) -> Client:
 
 
 def read(run, manifest, name: str) -> pa.Table:
-    schema = "group_sums" if name in ("sums", "tilted") else name
     record = manifest.named(f"{name}-")[0]
-    return run.stage("quantify").read_table(record, schema)
+    return run.stage("quantify").read_table(record, name)
 
 
 def test_batches_and_partitions_keep_every_bit(client, tmp_path, monkeypatch):
@@ -47,15 +46,14 @@ def test_batches_and_partitions_keep_every_bit(client, tmp_path, monkeypatch):
     kept = [record.name for record in manifest.files]
     assert sorted(left) == sorted(["_manifest.json", *kept])
     names = [name.split("-")[0] for name in kept]
-    more = ["tilted", "scenarios"]
-    assert names == ["prevalence", "evidence", "sums", *more, "totals", "learnt"]
+    assert names == ["prevalence", "evidence", "totals", "learnt"]
     assert manifest.facts["groups"] > 1
     monkeypatch.setattr(batch_files, "MIN_MEMBERSHIPS", 100)
     monkeypatch.setattr(batch_files, "MAX_MEMBERSHIPS", 100)
     other = make_run(tmp_path / "two", partitions=2)
     again = quantify(other.run, of(other, memberships=path), settings, client)
     assert answered(other.run, again).equals(first)
-    for name in ("evidence", "sums", "totals", *more):
+    for name in ("evidence", "totals"):
         one, two = read(made.run, manifest, name), read(other.run, again, name)
         assert one.equals(two)
     labels = made.graph.labels
@@ -217,9 +215,6 @@ def test_known_shares_of_the_complete_graph_are_met(client, tmp_path):
     assert shares == pytest.approx([0.55, 0.45], abs=1e-9)
     bias = totals["bias"].to_pylist()
     assert bias[1] > 0 > bias[0]
-    wrong = small_settings(AUTO, "labels.prior={0: 0.55, bot: 0.45}")
-    with pytest.raises(SettingsError, match="unknown class 'bot'"):
-        quantify(made.run, sources, wrong, client)
 
 
 def test_posteriors_of_held_out_groups_replace_the_bound(client, tmp_path):

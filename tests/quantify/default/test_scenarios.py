@@ -72,7 +72,6 @@ def test_one_scenario_alone_is_the_tilted_one(n_classes):
     assert one.scenarios is None
     np.testing.assert_array_equal(one.prevalence, two.scenarios[1].prevalence)
     np.testing.assert_array_equal(one.upper, two.scenarios[1].upper)
-    assert set(auto.scenarios(nodes, reference)) == {"plain", "tilted"}
 
 
 def test_a_community_keeps_its_bits_among_any_others():
@@ -147,14 +146,14 @@ def test_the_complete_graph_has_the_shares_that_are_known(n_classes):
     labels = LabelSettings(prior=prior)
     tilt = tilt_of(labels, None, nodes, reference.prior)
     auto = Auto(learnt=Learnt.of(nodes, reference, groups, tilt=tilt))
-    free = auto.estimate_all(nodes, reference).prevalence[0]
+    free = auto.estimate(None, nodes, reference).prevalence[0]
     known = np.bincount(nodes.labels[nodes.labels >= 0], minlength=n_classes)
     whole = (known + np.count_nonzero(nodes.unlabelled) * free) / len(nodes.labels)
     np.testing.assert_allclose(whole, shares, atol=1e-9)
     # The level is known, so no interval includes a common shift.
     unsure = dataclasses.replace(tilt, known=False)
     other = Auto(learnt=dataclasses.replace(auto.learnt, tilt=unsure))
-    sd = [one.estimate_all(nodes, reference).sd for one in (auto, other)]
+    sd = [one.estimate(None, nodes, reference).sd for one in (auto, other)]
     assert (sd[0] < sd[1]).all()
 
 
@@ -192,7 +191,7 @@ def test_a_tilt_found_in_the_nodes_corrects_the_level():
     assert selection.verdict == "class"
     tilt = tilt_of(LabelSettings(), selection, nodes, reference.prior)
     auto = Auto(learnt=Learnt.of(nodes, reference, groups[0], tilt=tilt))
-    found = auto.estimate_all(nodes, reference)
+    found = auto.estimate(None, nodes, reference)
     truth = classes[~known].mean()
     assert found.lower[0, 1] <= truth <= found.upper[0, 1]
     corrected = abs(found.prevalence[0, 1] - truth)

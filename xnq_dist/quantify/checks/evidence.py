@@ -18,12 +18,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
-from xnq_dist.quantify.default.estimator_fit import Learnt, normalised
+from xnq_dist.core.arrays import Bools, Floats, Ints
+from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.node_sums import NodeSums, class_codes, node_sums
-from xnq_dist.quantify.interface import Communities, GroupSums, NodeTable, Reference
+from xnq_dist.quantify.interface import Communities, NodeTable, Reference
+from xnq_dist.selection.scored_rows import normalised
 
 __all__ = ["Evidence", "EvidenceMoments", "gather_evidence"]
 
@@ -65,11 +65,6 @@ class EvidenceMoments:
     """Mean second derivative of scores, over `weight`, shape (K,)."""
     growth: Floats
     """Covariance of scores and of their derivative, over `weight`, shape (K,)."""
-
-    def score(self, f: Floats, code: int) -> Floats:
-        """Return the scores of a class's posteriors."""
-        k = code if len(self.low) > 1 else 0
-        return np.clip(f, self.low[k], self.high[k])
 
     @classmethod
     def of(cls, nodes: NodeTable, prior: Floats) -> EvidenceMoments:
@@ -151,17 +146,32 @@ def gather_evidence(
     if learnt is None:
         learnt = Learnt.nothing(nodes)
     held = nodes.out_of_fold & (nodes.labels >= 0)
-    # Labelled and unlabelled members swapped, for the same sums over labelled members.
-    swapped = replace(nodes, labels=np.where(held, -1, 0).astype(np.int32))
     groups = learnt.groups, learnt.variances, learnt.labelled, learnt.least
-    free, known = (
-        node_sums(batch, each, reference.prior, *groups) for each in (nodes, swapped)
+
+    def sums_over(some: Bools) -> NodeSums:
+        chosen = replace(nodes, labels=np.where(some, -1, 0).astype(np.int32))
+        return node_sums(batch, chosen, reference.prior, *groups)
+
+    free, known, both = map(
+        sums_over, (nodes.unlabelled, held, nodes.unlabelled | held)
     )
-    members = _Members.of(batch, nodes, reference, held)
-    labels = members.sums(lambda f, code: members.labels == code)
-    between = learnt.between(known)
-    of_known = members.sums(moments.score)
-    of_free = _Members.of(batch, nodes, reference, nodes.unlabelled).sums(moments.score)
+    codes = list(class_codes(nodes.posteriors.shape[1]))
+    community = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))
+
+    def scores(members: Ints) -> Floats:
+        f = normalised(nodes.posteriors[members], reference.prior)[:, codes]
+        return np.clip(f, moments.low, moments.high)
+
+    def totals(some: Bools, of: Callable[[Ints], NDArray[Any]]) -> Floats:
+        """Sums over communities of the values of the chosen members, (S, K)."""
+        inside = some[batch.members]
+        values = of(batch.members[inside])
+        columns = [np.bincount(community[inside], v, len(batch)) for v in values.T]
+        return np.stack(columns, axis=1).astype(np.float64)
+
+    labels = totals(held, lambda members: nodes.labels[members, None] == codes)
+    of_known, of_free = totals(held, scores), totals(nodes.unlabelled, scores)
+    alone, between, together = map(learnt.between, (free, known, both))
     number, labelled = (
         each.count[:, None].astype(np.float64) for each in (free, known)
     )
@@ -169,12 +179,15 @@ def gather_evidence(
         np.divide(n * moments.weight, w, out=np.zeros_like(w), where=w > 0)
         for n, w in ((number, free.weight), (labelled, known.weight))
     ]
-    both = _between_two(free, known, learnt) * scales[0] * scales[1]
+    # B(u, l), as B is bilinear.
+    common = (together - alone - between) / 2 * scales[0] * scales[1]
     unexplained = labelled * moments.noise + between * scales[1] ** 2
-    slope = np.divide(both, unexplained, out=np.zeros_like(both), where=unexplained > 0)
+    slope = np.divide(
+        common, unexplained, out=np.zeros_like(common), where=unexplained > 0
+    )
     off = of_known - labelled * moments.rest - moments.step * labels
     off = of_free - number * moments.rest - slope * off
-    shift = np.maximum(learnt.between(free) * scales[0] ** 2 - slope * both, 0.0)
+    shift = np.maximum(alone * scales[0] ** 2 - slope * common, 0.0)
     # A shift u moves scores by w (u + c u^2 / 2) and increases their noise; the result
     # is skewed where the class is rare.
     bent = moments.curve * shift / np.maximum(number * moments.weight, 1e-9)
@@ -188,62 +201,3 @@ def gather_evidence(
         error=np.sqrt(variance) / steps,
         skew=skew / steps**3,
     )
-
-
-@dataclass(frozen=True, eq=False)
-class _Members:
-    """Chosen members of communities, with sums of one class at a time."""
-
-    community: Ints
-    """Shape (n,)."""
-    labels: Ints32
-    rows: Floats32
-    """Posteriors, shape (n, C)."""
-    prior: Floats
-    size: int
-    """Number of communities, S."""
-
-    @classmethod
-    def of(
-        cls, batch: Communities, nodes: NodeTable, reference: Reference, chosen: Bools
-    ) -> _Members:
-        inside = chosen[batch.members]
-        members = batch.members[inside]
-        community = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))[inside]
-        rows, prior = nodes.posteriors[members], reference.prior
-        return cls(community, nodes.labels[members], rows, prior, len(batch))
-
-    def sums(self, of: Callable[[Floats, int], NDArray[Any]]) -> Floats:
-        """Sum `of` the posteriors and code of each class by community, (S, K)."""
-        total = self.rows.sum(axis=1, dtype=np.float64)
-        empty, columns = total <= 0, []
-        total[empty] = 1.0
-        for code in class_codes(self.rows.shape[1]):
-            f = self.rows[:, code] / total
-            f[empty] = self.prior[code] / self.prior.sum()
-            columns.append(np.bincount(self.community, of(f, code), self.size))
-        return np.stack(columns, axis=1).astype(np.float64)
-
-
-def _between_two(free: NodeSums, known: NodeSums, learnt: Learnt) -> Floats:
-    """Covariance B of a community's unlabelled and labelled members, shape (S, K)."""
-    columns = []
-    for k in range(len(learnt.shared)):
-        one, two = (
-            _by_group(each.groups, k, len(learnt.variances)) for each in (free, known)
-        )
-        same = np.asarray((one * two) @ learnt.variances[:, k])
-        w, v = free.weight[:, k], known.weight[:, k]
-        other = w * known.calibrated[:, k] + v * free.calibrated[:, k]
-        shared = learnt.calibrated[k] + learnt.shared[k]
-        columns.append(same - other + w * v * shared)
-    return np.stack(columns, axis=1)
-
-
-def _by_group(sums: GroupSums, k: int, n_groups: int) -> csr_array[Any]:
-    weights = sums.weights[:, k].astype(np.float64)
-    shape = (len(sums.offsets) - 1, n_groups)
-    table: csr_array[Any] = csr_array((weights, sums.groups, sums.offsets), shape=shape)
-    # The order of sums over groups must not depend on the other communities.
-    table.sort_indices()
-    return table

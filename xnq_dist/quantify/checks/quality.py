@@ -86,12 +86,10 @@ def noted(notes: NDArray[np.str_], converged: Bools) -> NDArray[np.str_]:
     return np.char.add(np.char.add(notes, between), more)
 
 
-def standard_errors(
-    sd: Floats | None, lower: Floats, upper: Floats, level: float
-) -> Floats:
-    """Return `sd`, with the values implied by the intervals where it is None or NaN."""
+def standard_errors(sd: Floats, lower: Floats, upper: Floats, level: float) -> Floats:
+    """Return `sd`, with the values implied by the intervals where it is NaN."""
     implied = (upper - lower) / (2 * float(ndtri((1 + level) / 2)))
-    return implied if sd is None else np.where(np.isnan(sd), implied, sd)
+    return np.where(np.isnan(sd), implied, sd)
 
 
 def without_values(table: pa.Table) -> pa.Table:

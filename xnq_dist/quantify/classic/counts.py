@@ -18,7 +18,7 @@ from numba import njit
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, offsets_of
 from xnq_dist.core.settings import Settings
-from xnq_dist.quantify.classic.members import check_posteriors, labelled_rows
+from xnq_dist.quantify.classic.members import labelled_rows
 from xnq_dist.quantify.classic.simplex import mixture_kernel
 from xnq_dist.quantify.interface import (
     Communities,
@@ -64,7 +64,6 @@ class Counts(Quantifier):
         self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
-        check_posteriors(self.name, batch, nodes)
         sums = self.sums(nodes.neighbours)
         means = self.means(batch, nodes.unlabelled, nodes.posteriors, sums)
         if self.adjusts_posteriors:

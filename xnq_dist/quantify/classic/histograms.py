@@ -23,7 +23,6 @@ from numba import njit
 from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.members import (
-    check_posteriors,
     check_two_classes,
     reference_rows,
     usable_members,
@@ -50,8 +49,8 @@ __all__ = [
 HDY_BINS = tuple(range(10, 111, 10))
 """HDy's numbers of bins; its estimate is the median over them."""
 
-HDY_GRID = 101
-"""Prevalences that HDy tries: 0, .01, ..., 1."""
+HDY_GRID = np.arange(101) / 100
+"""Prevalences that HDy tries."""
 
 TERNARY_TOLERANCE = 1e-5
 """Width of the bracket that ends DyS's search."""
@@ -82,7 +81,6 @@ class Histograms(Quantifier):
         n_classes = nodes.posteriors.shape[1]
         if self.name != "dmy":
             check_two_classes(self.name, n_classes)
-        check_posteriors(self.name, batch, nodes)
         held, labels = reference_rows(self.name, reference, nodes.classes)
         shares = reference.learnt(self, lambda: self.class_shares(held, labels))
         usable = usable_members(batch, nodes)
@@ -101,8 +99,10 @@ class Histograms(Quantifier):
                 estimates.converged[rows],
             )
             if self.name == "hdy":
+                mixtures = np.outer(shares[0], 1 - HDY_GRID)
+                mixtures += np.outer(shares[1], HDY_GRID)
                 bins = np.array(HDY_BINS)
-                hellinger_kernel(block, shares, bins, HDY_GRID, results[0])
+                hellinger_kernel(block, np.sqrt(mixtures), bins, HDY_GRID, results[0])
             elif self.name == "dys":
                 ternary_kernel(block, shares, TERNARY_TOLERANCE, results[0])
             else:
@@ -175,29 +175,18 @@ def count_kernel(offsets: Ints, members: Ints, places: Ints32, counts: Floats) -
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def roots_of_mixtures(shares: Floats, grid: int) -> Floats:
-    """Square roots of mixtures of two histograms, shape (cells, grid)."""
-    roots = np.empty((shares.shape[1], grid))
-    for b in range(shares.shape[1]):
-        for g in range(grid):
-            share = g / (grid - 1)
-            roots[b, g] = np.sqrt((1.0 - share) * shares[0, b] + share * shares[1, b])
-    return roots
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
 def hellinger_kernel(
-    counts: Floats, shares: Floats, bins: Ints, grid: int, prevalence: Floats
+    counts: Floats, roots: Floats, bins: Ints, grid: Floats, prevalence: Floats
 ) -> None:
     """HDy: the median over histograms of the nearest mixture on a grid.
 
     The Hellinger distance is smallest where ``sum sqrt(mixture * sample)``, the
     Bhattacharyya coefficient, is largest; of equal ones the lowest prevalence counts.
-    Histograms with `bins` bins are stored one after the other; those of the classes,
-    `shares`, sum to 1 each; communities without members are skipped.
+    Histograms with `bins` bins are stored one after the other. `roots` (cells, G) are
+    square roots of mixtures of the classes' histograms, which sum to 1 each, at the
+    prevalences `grid`. Communities without members are skipped.
     """
-    roots = roots_of_mixtures(shares, grid)
-    coefficient = np.empty(grid)
+    coefficient = np.empty(grid.shape[0])
     nearest = np.empty(bins.shape[0])
     for s in range(counts.shape[0]):
         begin = 0
@@ -208,10 +197,10 @@ def hellinger_kernel(
                 if counts[s, b] > 0.0:
                     seen = True
                     root = np.sqrt(counts[s, b])
-                    for g in range(grid):
+                    for g in range(grid.shape[0]):
                         coefficient[g] += root * roots[b, g]
             begin += bins[h]
-            nearest[h] = np.argmax(coefficient) / (grid - 1)
+            nearest[h] = grid[np.argmax(coefficient)]
         if seen:
             middle = np.median(nearest)
             prevalence[s, 0] = 1.0 - middle

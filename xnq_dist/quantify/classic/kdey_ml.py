@@ -18,7 +18,6 @@ import numpy as np
 from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.members import (
-    check_posteriors,
     reference_rows,
     usable_members,
 )
@@ -65,7 +64,6 @@ class KdeyMl(Quantifier):
         self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
-        check_posteriors(self.name, batch, nodes)
         held, labels = reference_rows(self.name, reference, nodes.classes)
         usable = usable_members(batch, nodes)
         at = nodes.posteriors[usable.rows].astype(np.float64)

@@ -1,4 +1,4 @@
-"""Selection of usable members, and checks of posteriors and labelled nodes."""
+"""Selection of usable members, and checks of labelled nodes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from xnq_dist.quantify.interface import Communities, Estimates, NodeTable, Refer
 
 __all__ = [
     "Usable",
-    "check_posteriors",
     "check_two_classes",
     "labelled_rows",
     "reference_rows",
@@ -33,8 +32,8 @@ class Usable:
     """Community s has ``members[offsets[s] : offsets[s + 1]]``, shape (S + 1,)."""
     members: Ints
     """Places in `rows`, one for each membership, shape (M',)."""
-    unlabelled: Bools
-    """Communities with an unlabelled member, usable or not, shape (S,)."""
+    unlabelled: Ints
+    """Number of unlabelled members, usable or not, shape (S,)."""
 
     def new_estimates(self, prior: Floats) -> Estimates:
         """Estimates to fill in, final for communities without usable members.
@@ -43,7 +42,7 @@ class Usable:
         """
         size = len(self.unlabelled)
         prevalence = np.full((size, len(prior)), np.nan)
-        prevalence[self.unlabelled] = prior
+        prevalence[self.unlabelled > 0] = prior
         return Estimates(prevalence, np.zeros(size, np.int32), np.ones(size, np.bool_))
 
 
@@ -56,7 +55,7 @@ def usable_members(batch: Communities, nodes: NodeTable) -> Usable:
     """
     keep = nodes.unlabelled[batch.members]
     offsets, members = _kept(batch.offsets, batch.members, keep)
-    unlabelled = np.diff(offsets) > 0
+    unlabelled = np.diff(offsets)
     n_nodes = len(nodes.posteriors)
     if n_nodes <= DENSE_SHARE * len(members):
         place = np.full(n_nodes, -1, np.int64)
@@ -81,36 +80,6 @@ def _kept(offsets: Ints, members: Ints, keep: Bools) -> tuple[Ints, Ints]:
     return before[offsets], members[keep]
 
 
-def check_posteriors(name: str, batch: Communities, nodes: NodeTable) -> None:
-    """Check that the posteriors of the unlabelled members are finite.
-
-    Raises
-    ------
-    InputError
-        Names the first unlabelled member whose posterior is not.
-    """
-    posteriors, members = nodes.posteriors, batch.members
-    few_nodes = len(posteriors) <= len(members)
-    rows = posteriors if few_nodes else posteriors[members]
-    if np.isfinite(rows.sum(dtype=np.float64)):
-        return
-    wrong = _not_finite(rows)
-    if few_nodes:
-        wrong = wrong[members]
-    wrong &= nodes.unlabelled[members]
-    if wrong.any():
-        node = int(members[np.flatnonzero(wrong)[0]])
-        raise InputError(
-            f"quantifier = {name}: the posterior of row {node} is not a finite number "
-            f"({int(np.count_nonzero(wrong))} such members): check the features for "
-            "values that are not finite, then run again"
-        )
-
-
-def _not_finite(rows: Floats32) -> Bools:
-    return np.asarray((~np.isfinite(rows)).any(axis=1), np.bool_)
-
-
 def check_two_classes(name: str, n_classes: int) -> None:
     """Raise an `InputError` unless there are two classes."""
     if n_classes != 2:
@@ -121,20 +90,13 @@ def check_two_classes(name: str, n_classes: int) -> None:
 
 
 def labelled_rows(name: str, reference: Reference) -> tuple[Floats32, Ints32]:
-    """Return the reference's posteriors and labels, all finite, (m, C) and (m,)."""
+    """Return the reference's posteriors and labels, (m, C) and (m,)."""
     posteriors, labels = reference.posteriors, reference.labels
     if posteriors is None or labels is None or not len(labels):
         raise InputError(
             f"quantifier = {name} needs labelled nodes that the readout was not fitted "
             "to, and there are none: give some nodes the role calibration, or set "
             "quantifier = sld"
-        )
-    wrong = _not_finite(posteriors)
-    if wrong.any():
-        raise InputError(
-            f"quantifier = {name}: the posterior of labelled row "
-            f"{int(np.flatnonzero(wrong)[0])} of {len(wrong)} is not a finite number: "
-            "check the features for values that are not finite, then run again"
         )
     return posteriors, labels
 

@@ -43,11 +43,11 @@ MAX_STEPS = 200
 MIN_STEP = 1e-12
 """Length of the shortest Newton step."""
 
-NOISE = 1e-14
-"""Increase of the objective that is attributed to rounding."""
+RISE = 0.1
+"""Slope at the end of a step, in units of that at its start, up to which it is kept."""
 
-MIN_PRODUCT = 1e-290
-"""Smallest product that is certain to have all its digits."""
+NOISE = 1e-14
+"""Slope that is attributed to rounding."""
 
 LOG_2 = float(np.log(2.0))
 
@@ -178,91 +178,28 @@ def mixture_kernel(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _sum_of_logs(values: Floats) -> float:
-    """Sum of logarithms; one is enough for eight values whose product is in range."""
-    total = 0.0
-    for begin in range(0, values.shape[0], 8):
-        end = min(begin + 8, values.shape[0])
-        product = 1.0
-        for k in range(begin, end):
-            product *= values[k]
-        if MIN_PRODUCT < product < 1.0 / MIN_PRODUCT:
-            total += np.log(product)
-        else:
-            for k in range(begin, end):
-                total += np.log(values[k])
-    return total
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _cost(
-    columns: Floats, seen: Floats, topsoe: bool, p: Floats, mixture: Floats
-) -> float:
-    """Objective at p (see `_minimise`); fills in ``mixture = p' columns``."""
-    mixture[:] = 0.0
-    for i in range(p.shape[0]):
-        for k in range(mixture.shape[0]):
-            mixture[k] += p[i] * columns[i, k]
-    total = 0.0
+def _derivatives(seen: float, mixture: float, topsoe: bool) -> tuple[float, float]:
+    """First and second derivative of one term of the objective by the mixture."""
     if not topsoe:
-        return float(-seen[0] * _sum_of_logs(mixture))
-    for k in range(mixture.shape[0]):
-        s, m = seen[k], mixture[k]
-        if s > 0.0 and m > 0.0:
-            total += m * np.log(2.0 * m / (s + m)) + s * np.log(2.0 * s / (s + m))
-        else:
-            total += (s + m) * LOG_2
-    return total
+        return -seen / mixture, seen / (mixture * mixture)
+    if seen > 0.0 and mixture > 0.0:
+        both = seen + mixture
+        return np.log(2.0 * mixture / both), seen / (mixture * both)
+    return LOG_2, 0.0
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _slopes(
-    columns: Floats,
-    seen: Floats,
-    topsoe: bool,
-    mixture: Floats,
-    gradient: Floats,
-    hessian: Floats,
-) -> None:
-    """Gradient and Hessian of the objective, from the mixture at its point."""
-    gradient[:] = 0.0
-    hessian[:] = 0.0
-    n_classes = gradient.shape[0]
-    for k in range(mixture.shape[0]):
-        s, m = seen[k], mixture[k]
-        if not topsoe:
-            slope, curve = -s / m, s / (m * m)
-        elif s > 0.0 and m > 0.0:
-            slope, curve = np.log(2.0 * m / (s + m)), s / (m * (s + m))
-        else:
-            slope, curve = LOG_2, 0.0
-        for i in range(n_classes):
-            gradient[i] += slope * columns[i, k]
-            for j in range(i + 1):
-                hessian[i, j] += curve * columns[i, k] * columns[j, k]
-    for i in range(n_classes):
-        for j in range(i):
-            hessian[j, i] = hessian[i, j]
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
-def _max_length(
-    columns: Floats, seen: Floats, mixture: Floats, target: Floats
+def _slope(
+    seen: Floats, topsoe: bool, mixture: Floats, step: Floats, length: float
 ) -> float:
-    """Longest step, up to 1, that keeps a tenth of the mixture where anything is seen.
-
-    The objective has a logarithmic singularity where such a mixture becomes 0: the
-    quadratic model does not hold near it.
-    """
-    length = 1.0
+    """Derivative of the objective along a step; infinite beyond its domain."""
+    total = 0.0
     for k in range(mixture.shape[0]):
-        if seen[k] > 0.0:
-            fall = mixture[k]
-            for i in range(target.shape[0]):
-                fall -= target[i] * columns[i, k]
-            if length * fall > 0.9 * mixture[k]:
-                length = 0.9 * mixture[k] / fall
-    return length
+        m = mixture[k] + length * step[k]
+        if seen[k] > 0.0 and m <= 0.0 < mixture[k]:
+            return np.inf
+        total += step[k] * _derivatives(seen[k], m, topsoe)[0]
+    return total
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -271,39 +208,53 @@ def _minimise(
 ) -> tuple[int, bool]:
     """Minimise over p the distance of what is `seen` (n,) from m = p' columns.
 
-    `columns` has the shape (C, n). The distance is ``-sum s log m`` with equal s, or,
-    with `topsoe`, ``sum s log(2 s / (s + m)) + m log(2 m / (s + m))``; both are convex
-    in p. Returns the number of steps, and whether no p has a distance lower by more
-    than `GAP`.
+    `columns` has the shape (C, n). The distance is ``-sum s log m``, or, with `topsoe`,
+    ``sum s log(2 s / (s + m)) + m log(2 m / (s + m))``; both are convex in p. Returns
+    the number of steps, and whether no p has a distance lower by more than `GAP`.
     """
     n_classes, size = columns.shape
-    mixture = np.empty(size)
+    mixture, along = np.empty(size), np.empty(size)
     gradient = np.empty(n_classes)
     hessian = np.empty((n_classes, n_classes))
     p[:] = 1.0 / n_classes
-    cost = _cost(columns, seen, topsoe, p, mixture)
     for step in range(MAX_STEPS + 1):
-        _slopes(columns, seen, topsoe, mixture, gradient, hessian)
-        if (gradient * p).sum() - gradient.min() <= GAP:
-            return step, True
+        _mix(columns, p, mixture)
+        gradient[:] = 0.0
+        hessian[:] = 0.0
+        for k in range(size):
+            slope, curve = _derivatives(seen[k], mixture[k], topsoe)
+            for i in range(n_classes):
+                gradient[i] += slope * columns[i, k]
+                for j in range(i + 1):
+                    hessian[i, j] += curve * columns[i, k] * columns[j, k]
+        gap = (gradient * p).sum() - gradient.min()
+        if gap <= GAP or step == MAX_STEPS:
+            break
         trace = np.diag(hessian).sum()
         for i in range(n_classes):
             hessian[i, i] += CURVATURE * trace if trace > 0.0 else MIN_CURVATURE
+            hessian[:i, i] = hessian[i, :i]
         target = p.copy()
         _quadratic(hessian, (hessian * p).sum(axis=1) - gradient, target)
-        slope = (gradient * (target - p)).sum()
-        length = _max_length(columns, seen, mixture, target)
-        while length > MIN_STEP:
-            tried = p + length * (target - p)
-            value = _cost(columns, seen, topsoe, tried, mixture)
-            if value <= cost + 0.1 * length * slope + NOISE:
-                break
+        _mix(columns, target - p, along)
+        # A convex objective has not increased where it still falls: a step that ends
+        # where it rises is halved, unless it rises little.
+        length, limit = 1.0, NOISE - RISE * (gradient * (target - p)).sum()
+        while (
+            length > MIN_STEP and _slope(seen, topsoe, mixture, along, length) > limit
+        ):
             length *= 0.5
-        if step == MAX_STEPS or length <= MIN_STEP:
-            return step, False
-        p[:] = tried
-        cost = value
-    return MAX_STEPS, False
+        p += length * (target - p)
+    return step, gap <= GAP
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _mix(columns: Floats, weights: Floats, mixture: Floats) -> None:
+    """Fill in the weighted sum of columns (C, n)."""
+    mixture[:] = 0.0
+    for i in range(columns.shape[0]):
+        for k in range(columns.shape[1]):
+            mixture[k] += weights[i] * columns[i, k]
 
 
 @njit(cache=True, nogil=True, error_model="numpy")

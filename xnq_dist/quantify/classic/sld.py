@@ -19,7 +19,6 @@ from numba import njit
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.core.settings import Settings
-from xnq_dist.quantify.classic.members import check_posteriors
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
@@ -49,13 +48,14 @@ class Sld(Quantifier):
     """Mean absolute change of the prevalence that stops EM."""
     max_iterations: int = 1000
     """Maximum number of EM iterations."""
+    pseudo: float = 0.0
+    """Pseudo-members at the prior, added to every community."""
     name: str = "sld"
 
     def estimate(
         self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
-        check_posteriors(self.name, batch, nodes)
         size, n_classes = len(batch), nodes.posteriors.shape[1]
         estimates = Estimates(
             np.full((size, n_classes), np.nan),
@@ -72,6 +72,7 @@ class Sld(Quantifier):
             guarded_prior(reference.prior),
             self.tolerance,
             self.max_iterations,
+            self.pseudo,
             np.empty((tiles, n_classes, TILE)),
             estimates.prevalence,
             estimates.iterations,
@@ -115,6 +116,7 @@ def sld_kernel(
     prior: Floats,
     tolerance: float,
     max_iterations: int,
+    pseudo: float,
     tiles: Floats,
     prevalence: Floats,
     iterations: Ints32,
@@ -169,7 +171,7 @@ def sld_kernel(
                     left -= total[y]
                 total[n_classes - 1] = max(left, 0.0)
                 for y in range(n_classes):
-                    updated = total[y] / rows
+                    updated = (total[y] + pseudo * prior[y]) / (rows + pseudo)
                     change += abs(updated - q[y])
                     q[y] = updated
             steps += 1

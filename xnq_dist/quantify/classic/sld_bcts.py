@@ -14,7 +14,6 @@ import numpy as np
 
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.members import (
-    check_posteriors,
     reference_rows,
     usable_members,
 )
@@ -50,7 +49,6 @@ class SldBcts(Sld):
         self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
-        check_posteriors(self.name, batch, nodes)
         posteriors, labels = reference_rows(self.name, reference, nodes.classes)
         logits = np.log(np.maximum(posteriors, FLOOR))
         calibration = reference.learnt(
@@ -65,7 +63,8 @@ class SldBcts(Sld):
         )
         members = Communities(usable.offsets, usable.members)
         estimates = super().estimate(members, calibrated, Reference(prior))
-        estimates.prevalence[usable.unlabelled & (np.diff(usable.offsets) == 0)] = prior
+        none_usable = (usable.unlabelled > 0) & (np.diff(usable.offsets) == 0)
+        estimates.prevalence[none_usable] = prior
         return estimates
 
 

@@ -24,7 +24,6 @@ interval contains the intervals of both.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -32,7 +31,6 @@ from scipy.special import ndtri
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.settings import Settings
-from xnq_dist.quantify.classic.members import check_posteriors
 from xnq_dist.quantify.default.drawn import DrawnByClass
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.node_sums import NodeSums, node_sums
@@ -45,14 +43,11 @@ from xnq_dist.quantify.interface import (
     Quantifier,
     Reference,
 )
-from xnq_dist.quantify.registry import make_quantifier
 
 __all__ = [
     "Auto",
-    "estimates_of",
     "interval_of_counts",
     "make",
-    "over_scenarios",
     "scenario_sums",
 ]
 
@@ -76,52 +71,43 @@ class Auto(Quantifier):
     gives_intervals = True
 
     def estimate(
-        self, batch: Communities, nodes: NodeTable, reference: Reference
+        self, batch: Communities | None, nodes: NodeTable, reference: Reference
     ) -> Estimates:
-        """Prevalence among the unlabelled members of every community."""
-        check_posteriors(self.name, batch, nodes)
-        return self.estimate_all(nodes, reference, batch)
+        """Prevalence among the unlabelled members of every community.
 
-    def estimate_all(
-        self, nodes: NodeTable, reference: Reference, batch: Communities | None = None
-    ) -> Estimates:
-        """`estimate` without the check; no batch: all nodes as one community."""
-        learnt = self._learnt(nodes, reference)
-
-        def in_scenario(tilt: Tilt | None) -> Estimates:
-            sums, variance, inflation = scenario_sums(
-                batch, nodes, reference.prior, learnt, tilt
-            )
-            if self.parts is None or batch is None:
-                return estimates_of(sums, variance, inflation, self.level)
-            factors = None if tilt is None else tilt.factors
-            pooled = pooled_members(batch, nodes, reference, self.parts, factors)
-            moved = pooled.variance + (variance - sums.weight)
-            made = replace(sums, mean=pooled.mean)
-            wider = (moved > WIDER**2 * variance).any(axis=1)
-            return replace(
-                estimates_of(made, moved, inflation, self.level),
-                unseen=wider & (pooled.known == 0),
-            )
-
-        return over_scenarios(learnt, in_scenario, self.level)
-
-    def scenarios(self, nodes: NodeTable, reference: Reference) -> dict[str, Estimates]:
-        """Estimates for all nodes: ``plain``, and ``tilted`` where there is a tilt.
-
-        The first assumes that labels are a random sample, the second that they were
-        chosen by class.
+        Without a batch, all nodes are one community, and nothing is pooled.
         """
-        learnt, prior = self._learnt(nodes, reference), reference.prior
-        tilts: dict[str, Tilt | None] = {"plain": None}
-        if learnt.tilt is not None:
-            tilts["tilted"] = learnt.tilt
-        return {
-            name: estimates_of(
-                *scenario_sums(None, nodes, prior, learnt, tilt), self.level
-            )
-            for name, tilt in tilts.items()
-        }
+        tilt = self._learnt(nodes, reference).tilt
+        if tilt is None or tilt.alone:
+            return self.in_scenario(tilt, batch, nodes, reference)
+        plain, tilted = (
+            self.in_scenario(each, batch, nodes, reference) for each in (None, tilt)
+        )
+        return _mixed((plain, tilted), tilt.share, self.level)
+
+    def in_scenario(
+        self,
+        tilt: Tilt | None,
+        batch: Communities | None,
+        nodes: NodeTable,
+        reference: Reference,
+    ) -> Estimates:
+        """`estimate` in the scenario `tilt`; None: labels are a random sample."""
+        learnt = self._learnt(nodes, reference)
+        sums, variance, inflation = scenario_sums(
+            batch, nodes, reference.prior, learnt, tilt
+        )
+        if self.parts is None or batch is None:
+            return _estimates_of(sums, variance, inflation, self.level)
+        factors = None if tilt is None else tilt.factors
+        pooled = pooled_members(batch, nodes, reference, self.parts, factors)
+        moved = pooled.variance + (variance - sums.weight)
+        made = replace(sums, mean=pooled.mean)
+        wider = (moved > WIDER**2 * variance).any(axis=1)
+        return replace(
+            _estimates_of(made, moved, inflation, self.level),
+            unseen=wider & (pooled.known == 0),
+        )
 
     def _learnt(self, nodes: NodeTable, reference: Reference) -> Learnt:
         if self.learnt is not None:
@@ -150,7 +136,7 @@ def scenario_sums(
     return sums, sums.weight + learnt.between(sums, shared), inflation
 
 
-def estimates_of(
+def _estimates_of(
     sums: NodeSums, variance: Floats, inflation: float, level: float
 ) -> Estimates:
     """Means and their intervals; `variance` is that of sums, (S, K) or (S, C)."""
@@ -166,18 +152,7 @@ def estimates_of(
         lower,
         upper,
         sd=np.where(np.isnan(sums.mean), np.nan, sd),
-        groups=sums.groups,
     )
-
-
-def over_scenarios(
-    learnt: Learnt, in_scenario: Callable[[Tilt | None], Estimates], level: float
-) -> Estimates:
-    """Return the estimates of one scenario (None: no tilt), or the mixture of both."""
-    tilt = learnt.tilt
-    if tilt is None or tilt.alone:
-        return in_scenario(tilt)
-    return _mixed((in_scenario(None), in_scenario(tilt)), tilt.share, level)
 
 
 def _mixed(parts: tuple[Estimates, Estimates], share: float, level: float) -> Estimates:
@@ -229,5 +204,5 @@ def make(name: str, settings: Settings) -> Quantifier:
     """Construct the quantifier for communities, or for samples drawn by class."""
     level = settings.intervals.level
     if settings.memberships.drawn == "by_class":
-        return DrawnByClass(make_quantifier("sld", settings), level)
+        return DrawnByClass(level)
     return Auto(level)

@@ -17,10 +17,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import betaincinv, expit
+from scipy.special import expit
 
 from xnq_dist.core.arrays import Floats, Floats32
-from xnq_dist.quantify.classic.sld import guarded_prior
+from xnq_dist.quantify.checks.tails import beta_ends
+from xnq_dist.quantify.classic.sld import Sld
 from xnq_dist.quantify.default.node_sums import class_codes
 from xnq_dist.quantify.interface import (
     Communities,
@@ -43,8 +44,8 @@ PSEUDO = 10.0
 """Pseudo-nodes at the graph's class shares, added where posteriors show no skill: with
 them no task's samples were worse than a constant estimate, whatever family of tasks was
 left out."""
-ROUNDS, TOLERANCE = 1000, 1e-5
-"""Maximum number of EM steps with pseudo-nodes, and the change that stops them."""
+TOLERANCE = 1e-5
+"""Mean absolute change of the prevalence that stops EM with pseudo-nodes."""
 INTERCEPT_PRIOR, SLOPE_PRIOR = 4.0, 0.25
 """Variances of the calibration's intercept and slope before any label is seen."""
 
@@ -53,8 +54,6 @@ INTERCEPT_PRIOR, SLOPE_PRIOR = 4.0, 0.25
 class DrawnByClass(Quantifier):
     """The quantifier ``auto`` where communities are samples drawn by class."""
 
-    sld: Quantifier
-    """Computes the estimates."""
     level: float = 0.95
     """Confidence level of the intervals."""
     name: str = "sld"
@@ -66,9 +65,8 @@ class DrawnByClass(Quantifier):
         """SLD's prevalence among the unlabelled members, with intervals."""
         if np.isfinite(nodes.mean_posterior).all():
             reference = replace(reference, prior=nodes.mean_posterior)
-        estimates = self.sld.estimate(batch, nodes, reference)
-        if not _skilled(reference):
-            estimates = self._shrunk(batch, nodes, reference, estimates)
+        sld = Sld() if _skilled(reference) else Sld(TOLERANCE, pseudo=PSEUDO)
+        estimates = sld.estimate(batch, nodes, reference)
         ends = np.empty((2, *estimates.prevalence.shape))
         codes = class_codes(nodes.posteriors.shape[1])
         for code in codes:
@@ -81,32 +79,6 @@ class DrawnByClass(Quantifier):
             lower=np.minimum(ends[0], estimates.prevalence),
             upper=np.maximum(ends[1], estimates.prevalence),
         )
-
-    def _shrunk(
-        self,
-        batch: Communities,
-        nodes: NodeTable,
-        reference: Reference,
-        estimates: Estimates,
-    ) -> Estimates:
-        """Replace the estimates by those with `PSEUDO` nodes at the prior, by EM."""
-        free = nodes.unlabelled[batch.members]
-        community = np.repeat(np.arange(len(batch)), np.diff(batch.offsets))[free]
-        prior = guarded_prior(reference.prior)
-        rows = nodes.posteriors[batch.members[free]].astype(np.float64)
-        known = rows.sum(axis=1, keepdims=True) > 0
-        ratios = np.where(known, rows / prior, 1.0)
-        size = np.bincount(community, minlength=len(batch))[:, None]
-        q = np.tile(prior, (len(batch), 1))
-        for _ in range(ROUNDS):
-            joint = ratios * q[community]
-            joint /= joint.sum(axis=1, keepdims=True)
-            sums = [np.bincount(community, each, len(batch)) for each in joint.T]
-            before = q
-            q = (np.stack(sums, axis=1) + PSEUDO * prior) / (size + PSEUDO)
-            if np.abs(q - before).max(initial=0.0) < TOLERANCE:
-                break
-        return replace(estimates, prevalence=np.where(size > 0, q, np.nan))
 
     def _ends(
         self,
@@ -154,10 +126,7 @@ class DrawnByClass(Quantifier):
         )
         variance = q * (1 - q) * kappa / ((1 - kappa) * size)
         variance += calibration * (spread / (1 - kappa)) ** 2
-        # The variance of a Beta distribution is below q (1 - q).
-        strength = q * (1 - q) / np.clip(variance, 1e-12, 0.9 * q * (1 - q)) - 1
-        tail = (1 - self.level) / 2
-        ends = betaincinv(q * strength, (1 - q) * strength, [[tail], [1 - tail]])
+        ends = beta_ends(q, variance, self.level)
         return np.stack([np.floor(ends[0] * size), np.ceil(ends[1] * size)]) / size
 
 

@@ -11,7 +11,7 @@ by degree; every community has errors along all of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,16 +21,14 @@ from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.quantify.default.node_sums import NodeSums, class_codes
 from xnq_dist.quantify.default.scenarios import Tilt
 from xnq_dist.quantify.interface import NodeTable, Reference
+from xnq_dist.selection.scored_rows import normalised
 
 __all__ = [
     "PRIOR_VARIANCE",
     "Held",
     "Learnt",
     "left_open",
-    "mean_variance",
-    "normalised",
     "shift_variance",
-    "spread_likelihoods",
 ]
 
 
@@ -87,21 +85,6 @@ class Learnt:
         """Variance of the groups' mean shift in the calibration, shape (K,)."""
         return np.asarray((self.variances * self.labelled**2).sum(axis=0))
 
-    def split(self) -> tuple[Learnt, Learnt]:
-        """Split into the coarse partition with the shared shift, and the others."""
-        first = int(self.groups[0].max(initial=0)) + 1
-        names = ("variances", "labelled", "information")
-        parts = []
-        for rows, codes in (
-            (slice(0, 1), slice(0, first)),
-            (slice(1, None), slice(first, None)),
-        ):
-            values = {name: getattr(self, name)[codes] for name in names}
-            groups = self.groups[rows] - np.int32(codes.start)
-            parts.append(replace(self, groups=groups, **values))
-        coarse, finer = parts
-        return coarse, replace(finer, shared=np.zeros_like(self.shared))
-
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all fields but the groups, for a file."""
         arrays = {name: getattr(self, name) for name in ARRAYS}
@@ -148,7 +131,6 @@ class Learnt:
         reference: Reference,
         groups: NDArray[np.integer],
         held: Held | None = None,
-        shift: float = 0.0,
         tilt: Tilt | None = None,
     ) -> Learnt:
         """Learn from the labelled nodes.
@@ -157,7 +139,6 @@ class Learnt:
         first, (L, N). Without `held`, the reference's nodes are used with the class
         proportions as their posteriors: this is an upper bound of the variance of
         groups without labels, because it includes all differences between groups.
-        `shift` is added to the variance of the shift that all nodes share.
         """
         numbered, ends = _numbered(groups)
         group_of, n_groups = numbered[0], ends[0]
@@ -204,7 +185,7 @@ class Learnt:
             total = weights.sum() + 1.0 / PRIOR_VARIANCE
             # Variance of the labels' mean shift, larger with unequal label weights.
             noise = float((weights * each).sum()) + 1.0 / PRIOR_VARIANCE
-            shared[k] = noise / total**2 + shift
+            shared[k] = noise / total**2
             all_weights = np.tile(weights, len(every))
             information[:, k] = np.bincount(every.ravel(), all_weights, ends[-1])
             labelled[:, k] = information[:, k] / total
@@ -239,40 +220,26 @@ def left_open(variance: Floats, information: Floats) -> Floats:
     return variance / (1.0 + variance * information)
 
 
-def shift_variance(
-    residuals: Floats, weights: Floats, noise: Floats | None = None
-) -> float:
-    """Posterior mean of t^2 where ``r_g ~ N(0, w_g + t^2 w_g^2)``, t half-normal.
+def shift_variance(residuals: Floats, weights: Floats, noise: Floats) -> float:
+    """Posterior mean of t^2 where ``r_g ~ N(0, n_g + t^2 w_g^2)``, t half-normal.
 
     Residuals and weights are sums of ``y - f`` and of ``f (1 - f)`` of each group;
-    groups of weight 0 are left out. `noise` replaces the first w_g where labels have
+    groups of weight 0 are left out. The noise n_g is w_g, or more where labels have
     inclusion weights.
 
     Examples
     --------
-    >>> round(shift_variance(np.zeros(0), np.zeros(0)), 3)  # no labels: the prior mean
+    >>> none = np.zeros(0)
+    >>> round(shift_variance(none, none, none), 3)  # no labels: the prior mean
     0.623
     """
     used = weights > 0
-    noise = None if noise is None else noise[used]
-    total = spread_likelihoods(residuals[used], weights[used], noise).sum(axis=0)
-    return float(mean_variance(total))
-
-
-def spread_likelihoods(
-    residuals: Floats, weights: Floats, noise: Floats | None = None
-) -> Floats:
-    """Log-likelihood of each of the T `SPREADS` for each group alone, shape (G, T)."""
-    r, w = residuals[:, None], weights[:, None]
-    variance = (w if noise is None else noise[:, None]) + SPREADS**2 * w * w
-    return np.asarray(-0.5 * (np.log(variance) + r * r / variance))
-
-
-def mean_variance(likelihood: Floats) -> Floats:
-    """Posterior mean of t^2 from log-likelihoods of `SPREADS`, shape (..., T)."""
+    r, w, n = (values[used, None] for values in (residuals, weights, noise))
+    variance = n + SPREADS**2 * w * w
+    likelihood = (-0.5 * (np.log(variance) + r * r / variance)).sum(axis=0)
     density = likelihood - 0.5 * (SPREADS / PRIOR_SPREAD) ** 2
-    share = np.exp(density - density.max(axis=-1, keepdims=True))
-    return np.asarray((share * SPREADS**2).sum(axis=-1) / share.sum(axis=-1))
+    share = np.exp(density - density.max())
+    return float((share * SPREADS**2).sum() / share.sum())
 
 
 def _between(
@@ -299,11 +266,3 @@ def _between(
 def _weights(posteriors: Floats, least: float) -> Floats:
     inside = np.clip(posteriors, least, 1 - least)
     return np.asarray(inside * (1 - inside))
-
-
-def normalised(posteriors: NDArray[np.floating], prior: Floats) -> Floats:
-    """Normalise rows to sum to 1; the prior replaces a row of zeros."""
-    rows = np.asarray(posteriors, np.float64)
-    total = rows.sum(axis=1, keepdims=True)
-    mean = np.broadcast_to(prior / prior.sum(), rows.shape)
-    return np.where(total > 0, rows / np.where(total > 0, total, 1.0), mean)

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
-from xnq_dist.quantify.interface import Communities, GroupSums, NodeTable
+from xnq_dist.quantify.interface import Communities, NodeTable
 
 __all__ = ["NodeSums", "class_codes", "node_sums"]
 
@@ -33,8 +33,6 @@ class NodeSums:
     calibrated: Floats
     """Sum over groups of sum of w times variance times the group's share of the
     labelled nodes' weight, shape (S, K)."""
-    groups: GroupSums
-    """Sums of w by group."""
 
 
 def class_codes(n_classes: int) -> tuple[int, ...]:
@@ -69,14 +67,9 @@ def node_sums(
         offsets, members = np.array([0, n_nodes]), np.empty(0, np.int64)
     else:
         offsets, members = batch.offsets, batch.members
-    max_rows = len(groups) * np.diff(offsets)
-    capacity = int(np.minimum(max_rows, len(variances)).sum())
     size, width = len(offsets) - 1, len(codes)
     count = np.zeros(size, np.int64)
     mean, sums = np.zeros((size, n_classes)), np.zeros((3, size, width))
-    places = np.zeros(size + 1, np.int64)
-    codes_of = np.empty(capacity, np.int32)
-    values = np.empty((capacity, width), np.float32)
     # Allocated here: in the kernel, each allocation would be compiled.
     _add_members(
         offsets,
@@ -91,8 +84,9 @@ def node_sums(
         variances,
         variances * labelled,
         least,
-        *(count, mean, sums, places, codes_of, values),
+        *(count, mean, sums),
         np.zeros(variances.shape),
+        np.empty(len(variances), np.int32),
         np.zeros(len(variances), np.bool_),
     )
     mean[count == 0] = np.nan
@@ -100,10 +94,7 @@ def node_sums(
         mean /= np.maximum(count, 1)[:, None]
     if n_classes == 2:
         mean[:, 0] = 1 - mean[:, 1]
-    rows = int(places[-1])
-    group_sums = GroupSums(places, codes_of[:rows].copy(), values[:rows].copy())
-    weight, spread, calibrated = sums
-    return NodeSums(count, mean, weight, spread, calibrated, group_sums)
+    return NodeSums(count, mean, *sums)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -123,22 +114,19 @@ def _add_members(
     count: Ints,
     mean: Floats,
     totals: Floats,
-    places: Ints,
-    found_groups: Ints32,
-    found_weights: Floats32,
     sums: Floats,
+    found: Ints32,
     seen: Bools,
 ) -> None:
     """Compute the fields of `NodeSums`; members are added one after the other.
 
-    The arrays from `count` to `found_weights` are the result, the last two for work.
+    The arrays from `count` to `totals` are the result, the last three for work.
     """
     n_classes, width = posteriors.shape[1], codes.shape[0]
     size, levels = offsets.shape[0] - 1, groups.shape[0]
     weight, spread, calibrated = totals[0], totals[1], totals[2]
-    at = 0
     for s in range(size):
-        begin, number = at, 0
+        number, groups_found = 0, 0
         for i in range(offsets[s], offsets[s + 1]):
             v = i if everyone else members[i]
             if not unlabelled[v]:
@@ -151,8 +139,8 @@ def _add_members(
                 g = groups[level, v]
                 if not seen[g]:
                     seen[g] = True
-                    found_groups[at] = g
-                    at += 1
+                    found[groups_found] = g
+                    groups_found += 1
             for k in range(width):
                 y = codes[k]
                 f = tilts[y] * posteriors[v, y] / total if total > 0.0 else prior[y]
@@ -162,17 +150,14 @@ def _add_members(
                 for level in range(levels):
                     sums[groups[level, v], k] += w
         count[s] = number
-        for j in range(begin, at):
-            g = found_groups[j]
+        for g in found[:groups_found]:
             for k in range(width):
                 w = sums[g, k]
                 weight[s, k] += w
                 spread[s, k] += w * w * variances[g, k]
                 calibrated[s, k] += w * products[g, k]
-                found_weights[j, k] = w
                 sums[g, k] = 0.0
             seen[g] = False
         for k in range(width):
             # The groups of each partition add up to all members.
             weight[s, k] /= levels
-        places[s + 1] = at

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from xnq_dist.core.plain_text import plain
 from xnq_dist.report.page_data import Page
 from xnq_dist.report.wording import difference, points, probability
+from xnq_dist.steps.history import is_named
 from xnq_dist.steps.results import Run
 from xnq_dist.steps.view import NAME_LIMIT
 
@@ -26,7 +27,7 @@ def body(facts: Page) -> str:
     if table is None or not isinstance(earlier, Run):
         why = plain(earlier, 600) if isinstance(earlier, str) else ""
         return why and facts.render("changes", changes=None, not_compared=why)
-    rows = _of_class(table, facts.view.classes)
+    rows = table.filter(is_named(table["class"], facts.view.classes[-1]))
     moved = rows.filter(pc.fill_null(rows["changed"], False))
     new, gone = (
         rows.filter(pc.equal(rows["status"], status)) for status in ("new", "gone")
@@ -54,14 +55,6 @@ def body(facts: Page) -> str:
         ],
     }
     return facts.render("changes", changes=shown)
-
-
-def _of_class(table: pa.Table, classes: tuple[str, ...]) -> pa.Table:
-    """Rows of the last class."""
-    known = pc.unique(table["class"])
-    last = [str(name) == classes[-1] for name in known.to_pylist()]
-    some = known.filter(pa.array(last, pa.bool_()))
-    return table.filter(pc.is_in(table["class"], value_set=some))
 
 
 def _named(rows: pa.Table, size: str) -> list[str]:

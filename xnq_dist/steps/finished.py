@@ -1,0 +1,139 @@
+"""A finished run with `auto`, about which `label_plan` and `contrast` ask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from xnq_dist.core.arrays import Ints
+from xnq_dist.core.config import recorded_settings
+from xnq_dist.core.errors import InputError, RunDirectoryError, SettingsError
+from xnq_dist.core.run_record import RunRecord
+from xnq_dist.core.settings import Settings
+from xnq_dist.core.store import Manifest, RunDirectory
+from xnq_dist.graph import layout
+from xnq_dist.graph.contents import answer_digests
+from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.tables import Sources
+from xnq_dist.quantify.community_rows import community_ids
+from xnq_dist.quantify.default.estimator_fit import Learnt
+from xnq_dist.quantify.interface import NodeTable, Reference
+from xnq_dist.quantify.loading import load_groups, load_node_table
+from xnq_dist.quantify.sources import open_memberships
+
+__all__ = ["Finished"]
+
+QUANTIFY = "quantify"
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A run with the variances that `auto` learnt."""
+
+    directory: RunDirectory
+    manifest: Manifest
+    """Of the stage ``quantify``."""
+    settings: Settings
+    sources: Sources
+
+    @classmethod
+    def open(cls, location: str) -> Finished:
+        """Read what the run was made from.
+
+        Raises
+        ------
+        RunDirectoryError, StageError
+            When there is no run, or it is not complete.
+        SettingsError
+            When it was not made with `auto`.
+        """
+        run = RunDirectory(location)
+        record = RunRecord.read(run.folder)
+        if record is None or not record.settings:
+            raise RunDirectoryError(
+                f"{run.uri} is not a run directory: name one made by xnq-dist run"
+            )
+        manifest = run.complete(QUANTIFY)
+        if not manifest.named("learnt-"):
+            raise SettingsError(
+                f"{run.uri} does not have the variances that label plans and contrasts "
+                "need: run again with quantifier = auto and memberships.drawn = unknown"
+            )
+        path = record.sources.get
+        nodes, edges = (str(path(name) or "") for name in ("nodes", "edges"))
+        sources = Sources(nodes, edges, path("memberships"))
+        return cls(run, manifest, recorded_settings(record.settings), sources)
+
+    @cached_property
+    def ids(self) -> NodeIds:
+        """Ids of the nodes."""
+        run = self.directory
+        return layout.load_ids(run.stage("graph"), run.complete("graph"))
+
+    @cached_property
+    def tables(self) -> tuple[NodeTable, Reference]:
+        """All nodes, and the labelled ones."""
+        prior = self.directory.complete("readout").facts["prior"]
+        return load_node_table(self.directory, prior)
+
+    @cached_property
+    def learnt(self) -> Learnt:
+        """The variances."""
+        record = self.manifest.named("learnt-")[0]
+        arrays = self.directory.stage(QUANTIFY).read_arrays(record)
+        return Learnt.from_arrays(load_groups(self.directory).stacked, arrays)
+
+    @cached_property
+    def estimates(self) -> pa.Table:
+        """The table ``prevalence``."""
+        record = self.manifest.named("prevalence-")[0]
+        return self.directory.stage(QUANTIFY).read_table(record, "prevalence")
+
+    @cached_property
+    def names(self) -> pa.Array:
+        """Names of the communities, int64 or string."""
+        width = len(self.directory.complete("labels").facts["classes"])
+        return community_ids(self.estimates["community"].combine_chunks()[::width])
+
+    def place(self, name: str) -> int:
+        """Place of a community in `names`; a `SettingsError` if it is not there."""
+        place = int(pc.index(self.names.cast(pa.string()), name).as_py())
+        if place < 0:
+            raise SettingsError(
+                f"there is no community {name!r} in {self.directory.uri}: see the "
+                "column community of prevalence.parquet"
+            )
+        return place
+
+    def members(self, places: Ints) -> list[Ints]:
+        """Read the members of communities; an `InputError` if they changed since."""
+        run, source = self.directory, str(self.manifest.inputs["communities"])
+        graph, made = run.complete("graph"), self.manifest.inputs.get("memberships")
+        inputs = self.sources, self.settings, source
+        now = answer_digests(run.folder, *inputs, graph.facts["id_type"])
+        if dict(now.get("memberships") or {}) != dict(made or {}):
+            raise InputError(
+                f"the memberships changed since {run.uri} was made: run xnq-dist run "
+                "again first"
+            )
+        if source == "leiden":
+            record = self.manifest.named("communities-")[0]
+            table: Any = run.stage(QUANTIFY).read_table(record, "communities")
+            community, nodes = table["community"].to_numpy(), table["node_id"]
+            return [
+                np.sort(self.ids.index_of(nodes.filter(pa.array(community == place))))
+                for place in places.tolist()
+            ]
+        found: dict[int, Ints] = {}
+        with open_memberships(run, graph, self.ids, *inputs) as memberships:
+            for chunk in memberships.chunks():
+                inside = (places >= chunk.first) & (places < chunk.last)
+                for place in places[inside].tolist():
+                    ends = chunk.indptr[place - chunk.first :]
+                    found[place] = chunk.minor[ends[0] : ends[1]].astype(np.int64)
+        return [found[place] for place in places.tolist()]
