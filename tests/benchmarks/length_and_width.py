@@ -117,7 +117,7 @@ def states(
     halo = np.empty((0, dim), np.float32)
     for step in range(1, max(lengths) + 1):
         after = np.empty_like(before)
-        superstep(part, before, halo, drive, weights.recurrent, after)
+        superstep(part, before, halo, drive, (weights.recurrent,), after)
         after = rounded(after)
         if step in lengths:
             moved = np.linalg.norm(after - before) / np.linalg.norm(after)

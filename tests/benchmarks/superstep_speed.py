@@ -176,7 +176,7 @@ def measure(
 
     def step(recurrent: Recurrent) -> None:
         nonlocal states, out
-        superstep(part, states, halo, drive, recurrent, out, threads)
+        superstep(part, states, halo, drive, (recurrent,), out, threads)
         states, out = out, states
 
     def sums() -> None:

@@ -94,7 +94,7 @@ def states_on_cpu(
     threads = os.cpu_count() or 1
     states, after = superstep.first_states(drive, threads), np.empty_like(drive)
     for _ in range(steps - 1):
-        given = graph, states, states[:0], drive, recurrent, after
+        given = graph, states, states[:0], drive, (recurrent,), after
         superstep.superstep(*given, threads)
         states, after = after, states
     return states
@@ -128,7 +128,7 @@ def measure_supersteps(job: Job) -> Iterator[Row]:
         # A low scale, at which GPU and CPU do not diverge.
         scale = np.float32(0.9 / recurrent_radius(drawn, 0) * job.nodes / job.edges)
         recurrent = replace(drawn, values=drawn.values * scale)
-        there = device.move_weights(backend, recurrent)
+        there = device.move_weights(backend, (recurrent,))
 
         def step(before: Any, after: Any, there: Any = there) -> None:
             device.superstep(backend, moved, before, halo, drive, there, after)

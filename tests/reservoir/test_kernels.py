@@ -38,7 +38,8 @@ def whole_partition(nodes=300, edges=1500, weighted=False):
 def after(part, states, drive, recurrent, threads=2, out=None):
     """States after one more superstep, in new memory or in `out`."""
     out = np.empty_like(states) if out is None else out
-    superstep(part, states, states[:0], drive, recurrent, out, threads)
+    blocks = recurrent if isinstance(recurrent, tuple) else (recurrent,)
+    superstep(part, states, states[:0], drive, blocks, out, threads)
     return out
 
 

@@ -16,9 +16,9 @@ from xnq_dist.reservoir.embed import reservoir_spec
 from xnq_dist.reservoir.weights import (
     BIAS_SCALE,
     NONZEROS,
-    BlockDiagonal,
     block_seed,
     draw_weights,
+    side_by_side,
     units_of_blocks,
 )
 
@@ -85,8 +85,7 @@ def test_columns_of_one_block_stay_in_it():
             units, units, 2, matrix="dense", nonzeros=1, rho=1, **values
         )
         parts.append(drawn.recurrent)
-    beside = BlockDiagonal(tuple(parts))
-    assert beside.dim == 8
+    beside = side_by_side(parts)
     part, _ = whole_partition()
     states = rng.standard_normal((300, 8)).astype(np.float32)
     drive = rng.standard_normal((300, 8)).astype(np.float32)

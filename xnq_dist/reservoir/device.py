@@ -20,12 +20,7 @@ from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import gpu_kernels
 from xnq_dist.reservoir.drive import FeatureDrive
 from xnq_dist.reservoir.gpu_kernels import GEMM_ROWS, Topology
-from xnq_dist.reservoir.weights import (
-    BlockDiagonal,
-    Recurrent,
-    Weights,
-    combine_recurrent,
-)
+from xnq_dist.reservoir.weights import Recurrent, Weights, side_by_side
 
 __all__ = [
     "COLUMNS",
@@ -62,7 +57,9 @@ class OnDevice:
 
     def __init__(self, backend: GpuBackend, drawn: Sequence[Weights]) -> None:
         self._backend = backend
-        self._weights = move_weights(backend, combine_recurrent(drawn))
+        self._weights = move_weights(
+            backend, side_by_side([each.recurrent for each in drawn])
+        )
 
     def moved(self, partition: Partition) -> Partition:
         """The partition in the memory that supersteps use."""
@@ -103,25 +100,15 @@ def move_partition(backend: GpuBackend, partition: Partition) -> Partition:
     )
 
 
-def move_weights(
-    backend: GpuBackend, recurrent: Recurrent | BlockDiagonal
-) -> DeviceWeights:
-    """The recurrent weights on the device, for few launches."""
-    parts = recurrent.parts if isinstance(recurrent, BlockDiagonal) else (recurrent,)
-    sparse = [(part.columns, part.values) for part in parts if part.columns is not None]
-    if not sparse:
-        equal = groupby((part.values for part in parts), len)
+def move_weights(backend: GpuBackend, recurrent: Sequence[Recurrent]) -> DeviceWeights:
+    """The recurrent weights (`side_by_side`) on the device, for few launches."""
+    columns, values = recurrent[0].columns, recurrent[0].values
+    if columns is None:
+        equal = groupby((part.values for part in recurrent), len)
         stacks = [np.stack(list(values)) for _, values in equal]
         return DeviceWeights(tuple(map(backend.to_device, stacks)))
-    # Zeros fill up rows with fewer non-zeros; a sum is never -0, so its bits stay.
-    shape = (max(there.shape[1] for there, _ in sparse), recurrent.dim)
-    columns, values = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
-    first = 0
-    for there, known in sparse:
-        at = slice(known.shape[1]), slice(first, first + len(known))
-        columns[at], values[at] = there.T + first, known.T
-        first += len(known)
-    return DeviceWeights((), backend.to_device(columns), backend.to_device(values))
+    moved = backend.to_device(columns.T), backend.to_device(values.T)
+    return DeviceWeights((), *moved)
 
 
 def _topology(backend: GpuBackend, partition: Partition) -> Topology:
