@@ -12,7 +12,7 @@ import pytest
 
 from tests.conftest import small_settings, write_graph
 from xnq_dist import pipeline
-from xnq_dist.core.backend import cpu
+from xnq_dist.core.backend import Backend
 from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.core.store import Manifest, RunDirectory, Stage
 from xnq_dist.graph.layout import load_nodes, load_partition, read_adjacency
@@ -158,7 +158,7 @@ def test_values_of_another_partition_are_refused(tmp_path):
     partition = load_partition(run.stage("graph"), manifest, 0)
     wrong = np.zeros((129, 1), np.float32)
     with pytest.raises(StageError, match="partition 0 has 130 nodes"):
-        sum_neighbours(partition, wrong, wrong[:0], cpu())
+        sum_neighbours(partition, wrong, wrong[:0], Backend())
 
 
 @pytest.mark.faults
