@@ -1,4 +1,4 @@
-"""The harness of deployed runs, four faults of it, and a short soak."""
+"""The harness of deployed runs, and four faults of it."""
 
 from __future__ import annotations
 
@@ -98,17 +98,3 @@ def test_faults_of_deployed_runs_end_in_the_right_answer(tmp_path: Path):
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     lines = (tmp_path / "deployments.jsonl").read_text().splitlines()
     assert len({json.loads(line)["name"] for line in lines}) == int(number)
-
-
-@pytest.mark.slow
-@pytest.mark.server
-def test_scheduled_runs_end_all_that_they_started(tmp_path: Path):
-    runs = int(os.environ.get("XNQ_SOAK_RUNS", "10"))
-    numbers = ("--runs", runs, "--kills", runs // 5, "--without", runs // 2)
-    done = command("tests.chaos.soak", *map(str, numbers), "--out", str(tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-    lines = (tmp_path / "samples.jsonl").read_text().splitlines()
-    last = json.loads(lines[-1])
-    assert last["runs"] == runs
-    assert last["temporary"] == 0
-    assert last["processes"] == 0
