@@ -9,7 +9,7 @@ from xnq_dist.core.products import product
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import kernels
 from xnq_dist.reservoir.drive import FeatureDrive, drive_width
-from xnq_dist.reservoir.superstep import superstep
+from xnq_dist.reservoir.superstep import OnHost
 from xnq_dist.reservoir.weights import Weights, draw_weights
 
 RNG = np.random.default_rng(5)
@@ -38,8 +38,9 @@ def whole_partition(nodes=300, edges=1500, weighted=False):
 def after(part, states, drive, recurrent, threads=2):
     """States after one more superstep, in memory that held something else."""
     out = np.full_like(states, np.nan)
-    blocks = recurrent if isinstance(recurrent, tuple) else (recurrent,)
-    superstep(part, states, states[:0], drive, blocks, out, threads)
+    parts = recurrent if isinstance(recurrent, list) else [recurrent]
+    on_host = OnHost(parts, states.dtype, threads)
+    on_host.superstep(part, states, states[:0], drive, out)
     return out
 
 

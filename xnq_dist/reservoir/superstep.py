@@ -18,9 +18,9 @@ from xnq_dist.core.products import multiply, pack
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import kernels
 from xnq_dist.reservoir.drive import Drive, FeatureDrive, drive_width, rows_of
-from xnq_dist.reservoir.weights import Recurrent, Weights, side_by_side
+from xnq_dist.reservoir.weights import Recurrent, side_by_side
 
-__all__ = ["OnHost", "first_states", "gather", "superstep"]
+__all__ = ["OnHost", "gather"]
 
 STREAMED = 2**28
 """Bytes of states from which on, with a sparse W, non-temporal stores are used: about
@@ -35,17 +35,19 @@ class OnHost:
 
     Parameters
     ----------
-    drawn
-        Weights of each of the independent reservoirs.
+    recurrent
+        Recurrent matrix of each of the independent reservoirs.
     dtype
         Type in which states are stored and exchanged, ``float32`` or ``float16``.
         Every row is rounded to it, so that states do not depend on the partitioning.
     threads
-        Threads of a superstep.
+        Threads of a superstep; each processes blocks of rows.
     """
 
-    def __init__(self, drawn: Sequence[Weights], dtype: str, threads: int) -> None:
-        self._recurrent = side_by_side([each.recurrent for each in drawn])
+    def __init__(
+        self, recurrent: Sequence[Recurrent], dtype: str = "float32", threads: int = 1
+    ) -> None:
+        self._recurrent = side_by_side(recurrent)
         self._dtype, self._threads = np.dtype(dtype), threads
 
     def moved(self, partition: Partition) -> Partition:
@@ -59,8 +61,15 @@ class OnHost:
         return drive.stored(self._threads) if stored else drive
 
     def first_states(self, drive: Drive) -> Floats32:
-        """States after superstep 1."""
-        return self.placed(first_states(drive, self._threads))
+        """States after superstep 1, from states of zero: tanh(drive), (n_owned, d')."""
+        states = np.zeros(drive.shape, dtype=np.float32)
+
+        def work(first: int, last: int) -> None:
+            with rows_of(drive, first, last) as pushed:
+                kernels.tanh_add(states[first:last], pushed)
+
+        for_each_block(len(states), self._threads, work)
+        return self.placed(states)
 
     def placed(self, states: NDArray[np.floating]) -> Floats32:
         """States, such as those of a checkpoint, as supersteps use them."""
@@ -78,9 +87,40 @@ class OnHost:
         drive: Drive,
         out: Floats32,
     ) -> None:
-        """Write the states after one more update to `out`."""
-        given = partition, owned, halo, drive, self._recurrent, out
-        superstep(*given, self._threads)
+        """Write the states after one more update to `out`.
+
+        One block of rows is gathered and updated at a time, which stays in cache.
+
+        Parameters
+        ----------
+        owned, halo
+            States before of the owned rows and of the halo rows, shapes (n_owned, d')
+            and (n_halo, d').
+        drive
+            ``W_in x + b`` of the owned rows, shape (n_owned, d').
+        out
+            Shape (n_owned, d'), C-contiguous, of the type of `owned`; not `owned`.
+        """
+        half = self._dtype == np.float16
+        blocks = Spare((ROWS, out.shape[1]))
+        edges = _edges(partition, owned, halo)
+        if self._recurrent[0].columns is None:
+            step = _dense(self._recurrent, blocks)
+        else:
+            step = _sparse(self._recurrent[0], not half and out.nbytes >= STREAMED)
+
+        def work(first: int, last: int) -> None:
+            after = out[first:last]
+            with rows_of(drive, first, last) as pushed:
+                if not half:
+                    step(edges, first, last, pushed, after)
+                    return
+                with blocks.borrow() as spare:
+                    wide = spare[: last - first]
+                    step(edges, first, last, pushed, wide)
+                    kernels.narrow(wide, after.view(np.uint16))
+
+        for_each_block(len(out), self._threads, work)
 
 
 def gather(
@@ -100,67 +140,6 @@ def gather(
         kernels.gather_add(*edges, first, last, out[first:last])
 
     for_each_block(owned.shape[0], threads, work)
-
-
-def first_states(drive: Drive, threads: int = 1) -> Floats32:
-    """States after superstep 1, from states of zero: tanh(drive), (n_owned, d')."""
-    states = np.zeros(drive.shape, dtype=np.float32)
-
-    def work(first: int, last: int) -> None:
-        with rows_of(drive, first, last) as pushed:
-            kernels.tanh_add(states[first:last], pushed)
-
-    for_each_block(len(states), threads, work)
-    return states
-
-
-def superstep(
-    partition: Partition,
-    owned: Floats32,
-    halo: Floats32,
-    drive: Drive,
-    recurrent: Sequence[Recurrent],
-    out: Floats32,
-    threads: int = 1,
-) -> None:
-    """Write the states after one more update to `out`.
-
-    One block of rows is gathered and updated at a time, which stays in cache.
-
-    Parameters
-    ----------
-    owned, halo
-        States before of the owned rows and of the halo rows, shapes (n_owned, d') and
-        (n_halo, d'), float32 or float16.
-    drive
-        ``W_in x + b`` of the owned rows, shape (n_owned, d').
-    recurrent
-        The recurrent matrix W, from `side_by_side`.
-    out
-        Shape (n_owned, d'), C-contiguous, of the type of `owned`; not `owned`.
-    threads
-        Number of threads; each processes blocks of rows.
-    """
-    half = owned.dtype == np.float16
-    blocks = Spare((ROWS, out.shape[1]))
-    edges = _edges(partition, owned, halo)
-    if recurrent[0].columns is None:
-        step = _dense(recurrent, blocks)
-    else:
-        step = _sparse(recurrent[0], not half and out.nbytes >= STREAMED)
-
-    def work(first: int, last: int) -> None:
-        after = out[first:last]
-        with rows_of(drive, first, last) as pushed:
-            if not half:
-                step(edges, first, last, pushed, after)
-                return
-            with blocks.borrow() as spare:
-                wide = spare[: last - first]
-                step(edges, first, last, pushed, wide)
-                kernels.narrow(wide, after.view(np.uint16))
-
-    for_each_block(len(out), threads, work)
 
 
 Edges = tuple[Ints, Ints32, Floats32, Any, Any]
