@@ -99,8 +99,13 @@ def whole(running: Running, out: Path) -> pa.Table:
 def test_signals_at_any_stage_end_with_status_4_and_the_next_run_resumes(
     launch, tmp_path
 ):
-    """A run that is interrupted in every stage is completed."""
+    """A run that is interrupted in every stage is completed, its processes end."""
     out = tmp_path / "run"
+    killed = launch.start(out, SETTINGS)
+    at(killed, "embed")
+    os.kill(killed.process.pid, signal.SIGKILL)
+    assert killed.end(120) == -signal.SIGKILL
+    assert wait_until(lambda: not marked(launch.mark), 60)
     for stage, number in (
         ("graph", signal.SIGINT),
         ("embed", signal.SIGTERM),
