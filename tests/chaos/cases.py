@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import product
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -93,10 +93,6 @@ class Case:
     def random(self) -> np.random.Generator:
         """Random stream of its times and places."""
         return np.random.default_rng([self.seed, self.number])
-
-    def record(self) -> dict[str, Any]:
-        """The case as JSON values."""
-        return asdict(self)
 
 
 class Placed(Protocol):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -82,10 +81,6 @@ class Case:
     def random(self) -> np.random.Generator:
         """Random stream of its times and places."""
         return np.random.default_rng([8, self.seed, self.number])
-
-    def record(self) -> dict[str, Any]:
-        """The case as JSON values."""
-        return {"name": self.name, **asdict(self)}
 
 
 def choose(count: int, seed: int, only: tuple[str, ...] = ()) -> list[Case]:
