@@ -6,7 +6,8 @@ from typing import Any
 from prefect import flow
 from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
-from xnq_dist.jobs import Job, Request, requantify_all
+from xnq_dist import jobs
+from xnq_dist.jobs import Job, Request
 from xnq_dist.monitor.on_prefect import PrefectRun, stage
 
 __all__ = ["requantify"]
@@ -54,7 +55,7 @@ def requantify(
         publish(job)
 
     return PrefectRun().state_of(
-        lambda _: requantify_all(request(), stages=stages),
+        lambda _: jobs.requantify(request(), stages=stages),
         out=out or run,
         settings=lambda: request().settings,
         retries=retries,

@@ -115,7 +115,7 @@ def size(settings, free=None):
     return LocalSize(workers=1, threads=2, memory=2**33)
 
 
-def start(settings, size):
+def start(settings, size, stack):
     return LocalCluster(
         n_workers=size.workers,
         threads_per_worker=size.threads,

@@ -49,7 +49,8 @@ def graph(tmp_path: Path) -> SmallGraph:
 
 
 def requantify(client: Any, base: RunDirectory, *out: Path, **what: Any) -> Any:
-    return jobs.requantify(Request.of(base.uri, *map(str, out), **what), client)
+    request = Request.of(base.uri, *map(str, out), **what)
+    return RunDirectory(jobs.requantify(request, client)["run"])
 
 
 def prevalence(run: RunDirectory) -> list[dict[str, Any]]:
@@ -178,7 +179,7 @@ def test_what_new_tables_show_is_refused_before_workers_start(
     ):
         request = Request.of(run.uri, str(tmp_path / "new"), **what)
         with pytest.raises((InputError, SettingsError), match=words):
-            jobs.requantify_all(request)
+            jobs.requantify(request)
     assert not (tmp_path / "new" / "quantify").exists()
 
 

@@ -120,7 +120,7 @@ def require_embeddings(run: RunDirectory) -> None:
         When they were removed after use.
     """
     embeddings = run.stage("embeddings").manifest()
-    if embeddings is None or embeddings.facts.get("released"):
+    if embeddings is None or embeddings.released:
         raise StageError(
             f"the embeddings of {run.uri} were not kept (embeddings.write = false): "
             "use xnq-dist run, which computes them again"
@@ -160,7 +160,7 @@ class _Known:
     def released(self) -> bool:
         """Whether the embeddings were removed after use."""
         embeddings = self.stages.get("embeddings")
-        return embeddings is not None and bool(embeddings.facts.get("released"))
+        return embeddings is not None and embeddings.released
 
     def wanted(self, name: str) -> bool:
         """False for `select` if nothing is to select, and nothing to remove."""

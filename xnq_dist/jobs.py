@@ -31,7 +31,6 @@ __all__ = [
     "Request",
     "each_stage",
     "requantify",
-    "requantify_all",
     "run_all",
     "run_stages",
 ]
@@ -48,49 +47,32 @@ class Do(Protocol):
         """Call `work` with a progress, under the name `stage`; return its result."""
 
 
-class Workers(Protocol):
-    """Workers of a job."""
+class Workers(ExitStack):
+    """Workers that start when a stage first needs them, and stay for later ones.
 
-    def client(self) -> AbstractContextManager[Client]:
-        """A client of the workers, which start if they do not run."""
+    Those of a caller's `client` run already, and keep running.
+    """
 
-    def stop(self) -> None:
-        """Stop them if the job started them."""
-
-
-class OwnWorkers(ExitStack):
-    """Workers that start when a stage first needs them, and stay for later ones."""
-
-    def __init__(self, sized: Settings, timeout: float) -> None:
+    def __init__(
+        self, sized: Settings, timeout: float, client: Client | None = None
+    ) -> None:
         super().__init__()
-        self._settings, self._timeout = sized.cluster, timeout
+        self._settings, self._timeout, self._given = sized.cluster, timeout, client
         self._connection: Connection | None = None
 
     def client(self) -> AbstractContextManager[Client]:
         """A client of the workers, which start if they do not run."""
+        if self._given is not None:
+            return nullcontext(self._given)
         if self._connection is None:
             opened = cluster.open_cluster(self._settings)
             self._connection = self.enter_context(opened)
         return cluster.connect(self._connection, self._timeout)
 
     def stop(self) -> None:
-        """Stop them."""
+        """Stop those that were started here."""
         self._connection = None
         self.close()
-
-
-class GivenWorkers:
-    """Workers of a caller's client, which keep running."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def client(self) -> AbstractContextManager[Client]:
-        """The caller's client."""
-        return nullcontext(self._client)
-
-    def stop(self) -> None:
-        """They stay."""
 
 
 MADE_BY = {
@@ -252,7 +234,7 @@ def run_all(
             if "graph" in due:
                 planned(plan.planned.seconds)
         sized = settings if plan is None else plan.resolved(settings)
-        with OwnWorkers(sized, settings.cluster.timeout) as workers:
+        with Workers(sized, settings.cluster.timeout) as workers:
             job = partial(Job, run, sources, settings, workers, plan)
             found = _done(job, do, stages)
         seconds = round(time.perf_counter() - began, 1)
@@ -298,7 +280,8 @@ def run_stages(
         Raised by a stage; for damaged files only if repairs fail repeatedly.
     """
     check_inputs(run, sources, settings)
-    job = partial(Job, run, sources, settings, GivenWorkers(client))
+    workers = Workers(settings, settings.cluster.timeout, client)
+    job = partial(Job, run, sources, settings, workers)
     _done(job, partial(_plainly, progress=progress))
     return summary(run)
 
@@ -328,8 +311,11 @@ def _written(name: str, manifest: Manifest | None) -> dict[str, Any]:
 
 
 def requantify(
-    request: Request, client: Client, progress: Progress = silent
-) -> RunDirectory:
+    request: Request,
+    client: Client | None = None,
+    do: Do | None = None,
+    stages: Callable[[Job], None] | None = None,
+) -> dict[str, Any]:
     """Estimate with new labels or memberships from the embeddings of a run.
 
     Parameters
@@ -337,37 +323,26 @@ def requantify(
     request
         From `Request.of`: the run, the new tables, and where the results go.
     client
-        A Dask client of the workers to use.
+        A Dask client of the workers to use; None: those of the settings.
+    do, stages
+        As for `run_all`.
 
     Returns
     -------
-    RunDirectory
-        The directory with the published results.
+    dict
+        As from `run_all`.
 
     Raises
     ------
     RunDirectoryError, StageError, SettingsError, InputError
         When the run, its embeddings, the settings or a table cannot be used.
     """
-    with pipeline.open_run(request.out, request.sources, labels=request.labels) as run:
-        again = run, request.sources, request.settings, GivenWorkers(client)
-        job = partial(Job, *again, request=request)
-        _done(job, partial(_plainly, progress=progress))
-    return run
-
-
-def requantify_all(
-    request: Request,
-    do: Do | None = None,
-    stages: Callable[[Job], None] | None = None,
-) -> dict[str, Any]:
-    """`requantify` on the workers of the settings; the rest is as in `run_all`."""
     began = time.perf_counter()
     settings = request.settings
     with pipeline.open_run(request.out, request.sources, labels=request.labels) as run:
         plan = Plan.read(RunDirectory(request.base).folder)
         sized = plan.placed(settings) if plan else settings
-        with OwnWorkers(sized, settings.cluster.timeout) as workers:
+        with Workers(sized, settings.cluster.timeout, client) as workers:
             again = run, request.sources, settings, workers
             found = _done(partial(Job, *again, request=request), do, stages)
         seconds = round(time.perf_counter() - began, 1)

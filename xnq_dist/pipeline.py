@@ -163,7 +163,7 @@ def _remove(run: RunDirectory) -> None:
     """Delete a run's stages; the record keeps which graph they were made from."""
     try:
         before = RunRecord.read(run.folder)
-    except (DamagedError, RunDirectoryError):
+    except DamagedError:
         before = None
     for name in FOLDERS:
         run.stage(name).folder.delete_folder()
@@ -393,7 +393,7 @@ def quantify(
 def _released(run: RunDirectory) -> bool:
     """Whether the embeddings were removed after use."""
     embeddings = run.stage("embeddings").manifest()
-    return embeddings is not None and bool(embeddings.facts.get("released"))
+    return embeddings is not None and embeddings.released
 
 
 REMAINING = {"posteriors": ("readout", "quantify"), "quantify": ("quantify",)}

@@ -288,3 +288,33 @@ def test_demo_from_end_to_end_without_a_prefect_server(tmp_path, prefect_home):
     assert len(Path(plan).read_text(encoding="utf-8").splitlines()) == 26
     page = (out / "run" / "report.html").read_text(encoding="utf-8")
     assert "<b>&#34;live" not in page
+
+
+LOSES_ITS_SIGNAL = """
+import os, signal, sys, time
+from xnq_dist.app import cli
+
+class Finalised:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(1)  # the handler raises in here, where nobody can catch it
+
+def work(args, *name, **options):
+    Finalised()
+    time.sleep(20)
+
+cli.app = work
+cli.main([])
+"""
+
+
+def test_signal_raised_in_a_finaliser_still_ends_the_run():
+    done = subprocess.run(
+        [sys.executable, "-c", LOSES_ITS_SIGNAL],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 4, done.stderr
+    assert "interrupted by SIGTERM: run again to resume" in done.stderr

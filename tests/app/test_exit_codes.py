@@ -9,8 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,7 +17,6 @@ import pytest
 
 from tests.chaos.processes import Cluster, Launch, Running, marked, wait_until
 from tests.conftest import write_graph
-from tests.disks import NoSmallDisk, SmallDisk, mounted
 
 pytestmark = [pytest.mark.faults, pytest.mark.server]
 
@@ -59,16 +56,6 @@ def launch(tables, tmp_path, server_environment) -> Launch:
     )
 
 
-@pytest.fixture
-def disk(tmp_path) -> Iterator[SmallDisk]:
-    with ExitStack() as held:
-        try:
-            found = held.enter_context(mounted(tmp_path / "disk"))
-        except NoSmallDisk as reason:
-            pytest.skip(str(reason))
-        yield found
-
-
 def at(running: Running, stage: str) -> None:
     """Wait until a run has reached a stage."""
     order = ("start", "graph", "embed", "readout", "quantify", "publish")
@@ -99,8 +86,13 @@ def whole(running: Running, out: Path) -> pa.Table:
 def test_signals_at_any_stage_end_with_status_4_and_the_next_run_resumes(
     launch, tmp_path
 ):
-    """A run that is interrupted in every stage is completed."""
+    """A run that is interrupted in every stage is completed, its processes end."""
     out = tmp_path / "run"
+    killed = launch.start(out, SETTINGS)
+    at(killed, "embed")
+    os.kill(killed.process.pid, signal.SIGKILL)
+    assert killed.end(120) == -signal.SIGKILL
+    assert wait_until(lambda: not marked(launch.mark), 60)
     for stage, number in (
         ("graph", signal.SIGINT),
         ("embed", signal.SIGTERM),
@@ -146,20 +138,6 @@ def test_a_terminated_command_resumes_after_its_last_superstep(launch, tmp_path)
 def steps(words: str, running: Running) -> list[int]:
     """Numbers of supersteps that a run's log lines name."""
     return [int(n) for n in re.findall(rf"{words} (\d+)", "".join(running.lines))]
-
-
-def test_full_disk_ends_with_status_4_names_folder_and_stage_and_is_resumed(
-    launch, disk
-):
-    out = disk.folder / "run"
-    running = launch.start(out, SETTINGS)
-    at(running, "embed")
-    disk.fill()
-    sentence = ended(running, 4)
-    assert str(out) in sentence
-    assert "stage " in sentence
-    disk.empty()
-    assert whole(launch.start(out, SETTINGS), out).num_rows == 16
 
 
 def test_lost_scheduler_ends_with_status_4(launch, tmp_path):

@@ -48,7 +48,7 @@ def refused_verify(out: Path, file: Path, capfd) -> None:
     assert ended.value.code == 1
     shown = capfd.readouterr().out
     assert f"{file} differs from its checksum between byte 0 and" in shown
-    assert "damaged files: 1; the next run deletes their stages" in shown
+    assert "deletes what is damaged and makes it again" in shown
 
 
 def test_verify_of_another_folder_is_refused(tmp_path, capfd):

@@ -36,7 +36,7 @@ from xnq_dist.evaluation.protocol import draw_samples
 from xnq_dist.evaluation.scoring import calibrated, errors, estimates
 from xnq_dist.graph.halo import Partition
 from xnq_dist.readout.logistic import decision, fit, row_losses
-from xnq_dist.reservoir.superstep import superstep
+from xnq_dist.reservoir.superstep import OnHost
 from xnq_dist.reservoir.weights import draw_weights
 
 LENGTHS = (2, 4, 6, 8, 12, 16, 20, 30)
@@ -115,9 +115,10 @@ def states(
     drive = product(features, weights.inputs.T) + weights.bias
     before = np.zeros_like(drive)
     halo = np.empty((0, dim), np.float32)
+    host = OnHost([weights.recurrent])
     for step in range(1, max(lengths) + 1):
         after = np.empty_like(before)
-        superstep(part, before, halo, drive, weights.recurrent, after)
+        host.superstep(part, before, halo, drive, after)
         after = rounded(after)
         if step in lengths:
             moved = np.linalg.norm(after - before) / np.linalg.norm(after)

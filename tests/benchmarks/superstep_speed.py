@@ -37,7 +37,7 @@ from scipy.sparse import csr_array
 from xnq_dist.core.blocks import for_each_block, one_blas_thread
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import kernels
-from xnq_dist.reservoir.superstep import gather, superstep
+from xnq_dist.reservoir.superstep import OnHost, gather
 from xnq_dist.reservoir.weights import Recurrent, draw_recurrent
 
 PEER = """
@@ -176,7 +176,8 @@ def measure(
 
     def step(recurrent: Recurrent) -> None:
         nonlocal states, out
-        superstep(part, states, halo, drive, recurrent, out, threads)
+        on_host = OnHost([recurrent], threads=threads)
+        on_host.superstep(part, states, halo, drive, out)
         states, out = out, states
 
     def sums() -> None:

@@ -49,7 +49,7 @@ def _deployments(chosen: argparse.Namespace) -> int:
     only = tuple(chosen.only)
     cases = deployed_cases.choose(chosen.deployments, chosen.seed, only)
     records = deployed_driver.run_cases(cases, out, chosen.jobs, chosen.postgres)
-    text = deployed_outcomes.table(records)
+    text = table(records, deployed_outcomes.VERDICTS, "kind")
     (out / "deployments.md").write_text(text + "\n")
     sys.stdout.write(text + "\n")
     failed = bad(records, deployed_outcomes.BAD)

@@ -1,15 +1,15 @@
-"""The faults, where each applies, and a seeded choice of cases."""
+"""The faults, where each applies, and an enumeration of cases."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
-__all__ = ["FAULTS", "Case", "Fault", "choose"]
+__all__ = ["FAULTS", "Case", "Fault", "choose", "enumerated"]
 
 STAGES = ("start", "graph", "embed", "readout", "quantify", "publish")
 """Where a run is hurt, as its log lines name it; ``start``: before the first stage,
@@ -94,29 +94,37 @@ class Case:
         """Random stream of its times and places."""
         return np.random.default_rng([self.seed, self.number])
 
-    def record(self) -> dict[str, Any]:
-        """The case as JSON values."""
-        return asdict(self)
+
+class Placed(Protocol):
+    """A fault of a name that can happen at some places."""
+
+    name: str
+
+    def cells(self) -> Iterator[tuple[str, ...]]:
+        """The places."""
+
+
+def enumerated(
+    faults: Sequence[Placed], count: int, seed: int
+) -> Iterator[tuple[str, ...]]:
+    """Name and place of as many cases: faults in turn, each at its places in turn.
+
+    The seed is where the enumeration begins.
+    """
+    for number in range(seed, seed + count):
+        turn, at = divmod(number, len(faults))
+        cells = list(faults[at].cells())
+        yield faults[at].name, *cells[(turn + at) % len(cells)]
 
 
 def choose(count: int, seed: int, only: tuple[str, ...] = ()) -> list[Case]:
-    """The first `count` cases of a seed: each fault in turn, with shuffled places.
+    """The first `count` cases of a seed.
 
     Examples
     --------
     >>> choose(3, 0) == choose(40, 0)[:3]
     True
     """
-    random = np.random.default_rng(seed)
     faults = [fault for fault in FAULTS if not only or fault.name in only]
-    order = [faults[at] for at in random.permutation(len(faults))]
-    places: dict[str, list[tuple[str, str]]] = {}
-    cases: list[Case] = []
-    while len(cases) < count:
-        for fault in order:
-            left = places.setdefault(fault.name, [])
-            if not left:
-                cells = list(fault.cells())
-                left += [cells[at] for at in random.permutation(len(cells))]
-            cases.append(Case(len(cases), seed, fault.name, *left.pop()))
-    return cases[:count]
+    found = enumerated(faults, count, seed)
+    return [Case(number, seed, *place) for number, place in enumerate(found)]

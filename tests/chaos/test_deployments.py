@@ -1,4 +1,4 @@
-"""The harness of deployed runs, four faults of it, and a short soak."""
+"""The harness of deployed runs, and four faults of it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.deployments.cases import KINDS, choose, reached
-from tests.chaos.deployments.outcomes import BAD, Attempt, judge, table
+from tests.chaos.deployments.outcomes import Attempt, judge
 from tests.chaos.processes import ROOT
-from tests.chaos.verdict import bad
 
 DONE = Attempt("COMPLETED", "", 1.0, 1)
 FULL = Attempt("FAILED", "the disk of /run is full: free space", 1.0, 1)
@@ -46,21 +45,6 @@ def test_every_kind_is_chosen_and_a_seed_gives_the_same_cases():
 )
 def test_verdicts_are_those_of_the_flow_runs(runs, verdict):
     assert judge(runs) == verdict
-
-
-def test_the_table_counts_kinds_by_stage_and_leaks_apart():
-    runs = [{"seconds": 12.4}]
-    common = {"kind": "full-disk", "stage": "embed", "runs": runs}
-    records = [
-        {**common, "verdict": "recovered", "landed": "readout", "leaked": []},
-        {**common, "verdict": "right", "landed": "embed", "leaked": ["_lock.json"]},
-    ]
-    rows = [line.strip("| ").split("|") for line in table(records).splitlines()]
-    head = [name.strip() for name in rows[0]]
-    total = dict(zip(head, (cell.strip() for cell in rows[-1]), strict=True))
-    assert (total["embed"], total["readout"], total["leaked"]) == ("1", "1", "1")
-    assert (total["right"], total["recovered"], total["silent"]) == ("1", "1", "")
-    assert [record["verdict"] for record in bad(records, BAD)] == ["right"]
 
 
 def test_the_stage_of_a_run_is_read_from_its_directory(tmp_path: Path):
@@ -98,17 +82,3 @@ def test_faults_of_deployed_runs_end_in_the_right_answer(tmp_path: Path):
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
     lines = (tmp_path / "deployments.jsonl").read_text().splitlines()
     assert len({json.loads(line)["name"] for line in lines}) == int(number)
-
-
-@pytest.mark.slow
-@pytest.mark.server
-def test_scheduled_runs_end_all_that_they_started(tmp_path: Path):
-    runs = int(os.environ.get("XNQ_SOAK_RUNS", "10"))
-    numbers = ("--runs", runs, "--kills", runs // 5, "--without", runs // 2)
-    done = command("tests.chaos.soak", *map(str, numbers), "--out", str(tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
-    lines = (tmp_path / "samples.jsonl").read_text().splitlines()
-    last = json.loads(lines[-1])
-    assert last["runs"] == runs
-    assert last["temporary"] == 0
-    assert last["processes"] == 0

@@ -8,8 +8,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.cases import Case
-
 __all__ = ["BAD", "VERDICTS", "Outcome", "bad", "judge", "note", "recorded", "table"]
 
 VERDICTS = (
@@ -48,9 +46,10 @@ class Attempt:
 class Outcome:
     """The outcome of a case."""
 
-    case: Case
+    case: Any
+    """A `Case`, of this folder or of `deployments`."""
     verdict: str
-    runs: list[Attempt] = field(default_factory=list)
+    runs: list[Any] = field(default_factory=list)
     """The run with the fault, then runs without faults."""
     landed: str = ""
     """Actual place of the fault, or the damaged file."""
@@ -122,16 +121,20 @@ def note(record: dict[str, Any], file: Path) -> dict[str, Any]:
     return record
 
 
-def table(records: Sequence[dict[str, Any]]) -> str:
-    """Counts of verdicts by fault, in Markdown."""
-    columns = (*VERDICTS, "leaked")
+def table(
+    records: Sequence[dict[str, Any]],
+    verdicts: Sequence[str] = VERDICTS,
+    kind: str = "fault",
+) -> str:
+    """Counts of verdicts by fault, in Markdown; `kind`: where its name is."""
+    columns = (*verdicts, "leaked")
     lines = [
         f"| fault | cases | {' | '.join(columns)} |",
         "|---" * (len(columns) + 2) + "|",
     ]
-    names = sorted({found["fault"] for found in records})
+    names = sorted({found[kind] for found in records})
     for name in [*names, "all"]:
-        mine = [found for found in records if name in (found["fault"], "all")]
+        mine = [found for found in records if name in (found[kind], "all")]
         counts = [
             sum(
                 bool(found["leaked"])

@@ -92,10 +92,10 @@ def states_on_cpu(
 ) -> np.ndarray:
     """States after some supersteps."""
     threads = os.cpu_count() or 1
-    states, after = superstep.first_states(drive, threads), np.empty_like(drive)
+    host = superstep.OnHost([recurrent], threads=threads)
+    states, after = host.first_states(drive), np.empty_like(drive)
     for _ in range(steps - 1):
-        given = graph, states, states[:0], drive, recurrent, after
-        superstep.superstep(*given, threads)
+        host.superstep(graph, states, states[:0], drive, after)
         states, after = after, states
     return states
 
@@ -128,13 +128,13 @@ def measure_supersteps(job: Job) -> Iterator[Row]:
         # A low scale, at which GPU and CPU do not diverge.
         scale = np.float32(0.9 / recurrent_radius(drawn, 0) * job.nodes / job.edges)
         recurrent = replace(drawn, values=drawn.values * scale)
-        there = device.move_weights(backend, recurrent)
+        there = device.OnDevice(backend, [recurrent])
 
         def step(before: Any, after: Any, there: Any = there) -> None:
-            device.superstep(backend, moved, before, halo, drive, there, after)
+            there.superstep(moved, before, halo, drive, after)
 
-        def run(step: Any = step) -> np.ndarray:
-            first[...] = device.first_states(backend, drive)
+        def run(step: Any = step, there: Any = there) -> np.ndarray:
+            first[...] = there.first_states(drive)
             step(first, second)
             for _ in range(job.steps // 2 - 1):
                 step(second, first)

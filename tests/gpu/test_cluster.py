@@ -51,9 +51,8 @@ def test_missing_packages_and_devices_are_named_in_a_sentence(monkeypatch, small
     with pytest.raises(SettingsError, match=r"CuPy is not installed: pip install"):
         backends.choose("gpu")
     assert not backends.choose("auto").on_device
-    for needed in (backends.data_frames, backends.cugraph):
-        with pytest.raises(SettingsError, match="is not installed: pip install"):
-            needed()
+    with pytest.raises(SettingsError, match="is not installed: pip install"):
+        backends.data_frames()
     # A plan for GPUs elsewhere needs their memory, or a GPU here.
     with pytest.raises(ClusterError, match="installed"):
         pipeline.estimate(small_graph.sources, cuda())
@@ -63,7 +62,7 @@ def test_missing_packages_and_devices_are_named_in_a_sentence(monkeypatch, small
     monkeypatch.setattr(backends, "_installed", lambda name: True)
     without = backends.GpuFacts({}, 0, "CuPy finds no CUDA device")
     monkeypatch.setattr(backends, "gpu_facts", lambda: without)
-    for needed in (backends.data_frames, backends.cugraph, backends.gpu):
+    for needed in (backends.data_frames, backends.gpu):
         with pytest.raises(SettingsError, match="finds no CUDA device"):
             needed()
     with pytest.raises(ClusterError, match="finds no CUDA device"):
@@ -207,5 +206,5 @@ def test_dask_cuda_starts_the_workers():
         cluster.open_cluster(cuda().cluster) as connection,
         cluster.connect(connection) as client,
     ):
-        assert cluster.settle_backend(client, "gpu") == "gpu"
+        assert cluster.settle(client, cuda()).backend == "gpu"
         assert cluster.device_memory(client, cuda().cluster) > 0

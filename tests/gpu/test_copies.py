@@ -1,4 +1,4 @@
-"""Copies between host and device memory, and page-locked buffers."""
+"""Copies between host and device memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.gpu.conftest import make_backend
 from xnq_dist.core import backend as backends
 
 LATE = []
-"""Copies from page-locked memory, which begin when the device is waited for."""
+"""Copies to the device, which begin when it is waited for."""
 
 
 def wait():
@@ -34,20 +34,10 @@ class There:
     def __getitem__(self, key):
         return There(self.rows[key])
 
-    def reshape(self, *shape):
-        """A view, as CuPy's of a contiguous array."""
-        assert self.rows.flags.c_contiguous
-        return There(self.rows.reshape(*shape))
-
-    def get(self, out=None):
-        """To the host, into an array of this shape and type; the copy is waited for."""
+    def get(self):
+        """To the host; the copy is waited for."""
         wait()
-        if out is None:
-            return self.rows.copy()
-        assert out.flags.c_contiguous
-        assert (out.shape, out.dtype) == (self.rows.shape, self.rows.dtype)
-        out[...] = self.rows
-        return out
+        return self.rows.copy(order="C")
 
     def set(self, here):
         """From the host, at some time."""
@@ -62,14 +52,8 @@ def there(array):
 
 
 @pytest.fixture
-def locked(monkeypatch):
-    """Sizes of page-locked buffers while NumPy stands in for CuPy."""
-    sizes = []
-
-    def empty_pinned(shape, dtype):
-        sizes.append(int(np.prod(shape)) * np.dtype(dtype).itemsize)
-        return np.full(shape, 255, dtype)
-
+def played(monkeypatch):
+    """NumPy stands in for CuPy."""
     cupy = SimpleNamespace(
         empty=lambda shape, dtype: There(np.empty(shape, dtype)),
         asarray=there,
@@ -79,10 +63,6 @@ def locked(monkeypatch):
         ),
     )
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    monkeypatch.setitem(
-        sys.modules, "cupyx", SimpleNamespace(empty_pinned=empty_pinned)
-    )
-    return sizes
 
 
 @pytest.fixture(params=["played", pytest.param("gpu", marks=pytest.mark.gpu)])
@@ -90,15 +70,13 @@ def copying(request):
     """The backend of a device, or the same with NumPy in the role of CuPy."""
     if request.param == "gpu":
         return make_backend("gpu")
-    request.getfixturevalue("locked")
+    request.getfixturevalue("played")
     return backends.GpuBackend()
 
 
-@pytest.mark.parametrize("most", [64, 2**20])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.bool_])
 @pytest.mark.parametrize("shape", [(7,), (16, 3), (0, 3), (1, 1)])
-def test_copies_there_and_back_are_equal(copying, shape, dtype, most, monkeypatch):
-    monkeypatch.setattr(backends, "LOCKED", most)
+def test_copies_there_and_back_are_equal(copying, shape, dtype):
     rng = np.random.default_rng(1)
     here = (rng.random(shape) * 9).astype(dtype)
     moved = copying.to_device(here)
@@ -116,18 +94,7 @@ def test_copies_there_and_back_are_equal(copying, shape, dtype, most, monkeypatc
 
 
 def test_copies_keep_the_values_they_began_with(copying):
-    here = copying.to_host(copying.to_device(np.arange(100.0)))  # page-locked
+    here = copying.to_host(copying.to_device(np.arange(100.0)))
     moved = copying.to_device(here)
     here[:] = -1
     np.testing.assert_array_equal(copying.to_host(moved), np.arange(100.0))
-
-
-def test_copies_lock_a_bounded_amount_of_memory(locked, monkeypatch):
-    backend = backends.GpuBackend()
-    monkeypatch.setattr(backends, "LOCKED", 4096)
-    for count in range(1, 3000, 7):
-        rows = np.arange(count, dtype=np.float64)
-        backend.to_host(backend.to_device(rows))
-    # CuPy keeps every size that was locked, so there are few sizes below a maximum.
-    assert len(set(locked)) <= 11
-    assert max(locked) == 4096

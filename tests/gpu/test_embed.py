@@ -193,7 +193,8 @@ def test_auto_uses_cpus_where_some_workers_lack_a_gpu(
         return "" if dask_worker.address == first else "CuPy is not installed"
 
     monkeypatch.setattr(cluster, "_why_no_gpu", why)
-    assert cluster.settle_backend(thread_client, "auto") == "cpu"
+    auto = small_settings("backend=auto")
+    assert cluster.settle(thread_client, auto).backend == "cpu"
     assert "1 of 2 workers have no GPU" in caplog.text
 
 

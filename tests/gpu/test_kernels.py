@@ -15,8 +15,7 @@ from tests.reservoir.test_kernels import after, draw, whole_partition
 from xnq_dist.core.products import product
 from xnq_dist.reservoir import device as on_device
 from xnq_dist.reservoir import gpu_kernels
-from xnq_dist.reservoir.superstep import first_states, gather
-from xnq_dist.reservoir.weights import BlockDiagonal
+from xnq_dist.reservoir.superstep import OnHost, gather
 
 RNG = np.random.default_rng(11)
 
@@ -28,14 +27,14 @@ def run_on(backend, part, weights, features, steps):
 
 
 def run_driven(backend, part, recurrent, drive, steps):
-    part = on_device.move_partition(backend, part)
-    weights = on_device.move_weights(backend, recurrent)
-    drive = backend.to_device(drive)
-    states = on_device.first_states(backend, drive)
+    parts = recurrent if isinstance(recurrent, list) else [recurrent]
+    there = on_device.OnDevice(backend, parts)
+    part, drive = there.moved(part), backend.to_device(drive)
+    states = there.first_states(drive)
     halo = backend.empty((0, drive.shape[1]))
     for _ in range(steps - 1):
         out = backend.empty(drive.shape)
-        on_device.superstep(backend, part, states, halo, drive, weights, out)
+        there.superstep(part, states, halo, drive, out)
         states = out
     return backend.to_host(states)
 
@@ -96,7 +95,7 @@ def test_a_reservoir_next_to_others_equals_itself_alone(device, matrix):
     part, _ = whole_partition()
     drawn = [draw(matrix, dim).recurrent for dim in (20, 13)]
     drive = RNG.standard_normal((300, 33)).astype(np.float32)
-    both = run_driven(device, part, BlockDiagonal(tuple(drawn)), drive, 3)
+    both = run_driven(device, part, drawn, drive, 3)
     for columns, recurrent in zip((slice(0, 20), slice(20, 33)), drawn, strict=True):
         local = np.ascontiguousarray(drive[:, columns])
         alone = run_driven(device, part, recurrent, local, 3)
@@ -115,12 +114,11 @@ def test_four_reservoirs_in_several_row_blocks_have_the_cpus_bits(
         draw(matrix, dim, scale=1.0 + number, nonzeros=3 + number).recurrent
         for number, dim in enumerate(dims)
     ]
-    both = BlockDiagonal(tuple(drawn))
-    drive = RNG.standard_normal((300, both.dim)).astype(np.float32)
-    states = first_states(drive)
+    drive = RNG.standard_normal((300, sum(dims))).astype(np.float32)
+    states = OnHost(drawn).first_states(drive)
     for _ in range(2):
-        states = after(part, states, drive, both)
-    found = run_driven(make_backend("standin"), part, both, drive, 3)
+        states = after(part, states, drive, drawn)
+    found = run_driven(make_backend("standin"), part, drawn, drive, 3)
     np.testing.assert_array_equal(found, states)
 
 
@@ -177,8 +175,8 @@ def test_reservoirs_share_launches(monkeypatch, matrix, dims, expected):
     monkeypatch.setattr(on_device, "GEMM_ROWS", 64)
     backend = CountingBackend()
     part, _ = whole_partition()
-    both = BlockDiagonal(tuple(draw(matrix, dim).recurrent for dim in dims))
-    run_driven(backend, part, both, np.zeros((300, both.dim), np.float32), 2)
+    both = [draw(matrix, dim).recurrent for dim in dims]
+    run_driven(backend, part, both, np.zeros((300, sum(dims)), np.float32), 2)
     backend.launches["tanh_add"] -= 1  # of superstep 1
     assert +backend.launches == expected
 

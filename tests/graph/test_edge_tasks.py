@@ -19,7 +19,7 @@ from tests.graph.test_prepare import ids_for
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.tasks import InProcess
+from xnq_dist.core.tasks import Tasks
 from xnq_dist.graph import edge_tasks
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.edge_tasks import read_edges, visible
@@ -41,7 +41,7 @@ def read_both(
     where = table, ids, chosen.columns, chosen.input
     (folder / "alone").mkdir()
     tasks.folder.mkdir()
-    alone = InProcess(folder / "alone", 1, 1 << 30)
+    alone = Tasks(folder / "alone", 1, 1 << 30)
     return [read_edges(*where, each) for each in (alone, tasks)]
 
 
@@ -168,11 +168,11 @@ def test_the_first_fault_of_the_table_is_named(
     (tmp_path / "shared").mkdir()
     (tmp_path / "alone").mkdir()
     tasks = TasksHere(tmp_path / "shared", order=lambda count: range(count)[::-1])
-    alone = InProcess(tmp_path / "alone", 1, 1 << 30)
+    alone = Tasks(tmp_path / "alone", 1, 1 << 30)
     due = message(lambda: read_edges(*where, alone))
     assert message(lambda: read_edges(*where, tasks)) == due
     for slots in (1, 2):
-        small = InProcess(tmp_path / "shared", slots, 64)
+        small = Tasks(tmp_path / "shared", slots, 64)
         assert message(lambda: read_edges(*where, small)) == due  # noqa: B023
 
 

@@ -16,7 +16,7 @@ from tests.graph.test_prepare import digests
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.progress import silent
 from xnq_dist.core.store import Manifest, RunDirectory
-from xnq_dist.core.tasks import InProcess
+from xnq_dist.core.tasks import Tasks
 from xnq_dist.graph import edge_tasks, partition_files, row_tasks, scratch
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import effective_diameter, spread_kernel
@@ -98,7 +98,7 @@ def test_rho_and_distances_have_the_bits_of_one_process(
         scratch.append(tmp_path / "weights", both)
     files = FileCsr(csr.indptr, tmp_path, weighted)
     passes = RowPasses(files, TasksHere(tmp_path, slots))
-    alone = RowPasses(files, InProcess(tmp_path, 1, 1 << 30))
+    alone = RowPasses(files, Tasks(tmp_path, 1, 1 << 30))
     due = adjacency_radius(files, symmetric, alone.times)
     assert adjacency_radius(files, symmetric, passes.times) == due > 1
     due_steps = effective_diameter(files.indptr, 30, alone.spread)

@@ -187,7 +187,7 @@ def test_class_order_is_in_every_file_and_the_summary_is_readable(
         assert metadata[b"xnq_dist.table"] == b"posteriors"
     readout = run.stage("readout")
     (record,) = readout.manifest().named("summary-")
-    summary = readout.folder.read_json(record.name)
+    summary = json.loads(readout.folder.read_bytes(record.name))
     assert summary["classes"] == ["cat", "dog", "eel"]
     assert summary["calibration"] == "bcts"
     assert len(summary["calibration_parameters"]["bias"]) == 3

@@ -19,7 +19,7 @@ from xnq_dist.core import cluster
 from xnq_dist.core.errors import ConnectionLostError, DoesNotFitError, StageError
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.core.waiting import Heartbeats
-from xnq_dist.graph.layout import load_nodes, read_adjacency
+from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir import exchange
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval
@@ -80,7 +80,7 @@ def twin(run: RunDirectory, graph: SmallGraph, settings) -> np.ndarray:
         ("reservoir.matrix=dense",),
         (),
         ("reservoir.recurrent_scale=20.0", "reservoir.supersteps=12"),
-        ("exchange.dtype=float16",),
+        ("exchange.dtype=float16", "reservoir.dim=25"),
     ],
     ids=["dense", "sparse", "chaotic", "float16"],
 )
@@ -108,12 +108,6 @@ def test_same_bits_with_weights_and_one_worker(tmp_path, client):
     ):
         one = embeddings(embed(tmp_path / "one", graph, other, "partitions=3"))
     np.testing.assert_array_equal(one, two)
-
-
-def test_seed_changes_the_embedding(tmp_path, small_graph, client):
-    first = embeddings(embed(tmp_path / "a", small_graph, client))
-    other = embeddings(embed(tmp_path / "b", small_graph, client, "seed=1"))
-    assert np.abs(first - other).mean() > 0.05
 
 
 def kill_a_worker_when(client, condition, done: threading.Event) -> threading.Thread:
@@ -247,16 +241,6 @@ def test_checkpoint_interval_follows_the_cost():
     assert checkpoint_interval("auto", 1000, 5000, 64, 64, 30) == 30
     # Hours of work: often enough, and below a tenth of the time.
     assert 1 <= checkpoint_interval("auto", 10**7, 10**8, 512, 512, 30) <= 30
-
-
-def test_features_are_read_in_row_order(tmp_path, small_graph, client):
-    run = embed(tmp_path / "a", small_graph, client, "partitions=2")
-    manifest = run.stage("graph").manifest()
-    for number in range(2):
-        table = load_nodes(run.stage("graph"), manifest, number)
-        rows = table["index"].to_numpy()
-        x = table["features"].combine_chunks().flatten().to_numpy().reshape(-1, 5)
-        np.testing.assert_array_equal(x, small_graph.features[rows])
 
 
 def test_lost_scheduler_is_reported_in_a_sentence(tmp_path, small_graph, client):

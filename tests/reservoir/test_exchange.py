@@ -34,27 +34,6 @@ def weighted(tmp_path_factory):
     return write_graph(tmp_path_factory.mktemp("spmd") / "input", weighted=True)
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        (),
-        ("exchange.dtype=float16", "reservoir.dim=25"),
-        pytest.param(
-            ("reservoir.recurrent_scale=[1, 20]", "reservoir.matrix=sparse"),
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=["plain", "float16", "side-by-side"],
-)
-def test_same_bits_as_one_partition(overrides, tmp_path, weighted, client):
-    one = embed(tmp_path / "one", weighted, client, *overrides, "partitions=1")
-    expected = embeddings(one)
-    for count, partitioner in ((2, "metis"), (3, "random"), (5, "stream")):
-        cut = (f"partitions={count}", f"partitioner={partitioner}")
-        run = embed(tmp_path / f"{count}", weighted, client, *overrides, *cut)
-        np.testing.assert_array_equal(embeddings(run), expected, err_msg=partitioner)
-
-
 def test_same_bits_on_workers_that_are_threads(tmp_path, weighted, thread_client):
     """Also: two workers in one process do not get each other's mail."""
     one = embed(tmp_path / "a", weighted, thread_client, "partitions=1")

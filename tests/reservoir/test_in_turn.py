@@ -85,12 +85,17 @@ def test_same_bits_as_together(more, tmp_path, weighted, thread_client, little_m
     assert not (tmp_path / "turn" / "checkpoints").exists()
 
 
-def test_goes_on_with_the_reservoir_that_was_interrupted(
-    tmp_path, weighted, thread_client, little_memory
-):
-    run, settings = prepared(tmp_path / "together", weighted)
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory, weighted, thread_client) -> np.ndarray:
+    """Embeddings of the reservoirs together."""
+    run, settings = prepared(tmp_path_factory.mktemp("together"), weighted)
     pipeline.embed(run, settings, thread_client)
-    expected = embeddings(run)
+    return embeddings(run)
+
+
+def test_goes_on_with_the_reservoir_that_was_interrupted(
+    tmp_path, weighted, expected, thread_client, little_memory
+):
     run, settings = prepared(tmp_path / "turn", weighted)
     little_memory(run, settings, thread_client)
 
@@ -114,11 +119,8 @@ def test_goes_on_with_the_reservoir_that_was_interrupted(
 
 
 def test_a_damaged_reservoir_alone_is_run_again(
-    tmp_path, weighted, thread_client, little_memory
+    tmp_path, weighted, expected, thread_client, little_memory
 ):
-    run, settings = prepared(tmp_path / "together", weighted)
-    pipeline.embed(run, settings, thread_client)
-    expected = embeddings(run)
     run, settings = prepared(tmp_path / "turn", weighted)
     little_memory(run, settings, thread_client)
     damaged = tmp_path / "turn/checkpoints/reservoir-1-step-00010"

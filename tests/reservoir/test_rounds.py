@@ -12,8 +12,8 @@ import pytest
 
 from tests.conftest import small_settings, write_graph
 from xnq_dist import pipeline
-from xnq_dist.core.backend import cpu
-from xnq_dist.core.errors import SettingsError, StageError
+from xnq_dist.core.backend import Backend
+from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import Manifest, RunDirectory, Stage
 from xnq_dist.graph.layout import load_nodes, load_partition, read_adjacency
 from xnq_dist.reservoir.propagation import load_values, propagate
@@ -144,21 +144,13 @@ def test_rounds_are_reported_one_by_one(tmp_path, thread_client):
     np.testing.assert_array_equal(found[19], expected)
 
 
-def test_missing_rounds_are_refused(tmp_path, thread_client):
-    graph = write_graph(tmp_path / "in", 130, 200)
-    run, manifest = prepared(tmp_path / "run", graph, 1)
-    for rounds, keep in ((2, [3]), (2, [-1]), (-1, [])):
-        with pytest.raises(SettingsError, match="cannot be kept"):
-            propagated(run, manifest, thread_client, rounds, keep)
-
-
 def test_values_of_another_partition_are_refused(tmp_path):
     graph = write_graph(tmp_path / "in", 130, 200)
     run, manifest = prepared(tmp_path / "run", graph, 1)
     partition = load_partition(run.stage("graph"), manifest, 0)
     wrong = np.zeros((129, 1), np.float32)
     with pytest.raises(StageError, match="partition 0 has 130 nodes"):
-        sum_neighbours(partition, wrong, wrong[:0], cpu())
+        sum_neighbours(partition, wrong, wrong[:0], Backend())
 
 
 @pytest.mark.faults

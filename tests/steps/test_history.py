@@ -10,7 +10,6 @@ from xml.etree import ElementTree
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
 import pytest
 from typer.testing import CliRunner
 
@@ -225,7 +224,7 @@ def invoke(*arguments: str) -> tuple[int, str]:
     return (0 if result.exception is None else 2), result.stdout
 
 
-def test_the_command_prints_runs_rows_json_and_csv(tmp_path: Path) -> None:
+def test_the_command_prints_runs_and_rows(tmp_path: Path) -> None:
     night(tmp_path / "run")
     where = night(tmp_path / "run", seed=1).uri
     code, text = invoke(where)
@@ -233,14 +232,10 @@ def test_the_command_prints_runs_rows_json_and_csv(tmp_path: Path) -> None:
     assert text.count("12 communities") == 2
     code, text = invoke(where, "--community", "c03", "--class", "bot")
     assert text.count("class bot") == 2
-    code, text = invoke(where, "--community", "c03", "--csv")
-    rows = pyarrow.csv.read_csv(pa.BufferReader(text.encode()))
-    assert rows.num_rows == 4
     shutil.rmtree(tmp_path / "run")
     for arguments, error, said in (
         ((str(tmp_path / "none"),), RunDirectoryError, "no published results"),
         ((night(tmp_path / "b").uri, "--community", "x"), SettingsError, "choose one"),
-        ((str(tmp_path / "b"), "--json", "--csv"), SettingsError, "contradict"),
     ):
         result = CliRunner().invoke(app, ["history", *arguments])
         assert isinstance(result.exception, error)

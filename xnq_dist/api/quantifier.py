@@ -24,7 +24,7 @@ from xnq_dist.api.messages import python_names
 from xnq_dist.api.result import PrevalenceResult
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.jobs import Request, requantify_all
+from xnq_dist.jobs import Request, requantify
 
 __all__ = ["NetworkQuantifier"]
 
@@ -200,7 +200,7 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
                 names, table = members_of(communities, self._ids, self._columns)
                 memberships = written(table, Path(folder, "memberships.parquet"))
                 request = Request.of(self.result_.run, f"{folder}/run", memberships)
-                requantify_all(request)
+                requantify(request)
                 return names, PrevalenceResult(request.out, folder)
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)

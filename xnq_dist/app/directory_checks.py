@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +47,8 @@ SKEW = 30.0
 LOW = 1 << 30
 """Bytes that should be free on the disk of a run directory."""
 AGAIN = "run again, which"
+NAMED = 5
+"""Maximum number of findings of one kind that are named."""
 
 
 @dataclass(frozen=True)
@@ -128,15 +130,8 @@ def intact(directory: str) -> Check:
     """
     shown = str(redacted(directory))
     with stage_errors(shown, OPEN):
-        faults = verify(directory)
-    if not faults:
-        return Check("files", "ok", f"{shown}: all files are intact")
-    lines = [f"{fault.path} {fault.what}" for fault in faults]
-    lines.append(
-        f"damaged files: {len(faults)}; the next run deletes their stages and computes "
-        "them again"
-    )
-    return Check("files", "fault", "\n".join(lines))
+        found = _files(directory)
+    return Check("files", *(found or ("ok", f"{shown}: all files are intact")))
 
 
 def _last_run(directory: str) -> Finding:
@@ -176,14 +171,19 @@ def _clock(held: Holder | None) -> Finding:
 
 
 def _files(directory: str) -> Finding:
-    damaged = verify(directory)
+    damaged = [f"{fault.path} {fault.what}" for fault in verify(directory)]
     if not damaged:
         return None
-    more = f" (and {len(damaged) - 1} more)" if len(damaged) > 1 else ""
     return "fault", (
-        f"{damaged[0].path} {damaged[0].what}{more}: {AGAIN} deletes what is "
-        "damaged and makes it again; check the disk if this happens repeatedly"
+        f"{_some(damaged)}: {AGAIN} deletes what is damaged and makes it again; check "
+        "the disk if this happens repeatedly"
     )
+
+
+def _some(found: Sequence[str]) -> str:
+    """Up to `NAMED` of some findings, and the number of the others."""
+    left = len(found) - NAMED
+    return "; ".join(found[:NAMED]) + (f" and {left} more" if left > 0 else "")
 
 
 def _manifests(run: RunDirectory) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
@@ -285,8 +285,7 @@ def _leftovers(run: RunDirectory, settings: Settings) -> Finding:
     found += [str(path) for path in in_scratch(settings.scratch)]
     if not found:
         return None
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return "note", f"{found[0]}{more} of killed runs: {AGAIN} removes them"
+    return "note", f"{_some(found)} of killed runs: {AGAIN} removes them"
 
 
 def _space(run: RunDirectory) -> Finding:

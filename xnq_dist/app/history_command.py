@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -21,20 +20,14 @@ def history(
     of_class: Annotated[
         str, typer.Option("--class", help="Name of a class; default: all.")
     ] = "",
-    as_csv: Annotated[
-        bool, typer.Option("--csv", help="Print the rows as CSV, of all communities.")
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Prevalence by run, and what changed since the run before.
 
     A change is beyond what another seed or a few changed edges would do.
     """
-    from xnq_dist.core.errors import SettingsError
     from xnq_dist.steps.history import read_history
 
-    if as_csv and as_json:
-        raise SettingsError("--csv and --json contradict each other: choose one")
     found = read_history(directory)
     rows = found.select(community, of_class)
     runs = found.runs()
@@ -44,11 +37,6 @@ def history(
             "are left out",
             err=True,
         )
-    if as_csv:
-        import pyarrow.csv as pc
-
-        pc.write_csv(rows.drop_columns("series"), sys.stdout.buffer)
-        return
     values: dict[str, Any] = {"runs": [asdict(run) for run in runs]}
     if community:
         values["rows"] = rows.to_pylist()

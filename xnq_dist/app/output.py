@@ -84,15 +84,10 @@ def elapsed() -> float:
 
 def _process_seconds() -> float:
     """Seconds since this process was created."""
-    try:
-        # psutil rounds the time of the boot to a second on Linux.
-        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-        began = int(fields[19]) / os.sysconf("SC_CLK_TCK")
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - began
-    except (OSError, AttributeError):  # not Linux
-        import psutil
-
-        return time.time() - psutil.Process().create_time()
+    # psutil rounds the time of the boot to a second.
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    began = int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - began
 
 
 def seconds_text(seconds: float) -> str:

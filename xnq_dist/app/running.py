@@ -16,7 +16,7 @@ from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.progress import Progress
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.tables import Sources
-from xnq_dist.jobs import Do, Request, requantify_all, run_all
+from xnq_dist.jobs import Do, Request, requantify, run_all
 from xnq_dist.monitor.progress import (
     START,
     TimeLeft,
@@ -72,7 +72,7 @@ def run_requantify(request: Request, prefect: bool = False) -> dict[str, Any]:
         recorded(out, "requantify") as status,
         reporting(prefect, "xnq-requantify", shown, out, settings, status.run_id) as do,
     ):
-        return requantify_all(request, do)
+        return requantify(request, do=do)
 
 
 @contextmanager

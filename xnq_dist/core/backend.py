@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +20,7 @@ __all__ = [
     "GpuFacts",
     "Kernel",
     "choose",
-    "cpu",
     "cuda_cluster",
-    "cugraph",
     "data_frames",
     "device_share",
     "gpu",
@@ -29,31 +28,19 @@ __all__ = [
     "need_cuda",
 ]
 
-GPU_PACKAGES = ("cupy", "cudf", "cugraph", "dask_cuda", "rmm")
+GPU_PACKAGES = ("cupy", "cudf", "dask_cuda", "rmm")
 INSTALL = "pip install 'xnq-dist[gpu]'"
 COMPILE = ("--std=c++14", "--fmad=false", "--prec-div=true", "--ftz=false")
 """Every sum and product is rounded separately, without fused multiply-add, so that the
 bits of a row do not depend on compiler optimisations."""
 
-LOCKED = 64 * 2**20
-"""Maximum bytes of page-locked memory for a copy to the host."""
-
 # cuBLAS constants: float32 matrices, and products in float32.
 _REAL32, _COMPUTE32 = 0, 68
 
 
-class Kernel(Protocol):
-    """A compiled kernel of `gpu_kernels`."""
-
-    def __call__(
-        self,
-        grid: tuple[int, ...],
-        block: tuple[int, ...],
-        args: tuple[Any, ...],
-        *,
-        shared_mem: int = 0,
-    ) -> None:
-        """Launch the kernel; scalars are NumPy scalars of the types it declares."""
+Kernel = Callable[..., None]
+"""A compiled kernel of `gpu_kernels`, called with grid, block, arguments and, for some,
+``shared_mem``; scalars are NumPy scalars of the types that it declares."""
 
 
 @dataclass(frozen=True)
@@ -100,25 +87,10 @@ class GpuBackend(Backend):
         return cupy  # type: ignore[no-any-return]
 
     def to_host(self, array: Any) -> np.ndarray:
-        """The array as NumPy, through page-locked memory."""
+        """The array as NumPy."""
         if isinstance(array, np.ndarray):
             return array
-        if not array.ndim or not array.size:
-            return np.asarray(array.get())
-        there = self.xp.ascontiguousarray(array)
-        if there.nbytes <= LOCKED:
-            flat = _locked(there.nbytes)[: there.nbytes].view(there.dtype)
-            host: np.ndarray = flat.reshape(there.shape)
-            there.get(out=host)
-            return host
-        # Locking a large array completely takes longer than copying it once more.
-        host = np.empty(there.shape, there.dtype)
-        source, target = there.reshape(-1), host.reshape(-1)
-        piece = _locked(LOCKED).view(there.dtype)
-        for first in range(0, len(target), len(piece)):
-            part = target[first : first + len(piece)]
-            source[first : first + len(part)].get(out=piece[: len(part)])
-            part[...] = piece[: len(part)]
+        host: np.ndarray = array.get()
         return host
 
     def to_device(self, array: Any) -> Any:
@@ -130,7 +102,6 @@ class GpuBackend(Backend):
         there = self.xp.empty(here.shape, here.dtype)
         if here.size:
             there.set(here)
-            # A copy from page-locked memory is asynchronous: wait before it is reused.
             self.synchronize()
         return there
 
@@ -175,24 +146,12 @@ class GpuBackend(Backend):
         return int(self.xp.cuda.runtime.memGetInfo()[0])
 
     def release(self) -> None:
-        """Return unused memory of the pools to the device and the host."""
+        """Return unused memory of the pool to the device."""
         self.xp.get_default_memory_pool().free_all_blocks()
-        self.xp.get_default_pinned_memory_pool().free_all_blocks()
 
     def synchronize(self) -> None:
         """Wait until the device has finished all submitted work."""
         self.xp.cuda.get_current_stream().synchronize()
-
-
-def _locked(size: int) -> np.ndarray:
-    """Page-locked bytes, at least `size`.
-
-    CuPy caches locked memory by exact size: powers of two keep the cache small.
-    """
-    import cupyx
-
-    locked: np.ndarray = cupyx.empty_pinned((1 << (size - 1).bit_length(),), np.uint8)
-    return locked
 
 
 @lru_cache(maxsize=64)
@@ -201,11 +160,6 @@ def _compiled(source: str, name: str, defines: tuple[str, ...], _device: int) ->
 
     module = cupy.RawModule(code=source, options=(*COMPILE, *defines))
     return module.get_function(name)  # type: ignore[no-any-return]
-
-
-def cpu() -> Backend:
-    """NumPy."""
-    return Backend()
 
 
 def gpu() -> GpuBackend:
@@ -232,7 +186,7 @@ def choose(requested: str) -> Backend:
     """
     if requested == "gpu" or (requested == "auto" and gpu_facts().devices):
         return gpu()
-    return cpu()
+    return Backend()
 
 
 @dataclass(frozen=True)
@@ -329,14 +283,11 @@ def device_share() -> tuple[str, int]:
     return str(device.pci_bus_id), int(device.mem_info[1])
 
 
-def _rapids(name: str) -> ModuleType:
-    if not _installed(name):
-        raise SettingsError(f"{name} is not installed: {INSTALL}")
+def data_frames() -> ModuleType:
+    """The package cuDF; `SettingsError` if it, or a device, is missing."""
+    if not _installed("cudf"):
+        raise SettingsError(f"cudf is not installed: {INSTALL}")
     facts = gpu_facts()
     if not facts.devices:
-        raise SettingsError(f"{name} cannot be used: {facts.reason}")
-    return importlib.import_module(name)
-
-
-data_frames, cugraph = partial(_rapids, "cudf"), partial(_rapids, "cugraph")
-"""The packages cuDF and cuGraph; `SettingsError` if one, or a device, is missing."""
+        raise SettingsError(f"cudf cannot be used: {facts.reason}")
+    return importlib.import_module("cudf")

@@ -44,7 +44,6 @@ __all__ = [
     "free_memory",
     "open_cluster",
     "settle",
-    "settle_backend",
     "smallest_memory",
     "thread_count",
     "threads_each",
@@ -175,7 +174,7 @@ def open_cluster(settings: ClusterSettings) -> Iterator[Connection]:
             stack.enter_context(dask.config.set(PLANNED | planned))
             try:
                 with kept_from_children(), _without_working_folder():
-                    cluster = module.start(settings, size)
+                    cluster = module.start(settings, size, stack)
             except (AssertionError, OSError, RuntimeError, TimeoutError) as error:
                 # A nanny of distributed 2026.8 raises AssertionError for a worker that
                 # does not start in time. Without GPUs the usual cause is that the
@@ -317,6 +316,8 @@ def smallest_memory(client: Client) -> int:
 def settle(client: Client, settings: Settings) -> Settings:
     """The settings with a backend that every worker has, ``cpu`` or ``gpu``.
 
+    It is the same for all workers, because results have other bits.
+
     Raises
     ------
     SettingsError
@@ -324,35 +325,23 @@ def settle(client: Client, settings: Settings) -> Settings:
     """
     if settings.backend == "cpu":
         return settings
-    backend = settle_backend(client, settings.backend)
-    return settings.model_copy(update={"backend": backend})
-
-
-def settle_backend(client: Client, requested: str) -> str:
-    """``cpu`` or ``gpu``, the same for all workers: their results have other bits.
-
-    Raises
-    ------
-    SettingsError
-        When a GPU is requested and a worker has none.
-    """
-    if requested == "cpu":
-        return requested
     # Ignore workers that are lost during the call; the stage runs without them.
     answers = run_on_workers(client, _why_no_gpu)
     reasons = [(a, why) for a, why in sorted(answers.items()) if isinstance(why, str)]
     without = [f"{address} ({why})" for address, why in reasons if why]
-    if not without:
-        return "gpu" if reasons or requested == "gpu" else "cpu"
-    counts = f"{len(without)} of {len(reasons)} workers have no GPU, as {without[0]}"
-    if requested == "gpu":
-        raise SettingsError(
-            f"backend = gpu needs a GPU on every worker; {counts}: set backend "
-            "= cpu, or start these workers on machines with a GPU"
-        )
-    if len(without) < len(reasons):
-        log.warning("%s: all workers use CPUs", counts)
-    return "cpu"
+    requested = settings.backend == "gpu"
+    if without:
+        first = without[0]
+        counts = f"{len(without)} of {len(reasons)} workers have no GPU, as {first}"
+        if requested:
+            raise SettingsError(
+                f"backend = gpu needs a GPU on every worker; {counts}: set backend "
+                "= cpu, or start these workers on machines with a GPU"
+            )
+        if len(without) < len(reasons):
+            log.warning("%s: all workers use CPUs", counts)
+    on_gpus = not without and (reasons or requested)
+    return settings.model_copy(update={"backend": "gpu" if on_gpus else "cpu"})
 
 
 def _why_no_gpu() -> str:

@@ -74,7 +74,7 @@ GONE = {
     "exchange.engine": ONE_EXCHANGE,
     "exchange.states": ONE_EXCHANGE,
     "kdey.bandwidth": "kdey_ml has kernels of standard deviation 0.1",
-    "leiden.engine": "the edges and input.memory decide, and cluster.kind = cuda",
+    "leiden.engine": "the edges and input.memory decide",
     "lineage": "wrap the command in the events of your scheduler",
     "matching.bins": "dys and dmy have histograms of 8 bins",
     "plus.boosting": "validation decides whether boosted trees are used",
@@ -133,7 +133,7 @@ def load_settings(
     """
     values = merged(renamed(base or {}))
     if file is not None:
-        _merge(values, _read_yaml(Path(file)))
+        values = merged(values, _read_yaml(Path(file)))
     for override in overrides:
         key, equals, text = override.partition("=")
         if not equals or not key.strip():
@@ -147,13 +147,9 @@ def load_settings(
             raise SettingsError(
                 f"--set {override[:200]!r}: the value is not YAML: quote it"
             ) from error
-        nested: dict[str, Any] = {}
-        inner = nested
-        *parents, last = key.strip().split(".")
-        for parent in parents:
-            inner = inner.setdefault(parent, {})
-        inner[last] = value
-        _merge(values, nested)
+        for name in reversed(key.strip().split(".")):
+            value = {name: value}
+        values = merged(values, value)
     return validate_settings(values)
 
 
@@ -249,16 +245,13 @@ def merged(*layers: Mapping[str, Any]) -> dict[str, Any]:
     """Nested mappings laid over one another, key by key; the last has the last word."""
     values: dict[str, Any] = {}
     for layer in layers:
-        _merge(values, layer)
+        for key, value in layer.items():
+            below = values.get(key)
+            if isinstance(value, Mapping):
+                below = below if isinstance(below, Mapping) else {}
+                value = merged(below, value)
+            values[key] = value
     return values
-
-
-def _merge(into: dict[str, Any], values: Mapping[str, Any]) -> None:
-    for key, value in values.items():
-        if isinstance(value, Mapping) and isinstance(into.get(key), dict):
-            _merge(into[key], value)
-        else:
-            into[key] = merged(value) if isinstance(value, Mapping) else value
 
 
 def known_settings(

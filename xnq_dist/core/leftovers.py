@@ -110,10 +110,7 @@ def _machine() -> str:
 
     Containers may have the same host name.
     """
-    try:
-        space = os.readlink("/proc/self/ns/pid")
-    except OSError:  # not Linux
-        space = ""
+    space = os.readlink("/proc/self/ns/pid")
     text = f"{socket.gethostname()} {space}".encode()
     return hashlib.blake2b(text, digest_size=4).hexdigest()
 

@@ -113,11 +113,6 @@ class RunSize(GraphSize):
         return min(self.per_worker, self.workers.threads)
 
     @property
-    def busy(self) -> int:
-        """Number of workers that have a partition."""
-        return min(self.partitions, self.workers.count)
-
-    @property
     def known(self) -> int:
         """Labelled nodes; all nodes if they were not counted."""
         return self.nodes if self.labelled is None else self.labelled

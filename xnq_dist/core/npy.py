@@ -31,10 +31,6 @@ __all__ = [
 ]
 
 _ONE_AT_A_TIME = threading.Lock()
-_PARSERS = {
-    (1, 0): numpy_format.read_array_header_1_0,
-    (2, 0): numpy_format.read_array_header_2_0,
-}
 
 
 @dataclass(frozen=True)
@@ -117,14 +113,14 @@ def read_header(stream: Any, name: str) -> Header:
     Raises
     ------
     ValueError
-        When it is none of version 1 or 2, is damaged or tells of Python objects.
+        When it is not of version 1, is damaged or tells of Python objects.
     """
     version = numpy_format.read_magic(stream)
-    if version not in _PARSERS:
-        raise ValueError(f"array {name} is of npy version {version}, not 1 or 2")
+    if version != (1, 0):
+        raise ValueError(f"array {name} is of npy version {version}, not 1")
     try:
         with _ONE_AT_A_TIME:
-            header = Header(name, *_PARSERS[version](stream))
+            header = Header(name, *numpy_format.read_array_header_1_0(stream))
     except (SyntaxError, TokenError) as error:
         raise ValueError(f"array {name} has a damaged header ({error})") from error
     if header.dtype.hasobject:

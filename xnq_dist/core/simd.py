@@ -50,14 +50,21 @@ _STEPS = (
 )
 
 
+def _element_at(
+    context: Any, builder: Any, kind: Any, array: Any, index: Sequence[Any]
+) -> Any:
+    """Pointer to an element of an array."""
+    made = context.make_array(kind)(context, builder, array)
+    return cgutils.get_item_pointer(
+        context, builder, kind, made, list(index), wraparound=False
+    )
+
+
 def _vectors_at(
     context: Any, builder: Any, kind: Any, array: Any, index: Sequence[Any]
 ) -> Any:
     """Pointer to the vectors that start at an element of an array."""
-    made = context.make_array(kind)(context, builder, array)
-    at = cgutils.get_item_pointer(
-        context, builder, kind, made, list(index), wraparound=False
-    )
+    at = _element_at(context, builder, kind, array, index)
     return builder.bitcast(at, _VECTOR.as_pointer())
 
 
@@ -113,12 +120,8 @@ def sum_nonzeros(
     def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
         def element(array: int, k: Any) -> Any:
             kind, value = types.args[array], arguments[array]
-            made = context.make_array(kind)(context, builder, value)
-            return builder.load(
-                cgutils.get_item_pointer(
-                    context, builder, kind, made, [unit, k], wraparound=False
-                )
-            )
+            at = _element_at(context, builder, kind, value, (unit, k))
+            return builder.load(at)
 
         def vectors(array: int, row: Any) -> list[Any]:
             kind, value = types.args[array], arguments[array]
@@ -160,11 +163,8 @@ def add_to_row(typing: Any, table: Any, row: Any, first: Any, second: Any) -> An
 
     def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
         array, row, *values = arguments
-        made = context.make_array(types.args[0])(context, builder, array)
-        index = [row, ir.Constant(row.type, 0)]
-        at = cgutils.get_item_pointer(
-            context, builder, types.args[0], made, index, wraparound=False
-        )
+        index = row, ir.Constant(row.type, 0)
+        at = _element_at(context, builder, types.args[0], array, index)
         at = builder.bitcast(at, _FOUR.as_pointer())
         more = ir.Constant(_FOUR, [0.0, 0.0, 1.0, 0.0])
         for place, value in enumerate(values):
@@ -190,11 +190,8 @@ def _prefetch(typing: Any, rows: Any, row: Any, at: Any) -> Any:
     signature = numba.types.void(rows, numba.types.intp, numba.types.intp)
 
     def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
-        kind, (rows, *index) = types.args[0], arguments
-        made = context.make_array(kind)(context, builder, rows)
-        place = cgutils.get_item_pointer(
-            context, builder, kind, made, index, wraparound=False
-        )
+        rows, *index = arguments
+        place = _element_at(context, builder, types.args[0], rows, index)
         address = ir.IntType(8).as_pointer()
         takes = ir.FunctionType(ir.VoidType(), [address, _WORD, _WORD, _WORD])
         function = cgutils.get_or_insert_function(

@@ -6,7 +6,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from distributed import Client, Future
 
 __all__ = [
-    "InProcess",
     "Shared",
     "Tasks",
     "WorkerTasks",
@@ -60,24 +59,29 @@ class Shared(Protocol[V]):
         """The value, which is not changed."""
 
 
-class Tasks(Protocol):
-    """Runs tasks, in other processes or in this one."""
+@dataclass(frozen=True)
+class _Held(Generic[T]):
+    value: T
 
-    @property
-    def folder(self) -> Path:
-        """For files that all tasks and this process read and write."""
+    def __call__(self) -> T:
+        return self.value
 
-    @property
-    def slots(self) -> int:
-        """Number of tasks that run at a time."""
 
-    @property
-    def memory(self) -> int:
-        """Bytes for the buffers of a task."""
+@dataclass(frozen=True)
+class Tasks:
+    """Runs tasks on threads of this process; with one slot, one after the other."""
+
+    folder: Path
+    """For files that all tasks and this process read and write."""
+    slots: int
+    """Number of tasks that run at a time."""
+    memory: int
+    """Bytes for the buffers of a task."""
 
     @property
     def here(self) -> bool:
         """Whether tasks are calls in this process, so that results may stay there."""
+        return True
 
     def map(
         self,
@@ -90,43 +94,6 @@ class Tasks(Protocol):
         A call may be repeated, so it must write to files of names of its own. If calls
         fail, the error of the first item among them is raised.
         """
-
-    def everywhere(self, function: Callable[[], Any]) -> list[Any]:
-        """Results of a call in each process, or the exceptions."""
-
-    def share(
-        self, value: T, arrays: Callable[[T], Sequence[Array]], make: Callable[..., T]
-    ) -> AbstractContextManager[Shared[T]]:
-        """Let tasks of this block read a value.
-
-        Other processes make it once from its arrays: ``make(*arrays(value))``.
-        """
-
-
-@dataclass(frozen=True)
-class _Held(Generic[T]):
-    value: T
-
-    def __call__(self) -> T:
-        return self.value
-
-
-@dataclass(frozen=True)
-class InProcess:
-    """`Tasks` on threads of this process; with one slot, one after the other."""
-
-    folder: Path
-    slots: int
-    memory: int
-    here: bool = True
-
-    def map(
-        self,
-        work: Callable[[T], R],
-        items: Sequence[T],
-        progress: Callable[[int, int], object] = _silent,
-    ) -> list[R]:
-        """Results for each item; after an error, no further call starts."""
         found: list[R] = []
         with ThreadPoolExecutor(self.slots) as pool:
             # Without a second thread, errors show the complete stack.
@@ -140,32 +107,36 @@ class InProcess:
         return found
 
     def everywhere(self, function: Callable[[], Any]) -> list[Any]:
-        """Result of a call."""
+        """Results of a call in each process, or the exceptions."""
         return [function()]
 
     @contextmanager
     def share(
         self, value: T, arrays: Callable[[T], Sequence[Array]], make: Callable[..., T]
     ) -> Iterator[Shared[T]]:
-        """The value itself."""
+        """Let tasks of this block read a value.
+
+        Other processes make it once from its arrays: ``make(*arrays(value))``.
+        """
         yield _Held(value)
 
 
-def in_process(folder: Path, memory: int) -> InProcess:
+def in_process(folder: Path, memory: int) -> Tasks:
     """Tasks on one thread for each processor, with `memory` bytes for all buffers."""
     slots = threads_here()
-    return InProcess(folder, slots, memory // slots)
+    return Tasks(folder, slots, memory // slots)
 
 
 @dataclass(frozen=True)
-class WorkerTasks:
-    """`Tasks` on the workers of a Dask cluster."""
+class WorkerTasks(Tasks):
+    """Runs tasks on the workers of a Dask cluster."""
 
     client: Client
-    folder: Path
-    slots: int
-    memory: int
-    here: bool = False
+
+    @property
+    def here(self) -> bool:
+        """False: results are in other processes."""
+        return False
 
     def map(
         self,
@@ -273,4 +244,4 @@ def tasks_on(client: Client, folder: Path, memory: int) -> WorkerTasks:
     threads = workers(client)
     share = min(memory, smallest_memory(client) // SHARE)
     each = share // max(threads.values(), default=1)
-    return WorkerTasks(client, folder, max(1, sum(threads.values())), each)
+    return WorkerTasks(folder, max(1, sum(threads.values())), each, client)

@@ -22,7 +22,7 @@ from xnq_dist.core.inputs import graph_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
-from xnq_dist.core.tasks import InProcess, Tasks, in_process
+from xnq_dist.core.tasks import Tasks, in_process
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
 from xnq_dist.graph.edge_tasks import read_edges, visible
@@ -204,7 +204,7 @@ def _read_edges(
     pairs = edge_pairs(settings, ids) if tasks.here else arrow_pairs
     if pairs is not arrow_pairs:
         # A GPU has memory for one share at a time.
-        tasks = InProcess(tasks.folder, 1, settings.input.memory_bytes)
+        tasks = Tasks(tasks.folder, 1, settings.input.memory_bytes)
     of_edges = edges, ids, settings.columns, settings.input
     return read_edges(*of_edges, tasks, progress, pairs)
 

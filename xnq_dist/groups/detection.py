@@ -1,21 +1,15 @@
-"""Detection of communities by the engine that the cluster and the graph call for."""
+"""Detection of communities: Leiden on all edges, or on a contracted graph."""
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Literal
 
 from xnq_dist.core.arrays import Ints
-from xnq_dist.core.backend import cugraph
-from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, Stage
 
 __all__ = ["LEIDEN_EDGE", "detect", "engine_of", "groups_by_all_edges", "streams"]
-
-log = logging.getLogger(__name__)
 
 LEIDEN_EDGE = 160
 """Bytes per directed edge while Leiden runs, adjacency included (measured: 104 to 155,
@@ -35,34 +29,21 @@ def streams(settings: Settings, edges: int) -> bool:
     return edges * LEIDEN_EDGE > settings.input.memory_bytes
 
 
-def engine_of(settings: Settings, edges: int) -> Literal["cpu", "cugraph", "streamed"]:
-    """Return the engine: cuGraph on a GPU cluster if it is installed.
-
-    Otherwise cpu, or streamed where `edges` do not fit; see `streams`.
-    """
-    if CLUSTERS.record_of(settings.cluster.kind).gpu:
-        try:
-            cugraph()
-        except SettingsError as error:
-            log.warning("communities are detected on the CPU: %s", error)
-        else:
-            return "cugraph"
+def engine_of(settings: Settings, edges: int) -> Literal["cpu", "streamed"]:
+    """``cpu``, or ``streamed`` where `edges` do not fit; see `streams`."""
     return "streamed" if streams(settings, edges) else "cpu"
 
 
 def detect(stage: Stage, graph: Manifest, settings: Settings, folder: Path) -> Ints:
     """Community of every node of a stage ``graph``, numbered by decreasing size.
 
-    `folder`: for temporary files of the engine ``streamed``.
+    `folder`: for temporary files where edges do not fit in memory.
     """
     from xnq_dist.graph.layout import read_adjacency
     from xnq_dist.groups import leiden, streamed
 
-    engine = engine_of(settings, int(graph.facts["n_edges"]))
     chosen = settings.leiden.resolution, settings.seed
-    if engine == "streamed":
+    if streams(settings, int(graph.facts["n_edges"])):
         memory = settings.input.memory_bytes
         return streamed.detect(stage, graph, folder, memory, *chosen)
-    on_gpu = engine == "cugraph"
-    by = leiden.leiden_on_gpu if on_gpu else leiden.leiden
-    return by(read_adjacency(stage, graph), *chosen)
+    return leiden.leiden(read_adjacency(stage, graph), *chosen)

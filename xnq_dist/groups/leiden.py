@@ -1,9 +1,6 @@
-"""Communities detected by Leiden: graspologic's on the CPU, or cuGraph's on one GPU.
+"""Communities detected by graspologic's Leiden.
 
-All edges must fit in one process or on one device; `streamed` contracts larger graphs
-first. Both engines maximise the same objective, but cuGraph
-moves nodes in parallel: its communities differ from the CPU's, and between runs with
-the same seed.
+All edges must fit in one process; `streamed` contracts larger graphs first.
 
 References
 ----------
@@ -19,12 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
-from xnq_dist.core.backend import cugraph, data_frames
 
 if TYPE_CHECKING:
     import scipy.sparse as sp
 
-__all__ = ["leiden", "leiden_on_gpu", "number_by_size", "optimise"]
+__all__ = ["leiden", "number_by_size", "optimise"]
 
 STARTS, FIRST_PASSES, PASSES = 4, 2, 10
 """Starts, passes over the graph from each, and from the one of highest modularity: a
@@ -145,32 +141,6 @@ def _with_loops(edges: sp.csr_array, strength: Floats) -> sp.csr_array:
     added = sparse.csr_array((loops[looped], places), shape=(len(strength), count))
     below: Any = sparse.hstack([added.T, sparse.csr_array((count, count))])
     return sparse.csr_array(sparse.vstack([sparse.hstack([edges, added]), below]))
-
-
-def leiden_on_gpu(
-    adjacency: sp.csr_array, resolution: float = 1.0, seed: int = 0
-) -> Ints:
-    """`leiden` by cuGraph; all edges must fit on one device."""
-    graphs, frames = cugraph(), data_frames()
-    from scipy import sparse
-
-    upper = sparse.coo_array(sparse.triu(_undirected(adjacency)))
-    source, target, weights = upper.row, upper.col, upper.data
-    n_nodes = adjacency.shape[0]
-    communities = np.arange(n_nodes, 2 * n_nodes, dtype=np.int64)
-    if len(weights):
-        ends = {"source": source.astype(np.int32), "target": target.astype(np.int32)}
-        graph = graphs.Graph(directed=False)
-        graph.from_cudf_edgelist(
-            frames.DataFrame({**ends, "weight": weights}),
-            source="source",
-            destination="target",
-            weight="weight",
-        )
-        table, _ = graphs.leiden(graph, resolution=resolution, random_state=seed)
-        # Nodes without edges are not in the table: each stays alone.
-        communities[table["vertex"].to_numpy()] = table["partition"].to_numpy()
-    return number_by_size(communities)
 
 
 def number_by_size(labels: NDArray[np.integer]) -> Ints:

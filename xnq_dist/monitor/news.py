@@ -6,7 +6,6 @@ Suppressed communities are in neither.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
@@ -167,7 +166,7 @@ class RunPage:
             lines += [f"**{what}:** {self._link('report.html')} ({when})", ""]
         if version is not None and not failed:
             lines += [f"**Since last time:** {self._news(version)}.", ""]
-            lines += _largest(version) if self.published() else []
+            lines += _largest(self._run) if self.published() else []
         lines += [f"| run directory | {_plain(self._run.uri)} |", "|---|---|"]
         lost = ", ".join(status.lost_workers)
         rows = {
@@ -216,33 +215,20 @@ class RunPage:
         return f"[{_plain(place)}]({place})" if self._address else _plain(place)
 
 
-def _largest(version: Version) -> list[str]:
+def _largest(run: RunDirectory) -> list[str]:
     """A Markdown table of the largest changes, one class of each community."""
     best: dict[str, dict[str, Any]] = {}
-    for row in _changed(version):
+    for row in changed_rows(run, 9 * NAMED):
         best.setdefault(str(row["community"]), row)
     if not best:
         return []
     rows = (
         f"| {_plain(row['community'])} | {_plain(row['class'])} "
-        f"| {100 * row['before']:.1f} % | {100 * row['prevalence']:.1f} % |"
+        f"| {100 * (row['prevalence'] - row['effect']):.1f} % "
+        f"| {100 * row['prevalence']:.1f} % |"
         for row in islice(best.values(), NAMED)
     )
     return ["| community | class | before | now |", "|---|---|---|---|", *rows, ""]
-
-
-def _changed(version: Version) -> Iterator[dict[str, Any]]:
-    """Rows of communities that changed, the largest changes first."""
-    if "changes" not in version.tables():
-        return
-    values = ["before", "prevalence", "changed", "rank_effect"]
-    rows = _keyed(version, "changes", values)
-    rows = rows.filter(pc.fill_null(rows["changed"], False))
-    quality = version.read("prevalence", ["community", "quality"])
-    hidden = quality.filter(pc.equal(quality["quality"], "suppressed"))["community"]
-    names, hidden = (pc.cast(each, pa.string()) for each in (rows["community"], hidden))
-    rows = rows.filter(pc.invert(pc.is_in(names, hidden.combine_chunks())))
-    yield from rows.sort_by("rank_effect").slice(0, 9 * NAMED).to_pylist()
 
 
 def _plain(value: object) -> str:

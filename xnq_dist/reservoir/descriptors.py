@@ -10,8 +10,9 @@ Results are sums over neighbours or nodes that do not depend on the partitioning
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,7 +39,7 @@ from xnq_dist.reservoir.spectrum import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["HOPS", "Descriptors", "Widths", "describe_nodes", "sketch_width", "widths"]
+__all__ = ["HOPS", "Descriptors", "Widths", "describe_nodes", "widths"]
 
 Array = NDArray[np.float32]
 
@@ -73,11 +74,6 @@ def widths(n_nodes: int, n_features: int, symmetric: bool) -> Widths:
     each_hop = min(n_features, COMPONENTS) + 1
     spectrum = min(SPECTRUM, n_nodes // 4) if symmetric else 0
     return Widths((HOPS + 1) * each_hop, spectrum)
-
-
-def sketch_width(n_features: int) -> int:
-    """Columns of the sketch of so many features; 0: they are used directly."""
-    return SKETCHED // 2 if n_features > SKETCHED else 0
 
 
 @dataclass(frozen=True)
@@ -139,13 +135,8 @@ def describe_nodes(
     facts = manifest.facts
     sizes = widths(facts["n_nodes"], facts["n_features"], facts["symmetric"])
     threads = threads_each(client, int(facts["partitions"]))
-
-    def rounds(
-        start: Any, step: Any, count: int, stem: str, keep: Sequence[int]
-    ) -> dict[int, list[FileRecord]]:
-        given = client, graph, manifest, start, step, count, attempt, stem, keep
-        return propagate(*given, backend=backend, progress=progress)
-
+    words: dict[str, Any] = {"backend": backend, "progress": progress}
+    rounds = partial(propagate, client, graph, manifest, **words)
     spectrum, hops = None, _features(client, graph, manifest, attempt, rounds, threads)
     if sizes.spectrum:
         given = client, graph, manifest, attempt, rounds
@@ -175,7 +166,7 @@ def _features(
     loads = _loadings(restored(total, peaks), raw.width, int(facts["n_nodes"]))
     record = attempt.write_arrays("loadings", **loads)
     start = _FeatureStart(raw, Stage(attempt.folder, "descriptors"), record)
-    hops = rounds(start, _MeanStep(), HOPS, "hops", range(HOPS + 1))
+    hops = rounds(start, _MeanStep(), HOPS, attempt, "hops", range(HOPS + 1))
     attempt.folder.delete(record.name)
     return tuple(zip(*(hops[turn] for turn in range(HOPS + 1)), strict=True))
 
@@ -192,7 +183,7 @@ class _Raw:
     @property
     def sketched(self) -> int:
         """Columns of the sketch; 0: features are used directly."""
-        return sketch_width(self.n_features)
+        return SKETCHED // 2 if self.n_features > SKETCHED else 0
 
     @property
     def width(self) -> int:

@@ -20,23 +20,14 @@ from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import gpu_kernels
 from xnq_dist.reservoir.drive import FeatureDrive
 from xnq_dist.reservoir.gpu_kernels import GEMM_ROWS, Topology
-from xnq_dist.reservoir.weights import (
-    BlockDiagonal,
-    Recurrent,
-    Weights,
-    combine_recurrent,
-)
+from xnq_dist.reservoir.weights import Recurrent, side_by_side
 
 __all__ = [
     "COLUMNS",
-    "DeviceWeights",
     "OnDevice",
     "device_bytes",
-    "first_states",
     "gather",
     "move_partition",
-    "move_weights",
-    "superstep",
 ]
 
 
@@ -60,9 +51,9 @@ class DeviceWeights:
 class OnDevice:
     """Supersteps of a worker's partitions on a GPU, as `superstep.OnHost` on CPUs."""
 
-    def __init__(self, backend: GpuBackend, drawn: Sequence[Weights]) -> None:
+    def __init__(self, backend: GpuBackend, recurrent: Sequence[Recurrent]) -> None:
         self._backend = backend
-        self._weights = move_weights(backend, combine_recurrent(drawn))
+        self._weights = _move_weights(backend, side_by_side(recurrent))
 
     def moved(self, partition: Partition) -> Partition:
         """The partition in the memory that supersteps use."""
@@ -73,8 +64,11 @@ class OnDevice:
         return self._backend.to_device(drive.stored())
 
     def first_states(self, drive: Any) -> Any:
-        """States after superstep 1."""
-        return first_states(self._backend, drive)
+        """States after superstep 1, tanh(drive)."""
+        backend = self._backend
+        out = backend.empty(drive.shape)
+        gpu_kernels.tanh_add(backend, backend.xp.zeros_like(drive), drive, out)
+        return out
 
     def placed(self, states: Floats32) -> Any:
         """States of a checkpoint as supersteps use them."""
@@ -87,9 +81,29 @@ class OnDevice:
     def superstep(
         self, partition: Partition, owned: Any, halo: Any, drive: Any, out: Any
     ) -> None:
-        """Write the states after one more update to `out`."""
-        given = partition, owned, halo, drive, self._weights, out
-        superstep(self._backend, *given)
+        """Write the states after one more update to `out`; all are on the device.
+
+        `owned`, `drive` and `out` have shape (n_owned, d'), `halo` (n_halo, d').
+        """
+        backend, weights = self._backend, self._weights
+        topology = _topology(backend, partition)
+        halo = _not_empty(backend, halo)
+        sparse = weights.columns, weights.values
+        if not weights.dense and gpu_kernels.sparse_superstep(
+            backend, topology, owned, halo, *sparse, drive, out
+        ):
+            return
+        # One block of rows at a time stays in cache. It begins with zeros, because a
+        # dense product has all rows: one of another shape may differ in the last bit.
+        sums = backend.xp.zeros((GEMM_ROWS, drive.shape[1]), np.float32)
+        for first in range(0, len(out), GEMM_ROWS):
+            rows = slice(first, first + GEMM_ROWS)
+            after = out[rows]
+            last = first + len(after)
+            gpu_kernels.gather_add(
+                backend, topology, owned, halo, first, last, sums[: len(after)]
+            )
+            _update_block(backend, sums, drive[rows], weights, after)
 
 
 def move_partition(backend: GpuBackend, partition: Partition) -> Partition:
@@ -103,25 +117,15 @@ def move_partition(backend: GpuBackend, partition: Partition) -> Partition:
     )
 
 
-def move_weights(
-    backend: GpuBackend, recurrent: Recurrent | BlockDiagonal
-) -> DeviceWeights:
-    """The recurrent weights on the device, for few launches."""
-    parts = recurrent.parts if isinstance(recurrent, BlockDiagonal) else (recurrent,)
-    sparse = [(part.columns, part.values) for part in parts if part.columns is not None]
-    if not sparse:
-        equal = groupby((part.values for part in parts), len)
+def _move_weights(backend: GpuBackend, recurrent: Sequence[Recurrent]) -> DeviceWeights:
+    """The recurrent weights (`side_by_side`) on the device, for few launches."""
+    columns, values = recurrent[0].columns, recurrent[0].values
+    if columns is None:
+        equal = groupby((part.values for part in recurrent), len)
         stacks = [np.stack(list(values)) for _, values in equal]
         return DeviceWeights(tuple(map(backend.to_device, stacks)))
-    # Zeros fill up rows with fewer non-zeros; a sum is never -0, so its bits stay.
-    shape = (max(there.shape[1] for there, _ in sparse), recurrent.dim)
-    columns, values = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
-    first = 0
-    for there, known in sparse:
-        at = slice(known.shape[1]), slice(first, first + len(known))
-        columns[at], values[at] = there.T + first, known.T
-        first += len(known)
-    return DeviceWeights((), backend.to_device(columns), backend.to_device(values))
+    moved = backend.to_device(columns.T), backend.to_device(values.T)
+    return DeviceWeights((), *moved)
 
 
 def _topology(backend: GpuBackend, partition: Partition) -> Topology:
@@ -139,46 +143,6 @@ def _topology(backend: GpuBackend, partition: Partition) -> Topology:
 def _not_empty(backend: GpuBackend, array: Any) -> Any:
     """The array, or an array of one row, never read, if it is empty."""
     return array if array.size else backend.empty((1, *array.shape[1:]), array.dtype)
-
-
-def first_states(backend: GpuBackend, drive: Any) -> Any:
-    """States after superstep 1, tanh(drive)."""
-    out = backend.empty(drive.shape)
-    gpu_kernels.tanh_add(backend, backend.xp.zeros_like(drive), drive, out)
-    return out
-
-
-def superstep(
-    backend: GpuBackend,
-    partition: Partition,
-    owned: Any,
-    halo: Any,
-    drive: Any,
-    weights: DeviceWeights,
-    out: Any,
-) -> None:
-    """Write the states after one more update to `out`; all arrays are on the device.
-
-    `owned`, `drive` and `out` have shape (n_owned, d'), `halo` (n_halo, d').
-    """
-    topology = _topology(backend, partition)
-    halo = _not_empty(backend, halo)
-    sparse = weights.columns, weights.values
-    if not weights.dense and gpu_kernels.sparse_superstep(
-        backend, topology, owned, halo, *sparse, drive, out
-    ):
-        return
-    # One block of rows at a time stays in cache. It begins with zeros, because a dense
-    # product has all rows: one of another shape may differ in the last bit.
-    sums = backend.xp.zeros((GEMM_ROWS, drive.shape[1]), np.float32)
-    for first in range(0, len(out), GEMM_ROWS):
-        rows = slice(first, first + GEMM_ROWS)
-        after = out[rows]
-        last = first + len(after)
-        gpu_kernels.gather_add(
-            backend, topology, owned, halo, first, last, sums[: len(after)]
-        )
-        _update_block(backend, sums, drive[rows], weights, after)
 
 
 def _update_block(

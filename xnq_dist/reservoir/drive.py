@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -57,15 +57,6 @@ class FeatureDrive:
     def shape(self) -> tuple[int, int]:
         """(n, d')."""
         return len(self.features), self.dim
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes in memory, without work arrays."""
-        return self.features.nbytes
-
-    def part(self, first: int, last: int) -> FeatureDrive:
-        """The drive of some of the nodes."""
-        return replace(self, features=self.features[first:last])
 
     @contextmanager
     def rows(self, first: int, last: int) -> Iterator[Floats32]:

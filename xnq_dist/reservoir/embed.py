@@ -51,10 +51,6 @@ def reservoir_spec(
     as many independent reservoirs that share the units. `dim` None: ``reservoir.dim``.
     """
     reservoir = settings.reservoir
-    if reservoir.supersteps == "auto":
-        raise StageError(
-            "the number of supersteps is not set: internal error, please report it"
-        )
     units = reservoir.dim if dim is None else dim
     nonzeros = min(NONZEROS, units)
     count = len(recurrent_scale) if isinstance(recurrent_scale, tuple) else 1
@@ -66,7 +62,7 @@ def reservoir_spec(
     return ReservoirSpec(
         seed=settings.seed,
         dim=units,
-        supersteps=reservoir.supersteps,
+        supersteps=int(reservoir.supersteps),  # set by `with_length`
         matrix=reservoir.matrix,
         nonzeros=nonzeros,
         recurrent_scale=recurrent_scale,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from xnq_dist.core.arrays import Floats32
-from xnq_dist.core.errors import SettingsError, StageError
+from xnq_dist.core.errors import StageError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import Heartbeats
@@ -80,17 +80,8 @@ def propagate(
     -------
     dict
         The files of each kept round in partition order; `load_values` reads them.
-
-    Raises
-    ------
-    SettingsError
-        When `rounds` is negative or `keep` has a round that is not one of 0..rounds.
     """
     kept = {rounds} if keep is None else set(keep)
-    if rounds < 0 or not kept <= set(range(rounds + 1)):
-        raise SettingsError(
-            f"rounds {sorted(kept)} cannot be kept: choose rounds from 0 to {rounds}"
-        )
     last = max(kept, default=0)
     work = Rounds(start, step, attempt, stem, publish, weighted, backend)
     beats = Heartbeats(client)

@@ -49,7 +49,7 @@ __all__ = [
 
 Array = NDArray[np.float32]
 Rounds = Callable[..., dict[int, list[FileRecord]]]
-"""`propagate` of a run: start, step, rounds, stem and kept rounds."""
+"""`propagate` of a run: start, step, rounds, attempt, stem and kept rounds."""
 
 SPECTRUM, SPARE = 128, 8
 """Number of singular vectors that are kept, and of additional ones for convergence."""
@@ -141,7 +141,11 @@ def find_spectrum(
 
     def walk(start: Any, turns: int, stem: str, keep: Sequence[int]) -> list[Any]:
         files = [
-            rounds(start(tile), _WalkStep(), turns, f"{stem}-{tile.start:03d}", keep)
+            rounds(
+                *(start(tile), _WalkStep(), turns, attempt),
+                f"{stem}-{tile.start:03d}",
+                keep,
+            )
             for tile in tiles
         ]
         return [

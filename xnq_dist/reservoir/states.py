@@ -36,11 +36,12 @@ class Supersteps:
         self.backend = choose(spec.backend)
         self._share, self._checkpoint = share, checkpoint
         self._drawn = draw_all(spec, int(share.manifest.facts["n_features"]))
+        recurrent = [weights.recurrent for weights in self._drawn]
         self._math: OnHost | OnDevice
         if isinstance(self.backend, GpuBackend):
-            self._math = OnDevice(self.backend, self._drawn)
+            self._math = OnDevice(self.backend, recurrent)
         else:
-            self._math = OnHost(self._drawn, spec.exchange_dtype, share.threads)
+            self._math = OnHost(recurrent, spec.exchange_dtype, share.threads)
         self._topology: dict[int, Partition] = {}
         self._drives: dict[int, Drive] = {}
         self._spare: dict[int, Any] = {}

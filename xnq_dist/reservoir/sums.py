@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from xnq_dist.core.arrays import Floats32
-from xnq_dist.core.backend import Backend, GpuBackend, choose, cpu
+from xnq_dist.core.backend import Backend, GpuBackend, choose
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import Attempt, FileRecord
 from xnq_dist.graph.halo import Partition
@@ -87,7 +87,7 @@ class Sums:
     first = 0
 
     def __init__(self, share: Share, rounds: Rounds, last: int) -> None:
-        self.last, self.backend = last, cpu()
+        self.last, self.backend = last, Backend()
         self._share, self._rounds = share, rounds
         self._math = choose(rounds.backend)
         self._topology: dict[int, Partition] = {}

@@ -6,7 +6,7 @@ States are stored in float32 or float16; sums and products are always in float32
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,9 @@ from xnq_dist.core.products import multiply, pack
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import kernels
 from xnq_dist.reservoir.drive import Drive, FeatureDrive, drive_width, rows_of
-from xnq_dist.reservoir.weights import (
-    BlockDiagonal,
-    Recurrent,
-    Weights,
-    combine_recurrent,
-)
+from xnq_dist.reservoir.weights import Recurrent, side_by_side
 
-__all__ = ["OnHost", "first_states", "gather", "superstep"]
+__all__ = ["OnHost", "gather"]
 
 STREAMED = 2**28
 """Bytes of states from which on, with a sparse W, non-temporal stores are used: about
@@ -40,17 +35,19 @@ class OnHost:
 
     Parameters
     ----------
-    drawn
-        Weights of each of the independent reservoirs.
+    recurrent
+        Recurrent matrix of each of the independent reservoirs.
     dtype
         Type in which states are stored and exchanged, ``float32`` or ``float16``.
         Every row is rounded to it, so that states do not depend on the partitioning.
     threads
-        Threads of a superstep.
+        Threads of a superstep; each processes blocks of rows.
     """
 
-    def __init__(self, drawn: Sequence[Weights], dtype: str, threads: int) -> None:
-        self._recurrent = combine_recurrent(drawn)
+    def __init__(
+        self, recurrent: Sequence[Recurrent], dtype: str = "float32", threads: int = 1
+    ) -> None:
+        self._recurrent = side_by_side(recurrent)
         self._dtype, self._threads = np.dtype(dtype), threads
 
     def moved(self, partition: Partition) -> Partition:
@@ -64,8 +61,15 @@ class OnHost:
         return drive.stored(self._threads) if stored else drive
 
     def first_states(self, drive: Drive) -> Floats32:
-        """States after superstep 1."""
-        return self.placed(first_states(drive, self._threads))
+        """States after superstep 1, from states of zero: tanh(drive), (n_owned, d')."""
+        states = np.zeros(drive.shape, dtype=np.float32)
+
+        def work(first: int, last: int) -> None:
+            with rows_of(drive, first, last) as pushed:
+                kernels.tanh_add(states[first:last], pushed)
+
+        for_each_block(len(states), self._threads, work)
+        return self.placed(states)
 
     def placed(self, states: NDArray[np.floating]) -> Floats32:
         """States, such as those of a checkpoint, as supersteps use them."""
@@ -83,9 +87,40 @@ class OnHost:
         drive: Drive,
         out: Floats32,
     ) -> None:
-        """Write the states after one more update to `out`."""
-        given = partition, owned, halo, drive, self._recurrent, out
-        superstep(*given, self._threads)
+        """Write the states after one more update to `out`.
+
+        One block of rows is gathered and updated at a time, which stays in cache.
+
+        Parameters
+        ----------
+        owned, halo
+            States before of the owned rows and of the halo rows, shapes (n_owned, d')
+            and (n_halo, d').
+        drive
+            ``W_in x + b`` of the owned rows, shape (n_owned, d').
+        out
+            Shape (n_owned, d'), C-contiguous, of the type of `owned`; not `owned`.
+        """
+        half = self._dtype == np.float16
+        blocks = Spare((ROWS, out.shape[1]))
+        edges = _edges(partition, owned, halo)
+        if self._recurrent[0].columns is None:
+            step = _dense(self._recurrent, blocks)
+        else:
+            step = _sparse(self._recurrent[0], not half and out.nbytes >= STREAMED)
+
+        def work(first: int, last: int) -> None:
+            after = out[first:last]
+            with rows_of(drive, first, last) as pushed:
+                if not half:
+                    step(edges, first, last, pushed, after)
+                    return
+                with blocks.borrow() as spare:
+                    wide = spare[: last - first]
+                    step(edges, first, last, pushed, wide)
+                    kernels.narrow(wide, after.view(np.uint16))
+
+        for_each_block(len(out), self._threads, work)
 
 
 def gather(
@@ -107,83 +142,9 @@ def gather(
     for_each_block(owned.shape[0], threads, work)
 
 
-def first_states(drive: Drive, threads: int = 1) -> Floats32:
-    """States after superstep 1, from states of zero: tanh(drive), (n_owned, d')."""
-    states = np.zeros(drive.shape, dtype=np.float32)
-
-    def work(first: int, last: int) -> None:
-        with rows_of(drive, first, last) as pushed:
-            kernels.tanh_add(states[first:last], pushed)
-
-    for_each_block(len(states), threads, work)
-    return states
-
-
-def superstep(
-    partition: Partition,
-    owned: Floats32,
-    halo: Floats32,
-    drive: Drive,
-    recurrent: Recurrent | BlockDiagonal,
-    out: Floats32,
-    threads: int = 1,
-) -> None:
-    """Write the states after one more update to `out`.
-
-    One block of rows is gathered and updated at a time, which stays in cache.
-
-    Parameters
-    ----------
-    owned, halo
-        States before of the owned rows and of the halo rows, shapes (n_owned, d') and
-        (n_halo, d'), float32 or float16.
-    drive
-        ``W_in x + b`` of the owned rows, shape (n_owned, d').
-    recurrent
-        The recurrent matrix W.
-    out
-        Shape (n_owned, d'), C-contiguous, of the type of `owned`; not `owned`.
-    threads
-        Number of threads; each processes blocks of rows.
-    """
-    half = owned.dtype == np.float16
-    streamed = not half and out.nbytes >= STREAMED
-    rows = _rows_update(recurrent, streamed)
-    blocks = Spare((ROWS, recurrent.dim))
-    edges = _edges(partition, owned, halo)
-
-    def fill(first: int, last: int, block: Floats32, after: Floats32) -> None:
-        if rows.step is None:
-            kernels.gather_add(*edges, first, last, block)
-        with rows_of(drive, first, last) as pushed:
-            if rows.step is None:
-                rows.apply(block, pushed, after)
-            else:
-                rows.step(edges, first, last, pushed, after)
-
-    def work(first: int, last: int) -> None:
-        after = out[first:last]
-        if rows.in_place and not half:
-            fill(first, last, after, after)
-            return
-        # Sums go to a borrowed block, so that they stay in cache for the product.
-        with blocks.borrow() as spare:
-            block = spare[: last - first]
-            if not half:
-                fill(first, last, block, after)
-            elif rows.in_place:
-                fill(first, last, block, block)
-                kernels.narrow(block, after.view(np.uint16))
-            else:
-                with blocks.borrow() as other:
-                    wide = other[: last - first]
-                    fill(first, last, block, wide)
-                    kernels.narrow(wide, after.view(np.uint16))
-
-    for_each_block(len(out), threads, work)
-
-
 Edges = tuple[Ints, Ints32, Floats32, Any, Any]
+RowsStep = Callable[[Edges, int, int, Floats32, Floats32], None]
+"""``step(edges, first, last, drive, out)``: the states of at most `ROWS` rows."""
 
 
 def _edges(partition: Partition, owned: Floats32, halo: Floats32) -> Edges:
@@ -194,36 +155,12 @@ def _edges(partition: Partition, owned: Floats32, halo: Floats32) -> Edges:
     return partition.indptr, partition.indices, weights, owned, halo
 
 
-@dataclass(frozen=True)
-class _RowsUpdate:
-    """``out = tanh(gathered W^T + drive)`` for at most `ROWS` rows."""
-
-    apply: Callable[[Floats32, Floats32, Floats32], None]
-    """``apply(gathered, drive, out)``; `gathered` is overwritten."""
-    in_place: bool
-    """Whether `out` must be `gathered`; if not, it must be another array."""
-    step: Callable[[Edges, int, int, Floats32, Floats32], None] | None = None
-    """``step(edges, first, last, drive, out)``: gather and update in one kernel."""
-
-
-def _rows_update(
-    recurrent: Recurrent | BlockDiagonal, streamed: bool = False
-) -> _RowsUpdate:
-    if isinstance(recurrent, BlockDiagonal):
-        return _block_diagonal(recurrent)
-    if recurrent.columns is not None:
-        return _sparse(recurrent.dim, recurrent.columns, recurrent.values, streamed)
-    return _dense(recurrent)
-
-
-def _sparse(dim: int, columns: Ints32, values: Floats32, streamed: bool) -> _RowsUpdate:
+def _sparse(recurrent: Recurrent, streamed: bool) -> RowsStep:
+    """Gather and update in one kernel."""
+    columns, values, dim = recurrent.columns, recurrent.values, recurrent.dim
     tiles, sums = Spare((dim, kernels.LANES)), Spare((kernels.WIDTH, kernels.LANES))
     # A few rows stay in a core's cache until they are written; a block would not.
     spares = Spare((kernels.LANES if streamed else 0, dim))
-
-    def apply(gathered: Floats32, drive: Floats32, _out: Floats32) -> None:
-        with tiles.borrow() as tile, sums.borrow() as total:
-            kernels.sparse_update(gathered, columns, values, drive, tile, total)
 
     def step(
         edges: Edges, first: int, last: int, drive: Floats32, out: Floats32
@@ -232,37 +169,23 @@ def _sparse(dim: int, columns: Ints32, values: Floats32, streamed: bool) -> _Row
             scratch: tuple[Any, ...] = (columns, values, drive, tile, total, spare, out)
             kernels.sparse_superstep(*edges, first, last, *scratch)
 
-    return _RowsUpdate(apply, in_place=True, step=step)
+    return step
 
 
-def _dense(recurrent: Recurrent) -> _RowsUpdate:
-    panels = pack(recurrent.values.T)
+def _dense(recurrent: Sequence[Recurrent], blocks: Spare) -> RowsStep:
+    """Gather to a borrowed block, which stays in cache for the products."""
+    panels = [pack(part.values.T) for part in recurrent]
+    ends = np.cumsum([part.dim for part in recurrent]).tolist()
+    columns = [slice(*both) for both in pairwise([0, *ends])]
 
-    def apply(gathered: Floats32, drive: Floats32, out: Floats32) -> None:
-        multiply(gathered, panels, out)
+    def step(
+        edges: Edges, first: int, last: int, drive: Floats32, out: Floats32
+    ) -> None:
+        with blocks.borrow() as block:
+            gathered = block[: last - first]
+            kernels.gather_add(*edges, first, last, gathered)
+            for at, packed in zip(columns, panels, strict=True):
+                multiply(gathered[:, at], packed, out[:, at])
         kernels.tanh_add(out, drive)
 
-    return _RowsUpdate(apply, in_place=False)
-
-
-def _block_diagonal(recurrent: BlockDiagonal) -> _RowsUpdate:
-    """Update the reservoirs in turn, on copies, with the bits of a single reservoir."""
-    parts = [
-        (columns, _rows_update(part), Spare((ROWS, part.dim)))
-        for columns, part in zip(recurrent.columns(), recurrent.parts, strict=True)
-    ]
-
-    def apply(gathered: Floats32, drive: Floats32, out: Floats32) -> None:
-        rows = len(gathered)
-        for columns, part, spare in parts:
-            with spare.borrow() as state, spare.borrow() as pushed:
-                state[:rows], pushed[:rows] = gathered[:, columns], drive[:, columns]
-                if part.in_place:
-                    part.apply(state[:rows], pushed[:rows], state[:rows])
-                    out[:, columns] = state[:rows]
-                    continue
-                with spare.borrow() as after:
-                    part.apply(state[:rows], pushed[:rows], after[:rows])
-                    out[:, columns] = after[:rows]
-
-    return _RowsUpdate(apply, in_place=True)
+    return step

@@ -6,11 +6,9 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from xnq_dist.core import cluster
 from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Manifest, Stage
@@ -78,8 +76,6 @@ def run_reservoir(
     ClusterError
         When the scheduler is lost, or no worker gives a sign of life.
     """
-    if spec.backend != "cpu":
-        spec = replace(spec, backend=cluster.settle_backend(client, spec.backend))
     beats = Heartbeats(client, timeout)
 
     def once(suspects: frozenset[str]) -> list[R]:

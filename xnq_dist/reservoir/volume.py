@@ -127,7 +127,8 @@ def memory_need(moves: Volume, dim: int, item: int, at_once: int) -> int:
     """
     # States before and after; halo rows as blocks and in local order.
     rows = 2 * moves.owned + moves.held + at_once * moves.picked
-    return rows * dim * item + _topology(moves)
+    topology = moves.edges * 8 + moves.owned * 16 + moves.picked * 16
+    return rows * dim * item + topology
 
 
 def sums_memory(columns: int, moves: Volume, at_once: int) -> int:
@@ -135,9 +136,7 @@ def sums_memory(columns: int, moves: Volume, at_once: int) -> int:
 
     `at_once`: partitions processed in parallel.
     """
-    # Values before and after a round; halo rows as blocks and in local order.
-    rows = 2 * moves.owned + moves.held + at_once * moves.picked
-    return 4 * columns * rows + _topology(moves)
+    return memory_need(moves, columns, 4, at_once)
 
 
 def sums_columns(moves: Volume, at_once: int, memory: int) -> int:
@@ -145,10 +144,6 @@ def sums_columns(moves: Volume, at_once: int, memory: int) -> int:
     fixed = sums_memory(0, moves, at_once)
     column = max(1, sums_memory(1, moves, at_once) - fixed)
     return max(int(SUMS_SHARE * (memory - WORKER - fixed)) // column, 1)
-
-
-def _topology(moves: Volume) -> int:
-    return moves.edges * 8 + moves.owned * 16 + moves.picked * 16
 
 
 def _held(sent: Counts, arriving: Counts) -> int:

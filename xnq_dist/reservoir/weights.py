@@ -15,14 +15,13 @@ from xnq_dist.core.random_bits import Purpose, stream, stream_key
 __all__ = [
     "BIAS_SCALE",
     "NONZEROS",
-    "BlockDiagonal",
     "Recurrent",
     "Weights",
     "block_seed",
-    "combine_recurrent",
     "draw_recurrent",
     "draw_weights",
     "recurrent_radius",
+    "side_by_side",
     "units_of_blocks",
 ]
 
@@ -68,27 +67,6 @@ class Recurrent:
 
 
 @dataclass(frozen=True)
-class BlockDiagonal:
-    """A block-diagonal W of several independent reservoirs."""
-
-    parts: tuple[Recurrent, ...]
-    """The blocks; each works on its own columns of the state."""
-
-    @property
-    def dim(self) -> int:
-        """Units of all blocks together, d'."""
-        return sum(part.dim for part in self.parts)
-
-    def columns(self) -> tuple[slice, ...]:
-        """Columns of each block."""
-        ends = np.cumsum([part.dim for part in self.parts]).tolist()
-        return tuple(
-            slice(end - part.dim, end)
-            for part, end in zip(self.parts, ends, strict=True)
-        )
-
-
-@dataclass(frozen=True)
 class Weights:
     """All weights of one reservoir."""
 
@@ -103,11 +81,20 @@ class Weights:
     """Factor that W was multiplied by."""
 
 
-def combine_recurrent(drawn: Sequence[Weights]) -> Recurrent | BlockDiagonal:
-    """The recurrent matrix, block-diagonal for several reservoirs."""
-    if len(drawn) == 1:
-        return drawn[0].recurrent
-    return BlockDiagonal(tuple(weights.recurrent for weights in drawn))
+def side_by_side(parts: Sequence[Recurrent]) -> tuple[Recurrent, ...]:
+    """The diagonal blocks of the W of independent reservoirs; sparse ones are one."""
+    sparse = [part.columns for part in parts if part.columns is not None]
+    if len(parts) == 1 or not sparse:
+        return tuple(parts)
+    # Zeros fill up rows with fewer non-zeros; a sum is never -0, so its bits stay.
+    shape = sum(part.dim for part in parts), max(part.values.shape[1] for part in parts)
+    values, columns = np.zeros(shape, np.float32), np.zeros(shape, np.int32)
+    first = 0
+    for part, there in zip(parts, sparse, strict=True):
+        at = slice(first, first + part.dim), slice(there.shape[1])
+        values[at], columns[at] = part.values, there + np.int32(first)
+        first += part.dim
+    return (Recurrent("sparse", values, columns),)
 
 
 def block_seed(seed: int, block: int) -> int:

@@ -1,12 +1,14 @@
-"""The faults of deployed runs, where each applies, and a seeded choice of cases."""
+"""The faults of deployed runs, where each applies, and an enumeration of cases."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+
+from tests.chaos.cases import enumerated
 
 __all__ = ["KINDS", "STAGES", "Case", "Kind", "choose", "reached"]
 
@@ -26,6 +28,10 @@ class Kind:
     """Whether scheduler and workers are started apart from the run."""
     on_disk: bool = False
     """Whether the run directory is on a separate small disk."""
+
+    def cells(self) -> Iterator[tuple[str]]:
+        """The stages."""
+        yield from ((stage,) for stage in self.stages)
 
 
 WORKING = STAGES[1:]
@@ -76,31 +82,18 @@ class Case:
         """Random stream of its times and places."""
         return np.random.default_rng([8, self.seed, self.number])
 
-    def record(self) -> dict[str, Any]:
-        """The case as JSON values."""
-        return {"name": self.name, **asdict(self)}
-
 
 def choose(count: int, seed: int, only: tuple[str, ...] = ()) -> list[Case]:
-    """The first `count` cases of a seed: each kind in turn, with shuffled stages.
+    """The first `count` cases of a seed.
 
     Examples
     --------
     >>> choose(3, 0) == choose(40, 0)[:3]
     True
     """
-    random = np.random.default_rng([8, seed])
     kinds = [kind for kind in KINDS if not only or kind.name in only]
-    order = [kinds[at] for at in random.permutation(len(kinds))]
-    stages: dict[str, list[str]] = {}
-    cases: list[Case] = []
-    while len(cases) < count:
-        for kind in order:
-            left = stages.setdefault(kind.name, [])
-            if not left:
-                left += [kind.stages[at] for at in random.permutation(len(kind.stages))]
-            cases.append(Case(len(cases), seed, kind.name, left.pop()))
-    return cases[:count]
+    found = enumerated(kinds, count, seed)
+    return [Case(number, seed, *place) for number, place in enumerate(found)]
 
 
 def reached(out: Path) -> str:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from tests.app.test_deployment_faults import PROGRAMS, postgres
 from tests.chaos.base import VARIANTS, Base
 from tests.chaos.deployments.cases import STAGES, Case, reached
-from tests.chaos.deployments.outcomes import Attempt, Outcome, judge
+from tests.chaos.deployments.outcomes import Attempt, judge
 from tests.chaos.deployments.stack import Stack
 from tests.chaos.deployments.strikes import Target, replaced
 from tests.chaos.files import damage
@@ -36,7 +36,7 @@ from tests.chaos.processes import (
     wait_until,
 )
 from tests.chaos.published import differences, published
-from tests.chaos.verdict import note, recorded
+from tests.chaos.verdict import Outcome, note, recorded
 from tests.disks import NoSmallDisk, mounted
 
 __all__ = ["run_cases"]
@@ -225,7 +225,7 @@ class _Disturbed:
             verdict = "not run"
         if verdict in ("right", "recovered", "not run") and not leaked:
             shutil.rmtree(self._folder, ignore_errors=True)
-        return Outcome(case, verdict, runs, landed, leaked)
+        return Outcome(case, verdict, runs, landed, leaked=leaked)
 
     def _cluster(self, name: str) -> Cluster:
         folder = self._folder / name / "tmp"

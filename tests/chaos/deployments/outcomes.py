@@ -1,14 +1,11 @@
-"""Outcomes of the cases, as records and as a table of kinds and stages."""
+"""Verdicts on the flow runs of a case."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass, field
 
-from tests.chaos.deployments.cases import STAGES, Case
-
-__all__ = ["BAD", "VERDICTS", "Attempt", "Outcome", "judge", "table"]
+__all__ = ["BAD", "VERDICTS", "Attempt", "judge"]
 
 VERDICTS = ("right", "recovered", "unclear", "stuck", "silent", "hung", "not run")
 """The right answer, by the same flow run; one clear error, then the right answer;
@@ -39,24 +36,6 @@ class Attempt:
         return bool(words) and not any(part in words for part in UNCLEAR)
 
 
-@dataclass
-class Outcome:
-    """The outcome of a case."""
-
-    case: Case
-    verdict: str
-    runs: list[Attempt] = field(default_factory=list)
-    """The run with the fault, then runs without faults."""
-    landed: str = ""
-    """Stage in which the fault was injected, or the damaged file."""
-    leaked: list[str] = field(default_factory=list)
-
-    def record(self) -> dict[str, Any]:
-        """As JSON-able values."""
-        values = asdict(self)
-        return {**self.case.record(), **values, "case": None}
-
-
 def judge(runs: Sequence[Attempt]) -> str:
     """Verdict of the flow runs of one case, the first of them disturbed.
 
@@ -77,25 +56,3 @@ def judge(runs: Sequence[Attempt]) -> str:
     if first.state == "COMPLETED":
         return "right"
     return "recovered" if first.clear else "unclear"
-
-
-def table(records: Sequence[dict[str, Any]]) -> str:
-    """Cases by kind and stage, and their outcomes, in Markdown."""
-    stages = (*STAGES, "between")
-    head = ("fault", "cases", *stages, *VERDICTS, "leaked", "longest, s")
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
-    for kind in (*sorted({found["kind"] for found in records}), "all"):
-        mine = [found for found in records if kind in (found["kind"], "all")]
-        where = [
-            found["stage"]
-            if found["stage"] == "between" or found["verdict"] == "not run"
-            else found["landed"]
-            for found in mine
-        ]
-        cells = [len(mine), *(where.count(stage) for stage in stages)]
-        cells += [sum(f["verdict"] == verdict for f in mine) for verdict in VERDICTS]
-        cells += [sum(bool(found["leaked"]) for found in mine)]
-        taken = [found["runs"][0]["seconds"] for found in mine if found["runs"]]
-        cells += [round(max(taken, default=0))]
-        lines.append(f"| {kind} | {' | '.join(str(cell or '') for cell in cells)} |")
-    return "\n".join(lines)

@@ -2,9 +2,9 @@
 
 A kind's module has two functions:
 ``size(settings, free)`` returns the `core.cluster.LocalSize` for the plan;
-``start(settings, size)`` returns a Dask cluster object (``scheduler_address``,
-``security``, ``close``), which `core.cluster.open_cluster` closes. A kind whose
-clusters already run (``running``) has ``connection_to(settings)`` instead.
+``start(settings, size, stack)`` returns a Dask cluster object (``scheduler_address``,
+``security``, ``close``), which `core.cluster.open_cluster` closes, then the stack. A
+kind whose clusters already run (``running``) has ``connection_to(settings)`` instead.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 from xnq_dist.core.backend import cuda_cluster, gpu_facts, need_cuda
@@ -32,7 +33,7 @@ def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
     return LocalSize.of(settings, count, 1, free, parse_bytes(device))
 
 
-def start(settings: ClusterSettings, size: LocalSize) -> Any:
+def start(settings: ClusterSettings, size: LocalSize, _stack: ExitStack) -> Any:
     """Start a cluster of this machine's GPUs.
 
     Raises

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +94,16 @@ def check_program() -> None:
         )
 
 
-def start(settings: ClusterSettings, size: LocalSize) -> Any:
+def start(settings: ClusterSettings, size: LocalSize, stack: ExitStack) -> Any:
     """Start a cluster on this machine."""
     import dask
     from distributed import LocalCluster
 
     if settings.kind == "auto" and size.workers == 1:
-        return _in_this_process(size)
+        # A scheduler and a worker as threads: no port takes work from other processes.
+        # BLAS has one thread until the cluster is closed, as in a worker process.
+        stack.enter_context(one_blas_thread())
+        return LocalCluster(processes=False, protocol="inproc", **options(size))
     check_program()
     configured = dask.config.get("distributed.worker.preload") or []
     return LocalCluster(
@@ -109,28 +113,3 @@ def start(settings: ClusterSettings, size: LocalSize) -> Any:
         **options(size),
         **tls(),
     )
-
-
-def _in_this_process(size: LocalSize) -> Any:
-    """A scheduler and a worker as threads: no port takes work from other processes."""
-    from distributed import LocalCluster
-
-    class Threads(LocalCluster):
-        """A cluster whose BLAS has one thread, as in a worker process."""
-
-        def close(self, timeout: float | None = None) -> Any:
-            """Close the cluster; BLAS gets its threads back."""
-            try:
-                return super().close(timeout)
-            finally:
-                blas.__exit__(None, None, None)
-
-    blas = one_blas_thread()
-    blas.__enter__()
-    try:
-        return Threads(  # type: ignore[no-untyped-call]
-            processes=False, protocol="inproc", **options(size)
-        )
-    except BaseException:
-        blas.__exit__(None, None, None)
-        raise

@@ -66,15 +66,13 @@ def check(settings: ClusterSettings) -> None:
         )
 
 
-def start(settings: ClusterSettings, size: LocalSize) -> Any:
-    """Start a scheduler here and submit a job for each worker; lost ones are replaced.
+def start(settings: ClusterSettings, size: LocalSize, stack: ExitStack) -> Any:
+    """Start a scheduler here, with a private folder until the stack is closed.
 
     Raises
     ------
     SettingsError
-        When SLURM refuses the jobs.
-    InfrastructureError
-        When SLURM does not answer.
+        As `check`.
     """
     check(settings)
     from dask_jobqueue import SLURMCluster
@@ -82,58 +80,48 @@ def start(settings: ClusterSettings, size: LocalSize) -> Any:
     slurm, shared = settings.slurm, _shared(settings)
     sweep_scratch(shared)
     folder = shared / owned_name("slurm")
-
-    class Jobs(SLURMCluster):  # type: ignore[misc]
-        """A cluster with a private folder, which is removed with it."""
-
-        logs = folder
-
-        def close(self, timeout: float | None = None) -> Any:
-            """Remove the jobs, then the folder."""
-            try:
-                return super().close(timeout)
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-
-    with ExitStack() as failed:
-        folder.mkdir(mode=0o700)
-        failed.callback(shutil.rmtree, folder, ignore_errors=True)
-        cluster = Jobs(
-            cores=size.threads,
-            processes=1,
-            memory=f"{size.memory} B",
-            job_mem=f"{math.ceil(size.memory * TERMINATE / 2**20) + NANNY}M",
-            job_name=f"xnq-dist-{os.getpid()}",
-            # Without its own default, half an hour.
-            job_directives_skip=["#SBATCH -t "],
-            job_extra_directives=list(slurm.directives),
-            job_script_prologue=[*_exports(), *slurm.setup],
-            # Dask-jobqueue would round the memory.
-            worker_extra_args=["--memory-limit", str(size.memory), "--no-dashboard"],
-            death_timeout=settings.timeout,
-            log_directory=str(folder),
-            security=_credentials(folder),
-            scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
-            # `waiting` reports lost workers.
-            silence_logs=logging.CRITICAL,
-        )
-        failed.callback(cluster.close)
-        _check_accepted(cluster.job_script(), folder)
-        # Jobs that end are replaced; `scale` alone does not do that.
-        cluster.scale(jobs=size.workers)
-        cluster.adapt(minimum_jobs=size.workers, maximum_jobs=size.workers)
-        failed.pop_all()
+    folder.mkdir(mode=0o700)
+    stack.callback(shutil.rmtree, folder, ignore_errors=True)
+    cluster = SLURMCluster(
+        cores=size.threads,
+        processes=1,
+        memory=f"{size.memory} B",
+        job_mem=f"{math.ceil(size.memory * TERMINATE / 2**20) + NANNY}M",
+        job_name=f"xnq-dist-{os.getpid()}",
+        # Without its own default, half an hour.
+        job_directives_skip=["#SBATCH -t "],
+        job_extra_directives=list(slurm.directives),
+        job_script_prologue=[*_exports(), *slurm.setup],
+        # Dask-jobqueue would round the memory.
+        worker_extra_args=["--memory-limit", str(size.memory), "--no-dashboard"],
+        death_timeout=settings.timeout,
+        log_directory=str(folder),
+        security=_credentials(folder),
+        scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+        # `waiting` reports lost workers.
+        silence_logs=logging.CRITICAL,
+    )
+    cluster.folder = folder
     return cluster
 
 
 def wait(cluster: Any, settings: ClusterSettings, size: LocalSize) -> None:
-    """Wait until the workers of all jobs have joined: the plan needs their memory.
+    """Submit a job for each worker, and wait until all workers have joined.
+
+    The plan needs their memory. Jobs that end are replaced.
 
     Raises
     ------
+    SettingsError
+        When SLURM refuses the jobs.
     InfrastructureError
-        When a job ends before its worker joins, or the jobs do not start in time.
+        When SLURM does not answer, a job ends before its worker joins, or the jobs do
+        not start in time.
     """
+    _check_accepted(cluster.job_script(), cluster.folder)
+    cluster.scale(jobs=size.workers)
+    # `scale` alone does not replace jobs.
+    cluster.adapt(minimum_jobs=size.workers, maximum_jobs=size.workers)
     end, missed = time.monotonic() + settings.slurm.wait, 0
     log.info("waiting for %d SLURM jobs", size.workers)
     while (there := len(cluster.scheduler_info["workers"])) < size.workers:
@@ -151,8 +139,8 @@ def wait(cluster: Any, settings: ClusterSettings, size: LocalSize) -> None:
         if missed > 2:
             raise InfrastructureError(
                 "a SLURM job ended before its worker joined "
-                f"({_last_line(cluster.logs)}): check cluster.slurm, and that the jobs "
-                "can use the same Python environment"
+                f"({_last_line(cluster.folder)}): check cluster.slurm, and that the "
+                "jobs can use the same Python environment"
             )
 
 

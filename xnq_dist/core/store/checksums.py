@@ -85,7 +85,7 @@ class ChecksumWriter(io.RawIOBase):
         return "".join([*self._sums, *last])
 
 
-class CheckedFile(io.RawIOBase):
+class CheckedFile(io.BufferedReader):
     """A seekable stream of a file's bytes, each compared with the file's record.
 
     Parameters
@@ -104,11 +104,15 @@ class CheckedFile(io.RawIOBase):
     """
 
     def __init__(self, source: Any, record: FileRecord, folder: str) -> None:
-        self._source = source
-        self._record = record
-        self._folder = folder
+        super().__init__(_Blocks(source, record, folder), BLOCK)
+
+
+class _Blocks(io.RawIOBase):
+    """Reads complete blocks and compares them; a `CheckedFile` buffers the last one."""
+
+    def __init__(self, source: Any, record: FileRecord, folder: str) -> None:
+        self._source, self._record, self._folder = source, record, folder
         self._at = 0
-        self._kept = 0, b""
         size = source.seek(0, io.SEEK_END)
         if size != record.bytes:
             raise self._damaged(f"has {size} bytes, not {record.bytes}")
@@ -126,10 +130,6 @@ class CheckedFile(io.RawIOBase):
         """True."""
         return True
 
-    def tell(self) -> int:
-        """Position of the next read."""
-        return self._at
-
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
         """Change the position of the next read."""
         before = {
@@ -141,53 +141,44 @@ class CheckedFile(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any, /) -> int:
-        """Read bytes into a buffer, some blocks at a time; return how many."""
-        view, count = memoryview(buffer).cast("B"), 0
-        while part := self.read(min(len(view) - count, PART - self._at % BLOCK)):
-            view[count : count + len(part)] = part
-            count += len(part)
-        return count
+        """Read the blocks that fit, or what is left of one; return how many bytes."""
+        size, within = self._record.bytes, self._at % BLOCK
+        view = memoryview(buffer).cast("B")[: max(0, size - self._at)]
+        complete = len(view)
+        if self._at + complete < size:
+            complete -= complete % BLOCK
+        if within or not complete:
+            first = self._at - within
+            block = memoryview(bytearray(max(0, min(BLOCK, size - first))))
+            self._read(first, block)
+            part = block[within : within + len(view)]
+            view[: len(part)] = part
+            complete = len(part)
+        else:
+            self._read(self._at, view[:complete])
+        self._at += complete
+        return complete
 
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Bytes of the file, checked."""
-        left = max(0, self._record.bytes - self._at)
-        size = left if size is None or size < 0 else min(size, left)
-        if not size:
-            return b""
-        first, found = self._kept
-        if not first <= self._at or self._at + size > first + len(found):
-            first = self._at // BLOCK * BLOCK
-            last = -(-(self._at + size) // BLOCK) * BLOCK
-            found = self._blocks(first, min(last, self._record.bytes))
-            # Keep the last block, where small sequential reads continue.
-            at = (len(found) - 1) // BLOCK * BLOCK
-            self._kept = first + at, found[at:]
-        begin = self._at - first
-        self._at += size
-        # A slice of all bytes is no copy.
-        return found[begin : begin + size]
-
-    def _blocks(self, first: int, last: int) -> bytes:
-        """Complete blocks from byte `first` on, compared with the record."""
+    def _read(self, first: int, view: memoryview) -> None:
+        """Read complete blocks from byte `first` on and compare them."""
         try:
             self._source.seek(first)
-            found: bytes = self._source.read(last - first)
+            count = self._source.readinto(view)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
             raise self._damaged("cannot be read: the disk reports an error") from error
-        if len(found) != last - first:
-            raise self._damaged(f"ends after {first + len(found)} bytes")
-        for at in range(0, len(found), BLOCK):
+        if count != len(view):
+            raise self._damaged(f"ends after {first + count} bytes")
+        for at in range(0, len(view), BLOCK):
             digits = (first + at) // BLOCK * DIGITS
             expected = self._record.checksum[digits : digits + DIGITS]
-            block = memoryview(found)[at : at + BLOCK]
+            block = view[at : at + BLOCK]
             if f"{crc32(block):0{DIGITS}x}" != expected:
                 raise self._damaged(
                     f"differs from its checksum between byte {first + at} and "
                     f"{first + at + len(block)}"
                 )
-        return found
 
 
 def check_all(stream: CheckedFile) -> None:

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -153,11 +153,7 @@ class Folder:
 
     def size(self, name: str) -> int | None:
         """Bytes of a file; None if it does not exist."""
-        return self.size_at(self.path(name))
-
-    def size_at(self, path: str) -> int | None:
-        """Bytes of the file at a path of the filesystem; None if it does not exist."""
-        info = self.filesystem.get_file_info(path)
+        info = self.filesystem.get_file_info(self.path(name))
         return int(info.size) if info.type == pafs.FileType.File else None
 
     def age(self, name: str) -> float:
@@ -220,8 +216,9 @@ class Folder:
 
         An object store copies files by itself; the copy is visible once complete.
         """
-        old, new = (source or self).path(name), self.path(target)
-        if (self.size_at(old) or 0) <= COPIED:
+        source = source or self
+        old, new = source.path(name), self.path(target)
+        if (source.size(name) or 0) <= COPIED:
             self.filesystem.copy_file(old, new)
             return
         with (
@@ -273,15 +270,6 @@ class Folder:
                 os.fsync(handle)
             finally:
                 os.close(handle)
-
-    def read_json(self, name: str) -> Any | None:
-        """A JSON file's content; None if it does not exist or is not valid JSON."""
-        if not self.exists(name):
-            return None
-        try:
-            return json.loads(self.read_bytes(name))
-        except (ValueError, FileNotFoundError):  # incomplete, or removed meanwhile
-            return None
 
     def write_record(self, name: str, values: Mapping[str, Any]) -> None:
         """Write a JSON object with a checksum, and wait until it is on the disk.
@@ -345,11 +333,9 @@ class Folder:
         with self.filesystem.open_output_stream(self.path(name)) as sink:
             yield ChecksumWriter(sink)
 
-    @contextmanager
-    def open_input(self, name: str) -> Iterator[IO[bytes]]:
-        """A seekable stream from a file."""
-        with self.filesystem.open_input_file(self.path(name)) as source:
-            yield source
+    def open_input(self, name: str) -> Any:
+        """A seekable stream from a file, as a context manager."""
+        return self.filesystem.open_input_file(self.path(name))
 
 
 def sealed(values: Mapping[str, Any]) -> str:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from xnq_dist.core.errors import DamagedError, RunDirectoryError
 from xnq_dist.core.store.checksums import FileRecord, check_all
@@ -96,11 +95,6 @@ class Version:
     def read(self, table: str, columns: Sequence[str] | None = None) -> pa.Table:
         """Read a table; its checksum is verified."""
         return self.stage.read_table(self._record(table), table, columns)
-
-    def schema(self, table: str) -> pa.Schema:
-        """Columns of a table and their types."""
-        with self.stage.open(self._record(table)) as stream:
-            return pq.read_schema(stream)
 
     def _record(self, table: str) -> FileRecord:
         known = self.tables()

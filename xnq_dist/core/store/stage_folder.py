@@ -14,7 +14,7 @@ import platform
 import uuid
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property, lru_cache
 from importlib import metadata
@@ -61,6 +61,11 @@ class Manifest:
     version: int = MANIFEST_VERSION
     _where: ClassVar[Stage | None] = None
     """The stage that has it in a file; None: a changed copy, which is pickled whole."""
+
+    @property
+    def released(self) -> bool:
+        """Whether the files were removed after use (`Stage.release`)."""
+        return bool(self.facts.get("released"))
 
     def named(self, prefix: str) -> list[FileRecord]:
         """Files whose name starts with the prefix, in name order."""
@@ -236,11 +241,9 @@ class Stage:
         """Replace the manifest of a complete stage."""
         self.folder.write_record(MANIFEST, redacted(asdict(manifest)))
 
-    @contextmanager
-    def open(self, record: FileRecord) -> Iterator[CheckedFile]:
+    def open(self, record: FileRecord) -> AbstractContextManager[CheckedFile]:
         """A stream of a data file whose bytes are compared with the record."""
-        with checked(self.folder, record) as stream:
-            yield stream
+        return checked(self.folder, record)
 
     def read_table(
         self, record: FileRecord, schema: str, columns: Sequence[str] | None = None
