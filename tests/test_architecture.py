@@ -87,15 +87,15 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 293_831,
-    "core": 34_240,
+    "all": 290_906,
+    "core": 33_266,
     "graph": 65_528,
-    "reservoir": 25_299,
-    "groups": 4_307,
-    "plan and needs": 6_900,
-    "pipeline and the modules next to it": 7_471,
-    "command line and flows": 11_203,
-    "monitor": 7_878,
+    "reservoir": 24_533,
+    "groups": 4_033,
+    "plan and needs": 6_877,
+    "pipeline and the modules next to it": 7_327,
+    "command line and flows": 11_109,
+    "monitor": 7_682,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 
