@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from xnq_dist.core import npy
 from xnq_dist.core.cluster import smallest_memory, workers
 from xnq_dist.core.errors import StageError
-from xnq_dist.core.threads import threads_here
+from xnq_dist.core.threads import map_threads, threads_here
 from xnq_dist.core.waiting import (
     DONE,
     Heartbeats,
@@ -94,17 +93,7 @@ class Tasks:
         A call may be repeated, so it must write to files of names of its own. If calls
         fail, the error of the first item among them is raised.
         """
-        found: list[R] = []
-        with ThreadPoolExecutor(self.slots) as pool:
-            # Without a second thread, errors show the complete stack.
-            several = self.slots > 1 and len(items) > 1
-            try:
-                for result in (pool.map if several else map)(work, items):
-                    found.append(result)
-                    progress(len(found), len(items))
-            finally:
-                pool.shutdown(cancel_futures=True)
-        return found
+        return map_threads(work, items, self.slots, progress)
 
     def everywhere(self, function: Callable[[], Any]) -> list[Any]:
         """Results of a call in each process, or the exceptions."""

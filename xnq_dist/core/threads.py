@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -22,14 +22,29 @@ def threads_here() -> int:
 
 
 def map_threads(
-    work: Callable[[T], R], items: Sequence[T], threads: int | None = None
+    work: Callable[[T], R],
+    items: Sequence[T],
+    threads: int | None = None,
+    progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> list[R]:
     """Results of `work` for each item, in their order; an error is raised.
 
-    `threads`: maximum number; None: `threads_here`.
+    After an error no further call starts. `threads`: maximum number; None:
+    `threads_here`. `progress` is called with the numbers of results and of items.
     """
-    threads = threads_here() if threads is None else threads
-    if min(threads, len(items)) <= 1:
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(min(threads, len(items))) as pool:
-        return list(pool.map(work, items))
+    count = min(threads_here() if threads is None else threads, len(items))
+    found: list[R] = []
+
+    def gather(results: Iterable[R]) -> list[R]:
+        for result in results:
+            found.append(result)
+            progress(len(found), len(items))
+        return found
+
+    if count <= 1:  # errors show the complete stack
+        return gather(map(work, items))
+    with ThreadPoolExecutor(count) as pool:
+        try:
+            return gather(pool.map(work, items))
+        finally:
+            pool.shutdown(cancel_futures=True)
