@@ -87,10 +87,10 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 290_906,
-    "core": 33_266,
+    "all": 290_884,
+    "core": 33_270,
     "graph": 65_528,
-    "reservoir": 24_533,
+    "reservoir": 24_507,
     "groups": 4_033,
     "plan and needs": 6_877,
     "pipeline and the modules next to it": 7_327,

@@ -219,11 +219,6 @@ def test_generate_then_estimate(tmp_path, capsys):
     assert "memory of a GPU" in capsys.readouterr().out
 
 
-def test_bad_arguments_of_generate_are_named(tmp_path, capsys):
-    assert ended("generate", "--out", str(tmp_path), "--homophily", "1.5") == 2
-    assert "homophily" in capsys.readouterr().err
-
-
 @pytest.mark.server
 def test_doctor_says_what_works_and_what_does_not(tmp_path, monkeypatch, prefect_api):
     found = {check.name: check for check in examine(None, str(tmp_path))}

@@ -113,8 +113,10 @@ def embed_scaled(
     write = WriteEmbeddings(graph, manifest, attempt, described)
     checkpoints = Checkpoints(run.stage("checkpoints"), inputs)
     work = _Work(client, graph, manifest, settings, checkpoints, progress)
-    run_all = work.together if steps.turns == 1 else work.in_turn
-    files = run_all(spec, write)
+    if steps.turns > 1:
+        files = work.in_turn(spec, write)
+    else:
+        files = work.run(spec, write, checkpoints, progress)
     run_on_workers(client, allocator.release)
     rows = sum(record.rows for record in files)
     if rows != size.nodes:
@@ -157,10 +159,6 @@ class _Work:
     checkpoints: Checkpoints
     progress: Progress
 
-    def together(self, spec: ReservoirSpec, write: WriteEmbeddings) -> list[FileRecord]:
-        """Run all reservoirs side by side; the files of the table."""
-        return self._run(spec, write, self.checkpoints, self.progress)
-
     def in_turn(self, spec: ReservoirSpec, write: WriteEmbeddings) -> list[FileRecord]:
         """Run one reservoir after the other; the files of the table.
 
@@ -188,19 +186,20 @@ class _Work:
             def progress(what: str, done: int, total: int) -> None:
                 self.progress(f"{what}, reservoir {turn + 1} of {count}", done, total)
 
-            self._run(spec, None, kept, progress)
+            self.run(spec, None, kept, progress)
             latest = kept.latest()
         if latest is None:
             raise StageError(f"reservoir {turn + 1} has no states: run again to resume")
         return latest[1:]
 
-    def _run(
+    def run(
         self,
         spec: ReservoirSpec,
         finish: WriteEmbeddings | None,
         checkpoints: Checkpoints,
         progress: Progress,
     ) -> list[FileRecord]:
+        """Run reservoirs together; results of `finish` for their final states."""
         settings = self.settings
         return run_reservoir(
             self.client,
