@@ -126,7 +126,7 @@ def slow_sld(
     prior: NDArray[np.float64],
     tolerance: float = 1e-4,
     max_iterations: int = 1000,
-) -> tuple[NDArray[np.float64], int, bool]:
+) -> tuple[NDArray[np.float64], bool]:
     """EM by its definition, for one community with positive rows."""
     original = np.asarray(posteriors, np.float64)
     if (prior == 0).any():
@@ -137,8 +137,8 @@ def slow_sld(
         shifted /= shifted.sum(axis=1, keepdims=True)
         before, q = q, shifted.mean(axis=0)
         if step >= 12 and np.abs(q - before).mean() < tolerance:
-            return q, step, True
-    return q, max_iterations, False
+            return q, True
+    return q, False
 
 
 def exact_sld(

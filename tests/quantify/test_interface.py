@@ -22,7 +22,6 @@ def answer(members, q, labelled):
     size = len(members)
     estimates = Estimates(
         np.tile(np.asarray(q, np.float64), (size, 1)),
-        np.full(size, 15, np.int32),
         np.zeros(size, np.bool_),
     )
     return combine(batch, NODES, estimates, labelled)

@@ -158,7 +158,7 @@ def test_rows_are_those_of_each_community_alone(made, client, tmp_path):
         unknown = members[labels[members] < 0]
         counts = np.bincount(labels[members][labels[members] >= 0], minlength=2)
         if len(unknown):
-            q, _, _ = slow_sld(made.posteriors[unknown], np.array(PRIOR))
+            q, _ = slow_sld(made.posteriors[unknown], np.array(PRIOR))
             counts = counts + len(unknown) * q
         for y, row in enumerate(pair):
             assert row["prevalence"] == pytest.approx(counts[y] / len(members))

@@ -193,8 +193,8 @@ def _sums(
 
 def _estimates(mean: NDArray[np.float64], variance: NDArray[np.float64]) -> Estimates:
     half = Z * np.sqrt(variance)
-    done = np.zeros(len(mean), np.int32), np.ones(len(mean), np.bool_)
-    return Estimates(mean, *done, mean - half, mean + half)
+    done = np.ones(len(mean), np.bool_)
+    return Estimates(mean, done, mean - half, mean + half)
 
 
 def _naive(

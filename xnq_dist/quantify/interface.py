@@ -153,8 +153,6 @@ class Estimates:
 
     prevalence: Floats
     """Rows on the simplex, shape (S, C); NaN where no member is unlabelled."""
-    iterations: Ints32
-    """EM iterations, 0 for closed forms, shape (S,)."""
     converged: Bools
     """Whether the stopping rule was met, shape (S,)."""
     lower: Floats | None = None

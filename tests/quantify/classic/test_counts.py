@@ -36,7 +36,6 @@ def test_plain_counts_are_those_of_numpy(prior):
         expected = [said[members].mean(axis=0) for members in sets]
         np.testing.assert_allclose(found.prevalence, expected, atol=1e-7)
         assert found.converged.all()
-        assert not found.iterations.any()
 
 
 @pytest.mark.oracle

@@ -53,9 +53,9 @@ def test_kernel_follows_the_definition(prior):
     posteriors, sets = shifted_sets(prior)
     found = estimate(posteriors, sets, prior)
     for s, members in enumerate(sets):
-        q, steps, converged = slow_sld(posteriors[members], np.array(prior))
+        q, converged = slow_sld(posteriors[members], np.array(prior))
         np.testing.assert_allclose(found.prevalence[s], q, rtol=0, atol=1e-12)
-        assert (found.iterations[s], found.converged[s]) == (steps, converged)
+        assert found.converged[s] == converged
 
 
 @pytest.fixture(params=[1, 1000], ids=["gathered again", "kept"])
@@ -73,9 +73,8 @@ def test_large_communities_follow_the_definition(prior):
     labels = np.where(np.arange(4000) % 5 == 2, 1, -1)
     found = estimate(posteriors, sets, prior, labels=labels)
     usable = sets[-1][(labels[sets[-1]] < 0) & posteriors[sets[-1]].any(axis=1)]
-    q, steps, _ = slow_sld(posteriors[usable], np.array(prior))
+    q, _ = slow_sld(posteriors[usable], np.array(prior))
     np.testing.assert_allclose(found.prevalence[-1], q, rtol=0, atol=1e-12)
-    assert found.iterations[-1] == steps
 
 
 def test_kept_tiles_are_at_most_512_mib():
@@ -117,7 +116,6 @@ def test_iteration_limit_agrees_with_quapy(monkeypatch):
         warnings.filterwarnings("ignore", "the method has reached the maximum")
         theirs, _ = emq.EM(np.array([0.5, 0.5]), posteriors[sets[0]].astype(float), 0.0)
     np.testing.assert_allclose(found.prevalence[0], theirs, atol=1e-12)
-    assert found.iterations[0] == 14
     assert not found.converged[0]
 
 
@@ -129,7 +127,7 @@ def test_prevalence_of_saturated_classes_is_on_the_simplex(certain):
     assert (found.prevalence >= 0).all()
     mixed = np.concatenate([posteriors, 1 - posteriors[:250], [[1e-30, 1.0]]])
     found = estimate(mixed, [np.arange(1251)], [0.7, 0.3])
-    q, _, _ = slow_sld(mixed, np.array([0.7, 0.3]))
+    q, _ = slow_sld(mixed, np.array([0.7, 0.3]))
     np.testing.assert_allclose(found.prevalence[0], q, atol=1e-12)
 
 

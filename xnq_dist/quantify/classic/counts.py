@@ -70,7 +70,7 @@ class Counts(Quantifier):
             matrix = reference.learnt(self, lambda: self.rates(reference))
             return adjusted(matrix[None], means)
         converged = np.ones(len(batch), np.bool_)
-        return Estimates(means, np.zeros(len(batch), np.int32), converged)
+        return Estimates(means, converged)
 
     def means(
         self, batch: Communities, chosen: Bools, posteriors: Floats32, sums: Floats
@@ -114,7 +114,7 @@ def adjusted(matrices: Floats, counts: Floats) -> Estimates:
     prevalence = np.full((size, matrices.shape[2]), np.nan)
     converged = np.ones(size, np.bool_)
     mixture_kernel(matrices, counts, prevalence, converged)
-    return Estimates(prevalence, np.zeros(size, np.int32), converged)
+    return Estimates(prevalence, converged)
 
 
 def make(name: str, settings: Settings) -> Quantifier:

@@ -95,7 +95,6 @@ class Histograms(Quantifier):
             count_kernel(offsets, usable.members, places, block)
             results = (
                 estimates.prevalence[rows],
-                estimates.iterations[rows],
                 estimates.converged[rows],
             )
             if self.name == "hdy":

@@ -79,7 +79,6 @@ class KdeyMl(Quantifier):
             usable.members,
             ratios,
             estimates.prevalence,
-            estimates.iterations,
             estimates.converged,
         )
         return estimates

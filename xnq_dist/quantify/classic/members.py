@@ -43,7 +43,7 @@ class Usable:
         size = len(self.unlabelled)
         prevalence = np.full((size, len(prior)), np.nan)
         prevalence[self.unlabelled > 0] = prior
-        return Estimates(prevalence, np.zeros(size, np.int32), np.ones(size, np.bool_))
+        return Estimates(prevalence, np.ones(size, np.bool_))
 
 
 def usable_members(batch: Communities, nodes: NodeTable) -> Usable:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Ints
 
 __all__ = ["likelihood_kernel", "mixture_kernel", "topsoe_kernel"]
 
@@ -203,14 +203,12 @@ def _slope(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _minimise(
-    columns: Floats, seen: Floats, topsoe: bool, p: Floats
-) -> tuple[int, bool]:
+def _minimise(columns: Floats, seen: Floats, topsoe: bool, p: Floats) -> bool:
     """Minimise over p the distance of what is `seen` (n,) from m = p' columns.
 
     `columns` has the shape (C, n). The distance is ``-sum s log m``, or, with `topsoe`,
     ``sum s log(2 s / (s + m)) + m log(2 m / (s + m))``; both are convex in p. Returns
-    the number of steps, and whether no p has a distance lower by more than `GAP`.
+    whether no p has a distance lower by more than `GAP`.
     """
     n_classes, size = columns.shape
     mixture, along = np.empty(size), np.empty(size)
@@ -245,7 +243,7 @@ def _minimise(
         ):
             length *= 0.5
         p += length * (target - p)
-    return step, gap <= GAP
+    return bool(gap <= GAP)
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -263,7 +261,6 @@ def likelihood_kernel(
     members: Ints,
     ratios: Floats,
     prevalence: Floats,
-    iterations: Ints32,
     converged: Bools,
 ) -> None:
     """Maximise each community's mean of ``log sum_y q(y) ratio(y)`` over q.
@@ -281,7 +278,7 @@ def likelihood_kernel(
         for k in range(size):
             columns[:, k] = ratios[members[offsets[s] + k]]
         seen = np.full(size, 1.0 / size)
-        iterations[s], converged[s] = _minimise(columns, seen, False, p)
+        converged[s] = _minimise(columns, seen, False, p)
         _write(p, prevalence[s])
 
 
@@ -290,7 +287,6 @@ def topsoe_kernel(
     samples: Floats,
     shares: Floats,
     prevalence: Floats,
-    iterations: Ints32,
     converged: Bools,
 ) -> None:
     """Minimise the Topsoe distance between each sample and ``p' shares`` over p.
@@ -300,5 +296,5 @@ def topsoe_kernel(
     p = np.empty(shares.shape[0])
     for s in range(samples.shape[0]):
         if samples[s].sum() > 0.0:
-            iterations[s], converged[s] = _minimise(shares, samples[s], True, p)
+            converged[s] = _minimise(shares, samples[s], True, p)
             _write(p, prevalence[s])

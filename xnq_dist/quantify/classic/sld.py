@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.interface import (
     Communities,
@@ -59,7 +59,6 @@ class Sld(Quantifier):
         size, n_classes = len(batch), nodes.posteriors.shape[1]
         estimates = Estimates(
             np.full((size, n_classes), np.nan),
-            np.zeros(size, np.int32),
             np.ones(size, np.bool_),
         )
         largest = int(np.diff(batch.offsets).max(initial=0))
@@ -75,7 +74,6 @@ class Sld(Quantifier):
             self.pseudo,
             np.empty((tiles, n_classes, TILE)),
             estimates.prevalence,
-            estimates.iterations,
             estimates.converged,
         )
         return estimates
@@ -119,10 +117,9 @@ def sld_kernel(
     pseudo: float,
     tiles: Floats,
     prevalence: Floats,
-    iterations: Ints32,
     converged: Bools,
 ) -> None:
-    """Run EM for every community of a batch; fill in the last three arguments.
+    """Run EM for every community of a batch; fill in the last two arguments.
 
     The E-step always starts from the original posteriors and the prior that they are
     calibrated to: p_k(y) is proportional to posterior_k(y) q(y) / prior(y). EM stops
@@ -183,7 +180,6 @@ def sld_kernel(
             mass += q[y]
         for y in range(n_classes):
             prevalence[s, y] = q[y] / mass
-        iterations[s] = steps
         converged[s] = done
 
 

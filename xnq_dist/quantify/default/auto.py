@@ -147,7 +147,6 @@ def _estimates_of(
     lower, upper = interval_of_counts(sums.mean, sd, number, level)
     return Estimates(
         sums.mean,
-        np.zeros(len(number), np.int32),
         np.ones(len(number), np.bool_),
         lower,
         upper,
