@@ -195,8 +195,7 @@ class EdgeSort:
             found = pairs(share, ids(), self.columns, rules)
             counts = add_edges(sorter, found, rules, self.weighted)
             runs = sorter.runs(held)
-            sizes = sorter.sizes(runs, self.bounds)
-            return SortedShare(runs, sizes, counts + sorted_counts(sorter))
+            return SortedShare(runs, sorter.sizes(runs, self.bounds), counts)
 
     def merge(
         self,
