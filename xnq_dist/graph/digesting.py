@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from numba import njit
 
-from xnq_dist.core.arrays import Bytes, Ints, Words, offsets_of
+from xnq_dist.core.arrays import Ints, Words, offsets_of
 from xnq_dist.core.random_bits import mix
 from xnq_dist.core.settings import Missing
 from xnq_dist.graph.encoding import exact_numbers, needs_encoding
@@ -85,15 +85,18 @@ def _fold(rows: Words, values: pa.Array) -> None:
         bits = values.to_numpy(zero_copy_only=False).astype(np.uint64)
         fold_words(rows, BOOLEAN, bits)
     else:
-        fold_text(rows, TEXT, *text_of(values))
+        sizes = pc.binary_length(values)
+        # Zeros after each text fill its last word.
+        zeros = pc.binary_repeat("\0", pa.array(-sizes.to_numpy() % 8))
+        offsets, data = text_of(pc.binary_join_element_wise(values, zeros, ""))
+        fold_lists(rows, TEXT, sizes.to_numpy(), offsets // 8, data.view(np.uint64))
 
 
 def _fold_value(rows: Words, values: pa.Array) -> None:
     """Fold one column of numbers, dates, text or lists of numbers."""
     if pt.is_nested(values.type):
         sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
-        offsets = offsets_of(sizes)
-        fold_lists(rows, LIST, offsets, _bits(values.flatten()))
+        fold_lists(rows, LIST, sizes, offsets_of(sizes), _bits(values.flatten()))
     elif kind_of(values.type) == "text":
         _fold(rows, values.is_valid())
         _fold(rows, values.cast(pa.string()).fill_null(""))
@@ -130,41 +133,18 @@ def _second(b: np.uint64, word: np.uint64) -> np.uint64:
 @njit(cache=True, nogil=True)
 def fold_words(rows: Words, tag: int, words: Words) -> None:
     """Fold a value of one word into each row."""
-    kind = np.uint64(tag)
     for i in range(words.shape[0]):
-        rows[0, i] = _first(_first(rows[0, i], kind), words[i])
-        rows[1, i] = _second(_second(rows[1, i], kind), words[i])
+        rows[0, i] = _first(_first(rows[0, i], np.uint64(tag)), words[i])
+        rows[1, i] = _second(_second(rows[1, i], np.uint64(tag)), words[i])
 
 
 @njit(cache=True, nogil=True)
-def fold_text(rows: Words, tag: int, offsets: Ints, data: Bytes) -> None:
-    """Fold a string into each row: its bytes in `data`, between two offsets."""
-    kind = np.uint64(tag)
-    for i in range(offsets.shape[0] - 1):
-        first, last = offsets[i], offsets[i + 1]
-        size = np.uint64(last - first)
-        a = _first(_first(rows[0, i], kind), size)
-        b = _second(_second(rows[1, i], kind), size)
-        at = first
-        while at < last:
-            word = np.uint64(0)
-            for j in range(min(8, last - at)):
-                word |= np.uint64(data[np.uint64(at + j)]) << np.uint64(8 * j)
-            a, b = _first(a, word), _second(b, word)
-            at += 8
-        rows[0, i], rows[1, i] = a, b
-
-
-@njit(cache=True, nogil=True)
-def fold_lists(rows: Words, tag: int, offsets: Ints, words: Words) -> None:
-    """Fold a list of words into each row; `offsets` as for text."""
-    kind = np.uint64(tag)
-    for i in range(offsets.shape[0] - 1):
-        first, last = offsets[i], offsets[i + 1]
-        size = np.uint64(last - first)
-        a = _first(_first(rows[0, i], kind), size)
-        b = _second(_second(rows[1, i], kind), size)
-        for at in range(first, last):
+def fold_lists(rows: Words, tag: int, sizes: Ints, offsets: Ints, words: Words) -> None:
+    """Fold a size and the words between two offsets into each row."""
+    for i in range(sizes.shape[0]):
+        a = _first(_first(rows[0, i], np.uint64(tag)), np.uint64(sizes[i]))
+        b = _second(_second(rows[1, i], np.uint64(tag)), np.uint64(sizes[i]))
+        for at in range(offsets[i], offsets[i + 1]):
             a, b = _first(a, words[at]), _second(b, words[at])
         rows[0, i], rows[1, i] = a, b
 

@@ -176,14 +176,15 @@ class PairSorter:
     def _spill(self) -> None:
         """Sort the buffer, write it to files and empty it."""
         (held,) = self._held()
+        keys, weights = held.read()
         # Sorters of several processes share a folder.
         path = self._folder / f"run-{uuid.uuid4().hex}"
-        keys, weights = path.with_suffix(".keys"), None
-        scratch.append(keys, held.keys)
-        if held.weights is not None:
-            weights = path.with_suffix(".weights")
-            scratch.append(weights, held.weights)
-        self._runs.append(replace(held, keys=keys, weights=weights))
+        scratch.append(path.with_suffix(".keys"), keys)
+        values = None
+        if weights is not None:
+            values = path.with_suffix(".weights")
+            scratch.append(values, weights)
+        self._runs.append(replace(held, keys=path.with_suffix(".keys"), weights=values))
 
     def _held(self) -> list[SortedRun]:
         """Sort the buffer and empty it; the run is in memory."""
