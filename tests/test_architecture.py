@@ -89,10 +89,10 @@ NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
     "all": 290_906,
     "core": 33_266,
-    "graph": 65_528,
+    "graph": 61_539,
     "reservoir": 24_533,
     "groups": 4_033,
-    "plan and needs": 6_877,
+    "plan and needs": 6_534,
     "pipeline and the modules next to it": 7_327,
     "command line and flows": 11_109,
     "monitor": 7_682,

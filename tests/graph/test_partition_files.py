@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -15,7 +14,7 @@ from tests.graph.tasks import TasksHere
 from tests.graph.test_prepare import digests
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.progress import silent
-from xnq_dist.core.store import Manifest, RunDirectory
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.core.tasks import Tasks
 from xnq_dist.graph import edge_tasks, partition_files, row_tasks, scratch
 from xnq_dist.graph.csr import FileCsr
@@ -27,14 +26,14 @@ from xnq_dist.graph.tables import Sources
 
 
 @pytest.fixture(autouse=True)
-def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_tasks(monkeypatch):
     monkeypatch.setattr(edge_tasks, "ROWS", 1)
     monkeypatch.setattr(edge_tasks, "PAIRS", 1)
     monkeypatch.setattr(row_tasks, "EDGES", 1)
     monkeypatch.setattr(partition_files, "EDGES", 1)
 
 
-def prepared(folder: Path, tasks: TasksHere | None, *overrides: str) -> Manifest:
+def prepared(folder, tasks, *overrides):
     out = "alone" if tasks is None else f"by-tasks-{tasks.slots}-{tasks.memory}"
     files = (str(folder / f"{name}.parquet") for name in ("nodes", "edges"))
     settings = load_settings(overrides=overrides)
@@ -52,11 +51,11 @@ def prepared(folder: Path, tasks: TasksHere | None, *overrides: str) -> Manifest
     ],
 )
 def test_the_stage_has_the_same_files_and_facts(
-    tmp_path: Path,
-    partitioner: str,
-    directed: bool,
-    weighted: bool,
-) -> None:
+    tmp_path,
+    partitioner,
+    directed,
+    weighted,
+):
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 300, (2000, 2))
     more = {"weight": rng.integers(1, 9, 2000) / 4} if weighted else {}
@@ -82,8 +81,8 @@ def test_the_stage_has_the_same_files_and_facts(
 @pytest.mark.parametrize("symmetric", [False, True], ids=["directed", "symmetric"])
 @pytest.mark.parametrize("slots", [1, 5])
 def test_rho_and_distances_have_the_bits_of_one_process(
-    tmp_path: Path, weighted: bool, symmetric: bool, slots: int
-) -> None:
+    tmp_path, weighted, symmetric, slots
+):
     # Directed: several components, which have edges between them.
     matrix = random_matrix(400, 0.02, seed=1, symmetric=symmetric)
     csr = csr_of(matrix if symmetric else sp.triu(matrix, -40).tocsr())
