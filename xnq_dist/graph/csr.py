@@ -150,14 +150,9 @@ class FileCsr:
 
     def arrays(self) -> tuple[Ints32, Floats32]:
         """All column indices and weights, memory-mapped from the files."""
-        indices = self._mapped("indices", np.int32)
-        return indices, self._mapped("weights", np.float32)
-
-    def _mapped(self, name: str, dtype: type[Any]) -> NDArray[Any]:
-        path = self.folder / name
-        if not path.exists() or path.stat().st_size == 0:
-            return np.empty(0, dtype)
-        return np.asarray(np.memmap(path, dtype, "c"))
+        # Kernels are compiled for arrays that can be written.
+        indices = scratch.mapped(self.folder / "indices", np.int32, "c")
+        return indices, scratch.mapped(self.folder / "weights", np.float32, "c")
 
 
 def shared_csr(folder: Path, n: int, weighted: bool) -> FileCsr:

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from numba import njit
 
-from xnq_dist.core.arrays import Ints, Words, offsets_of
+from xnq_dist.core.arrays import Bytes, Ints, Words, offsets_of
 from xnq_dist.core.random_bits import mix
 from xnq_dist.core.settings import Missing
 from xnq_dist.graph.encoding import exact_numbers, needs_encoding
@@ -67,41 +67,34 @@ def batch_total(
     encoded = False
     for setting, name in columns:
         if setting in VALUES:
-            _fold_value(words, batch.column(name))
+            values = batch.column(name)
         elif setting == "columns.label":
-            _fold(words, plain_labels(batch, name, ()))
+            values = plain_labels(batch, name, ())
         else:
-            _fold(words, ids_of(batch, name))
+            values = ids_of(batch, name)
         if setting == FEATURES:
-            encoded = encoded or needs_encoding(batch.column(name))
+            encoded = encoded or needs_encoding(values)
+        _fold(words, values, setting not in VALUES)
     return words.shape[1], total(words), encoded
 
 
-def _fold(rows: Words, values: pa.Array) -> None:
-    """Fold one column without nulls: int64, bool or string."""
-    if pt.is_integer(values.type):
-        fold_words(rows, INTEGER, values.to_numpy().view(np.uint64))
+def _fold(rows: Words, values: pa.Array, plain: bool) -> None:
+    """Fold one column; `plain`: int64, bool or string without nulls."""
+    if pt.is_nested(values.type):
+        sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
+        fold_lists(rows, LIST, offsets_of(sizes), _bits(values.flatten()))
+    elif kind_of(values.type) == "text":
+        if not plain:
+            _fold(rows, values.is_valid(), True)
+        text = values.cast(pa.string()).fill_null("")
+        fold_text(rows, TEXT, *text_of(text))
+    elif not plain:
+        fold_words(rows, NUMBER, _bits(values))
     elif pt.is_boolean(values.type):
         bits = values.to_numpy(zero_copy_only=False).astype(np.uint64)
         fold_words(rows, BOOLEAN, bits)
     else:
-        sizes = pc.binary_length(values)
-        # Zeros after each text fill its last word.
-        zeros = pc.binary_repeat("\0", pa.array(-sizes.to_numpy() % 8))
-        offsets, data = text_of(pc.binary_join_element_wise(values, zeros, ""))
-        fold_lists(rows, TEXT, sizes.to_numpy(), offsets // 8, data.view(np.uint64))
-
-
-def _fold_value(rows: Words, values: pa.Array) -> None:
-    """Fold one column of numbers, dates, text or lists of numbers."""
-    if pt.is_nested(values.type):
-        sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
-        fold_lists(rows, LIST, sizes, offsets_of(sizes), _bits(values.flatten()))
-    elif kind_of(values.type) == "text":
-        _fold(rows, values.is_valid())
-        _fold(rows, values.cast(pa.string()).fill_null(""))
-    else:
-        fold_words(rows, NUMBER, _bits(values))
+        fold_words(rows, INTEGER, values.to_numpy().view(np.uint64))
 
 
 def _bits(values: pa.Array) -> Words:
@@ -139,12 +132,34 @@ def fold_words(rows: Words, tag: int, words: Words) -> None:
 
 
 @njit(cache=True, nogil=True)
-def fold_lists(rows: Words, tag: int, sizes: Ints, offsets: Ints, words: Words) -> None:
-    """Fold a size and the words between two offsets into each row."""
-    for i in range(sizes.shape[0]):
-        a = _first(_first(rows[0, i], np.uint64(tag)), np.uint64(sizes[i]))
-        b = _second(_second(rows[1, i], np.uint64(tag)), np.uint64(sizes[i]))
-        for at in range(offsets[i], offsets[i + 1]):
+def fold_text(rows: Words, tag: int, offsets: Ints, data: Bytes) -> None:
+    """Fold a string into each row: its bytes in `data`, between two offsets."""
+    kind = np.uint64(tag)
+    for i in range(offsets.shape[0] - 1):
+        first, last = offsets[i], offsets[i + 1]
+        size = np.uint64(last - first)
+        a = _first(_first(rows[0, i], kind), size)
+        b = _second(_second(rows[1, i], kind), size)
+        at = first
+        while at < last:
+            word = np.uint64(0)
+            for j in range(min(8, last - at)):
+                word |= np.uint64(data[np.uint64(at + j)]) << np.uint64(8 * j)
+            a, b = _first(a, word), _second(b, word)
+            at += 8
+        rows[0, i], rows[1, i] = a, b
+
+
+@njit(cache=True, nogil=True)
+def fold_lists(rows: Words, tag: int, offsets: Ints, words: Words) -> None:
+    """Fold a list of words into each row; `offsets` as for text."""
+    kind = np.uint64(tag)
+    for i in range(offsets.shape[0] - 1):
+        first, last = offsets[i], offsets[i + 1]
+        size = np.uint64(last - first)
+        a = _first(_first(rows[0, i], kind), size)
+        b = _second(_second(rows[1, i], kind), size)
+        for at in range(first, last):
             a, b = _first(a, words[at]), _second(b, words[at])
         rows[0, i], rows[1, i] = a, b
 

@@ -160,10 +160,8 @@ def reversed_share(table: Table, columns: ColumnSettings, rows: int) -> float:
 
 
 def _node_bytes(table: Table, columns: ColumnSettings) -> int | None:
-    """Compressed bytes of the node table's columns in use; None without footers."""
+    """Compressed bytes of the node table's columns in use; None if not stored."""
     features = columns.features
     named = {columns.node_id, columns.label, columns.role}
     named |= {features} if isinstance(features, str) else set(features or ())
-    if not table.has_footers:
-        return None
-    return sum(int(at.total_compressed_size) for at in table.chunks(named))
+    return sum(int(at.total_compressed_size) for at in table.chunks(named)) or None

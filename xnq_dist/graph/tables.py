@@ -266,7 +266,7 @@ class Table:
 
     @cached_property
     def has_footers(self) -> bool:
-        """Whether all files store their numbers of rows, nulls and bytes."""
+        """Whether all files store their numbers of rows."""
         return all(format_of(file).footer for file in self.files)
 
     @cached_property
@@ -432,7 +432,8 @@ def open_table(
             if not files:
                 raise InputError(f"{what}: no file matches {text}: check the pattern")
             start = posixpath.dirname(re.split(r"[*?\[]", root)[0])
-            return _in_folders(Table(what, shown, files, filesystem, reading), start)
+            columns = folder_columns(start, files)
+            return Table(what, shown, files, filesystem, reading, in_folders=columns)
         if not there:
             raise InputError(f"{what} {text} does not exist: check the path")
         if info.type == pafs.FileType.File:
@@ -465,17 +466,12 @@ def open_table(
                     *(what, endings[0], shown, posixpath.basename(min(others))),
                 )
             if files:
-                table = Table(what, shown, files, filesystem, reading)
-                return _in_folders(table, root)
+                named = what, shown, files, filesystem, reading
+                return Table(*named, in_folders=folder_columns(root, files))
     first = ", ".join(each.endings[0] for each in known)
     raise InputError(
         f"{what}: folder {text} holds no file that ends in {first}: check the path"
     )
-
-
-def _in_folders(table: Table, root: str) -> Table:
-    """The table with the columns in the names of its folders below `root`."""
-    return replace(table, in_folders=folder_columns(root, table.files))
 
 
 def _no_versions(filesystem: Any, root: str, shown: str) -> None:
