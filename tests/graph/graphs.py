@@ -11,9 +11,8 @@ import scipy.sparse as sp
 from hypothesis import strategies as st
 
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.progress import silent
-from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
+from xnq_dist.graph import layout
 from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr
 from xnq_dist.graph.halo import (
     build_partition,
@@ -123,23 +122,39 @@ def edge_table(rows=None, **columns):
     return pa.table({"src": source, "dst": target} | columns)
 
 
-def run(
-    folder,
-    nodes,
-    links,
-    *overrides,
-    partitions=2,
-    base=None,
-):
-    """Write the tables and prepare them."""
+def written(place, table):
+    """Location of a table: Parquet, CSV of a text, or a folder of several tables."""
+    if isinstance(table, list):
+        place.mkdir()
+        for number, part in enumerate(table):
+            written(place / str(number), part)
+        return str(place)
+    path = place.with_suffix(".csv" if isinstance(table, str) else ".parquet")
+    if isinstance(table, str):
+        path.write_text(table)
+    else:
+        pq.write_table(table, path)
+    return str(path)
+
+
+def run(folder, nodes, links, *overrides, partitions=2, **options):
+    """Write the tables and prepare them; options are those of `prepare`."""
     folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(nodes, folder / "nodes.parquet")
-    pq.write_table(links, folder / "edges.parquet")
-    settings: Settings = load_settings(overrides=overrides, base=base)
-    sources = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
+    sources = Sources(
+        written(folder / "nodes", nodes), written(folder / "edges", links)
+    )
     directory = RunDirectory(folder / "out")
-    manifest = prepare(directory, sources, settings, partitions, silent)
+    settings = load_settings(overrides=overrides)
+    manifest = prepare(directory, sources, settings, partitions, **options)
     return directory.stage("graph"), manifest
+
+
+def features_of(stage, manifest):
+    """Features by canonical index, shape (N, F)."""
+    numbers = range(manifest.facts["partitions"])
+    parts = [layout.load_nodes(stage, manifest, number) for number in numbers]
+    rows = pa.concat_tables(parts).sort_by("index")["features"].to_pylist()
+    return np.array(rows, np.float32)
 
 
 def labels_of(folder):

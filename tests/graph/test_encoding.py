@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 
 import numpy as np
 import pyarrow as pa
@@ -10,15 +11,13 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from tests.graph.graphs import edge_table, node_table, run
+from tests.graph.graphs import edge_table, features_of, node_table, run
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.head import count_features
-from xnq_dist.graph.prepare import prepare
-from xnq_dist.graph.tables import Sources, open_table
+from xnq_dist.graph.tables import open_table
 
 N = 60
 UNSCALED = "features.scale=none"
@@ -43,14 +42,12 @@ def people(n=N, **changed):
 
 def read(folder, nodes, *extra, partitions=2):
     """Each feature by name in order of the ids, the encoding, and the manifest."""
-    folder.mkdir(exist_ok=True)
     stage, manifest = run(folder, nodes, edge_table(), *extra, partitions=partitions)
-    parts = [layout.load_nodes(stage, manifest, p) for p in range(partitions)]
-    rows = pa.concat_tables(parts).sort_by("index")["features"].to_pylist()
     (record,) = manifest.named(layout.ENCODING + "-")
     encoding = stage.read_table(record, "feature_encoding").to_pylist()
     names = [row["feature"] for row in encoding]
-    return dict(zip(names, np.array(rows).T, strict=True)), encoding, manifest
+    found = features_of(stage, manifest).T
+    return dict(zip(names, found, strict=True)), encoding, manifest
 
 
 def test_columns_of_every_type_become_numbers(tmp_path):
@@ -161,36 +158,35 @@ def test_text_with_a_value_for_each_node_is_left_out(tmp_path, caplog):
     assert "'town' has a different value for almost every node" in caplog.text
 
 
-@pytest.mark.parametrize("form", ["dictionary", "large", "csv", "files", "partitions"])
+def in_csv(table):
+    sink = io.BytesIO()
+    pacsv.write_csv(table, sink)
+    return sink.getvalue().decode()
+
+
+def with_towns(table, kind):
+    town = table.schema.get_field_index("town")
+    return table.set_column(town, "town", table["town"].cast(kind))
+
+
+FORMS = {
+    "dictionary": lambda t: with_towns(t, pa.dictionary(pa.int32(), pa.string())),
+    "large": lambda t: with_towns(t, pa.large_string()),
+    "csv": in_csv,
+    "files": lambda t: [t.take(list(range(at, N, 3))) for at in range(3)],
+    "partitions": lambda t: t,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
 def test_any_form_of_the_table_gives_the_same_bits(tmp_path, form):
     nodes = people()
     due, encoding, _ = read(tmp_path / "a", nodes)
-    at = nodes.schema.get_field_index("town")
-    if form == "dictionary":
-        nodes = nodes.set_column(at, "town", nodes["town"].dictionary_encode())
-    if form == "large":
-        nodes = nodes.set_column(at, "town", nodes["town"].cast(pa.large_string()))
-    place = tmp_path / "nodes"
-    place.mkdir()
-    order = np.random.default_rng(2).permutation(N)
-    if form == "files":
-        for number, rows in enumerate(np.array_split(order, 3)):
-            pq.write_table(nodes.take(rows), place / f"{number}.parquet")
-    elif form == "csv":
-        pacsv.write_csv(nodes, place / "nodes.csv")
-    else:
-        pq.write_table(nodes, place / "nodes.parquet")
-    pq.write_table(edge_table(), tmp_path / "edges.parquet")
-    directory = RunDirectory(tmp_path / "out")
-    sources = Sources(str(place), str(tmp_path / "edges.parquet"))
-    partitions = 3 if form == "partitions" else 1
-    manifest = prepare(directory, sources, load_settings(), partitions)
-    stage = directory.stage("graph")
-    parts = [layout.load_nodes(stage, manifest, p) for p in range(partitions)]
-    rows = pa.concat_tables(parts).sort_by("index")["features"].to_pylist()
-    assert np.array_equal(np.array(rows).T, np.stack(list(due.values())))
-    (record,) = manifest.named(layout.ENCODING + "-")
-    assert stage.read_table(record, "feature_encoding").to_pylist() == encoding
+    count = 3 if form == "partitions" else 1
+    found = read(tmp_path / "b", FORMS[form](nodes), partitions=count)
+    assert found[1] == encoding
+    for name, column in due.items():
+        assert np.array_equal(found[0][name], column), name
 
 
 def test_gaps_in_a_list_are_filled_and_marked_once(tmp_path):
@@ -269,16 +265,10 @@ def test_a_column_that_cannot_be_a_feature_is_refused(tmp_path, column, right, w
 
 
 def test_a_column_of_text_in_one_file_alone_is_refused(tmp_path):
-    place = tmp_path / "nodes"
-    place.mkdir()
     nodes = people().select(["node_id", "label", "income"])
-    pq.write_table(nodes.slice(0, 30), place / "a.parquet")
     other = nodes.slice(30).set_column(2, "income", pa.array(["high"] * 30))
-    pq.write_table(other, place / "b.parquet")
-    pq.write_table(edge_table(), tmp_path / "e.parquet")
-    sources = Sources(str(place), str(tmp_path / "e.parquet"))
-    with pytest.raises(InputError, match=r"is string in .*b.parquet but not in an ear"):
-        prepare(RunDirectory(tmp_path / "out"), sources, load_settings(), 1)
+    with pytest.raises(InputError, match=r"is string in .*1.parquet but not in an ear"):
+        run(tmp_path, [nodes.slice(0, 30), other], edge_table())
 
 
 def test_what_is_learnt_from_a_large_table_is_independent_of_its_order():

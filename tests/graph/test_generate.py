@@ -46,6 +46,11 @@ def graph(tmp_path_factory):
     return made(tmp_path_factory.mktemp("made"))
 
 
+def memberships(graph):
+    found = table(graph, "memberships")
+    return found["community"].to_numpy(), found["node_id"].to_numpy()
+
+
 def ends(graph):
     edges = table(graph, "edges")
     return edges["src"].to_numpy(), edges["dst"].to_numpy()
@@ -56,6 +61,12 @@ def test_same_arguments_give_the_same_bytes(graph, tmp_path):
     assert again.counts == graph.counts
     for name, path in graph.paths.items():
         assert Path(path).read_bytes() == Path(again.paths[name]).read_bytes(), name
+
+
+def test_another_seed_gives_another_network(graph, tmp_path):
+    other = made(tmp_path, seed=6)
+    for name in TABLES:
+        assert not table(other, name).equals(table(graph, name)), name
 
 
 def test_later_streams_continue_the_edges(tmp_path, monkeypatch):
@@ -126,8 +137,7 @@ def test_classes_are_skewed(graph):
 
 
 def test_communities_overlap_and_name_a_member_once(graph):
-    found = table(graph, "memberships")
-    community, node = found["community"].to_numpy(), found["node_id"].to_numpy()
+    community, node = memberships(graph)
     assert len(np.unique(community)) == 40
     assert len(np.unique(community * 3000 + node)) == len(node)
     sizes = np.bincount(community)
@@ -138,8 +148,7 @@ def test_communities_overlap_and_name_a_member_once(graph):
 
 def test_prevalence_varies_between_communities(graph):
     label = table(graph, "truth")["label"].to_numpy()
-    found = table(graph, "memberships")
-    community, node = found["community"].to_numpy(), found["node_id"].to_numpy()
+    community, node = memberships(graph)
     share = np.bincount(community, label[node] == 0) / np.bincount(community)
     for kind in (0, 1):
         assert np.ptp(share[kind::2]) > 0.5
@@ -151,8 +160,7 @@ def test_communities_of_the_proportions_kind_keep_the_features(tmp_path):
     label = table(graph, "truth")["label"].to_numpy()
     values = table(graph, "nodes")["features"].combine_chunks().flatten().to_numpy()
     first = values.reshape(-1, 6)
-    found = table(graph, "memberships")
-    community, node = found["community"].to_numpy(), found["node_id"].to_numpy()
+    community, node = memberships(graph)
     moved: dict[int, list[float]] = {0: [], 1: []}
     for k in range(200):
         members = node[community == k]

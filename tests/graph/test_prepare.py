@@ -7,21 +7,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.graph.graphs import edge_table, edges, labels_of, node_table, run
+from tests.graph.graphs import (
+    edge_table,
+    edges,
+    features_of,
+    labels_of,
+    node_table,
+    run,
+)
 from xnq_dist.core import schemas
-from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import (
     InfrastructureError,
     InputError,
     SettingsError,
     StageError,
 )
-from xnq_dist.core.progress import silent
 from xnq_dist.core.store import RunDirectory, Stage
 from xnq_dist.graph import layout, partition_files
 from xnq_dist.graph import prepare as module
-from xnq_dist.graph.prepare import partitions_table, prepare
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.prepare import partitions_table
 
 PARTITIONERS = ["metis", "stream", "contiguous", "random"]
 
@@ -174,42 +178,29 @@ def test_the_stage_is_reused_until_something_changes(tmp_path):
 
 
 def test_progress_reports_each_step(tmp_path):
-    told: list[str] = []
-    pq.write_table(node_table(4), tmp_path / "n.parquet")
-    pq.write_table(edge_table(), tmp_path / "e.parquet")
-    prepare(
-        RunDirectory(tmp_path / "out"),
-        Sources(str(tmp_path / "n.parquet"), str(tmp_path / "e.parquet")),
-        load_settings(),
-        2,
-        lambda what, done, total: told.append(f"{what} {done}/{total}"),
-    )
+    told = []
+
+    def note(what, done, total):
+        told.append(f"{what} {done}/{total}")
+
+    run(tmp_path, node_table(4), edge_table(), progress=note)
     assert {"read nodes 4/4", "read edges 3/3", "write partitions 2/2"} <= set(told)
 
 
 def test_csv_and_other_column_names_work(tmp_path):
-    (tmp_path / "n.csv").write_text("name,group,x,y\nb,red,1,2.5\na,blue,3,4\nc,,5,6\n")
-    (tmp_path / "e.csv").write_text("from,to,w\na,b,1\nb,c,2.5\n")
-    base = {
-        "columns": {
-            "node_id": "name",
-            "label": "group",
-            "features": ["y", "x"],
-            "src": "from",
-            "dst": "to",
-            "weight": "w",
-        },
-        "features": {"scale": "none"},
-    }
-    directory = RunDirectory(tmp_path / "out")
-    sources = Sources(str(tmp_path / "n.csv"), str(tmp_path / "e.csv"))
-    manifest = prepare(directory, sources, load_settings(base=base), 1, silent)
-    rows = layout.load_nodes(directory.stage("graph"), manifest, 0).to_pylist()
-    assert [row["node_id"] for row in rows] == ["a", "b", "c"]
-    assert [row["features"] for row in rows] == [[4, 3], [2.5, 1], [6, 5]]
+    named = "node_id=name", "label=group", "features=[y,x]", "src=from", "dst=to"
+    stage, manifest = run(
+        tmp_path,
+        "name,group,x,y\nb,red,1,2.5\na,blue,3,4\nc,,5,6\n",
+        "from,to,w\na,b,1\nb,c,2.5\n",
+        *(f"columns.{each}" for each in (*named, "weight=w")),
+        "features.scale=none",
+    )
+    assert layout.load_ids(stage, manifest).values.to_pylist() == ["a", "b", "c"]
+    assert features_of(stage, manifest).tolist() == [[4, 3], [2.5, 1], [6, 5]]
     assert layout.load_labels(*labels_of(tmp_path)).tolist() == [0, 1, -1]
     assert labels_of(tmp_path)[1].facts["classes"] == ["blue", "red"]
-    dense = layout.read_adjacency(directory.stage("graph"), manifest).toarray()
+    dense = layout.read_adjacency(stage, manifest).toarray()
     assert dense[1, 0] == 1.0
     assert dense[2, 1] == dense[1, 2] == 2.5
 
@@ -441,13 +432,9 @@ def test_settings_that_cannot_be_met_are_refused(tmp_path):
     ids=["ids", "labels", "features"],
 )
 def test_files_of_one_table_that_disagree_are_refused(tmp_path, second, words):
-    (tmp_path / "nodes").mkdir()
-    pq.write_table(node_table(4), tmp_path / "nodes" / "0.parquet")
-    pq.write_table(node_table(4, **second), tmp_path / "nodes" / "1.parquet")
-    pq.write_table(edge_table(), tmp_path / "e.parquet")
-    sources = Sources(str(tmp_path / "nodes"), str(tmp_path / "e.parquet"))
+    nodes = [node_table(4), node_table(4, **second)]
     with pytest.raises(InputError, match=words):
-        prepare(RunDirectory(tmp_path / "out"), sources, load_settings(), 1)
+        run(tmp_path, nodes, edge_table())
 
 
 def test_a_node_table_that_changes_while_it_is_read_is_noticed(tmp_path, monkeypatch):
@@ -488,20 +475,11 @@ def test_a_missing_partition_is_named(tmp_path):
 def test_features_wider_than_a_block_stay_in_order(tmp_path):
     values = np.arange(50 * 40, dtype=np.float32).reshape(50, 40)
     features = pa.FixedSizeListArray.from_arrays(values.ravel(), 40)
-    order = np.random.default_rng(0).permutation(50)
-    nodes = node_table(50, features=features).take(order)
-    stage, manifest = run(
-        tmp_path,
-        nodes,
-        edge_table(),
-        "input.memory=1 KiB",
-        "features.scale=none",
-        partitions=3,
-    )
-    for number in range(3):
-        table = layout.load_nodes(stage, manifest, number)
-        found = np.array(table["features"].to_pylist(), np.float32)
-        assert (found == values[table["index"].to_numpy()]).all()
+    nodes = node_table(50, features=features)
+    nodes = nodes.take(np.random.default_rng(0).permutation(50))
+    small = "input.memory=1 KiB", "features.scale=none"
+    found = features_of(*run(tmp_path, nodes, edge_table(), *small, partitions=3))
+    assert (found == values).all()
 
 
 def test_stage_is_a_plain_dataset(tmp_path):

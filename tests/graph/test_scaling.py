@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.graph.graphs import edge_table, node_table, run
+from tests.graph.graphs import edge_table, features_of, node_table, run
 from xnq_dist.core.settings import ColumnSettings
 from xnq_dist.graph import layout, scaling
 from xnq_dist.graph.features import FeatureColumns, scaling_of
@@ -194,14 +194,6 @@ def named(n=30):
     return table
 
 
-def features_of(folder, nodes, *extra, partitions=2):
-    """Features by canonical index, and the stage with its manifest."""
-    stage, manifest = run(folder, nodes, edge_table(), *extra, partitions=partitions)
-    parts = [layout.load_nodes(stage, manifest, p) for p in range(partitions)]
-    table = pa.concat_tables(parts).sort_by("index")
-    return np.array(table["features"].to_pylist(), np.float32), stage, manifest
-
-
 ON = "columns.features=[age, income, flag]"
 
 
@@ -212,7 +204,8 @@ def load_scaling(stage, manifest):
 
 def test_named_columns_are_standardised_and_the_run_says_how(tmp_path):
     nodes = named()
-    found, stage, manifest = features_of(tmp_path, nodes, ON)
+    stage, manifest = run(tmp_path, nodes, edge_table(), ON)
+    found = features_of(stage, manifest)
     assert np.abs(found).max() <= scaling.LIMIT
     assert manifest.facts["scaling"] == {
         "kept": 0,
@@ -232,7 +225,8 @@ def test_named_columns_are_standardised_and_the_run_says_how(tmp_path):
 
 def test_no_scale_keeps_the_values_of_the_table(tmp_path):
     nodes = named()
-    found, stage, manifest = features_of(tmp_path, nodes, ON, "features.scale=none")
+    stage, manifest = run(tmp_path, nodes, edge_table(), ON, "features.scale=none")
+    found = features_of(stage, manifest)
     due = [nodes[name].to_numpy().astype(np.float32) for name in NAMES]
     assert np.array_equal(found, np.stack(due, 1))
     assert manifest.facts["scaling"] is None
@@ -241,24 +235,26 @@ def test_no_scale_keeps_the_values_of_the_table(tmp_path):
 
 def test_a_change_below_float32_makes_the_stage_anew(tmp_path):
     nodes = named()
-    due, _, first = features_of(tmp_path, nodes, ON)
     at = nodes.schema.get_field_index("age")
     # Seconds since 1970 have a precision of two minutes in float32.
     seconds = 1_700_000_000 + nodes["age"].to_numpy()
-    changed = nodes.set_column(at, "age", pa.array(seconds))
-    found, _, second = features_of(tmp_path, changed, ON)
-    assert np.array_equal(found, due)
-    seconds[3] += 40
-    third = nodes.set_column(at, "age", pa.array(seconds))
-    found, _, last = features_of(tmp_path, third, ON)
-    assert not np.array_equal(found, due)
-    assert len({first.fingerprint, second.fingerprint, last.fingerprint}) == 3
+    later = seconds + 40 * (np.arange(len(seconds)) == 3)
+    found, made = [], set()
+    for ages in (nodes["age"].to_numpy(), seconds, later):
+        changed = nodes.set_column(at, "age", pa.array(ages))
+        stage, manifest = run(tmp_path, changed, edge_table(), ON)
+        found.append(features_of(stage, manifest))
+        made.add(manifest.fingerprint)
+    assert np.array_equal(found[1], found[0])
+    assert not np.array_equal(found[2], found[0])
+    assert len(made) == 3
 
 
 def test_constant_columns_alone_are_warned_of(tmp_path, caplog):
     nodes = node_table(6).append_column("one", pa.array([3] * 6))
-    found, *_ = features_of(tmp_path, nodes, "columns.features=[one]")
-    assert not found.any()
+    assert not features_of(
+        *run(tmp_path, nodes, edge_table(), "columns.features=[one]")
+    ).any()
     assert "every feature column is constant" in caplog.text
 
 

@@ -8,12 +8,12 @@ from typing import get_args
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
 from tests.app.wrong import edit, write_tables
+from tests.graph.graphs import node_table, written
 from xnq_dist.core import settings
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import Folder
@@ -111,38 +111,25 @@ def test_any_files_order_and_format_have_the_same_profile(tmp_path, sources):
 
 
 @pytest.mark.parametrize("kind", [pa.uint64(), pa.decimal128(38, 0)], ids=str)
-@pytest.mark.parametrize("large", ["nodes", "nodes and edges"])
-def test_ids_beyond_64_bits_match_in_all_tables(tmp_path, sources, kind, large):
+@pytest.mark.parametrize("large", [False, True], ids=["nodes", "all tables"])
+def test_ids_beyond_64_bits_match_in_all_tables(tmp_path, kind, large):
     """Edges and memberships may have small ids alone, as int64 or as text files."""
-    shift = 2**63 + 10
-    nodes = pq.read_table(sources.nodes)
-    ids = nodes["node_id"].to_pylist()
-    last = ids.index(max(ids))
-    wide = [shift + v if at == last else v for at, v in enumerate(ids)]
-    pq.write_table(nodes.set_column(0, "node_id", pa.array(wide, kind)), sources.nodes)
-    edges = pq.read_table(sources.edges).to_pydict()
-    names = dict(zip(ids, wide, strict=True))
-    if large == "nodes and edges":
-        edges = {key: [names[v] for v in each] for key, each in edges.items()}
-        table = pa.table({key: pa.array(each, kind) for key, each in edges.items()})
-    else:
-        table = pq.read_table(sources.edges)
-        for name in table.column_names:
-            table = table.filter(pc.not_equal(table[name], max(ids)))
-    pq.write_table(table, sources.edges)
-    members = pq.read_table(sources.memberships)
-    kept = pc.invert(pc.equal(members["node_id"], max(ids)))
-    csv = tmp_path / "members.csv"
-    pacsv.write_csv(members.filter(kept), csv)
-    given = Sources(sources.nodes, sources.edges, str(csv))
-    folder = Folder.of(tmp_path / "run")
-    profile = profile_inputs(given, SETTINGS, folder)
-    assert profile.edges.facts["matched"] == profile.edges.rows
-    assert profile.memberships is not None
-    assert profile.memberships.facts["matched"] == profile.memberships.rows
+    ids = [*range(1, 10), 2**63 + 10]
+    named = ids if large else ids[:-1]
+    ends = pa.array(named, kind if large else pa.int64())
+    tables = {
+        "nodes": node_table(10, node_id=pa.array(ids, kind)),
+        "edges": pa.table({"src": ends, "dst": ends[::-1]}),
+        "members": "community,node_id\n" + "".join(f"a,{each}\n" for each in named),
+    }
+    sources = Sources(*(written(tmp_path / name, tables[name]) for name in tables))
+    folder, chosen = Folder.of(tmp_path / "run"), load_settings()
+    profile = profile_inputs(sources, chosen, folder)
+    for table in (profile.edges, profile.memberships):
+        assert table.facts["matched"] == table.rows == len(named)
     # Another process, which knows the node table by its digest alone, agrees.
-    before = read_contents(folder, given, SETTINGS)
-    assert before == read_contents(Folder.of(tmp_path / "other"), given, SETTINGS)
+    before = read_contents(folder, sources, chosen)
+    assert before == read_contents(Folder.of(tmp_path / "other"), sources, chosen)
 
 
 def test_nodes_without_an_edge_to_another_are_counted(tmp_path, sources):
