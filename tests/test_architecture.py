@@ -92,7 +92,7 @@ BUDGETS = {
     "graph": 65_528,
     "reservoir": 24_507,
     "groups": 4_033,
-    "plan and needs": 6_877,
+    "plan and needs": 6_511,
     "pipeline and the modules next to it": 7_327,
     "command line and flows": 11_109,
     "monitor": 7_682,

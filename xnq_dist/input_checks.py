@@ -11,6 +11,7 @@ from xnq_dist.core.failures import in_stage
 from xnq_dist.core.inputs import choose_source
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
+from xnq_dist.graph.head import count_tables
 from xnq_dist.graph.profile.inputs import (
     InputProfile,
     check_findings,
@@ -18,7 +19,6 @@ from xnq_dist.graph.profile.inputs import (
     profile_inputs,
 )
 from xnq_dist.graph.tables import Sources
-from xnq_dist.plan.of_tables import count_tables
 
 if TYPE_CHECKING:
     from xnq_dist.reuse import Request

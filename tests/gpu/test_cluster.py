@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import types
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import small_settings
-from tests.graph.graphs import node_table
 from xnq_dist import pipeline
 from xnq_dist.core import backend as backends
 from xnq_dist.core import cluster
@@ -20,14 +16,10 @@ from xnq_dist.core.clusters import cuda as cuda_kind
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import ClusterError, DoesNotFitError, SettingsError
 from xnq_dist.core.sizes import human
-from xnq_dist.graph import gpu_ingest
-from xnq_dist.graph.head import id_text
-from xnq_dist.graph.ids import NodeIds
-from xnq_dist.plan import GraphSize, Workers, add_up, check_client_fits, check_fits
+from xnq_dist.plan import GraphSize, Workers, add_up, check_fits
 
 FACTS = backends.GpuFacts({"cudf": True}, 4, "", 80 * 2**30)
 SIZE = GraphSize(2_000_000, 20_000_000, 16, 2, 10_000)
-READING = "memory of a GPU, stage graph"
 
 
 def cuda(*overrides):
@@ -58,7 +50,6 @@ def test_missing_packages_and_devices_are_named_in_a_sentence(monkeypatch, small
         pipeline.estimate(small_graph.sources, cuda())
     given = "cluster.device_memory=60GiB"
     assert pipeline.estimate(small_graph.sources, cuda(given)).device_limit == 60 << 30
-    assert pipeline.estimate(small_graph.sources, cuda(given)).ingest_limit == 60 << 30
     monkeypatch.setattr(backends, "_installed", lambda name: True)
     without = backends.GpuFacts({}, 0, "CuPy finds no CUDA device")
     monkeypatch.setattr(backends, "gpu_facts", lambda: without)
@@ -139,45 +130,6 @@ def test_states_beyond_a_gpu_are_refused():
     on_cpu = add_up(SIZE, cuda(*single), 1, Workers(1, 1, 2**40))
     assert (on_cpu.device_memory, on_cpu.device_limit) == (0, 0)
     assert "memory of a GPU" not in dict(on_cpu.lines())
-
-
-def test_reading_edges_on_a_gpu_is_planned(small_graph, monkeypatch):
-    monkeypatch.setattr(backends, "_installed", lambda name: True)
-    for where in (backends, gpu_ingest, cuda_kind):
-        monkeypatch.setattr(where, "gpu_facts", lambda: FACTS)
-
-    def plan(settings):
-        made = pipeline.estimate(small_graph.sources, settings)
-        return made, dict(made.lines()).get(READING)
-
-    count = pq.read_metadata(small_graph.sources.edges).num_rows
-    need = 600 * 8 + count * (96 + 3 * (2 * 8 + 8))
-    assert plan(cuda("input.directed=true"))[1] == f"{human(need)} of 72.0 GiB"
-    little, _ = plan(cuda("input.memory=64KiB"))
-    assert little.ingest_memory == 600 * 8 + 64 * 2**10
-    assert plan(small_settings())[1] is None
-    # What is read already is not planned.
-    workers = Workers(1, 1, 2**40, 2**40, 2**34)
-    for halo, memory in ((None, 2_000_000 * 8 + 2**30), ([0], 0)):
-        size = dataclasses.replace(SIZE, halo=halo)
-        assert add_up(size, cuda(), 1, workers).ingest_memory == memory
-    default, line = plan(cuda("cluster.device_memory=100MiB"))
-    check_client_fits(default)
-    assert line == "256.0 MiB of 100.0 MiB: a CPU reads"
-
-
-@pytest.mark.parametrize("kind", ["string", "dense", "large"])
-def test_ids_take_no_more_of_a_gpu_than_planned(kind, tmp_path):
-    found = pa.array(range(0, 1500, 3), pa.int64())
-    if kind != "dense":
-        words = [f"somebody-{number:05d}" for number in range(500)]
-        found = pa.array(words, pa.string() if kind == "string" else pa.large_string())
-    table = node_table(500, node_id=found)
-    pq.write_table(table, tmp_path / "nodes.parquet")
-    text = id_text(str(tmp_path / "nodes.parquet"), small_settings())
-    assert (text > 0) == (kind != "dense")
-    planned = gpu_ingest.min_bytes(500, text, 0)
-    assert gpu_ingest.lookup_bytes(NodeIds(found)) <= planned < 500 * 200
 
 
 @pytest.mark.parametrize(

@@ -144,13 +144,13 @@ def test_reads_stay_within_the_memory(frames, tmp_path, monkeypatch):
     _, links = table_of(400, "dense", False, np.random.default_rng(1))
     nodes = node_table(60, node_id=bodies.ids_for(60, "dense"))
     pieces = []
-    find = gpu_ingest.CudfPairs._piece_pairs
+    read = gpu_ingest.CudfPairs._read
 
-    def counted(self, piece, *args):
-        pieces.append((piece.first, piece.rows))
-        return find(self, piece, *args)
+    def counted(self, share, columns):
+        pieces.append((share.first, share.n_rows))
+        return read(self, share, columns)
 
-    monkeypatch.setattr(gpu_ingest.CudfPairs, "_piece_pairs", counted)
+    monkeypatch.setattr(gpu_ingest.CudfPairs, "_read", counted)
     expected = [
         [(0, 700)],
         [(first, min(200, 700 - first)) for first in range(0, 700, 200)],
@@ -190,7 +190,7 @@ def test_a_table_is_refused_with_the_sentence_of_the_cpu(
 
 def test_what_cudf_cannot_read_is_read_by_arrow(frames, tmp_path, monkeypatch, caplog):
     nodes, links = table_of(300, "string", True, np.random.default_rng(2))
-    memory = "input.memory=96 KiB"
+    memory = "input.memory=48 KiB"
     due = prepared(tmp_path / "due", nodes, links, memory)
     read, calls = frames.read_parquet, []
 
@@ -228,7 +228,7 @@ def test_the_memory_of_the_gpu_decides_what_reads_edges(monkeypatch, caplog):
     play_cudf(monkeypatch)
     ids = NodeIds(pa.array([3, 5, 9], pa.int64()))
     settings = load_settings(overrides=[CUDF])
-    for free, memory in ((2**34, 2**30), (2**29, int(2**29 * 0.9) - 24)):
+    for free, memory in ((2**34, 2**30), (2**29, int(2**29 * 0.9) - 84)):
         monkeypatch.setattr(StandinBackend, "free_bytes", lambda _, free=free: free)
         assert gpu_ingest.edge_pairs(settings, ids).memory == memory
     monkeypatch.setattr(StandinBackend, "free_bytes", lambda _: 2**20)
@@ -238,10 +238,10 @@ def test_the_memory_of_the_gpu_decides_what_reads_edges(monkeypatch, caplog):
 
 def test_missing_cudf_is_reported(monkeypatch, caplog):
     monkeypatch.setattr(backends, "_installed", lambda name: False)
-    beside = load_settings(overrides=["cluster.kind=cuda"])
-    assert not gpu_ingest.uses_cudf(beside)
+    ids = NodeIds(pa.array([3, 5, 9], pa.int64()))
+    beside = load_settings(overrides=[CUDF])
+    assert gpu_ingest.edge_pairs(beside, ids) is edges.arrow_pairs
     assert "edges are read on the CPU: cudf is not installed: pip" in caplog.text
-    assert not gpu_ingest.uses_cudf(load_settings())
 
 
 def test_a_run_goes_on_with_the_other_engine(frames, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -12,13 +11,10 @@ import scipy.sparse as sp
 from hypothesis import strategies as st
 
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.progress import silent
-from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Manifest, RunDirectory, Stage
+from xnq_dist.core.store import RunDirectory
+from xnq_dist.graph import layout
 from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr
 from xnq_dist.graph.halo import (
-    Partition,
-    PartitionBook,
     build_partition,
     find_halo,
     send_lists,
@@ -37,7 +33,7 @@ class Edges:
     weighted: bool
     duplicates: str
 
-    def adjacency(self) -> sp.csr_array:
+    def adjacency(self):
         """The rules, one row after the other."""
         given: dict[tuple[int, int], float] = {}
         for source, target, weight in self.rows:
@@ -64,7 +60,7 @@ class Edges:
 
 
 @st.composite
-def edges(draw: st.DrawFn) -> Edges:
+def edges(draw):
     n = draw(st.integers(2, 12))
     node = st.integers(0, n - 1)
     rows = draw(st.lists(st.tuples(node, node), min_size=1, max_size=40))
@@ -88,7 +84,7 @@ def edges(draw: st.DrawFn) -> Edges:
     )
 
 
-def csr_of(matrix: sp.csr_array, weighted: bool = False) -> ArrayCsr:
+def csr_of(matrix, weighted=False):
     """A scipy matrix as the package holds it."""
     matrix = sp.csr_array(matrix)
     matrix.sort_indices()
@@ -98,9 +94,7 @@ def csr_of(matrix: sp.csr_array, weighted: bool = False) -> ArrayCsr:
     )
 
 
-def random_matrix(
-    n: int, density: float, seed: int, symmetric: bool = False
-) -> sp.csr_array:
+def random_matrix(n, density, seed, symmetric=False):
     rng = np.random.default_rng(seed)
     there = rng.random((n, n)) < density
     if symmetric:
@@ -108,7 +102,7 @@ def random_matrix(
     return sp.csr_array(there.astype(np.float64))
 
 
-def node_table(n: int, **columns: object) -> pa.Table:
+def node_table(n, **columns):
     """Two classes, one feature; columns replace or add."""
     return pa.table(
         {
@@ -122,34 +116,48 @@ def node_table(n: int, **columns: object) -> pa.Table:
     )
 
 
-def edge_table(
-    rows: list[tuple[object, object]] | None = None, **columns: object
-) -> pa.Table:
+def edge_table(rows=None, **columns):
     rows = [(0, 1), (1, 2), (2, 3)] if rows is None else rows
     source, target = ([row[end] for row in rows] for end in (0, 1))
     return pa.table({"src": source, "dst": target} | columns)
 
 
-def run(
-    folder: Path,
-    nodes: pa.Table,
-    links: pa.Table,
-    *overrides: str,
-    partitions: int = 2,
-    base: dict[str, object] | None = None,
-) -> tuple[Stage, Manifest]:
-    """Write the tables and prepare them."""
+def written(place, table):
+    """Location of a table: Parquet, CSV of a text, or a folder of several tables."""
+    if isinstance(table, list):
+        place.mkdir()
+        for number, part in enumerate(table):
+            written(place / str(number), part)
+        return str(place)
+    path = place.with_suffix(".csv" if isinstance(table, str) else ".parquet")
+    if isinstance(table, str):
+        path.write_text(table)
+    else:
+        pq.write_table(table, path)
+    return str(path)
+
+
+def run(folder, nodes, links, *overrides, partitions=2, **options):
+    """Write the tables and prepare them; options are those of `prepare`."""
     folder.mkdir(parents=True, exist_ok=True)
-    pq.write_table(nodes, folder / "nodes.parquet")
-    pq.write_table(links, folder / "edges.parquet")
-    settings: Settings = load_settings(overrides=overrides, base=base)
-    sources = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
+    sources = Sources(
+        written(folder / "nodes", nodes), written(folder / "edges", links)
+    )
     directory = RunDirectory(folder / "out")
-    manifest = prepare(directory, sources, settings, partitions, silent)
+    settings = load_settings(overrides=overrides)
+    manifest = prepare(directory, sources, settings, partitions, **options)
     return directory.stage("graph"), manifest
 
 
-def labels_of(folder: Path) -> tuple[Stage, Manifest]:
+def features_of(stage, manifest):
+    """Features by canonical index, shape (N, F)."""
+    numbers = range(manifest.facts["partitions"])
+    parts = [layout.load_nodes(stage, manifest, number) for number in numbers]
+    rows = pa.concat_tables(parts).sort_by("index")["features"].to_pylist()
+    return np.array(rows, np.float32)
+
+
+def labels_of(folder):
     """The stage ``labels`` that `run` has left."""
     stage = RunDirectory(folder / "out").stage("labels")
     manifest = stage.manifest()
@@ -158,11 +166,11 @@ def labels_of(folder: Path) -> tuple[Stage, Manifest]:
 
 
 def cut(
-    indptr: np.ndarray,
-    indices: np.ndarray,
-    weights: np.ndarray | None,
-    book: PartitionBook,
-) -> list[Partition]:
+    indptr,
+    indices,
+    weights,
+    book,
+):
     """All partitions of an adjacency in memory (rows: canonical targets)."""
     pieces = []
     for number in range(book.partitions):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xnq_dist.core.tasks import Shared, forget, share_by_file
+from xnq_dist.core.tasks import forget, share_by_file
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class TasksHere:
 
     def map(
         self,
-        work: Callable[[Any], Any],
-        items: Sequence[Any],
-        progress: Callable[[int, int], object] = lambda done, total: None,
-    ) -> list[Any]:
+        work,
+        items,
+        progress=lambda done, total: None,
+    ):
         found: dict[int, Any] = {}
         for number in self.order(len(items)):
             call, item = pickle.loads(pickle.dumps((work, items[number])))  # noqa: S301
@@ -41,11 +41,11 @@ class TasksHere:
                 raise found[number]
         return [found[number] for number in range(len(items))]
 
-    def everywhere(self, function: Callable[[], Any]) -> list[Any]:
+    def everywhere(self, function):
         return [function()]
 
     @contextmanager
-    def share(self, value: Any, arrays: Any, make: Any) -> Iterator[Shared[Any]]:
+    def share(self, value, arrays, make):
         with share_by_file(self.folder, arrays(value), make) as shared:
             yield shared
             forget()

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from xnq_dist.graph.ahead import ahead
 
 
-def test_items_come_out_in_order() -> None:
+def test_items_come_out_in_order():
     assert list(ahead(range(50))) == list(range(50))
     assert list(ahead([])) == []
     assert list(ahead([None, None])) == [None, None]
 
 
-def test_at_most_one_item_is_made_ahead() -> None:
+def test_at_most_one_item_is_made_ahead():
     made: list[int] = []
 
-    def numbers() -> Iterator[int]:
+    def numbers():
         for number in range(6):
             made.append(number)
             yield number
@@ -27,8 +25,8 @@ def test_at_most_one_item_is_made_ahead() -> None:
         assert len(made) <= number + 2
 
 
-def test_an_error_while_making_is_raised() -> None:
-    def broken() -> Iterator[int]:
+def test_an_error_while_making_is_raised():
+    def broken():
         yield 1
         raise ValueError("second")
 

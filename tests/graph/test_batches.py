@@ -9,7 +9,7 @@ from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.core.threads import map_threads
 from xnq_dist.graph import batches as module
 from xnq_dist.graph.batches import batches, max_batch_rows, share_rows
-from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr, CsrRows
+from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr
 
 
 @settings(max_examples=40, deadline=None)
@@ -20,9 +20,7 @@ from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr, CsrRows
     minimum=st.sampled_from([1, 5, 64]),
     threads=st.integers(1, 4),
 )
-def test_no_row_is_left_out_or_shared_twice(
-    n: int, density: float, seed: int, minimum: int, threads: int
-) -> None:
+def test_no_row_is_left_out_or_shared_twice(n, density, seed, minimum, threads):
     csr = csr_of(random_matrix(n, density, seed))
     met: list[tuple[int, list[int]]] = []
     count = 0
@@ -32,7 +30,7 @@ def test_no_row_is_left_out_or_shared_twice(
             count += 1
             assert len(rows.indptr) - 1 <= max_batch_rows(csr, minimum)
 
-            def note(low: int, piece: CsrRows, rows: CsrRows = rows) -> None:
+            def note(low, piece, rows=rows):
                 assert piece.first == rows.first + low
                 for row in range(len(piece.indptr) - 1):
                     edges = piece.indices[piece.indptr[row] : piece.indptr[row + 1]]
@@ -46,7 +44,7 @@ def test_no_row_is_left_out_or_shared_twice(
     assert count >= min(minimum, n) // 2
 
 
-def test_the_number_of_batches_is_bounded_for_any_graph() -> None:
+def test_the_number_of_batches_is_bounded_for_any_graph():
     rng = np.random.default_rng(0)
     for edges in (10_000, 10**6):
         degrees = rng.pareto(1.5, 5000)
@@ -58,7 +56,7 @@ def test_the_number_of_batches_is_bounded_for_any_graph() -> None:
         assert ends_of[:-1] == [first for first, _ in found[1:]]
 
 
-def test_results_are_in_order_and_an_error_comes_back() -> None:
+def test_results_are_in_order_and_an_error_comes_back():
     for threads in (1, 3, None):
         assert map_threads(str, range(10), threads) == [str(n) for n in range(10)]
         assert map_threads(str, [], threads) == []

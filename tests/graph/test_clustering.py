@@ -12,8 +12,7 @@ from tests.graph.test_propagation import slow_pass
 from xnq_dist.graph import clustering as module
 from xnq_dist.graph import propagation
 from xnq_dist.graph.batches import batches, max_batch_rows
-from xnq_dist.graph.clustering import Contracted, coarsen, contract, find_clusters
-from xnq_dist.graph.csr import ArrayCsr
+from xnq_dist.graph.clustering import coarsen, contract, find_clusters
 from xnq_dist.graph.propagation import Limits
 
 
@@ -26,9 +25,7 @@ from xnq_dist.graph.propagation import Limits
     edges=st.integers(1, 40),
     parts=st.sampled_from([1, 3, 64]),
 )
-def test_clusters_are_those_of_the_slow_rule(
-    n: int, density: float, seed: int, nodes: int, edges: int, parts: int
-) -> None:
+def test_clusters_are_those_of_the_slow_rule(n, density, seed, nodes, edges, parts):
     csr, limits = csr_of(random_matrix(n, density, seed)), Limits(nodes, edges)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(propagation, "batches", partial(batches, minimum=parts))
@@ -51,9 +48,7 @@ def test_clusters_are_those_of_the_slow_rule(
 @given(
     n=st.integers(2, 25), density=st.sampled_from([0.1, 0.4]), seed=st.integers(0, 999)
 )
-def test_the_contracted_graph_counts_edges_between_clusters(
-    n: int, density: float, seed: int
-) -> None:
+def test_the_contracted_graph_counts_edges_between_clusters(n, density, seed):
     csr = csr_of(random_matrix(n, density, seed))
     label, sizes = find_clusters(csr, Limits(4, 8))
     small = contract(csr, label, sizes, 10**6)
@@ -72,8 +67,8 @@ def test_the_contracted_graph_counts_edges_between_clusters(
 
 
 def test_a_sample_keeps_both_directions_and_any_chunks_give_the_same(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     matrix = random_matrix(300, 0.1, 4)
     csr = csr_of((matrix + matrix.T).tocsr())
     label, sizes = np.arange(300, dtype=np.int32), np.ones((300, 2), np.int64)
@@ -93,7 +88,7 @@ def test_a_sample_keeps_both_directions_and_any_chunks_give_the_same(
         assert (again.counts == small.counts).all()
 
 
-def test_few_edges_between_clusters_are_sampled_in_a_second_pass() -> None:
+def test_few_edges_between_clusters_are_sampled_in_a_second_pass():
     """Two clusters with a tenth of the edges between them."""
     matrix = random_matrix(400, 0.2, 1).toarray()
     matrix[:200, 200:] *= random_matrix(200, 0.1, 2).toarray()
@@ -108,21 +103,21 @@ def test_few_edges_between_clusters_are_sampled_in_a_second_pass() -> None:
     assert whole.counts[0] == between
 
 
-def test_a_graph_without_edges_between_clusters_is_empty() -> None:
+def test_a_graph_without_edges_between_clusters_is_empty():
     csr = csr_of(random_matrix(5, 0.0, 0))
     small = contract(csr, np.arange(5, dtype=np.int32), np.ones((5, 2), int), 10)
     assert small.indptr.tolist() == [0] * 6
     assert len(small.sizes) == 5
 
 
-def each_alone(csr: ArrayCsr) -> Contracted:
+def each_alone(csr):
     """The contracted graph of clusters of one node."""
     degrees = np.diff(csr.indptr)
     sizes = np.stack([np.ones_like(degrees), degrees], axis=1)
     return contract(csr, np.arange(len(degrees), dtype=np.int32), sizes, 10**6)
 
 
-def test_coarsening_keeps_sizes_and_counts_what_is_between() -> None:
+def test_coarsening_keeps_sizes_and_counts_what_is_between():
     matrix = random_matrix(120, 0.05, 2)
     csr = csr_of((matrix + matrix.T).tocsr())
     whole, limits = each_alone(csr), Limits(6, 60)
@@ -144,7 +139,7 @@ def test_coarsening_keeps_sizes_and_counts_what_is_between() -> None:
         assert summed.max() <= max(limits[column], whole.sizes[:, column].max())
 
 
-def test_coarsening_ends_with_the_heaviest_edges_where_nothing_joins() -> None:
+def test_coarsening_ends_with_the_heaviest_edges_where_nothing_joins():
     csr = csr_of(random_matrix(30, 0.3, 2))
     whole = each_alone(csr)
     small, place = coarsen(whole, Limits(1, 1), 20)

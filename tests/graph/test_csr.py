@@ -1,18 +1,16 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
 from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.graph import scratch
-from xnq_dist.graph.csr import Csr, write_csr
+from xnq_dist.graph.csr import write_csr
 from xnq_dist.graph.sort import PairSorter
 
 
-def in_files(folder: Path, weighted: bool) -> tuple[Csr, Csr]:
+def in_files(folder, weighted):
     matrix = random_matrix(40, 0.1, 3)
     matrix.data = np.random.default_rng(0).integers(1, 9, matrix.nnz) / 8
     plain = csr_of(matrix, weighted)
@@ -27,9 +25,7 @@ def in_files(folder: Path, weighted: bool) -> tuple[Csr, Csr]:
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("edges", [1, 7, 10**6])
-def test_chunks_from_files_and_memory_hold_the_same_rows(
-    tmp_path: Path, weighted: bool, edges: int
-) -> None:
+def test_chunks_from_files_and_memory_hold_the_same_rows(tmp_path, weighted, edges):
     for csr in in_files(tmp_path / "csr", weighted):
         plain = in_files(tmp_path / f"again-{id(csr)}", weighted)[0]
         chunks = list(csr.chunks(edges))
@@ -47,7 +43,7 @@ def test_chunks_from_files_and_memory_hold_the_same_rows(
         assert all(r.indptr[-1] <= max(edges, np.diff(r.indptr).max()) for r in chunks)
 
 
-def test_weights_that_add_up_beyond_float32_are_refused(tmp_path: Path) -> None:
+def test_weights_that_add_up_beyond_float32_are_refused(tmp_path):
     zero = np.zeros(2, np.int64)
     with PairSorter(1, 1, 1 << 20, tmp_path, weighted=True) as sorter:
         sorter.add(zero, zero, np.array([3e38, 3e38]))
@@ -58,8 +54,8 @@ def test_weights_that_add_up_beyond_float32_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_scratch_folder_that_cannot_be_written_names_the_setting(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     with pytest.raises(StageError, match="set scratch to a folder with more space"):
         scratch.append(tmp_path / "absent" / "x", np.arange(3))
     assert len(scratch.read(tmp_path / "absent", np.int64)) == 0

@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import shortest_path
 from xnq_dist.graph.distances import effective_diameter, spread_kernel
 
 
-def diameter(dense: np.ndarray, most: int) -> int:
+def diameter(dense, most):
     """Row v holds the in-neighbours of v: entry ``[v, u]`` is the edge u -> v."""
     found = csr_array(dense)
     found.sort_indices()
@@ -21,7 +21,7 @@ def diameter(dense: np.ndarray, most: int) -> int:
     return effective_diameter(edges[0], most, partial(spread_kernel, 0, *edges))
 
 
-def slow(dense: np.ndarray, most: int) -> int:
+def slow(dense, most):
     """From all pairs of nodes, by SciPy."""
     hops = shortest_path(csr_array(dense.T), unweighted=True)
     far = np.sort(hops[(hops > 0) & (hops <= most)])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from pathlib import Path
-from typing import Any
+import io
 
 import numpy as np
 import pyarrow as pa
@@ -12,20 +11,19 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from tests.graph.graphs import edge_table, node_table, run
+from tests.graph.graphs import edge_table, features_of, node_table, run
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
-from xnq_dist.graph.head import table_size
-from xnq_dist.graph.prepare import prepare
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.feature_types import chosen_columns
+from xnq_dist.graph.head import count_features
+from xnq_dist.graph.tables import open_table
 
 N = 60
 UNSCALED = "features.scale=none"
 
 
-def people(n: int = N, **changed: Any) -> pa.Table:
+def people(n=N, **changed):
     """Nodes with columns of every type, all with gaps."""
     rng = np.random.default_rng(5)
     gaps = rng.random((4, n)) < 0.2
@@ -42,21 +40,17 @@ def people(n: int = N, **changed: Any) -> pa.Table:
     return node_table(n, **columns | changed).drop_columns("features")
 
 
-def read(
-    folder: Path, nodes: pa.Table, *extra: str, partitions: int = 2
-) -> tuple[dict[str, np.ndarray], list[dict[str, Any]], Any]:
+def read(folder, nodes, *extra, partitions=2):
     """Each feature by name in order of the ids, the encoding, and the manifest."""
-    folder.mkdir(exist_ok=True)
     stage, manifest = run(folder, nodes, edge_table(), *extra, partitions=partitions)
-    parts = [layout.load_nodes(stage, manifest, p) for p in range(partitions)]
-    rows = pa.concat_tables(parts).sort_by("index")["features"].to_pylist()
     (record,) = manifest.named(layout.ENCODING + "-")
     encoding = stage.read_table(record, "feature_encoding").to_pylist()
     names = [row["feature"] for row in encoding]
-    return dict(zip(names, np.array(rows).T, strict=True)), encoding, manifest
+    found = features_of(stage, manifest).T
+    return dict(zip(names, found, strict=True)), encoding, manifest
 
 
-def test_columns_of_every_type_become_numbers(tmp_path: Path) -> None:
+def test_columns_of_every_type_become_numbers(tmp_path):
     nodes = people()
     found, encoding, manifest = read(tmp_path, nodes, UNSCALED)
     kinds = {row["feature"]: row["kind"] for row in encoding}
@@ -96,7 +90,7 @@ def test_columns_of_every_type_become_numbers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["{} %", "{}%", " {}\u00a0% ", "-{} %"])
 @pytest.mark.parametrize("mark", [".", ","])
-def test_percentages_are_read_as_numbers(tmp_path: Path, form: str, mark: str) -> None:
+def test_percentages_are_read_as_numbers(tmp_path, form, mark):
     numbers = [at + 0.5 for at in range(N)]
     texts = [form.format(str(value).replace(".", mark)) for value in numbers]
     nodes = people(share=pa.array([None, "NA", *texts[2:]]))
@@ -108,13 +102,13 @@ def test_percentages_are_read_as_numbers(tmp_path: Path, form: str, mark: str) -
     assert found["share is missing"].tolist() == [1, 1] + [0] * (N - 2)
 
 
-def test_text_with_one_row_of_another_kind_stays_text(tmp_path: Path) -> None:
+def test_text_with_one_row_of_another_kind_stays_text(tmp_path):
     nodes = people(share=pa.array(["5 %", "many"] * (N // 2)))
     found, _, _ = read(tmp_path, nodes, UNSCALED)
     assert {"share = 5 %", "share = many"} <= set(found)
 
 
-def test_an_index_of_pandas_is_left_out_of_the_features(tmp_path: Path) -> None:
+def test_an_index_of_pandas_is_left_out_of_the_features(tmp_path):
     numbers = {name: np.arange(N) for name in ("Unnamed: 0", "__index_level_0__")}
     index = pa.array(np.arange(N) / 2)  # of prices, say
     found, _, _ = read(tmp_path, people(**numbers, index=index), UNSCALED)
@@ -122,7 +116,7 @@ def test_an_index_of_pandas_is_left_out_of_the_features(tmp_path: Path) -> None:
     assert set(found) & set(numbers) == set()
 
 
-def test_a_time_of_day_is_the_fraction_of_a_day(tmp_path: Path) -> None:
+def test_a_time_of_day_is_the_fraction_of_a_day(tmp_path):
     noon = dt.datetime(1970, 1, 3, 12, tzinfo=dt.UTC)
     kinds = pa.timestamp("ns"), pa.timestamp("s", "UTC"), pa.date64()
     seen = {str(at): pa.array([noon] * N, kind) for at, kind in enumerate(kinds)}
@@ -132,7 +126,7 @@ def test_a_time_of_day_is_the_fraction_of_a_day(tmp_path: Path) -> None:
     assert [set(found[name]) for name in seen] == [{2.5}, {2.5}, {2.0}]
 
 
-def test_a_change_of_unit_of_a_column_with_gaps_keeps_the_bits(tmp_path: Path) -> None:
+def test_a_change_of_unit_of_a_column_with_gaps_keeps_the_bits(tmp_path):
     nodes = people()
     due, *_ = read(tmp_path / "euros", nodes)
     income = nodes["income"].to_numpy()
@@ -143,7 +137,7 @@ def test_a_change_of_unit_of_a_column_with_gaps_keeps_the_bits(tmp_path: Path) -
             assert np.array_equal(other[name], column), name
 
 
-def test_levels_beyond_the_limit_are_hashed(tmp_path: Path) -> None:
+def test_levels_beyond_the_limit_are_hashed(tmp_path):
     streets = [f"street {at % 21}" for at in range(N * 2)]
     few = streets[:20] * 6
     one_hot, *_ = read(tmp_path / "a", people(2 * N, town=pa.array(few)))
@@ -156,9 +150,7 @@ def test_levels_beyond_the_limit_are_hashed(tmp_path: Path) -> None:
     assert np.array_equal(rows[:21], rows[21:42])
 
 
-def test_text_with_a_value_for_each_node_is_left_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_text_with_a_value_for_each_node_is_left_out(tmp_path, caplog):
     names = pa.array([f"name {at}" for at in range(N)])
     found, encoding, _ = read(tmp_path, people(town=names))
     assert not any(row["source"] == "town" for row in encoding)
@@ -166,39 +158,38 @@ def test_text_with_a_value_for_each_node_is_left_out(
     assert "'town' has a different value for almost every node" in caplog.text
 
 
-@pytest.mark.parametrize("form", ["dictionary", "large", "csv", "files", "partitions"])
-def test_any_form_of_the_table_gives_the_same_bits(tmp_path: Path, form: str) -> None:
+def in_csv(table):
+    sink = io.BytesIO()
+    pacsv.write_csv(table, sink)
+    return sink.getvalue().decode()
+
+
+def with_towns(table, kind):
+    town = table.schema.get_field_index("town")
+    return table.set_column(town, "town", table["town"].cast(kind))
+
+
+FORMS = {
+    "dictionary": lambda t: with_towns(t, pa.dictionary(pa.int32(), pa.string())),
+    "large": lambda t: with_towns(t, pa.large_string()),
+    "csv": in_csv,
+    "files": lambda t: [t.take(list(range(at, N, 3))) for at in range(3)],
+    "partitions": lambda t: t,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_any_form_of_the_table_gives_the_same_bits(tmp_path, form):
     nodes = people()
     due, encoding, _ = read(tmp_path / "a", nodes)
-    at = nodes.schema.get_field_index("town")
-    if form == "dictionary":
-        nodes = nodes.set_column(at, "town", nodes["town"].dictionary_encode())
-    if form == "large":
-        nodes = nodes.set_column(at, "town", nodes["town"].cast(pa.large_string()))
-    place = tmp_path / "nodes"
-    place.mkdir()
-    order = np.random.default_rng(2).permutation(N)
-    if form == "files":
-        for number, rows in enumerate(np.array_split(order, 3)):
-            pq.write_table(nodes.take(rows), place / f"{number}.parquet")
-    elif form == "csv":
-        pacsv.write_csv(nodes, place / "nodes.csv")
-    else:
-        pq.write_table(nodes, place / "nodes.parquet")
-    pq.write_table(edge_table(), tmp_path / "edges.parquet")
-    directory = RunDirectory(tmp_path / "out")
-    sources = Sources(str(place), str(tmp_path / "edges.parquet"))
-    partitions = 3 if form == "partitions" else 1
-    manifest = prepare(directory, sources, load_settings(), partitions)
-    stage = directory.stage("graph")
-    parts = [layout.load_nodes(stage, manifest, p) for p in range(partitions)]
-    rows = pa.concat_tables(parts).sort_by("index")["features"].to_pylist()
-    assert np.array_equal(np.array(rows).T, np.stack(list(due.values())))
-    (record,) = manifest.named(layout.ENCODING + "-")
-    assert stage.read_table(record, "feature_encoding").to_pylist() == encoding
+    count = 3 if form == "partitions" else 1
+    found = read(tmp_path / "b", FORMS[form](nodes), partitions=count)
+    assert found[1] == encoding
+    for name, column in due.items():
+        assert np.array_equal(found[0][name], column), name
 
 
-def test_gaps_in_a_list_are_filled_and_marked_once(tmp_path: Path) -> None:
+def test_gaps_in_a_list_are_filled_and_marked_once(tmp_path):
     for width in (2, -1):
         kind = pa.list_(pa.float64(), width)
         lists = pa.array([[1, 5], None, [2, float("nan")], [4, 9]], kind)
@@ -210,7 +201,7 @@ def test_gaps_in_a_list_are_filled_and_marked_once(tmp_path: Path) -> None:
         }
 
 
-def test_complete_numbers_are_kept_as_numbers(tmp_path: Path) -> None:
+def test_complete_numbers_are_kept_as_numbers(tmp_path):
     nodes = node_table(N, age=pa.array(range(N)), ok=pa.array([True, False] * (N // 2)))
     _, manifest = run(tmp_path, nodes, edge_table(), "columns.features=[age, ok]")
     assert not manifest.named(layout.ENCODING + "-")
@@ -219,7 +210,7 @@ def test_complete_numbers_are_kept_as_numbers(tmp_path: Path) -> None:
     assert set(manifest.inputs["features"]) == {"rows", "digest"}
 
 
-def test_a_gap_changes_the_digest_of_the_features(tmp_path: Path) -> None:
+def test_a_gap_changes_the_digest_of_the_features(tmp_path):
     nodes = people()
     first = read(tmp_path, nodes)[2].inputs["features"]
     towns = nodes["town"].to_pylist()
@@ -229,24 +220,25 @@ def test_a_gap_changes_the_digest_of_the_features(tmp_path: Path) -> None:
     assert first != second
 
 
-def test_auto_takes_all_columns_without_another_use(tmp_path: Path) -> None:
+def test_auto_takes_all_columns_without_another_use(tmp_path):
     nodes = people(role=pa.nulls(N, pa.string()), group=["a"] * N, tags=[["x"]] * N)
     _, encoding, _ = read(tmp_path, nodes, "communities=column:group")
     sources = dict.fromkeys(row["source"] for row in encoding)
     assert list(sources) == ["income", "member", "born", "town"]
 
 
-def test_a_table_without_feature_columns_uses_the_graph_alone(tmp_path: Path) -> None:
+def test_a_table_without_feature_columns_uses_the_graph_alone(tmp_path):
     nodes = node_table(4).drop_columns("features")
     _, manifest = run(tmp_path, nodes, edge_table())
     assert manifest.facts["n_features"] == 1
     assert manifest.facts["scaling"] is None
 
 
-def test_the_plan_counts_the_features_of_text_and_gaps(tmp_path: Path) -> None:
-    path = tmp_path / "nodes.parquet"
-    pq.write_table(people(), path)
-    assert table_size(str(path), load_settings(), "nodes") == (N, 2 + 2 + 2 + 33)
+def test_the_plan_counts_the_features_of_text_and_gaps(tmp_path):
+    pq.write_table(people(), tmp_path / "nodes.parquet")
+    table = open_table(tmp_path / "nodes.parquet", "node table")
+    columns = chosen_columns(table, load_settings())
+    assert count_features(table, columns) == 2 + 2 + 2 + 33
 
 
 @pytest.mark.parametrize(
@@ -265,29 +257,21 @@ def test_the_plan_counts_the_features_of_text_and_gaps(tmp_path: Path) -> None:
     ],
     ids=["infinite", "map"],
 )
-def test_a_column_that_cannot_be_a_feature_is_refused(
-    tmp_path: Path, column: pa.Array, right: pa.Array, words: str
-) -> None:
+def test_a_column_that_cannot_be_a_feature_is_refused(tmp_path, column, right, words):
     named = "columns.features=[income, odd]"
     with pytest.raises(InputError, match=words):
         read(tmp_path, people(odd=column), named)
     assert read(tmp_path, people(odd=right), named)
 
 
-def test_a_column_of_text_in_one_file_alone_is_refused(tmp_path: Path) -> None:
-    place = tmp_path / "nodes"
-    place.mkdir()
+def test_a_column_of_text_in_one_file_alone_is_refused(tmp_path):
     nodes = people().select(["node_id", "label", "income"])
-    pq.write_table(nodes.slice(0, 30), place / "a.parquet")
     other = nodes.slice(30).set_column(2, "income", pa.array(["high"] * 30))
-    pq.write_table(other, place / "b.parquet")
-    pq.write_table(edge_table(), tmp_path / "e.parquet")
-    sources = Sources(str(place), str(tmp_path / "e.parquet"))
-    with pytest.raises(InputError, match=r"is string in .*b.parquet but not in an ear"):
-        prepare(RunDirectory(tmp_path / "out"), sources, load_settings(), 1)
+    with pytest.raises(InputError, match=r"is string in .*1.parquet but not in an ear"):
+        run(tmp_path, [nodes.slice(0, 30), other], edge_table())
 
 
-def test_what_is_learnt_from_a_large_table_is_independent_of_its_order() -> None:
+def test_what_is_learnt_from_a_large_table_is_independent_of_its_order():
     from xnq_dist.graph.encoding import learn_encoding
 
     n = 200_000

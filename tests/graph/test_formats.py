@@ -7,9 +7,7 @@ import bz2
 import gzip
 import io
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import fsspec
 import pyarrow as pa
@@ -46,20 +44,20 @@ NODES = pa.table(
 )
 
 
-def text_of(table: pa.Table, separator: str = ",", decimal: str = ".") -> str:
+def text_of(table, separator=",", decimal="."):
     rows = [table.column_names, *(row.values() for row in table.to_pylist())]
     fields = ([("" if f is None else str(f)) for f in row] for row in rows)
     return "".join(separator.join(f) + "\n" for f in fields).replace(".", decimal)
 
 
-def digests(path: Path, *overrides: str) -> dict[str, Any]:
+def digests(path, *overrides):
     table = open_table(path, "node table", load_settings(overrides=overrides).input)
     return Contents(Folder.of(path.parent / "kept")).digests(
         table, node_aspects(table, COLUMNS)
     )
 
 
-def read(path: Path, *overrides: str) -> dict[str, list[Any]]:
+def read(path, *overrides):
     """All columns of a table."""
     table = open_table(path, "table", load_settings(overrides=overrides).input)
     columns = list(table.schemas[table.files[0]])
@@ -67,11 +65,11 @@ def read(path: Path, *overrides: str) -> dict[str, list[Any]]:
     return {name: [row[name] for row in rows] for name in columns}
 
 
-def zstd(data: bytes) -> bytes:
+def zstd(data):
     return bytes(pa.compress(data, codec="zstd", asbytes=True))
 
 
-def lz4(data: bytes) -> bytes:
+def lz4(data):
     return bytes(pa.compress(data, codec="lz4", asbytes=True))
 
 
@@ -93,12 +91,12 @@ def lz4(data: bytes) -> bytes:
     ids=["comma", "semicolon", "tab"],
 )
 def test_text_tables_have_the_digests_of_parquet(
-    tmp_path: Path,
-    name: str,
-    packed: Callable[[bytes], bytes],
-    separator: str,
-    decimal: str,
-) -> None:
+    tmp_path,
+    name,
+    packed,
+    separator,
+    decimal,
+):
     pq.write_table(NODES, tmp_path / "t.parquet")
     text = text_of(NODES, separator, decimal)
     (tmp_path / name).write_bytes(packed(text.encode()))
@@ -107,9 +105,7 @@ def test_text_tables_have_the_digests_of_parquet(
 
 @pytest.mark.parametrize("ending", ["parquet", "csv"])
 @pytest.mark.parametrize("pattern", ["h", "h/*/*"])
-def test_a_column_in_the_names_of_folders_is_read(
-    tmp_path: Path, ending: str, pattern: str
-) -> None:
+def test_a_column_in_the_names_of_folders_is_read(tmp_path, ending, pattern):
     pq.write_table(NODES, tmp_path / "t.parquet")
     for at, name in enumerate(("1", "__HIVE_DEFAULT_PARTITION__", "0")):
         folder = tmp_path / "h" / f"label={name}"
@@ -130,7 +126,7 @@ def test_a_column_in_the_names_of_folders_is_read(
     assert chosen_columns(table, settings).features == ["x", "y"]
 
 
-def test_names_of_folders_are_text_where_one_is_no_integer(tmp_path: Path) -> None:
+def test_names_of_folders_are_text_where_one_is_no_integer(tmp_path):
     for name in ("7", "a%2Fb"):
         folder = tmp_path / "run=1" / "h" / f"community={name}"
         folder.mkdir(parents=True)
@@ -142,9 +138,7 @@ def test_names_of_folders_are_text_where_one_is_no_integer(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["t.feather", "t.arrow", "t.ipc"])
 @pytest.mark.parametrize("compression", ["lz4", "zstd", "uncompressed"])
-def test_feather_has_the_digests_of_parquet(
-    tmp_path: Path, name: str, compression: str
-) -> None:
+def test_feather_has_the_digests_of_parquet(tmp_path, name, compression):
     pq.write_table(NODES, tmp_path / "t.parquet")
     feather.write_feather(NODES, tmp_path / name, compression=compression, chunksize=2)
     assert digests(tmp_path / name) == digests(tmp_path / "t.parquet")
@@ -154,7 +148,7 @@ def test_feather_has_the_digests_of_parquet(
 
 
 @pytest.mark.parametrize("path", ["e.csv", "many", "many/*.gz", "e.parquet", "e.arrow"])
-def test_any_fsspec_filesystem_is_read(tmp_path: Path, path: str) -> None:
+def test_any_fsspec_filesystem_is_read(tmp_path, path):
     edges = pa.table({"src": [1, 2], "dst": [2, 3]})
     memory = fsspec.filesystem("memory")
     where = f"/{tmp_path.name}"
@@ -170,7 +164,7 @@ def test_any_fsspec_filesystem_is_read(tmp_path: Path, path: str) -> None:
     assert rows == edges.to_pylist()
 
 
-def test_a_filesystem_whose_package_is_missing_is_named() -> None:
+def test_a_filesystem_whose_package_is_missing_is_named():
     with pytest.raises(InputError, match=r"cannot be opened .*adlfs"):
         open_table("az://container/x.csv", "node table")
 
@@ -201,13 +195,11 @@ def test_a_filesystem_whose_package_is_missing_is_named() -> None:
         (["Bonn", "1"], "text"),
     ],
 )
-def test_a_column_has_the_narrowest_type_without_loss(
-    values: list[str], kind: str
-) -> None:
+def test_a_column_has_the_narrowest_type_without_loss(values, kind):
     assert kind_of(pa.array([v or None for v in values]), ".") == kind
 
 
-def test_null_words_are_text_among_text_and_null_among_numbers(tmp_path: Path) -> None:
+def test_null_words_are_text_among_text_and_null_among_numbers(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\nNA,NA\nx,1\n")
     assert read(tmp_path / "t.csv") == {"a": ["NA", "x"], "b": [None, 1]}
 
@@ -225,12 +217,12 @@ def test_null_words_are_text_among_text_and_null_among_numbers(tmp_path: Path) -
     ],
 )
 def test_types_are_those_of_all_values(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    early: str,
-    late: str,
-    expected: list[Any],
-) -> None:
+    tmp_path,
+    monkeypatch,
+    early,
+    late,
+    expected,
+):
     monkeypatch.setattr(csv_table, "BLOCK", 64)
     monkeypatch.setattr(csv_table, "HEAD", 64)
     rows = [early] * 100 + [late]
@@ -241,7 +233,7 @@ def test_types_are_those_of_all_values(
     assert len(found) == 101
 
 
-def test_a_column_that_is_text_in_one_file_is_text_in_all(tmp_path: Path) -> None:
+def test_a_column_that_is_text_in_one_file_is_text_in_all(tmp_path):
     (tmp_path / "many").mkdir()
     (tmp_path / "many" / "a.csv").write_text("src,dst\n1,2\n")
     (tmp_path / "many" / "b.csv").write_text("src,dst\nx,3\n")
@@ -261,7 +253,7 @@ def test_a_column_that_is_text_in_one_file_is_text_in_all(tmp_path: Path) -> Non
     assert found[0] == found[1]
 
 
-def write_text_graph(folder: Path, ending: str) -> Sources:
+def write_text_graph(folder, ending):
     """Nodes whose ids are text, and tables that name only those that look like ints."""
     tables = {
         "nodes": {"node_id": ["1", "2", "x"], "label": [0, 1, None]},
@@ -280,7 +272,7 @@ def write_text_graph(folder: Path, ending: str) -> Sources:
     return Sources(*(str(folder / f"{name}.{ending}") for name in tables))
 
 
-def test_ids_of_text_tables_agree_with_the_node_table(tmp_path: Path) -> None:
+def test_ids_of_text_tables_agree_with_the_node_table(tmp_path):
     settings = load_settings(overrides=["columns.features=null"])
     found = []
     for ending in ("parquet", "csv"):
@@ -292,7 +284,7 @@ def test_ids_of_text_tables_agree_with_the_node_table(tmp_path: Path) -> None:
     assert found[0] == found[1]
 
 
-def test_text_ids_among_integers_are_unknown_nodes(tmp_path: Path) -> None:
+def test_text_ids_among_integers_are_unknown_nodes(tmp_path):
     (tmp_path / "e.csv").write_text("src\n1\nA12\n002\n")
     nodes = NodeIds.from_column(pa.chunked_array([[1, 2]]))[0]
     (batch,) = open_table(tmp_path / "e.csv", "edge table").batches(["src"])
@@ -304,9 +296,7 @@ def test_text_ids_among_integers_are_unknown_nodes(tmp_path: Path) -> None:
         nodes.find(batch, "src")
 
 
-def test_detected_types_are_recalled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_detected_types_are_recalled(tmp_path, monkeypatch):
     monkeypatch.setattr("xnq_dist.graph.contents.RACY", 0)
     (tmp_path / "t.csv").write_text(text_of(NODES))
     first = digests(tmp_path / "t.csv")
@@ -322,7 +312,7 @@ def test_detected_types_are_recalled(
 # Rows and names
 
 
-def test_a_row_with_another_number_of_fields_is_named(tmp_path: Path) -> None:
+def test_a_row_with_another_number_of_fields_is_named(tmp_path):
     (tmp_path / "t.csv").write_text("a,b\n" + "1,2\n" * 9 + "1,2,3\n")
     with pytest.raises(
         InputError,
@@ -332,7 +322,7 @@ def test_a_row_with_another_number_of_fields_is_named(tmp_path: Path) -> None:
         read(tmp_path / "t.csv")
 
 
-def test_bytes_that_are_not_utf8_are_named(tmp_path: Path) -> None:
+def test_bytes_that_are_not_utf8_are_named(tmp_path):
     head = b"a,b\n" + b"1,x\n" * 100_000
     (tmp_path / "t.csv").write_bytes(head + b"2,\x96\n")
     with pytest.raises(
@@ -341,16 +331,14 @@ def test_bytes_that_are_not_utf8_are_named(tmp_path: Path) -> None:
         read(tmp_path / "t.csv")
 
 
-def test_a_quote_that_is_not_closed_is_named(tmp_path: Path) -> None:
+def test_a_quote_that_is_not_closed_is_named(tmp_path):
     (tmp_path / "t.csv").write_text('a,b\n1,"x\n' + f"2,{'y' * 60}\n" * 200_000)
     with pytest.raises(InputError, match=r"a quote may not be closed: close it"):
         read(tmp_path / "t.csv")
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet", "feather"])
-def test_two_columns_of_one_name_are_refused_where_they_are_used(
-    tmp_path: Path, ending: str
-) -> None:
+def test_two_columns_of_one_name_are_refused_where_they_are_used(tmp_path, ending):
     path = tmp_path / f"t.{ending}"
     table = pa.table([[1], [2], [3]], names=["src", "dst", "src"])
     if ending == "csv":
@@ -368,9 +356,7 @@ def test_two_columns_of_one_name_are_refused_where_they_are_used(
     assert batch.rows.to_pydict() == {"dst": [2]}
 
 
-def test_a_folder_is_read_for_one_kind_of_ending(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_folder_is_read_for_one_kind_of_ending(tmp_path, caplog):
     (tmp_path / "a.csv").write_text("a\n1\n")
     (tmp_path / "README.txt").write_text("About these files.")
     assert len(open_table(tmp_path, "table").files) == 1
@@ -381,7 +367,7 @@ def test_a_folder_is_read_for_one_kind_of_ending(
 # Files of other formats
 
 
-def zipped(name: str) -> bytes:
+def zipped(name):
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr(name, b"x")
@@ -419,9 +405,7 @@ def zipped(name: str) -> bytes:
     ids=range(24),
 )
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.feather", "t.dat"])
-def test_files_of_other_formats_are_named(
-    tmp_path: Path, data: bytes, words: str, name: str
-) -> None:
+def test_files_of_other_formats_are_named(tmp_path, data, words, name):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(InputError, match=words):
         read(tmp_path / name)
@@ -435,22 +419,20 @@ def test_files_of_other_formats_are_named(
         ("t.parquet", "is not a complete Parquet file"),
     ],
 )
-def test_a_damaged_file_keeps_its_format_in_the_message(
-    tmp_path: Path, name: str, words: str
-) -> None:
+def test_a_damaged_file_keeps_its_format_in_the_message(tmp_path, name, words):
     pq.write_table(NODES, tmp_path / "whole.parquet")
     (tmp_path / name).write_bytes((tmp_path / "whole.parquet").read_bytes()[:-30])
     with pytest.raises(InputError, match=words):
         read(tmp_path / name)
 
 
-def test_an_unknown_ending_is_named(tmp_path: Path) -> None:
+def test_an_unknown_ending_is_named(tmp_path):
     (tmp_path / "edges.dat").write_text("1 2\n2 3\n")
     with pytest.raises(InputError, match=r"an unknown ending: rename it to end in one"):
         read(tmp_path / "edges.dat")
 
 
-def test_an_ogb_folder_is_named(tmp_path: Path) -> None:
+def test_an_ogb_folder_is_named(tmp_path):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw" / "edge.csv.gz").write_bytes(gzip.compress(b"1,2\n"))
     with pytest.raises(InputError, match=r"looks like an OGB folder.*other-formats"):
@@ -466,9 +448,7 @@ def test_an_ogb_folder_is_named(tmp_path: Path) -> None:
         ("t.csv.lz4", lz4),
     ],
 )
-def test_compressed_data_cut_short_is_refused(
-    tmp_path: Path, name: str, packed: Callable[[bytes], bytes]
-) -> None:
+def test_compressed_data_cut_short_is_refused(tmp_path, name, packed):
     text = "a,b\n" + "".join(f"{at},{at * 7919 % 1009}\n" for at in range(200_000))
     data = packed(text.encode())
     (tmp_path / name).write_bytes(data[: len(data) // 2])
@@ -479,7 +459,7 @@ def test_compressed_data_cut_short_is_refused(
         read(tmp_path / "t.csv")
 
 
-def test_tables_are_equal_whatever_was_learnt_of_them(tmp_path: Path) -> None:
+def test_tables_are_equal_whatever_was_learnt_of_them(tmp_path):
     (tmp_path / "t.csv").write_text("a\n1\n")
     one, other = (open_table(tmp_path / "t.csv", "table") for _ in range(2))
     assert one.settle(["a"]).files == other.files
@@ -487,7 +467,7 @@ def test_tables_are_equal_whatever_was_learnt_of_them(tmp_path: Path) -> None:
     assert one == other
 
 
-def test_every_table_is_opened_with_the_settings_of_text_tables() -> None:
+def test_every_table_is_opened_with_the_settings_of_text_tables():
     package = Path(xnq_dist.__file__).parent
     without = [
         f"{file.relative_to(package)}:{call.lineno}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-from pathlib import Path
 
 import psutil
 import pyarrow as pa
@@ -30,13 +29,13 @@ MEMORY = 128 << 20
 """Bytes that a process may grow by while it reads a file of some kilobytes."""
 
 
-def parquet() -> bytes:
+def parquet():
     sink = io.BytesIO()
     pq.write_table(ROWS, sink, row_group_size=25, write_page_checksum=True)
     return sink.getvalue()
 
 
-def arrow() -> bytes:
+def arrow():
     sink = io.BytesIO()
     feather.write_feather(ROWS, sink, chunksize=25)
     return sink.getvalue()
@@ -53,7 +52,7 @@ VALID = {
 
 
 @st.composite
-def mutated(draw: st.DrawFn, data: bytes) -> bytes:
+def mutated(draw, data):
     """The bytes with some of them changed, removed, repeated or inserted."""
     for _ in range(draw(st.integers(1, 4))):
         at = draw(st.integers(0, len(data)))
@@ -69,7 +68,7 @@ def mutated(draw: st.DrawFn, data: bytes) -> bytes:
     return data
 
 
-def check_reading(path: Path) -> None:
+def check_reading(path):
     """Read a file as the pipeline does; any error but an `InputError` fails."""
     words, process = path.name, psutil.Process()
     before = process.memory_info().rss
@@ -98,12 +97,12 @@ RELAXED = settings(
 THOROUGH = settings(RELAXED, max_examples=2000)
 
 
-def fuzz(path: Path, examples: settings) -> None:
+def fuzz(path, examples):
     """Read mutations of the valid file of this name."""
 
     @examples
     @given(data=mutated(VALID[path.name]))
-    def reads(data: bytes) -> None:
+    def reads(data):
         path.write_bytes(data)
         check_reading(path)
 
@@ -111,7 +110,7 @@ def fuzz(path: Path, examples: settings) -> None:
 
 
 @pytest.mark.parametrize("name", VALID)
-def test_a_mutated_file_is_a_table_or_one_error(tmp_path: Path, name: str) -> None:
+def test_a_mutated_file_is_a_table_or_one_error(tmp_path, name):
     (tmp_path / name).write_bytes(VALID[name])
     batches = open_table(tmp_path / name, "edge table").batches(["src", "dst"])
     assert sum(batch.rows.num_rows for batch in batches) == 60
@@ -120,7 +119,7 @@ def test_a_mutated_file_is_a_table_or_one_error(tmp_path: Path, name: str) -> No
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", VALID)
-def test_many_mutated_files_are_tables_or_one_error(tmp_path: Path, name: str) -> None:
+def test_many_mutated_files_are_tables_or_one_error(tmp_path, name):
     fuzz(tmp_path / name, THOROUGH)
 
 
@@ -130,9 +129,7 @@ def test_many_mutated_files_are_tables_or_one_error(tmp_path: Path, name: str) -
 @example(data=b"\xff\xfe", name="t.csv")
 @example(data=b"PAR1PAR1", name="t.parquet")
 @example(data=b"ARROW1\0\0ARROW1", name="t.feather")
-def test_any_bytes_are_a_table_or_one_error(
-    tmp_path: Path, data: bytes, name: str
-) -> None:
+def test_any_bytes_are_a_table_or_one_error(tmp_path, data, name):
     (tmp_path / name).write_bytes(data)
     check_reading(tmp_path / name)
 
@@ -142,7 +139,7 @@ def test_any_bytes_are_a_table_or_one_error(
     text=st.text(st.sampled_from("ab1,;\t|\"' \n\r.é\u2028\0"), max_size=200),
     complete=st.booleans(),
 )
-def test_any_text_has_a_dialect(text: str, complete: bool) -> None:
+def test_any_text_has_a_dialect(text, complete):
     head = text.encode()
     looks_like(head, "t.csv")
     try:
@@ -154,7 +151,7 @@ def test_any_text_has_a_dialect(text: str, complete: bool) -> None:
         assert found.text()
 
 
-def test_a_file_that_unpacks_to_much_more_is_streamed(tmp_path: Path) -> None:
+def test_a_file_that_unpacks_to_much_more_is_streamed(tmp_path):
     bomb = gzip.compress(b"src,dst\n" + b"1,2\n" * (16 << 20), 9)
     assert len(bomb) < 1 << 18
     (tmp_path / "t.csv.gz").write_bytes(bomb)
@@ -165,7 +162,7 @@ def test_a_file_that_unpacks_to_much_more_is_streamed(tmp_path: Path) -> None:
     assert rows == 16 << 20
 
 
-def test_a_very_long_name_is_shortened_in_a_message(tmp_path: Path) -> None:
+def test_a_very_long_name_is_shortened_in_a_message(tmp_path):
     path, name = tmp_path / "t.parquet", "n" * 3000
     pq.write_table(pa.table({name: [0.5], "dst": [1]}), path)
     (batch,) = open_table(path, "edge table").batches([name])

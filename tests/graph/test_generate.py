@@ -6,15 +6,13 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from xnq_dist.core import schemas
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.graph import generate as module
 from xnq_dist.graph import linking
-from xnq_dist.graph.generate import GeneratedGraph, demo_network, generate
+from xnq_dist.graph.generate import demo_network, generate
 
 ARGUMENTS = {
     "nodes": 3000,
@@ -33,56 +31,45 @@ TABLES = {
 }
 
 
-def made(folder: Path, **changes: object) -> GeneratedGraph:
-    return generate(folder, **{**ARGUMENTS, **changes})  # type: ignore[arg-type]
+def made(folder, **changes):
+    return generate(folder, **{**ARGUMENTS, **changes})
 
 
-def table(graph: GeneratedGraph, name: str) -> pa.Table:
+def table(graph, name):
     found = pq.read_table(graph.paths[name])
     schemas.check(found.schema, TABLES[name], graph.paths[name])
     return found
 
 
 @pytest.fixture(scope="module")
-def graph(tmp_path_factory: pytest.TempPathFactory) -> GeneratedGraph:
+def graph(tmp_path_factory):
     return made(tmp_path_factory.mktemp("made"))
 
 
-def ends(graph: GeneratedGraph) -> tuple[np.ndarray, np.ndarray]:
+def memberships(graph):
+    found = table(graph, "memberships")
+    return found["community"].to_numpy(), found["node_id"].to_numpy()
+
+
+def ends(graph):
     edges = table(graph, "edges")
     return edges["src"].to_numpy(), edges["dst"].to_numpy()
 
 
-def test_same_arguments_give_the_same_bytes(
-    graph: GeneratedGraph, tmp_path: Path
-) -> None:
+def test_same_arguments_give_the_same_bytes(graph, tmp_path):
     again = made(tmp_path)
     assert again.counts == graph.counts
     for name, path in graph.paths.items():
         assert Path(path).read_bytes() == Path(again.paths[name]).read_bytes(), name
 
 
-def test_another_seed_gives_another_network(
-    graph: GeneratedGraph, tmp_path: Path
-) -> None:
+def test_another_seed_gives_another_network(graph, tmp_path):
     other = made(tmp_path, seed=6)
     for name in TABLES:
         assert not table(other, name).equals(table(graph, name)), name
 
 
-def test_rows_at_once_keep_the_values(
-    graph: GeneratedGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "ROWS_AT_ONCE", 700)
-    again = made(tmp_path)
-    assert pq.ParquetFile(again.paths["truth"]).metadata.num_row_groups > 1
-    for name in TABLES:
-        assert table(again, name).equals(table(graph, name)), name
-
-
-def test_later_streams_continue_the_edges(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_later_streams_continue_the_edges(tmp_path, monkeypatch):
     monkeypatch.setattr(linking, "EDGE_BLOCK", 2000)
     graph = made(tmp_path)
     src, dst = ends(graph)
@@ -93,7 +80,7 @@ def test_later_streams_continue_the_edges(
     assert (low != high).all()
 
 
-def test_counts_of_the_network_add_up(graph: GeneratedGraph) -> None:
+def test_counts_of_the_network_add_up(graph):
     nodes, truth = table(graph, "nodes"), table(graph, "truth")
     labels = truth["label"].to_numpy()
     assert nodes["node_id"].equals(truth["node_id"])
@@ -118,7 +105,7 @@ def test_counts_of_the_network_add_up(graph: GeneratedGraph) -> None:
     ]
 
 
-def test_edges_are_distinct_and_without_loops(graph: GeneratedGraph) -> None:
+def test_edges_are_distinct_and_without_loops(graph):
     src, dst = ends(graph)
     assert (src != dst).all()
     pairs = np.minimum(src, dst) * 3000 + np.maximum(src, dst)
@@ -130,30 +117,27 @@ def test_edges_are_distinct_and_without_loops(graph: GeneratedGraph) -> None:
 @pytest.mark.parametrize(
     ("homophily", "classes"), [(0.0, 2), (0.25, 2), (0.2, 5), (0.9, 3), (1.0, 3)]
 )
-def test_homophily_is_as_requested(
-    tmp_path: Path, homophily: float, classes: int
-) -> None:
+def test_homophily_is_as_requested(tmp_path, homophily, classes):
     graph = made(tmp_path, homophily=homophily, classes=classes, nodes=6000)
     measured = graph.counts["same_class_edges"] / graph.counts["edges"]
     tolerance = 0.02 if 0 < homophily < 1 else 0
     assert abs(measured - homophily) <= tolerance
 
 
-def test_degrees_have_the_mean_and_a_tail(graph: GeneratedGraph) -> None:
+def test_degrees_have_the_mean_and_a_tail(graph):
     degree = np.bincount(np.concatenate(ends(graph)), minlength=3000)
     assert abs(degree.mean() - 10) < 0.3
     assert degree.max() > 8 * degree.mean()
     assert np.median(degree) < degree.mean()
 
 
-def test_classes_are_skewed(graph: GeneratedGraph) -> None:
+def test_classes_are_skewed(graph):
     shares = np.bincount(table(graph, "truth")["label"].to_numpy()) / 3000
     assert np.allclose(shares, np.array([4, 2, 1]) / 7, atol=0.06)
 
 
-def test_communities_overlap_and_name_a_member_once(graph: GeneratedGraph) -> None:
-    found = table(graph, "memberships")
-    community, node = found["community"].to_numpy(), found["node_id"].to_numpy()
+def test_communities_overlap_and_name_a_member_once(graph):
+    community, node = memberships(graph)
     assert len(np.unique(community)) == 40
     assert len(np.unique(community * 3000 + node)) == len(node)
     sizes = np.bincount(community)
@@ -162,23 +146,21 @@ def test_communities_overlap_and_name_a_member_once(graph: GeneratedGraph) -> No
     assert np.bincount(node).max() >= 2
 
 
-def test_prevalence_varies_between_communities(graph: GeneratedGraph) -> None:
+def test_prevalence_varies_between_communities(graph):
     label = table(graph, "truth")["label"].to_numpy()
-    found = table(graph, "memberships")
-    community, node = found["community"].to_numpy(), found["node_id"].to_numpy()
+    community, node = memberships(graph)
     share = np.bincount(community, label[node] == 0) / np.bincount(community)
     for kind in (0, 1):
         assert np.ptp(share[kind::2]) > 0.5
 
 
-def test_communities_of_the_proportions_kind_keep_the_features(tmp_path: Path) -> None:
+def test_communities_of_the_proportions_kind_keep_the_features(tmp_path):
     # Within a class, members have the same distribution as all nodes; followers do not.
     graph = made(tmp_path, nodes=20000, classes=2, communities=200)
     label = table(graph, "truth")["label"].to_numpy()
     values = table(graph, "nodes")["features"].combine_chunks().flatten().to_numpy()
     first = values.reshape(-1, 6)
-    found = table(graph, "memberships")
-    community, node = found["community"].to_numpy(), found["node_id"].to_numpy()
+    community, node = memberships(graph)
     moved: dict[int, list[float]] = {0: [], 1: []}
     for k in range(200):
         members = node[community == k]
@@ -190,7 +172,7 @@ def test_communities_of_the_proportions_kind_keep_the_features(tmp_path: Path) -
     assert np.mean(moved[1]) > 2 * np.mean(moved[0])
 
 
-def test_string_ids_join(tmp_path: Path) -> None:
+def test_string_ids_join(tmp_path):
     graph = made(tmp_path, string_ids=True, nodes=500)
     known = set(table(graph, "nodes")["node_id"].to_pylist())
     assert "user-007" in known
@@ -202,14 +184,14 @@ def test_string_ids_join(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("nodes", [10, 30])
-def test_tiny_networks_have_every_class(tmp_path: Path, nodes: int) -> None:
+def test_tiny_networks_have_every_class(tmp_path, nodes):
     graph = made(tmp_path, nodes=nodes, degree=3, classes=2, communities=5)
     labels = table(graph, "nodes")["label"].drop_null().to_pylist()
     assert {0, 1} <= set(labels)
     assert graph.counts["edges"] > 0
 
 
-def test_dense_networks_are_completed(tmp_path: Path) -> None:
+def test_dense_networks_are_completed(tmp_path):
     graph = made(tmp_path, nodes=40, degree=39, classes=2)
     src, dst = ends(graph)
     pairs = np.minimum(src, dst) * 40 + np.maximum(src, dst)
@@ -234,13 +216,13 @@ def test_dense_networks_are_completed(tmp_path: Path) -> None:
         ("labelled", 1.5),
     ],
 )
-def test_bad_arguments_are_named(tmp_path: Path, name: str, value: float) -> None:
+def test_bad_arguments_are_named(tmp_path, name, value):
     with pytest.raises(SettingsError, match=f"{name} = "):
         made(tmp_path / "never", **{name: value})
     assert not (tmp_path / "never").exists()
 
 
-def test_demo_is_heterophilic_and_has_odd_names(tmp_path: Path) -> None:
+def test_demo_is_heterophilic_and_has_odd_names(tmp_path):
     graph = demo_network(tmp_path, 1)
     assert graph.counts["nodes"] == 4000
     truth = table(graph, "truth")["label"]

@@ -1,17 +1,15 @@
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.graph.graphs import csr_of, cut, random_matrix
-from xnq_dist.graph.halo import PartitionBook, split_rows
+from xnq_dist.graph.halo import PartitionBook
 
 
 @st.composite
-def divided(draw: st.DrawFn) -> tuple[np.ndarray, int, int, float]:
+def divided(draw):
     n = draw(st.integers(1, 20))
     partitions = draw(st.integers(1, 7))
     part = draw(st.lists(st.integers(0, partitions - 1), min_size=n, max_size=n))
@@ -21,9 +19,7 @@ def divided(draw: st.DrawFn) -> tuple[np.ndarray, int, int, float]:
 
 @settings(max_examples=150, deadline=None)
 @given(divided(), st.booleans())
-def test_partitions_hold_each_edge_once_and_send_what_is_read(
-    case: tuple[np.ndarray, int, int, float], weighted: bool
-) -> None:
+def test_partitions_hold_each_edge_once_and_send_what_is_read(case, weighted):
     part, n_partitions, seed, density = case
     matrix = random_matrix(len(part), density, seed)
     matrix.data = np.arange(1, matrix.nnz + 1, dtype=float)
@@ -68,28 +64,8 @@ def test_partitions_hold_each_edge_once_and_send_what_is_read(
     assert sorted(found) == sorted(due_edges)
 
 
-def test_relabelling_keeps_canonical_order_inside_a_partition() -> None:
+def test_relabelling_keeps_canonical_order_inside_a_partition():
     book = PartitionBook.of(np.array([1, 0, 1, 0, 2], np.int32), 3)
     assert book.offsets.tolist() == [0, 2, 4, 5]
     assert book.order.tolist() == [1, 3, 0, 2, 4]
     assert book.relabelled.tolist() == [2, 0, 3, 1, 4]
-
-
-@settings(max_examples=60, deadline=None)
-@given(divided())
-def test_rows_split_by_owner_are_those_taken_one_by_one(
-    case: tuple[np.ndarray, int, int, float],
-) -> None:
-    part, partitions, seed, density = case
-    csr = csr_of(random_matrix(len(part), density, seed))
-    rows = [csr.indices[a:b].tolist() for a, b in pairwise(csr.indptr)]
-    expected = [
-        [u for v in np.flatnonzero(part == p) for u in rows[v]]
-        for p in range(partitions)
-    ]
-    ends = np.cumsum([len(values) for values in expected])
-    out = np.full_like(csr.indices, -1)
-    at = np.concatenate([[0], ends[:-1]])
-    split_rows(csr.indptr, csr.indices, part, at, out)
-    assert out.tolist() == [u for values in expected for u in values]
-    assert at.tolist() == ends.tolist()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,45 +10,51 @@ import pytest
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.graph import head
-from xnq_dist.graph.head import (
-    has_weights,
-    labelled_rows,
-    reversed_share,
-    table_size,
-)
+from xnq_dist.graph.head import count_rows, count_tables, labelled_rows, reversed_share
+from xnq_dist.graph.tables import Sources, open_table
 
 
-def test_a_small_csv_has_its_rows(tmp_path: Path) -> None:
-    path = tmp_path / "edges.csv"
-    path.write_text("src,dst\n1,2\n")
-    assert table_size(str(path), load_settings(), "edges") == (1, 0)
-    path.write_text("src,dst\n" + "1,2\n" * 100)
-    assert table_size(str(path), load_settings(), "edges")[0] > 1
-    for text in ("src,dst\n", "src,dst"):
+def test_a_small_csv_has_its_rows(tmp_path):
+    path, columns = tmp_path / "edges.csv", load_settings().columns
+
+    def rows(text):
         path.write_text(text)
+        return count_rows(open_table(path, "edge table"), "edges", columns)
+
+    assert rows("src,dst\n1,2\n") == 1
+    assert rows("src,dst\n" + "1,2\n" * 100) > 1
+    for text in ("src,dst\n", "src,dst"):
         with pytest.raises(InputError, match=r"edge table .* has no rows: check that"):
-            table_size(str(path), load_settings(), "edges")
+            rows(text)
 
 
-def test_labels_are_counted_as_they_occur(tmp_path: Path) -> None:
-    found = load_settings()
-    path = str(tmp_path / "nodes.parquet")
+def test_labels_are_counted_as_they_occur(tmp_path):
+    def labelled(name):
+        table = open_table(tmp_path / name, "node table")
+        return labelled_rows(table, load_settings().columns)
+
+    path = tmp_path / "nodes.parquet"
     table = pa.table({"node_id": range(6), "label": [1, None, 0, None, None, 1]})
     pq.write_table(table, path, row_group_size=2)
-    assert labelled_rows(path, found) == 3
+    assert labelled(path.name) == 3
     pq.write_table(table, path, write_statistics=False)
-    assert labelled_rows(path, found) is None
-    text = tmp_path / "nodes.csv"
-    text.write_text("node_id,label\n1,1\n2,\n")
-    assert labelled_rows(str(text), found) is None
+    assert labelled(path.name) is None
+    (tmp_path / "nodes.csv").write_text("node_id,label\n1,1\n2,\n")
+    assert labelled("nodes.csv") is None
 
 
-def test_weights_are_counted_as_they_occur(tmp_path: Path) -> None:
-    path = str(tmp_path / "edges.parquet")
-    pq.write_table(pa.table({"src": [1], "dst": [2]}), path)
-    assert not has_weights(path, load_settings())
-    assert has_weights(path, load_settings(overrides=["input.duplicates=sum"]))
-    assert has_weights(path, load_settings(overrides=["columns.weight=dst"]))
+def test_weights_are_counted_as_they_occur(tmp_path):
+    nodes, edges = (str(tmp_path / f"{name}.parquet") for name in ("nodes", "edges"))
+    pq.write_table(pa.table({"node_id": [1, 2], "label": [0, 1]}), nodes)
+    pq.write_table(pa.table({"src": [1], "dst": [2]}), edges)
+
+    def weighted(*overrides):
+        settings = load_settings(overrides=overrides)
+        return count_tables(Sources(nodes, edges), settings).weighted
+
+    assert not weighted()
+    assert weighted("input.duplicates=sum")
+    assert weighted("columns.weight=dst")
 
 
 @pytest.mark.parametrize("form", ["random", "sorted"])
@@ -59,13 +63,13 @@ def test_weights_are_counted_as_they_occur(tmp_path: Path) -> None:
     ("reversed_rows", "expected"), [(0, 0.0), (1500, 2 / 3), (3000, 1.0)]
 )
 def test_rows_say_whether_each_edge_is_there_twice(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    form: str,
-    text: bool,
-    reversed_rows: int,
-    expected: float,
-) -> None:
+    tmp_path,
+    monkeypatch,
+    form,
+    text,
+    reversed_rows,
+    expected,
+):
     rng = np.random.default_rng(4)
     ends = np.unique(rng.integers(0, 400, (9000, 2)), axis=0)
     ends = rng.permutation(ends[ends[:, 0] < ends[:, 1]])[:3000]
@@ -73,15 +77,13 @@ def test_rows_say_whether_each_edge_is_there_twice(
     ends = rng.permutation(ends) if form == "random" else np.unique(ends, axis=0)
     if text:
         ends = ends.astype(str)
-    path = str(tmp_path / "edges.parquet")
+    path = tmp_path / "edges.parquet"
     pq.write_table(pa.table({"src": ends[:, 0], "dst": ends[:, 1]}), path)
-    settings = load_settings(overrides=[])
-    assert reversed_share(path, settings, len(ends)) == pytest.approx(
-        expected, abs=0.01
-    )
+    named = open_table(path, "edge table"), load_settings().columns, len(ends)
+    assert reversed_share(*named) == pytest.approx(expected, abs=0.01)
     # From some of the rows.
     monkeypatch.setattr(head, "SAMPLE", 1200)
-    found = reversed_share(path, settings, len(ends))
+    found = reversed_share(*named)
     if form == "random" or expected in (0, 1):
         assert found == pytest.approx(expected, abs=0.2)
     assert found < 1 or expected == 1

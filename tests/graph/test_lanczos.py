@@ -11,7 +11,7 @@ from xnq_dist.graph.spectral import largest_eigenvalue
 TOLERANCE = 1e-7
 
 
-def with_values(values: np.ndarray, seed: int) -> np.ndarray:
+def with_values(values, seed):
     rng = np.random.default_rng(seed)
     vectors, _ = np.linalg.qr(rng.standard_normal((len(values), len(values))))
     return np.asarray((vectors * values) @ vectors.T)
@@ -19,7 +19,7 @@ def with_values(values: np.ndarray, seed: int) -> np.ndarray:
 
 @pytest.mark.parametrize("gap", [1e-1, 1e-3, 1e-5])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_close_second_eigenvalue_is_resolved(gap: float, seed: int) -> None:
+def test_a_close_second_eigenvalue_is_resolved(gap, seed):
     rng = np.random.default_rng(seed)
     values = np.r_[7.0, 7.0 * (1 - gap), rng.uniform(-6, 6, 198)]
     matrix = with_values(values, seed)
@@ -27,7 +27,7 @@ def test_a_close_second_eigenvalue_is_resolved(gap: float, seed: int) -> None:
     assert found == pytest.approx(7.0, rel=max(1e-9, 1e-7 if gap < 1e-4 else 0))
 
 
-def test_an_eigenvector_as_the_start_is_handled() -> None:
+def test_an_eigenvector_as_the_start_is_handled():
     ring = np.roll(np.eye(100), 1, axis=1)
     ring += ring.T
     found = largest_eigenvalue(lambda x: ring @ x, np.ones(100), TOLERANCE)
@@ -40,7 +40,7 @@ def test_an_eigenvector_as_the_start_is_handled() -> None:
     assert largest_eigenvalue(lambda x: zero @ x, np.ones(100), TOLERANCE) == 0.0
 
 
-def test_copies_of_a_found_value_end_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_copies_of_a_found_value_end_it(monkeypatch):
     monkeypatch.setattr(spectral, "NEAR", 0.0)
     rng = np.random.default_rng(0)
     matrix = with_values(np.r_[1e6, rng.uniform(-1, 1, 79)], 0)
@@ -48,9 +48,7 @@ def test_copies_of_a_found_value_end_it(monkeypatch: pytest.MonkeyPatch) -> None
     assert found == pytest.approx(1e6, rel=1e-12)
 
 
-def test_a_slow_matrix_gives_a_lower_bound_and_a_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_slow_matrix_gives_a_lower_bound_and_a_warning(monkeypatch, caplog):
     monkeypatch.setattr(spectral, "STEPS", 5)
     path = np.eye(300, k=1) + np.eye(300, k=-1)
     found = largest_eigenvalue(lambda x: path @ x, np.ones(300), TOLERANCE)
@@ -59,9 +57,9 @@ def test_a_slow_matrix_gives_a_lower_bound_and_a_warning(
 
 
 def test_a_long_path_has_its_radius_to_six_digits(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    def product(x: np.ndarray) -> np.ndarray:
+    caplog,
+):
+    def product(x):
         return np.r_[x[1:], 0.0] + np.r_[0.0, x[:-1]]
 
     found = largest_eigenvalue(product, np.ones(2_000), TOLERANCE)

@@ -10,13 +10,12 @@ from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.graph import batches
 from xnq_dist.graph import partition as module
-from xnq_dist.graph.csr import ArrayCsr
 from xnq_dist.graph.partition import divide, metis_memory
 
 NAMES = ["metis", "stream", "contiguous", "random"]
 
 
-def blocks(n_blocks: int, size: int, seed: int = 0) -> sp.csr_array:
+def blocks(n_blocks, size, seed=0):
     """Dense blocks, few edges between them, nodes shuffled."""
     n = n_blocks * size
     rng = np.random.default_rng(seed)
@@ -26,7 +25,7 @@ def blocks(n_blocks: int, size: int, seed: int = 0) -> sp.csr_array:
     return sp.csr_array((there | there.T).astype(float))
 
 
-def halo_rows(csr: ArrayCsr, part: np.ndarray) -> int:
+def halo_rows(csr, part):
     target = np.repeat(np.arange(len(part)), np.diff(csr.indptr))
     crossing = part[csr.indices] != part[target]
     pairs = np.stack([csr.indices[crossing], part[target[crossing]]])
@@ -41,30 +40,28 @@ def halo_rows(csr: ArrayCsr, part: np.ndarray) -> int:
     seed=st.integers(0, 99),
     data=st.data(),
 )
-def test_every_partition_owns_a_node(
-    name: str, n: int, density: float, seed: int, data: st.DataObject
-) -> None:
+def test_every_partition_owns_a_node(name, n, density, seed, data):
     partitions = data.draw(st.integers(1, n))
     csr = csr_of(random_matrix(n, density, seed))
-    part, used = divide(csr, partitions, name)  # type: ignore[arg-type]
+    part, used = divide(csr, partitions, name)
     assert used == name
     assert part.dtype == np.int32
     assert (np.bincount(part, minlength=partitions) > 0).all()
     assert len(np.bincount(part)) == partitions
-    again, _ = divide(csr, partitions, name)  # type: ignore[arg-type]
+    again, _ = divide(csr, partitions, name)
     assert (part == again).all()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_nodes_and_edges_stay_in_balance(name: str) -> None:
+def test_nodes_and_edges_stay_in_balance(name):
     csr = csr_of(blocks(8, 40))
-    part, _ = divide(csr, 8, name)  # type: ignore[arg-type]
+    part, _ = divide(csr, 8, name)
     weight = np.diff(csr.indptr) + np.diff(csr.indptr).mean()
     loads = np.bincount(part, weight)
     assert loads.max() <= 1.2 * loads.mean()
 
 
-def social(n: int, seed: int) -> ArrayCsr:
+def social(n, seed):
     """Communities whose nodes have degrees of a heavy tail."""
     rng = np.random.default_rng(seed)
     pull = np.minimum(rng.pareto(1.5, n) + 1, 12)
@@ -75,13 +72,13 @@ def social(n: int, seed: int) -> ArrayCsr:
 
 
 @pytest.mark.parametrize("partitions", [3, 8])
-def test_the_stream_is_near_metis_and_both_keep_the_limits(partitions: int) -> None:
+def test_the_stream_is_near_metis_and_both_keep_the_limits(partitions):
     csr = social(1200, 5)
     degrees = np.diff(csr.indptr)
     assert degrees.max() < 0.1 * degrees.sum() / partitions
     halo = {}
     for name in ("metis", "stream"):
-        part, _ = divide(csr, partitions, name)  # type: ignore[arg-type]
+        part, _ = divide(csr, partitions, name)
         halo[name] = halo_rows(csr, part)
         edges, nodes = np.bincount(part, degrees), np.bincount(part)
         assert edges.max() <= 1.1 * edges.mean()
@@ -90,8 +87,8 @@ def test_the_stream_is_near_metis_and_both_keep_the_limits(partitions: int) -> N
 
 
 def test_a_stream_without_community_structure_is_divided(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     """A star, two cliques, no edges at all: clusters may be fewer than partitions."""
     star = sp.lil_array((60, 60))
     star[0, 1:] = star[1:, 0] = 1
@@ -107,14 +104,14 @@ def test_a_stream_without_community_structure_is_divided(
                 assert sizes.max() <= max(1.05 * 60 / partitions, 60 / partitions + 1)
 
 
-def test_partitioners_that_see_edges_find_communities() -> None:
+def test_partitioners_that_see_edges_find_communities():
     csr = csr_of(blocks(8, 40))
-    halo = {name: halo_rows(csr, divide(csr, 8, name)[0]) for name in NAMES}  # type: ignore[arg-type]
+    halo = {name: halo_rows(csr, divide(csr, 8, name)[0]) for name in NAMES}
     assert halo["metis"] < 0.5 * halo["random"]
     assert halo["stream"] < 0.7 * halo["random"]
 
 
-def test_ranges_stay_balanced_around_a_hub() -> None:
+def test_ranges_stay_balanced_around_a_hub():
     matrix = sp.lil_array((100, 100))
     matrix[0, 1:] = 1
     csr = csr_of(sp.csr_array(matrix))
@@ -124,7 +121,7 @@ def test_ranges_stay_balanced_around_a_hub() -> None:
     assert np.count_nonzero(part == 0) == 1
 
 
-def test_auto_follows_the_memory() -> None:
+def test_auto_follows_the_memory():
     csr = csr_of(blocks(4, 20))
     need = metis_memory(80, int(csr.indptr[-1]), False)
     assert divide(csr, 4, "auto", memory=need)[1] == "metis"
@@ -132,21 +129,21 @@ def test_auto_follows_the_memory() -> None:
     assert divide(csr, 1, "auto")[1] == "contiguous"
 
 
-def test_random_follows_the_seed() -> None:
+def test_random_follows_the_seed():
     csr = csr_of(blocks(4, 20))
     first, second = (divide(csr, 4, "random", seed)[0] for seed in (0, 1))
     assert (first != second).any()
     assert set(np.bincount(first)) == {20}
 
 
-def test_more_partitions_than_nodes_are_refused() -> None:
+def test_more_partitions_than_nodes_are_refused():
     with pytest.raises(
         SettingsError, match="partitions = 4 is more than the graph's 3"
     ):
         divide(csr_of(sp.eye_array(3, format="csr")), 4, "metis")
 
 
-def test_a_graph_beyond_metis_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_beyond_metis_is_refused(monkeypatch):
     monkeypatch.setattr(
         module, "_node_weights", lambda _: np.array([2**61, 2**61], np.int64)
     )
@@ -155,9 +152,7 @@ def test_a_graph_beyond_metis_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("name", ["metis", "stream"])
-def test_the_division_is_independent_of_threads(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_division_is_independent_of_threads(name, monkeypatch):
     monkeypatch.setattr(batches, "SINGLE_THREAD", 0)
     # Clusters of clusters too, and partitions that take turns.
     monkeypatch.setattr(module, "MIN_MEMORY", 1 << 10)
@@ -166,7 +161,7 @@ def test_the_division_is_independent_of_threads(
     for threads in (1, 2, 5):
         processors = set(range(threads))
         monkeypatch.setattr("os.sched_getaffinity", lambda _, p=processors: p)
-        found.append(divide(csr, 12, name, memory=1)[0])  # type: ignore[arg-type]
+        found.append(divide(csr, 12, name, memory=1)[0])
     alone, two, five = found
     assert (alone == two).all()
     assert (alone == five).all()

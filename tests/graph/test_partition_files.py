@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 
-from tests.graph.graphs import csr_of, edge_table, node_table, random_matrix
+from tests.graph.graphs import csr_of, edge_table, node_table, random_matrix, run
 from tests.graph.tasks import TasksHere
 from tests.graph.test_prepare import digests
-from xnq_dist.core.config import load_settings
-from xnq_dist.core.progress import silent
-from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.core.tasks import Tasks
 from xnq_dist.graph import edge_tasks, partition_files, row_tasks, scratch
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import effective_diameter, spread_kernel
-from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.row_tasks import RowPasses
 from xnq_dist.graph.spectral import adjacency_radius
-from xnq_dist.graph.tables import Sources
 
 
 @pytest.fixture(autouse=True)
-def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_tasks(monkeypatch):
     monkeypatch.setattr(edge_tasks, "ROWS", 1)
     monkeypatch.setattr(edge_tasks, "PAIRS", 1)
     monkeypatch.setattr(row_tasks, "EDGES", 1)
     monkeypatch.setattr(partition_files, "EDGES", 1)
-
-
-def prepared(folder: Path, tasks: TasksHere | None, *overrides: str) -> Manifest:
-    out = "alone" if tasks is None else f"by-tasks-{tasks.slots}-{tasks.memory}"
-    files = (str(folder / f"{name}.parquet") for name in ("nodes", "edges"))
-    settings = load_settings(overrides=overrides)
-    where = RunDirectory(folder / out), Sources(*files), settings
-    return prepare(*where, 5, silent, None, lambda: nullcontext(tasks))
 
 
 @pytest.mark.parametrize(
@@ -52,27 +37,32 @@ def prepared(folder: Path, tasks: TasksHere | None, *overrides: str) -> Manifest
     ],
 )
 def test_the_stage_has_the_same_files_and_facts(
-    tmp_path: Path,
-    partitioner: str,
-    directed: bool,
-    weighted: bool,
-) -> None:
+    tmp_path,
+    partitioner,
+    directed,
+    weighted,
+):
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 300, (2000, 2))
     more = {"weight": rng.integers(1, 9, 2000) / 4} if weighted else {}
     links = edge_table([tuple(row) for row in rows.tolist()], **more)
-    pq.write_table(node_table(300), tmp_path / "nodes.parquet")
-    pq.write_table(links, tmp_path / "edges.parquet", row_group_size=97)
+    links = [links.slice(at, 97) for at in range(0, 2000, 97)]
     overrides = (
         f"partitioner={partitioner}",
         f"input.directed={directed}",
         "input.duplicates=sum",
     )
-    due = prepared(tmp_path, None, *overrides)
+
+    def made(name, tasks):
+        where = tmp_path / name, node_table(300), links
+        workers = {"workers": lambda: nullcontext(tasks)}
+        return run(*where, *overrides, partitions=5, **workers)[1]
+
+    due = made("alone", None)
     for slots, memory in ((1, 1 << 20), (3, 1 << 12)):
         shared = tmp_path / f"shared-{slots}"
         shared.mkdir()
-        found = prepared(tmp_path, TasksHere(shared, slots, memory), *overrides)
+        found = made(f"by-tasks-{slots}", TasksHere(shared, slots, memory))
         assert digests(found) == digests(due)
         assert found.facts == due.facts
         assert (shared / "csr").exists()
@@ -82,8 +72,8 @@ def test_the_stage_has_the_same_files_and_facts(
 @pytest.mark.parametrize("symmetric", [False, True], ids=["directed", "symmetric"])
 @pytest.mark.parametrize("slots", [1, 5])
 def test_rho_and_distances_have_the_bits_of_one_process(
-    tmp_path: Path, weighted: bool, symmetric: bool, slots: int
-) -> None:
+    tmp_path, weighted, symmetric, slots
+):
     # Directed: several components, which have edges between them.
     matrix = random_matrix(400, 0.02, seed=1, symmetric=symmetric)
     csr = csr_of(matrix if symmetric else sp.triu(matrix, -40).tocsr())

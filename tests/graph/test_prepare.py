@@ -1,36 +1,36 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse import csr_array
-from scipy.sparse.linalg import eigsh
 
-from tests.graph.graphs import Edges, edge_table, edges, labels_of, node_table, run
+from tests.graph.graphs import (
+    edge_table,
+    edges,
+    features_of,
+    labels_of,
+    node_table,
+    run,
+)
 from xnq_dist.core import schemas
-from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import (
     InfrastructureError,
     InputError,
     SettingsError,
     StageError,
 )
-from xnq_dist.core.progress import silent
-from xnq_dist.core.store import Manifest, RunDirectory, Stage
+from xnq_dist.core.store import RunDirectory, Stage
 from xnq_dist.graph import layout, partition_files
 from xnq_dist.graph import prepare as module
-from xnq_dist.graph.prepare import partitions_table, prepare
-from xnq_dist.graph.tables import Sources
+from xnq_dist.graph.prepare import partitions_table
 
 PARTITIONERS = ["metis", "stream", "contiguous", "random"]
 
 
-def ids_for(n: int, kind: str) -> pa.Array:
+def ids_for(n, kind):
     """Ids in canonical order that are not 0..n-1."""
     if kind == "string":
         return pa.array(sorted(f"n{v * 37 % 101}" for v in range(n)))
@@ -48,13 +48,13 @@ def ids_for(n: int, kind: str) -> pa.Array:
     data=st.data(),
 )
 def test_the_adjacency_put_back_together_is_the_table(
-    tmp_path_factory: pytest.TempPathFactory,
-    partitioner: str,
-    graph: Edges,
-    kind: str,
-    seed: int,
-    data: st.DataObject,
-) -> None:
+    tmp_path_factory,
+    partitioner,
+    graph,
+    kind,
+    seed,
+    data,
+):
     partitions = data.draw(st.integers(1, min(7, graph.n)))
     ids = ids_for(graph.n, kind)
     rng = np.random.default_rng(seed)
@@ -102,11 +102,11 @@ def test_the_adjacency_put_back_together_is_the_table(
         assert (sizes[:, number] == np.diff(arrays.halo_offsets)).all()
 
 
-def digests(manifest: Manifest) -> list[tuple[str, str]]:
+def digests(manifest):
     return sorted((f.name.rsplit("-", 1)[0], f.checksum) for f in manifest.files)
 
 
-def larger(seed: int = 0) -> tuple[pa.Table, pa.Table]:
+def larger(seed=0):
     rng = np.random.default_rng(seed)
     rows = rng.integers(0, 60, (400, 2)).tolist()
     roles = [["train", "calibration", None][v % 3] for v in range(60)]
@@ -116,9 +116,7 @@ def larger(seed: int = 0) -> tuple[pa.Table, pa.Table]:
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
-def test_files_are_independent_of_the_order_of_rows(
-    tmp_path: Path, partitioner: str
-) -> None:
+def test_files_are_independent_of_the_order_of_rows(tmp_path, partitioner):
     nodes, links = larger()
     extra = (f"partitioner={partitioner}", "input.memory=2 KiB")
     _, first = run(tmp_path / "a", nodes, links, *extra, partitions=3)
@@ -129,42 +127,7 @@ def test_files_are_independent_of_the_order_of_rows(
     assert first.facts == second.facts
 
 
-def test_arrays_are_independent_of_the_sort_memory(tmp_path: Path) -> None:
-    found = []
-    for memory in ("1 KiB", "1 GiB"):
-        stage, manifest = run(
-            tmp_path / memory,
-            *larger(),
-            f"input.memory={memory}",
-            "partitioner=stream",
-            partitions=3,
-        )
-        found.append(manifest.named("adjacency"))
-        tables = [layout.load_nodes(stage, manifest, p) for p in range(3)]
-        found[-1] = [r.checksum for r in found[-1]], [t.to_pylist() for t in tables]
-    assert found[0] == found[1]
-
-
-def test_answers_that_later_stages_use_are_independent_of_the_partitions(
-    tmp_path: Path,
-) -> None:
-    answers = []
-    for partitions in (1, 4):
-        folder = tmp_path / str(partitions)
-        _, manifest = run(folder, *larger(), partitions=partitions)
-        facts = manifest.facts
-        answers.append(
-            (
-                facts["rho"],
-                facts["counts"],
-                layout.load_labels(*labels_of(folder)).tolist(),
-                layout.load_roles(*labels_of(folder)).tolist(),
-            )
-        )
-    assert answers[0] == answers[1]
-
-
-def test_facts_say_what_became_of_every_row(tmp_path: Path) -> None:
+def test_facts_say_what_became_of_every_row(tmp_path):
     rows = [(0, 1), (0, 1), (1, 0), (2, 2), (2, 3), (3, 99), (98, 1)]
     _, manifest = run(
         tmp_path,
@@ -187,7 +150,7 @@ def test_facts_say_what_became_of_every_row(tmp_path: Path) -> None:
     assert not manifest.facts["weighted"]
 
 
-def test_summed_duplicates_without_weights_count(tmp_path: Path) -> None:
+def test_summed_duplicates_without_weights_count(tmp_path):
     stage, manifest = run(
         tmp_path / "a",
         node_table(4),
@@ -203,7 +166,7 @@ def test_summed_duplicates_without_weights_count(tmp_path: Path) -> None:
     assert not manifest.facts["weighted"]
 
 
-def test_the_stage_is_reused_until_something_changes(tmp_path: Path) -> None:
+def test_the_stage_is_reused_until_something_changes(tmp_path):
     nodes, links = node_table(4), edge_table()
     _, first = run(tmp_path, nodes, links)
     _, again = run(tmp_path, nodes, links, "reservoir.dim=7", "seed=3")
@@ -214,43 +177,30 @@ def test_the_stage_is_reused_until_something_changes(tmp_path: Path) -> None:
     assert changed.attempt != other.attempt
 
 
-def test_progress_reports_each_step(tmp_path: Path) -> None:
-    told: list[str] = []
-    pq.write_table(node_table(4), tmp_path / "n.parquet")
-    pq.write_table(edge_table(), tmp_path / "e.parquet")
-    prepare(
-        RunDirectory(tmp_path / "out"),
-        Sources(str(tmp_path / "n.parquet"), str(tmp_path / "e.parquet")),
-        load_settings(),
-        2,
-        lambda what, done, total: told.append(f"{what} {done}/{total}"),
-    )
+def test_progress_reports_each_step(tmp_path):
+    told = []
+
+    def note(what, done, total):
+        told.append(f"{what} {done}/{total}")
+
+    run(tmp_path, node_table(4), edge_table(), progress=note)
     assert {"read nodes 4/4", "read edges 3/3", "write partitions 2/2"} <= set(told)
 
 
-def test_csv_and_other_column_names_work(tmp_path: Path) -> None:
-    (tmp_path / "n.csv").write_text("name,group,x,y\nb,red,1,2.5\na,blue,3,4\nc,,5,6\n")
-    (tmp_path / "e.csv").write_text("from,to,w\na,b,1\nb,c,2.5\n")
-    base = {
-        "columns": {
-            "node_id": "name",
-            "label": "group",
-            "features": ["y", "x"],
-            "src": "from",
-            "dst": "to",
-            "weight": "w",
-        },
-        "features": {"scale": "none"},
-    }
-    directory = RunDirectory(tmp_path / "out")
-    sources = Sources(str(tmp_path / "n.csv"), str(tmp_path / "e.csv"))
-    manifest = prepare(directory, sources, load_settings(base=base), 1, silent)
-    rows = layout.load_nodes(directory.stage("graph"), manifest, 0).to_pylist()
-    assert [row["node_id"] for row in rows] == ["a", "b", "c"]
-    assert [row["features"] for row in rows] == [[4, 3], [2.5, 1], [6, 5]]
+def test_csv_and_other_column_names_work(tmp_path):
+    named = "node_id=name", "label=group", "features=[y,x]", "src=from", "dst=to"
+    stage, manifest = run(
+        tmp_path,
+        "name,group,x,y\nb,red,1,2.5\na,blue,3,4\nc,,5,6\n",
+        "from,to,w\na,b,1\nb,c,2.5\n",
+        *(f"columns.{each}" for each in (*named, "weight=w")),
+        "features.scale=none",
+    )
+    assert layout.load_ids(stage, manifest).values.to_pylist() == ["a", "b", "c"]
+    assert features_of(stage, manifest).tolist() == [[4, 3], [2.5, 1], [6, 5]]
     assert layout.load_labels(*labels_of(tmp_path)).tolist() == [0, 1, -1]
     assert labels_of(tmp_path)[1].facts["classes"] == ["blue", "red"]
-    dense = layout.read_adjacency(directory.stage("graph"), manifest).toarray()
+    dense = layout.read_adjacency(stage, manifest).toarray()
     assert dense[1, 0] == 1.0
     assert dense[2, 1] == dense[1, 2] == 2.5
 
@@ -270,9 +220,7 @@ def test_csv_and_other_column_names_work(tmp_path: Path) -> None:
     ],
     ids=["int", "string", "bool", "whole floats", "dictionary"],
 )
-def test_classes_are_sorted_and_coded(
-    tmp_path: Path, labels: pa.Array, classes: list[object], codes: list[int]
-) -> None:
+def test_classes_are_sorted_and_coded(tmp_path, labels, classes, codes):
     run(tmp_path, node_table(4, label=labels), edge_table())
     stage, manifest = labels_of(tmp_path)
     assert manifest.facts["classes"] == classes
@@ -280,8 +228,8 @@ def test_classes_are_sorted_and_coded(
 
 
 def test_nodes_of_another_role_and_with_a_missing_value_are_unlabelled(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     labels = ["a", "b", "a", " NA", "b", "a"]
     roles = ["train", "train", "calibration", "", "calibration", "test"]
     nodes = node_table(6, role=pa.array(roles), label=pa.array(labels))
@@ -299,7 +247,7 @@ def test_nodes_of_another_role_and_with_a_missing_value_are_unlabelled(
     assert labels_of(tmp_path / "codes")[1].facts["class_counts"] == [2, 2]
 
 
-def test_roles_count_in_any_case_and_only_with_a_label(tmp_path: Path) -> None:
+def test_roles_count_in_any_case_and_only_with_a_label(tmp_path):
     roles = ["train", "Train", " calibration", "CALIBRATION", None, "train"]
     labels = [0, 1, 0, 1, 1, None]
     nodes = node_table(6, role=pa.array(roles), label=pa.array(labels))
@@ -321,7 +269,7 @@ FEATURES = {
 
 
 @pytest.mark.parametrize("name", FEATURES)
-def test_features_of_every_kind_become_float32(tmp_path: Path, name: str) -> None:
+def test_features_of_every_kind_become_float32(tmp_path, name):
     stage, manifest = run(
         tmp_path, node_table(4, features=FEATURES[name]), edge_table()
     )
@@ -332,7 +280,7 @@ def test_features_of_every_kind_become_float32(tmp_path: Path, name: str) -> Non
     assert manifest.facts["n_features"] == 2
 
 
-def test_no_features_means_the_constant_one(tmp_path: Path) -> None:
+def test_no_features_means_the_constant_one(tmp_path):
     stage, manifest = run(
         tmp_path, node_table(4), edge_table(), "columns.features=null"
     )
@@ -398,7 +346,7 @@ NODES = {
 
 
 @pytest.mark.parametrize("name", NODES)
-def test_a_node_table_that_cannot_be_used_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_node_table_that_cannot_be_used_is_refused(tmp_path, name):
     nodes, words = NODES[name]
     scratch = tmp_path / "scratch"
     scratch.mkdir()
@@ -434,9 +382,7 @@ EDGES = {
 
 
 @pytest.mark.parametrize("name", EDGES)
-def test_an_edge_table_that_cannot_be_used_is_refused(
-    tmp_path: Path, name: str
-) -> None:
+def test_an_edge_table_that_cannot_be_used_is_refused(tmp_path, name):
     links, words = EDGES[name]
     with pytest.raises(InputError, match=words) as caught:
         run(tmp_path, node_table(4), links)
@@ -456,14 +402,12 @@ def test_an_edge_table_that_cannot_be_used_is_refused(
         ),
     ],
 )
-def test_a_named_column_that_is_not_there_is_refused(
-    tmp_path: Path, override: str, words: str
-) -> None:
+def test_a_named_column_that_is_not_there_is_refused(tmp_path, override, words):
     with pytest.raises(InputError, match=words):
         run(tmp_path, node_table(4), edge_table(), override)
 
 
-def test_settings_that_cannot_be_met_are_refused(tmp_path: Path) -> None:
+def test_settings_that_cannot_be_met_are_refused(tmp_path):
     with pytest.raises(SettingsError, match="partitions = 5 is more than"):
         run(tmp_path, node_table(4), edge_table(), partitions=5)
     with pytest.raises(SettingsError, match="set it to null to use the graph alone"):
@@ -487,27 +431,19 @@ def test_settings_that_cannot_be_met_are_refused(tmp_path: Path) -> None:
     ],
     ids=["ids", "labels", "features"],
 )
-def test_files_of_one_table_that_disagree_are_refused(
-    tmp_path: Path, second: dict[str, object], words: str
-) -> None:
-    (tmp_path / "nodes").mkdir()
-    pq.write_table(node_table(4), tmp_path / "nodes" / "0.parquet")
-    pq.write_table(node_table(4, **second), tmp_path / "nodes" / "1.parquet")
-    pq.write_table(edge_table(), tmp_path / "e.parquet")
-    sources = Sources(str(tmp_path / "nodes"), str(tmp_path / "e.parquet"))
+def test_files_of_one_table_that_disagree_are_refused(tmp_path, second, words):
+    nodes = [node_table(4), node_table(4, **second)]
     with pytest.raises(InputError, match=words):
-        prepare(RunDirectory(tmp_path / "out"), sources, load_settings(), 1)
+        run(tmp_path, nodes, edge_table())
 
 
-def test_a_node_table_that_changes_while_it_is_read_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_table_that_changes_while_it_is_read_is_noticed(tmp_path, monkeypatch):
     real = module.read_edges
     for n in (3, 5):
 
-        def meddle(*arguments: object, n: int = n) -> object:
+        def meddle(*arguments, n=n):
             pq.write_table(node_table(n), tmp_path / str(n) / "nodes.parquet")
-            return real(*arguments)  # type: ignore[arg-type]
+            return real(*arguments)
 
         with monkeypatch.context() as patch:
             patch.setattr(module, "read_edges", meddle)
@@ -515,16 +451,14 @@ def test_a_node_table_that_changes_while_it_is_read_is_noticed(
                 run(tmp_path / str(n), node_table(4), edge_table())
 
 
-def test_counts_that_do_not_add_up_are_a_fault(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_counts_that_do_not_add_up_are_a_fault(tmp_path, monkeypatch):
     real = partition_files.counts
     monkeypatch.setattr(partition_files, "counts", lambda p: real(p) | {"edges": 0})
     with pytest.raises(StageError, match="partitions hold 0 edges instead of"):
         run(tmp_path, node_table(4), edge_table())
 
 
-def test_the_partitions_table_fits_its_schema(tmp_path: Path) -> None:
+def test_the_partitions_table_fits_its_schema(tmp_path):
     _, manifest = run(tmp_path, *larger(), partitions=3)
     table = partitions_table(manifest, itemsize=2, width=64)
     schemas.conform(table, "partitions", "test")
@@ -532,54 +466,25 @@ def test_the_partitions_table_fits_its_schema(tmp_path: Path) -> None:
     assert sum(table["owned"].to_pylist()) == 60
 
 
-def test_a_missing_partition_is_named(tmp_path: Path) -> None:
+def test_a_missing_partition_is_named(tmp_path):
     stage, manifest = run(tmp_path, node_table(4), edge_table())
     with pytest.raises(StageError, match="0 files adjacency-00009"):
         layout.load_partition(stage, manifest, 9)
 
 
-def test_features_wider_than_a_block_stay_in_order(tmp_path: Path) -> None:
+def test_features_wider_than_a_block_stay_in_order(tmp_path):
     values = np.arange(50 * 40, dtype=np.float32).reshape(50, 40)
     features = pa.FixedSizeListArray.from_arrays(values.ravel(), 40)
-    order = np.random.default_rng(0).permutation(50)
-    nodes = node_table(50, features=features).take(order)
-    stage, manifest = run(
-        tmp_path,
-        nodes,
-        edge_table(),
-        "input.memory=1 KiB",
-        "features.scale=none",
-        partitions=3,
-    )
-    for number in range(3):
-        table = layout.load_nodes(stage, manifest, number)
-        found = np.array(table["features"].to_pylist(), np.float32)
-        assert (found == values[table["index"].to_numpy()]).all()
+    nodes = node_table(50, features=features)
+    nodes = nodes.take(np.random.default_rng(0).permutation(50))
+    small = "input.memory=1 KiB", "features.scale=none"
+    found = features_of(*run(tmp_path, nodes, edge_table(), *small, partitions=3))
+    assert (found == values).all()
 
 
-def test_stage_is_a_plain_dataset(tmp_path: Path) -> None:
+def test_stage_is_a_plain_dataset(tmp_path):
     stage: Stage
     stage, manifest = run(tmp_path, *larger(), partitions=2)
     paths = [stage.folder.path(r.name) for r in manifest.named("nodes")]
     ids = [v for p in paths for v in pq.read_table(p)["node_id"].to_pylist()]
     assert sorted(ids) == list(range(60))
-
-
-@pytest.mark.data
-def test_a_real_graph_is_read_back_unchanged(tmp_path: Path, data_folder: Path) -> None:
-    folder = data_folder / "cora"
-    links = pq.read_table(folder / "edges.parquet")
-    overrides = ["partitioner=stream", "input.memory=64 KiB"]
-    directory = RunDirectory(tmp_path)
-    sources = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
-    manifest = prepare(directory, sources, load_settings(overrides=overrides), 5)
-    stage = directory.stage("graph")
-    ids = layout.load_ids(stage, manifest)
-    target, source = (ids.index_of(links[name]) for name in ("dst", "src"))
-    ones = np.ones(len(links), np.float32)
-    due = csr_array((ones, (target, source)), shape=(len(ids), len(ids)))
-    found = layout.read_adjacency(stage, manifest)
-    assert abs(found - due).max() == 0
-    assert manifest.facts["n_features"] == 1433
-    rho = eigsh(due.astype(np.float64), k=1, which="LA")[0][0]
-    assert manifest.facts["rho"] == pytest.approx(rho, rel=1e-5)

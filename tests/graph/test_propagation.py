@@ -12,11 +12,10 @@ from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.graph import batches as batches_module
 from xnq_dist.graph import propagation as module
 from xnq_dist.graph.batches import batches, max_batch_rows
-from xnq_dist.graph.csr import ArrayCsr
 from xnq_dist.graph.propagation import Labels, Limits
 
 
-def excess_of(label: list[int], own: np.ndarray, limits: Limits) -> int:
+def excess_of(label, own, limits):
     """By how much all labels exceed the limits, from the definition."""
     nodes, edges = np.bincount(label, own[:, 0]), np.bincount(label, own[:, 1])
     each = limits.edges // limits.nodes + 1
@@ -25,23 +24,23 @@ def excess_of(label: list[int], own: np.ndarray, limits: Limits) -> int:
 
 
 def slow_pass(
-    csr: ArrayCsr,
-    label: list[int],
-    own: np.ndarray,
-    count: int,
-    limits: Limits,
-    loss: float,
-    parts: int,
-) -> list[int]:
+    csr,
+    label,
+    own,
+    count,
+    limits,
+    loss,
+    parts,
+):
     """All nodes of a batch choose, then move one by one by the same rules."""
     label = list(label)
     votes_of = csr.weights if csr.weighted else np.ones(len(csr.indices))
 
-    def change(v: int, to: int) -> int:
+    def change(v, to):
         moved = [*label[:v], to, *label[v + 1 :]]
         return excess_of(moved, own, limits) - excess_of(label, own, limits)
 
-    def eases(v: int) -> bool:
+    def eases(v):
         """Whether the node's label exceeds its limits less without the node."""
         return change(v, count) < excess_of([0], own[[v]], limits)
 
@@ -77,14 +76,14 @@ def slow_pass(
 
 
 def one_pass(
-    csr: ArrayCsr,
-    labels: Labels,
-    limits: Limits,
-    loss: float,
-    weighted: bool,
-    parts: int,
-    threads: int,
-) -> int:
+    csr,
+    labels,
+    limits,
+    loss,
+    weighted,
+    parts,
+    threads,
+):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "batches", partial(batches, minimum=parts))
         patch.setattr(module, "max_batch_rows", partial(max_batch_rows, minimum=parts))
@@ -106,16 +105,16 @@ def one_pass(
     threads=st.integers(1, 3),
 )
 def test_a_pass_is_what_the_definition_says(
-    n: int,
-    density: float,
-    seed: int,
-    count: int,
-    slack: float,
-    loss: float,
-    weighted: bool,
-    parts: int,
-    threads: int,
-) -> None:
+    n,
+    density,
+    seed,
+    count,
+    slack,
+    loss,
+    weighted,
+    parts,
+    threads,
+):
     rng = np.random.default_rng(seed)
     matrix = random_matrix(n, density, seed)
     matrix.data[:] = rng.integers(1, 4, matrix.nnz)
@@ -137,7 +136,7 @@ def test_a_pass_is_what_the_definition_says(
     assert after <= before
 
 
-def test_nodes_without_neighbours_leave_a_label_above_its_limits() -> None:
+def test_nodes_without_neighbours_leave_a_label_above_its_limits():
     csr = csr_of(sp.csr_array((8, 8)))
     own = np.stack([np.ones(8, np.int64), np.zeros(8, np.int64)], axis=1)
     labels = Labels.of(np.zeros(8, np.int32), own, 2)

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tests.graph.graphs import edge_table, node_table, run
-from xnq_dist.core.config import load_settings
+from tests.graph.graphs import edge_table, features_of, node_table, run
 from xnq_dist.core.settings import ColumnSettings
-from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout, scaling
 from xnq_dist.graph.features import FeatureColumns, scaling_of
 from xnq_dist.graph.labels import read_nodes
-from xnq_dist.graph.prepare import prepare
-from xnq_dist.graph.scaling import ColumnStatistics, Scaling, learn_scaling
-from xnq_dist.graph.tables import Sources, open_table
+from xnq_dist.graph.scaling import ColumnStatistics, learn_scaling
+from xnq_dist.graph.tables import open_table
 
 Array = NDArray[np.float64]
 
 CHANGES = [(1e6, 0.0), (1.0, 1e4), (-1.0, 0.0), (-3e-4, 17.0), (1e-9, -1e-3)]
 
 
-def learn(x: Array, keeps: bool = False, pieces: int = 1, seed: int = 0) -> Scaling:
+def learn(x, keeps=False, pieces=1, seed=0):
     """The scaling of a matrix whose rows come shuffled, in pieces."""
     order = np.random.default_rng(seed).permutation(len(x))
     parts = np.array_split(order, pieces)
     return learn_scaling(((part, x[part]) for part in parts), len(x), keeps)
 
 
-def columns(n: int = 400, seed: int = 0) -> Array:
+def columns(n=400, seed=0):
     """A normal column, an income, a year, rare flags, counts, a constant."""
     rng = np.random.default_rng(seed)
     return np.stack(
@@ -55,9 +48,7 @@ def columns(n: int = 400, seed: int = 0) -> Array:
 
 @pytest.mark.parametrize(("factor", "offset"), CHANGES)
 @pytest.mark.parametrize("column", range(7))
-def test_an_affine_change_of_a_column_keeps_the_bits(
-    column: int, factor: float, offset: float
-) -> None:
+def test_an_affine_change_of_a_column_keeps_the_bits(column, factor, offset):
     x = columns()
     changed = x.copy()
     changed[:, column] = factor * x[:, column] + offset
@@ -65,7 +56,7 @@ def test_an_affine_change_of_a_column_keeps_the_bits(
     assert np.array_equal(learn(changed).apply(changed), due)
 
 
-def test_an_affine_change_beyond_the_range_changes_one_column_of_a_list_alone() -> None:
+def test_an_affine_change_beyond_the_range_changes_one_column_of_a_list_alone():
     x = np.random.default_rng(1).normal(0, [0.2, 0.5, 0.3, 0.4], (300, 4))
     assert np.array_equal(learn(x, keeps=True).apply(x), x.astype(np.float32))
     found = []
@@ -81,7 +72,7 @@ def test_an_affine_change_beyond_the_range_changes_one_column_of_a_list_alone() 
 
 
 @pytest.mark.parametrize("changed", [3.0, -1.0, 1e6])
-def test_flags_of_a_list_come_back_as_0_and_1(changed: float) -> None:
+def test_flags_of_a_list_come_back_as_0_and_1(changed):
     x = (np.random.default_rng(2).random((200, 5)) < 0.2).astype(float)
     other = x * [1, changed, 1, 1, 1]
     assert np.array_equal(learn(other, keeps=True).apply(other), x)
@@ -89,9 +80,7 @@ def test_flags_of_a_list_come_back_as_0_and_1(changed: float) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(pieces=st.integers(1, 40), seed=st.integers(0, 99), few=st.booleans())
-def test_scaling_is_independent_of_order_and_batches_of_rows(
-    pieces: int, seed: int, few: bool
-) -> None:
+def test_scaling_is_independent_of_order_and_batches_of_rows(pieces, seed, few):
     x = columns(60 if few else 400)
     one, other = learn(x), learn(x, pieces=pieces, seed=seed)
     for name in ("kinds", "center", "spread", "gain"):
@@ -107,9 +96,7 @@ def test_scaling_is_independent_of_order_and_batches_of_rows(
     ),
     pieces=st.integers(1, 12),
 )
-def test_counts_of_two_values_are_exact(
-    rows: list[tuple[float, float]], pieces: int
-) -> None:
+def test_counts_of_two_values_are_exact(rows, pieces):
     x = np.array(rows)
     statistics = ColumnStatistics(len(x), 2)
     for part in np.array_split(np.arange(len(x)), pieces):
@@ -132,7 +119,7 @@ def test_counts_of_two_values_are_exact(
             assert (found.at_low[at], found.at_high[at]) == tuple(counts)
 
 
-def test_an_outlier_is_bounded_and_leaves_the_others_alone() -> None:
+def test_an_outlier_is_bounded_and_leaves_the_others_alone():
     x = np.random.default_rng(3).normal(size=(1000, 1))
     before = learn(x).apply(x)
     x[7] = 1e12
@@ -142,7 +129,7 @@ def test_an_outlier_is_bounded_and_leaves_the_others_alone() -> None:
     assert np.argmax(after) == 7
 
 
-def test_a_rare_flag_keeps_0_and_1() -> None:
+def test_a_rare_flag_keeps_0_and_1():
     x = np.zeros((500, 2))
     x[:10, 0] = 1
     x[3, 1] = 40
@@ -150,7 +137,7 @@ def test_a_rare_flag_keeps_0_and_1() -> None:
     assert np.array_equal(found, x != 0)
 
 
-def test_noise_around_a_common_value_stays_small() -> None:
+def test_noise_around_a_common_value_stays_small():
     rng = np.random.default_rng(4)
     x = rng.normal(0, 1e-6, (2000, 1))
     x[:60] += 1
@@ -159,7 +146,7 @@ def test_noise_around_a_common_value_stays_small() -> None:
     assert found[:60].min() > 1
 
 
-def test_many_columns_share_the_energy_of_a_few() -> None:
+def test_many_columns_share_the_energy_of_a_few():
     x = np.random.default_rng(5).normal(size=(500, 200))
     norm = np.mean(np.sum(learn(x).apply(x) ** 2, axis=1))
     assert norm == pytest.approx(scaling.MAX_ENERGY, rel=0.01)
@@ -168,8 +155,8 @@ def test_many_columns_share_the_energy_of_a_few() -> None:
 
 
 def test_values_of_a_large_table_are_measured_on_a_sample(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(scaling, "SAMPLE_ROWS", (256, 512))
     rng = np.random.default_rng(7)
     x = np.stack([rng.normal(5, 2, 20_000), np.arange(20_000) == 11_111], 1)
@@ -183,7 +170,7 @@ def test_values_of_a_large_table_are_measured_on_a_sample(
     assert found.apply(x)[:, 1].sum() == 1
 
 
-def test_a_column_with_rare_values_outside_the_sample_stays_within_1() -> None:
+def test_a_column_with_rare_values_outside_the_sample_stays_within_1():
     low, high = np.array([0.0]), np.array([40.0])
     none = np.zeros(1, np.int64)
     found = scaling.Measures(10_000, low, high, none, none, np.zeros((256, 1)))
@@ -195,7 +182,7 @@ def test_a_column_with_rare_values_outside_the_sample_stays_within_1() -> None:
 NAMES = ["age", "income", "flag"]
 
 
-def named(n: int = 30) -> pa.Table:
+def named(n=30):
     rng = np.random.default_rng(8)
     table = node_table(n)
     for name, values in (
@@ -207,25 +194,18 @@ def named(n: int = 30) -> pa.Table:
     return table
 
 
-def features_of(folder: Path, nodes: pa.Table, *extra: str, partitions: int = 2):
-    """Features by canonical index, and the stage with its manifest."""
-    stage, manifest = run(folder, nodes, edge_table(), *extra, partitions=partitions)
-    parts = [layout.load_nodes(stage, manifest, p) for p in range(partitions)]
-    table = pa.concat_tables(parts).sort_by("index")
-    return np.array(table["features"].to_pylist(), np.float32), stage, manifest
-
-
 ON = "columns.features=[age, income, flag]"
 
 
-def load_scaling(stage, manifest) -> pa.Table | None:
+def load_scaling(stage, manifest):
     files = manifest.named(layout.SCALING)
     return stage.read_table(files[0], "feature_scaling") if files else None
 
 
-def test_named_columns_are_standardised_and_the_run_says_how(tmp_path: Path) -> None:
+def test_named_columns_are_standardised_and_the_run_says_how(tmp_path):
     nodes = named()
-    found, stage, manifest = features_of(tmp_path, nodes, ON)
+    stage, manifest = run(tmp_path, nodes, edge_table(), ON)
+    found = features_of(stage, manifest)
     assert np.abs(found).max() <= scaling.LIMIT
     assert manifest.facts["scaling"] == {
         "kept": 0,
@@ -243,83 +223,44 @@ def test_named_columns_are_standardised_and_the_run_says_how(tmp_path: Path) -> 
     assert np.allclose(found[:, 0], rows["age"]["gain"] * z, atol=1e-4)
 
 
-def test_no_scale_keeps_the_values_of_the_table(tmp_path: Path) -> None:
+def test_no_scale_keeps_the_values_of_the_table(tmp_path):
     nodes = named()
-    found, stage, manifest = features_of(tmp_path, nodes, ON, "features.scale=none")
+    stage, manifest = run(tmp_path, nodes, edge_table(), ON, "features.scale=none")
+    found = features_of(stage, manifest)
     due = [nodes[name].to_numpy().astype(np.float32) for name in NAMES]
     assert np.array_equal(found, np.stack(due, 1))
     assert manifest.facts["scaling"] is None
     assert load_scaling(stage, manifest) is None
 
 
-def test_features_are_independent_of_partitions_files_and_order_of_rows(
-    tmp_path: Path,
-) -> None:
+def test_a_change_below_float32_makes_the_stage_anew(tmp_path):
     nodes = named()
-    due, stage, manifest = features_of(tmp_path / "a", nodes, ON)
-    table = load_scaling(stage, manifest)
-    order = np.random.default_rng(9).permutation(len(nodes))
-    folder = tmp_path / "cut"
-    folder.mkdir()
-    for number, part in enumerate(np.array_split(order, 4)):
-        pq.write_table(nodes.take(part), folder / f"{number}.parquet", row_group_size=3)
-    pq.write_table(edge_table(), tmp_path / "edges.parquet")
-    directory = RunDirectory(tmp_path / "out")
-    sources = Sources(str(folder), str(tmp_path / "edges.parquet"))
-    manifest = prepare(directory, sources, load_settings(overrides=[ON]), 3)
-    stage = directory.stage("graph")
-    parts = [layout.load_nodes(stage, manifest, p) for p in range(3)]
-    found = pa.concat_tables(parts).sort_by("index")["features"].to_pylist()
-    assert np.array_equal(np.array(found, np.float32), due)
-    assert load_scaling(stage, manifest).equals(table)
-
-
-def test_a_column_in_another_unit_gives_the_same_files(tmp_path: Path) -> None:
-    nodes = named()
-    due, *_ = features_of(tmp_path / "a", nodes, ON)
-    at = nodes.schema.get_field_index("income")
-    in_cents = pa.array(nodes["income"].to_numpy() * 1e6 + 1e4)
-    changed = nodes.set_column(at, "income", in_cents)
-    found, *_ = features_of(tmp_path / "b", changed, ON)
-    assert np.array_equal(found, due)
-    as_text = tmp_path / "n.csv"
-    pacsv.write_csv(nodes.drop_columns("features"), as_text)
-    pq.write_table(edge_table(), tmp_path / "e.parquet")
-    csv = RunDirectory(tmp_path / "out")
-    sources = Sources(str(as_text), str(tmp_path / "e.parquet"))
-    manifest = prepare(csv, sources, load_settings(overrides=[ON]), 1)
-    rows = layout.load_nodes(csv.stage("graph"), manifest, 0).sort_by("index")
-    assert np.array_equal(np.array(rows["features"].to_pylist(), np.float32), due)
-
-
-def test_a_change_below_float32_makes_the_stage_anew(tmp_path: Path) -> None:
-    nodes = named()
-    due, _, first = features_of(tmp_path, nodes, ON)
     at = nodes.schema.get_field_index("age")
     # Seconds since 1970 have a precision of two minutes in float32.
     seconds = 1_700_000_000 + nodes["age"].to_numpy()
-    changed = nodes.set_column(at, "age", pa.array(seconds))
-    found, _, second = features_of(tmp_path, changed, ON)
-    assert np.array_equal(found, due)
-    seconds[3] += 40
-    third = nodes.set_column(at, "age", pa.array(seconds))
-    found, _, last = features_of(tmp_path, third, ON)
-    assert not np.array_equal(found, due)
-    assert len({first.fingerprint, second.fingerprint, last.fingerprint}) == 3
+    later = seconds + 40 * (np.arange(len(seconds)) == 3)
+    found, made = [], set()
+    for ages in (nodes["age"].to_numpy(), seconds, later):
+        changed = nodes.set_column(at, "age", pa.array(ages))
+        stage, manifest = run(tmp_path, changed, edge_table(), ON)
+        found.append(features_of(stage, manifest))
+        made.add(manifest.fingerprint)
+    assert np.array_equal(found[1], found[0])
+    assert not np.array_equal(found[2], found[0])
+    assert len(made) == 3
 
 
-def test_constant_columns_alone_are_warned_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_constant_columns_alone_are_warned_of(tmp_path, caplog):
     nodes = node_table(6).append_column("one", pa.array([3] * 6))
-    found, *_ = features_of(tmp_path, nodes, "columns.features=[one]")
-    assert not found.any()
+    assert not features_of(
+        *run(tmp_path, nodes, edge_table(), "columns.features=[one]")
+    ).any()
     assert "every feature column is constant" in caplog.text
 
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", ["cora", "tolokers"])
-def test_lists_of_one_scale_keep_their_bits(data_folder: Path, name: str) -> None:
+def test_lists_of_one_scale_keep_their_bits(data_folder, name):
     table = open_table(data_folder / name / "nodes.parquet", "node table")
     columns = FeatureColumns(table, "features", exact=True)
     rows = read_nodes(table, ColumnSettings())[:2]

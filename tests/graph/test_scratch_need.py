@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.conftest import small_settings, write_graph
@@ -23,13 +21,13 @@ CASES = {
 @pytest.mark.parametrize(("memory", "features", "weighted"), CASES.values(), ids=CASES)
 @pytest.mark.parametrize("directed", [True, False], ids=["directed", "both ways"])
 def test_planned_temporary_disk_is_what_is_written(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    memory: str,
-    features: int,
-    weighted: bool,
-    directed: bool,
-) -> None:
+    tmp_path,
+    monkeypatch,
+    memory,
+    features,
+    weighted,
+    directed,
+):
     graph = write_graph(
         tmp_path / "in", 2000, 12_000, features=features, weighted=weighted
     )
@@ -38,7 +36,7 @@ def test_planned_temporary_disk_is_what_is_written(
     largest = 0
     append = scratch.append
 
-    def watched(path: Path, array: object) -> None:
+    def watched(path, array):
         nonlocal largest
         append(path, array)
         found = [p.stat().st_size for p in folder.rglob("*") if p.is_file()]
@@ -62,7 +60,7 @@ def test_planned_temporary_disk_is_what_is_written(
     assert not list(folder.iterdir())
 
 
-def test_runs_within_memory_take_no_disk() -> None:
+def test_runs_within_memory_take_no_disk():
     assert sort_scratch(1000, 64_064) == 0
     assert sort_scratch(1000, 64_000) == 8000
     assert sort_scratch(1000, 128_000, weighted=True) == 16_000

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.settings import Reading
-from xnq_dist.graph.formats.sniffing import Dialect, sniff
+from xnq_dist.graph.formats.sniffing import sniff
 
 ROWS = "id{0}age{0}town\nu1{0}25{0}Bonn\nu2{0}31{0}Ulm\n"
 
 
-def sniffed(text: str | bytes, complete: bool = True, **given: Any) -> Dialect:
+def sniffed(text, complete=True, **given):
     head = text if isinstance(text, bytes) else text.encode()
     return sniff(head, complete, Reading(**given), "t.csv")
 
 
 @pytest.mark.parametrize("separator", ["\t", ";", "|", ",", " "])
-def test_separators_are_detected(separator: str) -> None:
+def test_separators_are_detected(separator):
     found = sniffed(ROWS.format(separator))
     assert (found.separator, found.names) == (separator, ("id", "age", "town"))
 
@@ -38,11 +36,11 @@ def test_separators_are_detected(separator: str) -> None:
         ("\ufeffa|b\n1|2\n", "|"),
     ],
 )
-def test_separators_in_fields_are_text(text: str, separator: str) -> None:
+def test_separators_in_fields_are_text(text, separator):
     assert sniffed(text).separator == separator
 
 
-def test_bytes_that_are_not_utf8_are_refused_with_their_line() -> None:
+def test_bytes_that_are_not_utf8_are_refused_with_their_line():
     with pytest.raises(InputError, match=r"byte 0xfc in line 2 of t.csv is not UTF-8"):
         sniffed("a,b\n1,München\n".encode("cp1252"))
     # A character may be cut by the end of the head.
@@ -51,7 +49,7 @@ def test_bytes_that_are_not_utf8_are_refused_with_their_line() -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32"])
-def test_wide_characters_are_refused(encoding: str) -> None:
+def test_wide_characters_are_refused(encoding):
     with pytest.raises(InputError, match=r"t.csv is not a text table in UTF-8"):
         sniffed("a,b\n1,München\n".encode(encoding))
 
@@ -71,7 +69,7 @@ def test_wide_characters_are_refused(encoding: str) -> None:
         ("src,dst", ("src", "dst")),
     ],
 )
-def test_headers_are_detected(text: str, names: tuple[str, ...]) -> None:
+def test_headers_are_detected(text, names):
     assert sniffed(text).names == names
 
 
@@ -86,20 +84,18 @@ def test_headers_are_detected(text: str, names: tuple[str, ...]) -> None:
         (["1,5", "NA"], ","),
     ],
 )
-def test_decimal_commas_are_detected_where_they_cannot_be_thousands(
-    values: list[str], decimal: str
-) -> None:
+def test_decimal_commas_are_detected_where_they_cannot_be_thousands(values, decimal):
     text = "\n".join(["id;x", *(f"u{at};{v}" for at, v in enumerate(values)), ""])
     assert sniffed(text).decimal == decimal
 
 
-def test_settings_replace_what_is_detected() -> None:
+def test_settings_replace_what_is_detected():
     found = sniffed(ROWS.format(","), header=False, decimal=",")
     assert found.names == ("column1", "column2", "column3")
     assert found.decimal == ","
 
 
-def test_a_separator_that_gives_one_column_is_refused() -> None:
+def test_a_separator_that_gives_one_column_is_refused():
     with pytest.raises(
         InputError,
         match=r"t.csv has one column, 'id;age;town', with separator ',': it looks like "
@@ -109,12 +105,12 @@ def test_a_separator_that_gives_one_column_is_refused() -> None:
     assert sniffed("label\nbot\n", separator=",").names == ("label",)
 
 
-def test_bytes_that_are_not_text_are_refused() -> None:
+def test_bytes_that_are_not_text_are_refused():
     with pytest.raises(InputError, match=r"t.csv is not a text table .*NUL bytes"):
         sniffed(b"a,b\n1,\x00\x01\n" * 20)
 
 
-def test_the_dialect_is_one_line() -> None:
+def test_the_dialect_is_one_line():
     text = "id;x\n1;1,5\n2;NA\n"
     assert sniffed(text).text() == (
         "separator semicolon, header, decimal comma, null in columns of numbers: NA"
@@ -124,7 +120,7 @@ def test_the_dialect_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("given", "separator"), [(";", ";"), ("tab", "\t"), ('"\\t"', "\t"), ("space", " ")]
 )
-def test_separators_are_set(given: str, separator: str) -> None:
+def test_separators_are_set(given, separator):
     settings = load_settings(overrides=[f"input.separator={given}"]).input
     assert settings.reading.separator == separator
 
@@ -132,6 +128,6 @@ def test_separators_are_set(given: str, separator: str) -> None:
 @pytest.mark.parametrize(
     "override", ["input.separator=ab", "input.header=3", "input.decimal=;"]
 )
-def test_values_that_cannot_be_used_are_refused(override: str) -> None:
+def test_values_that_cannot_be_used_are_refused(override):
     with pytest.raises(SettingsError, match=override.partition("=")[0]):
         load_settings(overrides=[override])

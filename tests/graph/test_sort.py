@@ -1,23 +1,21 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xnq_dist.core.errors import DoesNotFitError, InputError
-from xnq_dist.graph.sort import PairChunk, PairSorter
+from xnq_dist.graph.sort import PairSorter
 
 TINY = 1
 
 
-def conflict(major: int, minor: int) -> InputError:
+def conflict(major, minor):
     return InputError(f"pair {major} {minor}")
 
 
-def joined(chunks: list[PairChunk], n_major: int) -> tuple[np.ndarray, ...]:
+def joined(chunks, n_major):
     """All pairs again; the chunks must follow one another without gaps."""
     assert [c.first for c in chunks[1:]] == [c.last for c in chunks[:-1]]
     assert (chunks[0].first, chunks[-1].last) == (0, n_major)
@@ -31,9 +29,7 @@ def joined(chunks: list[PairChunk], n_major: int) -> tuple[np.ndarray, ...]:
 
 @pytest.mark.parametrize("kind", ["plain", "weighted", "counted"])
 @pytest.mark.parametrize("memory", [TINY, 30_000, 1 << 24], ids=["tiny", "some", "all"])
-def test_any_memory_gives_what_lexsort_gives(
-    tmp_path: Path, memory: int, kind: str
-) -> None:
+def test_any_memory_gives_what_lexsort_gives(tmp_path, memory, kind):
     weighted, counted = kind == "weighted", kind == "counted"
     rng = np.random.default_rng(0)
     n_major, n_minor, size = 50, 2000, 20_000
@@ -74,11 +70,11 @@ PAIR = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
     weighted=st.booleans(),
 )
 def test_a_reverse_counts_only_where_the_pair_was_not_given(
-    tmp_path_factory: pytest.TempPathFactory,
-    given_pairs: list[tuple[int, int, int]],
-    reverses: list[tuple[int, int, int]],
-    weighted: bool,
-) -> None:
+    tmp_path_factory,
+    given_pairs,
+    reverses,
+    weighted,
+):
     due: dict[tuple[int, int], float] = {}
     for a, b, w in given_pairs:
         due[a, b] = due.get((a, b), 0.0) + w
@@ -103,7 +99,7 @@ def test_a_reverse_counts_only_where_the_pair_was_not_given(
     assert sorter.reversed_added == len(due) - len(own)
 
 
-def test_dropped_copies_must_weigh_the_same(tmp_path: Path) -> None:
+def test_dropped_copies_must_weigh_the_same(tmp_path):
     ones = np.ones(3, np.int64)
     with PairSorter(2, 2, 1 << 20, tmp_path, weighted=True) as sorter:
         sorter.add(ones, ones, np.array([0.5, 0.5, 0.5]))
@@ -117,7 +113,7 @@ def test_dropped_copies_must_weigh_the_same(tmp_path: Path) -> None:
             list(sorter.chunks("drop", conflict))
 
 
-def test_sums_are_independent_of_the_order_of_arrival(tmp_path: Path) -> None:
+def test_sums_are_independent_of_the_order_of_arrival(tmp_path):
     weights = np.random.default_rng(1).random(500) ** 20
     zeros = np.zeros(500, np.int64)
     answers = set()
@@ -131,12 +127,12 @@ def test_sums_are_independent_of_the_order_of_arrival(tmp_path: Path) -> None:
     assert answers.pop() == pytest.approx(weights.sum())
 
 
-def test_no_pairs_give_one_empty_chunk(tmp_path: Path) -> None:
+def test_no_pairs_give_one_empty_chunk(tmp_path):
     with PairSorter(5, 3, 1 << 20, tmp_path) as sorter:
         (chunk,) = sorter.chunks()
     assert chunk.indptr.tolist() == [0] * 6
 
 
-def test_numbers_that_would_overflow_are_refused(tmp_path: Path) -> None:
+def test_numbers_that_would_overflow_are_refused(tmp_path):
     with pytest.raises(DoesNotFitError, match="62 bits"):
         PairSorter(2**31, 2**31, 1 << 20, tmp_path)

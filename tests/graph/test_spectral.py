@@ -6,14 +6,14 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from scipy.sparse.linalg import ArpackNoConvergence
 
-from tests.graph.graphs import Edges, csr_of, edges, random_matrix
+from tests.graph.graphs import csr_of, edges, random_matrix
 from xnq_dist.core.errors import InputError
 from xnq_dist.graph import spectral
-from xnq_dist.graph.csr import NO_WEIGHTS, Csr
+from xnq_dist.graph.csr import NO_WEIGHTS
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric, spectral_radius
 
 
-def oracle(matrix: sp.csr_array) -> float:
+def oracle(matrix):
     """Largest modulus over the strongly connected components, dense each."""
     matrix = sp.csr_array(matrix).astype(np.float64)
     matrix.eliminate_zeros()
@@ -27,10 +27,10 @@ def oracle(matrix: sp.csr_array) -> float:
     return found
 
 
-def radius(csr: Csr) -> float:
+def radius(csr):
     """rho(A), with the products of all rows at once."""
 
-    def times(x: np.ndarray, y: np.ndarray, component: np.ndarray) -> None:
+    def times(x, y, component):
         (rows,) = csr.chunks(1 << 62)
         column = x.reshape(-1, 1)
         spectral.multiply(*rows.edges, rows.weights, component, column, y)
@@ -40,7 +40,7 @@ def radius(csr: Csr) -> float:
 
 @settings(max_examples=150, deadline=None)
 @given(edges())
-def test_small_graphs_have_the_radius_of_their_eigenvalues(graph: Edges) -> None:
+def test_small_graphs_have_the_radius_of_their_eigenvalues(graph):
     matrix = graph.adjacency()
     csr = csr_of(matrix, weighted=True)
     assert radius(csr) == pytest.approx(oracle(matrix), rel=1e-5, abs=1e-9)
@@ -51,20 +51,20 @@ def test_small_graphs_have_the_radius_of_their_eigenvalues(graph: Edges) -> None
     )
 
 
-def ring(n: int) -> sp.csr_array:
+def ring(n):
     return sp.csr_array((np.ones(n), (np.arange(n), np.roll(np.arange(n), 1))))
 
 
-def path(n: int) -> sp.csr_array:
+def path(n):
     return sp.csr_array(sp.diags_array(np.ones(n - 1), offsets=1, shape=(n, n)))
 
 
-def bipartite() -> sp.csr_array:
+def bipartite():
     half = random_matrix(60, 0.1, 5)
     return sp.csr_array(sp.block_array([[None, half], [half.T, None]]))
 
 
-def chain_of_cycles() -> sp.csr_array:
+def chain_of_cycles():
     """A defective eigenvalue 1: 60 two-cycles in a row."""
     n = 120
     a = sp.lil_array((n, n))
@@ -94,13 +94,13 @@ LARGE = {
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_larger_graphs_have_the_radius_of_their_eigenvalues(name: str) -> None:
+def test_larger_graphs_have_the_radius_of_their_eigenvalues(name):
     matrix = sp.csr_array(LARGE[name])
     due = 0.0 if name.startswith("acyclic") else oracle(matrix)
     assert radius(csr_of(matrix)) == pytest.approx(due, rel=2e-6)
 
 
-def test_weights_count_and_scale() -> None:
+def test_weights_count_and_scale():
     matrix = random_matrix(300, 0.03, 4)
     matrix.data = np.random.default_rng(0).random(matrix.nnz).astype(np.float32)
     due = oracle(matrix)
@@ -109,7 +109,7 @@ def test_weights_count_and_scale() -> None:
     assert radius(csr_of(matrix, True)) == 0.0
 
 
-def test_one_weight_that_differs_from_its_reverse_is_seen() -> None:
+def test_one_weight_that_differs_from_its_reverse_is_seen():
     matrix = random_matrix(80, 0.1, 6, symmetric=True)
     csr = csr_of(matrix, weighted=True)
     assert is_symmetric(csr)
@@ -121,9 +121,9 @@ def test_one_weight_that_differs_from_its_reverse_is_seen() -> None:
 
 
 def test_a_radius_that_arpack_does_not_find_is_refused_with_the_setting(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def fails(*_: object, **__: object) -> None:
+    monkeypatch,
+):
+    def fails(*_, **__):
         raise ArpackNoConvergence("no", np.empty(0), np.empty(0))
 
     monkeypatch.setattr("scipy.sparse.linalg.eigs", fails)
@@ -131,48 +131,13 @@ def test_a_radius_that_arpack_does_not_find_is_refused_with_the_setting(
         radius(csr_of(LARGE["directed"]))
 
 
-def test_a_radius_is_the_largest_real_part_of_any_product() -> None:
+def test_a_radius_is_the_largest_real_part_of_any_product():
     dense = np.array([[0.0, 2.0], [2.0, 0.0]])
     radius = spectral_radius(lambda x: dense @ x, np.ones(2), True)
     assert radius == pytest.approx(2.0)
 
 
-def test_kernels_agree_with_their_python() -> None:
-    matrix = random_matrix(30, 0.08, 8)
-    csr = csr_of(matrix)
-    weights = np.arange(matrix.nnz, dtype=np.float32)
-    for values in (NO_WEIGHTS, weights):
-        arrays = csr.indptr, csr.indices, values
-        labels = [np.empty(30, np.int32) for _ in range(2)]
-        counts = [
-            kernel(*arrays, label)
-            for kernel, label in zip(
-                (spectral.strong_components, spectral.strong_components.py_func),
-                labels,
-                strict=True,
-            )
-        ]
-        assert counts[0] == counts[1]
-        assert (labels[0] == labels[1]).all()
-        x = np.random.default_rng(0).random((30, 1))
-        for component in (labels[0], np.empty(0, np.int32)):
-            y, z = np.zeros(30), np.zeros(30)
-            spectral.multiply(0, *arrays, component, x, y)
-            spectral.multiply.py_func(0, *arrays, component, x, z)
-            assert (y == z).all()
-            live, marked = np.zeros(30, bool), np.zeros(30, bool)
-            spectral.mark_live(0, *arrays, component, live)
-            spectral.mark_live.py_func(0, *arrays, component, marked)
-            assert (live == marked).all()
-        bits = values.view(np.uint32)
-        start = np.uint64(0)
-        sums = [spectral.symmetry_sum(0, *arrays[:2], bits, start)]
-        with np.errstate(over="ignore"):
-            sums.append(spectral.symmetry_sum.py_func(0, *arrays[:2], bits, start))
-        assert sums[0] == sums[1]
-
-
-def test_components_are_those_of_scipy() -> None:
+def test_components_are_those_of_scipy():
     for seed in range(20):
         matrix = random_matrix(60, 0.03, seed)
         csr = csr_of(matrix)

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +12,7 @@ from xnq_dist.graph.tables import Batch, ids_of, open_table
 from xnq_dist.graph.values import one_form, plain_values, show
 
 
-def rows_of(table: object, columns: list[str]) -> list[dict[str, object]]:
+def rows_of(table, columns):
     return [
         row
         for batch in open_table(str(table), "table").batches(columns, rows=3)
@@ -21,7 +20,7 @@ def rows_of(table: object, columns: list[str]) -> list[dict[str, object]]:
     ]
 
 
-def test_files_directories_globs_and_uris_give_the_same_rows(tmp_path: Path) -> None:
+def test_files_directories_globs_and_uris_give_the_same_rows(tmp_path):
     whole = pa.table({"a": list(range(10)), "b": ["x"] * 10})
     folder = tmp_path / "many" / "year=1"
     folder.mkdir(parents=True)
@@ -55,23 +54,23 @@ def test_files_directories_globs_and_uris_give_the_same_rows(tmp_path: Path) -> 
         ("", r"holds no file that ends in \.parquet, \.csv, \.feather"),
     ],
 )
-def test_missing_tables_are_named(tmp_path: Path, name: str, words: str) -> None:
+def test_missing_tables_are_named(tmp_path, name, words):
     with pytest.raises(InputError, match=words):
         open_table(tmp_path / name, "node table")
 
 
-def test_an_odd_uri_is_refused() -> None:
+def test_an_odd_uri_is_refused():
     with pytest.raises(InputError, match="cannot be opened"):
         open_table("nosuch://bucket/x.parquet", "node table")
 
 
-def truncated(path: Path) -> Path:
+def truncated(path):
     pq.write_table(pa.table({"a": np.arange(5000)}), path)
     path.write_bytes(path.read_bytes()[:-40])
     return path
 
 
-def test_a_truncated_file_is_reported_as_incomplete(tmp_path: Path) -> None:
+def test_a_truncated_file_is_reported_as_incomplete(tmp_path):
     table = open_table(truncated(tmp_path / "edges.parquet"), "edge table")
     with pytest.raises(
         InputError, match=r"edges.parquet is not a complete Parquet file"
@@ -81,7 +80,7 @@ def test_a_truncated_file_is_reported_as_incomplete(tmp_path: Path) -> None:
         _ = table.n_rows
 
 
-def test_a_fault_that_shows_while_iterating_is_an_input_error(tmp_path: Path) -> None:
+def test_a_fault_that_shows_while_iterating_is_an_input_error(tmp_path):
     path = tmp_path / "t.parquet"
     values = np.random.default_rng(0).integers(0, 2**60, 50_000)
     pq.write_table(pa.table({"a": values}), path, write_page_checksum=True)
@@ -92,13 +91,13 @@ def test_a_fault_that_shows_while_iterating_is_an_input_error(tmp_path: Path) ->
         list(open_table(path, "t").batches(["a"]))
 
 
-def test_a_missing_column_names_those_there_and_the_setting(tmp_path: Path) -> None:
+def test_a_missing_column_names_those_there_and_the_setting(tmp_path):
     pq.write_table(pa.table({"from": [1], "to": [2]}), tmp_path / "e.parquet")
     with pytest.raises(InputError, match=r"no column 'src' \(it has from, to\).*col"):
         open_table(tmp_path / "e.parquet", "e").require({"columns.src": "src"})
 
 
-def test_a_column_of_some_files_only_is_refused(tmp_path: Path) -> None:
+def test_a_column_of_some_files_only_is_refused(tmp_path):
     pq.write_table(pa.table({"a": [1], "role": ["train"]}), tmp_path / "0.parquet")
     pq.write_table(pa.table({"a": [1]}), tmp_path / "1.parquet")
     table = open_table(tmp_path, "node table")
@@ -109,7 +108,7 @@ def test_a_column_of_some_files_only_is_refused(tmp_path: Path) -> None:
     assert not table.has("nowhere")
 
 
-def batch_of(array: pa.Array, first: int = 0) -> Batch:
+def batch_of(array, first=0):
     return Batch(pa.record_batch({"id": array}), "t.parquet", first)
 
 
@@ -126,14 +125,14 @@ def batch_of(array: pa.Array, first: int = 0) -> Batch:
     ],
     ids=lambda array: str(array.type),
 )
-def test_ids_of_every_kind_become_int64_or_string(array: pa.Array) -> None:
+def test_ids_of_every_kind_become_int64_or_string(array):
     found = ids_of(batch_of(array), "id")
     assert found.type in (pa.int64(), pa.string())
     assert found.to_pylist() == array.to_pylist()
 
 
 @pytest.mark.parametrize("kind", [pa.uint64(), pa.decimal128(38, 0)], ids=str)
-def test_ids_too_large_for_int64_are_text(kind: pa.DataType) -> None:
+def test_ids_too_large_for_int64_are_text(kind):
     found = ids_of(batch_of(pa.array([1, 2**63], kind)), "id")
     assert found.to_pylist() == ["1", "9223372036854775808"]
 
@@ -150,12 +149,12 @@ def test_ids_too_large_for_int64_are_text(kind: pa.DataType) -> None:
     ],
     ids=["null", "all null", "float", "NaN", "large float", "binary"],
 )
-def test_unusable_ids_are_refused(array: pa.Array, words: str) -> None:
+def test_unusable_ids_are_refused(array, words):
     with pytest.raises(InputError, match=words):
         ids_of(batch_of(array, 10), "id")
 
 
-def test_an_id_with_odd_bytes_can_be_named() -> None:
+def test_an_id_with_odd_bytes_can_be_named():
     odd = pa.array([b"a\xff"]).view(pa.string())
     assert show(odd, 0) == "'a\ufffd'"
     assert show(pa.array([5]), 0) == "5"
@@ -173,7 +172,7 @@ def test_a_folder_with_versions_of_a_table_is_refused(tmp_path, inside, words):
     assert words.split()[1] in str(refused.value)
 
 
-def test_a_name_with_marks_of_a_pattern_is_taken_as_it_is(tmp_path: Path) -> None:
+def test_a_name_with_marks_of_a_pattern_is_taken_as_it_is(tmp_path):
     folder = tmp_path / "data [1]"
     folder.mkdir()
     pq.write_table(pa.table({"a": [1, 2]}), folder / "t*.parquet")
@@ -181,13 +180,13 @@ def test_a_name_with_marks_of_a_pattern_is_taken_as_it_is(tmp_path: Path) -> Non
     assert rows_of(folder / "t*.parquet", ["a"]) == [{"a": 1}, {"a": 2}]
 
 
-def test_a_pipe_is_refused_with_what_to_do(tmp_path: Path) -> None:
+def test_a_pipe_is_refused_with_what_to_do(tmp_path):
     os.mkfifo(tmp_path / "nodes.csv")
     with pytest.raises(InputError, match=r"a pipe or a device.*write it to a file"):
         open_table(tmp_path / "nodes.csv", "node table")
 
 
-def test_whole_decimals_are_integers_and_durations_seconds() -> None:
+def test_whole_decimals_are_integers_and_durations_seconds():
     decimals = pa.array([1, None, 2], pa.decimal128(38, 0))
     large = pa.array([10**30], pa.decimal128(38, 0))
     assert plain_values(decimals).equals(pa.array([1, None, 2], pa.int64()))
@@ -198,6 +197,6 @@ def test_whole_decimals_are_integers_and_durations_seconds() -> None:
     ]
 
 
-def test_a_word_has_one_form_however_it_was_typed() -> None:
+def test_a_word_has_one_form_however_it_was_typed():
     typed = pa.array(["caf\u00e9", "cafe\u0301", "caf\u00e9\u200b", "tea", None])
     assert one_form(typed).to_pylist() == [*["caf\u00e9"] * 3, "tea", None]

@@ -58,8 +58,6 @@ class GraphSize:
     """Whether edges have weights."""
     memberships: int | None = None
     """Rows of the memberships; None: assumed one per node."""
-    id_text: float = 0.0
-    """Mean bytes of a string id; 0: ids are integers."""
     likely_edges: int | None = None
     """Expected number of directed edges, for the time; None: `edges`."""
 
@@ -75,8 +73,6 @@ class Workers:
     """Bytes that each worker may use."""
     device: int = 0
     """Bytes of GPU memory that each worker may use; 0: the work runs on CPUs."""
-    ingest: int = 0
-    """Bytes of GPU memory that reading edges may use; 0: a CPU reads them."""
 
     @classmethod
     def of(cls, threads: Mapping[str, int], memory: int, device: int) -> Workers:

@@ -16,7 +16,8 @@ from numba import njit
 
 from xnq_dist.core.arrays import Ints, Ints32, offsets_of
 from xnq_dist.core.random_bits import mix
-from xnq_dist.graph.csr import ArrayCsr, Csr, CsrRows, map_chunks
+from xnq_dist.core.threads import map_threads
+from xnq_dist.graph.csr import ArrayCsr, Csr, spans
 from xnq_dist.graph.propagation import ROUNDS, Labels, Limits, numbered
 
 __all__ = ["PAIR", "coarsen", "contract", "find_clusters"]
@@ -167,8 +168,8 @@ def contract(csr: Csr, label: Ints32, sizes: Ints, keep: int) -> Contracted:
     parts: list[Ints] = []
     for _ in range(2):
         limit = np.uint64(int(keep / edges * 2**53) << 11) if keep < edges else EVERY
-        sample = partial(sample_rows, label, len(sizes), limit)
-        parts = map_chunks(csr, sample, SAMPLE_CHUNK)
+        sample = partial(sample_rows, label, len(sizes), limit, csr)
+        parts = map_threads(sample, list(spans(csr.indptr, SAMPLE_CHUNK)))
         size = sum(map(len, parts))
         if limit == EVERY or 2 * size > keep:
             break
@@ -179,8 +180,11 @@ def contract(csr: Csr, label: Ints32, sizes: Ints, keep: int) -> Contracted:
     return _between(pairs, None, sizes)
 
 
-def sample_rows(label: Ints32, clusters: int, limit: np.uint64, rows: CsrRows) -> Ints:
+def sample_rows(
+    label: Ints32, clusters: int, limit: np.uint64, csr: Csr, span: tuple[int, int]
+) -> Ints:
     """The pairs of clusters of some rows' edges; see `sample_pairs`."""
+    rows = csr.rows(*span)
     pairs = np.empty(len(rows.indices), np.int64)
     size = sample_pairs(*rows.edges, label, clusters, limit, pairs)
     return pairs[:size].copy()

@@ -6,18 +6,17 @@ compression, the order of rows or the width of integers. No result depends on th
 of rows either: nodes are ranked by id, edges are sorted. Values are digested as the
 pipeline reads them: a CSV file and a Parquet file with the same values agree.
 
-Reading tables takes time, so digests are cached by the file's size, times and inode (or
-ETag). A file that changed less than two seconds before it was read may change again
-with the same times, so its digest is not cached.
+Reading tables takes time, so digests are cached by the sizes, times and inodes (or
+ETags) of a table's files. A file that changed less than two seconds before it was read
+may change again with the same times, so the digests of its table are not cached.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from xnq_dist.core.errors import DamagedError, InputError
@@ -36,47 +35,22 @@ __all__ = [
     "edge_aspect",
     "label_aspect",
     "member_aspect",
-    "members_table",
     "node_aspects",
 ]
 
 log = logging.getLogger(__name__)
 
 CONTENTS = "_contents.json"
-FORMAT = 4
+FORMAT = 5
 """Raised when a digest of the same rows changes, or what is stored with it."""
-MODULUS = 1 << 128
 RACY = 2_000_000_000
 """Nanoseconds between a change and the reading within which a digest is not cached."""
-CACHED = 1000
-"""Number of files in the cache, the last used ones."""
+CACHED = 100
+"""Number of tables in the cache, the last used ones."""
 
-
-@dataclass(frozen=True)
-class Digest:
-    """Digest of a multiset of rows."""
-
-    rows: int = 0
-    total: int = 0
-    """Sum of the rows' hashes modulo 2^128."""
-    encoded: bool = False
-    """Whether features are more than complete numbers (`graph.encoding`)."""
-
-    def __add__(self, other: Digest) -> Digest:
-        total = (self.total + other.total) % MODULUS
-        encoded = self.encoded or other.encoded
-        return Digest(self.rows + other.rows, total, encoded)
-
-    def facts(self) -> dict[str, Any]:
-        """The digest as stages record it among their inputs."""
-        facts: dict[str, Any] = {"rows": self.rows, "digest": f"{self.total:032x}"}
-        return facts | ({"encoded": True} if self.encoded else {})
-
-    @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Digest:
-        """The digest from its `facts`."""
-        total = int(facts["digest"], 16)
-        return cls(int(facts["rows"]), total, bool(facts.get("encoded")))
+Digests = dict[str, dict[str, Any]]
+"""By aspect: ``rows``, ``digest``, and ``encoded`` if features are more than complete
+numbers (`graph.encoding`). Stages record them among their inputs."""
 
 
 @dataclass(frozen=True)
@@ -95,10 +69,10 @@ class Aspect:
         """Names of the columns."""
         return [name for _, name in self.columns]
 
-    @property
-    def key(self) -> str:
-        """Key of the digest in the cache entry of a file."""
-        return json.dumps([FORMAT, self.columns, self.known, self.missing])
+    def key(self, table: Table) -> str:
+        """Key of the digest in the cache entry of a table."""
+        read = sorted(table.as_text)
+        return fingerprint(FORMAT, self.columns, self.known, self.missing, read)
 
 
 class Observer(Protocol):
@@ -109,6 +83,9 @@ class Observer(Protocol):
 
     def add(self, batch: Batch) -> None:
         """Look at one batch."""
+
+    def profile(self, table: Table) -> dict[str, Any]:
+        """What was seen in all batches, as JSON values."""
 
 
 def node_aspects(
@@ -166,16 +143,6 @@ def _used(table: Table, columns: ColumnSettings, *keys: str) -> list[str]:
     ]
 
 
-def members_table(table: Table, columns: ColumnSettings, id_type: str) -> Table:
-    """A memberships table whose member ids are those of the nodes, of type `id_type`.
-
-    Names of communities that are text in the first file are text in all, in files
-    without types.
-    """
-    table = table.ids_as(id_type, columns.member)
-    return table.ids_as(table.id_type(columns.community), columns.community)
-
-
 def answer_digests(
     folder: Folder, sources: Sources, settings: Settings, source: str, id_type: str
 ) -> dict[str, dict[str, Any]]:
@@ -194,12 +161,16 @@ def answer_digests(
     if source == "leiden":
         return {}
     if source != "given":
-        table = contents.open(sources.nodes, "node table", settings)
+        table = open_table(sources.nodes, "node table", settings.input)
         aspect = column_aspect(columns, source.removeprefix("column:"))
         return contents.digests(table, {"memberships": aspect})
-    table = contents.open(str(sources.memberships), "memberships table", settings)
-    table = members_table(table, columns, id_type)
-    return contents.digests(table, {"memberships": member_aspect(columns)})
+    table = open_table(str(sources.memberships), "memberships table", settings.input)
+    about = "answer", columns.member, columns.community, id_type
+    known, _ = contents.known(table, about)
+    if known:
+        return known
+    table = table.ids_as(id_type, columns.member)
+    return contents.digests(table, {"memberships": member_aspect(columns)}, about=about)
 
 
 class Contents:
@@ -208,103 +179,75 @@ class Contents:
     def __init__(self, folder: Folder | None) -> None:
         self._folder = folder
         self._cache = {} if folder is None else _read_cache(folder)
-        self._changed = False
-
-    def open(self, path: str, what: str, settings: Settings) -> Table:
-        """As `open_table`; files that did not change need not be read for a schema."""
-        table = open_table(path, what, settings.input)
-        for file in table.files:
-            if schema := self._entry(table, file).get("schema"):
-                table.recall_schema(file, schema)
-        return table
-
-    def _entry(self, table: Table, file: str) -> dict[str, Any]:
-        """What is known of a file; empty if it changed."""
-        entry = self._cache.get(_key(table, file))
-        return entry if entry and entry["stat"] == _stat(table, file) else {}
 
     def known(
-        self, table: Table, aspects: Mapping[str, Aspect]
-    ) -> dict[str, dict[str, Any]] | None:
-        """The digests from the cache; None if a file has to be read."""
-        table = self._settled(table, aspects)
-        found = [self._entry(table, file).get("digests", {}) for file in table.files]
-        if any(a.key not in each for a in aspects.values() for each in found):
-            return None
-        return _summed(found, aspects)
+        self, table: Table, about: Sequence[Any]
+    ) -> tuple[Digests, dict[str, Any] | None]:
+        """Digests and profile that were kept with this `about`; none if it changed.
+
+        Neither the columns nor the rows of the table are read.
+        """
+        entry = self._entry(table)
+        kept = entry["kept"].get(about[0], {})
+        if kept.get("about") != fingerprint(*about):
+            return {}, None
+        digests = {name: entry["digests"][key] for name, key in kept["keys"].items()}
+        return digests, kept["profile"]
+
+    def _entry(self, table: Table) -> dict[str, Any]:
+        """What is known of a table as its files are now."""
+        entry: dict[str, Any] = self._cache.get(_key(table), {})
+        states = _states(table)
+        if states is not None and entry.get("states") == states:
+            return entry
+        return {"states": states, "digests": {}, "kept": {}}
 
     def digests(
         self,
         table: Table,
         aspects: Mapping[str, Aspect],
         observer: Observer | None = None,
-    ) -> dict[str, dict[str, Any]]:
-        """The digest of each aspect of a table, as `Digest.facts`.
+        about: Sequence[Any] = (),
+    ) -> Digests:
+        """The digest of each aspect of a table.
 
-        Only files that changed since they were last read are read; all of them with an
+        A table that did not change since it was last read is read only for an
         `observer`, which gets every batch.
+
+        Parameters
+        ----------
+        about
+            Name of what is kept for `known`, and what the aspects, the table and the
+            profile are made from; empty: nothing is kept but the digests.
 
         Raises
         ------
         InputError
             For a missing column, or values that the pipeline cannot read.
         """
-        table = self._settled(table, aspects, observer)
-        found = []
-        for file in table.files:
-            known = self._entry(table, file).get("digests", {})
-            missing = [a for a in aspects.values() if a.key not in known]
-            if missing or observer is not None:
-                known = known | self._read(table, file, missing, observer, known)
-            found.append(known)
-        if self._changed and self._folder is not None:
-            self._write_cache(self._folder)
-        return _summed(found, aspects)
+        began, entry = time.time_ns(), self._entry(table)
+        keys = {name: aspect.key(table) for name, aspect in aspects.items()}
+        known = entry["digests"]
+        if observer is not None or not known.keys() >= {*keys.values()}:
+            read = _digests(table, aspects, observer)
+            states = entry["states"]
+            changed = states is None or states != _states(table)
+            if changed or _newest(table) > began - RACY:
+                return read
+            known |= {keys[name]: each for name, each in read.items()}
+        if about:
+            profile = None if observer is None else observer.profile(table)
+            made = {"about": fingerprint(*about), "keys": keys, "profile": profile}
+            entry["kept"][about[0]] = made
+        self._cache[_key(table)] = entry | {"used": began}
+        self._write_cache()
+        return {name: known[key] for name, key in keys.items()}
 
-    def _read(
-        self,
-        table: Table,
-        file: str,
-        aspects: Sequence[Aspect],
-        observer: Observer | None,
-        known: Mapping[str, Any],
-    ) -> dict[str, Any]:
-        """Read a file for some digests, and remember them unless it may change."""
-        began, stat = time.time_ns(), _stat(table, file)
-        single = replace(table, files=(file,))
-        totals = _digests(single, aspects, observer)
-        pairs = zip(aspects, totals, strict=True)
-        read = {aspect.key: total.facts() for aspect, total in pairs}
-        if stat is not None and stat == _stat(table, file) and not _racy(stat, began):
-            self._cache[_key(table, file)] = {
-                "stat": stat,
-                "digests": {**known, **read},
-                "used": began,
-                "kinds": single.kinds(file),
-                "schema": single.schema_of(file),
-            }
-            self._changed = True
-        return read
-
-    def _settled(
-        self,
-        table: Table,
-        aspects: Mapping[str, Aspect],
-        observer: Observer | None = None,
-    ) -> Table:
-        """The table with the types of all values; text files may be read for them."""
-        for file in table.files:
-            if kinds := self._entry(table, file).get("kinds"):
-                table.recall(file, kinds)
-        names = {name for aspect in aspects.values() for name in aspect.names}
-        return table.settle({*names, *(observer.columns if observer else ())})
-
-    def _write_cache(self, folder: Folder) -> None:
-        folder.create()
-        newest = sorted(self._cache.items(), key=lambda item: -item[1]["used"])
-        entries = dict(newest[:CACHED])
-        folder.write_record(CONTENTS, {"files": entries})
-        self._changed = False
+    def _write_cache(self) -> None:
+        if self._folder is not None:
+            self._folder.create()
+            used = sorted(self._cache.items(), key=lambda item: -item[1]["used"])
+            self._folder.write_record(CONTENTS, {"tables": dict(used[:CACHED])})
 
 
 def _read_cache(folder: Folder) -> dict[str, Any]:
@@ -314,20 +257,17 @@ def _read_cache(folder: Folder) -> dict[str, Any]:
     except DamagedError as error:
         log.warning("%s: tables are read again", error)
         return {}
-    files: dict[str, Any] = found.get("files") or {}
-    return files
+    tables: dict[str, Any] = found.get("tables") or {}
+    return tables
 
 
-def _key(table: Table, file: str) -> str:
-    """Key of a file's entry: how it is read is a part of it."""
-    return fingerprint(table.filesystem.type_name, file, *table.marks(file))
+def _key(table: Table) -> str:
+    """Key of a table's entry: how it is read is a part of it."""
+    marks = (mark for file in table.files for mark in (file, table.marks(file)))
+    return fingerprint(FORMAT, table.filesystem.type_name, *marks)
 
 
-def _stat(table: Table, file: str) -> list[Any] | None:
-    """Cache validator of a file: size, times, inode or ETag.
-
-    None: the file system provides none.
-    """
+def _state(table: Table, file: str) -> list[Any] | None:
     try:
         return state_of(table.filesystem, file)
     except OSError as error:
@@ -337,38 +277,42 @@ def _stat(table: Table, file: str) -> list[Any] | None:
         ) from error
 
 
-def _summed(
-    found: Sequence[Mapping[str, Any]], aspects: Mapping[str, Aspect]
-) -> dict[str, dict[str, Any]]:
-    """Digests of a table from those of its files, by the keys of aspects."""
-    return {
-        name: sum((Digest.of(each[aspect.key]) for each in found), Digest()).facts()
-        for name, aspect in aspects.items()
-    }
+def _states(table: Table) -> str | None:
+    """Cache validator of a table: sizes, times, inodes or ETags of its files.
+
+    None: the file system provides none.
+    """
+    states = [_state(table, file) for file in table.files]
+    return None if None in states else fingerprint(*states)
 
 
-def _racy(stat: Sequence[Any], began: int) -> bool:
-    """Whether a file changed so recently that its times may miss another change."""
-    times = [value for value in stat[1:3] if isinstance(value, int)]
-    return max(times) > began - RACY
+def _newest(table: Table) -> int:
+    """Time of the last change of a file, in nanoseconds."""
+    states = (_state(table, file) or () for file in table.files)
+    return max(t for state in states for t in state[1:3] if isinstance(t, int))
 
 
 def _digests(
-    table: Table, aspects: Sequence[Aspect], observer: Observer | None = None
-) -> list[Digest]:
-    """The digests of a table's only file, which is read once."""
-    for aspect in aspects:
+    table: Table, aspects: Mapping[str, Aspect], observer: Observer | None = None
+) -> Digests:
+    """The digests of a table, which is read once."""
+    for aspect in aspects.values():
         table.require(dict(aspect.columns))
     from xnq_dist.graph.digesting import batch_total
 
-    names = [name for aspect in aspects for name in aspect.names]
+    names = [name for aspect in aspects.values() for name in aspect.names]
     names += observer.columns if observer is not None else ()
-    totals = [Digest() for _ in aspects]
+    found = {name: [0, 0, False] for name in aspects}
     # Features are wide, so batches have fewer rows.
     for batch in ahead(table.batches(list(dict.fromkeys(names)), 1 << 16)):
         if observer is not None:
             observer.add(batch)  # checks the values
-        for at, aspect in enumerate(aspects):
+        for name, aspect in aspects.items():
             read = aspect.columns, aspect.known, aspect.missing
-            totals[at] += Digest(*batch_total(batch, *read))
-    return totals
+            pairs = zip(found[name], batch_total(batch, *read), strict=True)
+            found[name] = [one + other for one, other in pairs]
+    return {
+        name: {"rows": rows, "digest": f"{total % (1 << 128):032x}"}
+        | ({"encoded": True} if encoded else {})
+        for name, (rows, total, encoded) in found.items()
+    }

@@ -6,17 +6,16 @@ indices. Row pointers and one row must fit in memory; the edges need not.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats32, Ints, Ints32, offsets_of
 from xnq_dist.core.errors import InputError
-from xnq_dist.core.threads import map_threads
 from xnq_dist.graph import scratch
 from xnq_dist.graph.sort import PairChunk
 
@@ -25,7 +24,6 @@ __all__ = [
     "Csr",
     "CsrRows",
     "FileCsr",
-    "map_chunks",
     "shared_csr",
     "spans",
     "write_csr",
@@ -35,7 +33,6 @@ __all__ = [
 CHUNK_EDGES = 1 << 20
 """Maximum number of edges of a chunk, unless a single row has more."""
 NO_WEIGHTS = np.empty(0, np.float32)
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -153,14 +150,9 @@ class FileCsr:
 
     def arrays(self) -> tuple[Ints32, Floats32]:
         """All column indices and weights, memory-mapped from the files."""
-        indices = self._mapped("indices", np.int32)
-        return indices, self._mapped("weights", np.float32)
-
-    def _mapped(self, name: str, dtype: type[Any]) -> NDArray[Any]:
-        path = self.folder / name
-        if not path.exists() or path.stat().st_size == 0:
-            return np.empty(0, dtype)
-        return np.asarray(np.memmap(path, dtype, "c"))
+        # Kernels are compiled for arrays that can be written.
+        indices = scratch.mapped(self.folder / "indices", np.int32, "c")
+        return indices, scratch.mapped(self.folder / "weights", np.float32, "c")
 
 
 def shared_csr(folder: Path, n: int, weighted: bool) -> FileCsr:
@@ -175,17 +167,6 @@ def shared_csr(folder: Path, n: int, weighted: bool) -> FileCsr:
     for name in ("indices", "weights") if weighted else ("indices",):
         scratch.shared(folder / name, np.int32, int(indptr[-1]))
     return FileCsr(indptr, folder, weighted)
-
-
-def map_chunks(
-    csr: Csr, work: Callable[[CsrRows], T], edges: int = CHUNK_EDGES
-) -> list[T]:
-    """Results of `work` for every chunk, in the order of the rows.
-
-    The calls run in any order on several threads; each holds a chunk.
-    """
-    marks = list(spans(csr.indptr, edges))
-    return map_threads(lambda span: work(csr.rows(*span)), marks)
 
 
 def write_csr(

@@ -67,38 +67,34 @@ def batch_total(
     encoded = False
     for setting, name in columns:
         if setting in VALUES:
-            _fold_value(words, batch.column(name))
+            values = batch.column(name)
         elif setting == "columns.label":
-            _fold(words, plain_labels(batch, name, ()))
+            values = plain_labels(batch, name, ())
         else:
-            _fold(words, ids_of(batch, name))
+            values = ids_of(batch, name)
         if setting == FEATURES:
-            encoded = encoded or needs_encoding(batch.column(name))
+            encoded = encoded or needs_encoding(values)
+        _fold(words, values, setting not in VALUES)
     return words.shape[1], total(words), encoded
 
 
-def _fold(rows: Words, values: pa.Array) -> None:
-    """Fold one column without nulls: int64, bool or string."""
-    if pt.is_integer(values.type):
-        fold_words(rows, INTEGER, values.to_numpy().view(np.uint64))
+def _fold(rows: Words, values: pa.Array, plain: bool) -> None:
+    """Fold one column; `plain`: int64, bool or string without nulls."""
+    if pt.is_nested(values.type):
+        sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
+        fold_lists(rows, LIST, offsets_of(sizes), _bits(values.flatten()))
+    elif kind_of(values.type) == "text":
+        if not plain:
+            _fold(rows, values.is_valid(), True)
+        text = values.cast(pa.string()).fill_null("")
+        fold_text(rows, TEXT, *text_of(text))
+    elif not plain:
+        fold_words(rows, NUMBER, _bits(values))
     elif pt.is_boolean(values.type):
         bits = values.to_numpy(zero_copy_only=False).astype(np.uint64)
         fold_words(rows, BOOLEAN, bits)
     else:
-        fold_text(rows, TEXT, *text_of(values))
-
-
-def _fold_value(rows: Words, values: pa.Array) -> None:
-    """Fold one column of numbers, dates, text or lists of numbers."""
-    if pt.is_nested(values.type):
-        sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
-        offsets = offsets_of(sizes)
-        fold_lists(rows, LIST, offsets, _bits(values.flatten()))
-    elif kind_of(values.type) == "text":
-        _fold(rows, values.is_valid())
-        _fold(rows, values.cast(pa.string()).fill_null(""))
-    else:
-        fold_words(rows, NUMBER, _bits(values))
+        fold_words(rows, INTEGER, values.to_numpy().view(np.uint64))
 
 
 def _bits(values: pa.Array) -> Words:
@@ -130,10 +126,9 @@ def _second(b: np.uint64, word: np.uint64) -> np.uint64:
 @njit(cache=True, nogil=True)
 def fold_words(rows: Words, tag: int, words: Words) -> None:
     """Fold a value of one word into each row."""
-    kind = np.uint64(tag)
     for i in range(words.shape[0]):
-        rows[0, i] = _first(_first(rows[0, i], kind), words[i])
-        rows[1, i] = _second(_second(rows[1, i], kind), words[i])
+        rows[0, i] = _first(_first(rows[0, i], np.uint64(tag)), words[i])
+        rows[1, i] = _second(_second(rows[1, i], np.uint64(tag)), words[i])
 
 
 @njit(cache=True, nogil=True)

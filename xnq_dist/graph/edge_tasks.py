@@ -27,14 +27,13 @@ from xnq_dist.graph.csr import FileCsr, spans, write_rows
 from xnq_dist.graph.edges import (
     EdgeCounts,
     PairsOf,
-    WeightConflict,
     add_edges,
     arrow_pairs,
     check_rows,
     checked_csr,
     checked_edges,
     columns_read,
-    sorted_counts,
+    weight_conflict,
 )
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairSorter, SortedRun, pairs_held
@@ -195,8 +194,7 @@ class EdgeSort:
             found = pairs(share, ids(), self.columns, rules)
             counts = add_edges(sorter, found, rules, self.weighted)
             runs = sorter.runs(held)
-            sizes = sorter.sizes(runs, self.bounds)
-            return SortedShare(runs, sizes, counts + sorted_counts(sorter))
+            return SortedShare(runs, sorter.sizes(runs, self.bounds), counts)
 
     def merge(
         self,
@@ -209,14 +207,18 @@ class EdgeSort:
         folder.mkdir()
 
         def conflict(major: int, minor: int) -> InputError:
-            return WeightConflict(ids().values, self.what)(major, minor)
+            return weight_conflict(ids().values, self.what, major, minor)
 
         with self._sorter(folder, self.rules.memory_bytes) as sorter:
             sorter.merge(runs, *targets)
             chunks = ahead(sorter.chunks(self.rules.duplicates, conflict))
             degrees = write_rows(chunks, *targets, folder, self.weighted)
             scratch.append(folder / "degrees", degrees)
-            return MergedRange(folder, sorted_counts(sorter))
+            counts = EdgeCounts(
+                reversed_added=sorter.reversed_added,
+                duplicates_dropped=sorter.duplicates,
+            )
+            return MergedRange(folder, counts)
 
     def _sorter(self, folder: Path, memory: int) -> PairSorter:
         return PairSorter(self.nodes, self.nodes, memory, folder, self.weighted)

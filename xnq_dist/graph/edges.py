@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -26,16 +27,13 @@ __all__ = [
     "EdgeCounts",
     "Pairs",
     "PairsOf",
-    "WeightConflict",
     "add_edges",
     "arrow_pairs",
-    "batch_pairs",
-    "batch_rows",
     "check_rows",
     "checked_csr",
     "checked_edges",
     "columns_read",
-    "sorted_counts",
+    "weight_conflict",
     "weights_of",
 ]
 
@@ -89,10 +87,15 @@ PairsOf = Callable[[Table, NodeIds, ColumnSettings, InputSettings], Iterator[Pai
 def arrow_pairs(
     table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
 ) -> Iterator[Pairs]:
-    """Yield the pairs of all rows, read by Arrow; errors as in `batch_pairs`."""
-    names = columns_read(table, columns)
-    for batch in ahead(table.batches(names, batch_rows(rules))):
-        yield batch_pairs(batch, ids, columns, rules, names)
+    """Yield the pairs of all rows, read by Arrow; an `InputError` names the row."""
+    names, ends = columns_read(table, columns), (columns.src, columns.dst)
+    # Ids, indices, keys and the decoded batch together: some 200 bytes a row.
+    rows = int(np.clip(rules.memory_bytes // 1024, 1024, 1 << 18))
+    for batch in ahead(table.batches(names, rows)):
+        find = partial(_indices, batch, ids, rules)
+        source, target = map_threads(find, ends, 2)
+        weighted = columns.weight in names
+        yield Pairs(source, target, weights_of(batch, columns) if weighted else None)
 
 
 def columns_read(table: Table, columns: ColumnSettings) -> list[str]:
@@ -101,26 +104,6 @@ def columns_read(table: Table, columns: ColumnSettings) -> list[str]:
     if columns.weight and table.has(columns.weight):
         names.append(columns.weight)
     return list(dict.fromkeys(names))
-
-
-def batch_rows(rules: InputSettings) -> int:
-    """Rows of a batch that `input.memory` allows."""
-    # Ids, indices, keys and the decoded batch together: some 200 bytes a row.
-    return int(np.clip(rules.memory_bytes // 1024, 1024, 1 << 18))
-
-
-def batch_pairs(
-    batch: Batch,
-    ids: NodeIds,
-    columns: ColumnSettings,
-    rules: InputSettings,
-    names: list[str],
-) -> Pairs:
-    """The pairs of a batch, in the order of its rows; an `InputError` names the row."""
-    ends = columns.src, columns.dst
-    source, target = map_threads(lambda end: _indices(batch, end, ids, rules), ends, 2)
-    weighted = columns.weight in names
-    return Pairs(source, target, weights_of(batch, columns) if weighted else None)
 
 
 def checked_edges(
@@ -140,7 +123,7 @@ def add_edges(
 ) -> EdgeCounts:
     """Add the pairs that the rules keep to a sorter.
 
-    The counts are those of the rows; `sorted_counts` has the others.
+    The counts are those of the rows; the sorter has the others.
     """
     counts = EdgeCounts()
     for some in pairs:
@@ -163,13 +146,6 @@ def add_edges(
     return counts
 
 
-def sorted_counts(sorter: PairSorter) -> EdgeCounts:
-    """What the sort has found."""
-    return EdgeCounts(
-        reversed_added=sorter.reversed_added, duplicates_dropped=sorter.duplicates
-    )
-
-
 def check_rows(counts: EdgeCounts, table: Table) -> None:
     """Refuse a table without rows."""
     if not counts.edges_read:
@@ -178,22 +154,15 @@ def check_rows(counts: EdgeCounts, table: Table) -> None:
         )
 
 
-@dataclass(frozen=True)
-class WeightConflict:
-    """Makes the error for duplicates of different weight; called with the indices."""
+def weight_conflict(ids: pa.Array, what: str, major: int, minor: int) -> InputError:
+    """The error for duplicates of different weight of an edge `minor` -> `major`.
 
-    ids: pa.Array
-    """In canonical order."""
-    what: str
-    """Name of the table in messages."""
-
-    def __call__(self, major: int, minor: int) -> InputError:
-        """The error for an edge from `minor` to `major`."""
-        return InputError(
-            f"edge {show(self.ids, minor)} -> {show(self.ids, major)} occurs more than "
-            f"once in the {self.what} with different weights: set input.duplicates to "
-            "sum, or keep one row"
-        )
+    `ids` are in canonical order; `what` is the name of the table.
+    """
+    return InputError(
+        f"edge {show(ids, minor)} -> {show(ids, major)} occurs more than once in the "
+        f"{what} with different weights: set input.duplicates to sum, or keep one row"
+    )
 
 
 def checked_csr(
@@ -215,7 +184,7 @@ def checked_csr(
     return replace(csr, weighted=csr.weighted and weighted)
 
 
-def _indices(batch: Batch, column: str, ids: NodeIds, settings: InputSettings) -> Ints:
+def _indices(batch: Batch, ids: NodeIds, settings: InputSettings, column: str) -> Ints:
     batch_ids, index = ids.find(batch, column)
     if settings.unknown_nodes == "error" and len(index) and index.min() < 0:
         at = int(np.argmax(index < 0))

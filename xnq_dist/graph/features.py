@@ -40,7 +40,6 @@ __all__ = [
     "FeatureBlocks",
     "FeatureColumns",
     "scaling_of",
-    "side_by_side",
 ]
 
 _BATCH_BYTES = 1 << 25
@@ -169,7 +168,7 @@ class FeatureColumns:
             if self.encoding is not None:
                 yield at, self.encoding.matrix(values)
             else:
-                yield at, values[0] if self.as_list else side_by_side(values)
+                yield at, values[0] if self.as_list else np.stack(values, axis=1)
 
     def _values(self, ids: NodeIds, index: Ints) -> Iterator[tuple[Ints, list[Any]]]:
         """Canonical indices, and the values of each source."""
@@ -249,12 +248,6 @@ class FeatureColumns:
         filled = np.full((len(column), self.width), np.nan, matrix.dtype)
         filled[present] = matrix
         return cast(Matrix, filled)
-
-
-def side_by_side(columns: list[Matrix]) -> Matrix:
-    """Columns as a matrix; float64 if any of them is."""
-    matrix: Any = np.stack(columns, axis=1)
-    return cast(Matrix, matrix)
 
 
 def scaling_of(

@@ -171,7 +171,17 @@ def _write(
     folder.create()
     folder.delete("meta.json")
     progress("draw nodes", 0, arguments.nodes)
-    drawn = _Tables(draw_network(arguments), arguments, names, classes, progress)
+    network = draw_network(arguments)
+    counts = {
+        "nodes": arguments.nodes,
+        "edges": 0,
+        "same_class_edges": 0,
+        "labelled": int(network.labelled.sum()),
+        "communities": arguments.communities,
+        "memberships": 0,
+    }
+    named = None if names is None else pa.array(names, pa.string())
+    drawn = _Tables(network, arguments, named, classes, progress, counts)
     written = (
         ("nodes", "generated_nodes", drawn.nodes()),
         ("truth", "truth", drawn.truth()),
@@ -188,53 +198,42 @@ def _write(
     labels = names if names is not None else [str(k) for k in range(len(kinds))]
     meta = {
         "arguments": asdict(arguments),
-        "counts": drawn.counts,
-        "class_counts": np.diff(drawn.network.by_class[1]).tolist(),
+        "counts": counts,
+        "class_counts": np.diff(network.by_class[1]).tolist(),
         "kinds": dict(zip(labels, kinds, strict=True)),
     }
     folder.write_bytes("meta.json", json.dumps(meta, indent=1).encode())
     paths = {name: folder.uri_of(f"{name}.parquet") for name, _, _ in written}
-    return GeneratedGraph({**paths, "meta": folder.uri_of("meta.json")}, drawn.counts)
+    return GeneratedGraph({**paths, "meta": folder.uri_of("meta.json")}, counts)
 
 
+@dataclass(frozen=True)
 class _Tables:
     """The tables of a network, in blocks of rows; what is written is counted."""
 
-    def __init__(
-        self,
-        network: PlantedNetwork,
-        arguments: Arguments,
-        names: Sequence[str] | None,
-        classes: Sequence[str],
-        progress: Progress,
-    ) -> None:
-        self.network, self._arguments, self._progress = network, arguments, progress
-        self._names = None if names is None else pa.array(names, pa.string())
-        self._classes = classes
-        self.counts = {
-            "nodes": arguments.nodes,
-            "edges": 0,
-            "same_class_edges": 0,
-            "labelled": int(network.labelled.sum()),
-            "communities": arguments.communities,
-            "memberships": 0,
-        }
+    network: PlantedNetwork
+    arguments: Arguments
+    names: pa.Array | None
+    """Of the communities."""
+    classes: Sequence[str]
+    progress: Progress
+    counts: dict[str, int]
 
     def nodes(self) -> Iterator[pa.Table]:
         for first, last in self._blocks(NODE_BLOCK):
-            values = draw_features(self.network, self._arguments, first, last)
+            values = draw_features(self.network, self.arguments, first, last)
             yield pa.table(
                 {
                     "node_id": self._ids(np.arange(first, last)),
                     "features": pa.FixedSizeListArray.from_arrays(
-                        pa.array(values.ravel()), self._arguments.features
+                        pa.array(values.ravel()), self.arguments.features
                     ),
                     "label": self._labels(
                         first, last, ~self.network.labelled[first:last]
                     ),
                 }
             )
-            self._progress("write nodes", last, self._arguments.nodes)
+            self.progress("write nodes", last, self.arguments.nodes)
 
     def truth(self) -> Iterator[pa.Table]:
         for first, last in self._blocks(ROWS_AT_ONCE):
@@ -242,35 +241,35 @@ class _Tables:
             yield pa.table({"node_id": ids, "label": self._labels(first, last)})
 
     def edges(self) -> Iterator[pa.Table]:
-        for last, src, dst in draw_edges(self.network, self._arguments):
+        for last, src, dst in draw_edges(self.network, self.arguments):
             same = self.network.label[src] == self.network.label[dst]
             self.counts["edges"] += len(src)
             self.counts["same_class_edges"] += int(np.count_nonzero(same))
             yield pa.table({"src": self._ids(src), "dst": self._ids(dst)})
-            self._progress("write edges", last, self._arguments.nodes)
+            self.progress("write edges", last, self.arguments.nodes)
 
     def memberships(self) -> Iterator[pa.Table]:
-        for last, community, member in draw_memberships(self.network, self._arguments):
+        for last, community, member in draw_memberships(self.network, self.arguments):
             self.counts["memberships"] += len(member)
             ids = pa.array(community)
-            ids = ids if self._names is None else self._names.take(ids)
+            ids = ids if self.names is None else self.names.take(ids)
             yield pa.table({"community": ids, "node_id": self._ids(member)})
-            self._progress("write communities", last, self._arguments.communities)
+            self.progress("write communities", last, self.arguments.communities)
 
     def _blocks(self, size: int) -> Iterator[tuple[int, int]]:
-        total = self._arguments.nodes
+        total = self.arguments.nodes
         for first in range(0, total, size):
             yield first, min(first + size, total)
 
     def _ids(self, nodes: NDArray[np.integer]) -> pa.Array:
         ids = pa.array(nodes.astype(np.int64))
-        if not self._arguments.string_ids:
+        if not self.arguments.string_ids:
             return ids
-        width = len(str(self._arguments.nodes - 1))
+        width = len(str(self.arguments.nodes - 1))
         text = pc.utf8_lpad(pc.cast(ids, pa.string()), width, "0")
         return pc.binary_join_element_wise("user-", text, "")
 
     def _labels(self, first: int, last: int, hidden: Any = None) -> pa.Array:
         codes = self.network.label[first:last].astype(np.int64)
         labels = pa.array(codes, mask=hidden)
-        return pa.array(self._classes).take(labels) if self._classes else labels
+        return pa.array(self.classes).take(labels) if self.classes else labels

@@ -2,7 +2,7 @@
 
 Integers rank by value, strings by their UTF-8 bytes, so the order of the rows of a node
 table never matters. Memory is proportional to the nodes alone: look-ups use a
-subtraction (consecutive integers), a table (dense integers) or a hash table.
+table (dense integers) or a hash table.
 """
 
 from __future__ import annotations
@@ -42,15 +42,13 @@ class NodeIds:
 
     def __init__(self, values: pa.Array) -> None:
         self.values = values
-        self._lookup: _Consecutive | _Dense | _HashedIntegers | _HashedStrings
+        self._lookup: _Dense | _HashedIntegers | _HashedStrings
         if not pt.is_integer(values.type):
             self._lookup = _HashedStrings(values)
             return
         numbers = values.to_numpy()
         span = int(numbers[-1]) - int(numbers[0]) + 1 if len(numbers) else 0
-        if span == len(numbers):
-            self._lookup = _Consecutive(numbers)
-        elif span <= _DENSE * len(numbers):
+        if 0 < span <= _DENSE * len(numbers):
             self._lookup = _Dense(numbers, span)
         else:
             self._lookup = _HashedIntegers(numbers)
@@ -126,11 +124,6 @@ class NodeIds:
         """``int64`` or ``string``."""
         return "int64" if pt.is_integer(self.values.type) else "string"
 
-    @property
-    def consecutive(self) -> bool:
-        """Whether the ids are integers without gaps."""
-        return isinstance(self._lookup, _Consecutive)
-
     @cached_property
     def wide(self) -> bool:
         """Whether ids are text because one of them, an integer, exceeds int64."""
@@ -193,23 +186,9 @@ class NodeIds:
         return self._lookup.find(ids)
 
 
-class _Consecutive:
-    def __init__(self, numbers: Ints) -> None:
-        self._first = int(numbers[0]) if len(numbers) else 0
-        self._n = len(numbers)
-
-    def find(self, ids: pa.Array) -> Ints:
-        keys = ids.to_numpy()
-        known = (keys >= self._first) & (keys <= self._first + (self._n - 1))
-        # A difference that would overflow belongs to an unknown id.
-        index: Ints = np.where(known, keys - self._first, -1)
-        return index
-
-
 class _Dense:
     def __init__(self, numbers: Ints, span: int) -> None:
-        self._first = int(numbers[0])
-        self._last = int(numbers[-1])
+        self._first, self._last = (int(n) for n in numbers[[0, -1]])
         self._table = np.full(span, -1, np.int32)
         self._table[numbers - self._first] = np.arange(len(numbers), dtype=np.int32)
 

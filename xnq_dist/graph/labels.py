@@ -25,6 +25,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import require_columns
 from xnq_dist.graph.tables import Batch, Table, ids_of
 from xnq_dist.graph.values import (
+    NULL_WORDS,
     is_text,
     is_wide,
     of_one_type,
@@ -34,21 +35,16 @@ from xnq_dist.graph.values import (
 )
 
 __all__ = [
-    "NULL_WORDS",
     "ROLES",
     "Labels",
-    "label_weights",
+    "NodeRows",
     "plain_labels",
     "read_labels",
     "read_nodes",
-    "role_codes",
 ]
 
 ROLES = ("train", "calibration")
 """Roles in the order of their codes; -1 is none, -2 is another role."""
-
-NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?")
-"""Texts that mean unlabelled with ``labels.missing = auto``, spaces aside."""
 
 
 @dataclass(frozen=True)
@@ -99,13 +95,12 @@ def read_nodes(
         of an unusable type, no label or a single class, an unknown role, or a class
         without nodes of both roles.
     """
-    ids, rows = _read(table, columns, progress, missing)
-    if not len(ids):
+    rows = _read(table, columns, progress, missing)
+    if not len(rows.ids):
         raise InputError(
             f"{table.what} {table.path} has no rows: check that it is the right file"
         )
-    node_ids, index = NodeIds.from_column(ids, table.path)
-    del ids
+    node_ids, index = NodeIds.from_column(rows.ids, table.path)
     # Sorting made several copies of the ids: return the pool's memory to the system.
     pa.default_memory_pool().release_unused()
     return node_ids, index, rows.finish(table, index, len(node_ids))
@@ -129,7 +124,8 @@ def read_labels(
     InputError
         As `read_nodes`, and for a node that is not in the graph.
     """
-    ids, rows = _read(table, columns, progress, missing)
+    rows = _read(table, columns, progress, missing)
+    ids = rows.ids
     kind = "int64" if pt.is_integer(ids.type) else "string"
     if len(ids) and kind != nodes.type and not nodes.wide:
         raise InputError(
@@ -155,64 +151,67 @@ def read_labels(
 
 def _read(
     table: Table, columns: ColumnSettings, progress: Progress, missing: Missing
-) -> tuple[pa.ChunkedArray, _Rows]:
+) -> NodeRows:
     """Ids, labels and roles in the order of the table."""
     require_columns(table, "labels", columns)
-    with_roles = table.has(columns.role)
-    names = [columns.node_id, columns.label]
-    if with_roles:
-        names.append(columns.role)
-    if columns.label_weight is not None:
-        names.append(columns.label_weight)
-    ids: list[pa.Array] = []
-    rows = _Rows(columns, with_roles, missing)
+    rows = NodeRows(columns, table.has(columns.role), missing)
     done = 0
-    for batch in table.batches(list(dict.fromkeys(names))):
-        found = _valid_text(ids_of(batch, columns.node_id), batch, columns.node_id)
-        if ids and not is_wide(batch.rows.column(columns.node_id).type):
-            one_type(found, ids[0].type, columns.node_id, batch.file)
-        ids.append(found)
-        rows.add(batch)
-        done += len(found)
+    for batch in table.batches(rows.names):
+        done += len(rows.add(batch)[0])
         progress("read nodes", done, table.n_rows)
-    return of_one_type(ids), rows
+    return rows
 
 
-class _Rows:
-    """Labels and roles of the rows read so far.
-
-    Class codes are provisional, in order of first occurrence, until `finish`.
-    """
+class NodeRows:
+    """Ids, labels and roles of the rows read so far."""
 
     def __init__(
         self, columns: ColumnSettings, with_roles: bool, missing: Missing
     ) -> None:
         self._columns = columns
         self._missing = missing
-        self._seen: dict[Any, int] = {}
+        named = [columns.node_id, columns.label, columns.label_weight]
+        named += [columns.role] if with_roles else []
+        self.names = [name for name in dict.fromkeys(named) if name is not None]
+        """The columns that are read."""
+        self.seen: dict[Any, int] = {}
+        """Provisional codes of the classes, in order of first occurrence."""
+        self.codes: list[Ints32] = []
+        """Provisional class codes of the rows of each batch, -1 unlabelled."""
+        self._ids: list[pa.Array] = []
         self._type: pa.DataType | None = None
-        self._codes: list[Ints32] = []
         self._roles: list[NDArray[np.int8]] | None = [] if with_roles else None
         self._weights: list[Floats] = []
 
-    def add(self, batch: Batch) -> None:
-        labels = plain_labels(batch, self._columns.label, self._missing)
+    @property
+    def ids(self) -> pa.ChunkedArray:
+        """The ids of all rows."""
+        return of_one_type(self._ids)
+
+    def add(self, batch: Batch) -> tuple[pa.Array, pa.Array, NDArray[np.int8] | None]:
+        """Add a batch; return its ids, its labels with any role, and `role_codes`."""
+        named, columns = self._columns.node_id, self._columns
+        ids = _valid_text(ids_of(batch, named), batch, named)
+        if self._ids and not is_wide(batch.rows.column(named).type):
+            one_type(ids, self._ids[0].type, named, batch.file)
+        self._ids.append(ids)
+        every = labels = plain_labels(batch, columns.label, self._missing)
+        roles = None
         if self._roles is not None:
-            roles = role_codes(batch, self._columns.role)
+            roles = role_codes(batch, columns.role)
             self._roles.append(np.maximum(roles, -1))
             used = pa.array(roles > -2)
             labels = pc.if_else(used, labels, pa.scalar(None, labels.type))
         if labels.null_count < len(labels):
-            named = self._columns.label, batch.file
-            self._type = one_type(labels, self._type, *named)
-        encoded, seen = labels.dictionary_encode(), self._seen
+            self._type = one_type(labels, self._type, columns.label, batch.file)
+        encoded, seen = labels.dictionary_encode(), self.seen
         codes = encoded.indices.fill_null(-1).to_numpy().astype(np.int64)
         values = encoded.dictionary.to_pylist()
         provisional = [seen.setdefault(value, len(seen)) for value in values]
-        self._codes.append(np.array([*provisional, -1], np.int32)[codes])
-        column = self._columns.label_weight
-        if column is not None:
-            self._weights.append(label_weights(batch, column, labels))
+        self.codes.append(np.array([*provisional, -1], np.int32)[codes])
+        if columns.label_weight is not None:
+            self._weights.append(label_weights(batch, columns.label_weight, labels))
+        return ids, every, roles
 
     def finish(self, table: Table, index: Ints, n_nodes: int) -> Labels:
         """The labels by canonical index; rows whose index is -1 are left out."""
@@ -236,9 +235,9 @@ class _Rows:
 
     def _ranked(self, table: Table, used: Bools) -> tuple[Ints32, list[Any]]:
         """Codes of all rows, and the classes that the used rows have."""
-        codes = np.concatenate([np.empty(0, np.int32), *self._codes])
+        codes = np.concatenate([np.empty(0, np.int32), *self.codes])
         there = np.unique(codes[used & (codes >= 0)])
-        values = list(self._seen)
+        values = list(self.seen)
         classes = sorted(values[at] for at in there.tolist())
         where = f"label column {self._columns.label!r} of the {table.what} {table.path}"
         if not classes:
@@ -251,7 +250,7 @@ class _Rows:
                 "least two classes"
             )
         final = np.full(len(values) + 1, -1, np.int32)
-        final[[self._seen[value] for value in classes]] = np.arange(len(classes))
+        final[[self.seen[value] for value in classes]] = np.arange(len(classes))
         return final[codes], classes
 
 

@@ -154,19 +154,27 @@ class PartitionTasks:
         halos: Groups,
         number: int,
     ) -> WrittenPartition:
-        """Write the file of a partition."""
+        """Write the file of a partition, from its edges in the order of its rows."""
+        at, mine = book(), halos()[number]
+        owned, indptr = at.owned(number), self._csr().indptr
+        begins = offsets_of(indptr[owned.astype(np.int64) + 1] - indptr[owned])
         weights = None
         if self.weighted:
             weights = _joined(edges(), number, ".weights", np.float32)
-        partition = assembled(
+        segments = [each.part(number, ".halo", np.int64) for each in halos()]
+        partition = build_partition(
             number,
-            book(),
-            self._csr().indptr,
+            begins,
             _sources(edges(), number),
             weights,
-            halos(),
+            at,
+            (np.array(mine.all(".halo", np.int64)), mine.begins),
+            send_lists(segments, int(at.offsets[number])),
         )
-        return write_partition(self.attempt, partition)
+        stem, arrays = file_stem("adjacency", number), partition_arrays(partition)
+        record = self.attempt.write_arrays(stem, **arrays)
+        sent = np.diff(partition.send_offsets)
+        return WrittenPartition(record, counts(partition), sent)
 
     def _csr(self) -> FileCsr:
         return shared_csr(self.csr, self.nodes, self.weighted)
@@ -181,13 +189,6 @@ def _joined(
     files: Sequence[Grouped], number: int, ending: str, dtype: type
 ) -> NDArray[Any]:
     return np.concatenate([file.part(number, ending, dtype) for file in files])
-
-
-def write_partition(attempt: Attempt, partition: Partition) -> WrittenPartition:
-    """Write the file of a partition."""
-    stem = file_stem("adjacency", partition.number)
-    record = attempt.write_arrays(stem, **partition_arrays(partition))
-    return WrittenPartition(record, counts(partition), np.diff(partition.send_offsets))
 
 
 def counts(partition: Partition) -> dict[str, int]:
@@ -211,33 +212,3 @@ def split(rows: CsrRows, book: PartitionBook) -> tuple[Ints, Ints32, Floats32]:
     if len(weights):
         split_rows(rows.indptr, rows.weights, owner, begins[:-1].copy(), weights)
     return begins, indices, weights
-
-
-def assembled(
-    number: int,
-    book: PartitionBook,
-    indptr: Ints,
-    sources: Ints32,
-    weights: Floats32 | None,
-    halos: Sequence[Grouped],
-) -> Partition:
-    """A partition from its edges, in the order of its rows.
-
-    Parameters
-    ----------
-    indptr
-        Row pointers of the adjacency, shape (N + 1,).
-    sources
-        Canonical sources of the edges; they become the partition's `indices`.
-    halos
-        Files of the halos of all partitions, grouped by owner.
-    """
-    owned = book.owned(number)
-    degrees = indptr[owned.astype(np.int64) + 1] - indptr[owned]
-    begins = offsets_of(degrees)
-    mine = halos[number]
-    halo = np.array(mine.all(".halo", np.int64))
-    segments = [each.part(number, ".halo", np.int64) for each in halos]
-    send = send_lists(segments, int(book.offsets[number]))
-    own = halo, mine.begins
-    return build_partition(number, begins, sources, weights, book, own, send)

@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,8 +91,10 @@ def shared(path: Path, dtype: np.dtype[Any] | type, count: int) -> NDArray[Any]:
     return mapped(path, dtype)
 
 
-def mapped(path: Path, dtype: np.dtype[Any] | type) -> NDArray[Any]:
-    """All values of a file, read when they are used; empty if it is."""
-    if not path.stat().st_size:
+def mapped(
+    path: Path, dtype: np.dtype[Any] | type, mode: Literal["r", "c"] = "r"
+) -> NDArray[Any]:
+    """All values of a file, read when they are used; empty if there are none."""
+    if not path.exists() or not path.stat().st_size:
         return np.empty(0, dtype)
-    return np.asarray(np.memmap(path, dtype, "r"))
+    return np.asarray(np.memmap(path, dtype, mode))

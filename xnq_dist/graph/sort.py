@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Ints
+from xnq_dist.core.arrays import Floats, Ints, offsets_of
 from xnq_dist.core.errors import DoesNotFitError, XnqError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import ahead
@@ -72,41 +71,31 @@ class SortedRun:
         """The files."""
         return tuple(p for p in (self.keys, self.weights) if isinstance(p, Path))
 
-    def mapped(self) -> Keys:
-        """The keys that count; pages in memory belong to the array."""
-        keys = self.keys
-        if isinstance(keys, Path):
-            keys = scratch.mapped(keys, np.int64)
-        return keys[self.first : self.last]
-
     def read(self) -> tuple[Keys, Weights]:
-        """The keys that count, and their weights."""
-        keys: Keys = self._part(self.keys, np.int64)
-        if self.weights is None:
-            return keys, None
-        return keys, self._part(self.weights, np.float64)
-
-    def _part(self, where: Path | NDArray[Any], dtype: type) -> NDArray[Any]:
-        if isinstance(where, Path):
-            return scratch.read(where, dtype, self.first, self.last - self.first)
-        return where[self.first : self.last]
-
-    def sampled(self, step: int) -> Keys:
-        """One of every `step` keys."""
-        return self.mapped()[step - 1 :: step].copy()
-
-    def between(self, low: int, high: int) -> SortedRun:
-        """The keys from `low` to `high` - 1, of a run that another sorter made.
+        """The keys that count, and their weights; mapped if they are in files.
 
         Raises
         ------
         StageError
             When a file is missing or has another size.
         """
-        for path in self.paths:
-            scratch.shared(path, np.int64, self.size)
-        bounds = np.searchsorted(self.mapped(), (low, high)) + self.first
-        return replace(self, first=int(bounds[0]), last=int(bounds[1]))
+        weights = self.weights
+        if weights is not None:
+            weights = self._part(weights, np.float64)
+        return self._part(self.keys, np.int64), weights
+
+    def _part(self, where: Path | NDArray[Any], dtype: type) -> NDArray[Any]:
+        if isinstance(where, Path):
+            where = scratch.shared(where, dtype, self.size)
+        return where[self.first : self.last]
+
+    def bounds(self, keys: Keys) -> Ints:
+        """Where the first keys that are not below some keys are."""
+        return self.first + np.searchsorted(self.read()[0], keys)
+
+    def between(self, first: int, last: int) -> SortedRun:
+        """The run with the keys first to last - 1 only."""
+        return replace(self, first=int(first), last=int(last))
 
 
 class PairSorter:
@@ -171,12 +160,12 @@ class PairSorter:
         reverse: bool = False,
     ) -> None:
         """Add pairs, as arrays of the same length; with weights if weighted."""
+        keys = (major.astype(np.int64) << self._bits | minor) << 1 | reverse
         start = 0
-        while start < len(major):
-            stop = min(len(major), start + self._capacity - self._filled)
+        while start < len(keys):
+            stop = min(len(keys), start + self._capacity - self._filled)
             into = slice(self._filled, self._filled + stop - start)
-            some = slice(start, stop)
-            pack_keys(major[some], minor[some], self._bits, reverse, self._keys[into])
+            self._keys[into] = keys[start:stop]
             if self._weights is not None and weight is not None:
                 self._weights[into] = weight[start:stop]
             self._filled = into.stop
@@ -186,26 +175,22 @@ class PairSorter:
 
     def _spill(self) -> None:
         """Sort the buffer, write it to files and empty it."""
-        keys, weights = self._distinct()
+        (held,) = self._held()
+        keys, weights = held.read()
         # Sorters of several processes share a folder.
         path = self._folder / f"run-{uuid.uuid4().hex}"
-        values = None if weights is None else path.with_suffix(".weights")
-        run = SortedRun(path.with_suffix(".keys"), values, len(keys), 0, len(keys))
-        self._runs.append(run)
         scratch.append(path.with_suffix(".keys"), keys)
-        if values is not None and weights is not None:
+        values = None
+        if weights is not None:
+            values = path.with_suffix(".weights")
             scratch.append(values, weights)
-        self._filled = 0
+        self._runs.append(replace(held, keys=path.with_suffix(".keys"), weights=values))
 
-    def _distinct(self) -> tuple[Keys, Weights]:
-        """The keys of the buffer, sorted; without weights, each once."""
-        some = None if self._weights is None else self._weights[: self._filled]
-        keys, weights = _ordered(self._keys[: self._filled], some)
-        if weights is None and not self._counted:
-            count, repeated = drop_repeated(keys)
-            self.duplicates += int(repeated)
-            keys = keys[:count]
-        return keys, weights
+    def _held(self) -> list[SortedRun]:
+        """Sort the buffer and empty it; the run is in memory."""
+        size, self._filled = self._filled, 0
+        some = None if self._weights is None else self._weights[:size]
+        return [SortedRun(*_ordered(self._keys[:size], some), size, 0, size)]
 
     def runs(self, held: bool = False) -> list[SortedRun]:
         """Sort all pairs into files, which stay; the sorter is empty then.
@@ -213,9 +198,7 @@ class PairSorter:
         `held`: pairs that fit in memory stay there instead.
         """
         if held and not self._runs:
-            keys, weights = self._distinct()
-            self._filled = 0
-            return [SortedRun(keys, weights, len(keys), 0, len(keys))]
+            return self._held()
         if self._filled:
             self._spill()
         runs, self._runs = self._runs, []
@@ -223,11 +206,8 @@ class PairSorter:
 
     def sizes(self, runs: Iterable[SortedRun], majors: Ints) -> Ints:
         """Number of keys in runs of sorters between each two of some majors."""
-        keys = majors << self._bits + 1
-        sizes = np.zeros(len(majors) - 1, np.int64)
-        for run in runs:
-            sizes += np.diff(np.searchsorted(run.mapped(), keys))
-        return sizes
+        bounds = [run.bounds(majors << self._bits + 1) for run in runs]
+        return sum(map(np.diff, bounds), np.zeros(len(majors) - 1, np.int64))
 
     def merge(self, runs: Iterable[SortedRun], first: int, last: int) -> None:
         """Take the pairs of the majors first to last - 1 from runs of other sorters.
@@ -235,8 +215,8 @@ class PairSorter:
         `chunks` then covers these majors alone.
         """
         self._majors = first, last
-        low, high = (major << self._bits + 1 for major in self._majors)
-        self._others = [run.between(low, high) for run in runs]
+        keys = np.array(self._majors) << self._bits + 1
+        self._others = [run.between(*run.bounds(keys)) for run in runs]
 
     def chunks(
         self,
@@ -273,11 +253,9 @@ class PairSorter:
         yield self._chunk(first, end, pairs, values)
 
     def _chunk(self, first: int, last: int, pairs: Keys, weights: Weights) -> PairChunk:
-        indptr = np.zeros(last - first + 1, np.int64)
-        minor = np.empty(len(pairs), np.int64)
-        unpack_pairs(pairs, self._bits, first, indptr, minor)
-        np.cumsum(indptr, out=indptr)
-        return PairChunk(first, last, indptr, minor, weights)
+        degrees = np.bincount((pairs >> self._bits) - first, minlength=last - first)
+        minor = pairs & ((1 << self._bits) - 1)
+        return PairChunk(first, last, offsets_of(degrees), minor, weights)
 
     def _merged(self) -> Iterator[tuple[Keys, Weights]]:
         """Yield all keys in order, in pieces that never split the keys of one pair."""
@@ -302,45 +280,30 @@ class PairSorter:
         conflict: Callable[[int, int], XnqError] | None,
     ) -> tuple[Keys, Weights]:
         """Each pair once, with the weight that `duplicates` defines."""
-        if self._counted:
-            starts = np.flatnonzero(np.diff(keys, prepend=-1))
-            counts = np.diff(starts, append=len(keys))
-            self.duplicates += len(keys) - len(starts)
-            return keys[starts] >> 1, counts.astype(np.float64)
-        if weights is None:
-            pairs = np.empty(len(keys), np.int64)
-            count, repeated, reverses = settle_pairs(keys, pairs)
-            self.duplicates += int(repeated)
-            self.reversed_added += int(reverses)
-            return pairs[:count], None
         pairs = keys >> 1
-        if not len(keys):
-            return pairs, weights
-        fresh = np.empty(len(keys), bool)
-        fresh[0] = True
-        np.not_equal(pairs[1:], pairs[:-1], out=fresh[1:])
+        fresh = np.diff(pairs, prepend=-1) > 0
         # Within a pair the originals come first: their flag bit is 0.
         reverse = keys & 1 == 1
         self.reversed_added += int(np.count_nonzero(fresh & reverse))
-        original = ~reverse
-        self.duplicates += int(np.count_nonzero(original & ~fresh))
-        starts = np.flatnonzero(fresh)
-        if len(starts) == len(keys):
-            return pairs, weights
+        self.duplicates += int(np.count_nonzero(~(fresh | reverse)))
+        if self._counted:
+            counts = np.diff(np.flatnonzero(fresh), append=len(keys))
+            return pairs[fresh], counts.astype(np.float64)
+        if weights is None or fresh.all():
+            return pairs[fresh], weights
         group = np.cumsum(fresh) - 1
         # The reverse of an original is ignored.
-        used = original | reverse[starts][group]
+        used = ~reverse | reverse[fresh][group]
         group, weights, used_pairs = group[used], weights[used], pairs[used]
-        order = np.lexsort((weights, group))
-        weights = weights[order]
-        if duplicates == "drop":
-            differs = (group[1:] == group[:-1]) & (weights[1:] != weights[:-1])
-            if conflict is not None and differs.any():
-                pair = int(used_pairs[np.argmax(differs)])
-                raise conflict(pair >> self._bits, pair & ((1 << self._bits) - 1))
-            _, at = np.unique(group, return_index=True)
-            return pairs[starts], weights[at]
-        return pairs[starts], np.bincount(group, weights).astype(np.float64)
+        weights = weights[np.lexsort((weights, group))]
+        if duplicates == "sum":
+            return pairs[fresh], np.bincount(group, weights).astype(np.float64)
+        again = group[1:] == group[:-1]
+        differs = again & (weights[1:] != weights[:-1])
+        if conflict is not None and differs.any():
+            pair = int(used_pairs[np.argmax(differs)])
+            raise conflict(pair >> self._bits, pair & ((1 << self._bits) - 1))
+        return pairs[fresh], weights[np.concatenate([[True], ~again])]
 
 
 def _ranges(runs: list[SortedRun], size: int) -> Iterator[list[SortedRun]]:
@@ -351,15 +314,12 @@ def _ranges(runs: list[SortedRun], size: int) -> Iterator[list[SortedRun]]:
     step = max(size // (2 * len(runs)), 1)
     # No run has more than `step` keys between two of its samples. Between each two
     # bounds are as many samples as runs.
-    samples = np.sort(np.concatenate([run.sampled(step) for run in runs]))
+    samples = np.sort(np.concatenate([run.read()[0][step - 1 :: step] for run in runs]))
     bounds = np.unique(samples[len(runs) - 1 :: len(runs)] & ~1)
-    marks = [
-        [0, *np.searchsorted(run.mapped(), bounds).tolist(), run.last - run.first]
-        for run in runs
-    ]
+    marks = [[run.first, *run.bounds(bounds), run.last] for run in runs]
     for at in range(len(bounds) + 1):
         yield [
-            replace(run, first=run.first + mark[at], last=run.first + mark[at + 1])
+            run.between(*mark[at : at + 2])
             for run, mark in zip(runs, marks, strict=True)
         ]
 
@@ -377,69 +337,3 @@ def _joined(pieces: list[tuple[Keys, Weights]]) -> tuple[Keys, Weights]:
     weights = [piece[1] for piece in pieces if piece[1] is not None]
     keys = np.concatenate([piece[0] for piece in pieces])
     return keys, np.concatenate(weights) if weights else None
-
-
-@njit(cache=True, nogil=True)
-def pack_keys(
-    major: NDArray[np.integer],
-    minor: NDArray[np.integer],
-    bits: int,
-    reverse: bool,
-    out: Keys,
-) -> None:
-    """Pack each pair as major, `bits` bits of minor, and a flag bit for reverses."""
-    flag = np.int64(1) if reverse else np.int64(0)
-    for i in range(major.shape[0]):
-        pair = (np.int64(major[i]) << bits) | np.int64(minor[i])
-        out[i] = (pair << 1) | flag
-
-
-@njit(cache=True, nogil=True)
-def drop_repeated(keys: Keys) -> tuple[int, int]:
-    """Move the distinct values of sorted keys to the front.
-
-    Returns their number, and the number of repeated originals.
-    """
-    count = 0
-    repeated = 0
-    for i in range(keys.shape[0]):
-        key = keys[i]
-        if count > 0 and key == keys[count - 1]:
-            repeated += 1 - (key & 1)
-        else:
-            keys[count] = key
-            count += 1
-    return count, repeated
-
-
-@njit(cache=True, nogil=True)
-def settle_pairs(keys: Keys, pairs: Keys) -> tuple[int, int, int]:
-    """Write the distinct pairs of sorted keys to `pairs`.
-
-    Returns their number, the number of repeated originals, and the number of pairs that
-    have only reverses.
-    """
-    count = 0
-    repeated = 0
-    reverses = 0
-    before = np.int64(-1)
-    for i in range(keys.shape[0]):
-        key = keys[i]
-        if key == before:
-            repeated += 1 - (key & 1)
-        # Within a pair the originals come first: their flag bit is 0.
-        elif before < 0 or key >> 1 != before >> 1:
-            pairs[count] = key >> 1
-            count += 1
-            reverses += key & 1
-        before = key
-    return count, repeated, reverses
-
-
-@njit(cache=True, nogil=True)
-def unpack_pairs(pairs: Keys, bits: int, first: int, counts: Ints, minor: Ints) -> None:
-    """Write the minors of pairs; add the number of pairs of each major to `counts`."""
-    mask = (np.int64(1) << bits) - 1
-    for i in range(pairs.shape[0]):
-        counts[(pairs[i] >> bits) - first + 1] += 1
-        minor[i] = pairs[i] & mask

@@ -57,18 +57,15 @@ def adjacency_radius(
     n = len(csr.indptr) - 1
     component = np.empty(0, np.int32)
     degrees = np.diff(csr.indptr)
-    if symmetric and not csr.weighted:
-        live = degrees > 0
-    else:
-        if not symmetric:
-            component = np.empty(n, np.int32)
-            strong_components(csr.indptr, *csr.arrays(), component)
-        live = np.zeros(n, np.bool_)
-        for rows in csr.chunks():
-            mark_live(*rows.edges, rows.weights, component, live)
+    vector, sums = np.zeros(n), np.zeros(n)
+    if not symmetric:
+        component = np.empty(n, np.int32)
+        strong_components(csr.indptr, *csr.arrays(), component)
+    # Nodes with an edge of positive weight: in a component they have one into them.
+    times(np.ones(n), sums, component)
+    live = sums > 0
     if not live.any():
         return 0.0
-    vector, sums = np.zeros(n), np.zeros(n)
     # Degrees are the first power iteration of a graph without weights.
     start = np.maximum(degrees, 1).astype(np.float64)
     del degrees
@@ -258,31 +255,6 @@ def symmetry_sum(
             elif u > v:
                 total -= x
     return total
-
-
-@njit(cache=True, nogil=True)
-def mark_live(
-    first: int,
-    indptr: Ints,
-    indices: Ints32,
-    weights: Floats32,
-    component: Ints32,
-    live: Bools,
-) -> None:
-    """Mark the ends of every edge of positive weight inside a component.
-
-    An empty `component` means that all nodes are in one component.
-    """
-    weighted = weights.shape[0] > 0
-    together = component.shape[0] == 0
-    for row in range(indptr.shape[0] - 1):
-        v = first + row
-        for edge in range(indptr[row], indptr[row + 1]):
-            u = indices[edge]
-            inside = together or component[u] == component[v]
-            if inside and not (weighted and weights[edge] == 0):
-                live[u] = True
-                live[v] = True
 
 
 @njit(cache=True, nogil=True)

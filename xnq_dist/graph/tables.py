@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import logging
 import posixpath
 import re
@@ -32,7 +31,7 @@ from xnq_dist.graph.locations import (
     state_of,
     visible,
 )
-from xnq_dist.graph.values import is_text, is_wide, plain_values, quoted
+from xnq_dist.graph.values import is_text, plain_values, quoted
 
 __all__ = [
     "Batch",
@@ -93,8 +92,6 @@ class Table:
     """Columns that stay text in text files."""
     texts: dict[str, TextFile] = field(default_factory=dict, compare=False, repr=False)
     """What is known of text files so far."""
-    known: dict[str, pa.Schema] = field(default_factory=dict, compare=False, repr=False)
-    """Schemas of other files that need not be read again."""
     in_folders: dict[str, dict[str, Any]] = field(
         default_factory=dict, compare=False, repr=False
     )
@@ -121,10 +118,11 @@ class Table:
                     if not format_of(file).grouped
                     else reader.group_rows(self.filesystem, file)
                 )
-            first = begin = size = 0
-            for group, count in enumerate(sizes, 1):
-                size += count
-                if size >= rows or group == len(sizes):
+            groups = self.groups or range(len(sizes))
+            first, begin, size = self.first, groups.start, 0
+            for group in groups:
+                size, group = size + sizes[group], group + 1
+                if size >= rows or group == groups.stop:
                     part = replace(single, groups=range(begin, group), first=first)
                     found.append(part)
                     first, begin, size = first + size, group, 0
@@ -195,23 +193,9 @@ class Table:
     def _schemas(self) -> dict[str, pa.Schema]:
         found = {}
         for file in self.files:
-            if file in self.known:
-                found[file] = self.known[file]
-                continue
             with self._reading(file) as (reader, text):
                 found[file] = reader.schema(self.filesystem, file, **text)
         return found
-
-    def schema_of(self, file: str) -> str | None:
-        """The schema of a file as text, for `recall_schema`; None for text files."""
-        if format_of(file).untyped:
-            return None
-        schema = self._schemas[file].remove_metadata()
-        return base64.b64encode(schema.serialize()).decode()
-
-    def recall_schema(self, file: str, text: str) -> None:
-        """Take the schema of an unchanged file, from `schema_of`."""
-        self.known[file] = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
     @cached_property
     def schemas(self) -> dict[str, dict[str, pa.DataType]]:
@@ -262,25 +246,12 @@ class Table:
         table = replace(self, as_text=self.as_text | text)
         return table if any(kinds.values()) else self
 
-    def recall(self, file: str, kinds: Mapping[str, str]) -> None:
-        """Take the types of all values of columns of a text file, known from before."""
-        text = self._text(file)
-        text.kinds |= kinds
-        text.settled |= set(kinds)
-
-    def kinds(self, file: str) -> dict[str, str]:
-        """The types of all values of columns, as far as known; none unless text."""
-        if not format_of(file).untyped:
-            return {}
-        text = self._text(file)
-        return {name: text.kinds[name] for name in sorted(text.settled)}
-
     def marks(self, file: str) -> list[Any]:
         """What the values depend on but the file: how text is read, and folders."""
         marks = [f"{name} {value!r}" for name, value in self._added(file).items()]
         if not format_of(file).untyped:
             return marks
-        return [TEXT, astuple(self.reading), sorted(self.as_text), *marks]
+        return [TEXT, astuple(self.reading), *marks]
 
     def ids_as(self, kind: str, *columns: str) -> Table:
         """The table with ids of text files as text if other tables' ids are text.
@@ -293,28 +264,9 @@ class Table:
         more = columns if kind == "string" else ()
         return replace(self, as_text=self.as_text | frozenset(more))
 
-    def id_type(self, column: str) -> str:
-        """``string`` or ``int64``: the type of the column's ids in the first file."""
-        kind = self.settle([column]).schemas[self.files[0]].get(column, pa.int64())
-        if pt.is_dictionary(kind):
-            kind = kind.value_type
-        if is_wide(kind) and self._beyond_int64(column):
-            return "string"
-        whole = pt.is_decimal(kind) and kind.scale == 0
-        number = pt.is_integer(kind) or pt.is_floating(kind) or whole
-        return "int64" if number else "string"
-
-    def _beyond_int64(self, column: str) -> bool:
-        """Whether a column holds integers too large for int64."""
-        known = [chunk.statistics for chunk in self.chunks({column})]
-        if known and all(each is not None and each.has_min_max for each in known):
-            return any(each.max >= 2**63 or each.min < -(2**63) for each in known)
-        batches = self.batches([column])
-        return any(pt.is_string(ids_of(batch, column).type) for batch in batches)
-
     @cached_property
     def has_footers(self) -> bool:
-        """Whether all files store their numbers of rows, nulls and bytes."""
+        """Whether all files store their numbers of rows."""
         return all(format_of(file).footer for file in self.files)
 
     @cached_property
@@ -325,7 +277,11 @@ class Table:
         total = 0
         for file in self.files:
             with self._reading(file) as (reader, _):
-                total += reader.rows(self.filesystem, file)
+                if self.groups is None:
+                    total += reader.rows(self.filesystem, file)
+                else:
+                    sizes = reader.group_rows(self.filesystem, file)
+                    total += sum(sizes[group] for group in self.groups)
         return total
 
     def count_lines(self) -> int:
@@ -476,7 +432,8 @@ def open_table(
             if not files:
                 raise InputError(f"{what}: no file matches {text}: check the pattern")
             start = posixpath.dirname(re.split(r"[*?\[]", root)[0])
-            return _in_folders(Table(what, shown, files, filesystem, reading), start)
+            columns = folder_columns(start, files)
+            return Table(what, shown, files, filesystem, reading, in_folders=columns)
         if not there:
             raise InputError(f"{what} {text} does not exist: check the path")
         if info.type == pafs.FileType.File:
@@ -509,17 +466,12 @@ def open_table(
                     *(what, endings[0], shown, posixpath.basename(min(others))),
                 )
             if files:
-                table = Table(what, shown, files, filesystem, reading)
-                return _in_folders(table, root)
+                named = what, shown, files, filesystem, reading
+                return Table(*named, in_folders=folder_columns(root, files))
     first = ", ".join(each.endings[0] for each in known)
     raise InputError(
         f"{what}: folder {text} holds no file that ends in {first}: check the path"
     )
-
-
-def _in_folders(table: Table, root: str) -> Table:
-    """The table with the columns in the names of its folders below `root`."""
-    return replace(table, in_folders=folder_columns(root, table.files))
 
 
 def _no_versions(filesystem: Any, root: str, shown: str) -> None:

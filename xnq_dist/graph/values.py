@@ -9,6 +9,7 @@ import pyarrow.types as pt
 from xnq_dist.core.errors import InputError
 
 __all__ = [
+    "NULL_WORDS",
     "is_text",
     "is_wide",
     "of_one_type",
@@ -19,6 +20,8 @@ __all__ = [
     "show",
 ]
 
+NULL_WORDS = ("", "NA", "N/A", "n/a", "NaN", "nan", "null", "NULL", "None", "?")
+"""Texts that mean unlabelled with ``labels.missing = auto``, spaces aside."""
 MAX_NAME = 200
 """Characters of a column's name in messages."""
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from xnq_dist.core.need import GraphSize, Need, RunSize, Workers
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph import needs as graph
-from xnq_dist.graph.gpu_ingest import planned_bytes
 from xnq_dist.groups import needs as groups
 from xnq_dist.plan.figures import Figures
 from xnq_dist.plan.seconds import expected_seconds
@@ -80,20 +78,7 @@ def add_up(
         detects=detects,
         leiden=groups.detection(size, settings),
         needs={name: need.to_dict() for name, need in needs.items()},
-        **_reading(size, settings),
     )
-
-
-def _reading(size: RunSize, settings: Settings) -> dict[str, Any]:
-    """GPU memory for reading edges; zeros once they are read."""
-    limit = 0 if size.halo is not None else size.workers.ingest
-    read = size.nodes, size.edges, size.id_text, settings.input.memory_bytes
-    memory, minimum = planned_bytes(*read, limit)
-    return {
-        "ingest_memory": memory,
-        "ingest_least": minimum,
-        "ingest_limit": limit,
-    }
 
 
 def _disk(needs: Iterable[Need]) -> int:

@@ -67,12 +67,6 @@ class Figures:
     """Peak bytes of one worker's GPU; 0: the work runs on CPUs."""
     device_limit: int = 0
     """Bytes of a GPU's memory that one worker may use."""
-    ingest_memory: int = 0
-    """Peak bytes of a GPU while edges are read and sorted on it; 0: on a CPU."""
-    ingest_least: int = 0
-    """Bytes of GPU memory below which edges are read on a CPU."""
-    ingest_limit: int = 0
-    """Bytes of GPU memory that reading edges may use."""
     client_limit: int | None = None
     """Free bytes of memory when the plan was made; None: not known."""
     kind: str = ""
@@ -112,12 +106,6 @@ class Figures:
         readers = f"{self.ingest_workers} workers"
         device = f"{human(self.device_memory)} of {human(self.device_limit)}"
         gpu = [("memory of a GPU", device)] if self.device_limit else []
-        if self.ingest_limit:
-            reads = f"{human(self.ingest_memory)} of {human(self.ingest_limit)}"
-            if self.ingest_least > self.ingest_limit:
-                least = human(self.ingest_least)
-                reads = f"{least} of {human(self.ingest_limit)}: a CPU reads"
-            gpu.insert(0, ("memory of a GPU, stage graph", reads))
         return [
             ("nodes", f"{self.nodes:,}"),
             ("directed edges", f"{bound}{self.edges:,}"),

@@ -14,7 +14,7 @@ from xnq_dist.core.need import GraphSize, Workers
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.sizes import human, parse_bytes
 from xnq_dist.core.waiting import first_worker
-from xnq_dist.graph.gpu_ingest import ingest_limit, wants_cudf
+from xnq_dist.graph.head import count_tables
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.detection import groups_by_all_edges
 from xnq_dist.plan.adding import add_up, choose_partitions
@@ -22,7 +22,6 @@ from xnq_dist.plan.figures import Figures, Plan
 from xnq_dist.plan.ingest import ingest_on_workers
 
 __all__ = [
-    "count_tables",
     "estimate",
     "estimate_counts",
     "make_plan",
@@ -57,14 +56,13 @@ def make_plan(
     """
     free, size = cluster.free_memory(), count_tables(sources, settings)
     detects = _detects(settings, size.edges, sources.memberships is not None)
-    ingest = ingest_limit(settings)
 
     def planned(settings: Settings) -> Figures:
         """The figures on one kind of cluster."""
 
         def figures(memory: int) -> Figures:
             """The figures with `memory` bytes for all local workers."""
-            workers = replace(_workers(settings, memory), ingest=ingest)
+            workers = _workers(settings, memory)
             count = partitions
             if count is None or settings.partitions != "auto":
                 count = _partitions(settings, size, workers)
@@ -126,8 +124,7 @@ def estimate_counts(
         workers = _workers(settings)
         if device == "gpu":
             share = parse_bytes(settings.cluster.device_memory)
-            reads = share if wants_cudf(settings) else 0
-            workers = replace(workers, threads=1, device=share, ingest=reads)
+            workers = replace(workers, threads=1, device=share)
         else:
             workers = replace(workers, device=0)
         partitions = _partitions(settings, size, workers)
@@ -160,48 +157,6 @@ def _placed(settings: Settings, planned: Callable[[Settings], Figures]) -> Figur
         return replace(several, choice=why)
     why = f"one process, which needs {human(need)} of {human(alone.worker_limit)}"
     return replace(alone, choice=why)
-
-
-def count_tables(sources: Sources, settings: Settings) -> GraphSize:
-    """The counts for a plan, from the tables' footers.
-
-    Raises
-    ------
-    InputError
-        When a table is missing, empty or lacks a column.
-    """
-    from xnq_dist.graph.head import (
-        class_count,
-        has_weights,
-        id_text,
-        labelled_rows,
-        node_bytes,
-        reversed_share,
-        table_size,
-    )
-
-    nodes, features = table_size(sources.nodes, settings, "nodes")
-    edges, _ = table_size(sources.edges, settings, "edges")
-    most, likely = edges, edges
-    if not settings.input.directed:
-        most = 2 * edges
-        likely = round(most - edges * reversed_share(sources.edges, settings, edges))
-    return GraphSize(
-        nodes,
-        most,
-        features,
-        class_count(sources.nodes, settings),
-        labelled=labelled_rows(sources.nodes, settings),
-        weighted=has_weights(sources.edges, settings),
-        memberships=(
-            table_size(sources.memberships, settings, "memberships")[0]
-            if sources.memberships is not None
-            else None
-        ),
-        node_bytes=node_bytes(sources.nodes, settings),
-        id_text=id_text(sources.nodes, settings) if wants_cudf(settings) else 0.0,
-        likely_edges=likely,
-    )
 
 
 def _workers(settings: Settings, free: int | None = None) -> Workers:

@@ -19,7 +19,6 @@ import pyarrow.compute as pc
 from xnq_dist.core.arrays import Ints, offsets_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import Settings
-from xnq_dist.graph.contents import members_table
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairChunk, PairSorter
 from xnq_dist.graph.tables import Batch, Table, ids_of
@@ -73,7 +72,7 @@ def from_memberships(
     `InputError`.
     """
     columns = settings.columns
-    table = members_table(table, columns, nodes.type)
+    table = table.ids_as(nodes.type, columns.member)
     table.require(
         {"columns.community": columns.community, "columns.member": columns.member}
     )

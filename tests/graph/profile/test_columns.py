@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from xnq_dist.graph.profile import columns
-from xnq_dist.graph.profile.columns import ColumnCounter, ColumnProfile
+from xnq_dist.graph.profile.columns import ColumnCounter
 
 
-def profile(*parts: pa.Array) -> ColumnProfile:
+def profile(*parts):
     counter = ColumnCounter("c")
     for part in parts:
         counter.add(part)

@@ -27,7 +27,7 @@ class Format(records.PartRecord):
     hint: str
     """What to do with a file that cannot be read."""
     footer: bool = False
-    """Whether files store their number of rows, and nulls and bytes of the columns."""
+    """Whether files store their number of rows, and perhaps more of columns."""
     grouped: bool = False
     """Whether rows are in groups that can be read alone: ``group_rows(filesystem,
     file)`` returns their sizes, and ``batches`` takes a range of them, `groups`."""

@@ -92,16 +92,11 @@ def _cast(values: pa.Array, kind: str, decimal: str) -> pa.Array | None:
 
 
 def _loses_digits(text: pa.Array, numbers: pa.Array, kind: str) -> bool:
-    """Whether a value has leading zeros, is hexadecimal, or an integer too large."""
-    zero = pc.or_(
-        pc.and_(pc.starts_with(text, "0"), pc.greater(pc.binary_length(text), 1)),
-        pc.or_(pc.starts_with(text, "-0"), pc.starts_with(text, "+")),
-    )
+    """Whether a value has leading zeros or a sign, or is an integer too large."""
     if kind == "integer":
-        return bool(pc.any(zero).as_py())
-    large = pc.greater_equal(pc.abs(numbers), 2.0**63)
-    odd = text.filter(pc.or_(zero, large))
-    pattern = r"^[-+]?(0\d.*|\d+)$"
-    plain = pc.match_substring_regex(odd, pattern)
-    zeros = pc.is_in(odd, pa.array(["0", "-0"]))
-    return bool(pc.any(pc.and_not(plain, zeros)).as_py())
+        lost = pc.match_substring_regex(text, r"^(0.|-0|\+)")
+    else:
+        lost = pc.match_substring_regex(text, r"^([-+]?0\d|\+\d+$)")
+        large = pc.greater_equal(pc.abs(numbers), 2.0**63)
+        lost = pc.or_(lost, pc.and_(large, pc.match_substring_regex(text, r"^-?\d+$")))
+    return bool(pc.any(lost).as_py())

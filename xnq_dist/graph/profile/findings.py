@@ -18,8 +18,9 @@ import yaml
 
 from xnq_dist.core.settings import ColumnSettings, Settings
 from xnq_dist.graph.encoding import percent_numbers
-from xnq_dist.graph.labels import NULL_WORDS, ROLES
+from xnq_dist.graph.labels import ROLES
 from xnq_dist.graph.profile.columns import LEVELS, ColumnProfile, TableProfile
+from xnq_dist.graph.values import NULL_WORDS
 
 __all__ = ["Finding", "Seen", "findings"]
 

@@ -1,41 +1,41 @@
 """The profile of a run's tables, from the pass over them that takes their digests.
 
-The profile of each table is kept in the run directory with the digests of the tables
-that it depends on, so unchanged tables are not profiled again.
+The profile of each table is kept with its digests (`graph.contents`), so unchanged
+tables are not profiled again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from xnq_dist.core.errors import DamagedError, InputError
+from xnq_dist.core.errors import InputError
 from xnq_dist.core.inputs import choose_source
-from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Folder, fingerprint
+from xnq_dist.core.settings import TITLES, Settings
+from xnq_dist.core.store import Folder
 from xnq_dist.graph.contents import (
     Aspect,
     Contents,
+    Digests,
     column_aspect,
     edge_aspect,
     label_aspect,
     member_aspect,
-    members_table,
     node_aspects,
 )
-from xnq_dist.graph.feature_types import chosen_columns, index_columns
+from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.profile.columns import TableProfile
-from xnq_dist.graph.tables import Sources, Table, ids_of
+from xnq_dist.graph.tables import Sources, Table, ids_of, open_table
 from xnq_dist.graph.values import of_one_type
 
 if TYPE_CHECKING:
     from xnq_dist.graph.ids import NodeIds
     from xnq_dist.graph.profile.findings import Finding
-    from xnq_dist.graph.profile.matching import TableObserver
+    from xnq_dist.graph.profile.matching import NodeObserver, TableObserver
 
 __all__ = [
     "PROFILE",
@@ -49,10 +49,12 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 PROFILE = "_profile.json"
-FORMAT = 3
+FORMAT = 4
 """Raised when the profile of the same tables changes."""
 
-Digests = dict[str, dict[str, Any]]
+
+Made = tuple[Table, Mapping[str, Aspect], "TableObserver"]
+"""How a table is read, its aspects, and what looks at its batches."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +86,7 @@ def read_contents(
         When a table is missing or cannot be read.
     """
     reader = _Reader(sources, settings, folder)
-    found = {**reader.nodes(needed=False), **reader.edges(needed=False)}
-    reader.write()
-    return found
+    return {**reader.nodes(), **reader.edges()}
 
 
 def profile_inputs(
@@ -119,7 +119,7 @@ def profile_inputs(
     faults: list[str] = []
     for step in steps:
         try:
-            step(needed=True)
+            step()
         except InputError as error:
             faults.append(str(error))
             if step == reader.nodes:
@@ -134,8 +134,9 @@ def profile_inputs(
     profile = InputProfile(
         seen.nodes, reader.tables["edges"], seen.memberships, seen.classes, found
     )
-    classes, shown = asdict(profile)["classes"], asdict(profile)["findings"]
-    reader.write(classes=classes, findings=shown)
+    if folder is not None:
+        folder.create()
+        folder.write_record(PROFILE, profile.to_dict())
     # The plan reads the free memory: return that of the node ids.
     del reader
     pa.default_memory_pool().release_unused()
@@ -164,11 +165,10 @@ def profile_again(
     if labels is not None:
         reader.labels(labels)
     if memberships is not None:
-        reader.memberships(needed=True)
+        reader.memberships()
     nothing = TableProfile("node table", "", 0, (), {})
     labelled = reader.tables.pop("labels", nothing)
     seen = Seen(settings, labelled, **reader.tables)
-    reader.write()
     return findings(seen), [value for value, _ in seen.classes]
 
 
@@ -203,175 +203,125 @@ class _Reader:
         nodes: tuple[NodeIds | None, dict[str, Any]] = (None, {}),
     ) -> None:
         self._sources, self._settings, self._every = sources, settings, every
-        self._contents, self._folder = Contents(folder), folder
-        self._record = _read(folder)
-        self._keys: dict[str, str] = self._record.get("keys", {})
-        self._changed = False
+        self._contents = Contents(folder)
         self.tables: dict[str, TableProfile] = {}
         self._ids, self._node_digest = nodes
 
-    def nodes(self, needed: bool) -> Digests:
-        """Digests of the node table; `needed`: whether its profile is, too."""
-        columns, settings = self._settings.columns, self._settings
-        table = self._contents.open(self._sources.nodes, "node table", self._settings)
-        chosen = chosen_columns(table, settings)
-        aspects = node_aspects(table, chosen, settings.labels.missing)
-        place = settings.communities.removeprefix("column:")
-        if needed and place != settings.communities:
-            aspects["communities"] = column_aspect(columns, place)
-        features = aspects["features"].names[1:]
-        role = columns.role if table.has(columns.role) else None
-        used = [columns.label, role, columns.label_weight, place]
+    def nodes(self) -> Digests:
+        """Read the node table; return its digests."""
+        settings, table = self._settings, self._open("nodes")
 
-        def observer() -> TableObserver:
+        def make() -> Made:
             from xnq_dist.graph.features import FeatureColumns
-            from xnq_dist.graph.profile.matching import NodeObserver
 
-            watched = self._columns(table, [*used, *features])
-            made = NodeObserver(watched, settings, features, role)
+            chosen = chosen_columns(table, settings)
+            aspects = node_aspects(table, chosen, settings.labels.missing)
+            place = settings.communities.removeprefix("column:")
+            if place != settings.communities:
+                aspects["communities"] = column_aspect(settings.columns, place)
+            made = self._of_labels(table, aspects["features"].names[1:], place)
             # Types that cannot be features are refused before values are read.
             FeatureColumns(table.settle(made.columns), chosen.features)
-            return made
+            return table, aspects, made
 
-        def finish(made: Any) -> None:
-            self._ids = made.ids(table.path)
-
-        read = self._read("nodes", table, aspects, observer, needed, finish)
+        read = self._read("nodes", table, make)
         self._node_digest = read["nodes"]
         return {name: read[name] for name in read if name != "communities"}
 
     def labels(self, path: str) -> None:
         """Profile a table of labels, in place of the node table."""
         columns, settings = self._settings.columns, self._settings
-        table = self._contents.open(path, "table of labels", settings)
-        table = table.ids_as(self._id_type(), columns.node_id)
-        aspect = label_aspect(table, columns, settings.labels.missing)
-        role = columns.role if table.has(columns.role) else None
-        chosen = self._columns(table, [columns.label, role])
+        table = open_table(path, TITLES["labels"], settings.input)
 
-        def observer() -> TableObserver:
-            from xnq_dist.graph.profile.matching import NodeObserver
+        def make() -> Made:
+            alike = table.ids_as(self._node_ids().type, columns.node_id)
+            aspect = label_aspect(alike, columns, settings.labels.missing)
+            return alike, {"labels": aspect}, self._of_labels(alike)
 
-            return NodeObserver(chosen, settings, (), role)
+        self._read("labels", table, make)
 
-        self._read("labels", table, {"labels": aspect}, observer, needed=True)
+    def _of_labels(
+        self, table: Table, features: Sequence[str] = (), *more: str
+    ) -> NodeObserver:
+        from xnq_dist.graph.profile.matching import NodeObserver
 
-    def edges(self, needed: bool) -> Digests:
-        """Digests of the edge table; its profile if `needed`."""
         columns = self._settings.columns
-        table = self._contents.open(self._sources.edges, "edge table", self._settings)
-        table = table.ids_as(self._id_type(), columns.src, columns.dst)
-        aspects = {"edges": edge_aspect(table, columns)}
-        there = table.schemas[table.files[0]]
-        alike = [name for name in there if name.strip().lower() == "weight"]
-        return self._match("edges", table, aspects, [columns.weight, *alike], needed)
+        role = columns.role if table.has(columns.role) else None
+        used = [columns.label, role, columns.label_weight, *more, *features]
+        watched = self._columns(table, used)
+        return NodeObserver(watched, self._settings, features, role)
 
-    def memberships(self, needed: bool) -> Digests:
-        """Digests of the memberships table; its profile if `needed`."""
-        columns, path = self._settings.columns, str(self._sources.memberships)
-        table = self._contents.open(path, "memberships table", self._settings)
-        table = members_table(table, columns, self._id_type())
-        aspects = {"memberships": member_aspect(columns)}
-        return self._match("memberships", table, aspects, [columns.community], needed)
+    def edges(self) -> Digests:
+        """Read the edge table; return its digest."""
+        columns, table = self._settings.columns, self._open("edges")
 
-    def _match(
-        self,
-        name: str,
-        table: Table,
-        aspects: Mapping[str, Aspect],
-        used: list[Any],
-        needed: bool,
-    ) -> Digests:
-        """Read a table whose ids are matched with the nodes."""
+        def make() -> Made:
+            ends = [columns.src, columns.dst]
+            alike = table.ids_as(self._node_ids().type, *ends)
+            weights = [n for n in self._there(table) if n.strip().lower() == "weight"]
+            made = self._matching(alike, ends, [columns.weight, *weights])
+            return alike, {"edges": edge_aspect(alike, columns)}, made
 
-        def observer() -> TableObserver:
-            from xnq_dist.graph.profile import matching
+        return self._read("edges", table, make)
 
-            edges = name == "edges"
-            kind = matching.EdgeObserver if edges else matching.MemberObserver
-            return kind(self._columns(table, used), self._settings, self._node_ids())
+    def memberships(self) -> Digests:
+        """Read the memberships table; return its digest."""
+        columns, table = self._settings.columns, self._open("memberships")
 
-        return self._read(name, table, aspects, observer, needed)
+        def make() -> Made:
+            alike = table.ids_as(self._node_ids().type, columns.member)
+            made = self._matching(alike, [columns.member], [columns.community])
+            return alike, {"memberships": member_aspect(columns)}, made
+
+        return self._read("memberships", table, make)
+
+    def _matching(self, table: Table, ids: list[str], used: list[Any]) -> TableObserver:
+        from xnq_dist.graph.profile.matching import MatchObserver
+
+        watched = self._columns(table, used)
+        return MatchObserver(watched, ids, self._settings.columns, self._node_ids())
+
+    def _open(self, name: str) -> Table:
+        path = str(getattr(self._sources, name))
+        return open_table(path, TITLES[name], self._settings.input)
+
+    def _there(self, table: Table) -> list[str]:
+        return list(table.schemas[table.files[0]])
 
     def _columns(self, table: Table, used: list[Any]) -> list[str]:
         """The profiled columns: those in use that exist, or all of them."""
-        there = list(table.schemas[table.files[0]])
-        shared = [c for c in there if all(c in s for s in table.schemas.values())]
+        every = table.schemas.values()
+        shared = [c for c in self._there(table) if all(c in s for s in every)]
         return [c for c in shared if self._every or c in used]
-
-    def _id_type(self) -> str:
-        """``string`` or ``int64``: the type of the node ids."""
-        if self._ids is not None:
-            return self._ids.type
-        table = self._contents.open(self._sources.nodes, "node table", self._settings)
-        return table.id_type(self._settings.columns.node_id)
 
     def _node_ids(self) -> NodeIds:
         """The ids of the nodes, read again if their table was not read here."""
         if self._ids is None:
             from xnq_dist.graph.ids import NodeIds
 
-            name = self._settings.columns.node_id
-            path = self._sources.nodes
-            table = self._contents.open(path, "node table", self._settings)
+            name, table = self._settings.columns.node_id, self._open("nodes")
             parts = [ids_of(batch, name) for batch in table.batches([name])]
             self._ids = NodeIds.from_column(of_one_type(parts), table.path)[0]
         return self._ids
 
-    def _read(
-        self,
-        name: str,
-        table: Table,
-        aspects: Mapping[str, Aspect],
-        observer: Callable[[], TableObserver],
-        needed: bool,
-        finish: Callable[[TableObserver], None] = lambda made: None,
-    ) -> Digests:
-        known = self._contents.known(table, aspects)
-        if known is not None:
-            current = self._keys.get(name) == self._key(name, known)
-            if current and self._record.get(name):
-                self.tables[name] = TableProfile.of(self._record[name])
-                return known
-            if not needed:
-                return known
-        made = observer()
-        digests = self._contents.digests(table, aspects, made)
-        if not made.rows:
+    def _read(self, name: str, table: Table, make: Callable[[], Made]) -> Digests:
+        """Profile a table, which is read as `make` says if it changed; its digests."""
+        settings = self._settings
+        nodes = {} if name == "nodes" else self._node_digest
+        place, missing = settings.communities, settings.labels.missing
+        named = settings.columns.model_dump()
+        about = name, FORMAT, nodes, named, missing, place, self._every
+        digests, profile = self._contents.known(table, about)
+        if profile is None:
+            table, aspects, made = make()
+            digests = self._contents.digests(table, aspects, made, about)
+            if name == "nodes":
+                self._ids = cast("NodeObserver", made).ids(table.path)
+            profile = made.profile(table)
+        if not profile["rows"]:
             raise InputError(
                 f"{table.what} {table.path} has no rows: check that it is the right "
                 "file"
             )
-        finish(made)
-        profile = made.finish(table)
-        names = list(table.schemas[table.files[0]])
-        more = {"names": names, "indexes": index_columns(table)}
-        profile = replace(profile, facts=profile.facts | more)
-        self.tables[name] = profile
-        self._keys[name] = self._key(name, digests)
-        self._changed = True
+        self.tables[name] = TableProfile.of(profile)
         return digests
-
-    def _key(self, name: str, digests: Digests) -> str:
-        """What the profile of a table depends on."""
-        nodes = {} if name == "nodes" else self._node_digest
-        named = self._settings.columns.model_dump()
-        missing = self._settings.labels.missing
-        return fingerprint(FORMAT, name, digests, nodes, named, missing, self._every)
-
-    def write(self, **more: Any) -> None:
-        """Keep what was profiled here in the run directory."""
-        if self._folder is None or not (self._changed or more):
-            return
-        self._folder.create()
-        tables = {name: asdict(table) for name, table in self.tables.items()}
-        values = {**self._record, **tables, **more, "keys": self._keys}
-        self._folder.write_record(PROFILE, values)
-
-
-def _read(folder: Folder | None) -> dict[str, Any]:
-    try:
-        return (folder.read_record(PROFILE) if folder is not None else None) or {}
-    except DamagedError as error:
-        log.warning("%s: tables are profiled again", error)
-        return {}

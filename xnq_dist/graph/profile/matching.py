@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from xnq_dist.core.arrays import Floats, Ints
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.edges import weights_of
 from xnq_dist.graph.encoding import exact_numbers
+from xnq_dist.graph.feature_types import index_columns
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.labels import label_weights, plain_labels, role_codes
+from xnq_dist.graph.labels import NodeRows
 from xnq_dist.graph.profile.columns import LEVELS, ColumnCounter, TableProfile
 from xnq_dist.graph.tables import Batch, Table, ids_of
-from xnq_dist.graph.values import is_wide, of_one_type, one_type, show
+from xnq_dist.graph.values import show
 
-__all__ = ["EdgeObserver", "MemberObserver", "NodeObserver", "TableObserver"]
+__all__ = ["MatchObserver", "NodeObserver", "TableObserver"]
 
 MAX_CLASSES = 64
 """Classes, or values of a text column, up to which copies of the label are found."""
@@ -44,17 +46,19 @@ class TableObserver:
         for name, counter in self._counters.items():
             counter.add(batch.column(name))
 
-    def finish(self, table: Table) -> TableProfile:
-        """The profile of all batches."""
+    def profile(self, table: Table) -> dict[str, Any]:
+        """The profile of all batches, as JSON values."""
         columns = tuple(each.finish() for each in self._counters.values())
-        return TableProfile(table.what, table.path, self.rows, columns, self._facts())
+        names = list(table.schemas[table.files[0]])
+        facts = {**self._facts(), "names": names, "indexes": index_columns(table)}
+        return asdict(TableProfile(table.what, table.path, self.rows, columns, facts))
 
     def _facts(self) -> dict[str, Any]:
         return {}
 
 
 class NodeObserver(TableObserver):
-    """Collects the node ids, roles of labels, and features that copy label or id."""
+    """Reads labels and roles, and looks for features that copy the label or the id."""
 
     def __init__(
         self,
@@ -64,26 +68,19 @@ class NodeObserver(TableObserver):
         role: str | None,
     ) -> None:
         named = settings.columns
-        self._label = named.label
         super().__init__(columns, [named.node_id])
-        self._id, self._missing = named.node_id, settings.labels.missing
-        self._role, self._weight = role, named.label_weight
-        self._ids: list[pa.Array] = []
+        self._role = role
+        self._read = NodeRows(named, role is not None, settings.labels.missing)
         self._other_roles: dict[str, int] = {}
         self._by_role: dict[Any, list[int]] = {}
         self._copies = {name: CopyFinder() for name in features if name in self.columns}
         self._same = set(self._copies)
         self._numbered = set(self._copies)
-        self._codes: dict[Any, int] = {}
-        self._type: pa.DataType | None = None
 
     def add(self, batch: Batch) -> None:
         """Look at a batch."""
         super().add(batch)
-        ids = ids_of(batch, self._id)
-        if self._ids and not is_wide(batch.rows.column(self._id).type):
-            one_type(ids, self._ids[0].type, self._id, batch.file)
-        self._ids.append(ids)
+        ids, labels, roles = self._read.add(batch)
         for name in sorted(self._same):
             column = batch.column(name)
             if column.type != ids.type or not pc.all(pc.equal(column, ids)).as_py():
@@ -91,25 +88,14 @@ class NodeObserver(TableObserver):
         for name in sorted(self._numbered):
             if not _number_rows(batch.column(name), batch.first):
                 self._numbered.discard(name)
-        labels = plain_labels(batch, self._label, self._missing)
-        if labels.null_count < len(labels):
-            self._type = one_type(labels, self._type, self._label, batch.file)
-        known = labels.is_valid()
-        if self._weight is not None:
-            label_weights(batch, self._weight, labels)
-        if self._role is not None:
-            roles = role_codes(batch, self._role)
-            if max(len(self._by_role), len(self._other_roles)) <= LEVELS:
-                self._count_roles(batch.column(self._role), labels, roles)
-            known = pc.and_(known, pa.array(roles > -2))
-        if not self._copies or len(self._codes) > MAX_CLASSES:
-            return
-        encoded = labels.filter(known).dictionary_encode()
-        values = encoded.dictionary.to_pylist()
-        each = [self._codes.setdefault(value, len(self._codes)) for value in values]
-        codes = np.array([*each, 0])[encoded.indices.to_numpy()]
-        for name, finder in self._copies.items():
-            finder.add(batch.column(name).filter(known), codes)
+        few = max(len(self._by_role), len(self._other_roles)) <= LEVELS
+        if self._role is not None and few:
+            self._count_roles(batch.column(self._role), labels, roles)
+        if self._copies and len(self._read.seen) <= MAX_CLASSES:
+            codes = self._read.codes[-1]
+            known = codes >= 0
+            for name, finder in self._copies.items():
+                finder.add(batch.column(name).filter(pa.array(known)), codes[known])
 
     def _count_roles(self, roles: pa.Array, labels: pa.Array, codes: Any) -> None:
         table = pa.table({"label": labels, "code": codes}).filter(labels.is_valid())
@@ -124,10 +110,10 @@ class NodeObserver(TableObserver):
 
     def ids(self, path: str) -> NodeIds:
         """The ids of all nodes; an `InputError` if one occurs twice."""
-        return NodeIds.from_column(of_one_type(self._ids), path)[0]
+        return NodeIds.from_column(self._read.ids, path)[0]
 
     def _facts(self) -> dict[str, Any]:
-        n_classes = len(self._codes)
+        n_classes = len(self._read.seen)
         return {
             "copies": [
                 name + place
@@ -148,11 +134,11 @@ class CopyFinder:
         self._low = np.empty((0, 0))
         self._high = np.empty((0, 0))
         self._counts = np.zeros(MAX_CLASSES + 1, np.int64)
-        self._texts: dict[Any, int] = {}
+        self._values: dict[Any, int] = {}
         self._nested = False
         self._open = True
 
-    def add(self, values: pa.Array, codes: Ints) -> None:
+    def add(self, values: pa.Array, codes: Ints32) -> None:
         """Look at the values of labelled nodes, whose classes are `codes`."""
         matrix = self._matrix(values) if self._open and len(codes) else None
         if matrix is None or codes.max() > MAX_CLASSES:
@@ -171,23 +157,22 @@ class CopyFinder:
             self._high[code] = np.maximum(self._high[code], of_class.max(0))
 
     def _matrix(self, values: pa.Array) -> Floats | None:
-        kind = values.type
+        """Numbers of a list, or numbers that stand for the values of another type."""
         if values.null_count:
             return None
-        if pt.is_nested(kind):
+        if pt.is_nested(values.type):
             self._nested = True
             lengths = pc.unique(pc.list_value_length(values))
             flat = values.flatten()
             if len(lengths) != 1 or not lengths[0].as_py() or flat.null_count:
                 return None
-            numbers: Floats = _numbers(flat).reshape(len(values), -1)
-            return numbers
-        if pt.is_boolean(kind) or pt.is_integer(kind) or pt.is_floating(kind):
-            return _numbers(values)[:, None]
-        encoded = values.dictionary_encode()
-        texts = encoded.dictionary.to_pylist()
-        each = [self._texts.setdefault(text, len(self._texts)) for text in texts]
-        if len(self._texts) > MAX_CLASSES:
+            numbers = np.asarray(exact_numbers(flat), np.float64)
+            return cast(Floats, numbers.reshape(len(values), -1))
+        encoded, seen = values.dictionary_encode(), self._values
+        if len(encoded.dictionary) > MAX_CLASSES:
+            return None
+        each = [seen.setdefault(v, len(seen)) for v in encoded.dictionary.to_pylist()]
+        if len(seen) > MAX_CLASSES:
             return None
         coded: Floats = np.array([*each, 0.0])[encoded.indices.to_numpy()][:, None]
         return coded
@@ -212,23 +197,35 @@ def _number_rows(values: pa.Array, first: int) -> bool:
     return begin - first in (0, 1) and bool((values.to_numpy() == counted).all())
 
 
-def _numbers(values: pa.Array) -> Floats:
-    return np.asarray(exact_numbers(values), np.float64)
+class MatchObserver(TableObserver):
+    """Looks the ids of edges or members up among the nodes.
 
-
-class _Matching(TableObserver):
-    """Looks ids of other tables up among the nodes."""
+    It checks weights, and counts nodes without an edge to another one.
+    """
 
     def __init__(
-        self, columns: Sequence[str], ids: Sequence[str], nodes: NodeIds
+        self, columns: Sequence[str], ids: Sequence[str], named: Any, nodes: NodeIds
     ) -> None:
         super().__init__(columns, ids)
         self._nodes, self._named = nodes, ids
+        self._weighted = named if named.weight in self.columns else None
+        self._joined = np.zeros(len(nodes), np.bool_)
         self.matched = 0
         self._mismatch: dict[str, str] = {}
         self._unknown: list[Any] | None = None
         self._spaces = 0
         self._with_spaces = ""
+
+    def add(self, batch: Batch) -> None:
+        """Look at a batch."""
+        super().add(batch)
+        if self._weighted is not None:
+            weights_of(batch, self._weighted)
+        ends = self._look_up(batch)
+        if ends is not None:
+            first, last = ends[0], ends[-1]
+            used = (first >= 0) & (last >= 0) & (first != last)
+            self._joined[first[used]] = self._joined[last[used]] = True
 
     def _look_up(self, batch: Batch) -> list[Ints] | None:
         """Canonical indices by column, -1: unknown; None for ids of another type."""
@@ -284,44 +281,6 @@ class _Matching(TableObserver):
             "unknown": self._unknown,
             "node": self._nodes.name(0),
             "spaces": [self._spaces, self._with_spaces],
+            "isolated": len(self._joined) - int(np.count_nonzero(self._joined)),
+            "nodes": len(self._joined),
         }
-
-
-class EdgeObserver(_Matching):
-    """Matches edges with nodes, and counts nodes without an edge to another one."""
-
-    def __init__(self, columns: Sequence[str], settings: Settings, nodes: NodeIds):
-        named = settings.columns
-        super().__init__(columns, [named.src, named.dst], nodes)
-        self._weighted = named if named.weight in self.columns else None
-        self._joined = np.zeros(len(nodes), np.bool_)
-
-    def add(self, batch: Batch) -> None:
-        """Look at a batch."""
-        super().add(batch)
-        if self._weighted is not None:
-            weights_of(batch, self._weighted)
-        ends = self._look_up(batch)
-        if ends is not None:
-            source, target = ends
-            used = (source >= 0) & (target >= 0) & (source != target)
-            if not used.all():
-                source, target = source[used], target[used]
-            self._joined[source] = self._joined[target] = True
-
-    def _facts(self) -> dict[str, Any]:
-        isolated = len(self._joined) - int(np.count_nonzero(self._joined))
-        more = {"isolated": isolated, "nodes": len(self._joined)}
-        return super()._facts() | more
-
-
-class MemberObserver(_Matching):
-    """Matches memberships with nodes."""
-
-    def __init__(self, columns: Sequence[str], settings: Settings, nodes: NodeIds):
-        super().__init__(columns, [settings.columns.member], nodes)
-
-    def add(self, batch: Batch) -> None:
-        """Look at a batch."""
-        super().add(batch)
-        self._look_up(batch)
