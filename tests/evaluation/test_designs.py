@@ -1,4 +1,4 @@
-"""Designs of labels: labelled nodes, their number, labels for the model."""
+"""Designs of labels: labelled nodes and their number."""
 
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ def test_share_of_the_labels_is_kept(nodes, name, share):
     assert (np.bincount(shown.labels[labelled], minlength=2) >= 2).all()
     again = draw_labels(name, nodes, share, 1)
     np.testing.assert_array_equal(again.labels, shown.labels)
-    np.testing.assert_array_equal(again.fitted, shown.fitted)
     other = draw_labels(name, nodes, share, 2)
     assert not np.array_equal(other.labels, shown.labels)
 
@@ -57,7 +56,7 @@ def test_smaller_share_is_within_the_larger(nodes, name):
     assert np.count_nonzero(small & ~large) <= 4
 
 
-@pytest.mark.parametrize("name", sorted(set(DESIGNS) - {"random", "fresh"}))
+@pytest.mark.parametrize("name", sorted(set(DESIGNS) - {"random"}))
 def test_large_share_leaves_unlabelled_nodes_that_the_design_may_label(nodes, name):
     labelled = draw_labels(name, nodes, 0.6, 0).labels >= 0
     assert 0.1 * N < labelled.sum() < 0.6 * nodes.known.sum()
@@ -114,16 +113,6 @@ def test_region_goes_on_in_another_component():
     assert abs(shown.sum() - 0.2 * lonely.known.sum()) <= 4
 
 
-def test_fresh_fits_the_model_to_a_tenth_of_the_labels(nodes):
-    shown = draw_labels("fresh", nodes, 0.2, 0)
-    fitted, labelled = shown.fitted >= 0, shown.labels >= 0
-    assert not (fitted & ~labelled).any()
-    assert fitted.sum() == pytest.approx(0.1 * labelled.sum(), abs=2)
-    for name in set(DESIGNS) - {"fresh"}:
-        other = draw_labels(name, nodes, 0.2, 0)
-        np.testing.assert_array_equal(other.fitted, other.labels)
-
-
 def test_every_class_gets_two_labels_where_the_design_has_none():
     many = pool(classes=5)
     rare = many.truth.copy()
@@ -131,9 +120,8 @@ def test_every_class_gets_two_labels_where_the_design_has_none():
     rare[[5, 600, 1100]] = 4
     nodes = LabelPool(rare, 5, many.group, many.adjacency)
     for name in DESIGNS:
-        shown = draw_labels(name, nodes, 0.05, 0)
-        for labels in (shown.labels, shown.fitted):
-            assert (np.bincount(labels[labels >= 0], minlength=5) >= 2).all(), name
+        labels = draw_labels(name, nodes, 0.05, 0).labels
+        assert (np.bincount(labels[labels >= 0], minlength=5) >= 2).all(), name
 
 
 def test_groups_by_attribute_are_deciles_of_numbers_and_holders_of_flags():

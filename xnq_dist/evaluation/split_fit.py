@@ -20,7 +20,7 @@ from xnq_dist.evaluation.methods.method_interface import Scores, Task
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.readout.logistic import decision, fit
 
-__all__ = ["EmbeddedRows", "FeatureRows", "SplitRows", "fit_split"]
+__all__ = ["FeatureRows", "SplitRows", "TableRows", "fit_split"]
 
 
 class SplitRows(Protocol):
@@ -28,20 +28,6 @@ class SplitRows(Protocol):
 
     def parts(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
         """Canonical indexes and rows of each part, shapes (n,) and (n, d')."""
-
-
-@dataclass(frozen=True)
-class EmbeddedRows:
-    """States that the workers wrote, one file per partition."""
-
-    stage: Stage
-    files: tuple[FileRecord, ...]
-
-    def parts(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-        """Canonical indexes and rows of each part."""
-        for record in self.files:
-            arrays = self.stage.read_arrays(record)
-            yield arrays["index"], arrays["states"]
 
 
 @dataclass(frozen=True)

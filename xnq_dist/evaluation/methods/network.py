@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.evaluation.measures import mean_errors
 from xnq_dist.evaluation.methods.baselines import cdq, densities, enq, lbq, wvrn
 from xnq_dist.evaluation.methods.demon import demon
 from xnq_dist.evaluation.methods.method_interface import (
     Configuration,
-    GraphEstimate,
+    Figure,
     Scores,
     Task,
 )
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = [
     "cdq_scores",
     "enq_scores",
-    "lbq_estimates",
+    "lbq_figures",
     "rival_split_scores",
     "wvrn_scores",
 ]
@@ -117,12 +118,13 @@ def cdq_scores(
             yield from _votes(task, draw, splits, votes, seconds)
 
 
-def lbq_estimates(
+def lbq_figures(
     client: Client, work: EvaluationWork, splits: Sequence[int]
-) -> Iterator[GraphEstimate]:
-    """Yield LBQ's estimate for all nodes without a training label.
+) -> Iterator[tuple[Figure, float]]:
+    """Yield errors of LBQ's estimate for all nodes without a training label.
 
-    The true prevalence is that of the nodes among them whose label is known.
+    The true prevalence is that of the nodes among them whose label is known. The second
+    value is the seconds of the split.
     """
     task, adjacency, labels = _inputs(work, splits)
     began = time.perf_counter()
@@ -130,9 +132,10 @@ def lbq_estimates(
     seconds = (time.perf_counter() - began) / len(splits)
     for split, row, share in zip(splits, labels, prevalence, strict=True):
         known = task.labels[(row < 0) & (task.labels >= 0)]
-        true = np.bincount(known, minlength=2) / len(known)
-        estimate = np.array([1.0 - share, share])
-        yield GraphEstimate(split, true, estimate, len(known), seconds)
+        true = np.bincount(known, minlength=2)[None] / len(known)
+        estimate = np.array([[1.0 - share, share]])
+        found = mean_errors(true, estimate, np.array([len(known)]))
+        yield Figure(0, split, "lbq", "none", found, true, estimate), seconds
 
 
 def rival_split_scores(
