@@ -79,17 +79,18 @@ def test_cells_above_the_bound_are_those_of_a_paired_t_test():
     rows_ = {
         (r["dataset"], r["draw"], r["estimator"]): r["ae"] for r in found.to_pylist()
     }
+    pvalues = []
     for dataset, cell in zip(GRAPHS, cells, strict=True):
         own, other = (
             np.array([rows_[dataset, draw, name] for draw in range(12)])
             for name in ("near", "pcc")
         )
         test = stats.ttest_rel(own, 1.05 * other, alternative="greater")
-        assert cell.pvalue == pytest.approx(test.pvalue)
+        pvalues.append(test.pvalue)
         assert cell.ratio == pytest.approx(own.mean() / other.mean())
         assert cell.name == f"{shown(dataset)}, leiden 3, 6 %"
-    expected = holm(np.array([cell.pvalue for cell in cells]))
-    assert [cell.adjusted for cell in cells] == pytest.approx(expected.tolist())
+    expected = holm(np.array(pvalues))
+    assert [cell.pvalue for cell in cells] == pytest.approx(expected.tolist())
 
 
 def test_false_alarms_stay_at_the_level_over_many_cells():
@@ -145,8 +146,6 @@ def test_bounds_of_coverage_hold_the_truth_where_draws_differ():
         ]
         found = coverage(one)
         held += found.lower <= 0.9 <= found.upper
-        assert found.sets == 1000
-        assert found.draws == 20
     assert held >= 0.97 * 400
 
 

@@ -1,4 +1,4 @@
-"""Choice by validation only, means over folds, cost, text for a terminal."""
+"""Choice by validation only, means over folds, cost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 import pyarrow as pa
 import pytest
 
-from tests.evaluation.fake_results import evaluation, results, row
+from tests.evaluation.fake_results import both, estimates, results, row
 from xnq_dist.core.errors import StageError
 from xnq_dist.evaluation.names import base, shown
 from xnq_dist.evaluation.summary import (
@@ -15,7 +15,6 @@ from xnq_dist.evaluation.summary import (
     costs,
     quantifiers_of,
     summarise,
-    text,
 )
 
 
@@ -103,15 +102,10 @@ def test_missing_figures_stay_missing() -> None:
 
 
 def test_kind_of_a_data_set_comes_from_its_number_of_classes() -> None:
-    tables = evaluation({"xnq": {"flickr": 0.1, "mine": 0.1}}, folds=1, draws=1)
-    assert summarise(tables[0], tables[2]).kinds == {
-        "flickr": "multi-class",
-        "mine": "binary",
-    }
-    three = tables[2].filter(pa.compute.equal(tables[2]["dataset"], "flickr"))
-    place = three.schema.get_field_index("dataset")
-    renamed = three.set_column(place, "dataset", pa.array(["mine"] * len(three)))
-    assert summarise(tables[0], renamed).kinds["mine"] == "multi-class"
+    found = results([row(0.1, dataset=name) for name in ("flickr", "mine")])
+    assert summarise(found).kinds == {"flickr": "multi-class", "mine": "binary"}
+    two = estimates([{"dataset": "flickr", "estimate": 0.5}])
+    assert summarise(found, two).kinds["flickr"] == "binary"
 
 
 def test_variants_of_a_method_are_known() -> None:
@@ -160,29 +154,9 @@ def test_cost_is_the_mean_time_of_configurations_and_folds() -> None:
 
 
 def test_ablation_keeps_quantifiers_apart() -> None:
-    table = evaluation(
-        {"xnq": {"cora-2": 0.1}, "lr": {"cora-2": 0.2}}, {"xnq": ("cc", "sld")}
-    )[0]
+    table = results([*both(0.1, quantifier="cc"), *both(0.1), *both(0.2, method="lr")])
     found = quantifiers_of(table, "xnq")
     assert [*found] == ["cc", "sld"]
     for name, summary in found.items():
         assert summary.methods == ("xnq",)
         assert {c.quantifier for c in summary.choices} == {name}
-
-
-def test_summary_for_a_terminal_has_its_figures() -> None:
-    table = results(
-        [
-            row(0.0152, fold=0, seconds=3.25),
-            row(0.0148, fold=1, seconds=3.25),
-            row(0.2, metric="rae"),
-            row(0.5, dataset="line\nbreak", method="wvrn"),
-        ]
-    )
-    head, first, second = text(table).split("\n")
-    assert head.split()[:3] == ["dataset", "method", "AE"]
-    assert first.split() == [
-        *("cora-2", "xnq", "0.0150", "±", "0.0003", "0.200"),
-        *("sld", "3.2", "2", "1"),
-    ]
-    assert second.split()[:5] == ["line", "break", "wvrn", "0.5000", "-"]

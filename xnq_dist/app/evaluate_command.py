@@ -154,7 +154,7 @@ def evaluate(
     summary["seconds"] = elapsed()
     typer.echo(
         f"{summary['text']}\ndone in {seconds_text(summary['seconds'])}\n"
-        f"  table   {summary['results']}\n  page    {summary['page']}"
+        f"  results {summary['results']}\n  tables  {summary['tables']}"
     )
     print_json(summary, as_json)
 

@@ -180,19 +180,17 @@ def _evaluate_on_communities(
 
 
 def _publish(out: str, of: Published, _progress: Progress) -> dict[str, Any]:
-    """Write tables, plots and page from all results kept in the folder."""
-    from xnq_dist.evaluation import community_tables, render, summary
+    """Write tables and plots from all results kept in the folder."""
+    from xnq_dist.evaluation.community_tables import community_outputs
     from xnq_dist.evaluation.keep import COMMUNITIES, publish
+    from xnq_dist.evaluation.paper import paper_outputs
 
     folder = Folder.of(out)
     tables = publish(folder, of)
-    first = tables[of.tables[0]]
-    if of is COMMUNITIES:
-        files = community_tables.community_outputs(first)
-        text = community_tables.community_text(first)
-    else:
-        files = render.outputs(first, tables["estimates"])
-        text = summary.text(first)
+    outputs = community_outputs if of is COMMUNITIES else paper_outputs
+    files, text = outputs(
+        *(tables[name] for name in of.tables if name != "configurations")
+    )
     for name, data in files.items():
         parent, _, file = name.rpartition("/")
         target = folder.child(parent) if parent else folder
@@ -233,7 +231,7 @@ def _run(datasets: dict[str, _Jobs], out: str, of: Published, do: Do) -> dict[st
     return {
         "out": folder.uri,
         "results": folder.uri_of(f"{of.tables[0]}.parquet"),
-        "page": folder.uri_of(of.page),
+        "tables": folder.uri_of("tables"),
         **published,
         "done": done,
         "seconds": round(time.perf_counter() - began, 1),

@@ -76,20 +76,14 @@ def picture(
     return buffer.getvalue()
 
 
-def diagonals(summary: Summary, estimates: pa.Table) -> dict[str, tuple[str, bytes]]:
-    """Title and SVG of every binary data set that has estimates, by file name."""
-    made: dict[str, tuple[str, bytes]] = {}
-    for place, dataset in enumerate(summary.of_kind("binary")):
+def diagonals(summary: Summary, estimates: pa.Table) -> dict[str, bytes]:
+    """SVG of every binary data set that has estimates, by file name."""
+    made = {}
+    for dataset in summary.of_kind("binary"):
         bands, positive = diagonal_bands(summary, estimates, dataset)
         if bands:
             clean = re.sub(r"[^A-Za-z0-9.+-]+", "-", dataset).strip("-.")
-            name = f"diagonal-{clean}"
-            name = name if name not in made else f"{name}-{place}"
-            title = (
-                f"Estimated against true prevalence of class {plain(positive)} on "
-                f"{plain(shown(dataset))}"
-            )
-            made[name] = title, _drawn(positive, bands)
+            made[f"figures/diagonal-{clean}.svg"] = _drawn(positive, bands)
     return made
 
 

@@ -32,13 +32,10 @@ class Published:
     """Folder of the tables of one dataset, in the dataset's folder."""
     tables: tuple[str, ...]
     """Names of registered tables; the first has the results."""
-    page: str
 
 
-PAPER = Published(
-    "results", ("results", "configurations", "estimates"), "evaluation.html"
-)
-COMMUNITIES = Published("communities", ("community_results",), "communities.html")
+PAPER = Published("results", ("results", "configurations", "estimates"))
+COMMUNITIES = Published("communities", ("community_results",))
 
 
 def arrow_schema(name: str) -> pa.Schema:
@@ -72,9 +69,9 @@ def keep(
 
 
 def unpublish(out: Folder, of: Published) -> None:
-    """Remove published tables and pages, which are about to become outdated."""
-    for name in (*(f"{table}.parquet" for table in of.tables), of.page):
-        out.delete(name)
+    """Remove published tables and figures, which are about to become outdated."""
+    for name in of.tables:
+        out.delete(f"{name}.parquet")
     for folder in (out.child("tables"), out.child("figures")):
         for name in folder.names():
             if name.startswith("communities-") == (of is COMMUNITIES):

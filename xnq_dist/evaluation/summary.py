@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.core.errors import StageError
-from xnq_dist.core.plain_text import plain
 from xnq_dist.core.quantifiers import records
 from xnq_dist.evaluation import paper_figures as published
 from xnq_dist.evaluation.names import (
@@ -25,10 +24,7 @@ from xnq_dist.evaluation.names import (
     base,
     ordered,
     ordered_methods,
-    span,
-    tally,
 )
-from xnq_dist.evaluation.rendered_table import EMPTY, aligned
 
 __all__ = [
     "ALLOWED",
@@ -38,9 +34,7 @@ __all__ = [
     "choose",
     "costs",
     "quantifiers_of",
-    "spread",
     "summarise",
-    "text",
 ]
 
 SOFT = ("sld", "cc", "acc", "pcc", "pacc", "hdy", "dys")
@@ -279,41 +273,3 @@ def costs(results: pa.Table) -> dict[tuple[str, str], float]:
         (row["dataset"], row["method"]): row["seconds_max_mean"]
         for row in means.to_pylist()
     }
-
-
-def text(results: pa.Table) -> str:
-    """Summary for a terminal: one line per data set and method."""
-    summary, cost = summarise(results), costs(results)
-    lines = [
-        (
-            *("dataset", "method", "AE", "RAE", "quantifier"),
-            *("seconds", "folds", "compared"),
-        )
-    ]
-    for dataset in summary.datasets:
-        for method in summary.methods:
-            chosen = summary.of(dataset, method)
-            if not chosen:
-                continue
-            spent = cost.get((dataset, method))
-            lines.append(
-                (
-                    plain(dataset),
-                    plain(method),
-                    spread(summary.figure(dataset, method, "ae"), 4),
-                    spread(summary.figure(dataset, method, "rae"), 3),
-                    tally(c.quantifier for c in chosen),
-                    EMPTY if spent is None else f"{spent:.1f}",
-                    str(len(chosen)),
-                    span(c.compared for c in chosen),
-                )
-            )
-    return "\n".join(aligned(lines, "lllllrrr"))
-
-
-def spread(figure: FoldMean | None, digits: int) -> str:
-    """``mean ± sd`` as text; the mean only for one fold, ``-`` for none."""
-    if figure is None:
-        return EMPTY
-    mean = f"{figure.mean:.{digits}f}"
-    return mean if figure.sd is None else f"{mean} ± {figure.sd:.{digits}f}"
