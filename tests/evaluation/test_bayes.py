@@ -46,15 +46,6 @@ def test_paper_is_reproduced_from_its_means(place: tuple[str, str]) -> None:
         assert got == pytest.approx(printed, abs=0.04), name
 
 
-def test_draws_are_the_same_in_every_call() -> None:
-    xnq, lr = ({d: ERRORS["ae"][m][d].mean for d in BINARY} for m in ("xnq", "lr"))
-    first, second = (bayes.compare(xnq, lr, nsamples=200) for _ in range(2))
-    assert first == second
-    assert first.datasets == 5
-    assert first.rope == pytest.approx(0.01152, abs=1e-5)
-    assert first.worse + first.equal + first.better == pytest.approx(1)
-
-
 def test_sides_keep_their_places() -> None:
     low = {"a": 0.1, "b": 0.11, "c": 0.12}
     high = {name: value + 1 for name, value in low.items()}

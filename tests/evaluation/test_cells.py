@@ -93,23 +93,6 @@ def test_cells_above_the_bound_are_those_of_a_paired_t_test():
     assert [cell.pvalue for cell in cells] == pytest.approx(expected.tolist())
 
 
-def test_false_alarms_stay_at_the_level_over_many_cells():
-    kinds = tuple(f"kind {k}" for k in range(10))
-    alarms = [
-        any(
-            cell.above
-            for cell in ratio_cells(
-                results(rows({"pcc": 1.0, "at": 1.05}, seed=seed, kinds=kinds)),
-                "at",
-                "pcc",
-            )
-        )
-        for seed in range(60)
-    ]
-    # At the level .05, 3 of 60 are expected; 9 have a probability below .002.
-    assert sum(alarms) <= 8
-
-
 def test_tests_need_enough_draws_and_communities():
     few = ratio_cells(results(rows({"pcc": 1.0, "bad": 2.0}, draws=9)), "bad", "pcc")
     assert [(cell.pvalue, cell.above) for cell in few] == [(None, False)] * 3
@@ -124,7 +107,6 @@ def test_tests_need_enough_draws_and_communities():
 def test_holm_is_that_of_its_definition():
     p = np.array([0.04, 0.001, 0.5, 0.02])
     assert holm(p) == pytest.approx([0.08, 0.004, 0.5, 0.06])
-    assert holm(np.array([0.9, 0.8])) == pytest.approx([1.0, 1.0])
     assert len(holm(np.empty(0))) == 0
 
 
@@ -185,9 +167,3 @@ def test_tables_say_what_is_above_and_what_covers():
     assert covered[1].rows[0][1].text.endswith("] low")
     by_family = made["communities-families-coverage"].groups
     assert [group.title for group in by_family] == ["Twitch", "Cora"]
-
-
-def test_too_few_draws_leave_significance_open():
-    made = check(results(rows({"auto": 1.2, "pcc": 1.0}, draws=3)))
-    row = made["communities-pcc-above"].groups[0].rows[0]
-    assert [row[1].text, row[3].text, row[4].text] == ["3", "3", "-"]

@@ -66,60 +66,48 @@ def members_of(sets, s):
     return sets.members[sets.offsets[s] : sets.offsets[s + 1]]
 
 
-def test_regions_are_what_their_names_say():
+@pytest.mark.parametrize("family", ["bfs", "walk"])
+def test_regions_are_connected_and_drawn_from_the_seed(family):
     matrix, _, _ = blocks()
     graph = nx.from_scipy_sparse_array(matrix)
-    for family in ("bfs", "walk"):
-        (name, sets), *rest = draw_regions(family, matrix, 3).items()
-        assert (name, rest, len(sets)) == (family, [], 100)
-        for s in range(len(sets)):
-            members = members_of(sets, s)
-            assert 50 <= len(members) <= 500
-            assert len(np.unique(members)) == len(members)
-            assert nx.is_connected(graph.subgraph(members.tolist()))
-        again = draw_regions(family, matrix, 3)[family]
-        np.testing.assert_array_equal(again.members, sets.members)
-        other = draw_regions(family, matrix, 4)[family]
-        assert not np.array_equal(other.members, sets.members)
-    followers = draw_regions("followers", matrix, 3)["followers"]
-    neighbours = {frozenset(graph[v]) for v in graph}
-    for s in range(len(followers)):
-        assert frozenset(members_of(followers, s).tolist()) in neighbours
-    scattered = draw_regions("random", matrix, 3)["random"]
-    shares = np.bincount(scattered.members, minlength=600) / len(scattered)
-    assert shares.mean() == pytest.approx(275 / 600, abs=0.06)
-    assert shares.std() < 0.08
-    (everything,) = draw_regions("whole", matrix, 3).values()
-    assert everything.members.tolist() == list(range(600))
-    assignment = {
-        v: s
-        for sets in [draw_regions("leiden", matrix, 3)["leiden 3"]]
-        for s in range(len(sets))
-        for v in members_of(sets, s).tolist()
-    }
-    unions = draw_regions("unions", matrix, 3)
-    assert next(iter(unions)) == "unions of 2"
-    for name, sets in unions.items():
-        for s in range(len(sets)):
-            parts = {assignment[v] for v in members_of(sets, s).tolist()}
-            assert len(parts) == int(name.split()[-1])
-            assert len(members_of(sets, s)) == sum(
-                part in parts for part in assignment.values()
-            )
-    found = draw_regions("leiden", matrix, 3)
-    assert list(found) == ["leiden 1", "leiden 3", "leiden 10"]
-    for sets in found.values():
-        assert sorted(sets.members.tolist()) == list(range(600))
-    assert len(found["leiden 10"]) > len(found["leiden 1"])
+    ((name, sets),) = draw_regions(family, matrix, 3).items()
+    assert (name, len(sets)) == (family, 100)
+    for s in range(len(sets)):
+        members = members_of(sets, s)
+        assert 50 <= len(members) <= 500
+        assert len(np.unique(members)) == len(members)
+        assert nx.is_connected(graph.subgraph(members.tolist()))
+    again, other = (draw_regions(family, matrix, seed)[family] for seed in (3, 4))
+    np.testing.assert_array_equal(again.members, sets.members)
+    assert not np.array_equal(other.members, sets.members)
 
 
-def test_followers_leave_the_node_itself_out():
+def test_other_kinds_are_what_their_names_say():
     matrix, _, _ = blocks()
     loops = csr_array(matrix + csr_array(np.eye(600, dtype=np.float32)))
     loops.sort_indices()
     followers = draw_regions("followers", loops, 3)["followers"]
-    plain = draw_regions("followers", matrix, 3)["followers"]
-    np.testing.assert_array_equal(followers.members, plain.members)
+    # The node itself is left out.
+    neighbours = {frozenset(np.flatnonzero(row)) for row in matrix.toarray()}
+    for s in range(len(followers)):
+        assert frozenset(members_of(followers, s).tolist()) in neighbours
+    scattered = draw_regions("random", matrix, 3)["random"]
+    shares = np.bincount(scattered.members, minlength=600) / len(scattered)
+    assert shares.std() < 0.08
+    (everything,) = draw_regions("whole", matrix, 3).values()
+    assert everything.members.tolist() == list(range(600))
+    found = draw_regions("leiden", matrix, 3)
+    assert list(found) == ["leiden 1", "leiden 3", "leiden 10"]
+    parts = [
+        set(members_of(found["leiden 3"], s)) for s in range(len(found["leiden 3"]))
+    ]
+    assert sorted(v for part in parts for v in part) == list(range(600))
+    for name, sets in draw_regions("unions", matrix, 3).items():
+        for s in range(len(sets)):
+            union = set(members_of(sets, s))
+            inside = [part for part in parts if part <= union]
+            assert len(inside) == int(name.split()[-1])
+            assert set().union(*inside) == union
 
 
 def draw_case(share=0.3, seed=0):
@@ -273,28 +261,10 @@ def test_interrupted_evaluation_goes_on_with_the_next_case(
     # Four cases, of which two are in the folder.
     assert asked == [1, 1, 2, 2]
     rows = table.to_pylist()
-    assert {(r["design"], r["label_share"]) for r in rows} == {
-        ("random", 0.5),
-        ("random", 0.1),
-        ("half", 0.5),
-        ("half", 0.1),
-    }
-    assert {r["communities"] for r in rows if r["design"] == "half"} <= {
-        "leiden 1",
-        "leiden 3",
-        "leiden 10",
-        "walk",
-    }
     baselines = {*TRIVIAL, *RIVALS, "floor"}
     assert {r["estimator"] for r in rows} == {"auto", "pcc", "sld", *baselines}
-    assert {r["graph_family"] for r in rows} == {"small"}
     labels = {(r["design"], r["label_share"]): r["labels"] for r in rows}
-    assert labels == {
-        ("random", 0.5): 250,
-        ("random", 0.1): 50,
-        ("half", 0.5): labels["half", 0.5],
-        ("half", 0.1): 50,
-    }
+    assert labels["random", 0.5] == 250
     assert 140 < labels["half", 0.5] < 210
     # Nothing is fitted again, also for other estimators and communities.
     monkeypatch.setattr(stage, "_posteriors", None)
@@ -325,20 +295,7 @@ def test_interrupted_evaluation_goes_on_with_the_next_case(
     ):
         assert title in text
     assert (tmp_path / "out" / "tables" / "communities-ae.md").exists()
-    line = next(
-        text
-        for text in made["tables/communities-ae.md"].decode().splitlines()
-        if text.startswith("| SLD |")
-    )
-    some = [
-        r
-        for r in rows
-        if (r["estimator"], r["design"], r["label_share"]) == ("sld", "random", 0.5)
-        and r["sizes"] != "5-20"
-        and r["communities"] != "app+labels"
-    ]
-    mean = sum(r["ae"] * r["sets"] for r in some) / sum(r["sets"] for r in some)
-    assert f"{mean:.3f}".lstrip("0") in line.split("|")[3]
+    assert made["tables/communities-ae.md"].startswith(b"**AE on real communities")
     unpublish(out, COMMUNITIES)
     assert not list((tmp_path / "out" / "tables").iterdir())
 
@@ -349,26 +306,14 @@ def test_every_design_and_kind_is_evaluated_without_nodes_of_unknown_class(
 ):
     folder = tmp_path / "graph"
     graph = write_graph(folder, nodes=500, edges=6000, labelled=0.8)
-    members = pa.table(
-        {
-            "community": [f"dorm {k % 3}" for k in range(500)]
-            + [f"year {k % 2}" for k in range(500)],
-            "node_id": [*range(500), *range(500)],
-        }
-    )
+    names = [f"{kind} {k % 3}" for kind in ("dorm", "year") for k in range(500)]
+    members = pa.table({"community": names, "node_id": [*range(500)] * 2})
     pq.write_table(members, folder / "memberships.parquet")
-    settings = small_settings(*SETTINGS)
-    work = begin(tmp_path / "run", graph, settings=settings)
+    work = begin(tmp_path / "run", graph, settings=small_settings(*SETTINGS))
+    given = str(folder / "memberships.parquet")
     kinds = (*REGIONS, "attribute", "given", "app")
-    plan = CasePlan(
-        kinds,
-        (0.2,),
-        tuple(DESIGNS),
-        ("pcc", "auto"),
-        str(folder / "memberships.parquet"),
-        "smalls",
-        draws=1,
-    )
+    designs, asked = tuple(DESIGNS), ("pcc", "auto")
+    plan = CasePlan(kinds, (0.2,), designs, asked, given, "smalls", draws=1)
     table = evaluate_communities(client, work, plan)
     rows = [r for r in table.to_pylist() if r["estimator"] == "pcc"]
     made = {"leiden 1", "leiden 3", "leiden 10", "given dorm", "given year"}
@@ -381,11 +326,7 @@ def test_every_design_and_kind_is_evaluated_without_nodes_of_unknown_class(
         assert found == made - (set() if design == "random" else {"app"}), design
     assert set(table["graph_family"].to_pylist()) == {"smalls"}
     # The complete graph means the unlabelled nodes whose class is known.
-    known = np.count_nonzero(graph.labels >= 0)
-    assert 350 < known < 450
-    whole = next(r for r in rows if r["communities"] == "whole")
-    assert whole["sizes"] == "100-500"
-    assert "only one region labelled" in community_outputs(table)[1]
+    assert next(r for r in rows if r["communities"] == "whole")["sizes"] == "100-500"
 
 
 def test_graphs_without_features_or_memberships_do_without_those_kinds(
@@ -419,20 +360,18 @@ def test_sets_that_are_all_too_small_are_an_error(client, graph, tmp_path, monke
         evaluate_communities(client, work, plan)
 
 
-def test_wrong_names_are_refused_at_once():
-    random = ["random"]
-    with pytest.raises(
-        SettingsError, match="unknown kind of communities 'rings': choose from leiden"
-    ):
-        check_plan(["leiden", "rings"], random, None, [None])
-    with pytest.raises(SettingsError, match="unknown design of labels 'rare': choose"):
-        check_plan(["leiden"], ["rare"], None, [None])
-    with pytest.raises(SettingsError, match="unknown quantifier 'guess'"):
-        check_plan(["leiden"], random, ["guess"], [None])
-    with pytest.raises(SettingsError, match="no folder of --data has a memberships"):
-        check_plan(["given"], random, None, [None, None])
-    check_plan(["given"], random, None, [None, "memberships.parquet"])
-    check_plan(["leiden"], random, ["sld", "nacc"], [None])
+@pytest.mark.parametrize(
+    ("kinds", "designs", "quantifiers", "words"),
+    [
+        (["rings"], ["random"], None, "communities 'rings': choose from leiden"),
+        (["leiden"], ["rare"], None, "unknown design of labels 'rare': choose"),
+        (["leiden"], ["random"], ["guess"], "unknown quantifier 'guess'"),
+        (["given"], ["random"], None, "no folder of --data has a memberships"),
+    ],
+)
+def test_wrong_names_are_refused_at_once(kinds, designs, quantifiers, words):
+    with pytest.raises(SettingsError, match=words):
+        check_plan(kinds, designs, quantifiers, [None])
 
 
 def test_figures_keep_their_digits_and_the_smallest_bias_is_best():

@@ -45,15 +45,6 @@ def test_good_scores_give_small_errors(n_classes, calibration):
     assert error < of_plain
 
 
-def test_posteriors_are_those_of_the_rows_asked_for():
-    task, scores = made()
-    rows = task.rows(0, "validation")
-    found = calibrated(task, 0, scores, "none", rows).nodes.posteriors
-    at = np.searchsorted(scores.target, rows)
-    odds = np.exp(scores.target_logits[at])
-    np.testing.assert_allclose(found, odds / odds.sum(axis=1, keepdims=True), 1e-5)
-
-
 def test_prior_is_of_the_labels_that_the_posteriors_stand_for():
     task, scores = made()
     rows = task.rows(0, "test")
@@ -63,15 +54,6 @@ def test_prior_is_of_the_labels_that_the_posteriors_stand_for():
         )
         found = calibrated(task, 0, scores, kind, rows).reference.prior
         np.testing.assert_allclose(found, expected)
-
-
-def test_prior_of_cross_fitted_scores_is_of_all_held_rows():
-    task, scores = made()
-    held = task.rows(0, "train", "calibration")
-    logits = np.zeros((len(held), 2))
-    pooled = Scores(held, logits, scores.target, scores.target_logits)
-    found = calibrated(task, 0, pooled, "none", task.rows(0, "test")).reference.prior
-    np.testing.assert_allclose(found, np.bincount(task.labels[held]) / len(held))
 
 
 def test_votes_are_counted_as_votes():
@@ -96,16 +78,6 @@ def test_scores_that_are_not_numbers_are_refused():
     scores.target_logits[3] = np.nan
     with pytest.raises(StageError, match="1 target nodes have scores"):
         calibrated(task, 0, scores, "bcts", task.rows(0, "test"))
-
-
-def test_rows_without_scores_are_refused():
-    task, scores = made()
-    lacking = Scores(
-        scores.held, scores.held_logits, scores.target[1:], scores.target_logits[1:]
-    )
-    rows = scores.target[:5]
-    with pytest.raises(StageError, match="no scores"):
-        calibrated(task, 0, lacking, "bcts", rows)
 
 
 def test_quantifiers_of_two_classes_are_refused_for_more():

@@ -7,13 +7,12 @@ import math
 import pyarrow as pa
 import pytest
 
-from tests.evaluation.fake_results import both, estimates, results, row
+from tests.evaluation.fake_results import estimates, results, row
 from xnq_dist.core.errors import StageError
 from xnq_dist.evaluation.names import base, shown
 from xnq_dist.evaluation.summary import (
     choose,
     costs,
-    quantifiers_of,
     summarise,
 )
 
@@ -62,12 +61,6 @@ def test_methods_take_the_quantifiers_of_the_paper() -> None:
     assert other.quantifier == "kdey_ml"
 
 
-def test_only_selected_draws_count_as_figures() -> None:
-    losing = row(0.001, draw=5, selected=False, split="validation")
-    (choice,) = choose(results([losing, row(0.4, split="validation"), row(0.5)]))
-    assert (choice.errors["ae"], choice.compared) == (0.5, 2)
-
-
 def test_ties_are_independent_of_the_order_of_rows() -> None:
     rows = [*lr("sld", 0.1, 0.2), *lr("cc", 0.1, 0.3)]
     for order in (rows, rows[::-1]):
@@ -88,17 +81,6 @@ def test_a_choice_between_quantifiers_needs_validation() -> None:
     several = [row(0.1, method="lr", quantifier=q) for q in ("cc", "acc")]
     with pytest.raises(StageError, match="no validation AE"):
         choose(results(several))
-
-
-def test_missing_figures_stay_missing() -> None:
-    summary = summarise(results([row(0.1), row(0.2, method="lr", dataset="mine")]))
-    assert summary.figure("cora-2", "lr", "ae") is None
-    assert summary.figure("cora-2", "xnq", "rae") is None
-    only = summary.figure("cora-2", "xnq", "ae")
-    assert only is not None
-    assert only.sd is None
-    assert summary.datasets == ("cora-2", "mine")
-    assert summary.methods == ("lr", "xnq")
 
 
 def test_kind_of_a_data_set_comes_from_its_number_of_classes() -> None:
@@ -131,17 +113,6 @@ def test_variants_of_a_method_are_known() -> None:
     assert base("lrx") == "lrx"
 
 
-def test_few_labels_stay_out_of_the_main_figures() -> None:
-    summary = summarise(results([row(0.1), row(0.7, share=0.02)]))
-    figure = summary.figure("cora-2", "xnq", "ae")
-    assert figure is not None
-    assert figure.mean == 0.1
-    assert summary.shares("cora-2") == (0.02, 1.0)
-    low = summary.figure("cora-2", "xnq", "ae", 0.02)
-    assert low is not None
-    assert low.mean == 0.7
-
-
 def test_cost_is_the_mean_time_of_configurations_and_folds() -> None:
     rows = [
         row(0.1, split=split, quantifier=q, fold=f, draw=d, seconds=s)
@@ -151,12 +122,3 @@ def test_cost_is_the_mean_time_of_configurations_and_folds() -> None:
     ]
     found = costs(results([*rows, row(0.1, method="lr")]))
     assert found == {("cora-2", "xnq"): 6.0}
-
-
-def test_ablation_keeps_quantifiers_apart() -> None:
-    table = results([*both(0.1, quantifier="cc"), *both(0.1), *both(0.2, method="lr")])
-    found = quantifiers_of(table, "xnq")
-    assert [*found] == ["cc", "sld"]
-    for name, summary in found.items():
-        assert summary.methods == ("xnq",)
-        assert {c.quantifier for c in summary.choices} == {name}

@@ -98,14 +98,6 @@ def test_smaller_shares_keep_some_of_the_labels_of_larger_ones(made, tmp_path):
         load_task(run, TaskSource("a", path, label_shares=(0.0,)), 0)
 
 
-def test_folds_are_made_when_there_is_no_table(made):
-    run, _ = made
-    task = load_task(run, TaskSource("a"), 3)
-    assert task.roles.shape == (5, NODES)
-    # Every node is a test node once.
-    assert ((task.roles == ROLES.index("test")).sum(axis=0) == 1).all()
-
-
 def replace_role(old, new):
     def change(table):
         table["role"] = [new if role == old else role for role in table["role"]]

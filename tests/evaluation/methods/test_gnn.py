@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import sys
 from typing import get_args
 
 import numpy as np
@@ -109,14 +108,6 @@ def test_messages_follow_edges_to_their_targets(kind, graph, monkeypatch):
 
 
 @needs_gnn
-def test_nodes_without_a_role_teach_nothing(graph):
-    # The arguments contain training labels, but not the classes of other nodes.
-    hidden = graph.labels.copy()
-    hidden[graph.rest] = -7
-    np.testing.assert_array_equal(graph.train(), graph.train(labels=hidden))
-
-
-@needs_gnn
 def test_loss_that_is_no_number_stops_the_training(graph):
     huge = np.full_like(graph.features, 3e38)
     with pytest.raises(StageError, match="gcn with 2 layers of width 16 failed in epo"):
@@ -137,13 +128,3 @@ def test_missing_extra_is_refused_in_one_line(missing, monkeypatch, graph):
         f"gcn, gat and gin need {missing}, which is not installed: "
         "pip install 'xnq-dist[gnn]'"
     )
-
-
-def test_import_leaves_pytorch_alone():
-    import subprocess
-
-    code = "import sys, xnq_dist.evaluation.methods.gnn; print('torch' in sys.modules)"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "False"
