@@ -49,7 +49,7 @@ from xnq_dist.evaluation.regions import (
     only,
 )
 from xnq_dist.evaluation.rivals import RIVALS, rival_scores
-from xnq_dist.evaluation.split_fit import FeatureRows
+from xnq_dist.evaluation.split_fit import NodeRows
 from xnq_dist.evaluation.work import EvaluationWork, keep_arrays
 from xnq_dist.graph import layout
 from xnq_dist.graph.tables import open_table
@@ -279,7 +279,7 @@ class _Cases:
         """Log-probabilities of the rivals in one draw, which the folder keeps."""
 
         def make() -> dict[str, NDArray[Any]]:
-            features = FeatureRows(*self.work.graph()).matrix()
+            features = NodeRows(*self.work.graph()).matrix()
             fixed = labels, self.pool.n_classes, seed
             made = {"boosting": rival_scores(features, *fixed, self.pool.adjacency)}
             if features is not None:
@@ -336,7 +336,7 @@ def sets_of_kinds(
             else:
                 yield from _given(work, plan.memberships).items()
         elif name == "attribute":
-            features = FeatureRows(*work.graph()).matrix()
+            features = NodeRows(*work.graph()).matrix()
             if features is None:
                 log.info("%s: no features; groups by attribute are skipped", dataset)
             else:

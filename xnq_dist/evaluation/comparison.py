@@ -10,7 +10,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from xnq_dist.core.lock import run_lock
 from xnq_dist.core.progress import Progress
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Folder, RunDirectory, deleting_damage
+from xnq_dist.evaluation.task import TaskSource
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.jobs import Do
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from xnq_dist.evaluation.community_cases import CasePlan
     from xnq_dist.evaluation.keep import Published
-    from xnq_dist.evaluation.task import TaskSource
     from xnq_dist.evaluation.work import EvaluationWork
 
 __all__ = ["DataSource", "find_data", "run_communities_evaluation", "run_evaluation"]
@@ -43,15 +43,10 @@ log = logging.getLogger(__name__)
 class DataSource:
     """A labelled graph to evaluate on."""
 
-    name: str
-    nodes: str
-    edges: str
-    splits: str | None
-    """Table of folds; None: folds are drawn."""
-    positive: str | None
-    """Class that is evaluated against all others; None: all classes."""
-    family: str | None = None
-    """Group of similar graphs, which are left out together; None: this graph only."""
+    tables: Sources
+    task: TaskSource
+    family: str
+    """Group of similar graphs, which are left out together."""
 
 
 def find_data(data: str, splits: str | None, positive: str | None) -> DataSource:
@@ -68,11 +63,11 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
     folder = Path(data).expanduser()
     name = folder.absolute().name
     if data in TASKS and not (folder / "nodes.parquet").exists():
-        task = TASKS[data]
+        known = TASKS[data]
         name = data
-        folder = find(task.folder) or _downloaded(task.folder)
-        splits = splits or task.splits
-        positive = positive or task.positive
+        folder = find(known.folder) or _downloaded(known.folder)
+        splits = splits or known.splits
+        positive = positive or known.positive
     elif not folder.exists() and (root := os.environ.get(VARIABLE)):
         # A graph in the data folder that is not in the paper.
         folder = next((f for f in [Path(root) / data] if f.is_dir()), folder)
@@ -90,14 +85,9 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
         # A name inside the folder, or a path.
         inside = folder / splits
         chosen = str(inside if inside.exists() else Path(splits))
-    return DataSource(
-        name,
-        str(folder / "nodes.parquet"),
-        str(folder / "edges.parquet"),
-        chosen,
-        positive,
-        family_of(name, folder),
-    )
+    tables = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
+    task = TaskSource(name, chosen, positive)
+    return DataSource(tables, task, family_of(name, folder))
 
 
 def _downloaded(name: str) -> Path:
@@ -115,11 +105,11 @@ def _downloaded(name: str) -> Path:
 
 def _with_features(source: DataSource, settings: Settings) -> tuple[Settings, bool]:
     """Settings with the features that ``auto`` chooses, and whether there are any."""
-    columns = chosen_columns(
-        open_table(source.nodes, "node table", settings.input), settings
-    )
+    nodes = open_table(source.tables.nodes, "node table", settings.input)
+    columns = chosen_columns(nodes, settings)
     if settings.columns.features is not None and columns.features is None:
-        log.info("%s: the node table has no features; only edges are used", source.name)
+        name = source.task.dataset
+        log.info("%s: the node table has no features; only edges are used", name)
     settings = settings.model_copy(update={"columns": columns})
     return settings, columns.features is not None
 
@@ -255,20 +245,17 @@ def run_evaluation(
     """
     from xnq_dist.evaluation.keep import PAPER
     from xnq_dist.evaluation.methods.known_methods import choose_methods
-    from xnq_dist.evaluation.task import TaskSource
 
     datasets: dict[str, _Jobs] = {}
-    chosen = None if folds is None else tuple(folds)
+    chosen, shares = None if folds is None else tuple(folds), tuple(label_shares)
     for one in sources:
         suited, has_features = _with_features(one, settings)
         choose_methods(methods, has_features)
-        rule = chosen, tuple(label_shares)
-        task = TaskSource(one.name, one.splits, one.positive, *rule)
         jobs: list[Job] = [
             partial(_evaluate_method, name, draws, quantifiers) for name in methods
         ]
-        tables = Sources(one.nodes, one.edges)
-        datasets[one.name] = _Jobs(tables, suited, task, jobs)
+        task = replace(one.task, folds=chosen, label_shares=shares)
+        datasets[task.dataset] = _Jobs(one.tables, suited, task, jobs)
     return _run(datasets, out, PAPER, do)
 
 
@@ -299,10 +286,9 @@ def run_communities_evaluation(
     """
     from xnq_dist.evaluation.community_cases import CasePlan, check_plan, check_shares
     from xnq_dist.evaluation.keep import COMMUNITIES
-    from xnq_dist.evaluation.task import TaskSource
 
     check_shares(label_shares)
-    paths = [Path(source.nodes).parent / "memberships.parquet" for source in sources]
+    paths = [Path(one.tables.nodes).parent / "memberships.parquet" for one in sources]
     memberships = [str(path) if path.exists() else None for path in paths]
     check_plan(kinds, designs, quantifiers, memberships)
     datasets: dict[str, _Jobs] = {}
@@ -317,8 +303,6 @@ def run_communities_evaluation(
             one.family,
             draws,
         )
-        task = TaskSource(one.name, one.splits, one.positive)
-        tables = Sources(one.nodes, one.edges)
         jobs: list[Job] = [partial(_evaluate_on_communities, plan)]
-        datasets[one.name] = _Jobs(tables, suited, task, jobs)
+        datasets[one.task.dataset] = _Jobs(one.tables, suited, one.task, jobs)
     return _run(datasets, out, COMMUNITIES, do)

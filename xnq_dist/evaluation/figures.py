@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.plain_text import plain
-from xnq_dist.evaluation.names import base, shown, tally
+from xnq_dist.evaluation.names import shown, tally
 from xnq_dist.evaluation.summary import GRAPH_LEVEL, Summary
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def diagonal_bands(
     for method in summary.methods:
         chosen = summary.of(dataset, method)
         # One estimate per graph is not enough for a curve.
-        if not chosen or base(method) in GRAPH_LEVEL:
+        if not chosen or method in GRAPH_LEVEL:
             continue
         parts = [
             rows.filter(

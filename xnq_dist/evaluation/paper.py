@@ -23,6 +23,7 @@ from xnq_dist.evaluation.rendered_table import (
 )
 from xnq_dist.evaluation.summary import (
     GRAPH_LEVEL,
+    REFERENCE,
     FoldMean,
     Summary,
     costs,
@@ -94,7 +95,7 @@ def paper_tables(results: pa.Table, summary: Summary) -> Iterator[RenderedTable]
     summary
         Summary of these results.
     """
-    ablation = quantifiers_of(results, summary.reference)
+    ablation = quantifiers_of(results, REFERENCE)
     for kind in ("binary", "multi-class"):
         if not summary.of_kind(kind):
             continue
@@ -115,9 +116,9 @@ def _errors(summary: Summary, kind: str, metric: str) -> RenderedTable:
     # Rows of the paper are shown even if the method was not evaluated here.
     known = [m for m in printed if {*printed[m]} & {*datasets}]
     rows = ordered_methods([*evaluated, *_missing(known, evaluated)])
-    methods = [m for m in rows if base(m) not in published.EMBEDDERS]
-    ours = [m for m in methods if base(m) in METHODS.records()]
-    graph_level = [m for m in methods if base(m) in GRAPH_LEVEL]
+    methods = [m for m in rows if m not in published.EMBEDDERS]
+    ours = [m for m in methods if m in METHODS.records()]
+    graph_level = [m for m in methods if m in GRAPH_LEVEL]
     baselines = [m for m in methods if m not in (*ours, *graph_level)]
     figures = {(m, d): summary.figure(d, m, metric) for m in methods for d in datasets}
     ranked = {key: f for key, f in figures.items() if key[0] not in graph_level}
@@ -134,8 +135,8 @@ def _errors(summary: Summary, kind: str, metric: str) -> RenderedTable:
         )
 
     # LR and trained networks are listed in the ablation, but are baselines too.
-    embedders = [m for m in evaluated if base(m) in published.EMBEDDERS]
-    reference = summary.reference
+    embedders = [m for m in evaluated if m in published.EMBEDDERS]
+    reference = REFERENCE
     compared = [m for m in ours if any(figures[m, d] for d in datasets)]
     against = {"best baseline": [*baselines, *embedders], shown(reference): [reference]}
     changes = []
@@ -228,9 +229,9 @@ def _ablation(
 ) -> RenderedTable | None:
     """AE of other embedders, and of other quantifiers on XNQ's embeddings."""
     datasets = summary.of_kind(kind)
-    xnq = summary.reference
+    xnq = REFERENCE
     evaluated = _evaluated(summary, datasets)
-    embedders = [m for m in evaluated if base(m) in published.EMBEDDERS]
+    embedders = [m for m in evaluated if m in published.EMBEDDERS]
     quantifiers = [q for q in ablation if _evaluated(ablation[q], datasets)]
     quantifiers = [q for q in quantifiers if q != "sld"]
     if not embedders and not quantifiers:

@@ -27,7 +27,8 @@ from xnq_dist.evaluation.names import (
 )
 
 __all__ = [
-    "ALLOWED",
+    "GRAPH_LEVEL",
+    "REFERENCE",
     "FoldChoice",
     "FoldMean",
     "Summary",
@@ -51,6 +52,8 @@ choose any."""
 Figures = dict[tuple[str, str], float]
 """Errors by split and metric."""
 
+REFERENCE = "xnq"
+"""The method that others are compared with."""
 GRAPH_LEVEL = ("lbq",)
 """Methods that give one estimate per graph and are not ranked."""
 
@@ -100,11 +103,6 @@ class Summary:
     def methods(self) -> tuple[str, ...]:
         """Methods with results, in the order of the paper's tables."""
         return ordered_methods(c.method for c in self.choices)
-
-    @cached_property
-    def reference(self) -> str:
-        """The method that others are compared with: XNQ, or its first variant."""
-        return next((m for m in self.methods if base(m) == "xnq"), "xnq")
 
     @cached_property
     def _groups(self) -> dict[tuple[str, str, float], tuple[FoldChoice, ...]]:
@@ -198,20 +196,17 @@ def choose(results: pa.Table) -> tuple[FoldChoice, ...]:
     for row in counted.to_pylist():
         counts[tuple(row[k] for k in CELL)][row["quantifier"]] = row["value_count"]
     grouped: dict[tuple[Any, ...], dict[str, Figures]] = {}
-    picked = results.filter(results["selected"])
-    for row in picked.select(
-        [*CELL, "quantifier", "split", "metric", "value"]
-    ).to_pylist():
-        key = tuple(row[name] for name in CELL)
-        cells = grouped.setdefault(key, {}).setdefault(row["quantifier"], {})
+    for row in results.filter(results["selected"]).to_pylist():
+        quantifiers = grouped.setdefault(tuple(row[name] for name in CELL), {})
+        figures = quantifiers.setdefault(row["quantifier"], {})
         figure = (row["split"], row["metric"])
-        if figure in cells:
+        if figure in figures:
             raise StageError(
                 f"results: {row['split']} {row['metric']} of {row['method']} with "
                 f"{row['quantifier']} on {row['dataset']!r}, fold {row['fold']}, "
                 "occurs twice: concatenate results of different data sets only"
             )
-        cells[figure] = row["value"]
+        figures[figure] = row["value"]
     chosen = [_pick(key, cells, counts[key]) for key, cells in grouped.items()]
     methods = ordered_methods(c.method for c in chosen)
     datasets = ordered((c.dataset for c in chosen), DATASET_ORDER)

@@ -21,7 +21,7 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.core.waiting import gather
 from xnq_dist.evaluation.methods.method_interface import Configuration, Scores
-from xnq_dist.evaluation.split_fit import FeatureRows, SplitRows, TableRows, fit_split
+from xnq_dist.evaluation.split_fit import NodeRows, fit_split
 from xnq_dist.evaluation.work import EvaluationWork
 
 if TYPE_CHECKING:
@@ -81,11 +81,11 @@ def row_scores(
     stage = RunDirectory(work.run).stage("embeddings")
     try:
         for draw, configuration in enumerate(configurations):
-            rows: SplitRows = FeatureRows(*work.graph())
+            rows = NodeRows(*work.graph())
             seconds = 0.0
             if embed is not None:
                 made = embed(client, work, configuration)
-                rows = TableRows(*work.graph(), stage, tuple(made.named("part-")))
+                rows = NodeRows(*work.graph(), stage, tuple(made.named("part-")))
                 seconds = made.seconds
             fixed = work, rows, configuration["C"]
             futures = [
@@ -97,7 +97,7 @@ def row_scores(
         stage.folder.delete_folder()
 
 
-def _fit(work: EvaluationWork, rows: SplitRows, C: float, split: int) -> Scores:
+def _fit(work: EvaluationWork, rows: NodeRows, C: float, split: int) -> Scores:
     return fit_split(work.task(), split, rows, C, work.settings.readout.memory_bytes)
 
 

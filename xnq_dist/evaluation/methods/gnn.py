@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.errors import SettingsError, StageError
 from xnq_dist.evaluation.methods.method_interface import Configuration, Scores
-from xnq_dist.evaluation.split_fit import FeatureRows
+from xnq_dist.evaluation.split_fit import NodeRows
 from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph.layout import read_adjacency
 
@@ -84,7 +84,7 @@ def trained_scores(
 ) -> Iterator[tuple[int, int, Scores]]:
     """Train a network for every configuration and split, and yield its scores."""
     task, graph = work.task(), work.graph()
-    adjacency, features = read_adjacency(*graph), FeatureRows(*graph).matrix()
+    adjacency, features = read_adjacency(*graph), NodeRows(*graph).matrix()
     if features is None:
         raise StageError("gcn, gat and gin got no features: internal error, report it")
     for draw, configuration in enumerate(configurations):

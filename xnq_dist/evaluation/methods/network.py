@@ -24,7 +24,7 @@ from xnq_dist.evaluation.methods.method_interface import (
 )
 from xnq_dist.evaluation.regions import communities_of
 from xnq_dist.evaluation.rivals import rival_scores
-from xnq_dist.evaluation.split_fit import FeatureRows
+from xnq_dist.evaluation.split_fit import NodeRows
 from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.groups.leiden import leiden
@@ -150,7 +150,7 @@ def rival_split_scores(
 ) -> Yielded:
     """Yield scores of a rival, which has one configuration."""
     task, adjacency, n_classes = _graph(work)
-    features = FeatureRows(*work.graph()).matrix()
+    features = NodeRows(*work.graph()).matrix()
     edges = adjacency if with_neighbours else None
     for split in splits:
         began = time.perf_counter()
