@@ -341,13 +341,6 @@ def test_graphs_without_features_or_memberships_do_without_those_kinds(
     assert set(table["communities"].to_pylist()) == {"random"}
 
 
-def test_share_that_leaves_nothing_is_refused(client, graph, tmp_path):
-    work = begin(tmp_path / "run", graph, settings=small_settings())
-    for share in (0.0, 1.0):
-        with pytest.raises(SettingsError, match="leaves no label to fit to or no node"):
-            evaluate_communities(client, work, CasePlan(("leiden",), (share,)))
-
-
 def test_sets_that_are_all_too_small_are_an_error(client, graph, tmp_path, monkeypatch):
     work = begin(tmp_path / "run", graph, settings=small_settings())
     even = np.full((500, 2), 0.5)
@@ -361,17 +354,22 @@ def test_sets_that_are_all_too_small_are_an_error(client, graph, tmp_path, monke
 
 
 @pytest.mark.parametrize(
-    ("kinds", "designs", "quantifiers", "words"),
+    ("change", "words"),
     [
-        (["rings"], ["random"], None, "communities 'rings': choose from leiden"),
-        (["leiden"], ["rare"], None, "unknown design of labels 'rare': choose"),
-        (["leiden"], ["random"], ["guess"], "unknown quantifier 'guess'"),
-        (["given"], ["random"], None, "no folder of --data has a memberships"),
+        ({"kinds": ["rings"]}, "communities 'rings': choose from leiden"),
+        ({"designs": ["rare"]}, "unknown design of labels 'rare': choose"),
+        ({"quantifiers": ["guess"]}, "unknown quantifier 'guess'"),
+        ({"kinds": ["given"]}, "no folder of --data has a memberships"),
+        ({"label_shares": [0.0]}, "leaves no label to fit to or no node"),
+        ({"label_shares": [1.0]}, "leaves no label to fit to or no node"),
     ],
 )
-def test_wrong_names_are_refused_at_once(kinds, designs, quantifiers, words):
+def test_wrong_names_and_shares_are_refused_at_once(change, words):
+    right = {"kinds": ["leiden"], "designs": ["random"], "quantifiers": ["sld"]}
+    right |= {"label_shares": [0.5], "memberships": [None]}
+    check_plan(**right)
     with pytest.raises(SettingsError, match=words):
-        check_plan(kinds, designs, quantifiers, [None])
+        check_plan(**right | change)
 
 
 def test_figures_keep_their_digits_and_the_smallest_bias_is_best():

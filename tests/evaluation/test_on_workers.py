@@ -187,15 +187,6 @@ def test_baselines_are_methods(client, work, name, draws, quantifiers):
         assert min(f.errors["ae"] for f in result.test) < 0.25
 
 
-def test_soft_and_hard_votes_have_other_figures(client, work):
-    soft, hard = (
-        figures(evaluate(client, work, name, quantifiers=("sld",)))
-        for name in ("wvrn", "wvrn-hard")
-    )
-    assert soft.keys() == hard.keys()
-    assert soft != hard
-
-
 def test_lbq_estimates_the_complete_graph_once_a_fold(client, work):
     # Not a quantifier of posteriors: the requested quantifiers do not affect it.
     result = evaluate(client, work, "lbq", quantifiers=("sld",))
@@ -243,13 +234,6 @@ def test_trained_networks_are_methods(client, work, monkeypatch):
     assert len(result.test) == 2
     assert np.mean([f.errors["ae"] for f in result.test]) < 0.25
     assert len(METHODS["gin"].configurations(SETTINGS, 1)) == 6
-
-
-def test_fewer_labels_are_other_units(client, graph, tmp_path):
-    work = begin(tmp_path / "run", graph, label_shares=(1.0, 0.2))
-    result = evaluate(client, work, draws=1, quantifiers=("sld",))
-    rows = result_rows(work.task(), result).to_pylist()
-    assert {row["label_share"] for row in rows} == {0.2, 1.0}
 
 
 def test_tables_are_published_together_and_removed_together(client, work, tmp_path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from xnq_dist.core.errors import InputError
 from xnq_dist.evaluation.protocol import draw_samples, kraemer
 
 
@@ -54,9 +53,3 @@ def test_kraemer_is_uniform_on_the_simplex():
     # A coordinate of a uniform point of the triangle: mean 1/3, variance 1/18.
     np.testing.assert_allclose(points.mean(axis=0), 1 / 3, atol=0.01)
     np.testing.assert_allclose(points.var(axis=0), 1 / 18, atol=0.003)
-
-
-def test_missing_classes_are_refused():
-    labels = np.zeros(5, np.int32)
-    with pytest.raises(InputError, match="fold 3: class 'bots' has no test node"):
-        draw_samples(labels, 2, "test", 3, 0, classes=("people", "bots"))

@@ -84,7 +84,7 @@ def test_quantifiers_of_two_classes_are_refused_for_more():
     with pytest.raises(InputError, match=r"'hdy' is defined for two classes.*has 7"):
         quantifiers_for(["sld", "hdy"], 7, crisp=False)
     assert "hdy" not in quantifiers_for(None, 7, crisp=False)
-    with pytest.raises(InputError, match="'npacc' needs neighbours"):
+    with pytest.raises(InputError, match="'npacc' needs communities of a graph"):
         quantifiers_for(["sld", "npacc"], 2, crisp=False)
     assert not {"auto", "nacc", "npacc"} & set(quantifiers_for(None, 2, crisp=False))
     assert set(quantifiers_for(None, 2, crisp=True)) == {"cc", "acc"}

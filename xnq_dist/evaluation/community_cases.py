@@ -67,7 +67,6 @@ if TYPE_CHECKING:
 __all__ = [
     "CasePlan",
     "check_plan",
-    "check_shares",
     "evaluate_communities",
     "kept_case",
     "sets_of_kinds",
@@ -113,9 +112,10 @@ def check_plan(
     kinds: Sequence[str],
     designs: Sequence[str],
     quantifiers: Sequence[str] | None,
+    label_shares: Sequence[float],
     memberships: Sequence[str | None],
 ) -> None:
-    """Check that communities, designs and quantifiers exist; raises `SettingsError`.
+    """Check names, and shares of labels; raises `SettingsError`.
 
     `memberships` has the memberships table of every graph, None if there is none.
     """
@@ -129,21 +129,17 @@ def check_plan(
                 raise SettingsError(
                     f"{option}: unknown {what} {name!r}: choose from {', '.join(known)}"
                 )
-    if "given" in kinds and not any(memberships):
-        raise SettingsError(
-            "--communities given: no folder of --data has a memberships.parquet: add "
-            "one with the columns community and node_id, or remove given"
-        )
-
-
-def check_shares(label_shares: Sequence[float]) -> None:
-    """Check that label shares are between 0 and 1; raises `SettingsError`."""
     for share in label_shares:
         if not 0 < share < 1:
             raise SettingsError(
                 f"--label-shares: a share of {share:g} leaves no label to fit to or no "
                 "node to estimate: give shares between 0 and 1"
             )
+    if "given" in kinds and not any(memberships):
+        raise SettingsError(
+            "--communities given: no folder of --data has a memberships.parquet: add "
+            "one with the columns community and node_id, or remove given"
+        )
 
 
 def evaluate_communities(
@@ -163,10 +159,7 @@ def evaluate_communities(
     ------
     InputError
         When there are too few labels, or no community is large enough.
-    SettingsError
-        When a label share is not between 0 and 1.
     """
-    check_shares(plan.label_shares)
     task = work.task()
     adjacency = layout.read_adjacency(*work.graph())
     adjacency.sort_indices()

@@ -284,13 +284,12 @@ def run_communities_evaluation(
     dict
         Summary: paths of the results, text, seconds.
     """
-    from xnq_dist.evaluation.community_cases import CasePlan, check_plan, check_shares
+    from xnq_dist.evaluation.community_cases import CasePlan, check_plan
     from xnq_dist.evaluation.keep import COMMUNITIES
 
-    check_shares(label_shares)
     paths = [Path(one.tables.nodes).parent / "memberships.parquet" for one in sources]
     memberships = [str(path) if path.exists() else None for path in paths]
-    check_plan(kinds, designs, quantifiers, memberships)
+    check_plan(kinds, designs, quantifiers, label_shares, memberships)
     datasets: dict[str, _Jobs] = {}
     for one, members in zip(sources, memberships, strict=True):
         suited, _ = _with_features(one, settings)

@@ -204,7 +204,6 @@ def _figures(
         work.settings.seed,
         SAMPLE_SIZE,
         REPEATS,
-        task.classes,
     )
     true, kept = samples.prevalence, len(samples.sets) if role == "test" else 0
     figures = []

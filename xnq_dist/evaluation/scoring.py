@@ -59,16 +59,10 @@ def quantifiers_for(
         chosen = [record_of(name) for name in requested]
         for one in chosen:
             name = one.name
-            if one.graph:
+            if one.graph or one.neighbours:
                 raise InputError(
                     f"quantifier {name!r} needs communities of a graph, and these are "
-                    "samples without edges, for which it equals sld: use sld, or "
-                    "evaluate it with --communities"
-                )
-            if one.neighbours:
-                raise InputError(
-                    f"quantifier {name!r} needs neighbours, and these are samples "
-                    "without edges: evaluate it with --communities"
+                    "samples without edges: use sld, or evaluate it with --communities"
                 )
             if not one.defined_for(n_classes):
                 raise InputError(
