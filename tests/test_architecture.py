@@ -87,7 +87,7 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 290_906,
+    "all": 286_068,
     "core": 33_266,
     "graph": 65_528,
     "reservoir": 24_533,
@@ -96,6 +96,7 @@ BUDGETS = {
     "pipeline and the modules next to it": 7_327,
     "command line and flows": 11_109,
     "monitor": 7_682,
+    "evaluation": 35_990,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 
