@@ -96,6 +96,7 @@ BUDGETS = {
     "pipeline and the modules next to it": 7_327,
     "command line and flows": 11_109,
     "monitor": 7_682,
+    "evaluation": 35_990,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

@@ -40,7 +40,7 @@ def kill_after_a_unit(folder, out, *more, environment):
 
 @pytest.mark.faults
 @pytest.mark.server
-def test_a_killed_evaluation_becomes_tables_and_a_page(server_environment, tmp_path):
+def test_a_killed_evaluation_becomes_tables(server_environment, tmp_path):
     folder, out = tmp_path / "data", tmp_path / "out"
     write_graph(folder, nodes=400, edges=1500, labelled=1.0)
     chosen = (
@@ -69,7 +69,7 @@ def test_a_killed_evaluation_becomes_tables_and_a_page(server_environment, tmp_p
     # Two methods, quantifiers and metrics, each chosen once.
     assert len(test) == 8
     assert all(row["selected"] for row in test)
-    for name in ("evaluation.html", "tables/ae-binary.md", "estimates.parquet"):
+    for name in ("tables/ae-binary.md", "estimates.parquet"):
         assert (out / name).exists(), name
 
 

@@ -23,13 +23,12 @@ import numpy as np
 from distributed import Client
 
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.store import Folder, RunDirectory
-from xnq_dist.evaluation.community_cases import CasePlan, _case, _kinds
+from xnq_dist.evaluation.community_cases import CasePlan, kept_case, sets_of_kinds
 from xnq_dist.evaluation.datasets.families import family_of
 from xnq_dist.evaluation.designs import GROUP_RESOLUTION, LabelPool, draw_labels
-from xnq_dist.evaluation.real import _truth
+from xnq_dist.evaluation.real import true_counts
 from xnq_dist.evaluation.regions import only
-from xnq_dist.evaluation.task import TaskSource, load_task
+from xnq_dist.evaluation.task import TaskSource
 from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph import layout
 from xnq_dist.groups.leiden import leiden
@@ -61,9 +60,9 @@ def intervals(
 ) -> Iterator[Found]:
     """Every draw; posteriors that the folder lacks are made."""
     settings = load_settings(overrides=["method=xnq+", *overrides])
-    run = RunDirectory(out / folder.name)
-    task = load_task(run, TaskSource(folder.name), settings.seed)
-    work = EvaluationWork.begin(run, task, settings)
+    where = str(out / folder.name)
+    work = EvaluationWork(where, TaskSource(folder.name), settings)
+    task = work.task()
     adjacency = layout.read_adjacency(*work.graph())
     adjacency.sort_indices()
     own = [leiden(adjacency, each, settings.seed) for each in (GROUP_RESOLUTION, FINE)]
@@ -73,17 +72,16 @@ def intervals(
     given = folder / "memberships.parquet"
     kinds = (*KINDS, "given") if given.exists() else KINDS
     plan = CasePlan(kinds, SHARES, memberships=str(given))
-    sets = [only(each, pool.known) for _, each in _kinds(work, plan, adjacency)]
-    cases = Folder.of(work.run).child("cases")
+    sets = [only(each, pool.known) for _, each in sets_of_kinds(work, plan, adjacency)]
     for draw in range(plan.draws):
         for share in SHARES:
             shown = draw_labels("random", pool, share, settings.seed + draw)
-            case = _case(client, work, shown, own[0], settings.seed + draw, cases)
+            case = kept_case(client, work, shown, own[0], settings.seed + draw)
             for value in values:
                 learning.PRIOR_SPREAD = value
                 learnt = Learnt.of(case.nodes, case.reference, groups, case.held)
                 for batch in sets:
-                    counts, _ = _truth(case, batch)
+                    counts, _ = true_counts(case, batch)
                     size = counts.sum(axis=1)
                     some = size >= LEAST
                     found = Auto(learnt=learnt).estimate(

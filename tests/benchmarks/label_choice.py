@@ -2,13 +2,11 @@
 
     python tests/benchmarks/label_choice.py FOLDER [POSITIVE] [--out FILE]
         [--designs random=100,half=50,balanced=20,positives=20,high_degree=10,region=10]
-        [--shares .2,.05] [--full]
+        [--shares .2,.05]
 
-FOLDER has nodes.parquet and edges.parquet. Features and their neighbour means are
-computed once per graph. Posteriors of every draw of labels are computed by the smallest
-readout of xnq+: one block, label features, a logistic second stage, nested folds. With
---full, posteriors use the default settings, with another reservoir for each draw. One
-row per draw is written to FILE; the summary is printed.
+FOLDER has nodes.parquet and edges.parquet. Posteriors of every draw of labels are
+computed with the default settings, with another reservoir for each draw. One row per
+draw is written to FILE; the summary is printed.
 """
 
 from __future__ import annotations
@@ -16,7 +14,6 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -31,12 +28,11 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation.case import Case
-from xnq_dist.evaluation.community_cases import _posteriors
+from xnq_dist.evaluation.community_cases import kept_case
 from xnq_dist.evaluation.designs import GROUP_RESOLUTION, LabelPool, draw_labels
-from xnq_dist.evaluation.real import _truth
+from xnq_dist.evaluation.real import true_counts
 from xnq_dist.evaluation.regions import communities_of
-from xnq_dist.evaluation.split_fit import FeatureRows
-from xnq_dist.evaluation.task import TaskSource, load_task
+from xnq_dist.evaluation.task import TaskSource
 from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph import layout
 from xnq_dist.graph.prepare import prepare
@@ -45,25 +41,7 @@ from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.surroundings import learn_in_process
-from xnq_dist.readout.calibration import fit_calibration
-from xnq_dist.readout.logistic import FitJob, fit_jobs
-from xnq_dist.readout.plus.first_stage import FirstStage, block_rows
-from xnq_dist.readout.plus.label_features import label_features
-from xnq_dist.readout.plus.learning import PRIOR_ROWS
-from xnq_dist.readout.plus.second_stage import (
-    SecondRows,
-    conclude,
-    fit_linear,
-    second_rows,
-    standardised,
-)
-from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
 
-WIDEST = 32
-"""Columns of the features, leading components of more."""
-STRENGTH = 100.0
-"""C of the first stage, the middle of its grid."""
-SMOOTHING = 10.0
 LAMBDAS = (0, 2, 5, 10, 15, np.inf)
 DESIGNS = "random=100,half=50,balanced=20,positives=20,high_degree=10,region=10"
 
@@ -73,8 +51,6 @@ class Graph:
     """Data that all draws share."""
 
     name: str
-    x: np.ndarray
-    """Features and their neighbour means at one and two hops, log degree, (N, D)."""
     adjacency: Any
     pool: LabelPool
     groups: tuple[np.ndarray, ...]
@@ -83,109 +59,31 @@ class Graph:
 
 
 def load(folder: Path, positive: str | None, made: str) -> Graph:
-    """Read a graph and make its columns; `made` is an empty folder."""
+    """Read a graph; `made` is an empty folder."""
     settings = load_settings(overrides=["method=xnq+"])
     run = RunDirectory(made)
     tables = (str(folder / f"{name}.parquet") for name in ("nodes", "edges"))
     prepare(run, Sources(*tables), settings, 1)
-    task = load_task(run, TaskSource(folder.name, positive=positive), 0)
-    work = EvaluationWork.begin(run, task, settings)
-    adjacency = layout.read_adjacency(*work.graph())
+    source = TaskSource(folder.name, positive=positive)
+    work = EvaluationWork(run.folder.location, source, settings)
+    task, adjacency = work.task(), layout.read_adjacency(*work.graph())
     adjacency.sort_indices()
-    parts = list(FeatureRows(*work.graph()).parts())
-    features = np.empty((adjacency.shape[0], parts[0][1].shape[1]))
-    for index, values in parts:
-        features[index] = values
     groups = tuple(
         leiden(adjacency, resolution, 0).astype(np.int32)
         for resolution in (GROUP_RESOLUTION, FINE)
     )
     pool = LabelPool(task.labels, len(task.classes), groups[0].astype(int), adjacency)
     name = folder.name if positive is None else f"{folder.name} {positive}"
-    x = columns(features, adjacency)
-    return Graph(name, x, adjacency, pool, groups, task.classes, work)
-
-
-def columns(features: np.ndarray, adjacency: Any) -> np.ndarray:
-    """Standardised features and neighbour means."""
-    spread = features.std(axis=0)
-    own = (features - features.mean(axis=0)) / np.where(spread > 1e-9, spread, 1.0)
-    if own.shape[1] > WIDEST:
-        _, vectors = np.linalg.eigh(own.T @ own)
-        own = own @ vectors[:, -WIDEST:]
-    degree = np.asarray(adjacency.sum(axis=1)).ravel()
-    own = np.concatenate([own, np.log1p(degree)[:, None]], axis=1)
-    found = [own]
-    for _ in range(2):
-        mean = adjacency @ found[-1] / np.maximum(degree, 1)[:, None]
-        found.append(mean)
-    x = np.concatenate(found, axis=1)
-    return ((x - x.mean(axis=0)) / np.maximum(x.std(axis=0), 1e-9)).astype(np.float32)
-
-
-def posteriors(graph: Graph, labels: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Of every node by the models that its own fold is hidden from, calibrated."""
-    n_nodes, n_classes = len(labels), len(graph.classes)
-    folds, variants = node_folds(np.arange(n_nodes), count, seed), Variants(count)
-    rows = np.flatnonzero(labels >= 0)
-    own, known = folds[rows], labels[rows]
-    block = slice(0, graph.x.shape[1])
-    seen_rows = block_rows(graph.x[rows], known, own, None, n_classes, block)
-    fits = fit_jobs(seen_rows, [FitJob(hidden, STRENGTH) for hidden in variants.hidden])
-    first = FirstStage.of((block.stop,), [[fit.model for fit in fits]])
-    scores = first.scores(graph.x)
-    priors = class_priors(known, own, n_classes, variants)
-    hot = np.zeros((n_nodes, count, n_classes))
-    hot[rows, own, known] = 1.0
-    hop = np.concatenate([hot.reshape(n_nodes, -1), np.ones((n_nodes, 1))], axis=1)
-    mean = np.exp(scores[:, :, 0])
-    seen = variants.visible()[:, own].T
-    truth = np.eye(n_classes)[known]
-    mean[rows] = np.where(seen[:, :, None], truth[:, None], mean[rows])
-    hops, means = [], []
-    for _ in range(2):
-        hop = graph.adjacency @ hop
-        total = (graph.adjacency @ mean.reshape(n_nodes, -1)).reshape(mean.shape)
-        mean = (total + priors) / (total.sum(axis=2, keepdims=True) + 1)
-        hops.append(hop.astype(np.float32))
-        others = np.column_stack([mean[..., 1:].reshape(n_nodes, -1), np.ones(n_nodes)])
-        means.append(others.astype(np.float32))
-
-    def described(nodes: np.ndarray, places: np.ndarray) -> np.ndarray:
-        near = [values[nodes] for values in hops], [values[nodes] for values in means]
-        features = label_features(*near, priors, places, variants, SMOOTHING)
-        return second_rows(scores[nodes, places], features)
-
-    places = variants.places()
-    z = np.stack([described(rows, places[own, k]) for k in range(count)], axis=1)
-    second = SecondRows(known, own, z, graph.x[rows], first.blocks, scores[rows, own])
-    ready = [standardised(second, n_classes, fold) for fold in range(count)]
-    (linear,) = fit_linear(
-        lambda jobs: [fit_jobs(ready[job.block], [job])[0] for job in jobs], count
-    )
-    stage, held, _ = conclude(second, n_classes, linear, {}, priors[:count])
-    calibration = fit_calibration("bcts", held, known, PRIOR_ROWS)
-    logits = np.empty((n_nodes, n_classes))
-    for fold in range(count):
-        of = np.flatnonzero(folds == fold)
-        z_of = described(of, np.full(len(of), fold))
-        logits[of] = stage.scores(scores[of, fold], z_of, graph.x[of], fold)
-    return calibration.apply(logits).astype(np.float64)
+    return Graph(name, adjacency, pool, groups, task.classes, work)
 
 
 def judged(
-    graph: Graph, design: str, share: float, draw: int, client: Client | None
+    graph: Graph, design: str, share: float, draw: int, client: Client
 ) -> dict[str, Any]:
     """One draw: verdict, errors of the whole graph, coverage under `unknown`."""
     settings = load_settings(overrides=["method=xnq+", f"seed={draw}"])
     shown = draw_labels(design, graph.pool, share, draw)
-    count = settings.readout.folds
-    if client is None:
-        rows = own = posteriors(graph, shown.fitted, count, draw)
-    else:
-        made = _posteriors(client, graph.work, shown.fitted, graph.pool.own, draw)
-        rows, own = (made[name].astype(np.float64) for name in ("posteriors", "own"))
-    case = Case.of(graph.pool.truth, shown, rows, own, graph.classes)
+    case = kept_case(client, graph.work, shown, graph.pool.group, draw)
     found: dict[str, Any] = {"graph": graph.name, "design": design, "share": share}
     found |= {"draw": draw, "labels": int(np.count_nonzero(shown.labels >= 0))}
     answers = {}
@@ -204,7 +102,7 @@ def judged(
     free = (case.nodes.labels < 0) & (case.truth >= 0)
     truth = np.bincount(case.truth[free], minlength=len(graph.classes)) / free.sum()
     sets = communities_of(graph.groups[0].astype(np.int64))
-    counts, labelled = _truth(case, sets)
+    counts, labelled = true_counts(case, sets)
     sizes = counts.sum(axis=1)
     plain = answers["unknown"].in_scenario(None, None, case.nodes, case.reference)
     found["plain_error"] = float(np.abs(plain.prevalence[0] - truth).mean())
@@ -311,14 +209,13 @@ def main() -> None:
     parser.add_argument("--designs", default=DESIGNS)
     parser.add_argument("--shares", default=".2,.05")
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--full", action="store_true")
     options = parser.parse_args()
-    with ExitStack() as opened:
-        made = opened.enter_context(tempfile.TemporaryDirectory())
-        graph, client = load(options.folder, options.positive, made), None
-        if options.full:
-            one = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
-            client = opened.enter_context(Client(processes=False, **one))
+    one = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": None}
+    with (
+        tempfile.TemporaryDirectory() as made,
+        Client(processes=False, **one) as client,
+    ):
+        graph = load(options.folder, options.positive, made)
         rows = all_draws(graph, options, client)
     if options.out is not None:
         pq.write_table(pa.Table.from_pylist(rows), options.out)
@@ -326,7 +223,7 @@ def main() -> None:
 
 
 def all_draws(
-    graph: Graph, options: argparse.Namespace, client: Client | None
+    graph: Graph, options: argparse.Namespace, client: Client
 ) -> list[dict[str, Any]]:
     """One row a draw, written to the file after every tenth."""
     rows = []

@@ -1,20 +1,16 @@
-"""The superstep compared with its parts and with graphesn, in one run.
+"""The superstep compared with graphesn, in one run.
 
     python tests/benchmarks/superstep_speed.py [--nodes 400000] [--peer PYTHON]
 
 A graph with power-law degrees (Chung-Lu, exponent 2.5) of 5 directed edges per node,
-d' = 1024, one partition, two alternating state buffers. Prints one JSON line per
-measurement (median, best and worst seconds of `--repeats` runs after a warm-up), and
-then the ratios with goals. `--peer` is a Python with torch, torch_geometric and
-graphesn, whose update is measured on the same graph with the same weights, or on
-`--peer-nodes` nodes to fit its memory, in both forms of its adjacency:
+d' = 1024, one partition, two alternating state buffers, two threads. Prints one JSON
+line per measurement (median, best and worst seconds of `--repeats` runs after a
+warm-up). `--peer` is a Python with torch, torch_geometric and graphesn, whose update is
+measured on the same graph with the same weights, in both forms of its adjacency:
 
 - ``edges``: a list of edges, as in its documentation; a message per edge in memory;
 - ``csr``: a sparse matrix. It needs torch_sparse, which often cannot be installed; then
   torch's CSR product is used.
-
-Ratios are of seconds per node, since work is linear in nodes. `--clock cpu` counts CPU
-seconds of all threads, for a machine with other load.
 """
 
 from __future__ import annotations
@@ -22,24 +18,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from xnq_dist.core.blocks import for_each_block, one_blas_thread
 from xnq_dist.graph.halo import Partition
-from xnq_dist.reservoir import kernels
-from xnq_dist.reservoir.superstep import OnHost, gather
+from xnq_dist.reservoir.superstep import OnHost
 from xnq_dist.reservoir.weights import Recurrent, draw_recurrent
 
+THREADS = 2
 PEER = """
 import importlib.util, json, sys, time, types, warnings
 import numpy as np, torch
@@ -53,9 +48,9 @@ for name, members in (("torch_sparse", ("matmul", "SparseTensor")),
         module.matmul = lambda a, x, reduce: a @ x
         sys.modules[name] = module
 from graphesn.reservoir import ReservoirConvLayer
-folder, form, repeats, threads, clock = sys.argv[1:]
+folder, form, repeats, threads = sys.argv[1:]
 repeats, threads = int(repeats), int(threads)
-now = time.process_time if clock == "cpu" else time.perf_counter
+now = time.perf_counter
 torch.set_num_threads(threads)
 load = lambda name: np.load(f"{folder}/{name}.npy")
 pointers, columns, w = load("pointers"), load("columns"), load("recurrent")
@@ -116,20 +111,14 @@ def as_partition(matrix: csr_array) -> Partition:
     )
 
 
-CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
-
-
-def timed(
-    name: str, work: Callable[[], Any], repeats: int, clock: str = "wall"
-) -> dict[str, Any]:
+def timed(name: str, work: Callable[[], Any], repeats: int) -> dict[str, Any]:
     """Seconds of `repeats` runs after one to warm up."""
-    now = CLOCKS[clock]
     work()
     seconds = []
     for _ in range(repeats):
-        began = now()
+        began = time.perf_counter()
         work()
-        seconds.append(now() - began)
+        seconds.append(time.perf_counter() - began)
     return row_of(name, seconds)
 
 
@@ -144,55 +133,26 @@ def row_of(name: str, seconds: list[float]) -> dict[str, Any]:
     }
 
 
-def measure(
-    nodes: int = 400_000,
-    dim: int = 1024,
-    threads: int = 2,
-    repeats: int = 3,
-    clock: str = "wall",
-) -> list[dict[str, Any]]:
-    """Rows of the superstep and of its parts alone."""
+def measure(nodes: int, dim: int, repeats: int) -> list[dict[str, Any]]:
+    """Rows of the superstep with a dense and with a sparse matrix."""
     part = as_partition(power_law_graph(nodes))
     rng = np.random.default_rng(1)
     states = rng.random((nodes, dim), dtype=np.float32) - np.float32(0.5)
     drive = rng.random((nodes, dim), dtype=np.float32) - np.float32(0.5)
     out = np.empty_like(states)
     halo = np.empty((0, dim), np.float32)
-    dense, sparse = recurrents(dim)
-    transposed = np.ascontiguousarray(dense.values.T)
-
-    def blocks() -> None:
-        with one_blas_thread():
-            for_each_block(
-                nodes,
-                threads,
-                lambda a, b: np.matmul(states[a:b], transposed, out=out[a:b]),
-            )
-
-    def tanh() -> None:
-        for_each_block(
-            nodes, threads, lambda a, b: kernels.tanh_add(out[a:b], drive[a:b])
-        )
 
     def step(recurrent: Recurrent) -> None:
         nonlocal states, out
-        on_host = OnHost([recurrent], threads=threads)
+        on_host = OnHost([recurrent], threads=THREADS)
         on_host.superstep(part, states, halo, drive, out)
         states, out = out, states
 
-    def sums() -> None:
-        gather(part, states, halo, out, threads)
-
-    work: dict[str, Callable[[], Any]] = {
-        "gather": sums,
-        "gemm": lambda: np.matmul(states, transposed, out=out),
-        "gemm in blocks": blocks,
-        "tanh": tanh,
-        "dense superstep": lambda: step(dense),
-        "sparse superstep": lambda: step(sparse),
-    }
-    facts = {"nodes": nodes, "edges": len(part.indices), "dim": dim, "threads": threads}
-    return [timed(name, do, repeats, clock) | facts for name, do in work.items()]
+    facts = {"nodes": nodes, "edges": len(part.indices), "dim": dim}
+    return [
+        timed(f"{name} superstep", partial(step, recurrent), repeats) | facts
+        for name, recurrent in zip(("dense", "sparse"), recurrents(dim), strict=True)
+    ]
 
 
 def recurrents(dim: int) -> tuple[Recurrent, Recurrent]:
@@ -205,13 +165,7 @@ def recurrents(dim: int) -> tuple[Recurrent, Recurrent]:
 
 
 def measure_peer(
-    python: str,
-    form: str,
-    nodes: int = 400_000,
-    dim: int = 1024,
-    threads: int = 2,
-    repeats: int = 3,
-    clock: str = "wall",
+    python: str, form: str, nodes: int, dim: int, repeats: int
 ) -> dict[str, Any]:
     """A row of graphesn's dense update, in its own process."""
     matrix = power_law_graph(nodes)
@@ -223,51 +177,29 @@ def measure_peer(
         }
         for name, array in arrays.items():
             np.save(Path(folder) / f"{name}.npy", array)
-        command = [python, "-c", PEER, folder, form, str(repeats), str(threads)]
-        command.append(clock)
+        command = [python, "-c", PEER, folder, form, str(repeats), str(THREADS)]
         # Nothing of this Python's own path: the peer has its own packages.
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         done = subprocess.run(
             command, stdout=subprocess.PIPE, text=True, check=True, env=environment
         )
-    facts = {"nodes": nodes, "edges": matrix.nnz, "dim": dim, "threads": threads}
+    facts = {"nodes": nodes, "edges": matrix.nnz, "dim": dim}
     return row_of(f"graphesn dense, {form}", json.loads(done.stdout)) | facts
-
-
-def ratios(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the budgets name; seconds a node where sizes differ."""
-    cost = {row["what"]: row["seconds"] / row["nodes"] for row in rows}
-    floor = cost["gather"] + min(cost["gemm"], cost["gemm in blocks"])
-    found = {"dense / (gemm + gather)": cost["dense superstep"] / floor}
-    for name, seconds in cost.items():
-        if name.startswith("graphesn"):
-            found[f"{name} / sparse"] = seconds / cost["sparse superstep"]
-            found[f"{name} / dense"] = seconds / cost["dense superstep"]
-    return {"ratios": {name: round(value, 2) for name, value in found.items()}}
 
 
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=400_000)
-    parser.add_argument("--peer-nodes", type=int, help="nodes of the peer; as many")
     parser.add_argument("--dim", type=int, default=1024)
-    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--clock", choices=list(CLOCKS), default="wall")
     parser.add_argument("--peer", help="Python with graphesn")
-    parser.add_argument("--forms", nargs="*", default=["edges", "csr"])
     chosen = parser.parse_args()
-    rows = measure(
-        chosen.nodes, chosen.dim, chosen.threads, chosen.repeats, chosen.clock
-    )
+    size = chosen.nodes, chosen.dim, chosen.repeats
+    rows = measure(*size)
     if chosen.peer:
-        nodes = chosen.peer_nodes or chosen.nodes
-        given = (nodes, chosen.dim, chosen.threads, chosen.repeats, chosen.clock)
-        rows += [measure_peer(chosen.peer, form, *given) for form in chosen.forms]
-    machine = {"machine": platform.processor() or platform.machine()}
-    machine["clock"] = chosen.clock
-    for row in [*rows, ratios(rows) | machine]:
+        rows += [measure_peer(chosen.peer, form, *size) for form in ("edges", "csr")]
+    for row in rows:
         sys.stdout.write(json.dumps(row) + "\n")
 
 

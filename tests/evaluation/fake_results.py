@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from xnq_dist.core import schemas
-
-TYPES = {
-    "string": pa.string(),
-    "int32": pa.int32(),
-    "int64": pa.int64(),
-    "double": pa.float64(),
-    "bool": pa.bool_(),
-}
+from xnq_dist.evaluation.keep import arrow_schema
 
 
 def table(name: str, rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Rows as a table of a registered schema."""
-    columns = schemas.TABLES[name].columns
-    kinds = pa.schema([(c.name, TYPES[c.kind]) for c in columns])
-    return schemas.conform(pa.Table.from_pylist([*rows], kinds), name, name)
+    made = pa.Table.from_pylist([*rows], arrow_schema(name))
+    return schemas.conform(made, name, name)
 
 
 def row(
@@ -39,7 +29,6 @@ def row(
     split: str = "test",
     metric: str = "ae",
     selected: bool = True,
-    calibration: str = "bcts",
     seconds: float | None = None,
 ) -> dict[str, Any]:
     """One row of ``results``."""
@@ -48,7 +37,7 @@ def row(
         "method": method,
         "embedder": method,
         "quantifier": quantifier,
-        "calibration": calibration,
+        "calibration": "bcts",
         "fold": fold,
         "draw": draw,
         "label_share": share,
@@ -60,118 +49,25 @@ def row(
     }
 
 
+def both(value: float, **other: Any) -> list[dict[str, Any]]:
+    """The same error on validation and test samples."""
+    return [row(value, split=split, **other) for split in ("validation", "test")]
+
+
 def results(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """A ``results`` table."""
     return table("results", rows)
 
 
-def evaluation(
-    means: Mapping[str, Mapping[str, float]],
-    quantifiers: Mapping[str, Sequence[str]] | None = None,
-    folds: int = 3,
-    shares: Sequence[float] = (1.0,),
-    draws: int = 2,
-    samples: int = 42,
-    seed: int = 0,
-) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Results, configurations and estimates around given mean AEs.
+def estimates(guesses: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """An ``estimates`` table of one sample each, whose true share of class 1 is .5.
 
-    Parameters
-    ----------
-    means
-        AE by method and data set.
-    quantifiers
-        Quantifiers by method; default: SLD only.
+    Every guess has ``estimate``, that of class 1, and values of other columns.
     """
-    random = np.random.default_rng(seed)
-    rows: list[dict[str, Any]] = []
-    drawn: list[dict[str, Any]] = []
-    estimates: list[dict[str, Any]] = []
-    multi = ("cora-multi", "amazon-ratings", "flickr")
-    for place, (method, of) in enumerate(means.items()):
-        for dataset, mean in of.items():
-            classes = ("a", "b", "c") if dataset in multi else ("rest", "2")
-            for draw in range(draws):
-                for name, value in (("dim", 512 * (draw + 1)), ("C", 0.12345 + draw)):
-                    drawn.append(
-                        {
-                            "dataset": dataset,
-                            "method": method,
-                            "draw": draw,
-                            "parameter": name,
-                            "value": json.dumps(value),
-                        }
-                    )
-            for share in shares:
-                for fold in range(folds):
-                    for rank, q in enumerate((quantifiers or {}).get(method, ("sld",))):
-                        level = mean * (1 + 0.3 * rank) * share**-0.3
-                        value = level * (1 + 0.1 * random.standard_normal())
-                        common = {
-                            "dataset": dataset,
-                            "method": method,
-                            "quantifier": q,
-                            "fold": fold,
-                            "share": share,
-                        }
-                        for draw in range(draws):
-                            rows += [
-                                row(
-                                    factor * value * (1 + draw),
-                                    metric=metric,
-                                    split="validation",
-                                    draw=draw,
-                                    selected=draw == 0,
-                                    seconds=(draw + 1) * 4.0 ** (place - 2) + fold,
-                                    **common,
-                                )
-                                for metric, factor in (("ae", 1.0), ("rae", 12.0))
-                            ]
-                        rows += [
-                            row(value, **common),
-                            row(12 * value, metric="rae", **common),
-                        ]
-                        if share == max(shares):
-                            estimates += _estimates(
-                                random, classes, samples, level, common
-                            )
-    return (
-        results(rows),
-        table("configurations", drawn),
-        table("estimates", estimates),
-    )
-
-
-def _estimates(
-    random: np.random.Generator,
-    classes: Sequence[str],
-    samples: int,
-    level: float,
-    common: Mapping[str, Any],
-) -> list[dict[str, Any]]:
-    found = []
-    for sample in range(samples):
-        if len(classes) == 2:
-            positive = (sample % 21) / 20
-            true = np.array([1 - positive, positive])
-            guess = positive + (0.5 - positive) * min(1.0, 3 * level)
-            guess = float(np.clip(guess + level * random.standard_normal(), 0, 1))
-            estimate = np.array([1 - guess, guess])
-        else:
-            true = random.dirichlet(np.ones(len(classes)))
-            estimate = random.dirichlet(np.ones(len(classes)))
-        found += [
-            {
-                "dataset": common["dataset"],
-                "method": common["method"],
-                "quantifier": common["quantifier"],
-                "fold": common["fold"],
-                "label_share": common["share"],
-                "sample": sample,
-                "class": name,
-                "true": float(true[c]),
-                "estimate": float(estimate[c]),
-            }
-            for c, name in enumerate(classes)
-        ]
-    return found
+    common = {"dataset": "cora-2", "method": "lr", "quantifier": "sld", "fold": 0}
+    common |= {"label_share": 1.0, "sample": 0, "true": 0.5}
+    rows = []
+    for guess in guesses:
+        for name, share in (("0", 1 - guess["estimate"]), ("1", guess["estimate"])):
+            rows.append(common | guess | {"class": name, "estimate": share})
+    return table("estimates", rows)

@@ -42,17 +42,7 @@ def test_paper_is_reproduced_from_its_means(place: tuple[str, str]) -> None:
         if (kind, metric, name) == ("multi-class", "rae", "cdq"):
             continue  # the only row that no rope reproduces
         found = bayes.compare(errors["xnq"], errors[name], rope, DRAWS)
-        got = (found.worse, found.equal, found.better)
-        assert got == pytest.approx(printed, abs=0.04), name
-
-
-def test_draws_are_the_same_in_every_call() -> None:
-    xnq, lr = ({d: ERRORS["ae"][m][d].mean for d in BINARY} for m in ("xnq", "lr"))
-    first, second = (bayes.compare(xnq, lr, nsamples=200) for _ in range(2))
-    assert first == second
-    assert first.datasets == 5
-    assert first.rope == pytest.approx(0.01152, abs=1e-5)
-    assert first.worse + first.equal + first.better == pytest.approx(1)
+        assert found[:3] == pytest.approx(printed, abs=0.04), name
 
 
 def test_sides_keep_their_places() -> None:

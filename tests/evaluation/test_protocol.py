@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from xnq_dist.core.errors import InputError
 from xnq_dist.evaluation.protocol import draw_samples, kraemer
 
 
@@ -38,21 +35,6 @@ def test_two_classes_follow_the_grid():
     np.testing.assert_allclose(samples.prevalence[:, 1], expected, atol=1e-12)
 
 
-def test_a_class_of_one_node_is_drawn_again_and_again():
-    labels = np.array([0] * 9 + [1], np.int32)
-    samples = draw_samples(labels, 2, "test", 0, 0, size=30, repeats=1)
-    last = samples.sets.members[-30:]
-    assert set(last.tolist()) == {9}
-
-
-def test_members_are_drawn_uniformly_within_a_class():
-    labels = np.repeat(np.array([0, 1], np.int32), 10)
-    samples = draw_samples(labels, 2, "test", 0, 0, size=500, repeats=20)
-    counts = np.bincount(samples.sets.members, minlength=20)
-    # 105,000 draws of each class over ten nodes: five standard deviations.
-    np.testing.assert_allclose(counts, 10_500, atol=5 * np.sqrt(10_500 * 0.9))
-
-
 def test_same_key_same_samples_and_another_key_others():
     labels = np.random.default_rng(0).integers(0, 2, 100).astype(np.int32)
 
@@ -71,18 +53,3 @@ def test_kraemer_is_uniform_on_the_simplex():
     # A coordinate of a uniform point of the triangle: mean 1/3, variance 1/18.
     np.testing.assert_allclose(points.mean(axis=0), 1 / 3, atol=0.01)
     np.testing.assert_allclose(points.var(axis=0), 1 / 18, atol=0.003)
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(2, 6), st.integers(1, 40), st.integers(0, 1000))
-def test_integer_counts_add_up(n_classes, size, seed):
-    labels = np.arange(n_classes, dtype=np.int32)
-    samples = draw_samples(labels, n_classes, "test", 0, seed, size=size, repeats=3)
-    np.testing.assert_allclose(samples.prevalence.sum(axis=1), 1)
-    assert (np.diff(samples.sets.offsets) == size).all()
-
-
-def test_missing_classes_are_refused():
-    labels = np.zeros(5, np.int32)
-    with pytest.raises(InputError, match="fold 3: class 'bots' has no test node"):
-        draw_samples(labels, 2, "test", 3, 0, classes=("people", "bots"))

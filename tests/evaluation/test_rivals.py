@@ -75,24 +75,25 @@ def test_estimates_are_mean_scores_with_binomial_intervals():
     np.testing.assert_allclose(found["features"].upper[0], [0.4 + half, 0.6 + half])
 
 
-def test_intercepts_follow_labelled_members_where_communities_differ_by_class():
+def intercept_answer(rate):
+    """Classes of 200 communities of 60 nodes, a third labelled, with equal scores."""
     rng = np.random.default_rng(0)
-    rate = np.tile([0.1, 0.9], 100)
-    truth = (rng.random((200, 60)) < rate[:, None]).astype(np.int32)
+    truth = (rng.random((200, 60)) < np.reshape(rate, (-1, 1))).astype(np.int32)
     labels = np.where(np.arange(60) < 20, truth, -1).astype(np.int32).ravel()
     sets = joined(list(np.arange(12_000).reshape(200, 60)))
     even = np.log(np.full((12_000, 2), 0.5))
     found = dict(rival_estimates(sets, dict.fromkeys(RIVALS[:2], even), labels))
-    actual = truth[:, 20:].mean(axis=1)
-    answer = found["boosting_intercept"]
+    return truth[:, 20:].mean(axis=1), found["boosting_intercept"]
+
+
+def test_intercepts_follow_labelled_members_where_communities_differ_by_class():
+    actual, answer = intercept_answer(np.tile([0.1, 0.9], 100))
     assert np.abs(answer.prevalence[:, 1] - actual).mean() < 0.1
     covered = (answer.lower[:, 1] <= actual) & (actual <= answer.upper[:, 1])
     assert 0.92 < covered.mean() < 0.99
     # Communities that differ by chance only keep the mean scores.
-    truth = (rng.random((200, 60)) < 0.5).astype(np.int32)
-    labels = np.where(np.arange(60) < 20, truth, -1).astype(np.int32).ravel()
-    found = dict(rival_estimates(sets, dict.fromkeys(RIVALS[:2], even), labels))
-    assert np.abs(found["boosting_intercept"].prevalence - 0.5).max() < 0.1
+    _, answer = intercept_answer(0.5)
+    assert np.abs(answer.prevalence - 0.5).max() < 0.1
 
 
 def test_floor_is_the_mean_deviation_of_binomial_shares():

@@ -1,4 +1,4 @@
-"""Choice by validation only, means over folds, cost, text for a terminal."""
+"""Choice by validation only, means over folds, cost."""
 
 from __future__ import annotations
 
@@ -7,15 +7,13 @@ import math
 import pyarrow as pa
 import pytest
 
-from tests.evaluation.fake_results import evaluation, results, row
+from tests.evaluation.fake_results import estimates, results, row
 from xnq_dist.core.errors import StageError
-from xnq_dist.evaluation.names import base, shown
+from xnq_dist.evaluation.names import shown
 from xnq_dist.evaluation.summary import (
     choose,
     costs,
-    quantifiers_of,
     summarise,
-    text,
 )
 
 
@@ -63,12 +61,6 @@ def test_methods_take_the_quantifiers_of_the_paper() -> None:
     assert other.quantifier == "kdey_ml"
 
 
-def test_only_selected_draws_count_as_figures() -> None:
-    losing = row(0.001, draw=5, selected=False, split="validation")
-    (choice,) = choose(results([losing, row(0.4, split="validation"), row(0.5)]))
-    assert (choice.errors["ae"], choice.compared) == (0.5, 2)
-
-
 def test_ties_are_independent_of_the_order_of_rows() -> None:
     rows = [*lr("sld", 0.1, 0.2), *lr("cc", 0.1, 0.3)]
     for order in (rows, rows[::-1]):
@@ -91,61 +83,28 @@ def test_a_choice_between_quantifiers_needs_validation() -> None:
         choose(results(several))
 
 
-def test_missing_figures_stay_missing() -> None:
-    summary = summarise(results([row(0.1), row(0.2, method="lr", dataset="mine")]))
-    assert summary.figure("cora-2", "lr", "ae") is None
-    assert summary.figure("cora-2", "xnq", "rae") is None
-    only = summary.figure("cora-2", "xnq", "ae")
-    assert only is not None
-    assert only.sd is None
-    assert summary.datasets == ("cora-2", "mine")
-    assert summary.methods == ("lr", "xnq")
-
-
 def test_kind_of_a_data_set_comes_from_its_number_of_classes() -> None:
-    tables = evaluation({"xnq": {"flickr": 0.1, "mine": 0.1}}, folds=1, draws=1)
-    assert summarise(tables[0], tables[2]).kinds == {
-        "flickr": "multi-class",
-        "mine": "binary",
-    }
-    three = tables[2].filter(pa.compute.equal(tables[2]["dataset"], "flickr"))
-    place = three.schema.get_field_index("dataset")
-    renamed = three.set_column(place, "dataset", pa.array(["mine"] * len(three)))
-    assert summarise(tables[0], renamed).kinds["mine"] == "multi-class"
+    found = results([row(0.1, dataset=name) for name in ("flickr", "mine")])
+    assert summarise(found).kinds == {"flickr": "multi-class", "mine": "binary"}
+    two = estimates([{"dataset": "flickr", "estimate": 0.5}])
+    assert summarise(found, two).kinds["flickr"] == "binary"
 
 
-def test_variants_of_a_method_are_known() -> None:
+def test_variants_have_the_rules_of_their_method() -> None:
     rows = [
-        row(v, method=m, quantifier=q, split=s)
-        for m, q, v in [
-            ("xnq-sparse", "sld", 0.2),
-            ("xnq-dense", "sld", 0.3),
-            ("xnq-dense", "cc", 0.1),
+        row(value, method=method, quantifier=quantifier, split=split)
+        for method, quantifier, value in [
+            ("xnq", "sld", 0.2),
             ("wvrn-hard", "cc", 0.4),
-            ("xnqish", "cc", 0.5),
+            ("wvrn-hard", "kdey_ml", 0.3),
+            ("mine", "cc", 0.5),
         ]
-        for s in ("validation", "test")
+        for split in ("validation", "test")
     ]
     summary = summarise(results(rows))
-    assert summary.methods == ("wvrn-hard", "xnq-dense", "xnq-sparse", "xnqish")
-    assert summary.reference == "xnq-dense"
-    assert [c.quantifier for c in summary.of("cora-2", "xnq-dense")] == ["sld"]
-    assert [shown(m) for m in summary.methods] == [
-        *("wvRN hard", "XNQ dense", "XNQ sparse", "xnqish")
-    ]
-    assert base("xnq+lite") == "xnq+"
-    assert base("lrx") == "lrx"
-
-
-def test_few_labels_stay_out_of_the_main_figures() -> None:
-    summary = summarise(results([row(0.1), row(0.7, share=0.02)]))
-    figure = summary.figure("cora-2", "xnq", "ae")
-    assert figure is not None
-    assert figure.mean == 0.1
-    assert summary.shares("cora-2") == (0.02, 1.0)
-    low = summary.figure("cora-2", "xnq", "ae", 0.02)
-    assert low is not None
-    assert low.mean == 0.7
+    assert summary.methods == ("wvrn-hard", "xnq", "mine")
+    assert [c.quantifier for c in summary.of("cora-2", "wvrn-hard")] == ["cc"]
+    assert [shown(m) for m in summary.methods] == ["wvRN hard", "XNQ", "mine"]
 
 
 def test_cost_is_the_mean_time_of_configurations_and_folds() -> None:
@@ -157,32 +116,3 @@ def test_cost_is_the_mean_time_of_configurations_and_folds() -> None:
     ]
     found = costs(results([*rows, row(0.1, method="lr")]))
     assert found == {("cora-2", "xnq"): 6.0}
-
-
-def test_ablation_keeps_quantifiers_apart() -> None:
-    table = evaluation(
-        {"xnq": {"cora-2": 0.1}, "lr": {"cora-2": 0.2}}, {"xnq": ("cc", "sld")}
-    )[0]
-    found = quantifiers_of(table, "xnq")
-    assert [*found] == ["cc", "sld"]
-    for name, summary in found.items():
-        assert summary.methods == ("xnq",)
-        assert {c.quantifier for c in summary.choices} == {name}
-
-
-def test_summary_for_a_terminal_has_its_figures() -> None:
-    table = results(
-        [
-            row(0.0152, fold=0, seconds=3.25),
-            row(0.0148, fold=1, seconds=3.25),
-            row(0.2, metric="rae"),
-            row(0.5, dataset="line\nbreak", method="wvrn"),
-        ]
-    )
-    head, first, second = text(table).split("\n")
-    assert head.split()[:3] == ["dataset", "method", "AE"]
-    assert first.split() == [
-        *("cora-2", "xnq", "0.0150", "±", "0.0003", "0.200"),
-        *("sld", "3.2", "2", "1"),
-    ]
-    assert second.split()[:5] == ["line", "break", "wvrn", "0.5000", "-"]

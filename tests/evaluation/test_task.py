@@ -11,12 +11,7 @@ from tests.conftest import small_settings, write_graph
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation.datasets.test_folds import ROLES
-from xnq_dist.evaluation.task import (
-    TaskSource,
-    load_task,
-    task_from_bytes,
-    task_to_bytes,
-)
+from xnq_dist.evaluation.task import TaskSource, load_task
 from xnq_dist.graph.prepare import prepare
 
 NODES = 240
@@ -101,28 +96,6 @@ def test_smaller_shares_keep_some_of_the_labels_of_larger_ones(made, tmp_path):
         np.testing.assert_array_equal(task.rows(2, role), task.rows(0, role))
     with pytest.raises(SettingsError, match="label-shares 0 is out of range"):
         load_task(run, TaskSource("a", path, label_shares=(0.0,)), 0)
-
-
-def test_a_task_comes_back_from_its_file(made, tmp_path):
-    run, graph = made
-    path = write_splits(tmp_path / "s.parquet", graph.labels)
-    task = load_task(run, TaskSource("a", path), 0)
-    again = task_from_bytes(task_to_bytes(task))
-    assert (again.dataset, again.classes, again.splits) == (
-        task.dataset,
-        task.classes,
-        task.splits,
-    )
-    np.testing.assert_array_equal(again.labels, task.labels)
-    np.testing.assert_array_equal(again.roles, task.roles)
-
-
-def test_folds_are_made_when_there_is_no_table(made):
-    run, _ = made
-    task = load_task(run, TaskSource("a"), 3)
-    assert task.roles.shape == (5, NODES)
-    # Every node is a test node once.
-    assert ((task.roles == ROLES.index("test")).sum(axis=0) == 1).all()
 
 
 def replace_role(old, new):

@@ -75,15 +75,7 @@ Designs = Annotated[
     str,
     typer.Option(
         help="With --communities, which nodes have labels, comma-separated: "
-        "random, half, balanced, positives, high_degree, region, fresh."
-    ),
-]
-Undeclared = Annotated[
-    bool,
-    typer.Option(
-        "--undeclared",
-        help="With --communities, set labels.drawn = unknown for every design, "
-        "instead of the value that describes the design.",
+        "random, half, balanced, positives, high_degree, region."
     ),
 ]
 
@@ -100,7 +92,6 @@ def evaluate(
     label_shares: LabelShares = None,
     communities: Communities = None,
     designs: Designs = "random,half",
-    undeclared: Undeclared = False,
     config: Config = None,
     settings: Set = None,
     as_json: Json = False,
@@ -137,7 +128,6 @@ def evaluate(
         arguments |= {
             "kinds": _names(communities, "--communities"),
             "designs": _names(designs, "--designs"),
-            "undeclared": undeclared,
             "draws": 3 if draws is None else draws,
         }
     if find_spec("matplotlib") is None:
@@ -164,7 +154,7 @@ def evaluate(
     summary["seconds"] = elapsed()
     typer.echo(
         f"{summary['text']}\ndone in {seconds_text(summary['seconds'])}\n"
-        f"  table   {summary['results']}\n  page    {summary['page']}"
+        f"  results {summary['results']}\n  tables  {summary['tables']}"
     )
     print_json(summary, as_json)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ from xnq_dist.core.errors import SettingsError
 from xnq_dist.evaluation import paper_figures as published
 from xnq_dist.evaluation.names import base, shown
 from xnq_dist.evaluation.rendered_table import Cell, RenderedTable, RowGroup
-from xnq_dist.evaluation.summary import GRAPH_LEVEL, Summary, quantifiers_of
+from xnq_dist.evaluation.summary import GRAPH_LEVEL, REFERENCE, Summary, quantifiers_of
 
 __all__ = ["NSAMPLES", "Comparison", "compare", "comparison_table"]
 
@@ -27,8 +27,7 @@ MISSING = (
 )
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """Probabilities that the first of two methods is worse, equal or better."""
 
     worse: float
@@ -94,6 +93,8 @@ def compare(
 
 Means = Mapping[str, Mapping[str, float]]
 """Mean error by method and data set."""
+Block = tuple[str, Means, tuple[str, str], Mapping[str, float] | None]
+"""Title, errors, place in the paper's table, and what the rope is computed from."""
 
 
 def comparison_table(
@@ -103,7 +104,7 @@ def comparison_table(
 
     Without baycomp, or with too few data sets, it has a note instead of rows.
     """
-    xnq = summary.reference
+    xnq = REFERENCE
     called = shown(xnq)
     groups: list[RowGroup] = []
     notes = [
@@ -120,30 +121,27 @@ def comparison_table(
         kinds, notes = {}, [MISSING]
     if len(kinds) > 1:
         kinds["all"] = summary.datasets
+    ranked = [m for m in summary.methods if m not in GRAPH_LEVEL]
     for kind, datasets in kinds.items():
-        errors = {
-            metric: {
-                m: summary.means(m, metric, datasets)
-                for m in summary.methods
-                if base(m) not in GRAPH_LEVEL
-            }
+        name = f"{kind.capitalize()} data sets"
+        ae, rae = (
+            {m: summary.means(m, metric, datasets) for m in ranked}
             for metric in ("ae", "rae")
-        }
-        of_xnq = errors["ae"].get(xnq, {})
+        )
+        of_xnq = ae.get(xnq, {})
         if len(of_xnq) < 2:
             notes.append(
-                f"{kind.capitalize()} data sets: {called} has results on "
-                f"{len(of_xnq)}; a comparison needs two."
+                f"{name}: {called} has results on {len(of_xnq)}; a comparison needs "
+                "two."
             )
             continue
-        name = f"{kind.capitalize()} data sets"
-        blocks: list[tuple[str, Means, tuple[str, str], Mapping[str, float] | None]] = [
-            (f"{name}, AE", errors["ae"], (kind, "ae"), None),
-            (f"{name}, RAE", errors["rae"], ("", ""), None),
+        blocks: list[Block] = [
+            (f"{name}, AE", ae, (kind, "ae"), None),
+            (f"{name}, RAE", rae, ("", ""), None),
         ]
         if (kind, "rae") in published.COMPARISON:
             title = f"{name}, RAE with the rope of AE"
-            blocks.append((title, errors["rae"], (kind, "rae"), of_xnq))
+            blocks.append((title, rae, (kind, "rae"), of_xnq))
         if kind == "binary":
             ablation = {
                 q: part.means(xnq, "ae", datasets)
@@ -151,8 +149,7 @@ def comparison_table(
                 if q != "sld"
             }
             title = f"Binary data sets, AE, {called} with another quantifier"
-            ablation[xnq] = of_xnq
-            blocks.append((title, ablation, ("quantifier", "ae"), None))
+            blocks.append((title, ablation | {xnq: of_xnq}, ("quantifier", "ae"), None))
         for title, means, printed, rope in blocks:
             rows = tuple(_rows(means, printed, nsamples, xnq, rope))
             groups += [RowGroup(rows, title)] if rows else []
@@ -185,7 +182,7 @@ def _rows(
             continue
         result = compare(reference, other, rope_from, nsamples)
         in_paper = printed.get(base(name))
-        probabilities = (result.worse, result.equal, result.better)
+        probabilities = result[:3]
         yield (
             Cell(shown(name)),
             Cell(str(result.datasets)),

@@ -52,10 +52,8 @@ class Case:
         labels = shown.labels
         labelled = labels >= 0
         rows = posteriors.astype(np.float32)
-        fitted = shown.fitted[shown.fitted >= 0]
         reference = Reference(
-            # Posteriors are calibrated to the labels that the model was fitted to.
-            np.bincount(fitted, minlength=len(classes)) / len(fitted),
+            np.bincount(labels[labelled], minlength=len(classes)) / labelled.sum(),
             rows[labelled],
             labels[labelled],
             rows=np.flatnonzero(labelled),
@@ -74,11 +72,9 @@ class Case:
         """
         neighbours = neighbour_statistics(adjacency, self.compared)
         rows = np.flatnonzero(self.nodes.labels >= 0)
-        return Case(
-            self.truth,
-            replace(self.nodes, neighbours=neighbours),
-            replace(self.compared, neighbours=neighbours),
-            replace(self.reference, neighbours=neighbours.of(rows)),
-            self.held,
-            self.drawn,
+        return replace(
+            self,
+            nodes=replace(self.nodes, neighbours=neighbours),
+            compared=replace(self.compared, neighbours=neighbours),
+            reference=replace(self.reference, neighbours=neighbours.of(rows)),
         )

@@ -69,14 +69,13 @@ class RatioCell:
     ratio: float
     """Ratio of the mean errors."""
     pvalue: float | None
-    """One-sided paired t test of errors above the bound; None: too few draws."""
-    adjusted: float | None = None
-    """p-value after Holm's adjustment over the cells tested together."""
+    """One-sided paired t test of errors above the bound, after Holm's adjustment over
+    the cells tested together; None: too few draws."""
 
     @property
     def above(self) -> bool:
         """Whether the error is significantly above the bound."""
-        return self.adjusted is not None and self.adjusted < LEVEL
+        return self.pvalue is not None and self.pvalue < LEVEL
 
 
 @dataclass(frozen=True)
@@ -88,9 +87,6 @@ class Covered:
     upper: float
     """Bounds are NaN with fewer than two draws."""
     width: float
-    sets: int
-    draws: int
-    """Number of clusters: pairs of graph and draw."""
 
 
 def real(table: pa.Table) -> pa.Table:
@@ -154,16 +150,16 @@ def ratio_cells(
     Mean absolute errors are compared draw by draw; Holm's adjustment is over all cells
     of the table.
     """
-    compared = pc.is_in(table["estimator"], pa.array([estimator, baseline]))
-    rows = means(sized(real(table.filter(compared))), (*CELL, "draw", "estimator"))
-    pairs: dict[tuple[Any, ...], dict[str, Figures]] = defaultdict(dict)
-    for row in rows:
-        pairs[tuple(row[name] for name in (*CELL, "draw"))][row["estimator"]] = row
+    names = estimator, baseline
+    compared = table.filter(pc.is_in(table["estimator"], pa.array(names)))
+    by_draw: dict[tuple[Any, ...], dict[str, Figures]] = defaultdict(dict)
+    for row in means(sized(real(compared)), (*CELL, "draw", "estimator")):
+        by_draw[tuple(row[n] for n in (*CELL, "draw"))][row["estimator"]] = row
     draws: dict[tuple[Any, ...], list[tuple[float, ...]]] = defaultdict(list)
-    for (*key, _), pair in pairs.items():
+    for (*cell, _), pair in by_draw.items():
         if len(pair) == 2:
-            one, other = pair[estimator], pair[baseline]
-            draws[tuple(key)].append((one["ae"], other["ae"], one["sets"]))
+            one, other = (pair[name] for name in names)
+            draws[tuple(cell)].append((one["ae"], other["ae"], one["sets"]))
     cells = []
     for (dataset, _, kind, share), figures in draws.items():
         error, reference, sets = np.array(figures).T
@@ -171,11 +167,11 @@ def ratio_cells(
             name = f"{shown(dataset)}, {kind}, {100 * share:g} %"
             ratio = float(error.mean() / reference.mean())
             cells.append(RatioCell(name, ratio, _above(error, bound * reference)))
-    tested = [k for k, cell in enumerate(cells) if cell.pvalue is not None]
-    adjusted = holm(np.array([cells[k].pvalue for k in tested], np.float64))
-    for k, p in zip(tested, adjusted.tolist(), strict=True):
-        cells[k] = replace(cells[k], adjusted=p)
-    return cells
+    adjusted = iter(holm(np.array([c.pvalue for c in cells if c.pvalue is not None])))
+    return [
+        cell if cell.pvalue is None else replace(cell, pvalue=float(next(adjusted)))
+        for cell in cells
+    ]
 
 
 def _above(error: NDArray[np.float64], bound: NDArray[np.float64]) -> float | None:
@@ -219,6 +215,4 @@ def coverage(rows: Sequence[Figures]) -> Covered | None:
         float(np.maximum(value - half, 0)),
         float(np.minimum(value + half, 1)),
         float(widths.sum() / total),
-        int(total),
-        count,
     )

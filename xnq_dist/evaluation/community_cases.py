@@ -9,25 +9,23 @@ reused: another estimator needs no new fit.
 
 from __future__ import annotations
 
-import io
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from xnq_dist.core import npy, schemas
 from xnq_dist.core.arrays import offsets_of
 from xnq_dist.core.errors import InputError, SettingsError
-from xnq_dist.core.inputs import set_scales
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.quantifiers import records
 from xnq_dist.core.stages import STAGES
-from xnq_dist.core.store import Folder, RunDirectory, fingerprint
+from xnq_dist.core.store import Folder, fingerprint
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.designs import (
     DESIGNS,
@@ -36,8 +34,9 @@ from xnq_dist.evaluation.designs import (
     Shown,
     draw_labels,
 )
-from xnq_dist.evaluation.estimators import TRIVIAL, Estimators, estimators
-from xnq_dist.evaluation.keep import arrow_schema
+from xnq_dist.evaluation.estimators import TRIVIAL, Estimators
+from xnq_dist.evaluation.keep import arrow_schema, read_parquet, write_parquet
+from xnq_dist.evaluation.methods.embedded import plus_posteriors
 from xnq_dist.evaluation.real import score_case
 from xnq_dist.evaluation.regions import (
     KINDS,
@@ -50,8 +49,8 @@ from xnq_dist.evaluation.regions import (
     only,
 )
 from xnq_dist.evaluation.rivals import RIVALS, rival_scores
-from xnq_dist.evaluation.split_fit import FeatureRows
-from xnq_dist.evaluation.work import EvaluationWork
+from xnq_dist.evaluation.split_fit import NodeRows
+from xnq_dist.evaluation.work import EvaluationWork, keep_arrays
 from xnq_dist.graph import layout
 from xnq_dist.graph.tables import open_table
 from xnq_dist.groups.leiden import leiden
@@ -65,7 +64,13 @@ if TYPE_CHECKING:
     from distributed import Client
     from scipy.sparse import csr_array
 
-__all__ = ["CasePlan", "check_plan", "check_shares", "evaluate_communities"]
+__all__ = [
+    "CasePlan",
+    "check_plan",
+    "evaluate_communities",
+    "kept_case",
+    "sets_of_kinds",
+]
 
 log = logging.getLogger(__name__)
 
@@ -84,13 +89,11 @@ class CasePlan:
     designs: tuple[str, ...] = ("random", "half")
     """Names in `designs.DESIGNS`."""
     quantifiers: tuple[str, ...] | None = None
-    """Names in `estimators.estimators`; None: all."""
+    """Names of quantifiers; None: all."""
     memberships: str | None = None
     """Memberships table for the kind ``given``; None: this graph has none."""
     graph_family: str | None = None
     """Name of a group of similar graphs; None: this graph only."""
-    undeclared: bool = False
-    """Whether `labels.drawn` is unknown instead of the value that fits the design."""
     draws: int = 3
     """Number of random draws of the labelled nodes."""
 
@@ -109,37 +112,34 @@ def check_plan(
     kinds: Sequence[str],
     designs: Sequence[str],
     quantifiers: Sequence[str] | None,
+    label_shares: Sequence[float],
     memberships: Sequence[str | None],
 ) -> None:
-    """Check that communities, designs and quantifiers exist; raises `SettingsError`.
+    """Check names, and shares of labels; raises `SettingsError`.
 
     `memberships` has the memberships table of every graph, None if there is none.
     """
     for option, what, names, known in (
         ("--communities", "kind of communities", kinds, KINDS),
         ("--designs", "design of labels", designs, DESIGNS),
-        ("--quantifiers", "quantifier", quantifiers or (), estimators()),
+        ("--quantifiers", "quantifier", quantifiers or (), records()),
     ):
         for name in names:
             if name not in known:
                 raise SettingsError(
                     f"{option}: unknown {what} {name!r}: choose from {', '.join(known)}"
                 )
-    if "given" in kinds and not any(memberships):
-        raise SettingsError(
-            "--communities given: no folder of --data has a memberships.parquet: add "
-            "one with the columns community and node_id, or remove given"
-        )
-
-
-def check_shares(label_shares: Sequence[float]) -> None:
-    """Check that label shares are between 0 and 1; raises `SettingsError`."""
     for share in label_shares:
         if not 0 < share < 1:
             raise SettingsError(
                 f"--label-shares: a share of {share:g} leaves no label to fit to or no "
                 "node to estimate: give shares between 0 and 1"
             )
+    if "given" in kinds and not any(memberships):
+        raise SettingsError(
+            "--communities given: no folder of --data has a memberships.parquet: add "
+            "one with the columns community and node_id, or remove given"
+        )
 
 
 def evaluate_communities(
@@ -159,78 +159,23 @@ def evaluate_communities(
     ------
     InputError
         When there are too few labels, or no community is large enough.
-    SettingsError
-        When a label share is not between 0 and 1.
     """
-    check_shares(plan.label_shares)
-    settings = work.settings.model_copy(update={"method": "xnq+"})
     task = work.task()
-    stage, manifest = work.graph()
-    adjacency = layout.read_adjacency(stage, manifest)
+    adjacency = layout.read_adjacency(*work.graph())
     adjacency.sort_indices()
     groups = tuple(
-        leiden(adjacency, resolution, settings.seed, quick=True)
+        leiden(adjacency, resolution, work.settings.seed, quick=True)
         for resolution in (GROUP_RESOLUTION, FINE)
     )
     pool = LabelPool(task.labels, len(task.classes), groups[0], adjacency)
     kinds = {
-        name: only(sets, pool.known) for name, sets in _kinds(work, plan, adjacency)
+        name: only(sets, pool.known)
+        for name, sets in sets_of_kinds(work, plan, adjacency)
     }
-    cases = plan.cases()
-    folder = Folder.of(work.run).child("cases")
-    folder.create()
-    drawn = [
-        (sets.offsets.tobytes().hex(), sets.members.tobytes().hex())
-        for sets in kinds.values()
-    ]
-    common = fingerprint(
-        STAGES["quantify"].format,
-        task.dataset,
-        plan.kinds,
-        fingerprint(list(kinds), drawn),
-        [*(plan.quantifiers or estimators()), *TRIVIAL, *RIVALS],
-        plan.undeclared,
-        settings.model_dump(exclude={"cluster", "scratch", "input"}, mode="json"),
-    )
-    tables = []
-    for number, (design, share, draw) in enumerate(cases):
-        seed = settings.seed + draw
-        shown = draw_labels(design, pool, share, seed)
-        if plan.undeclared:
-            shown = replace(shown, drawn="unknown")
-        key = fingerprint(
-            common, _posteriors_key(work, shown, seed), design, share, draw
-        )
-        name = f"case-{key}.parquet"
-        if not folder.exists(name):
-            of_case = {
-                "dataset": task.dataset,
-                "graph_family": plan.graph_family or task.dataset,
-                "method": "xnq+",
-                "design": design,
-                "label_share": share,
-                "draw": draw,
-                "labels": int(np.count_nonzero(shown.labels >= 0)),
-            }
-            sets = dict(kinds)
-            for kind, among in SAMPLES.items():
-                if kind in plan.kinds and design == "random":
-                    sets[kind] = draw_samples_by_class(
-                        task.labels, shown.labels, len(task.classes), among, seed
-                    )
-            with_edges = adjacency, groups, folder
-            scored = _estimators(client, work, plan, shown, seed, *with_edges)
-            rows = [
-                of_case | vars(row) for row in score_case(scored.case, sets, scored)
-            ]
-            sink = pa.BufferOutputStream()
-            table = pa.Table.from_pylist(rows, arrow_schema(TABLE))
-            pq.write_table(table, sink, compression="zstd")
-            folder.write_bytes(name, sink.getvalue().to_pybytes())
-        with folder.open_input(name) as stream:
-            table = pq.read_table(stream)
-        schemas.check(table.schema, TABLE, folder.uri_of(name))
-        tables.append(table)
+    made = _Cases(client, work, plan, pool, groups, kinds)
+    cases, tables = plan.cases(), []
+    for number, case in enumerate(cases):
+        tables.append(made.results(*case))
         progress("cases", number + 1, len(cases))
     results = pa.concat_tables(tables)
     if not results.num_rows:
@@ -241,85 +186,134 @@ def evaluate_communities(
     return results
 
 
-def _estimators(
-    client: Client,
-    work: EvaluationWork,
-    plan: CasePlan,
-    shown: Shown,
-    seed: int,
-    adjacency: csr_array[Any],
-    groups: tuple[NDArray[np.int64], ...],
-    folder: Folder,
-) -> Estimators:
-    """The estimators of one draw of the labels."""
-    case, refitted = _case(client, work, shown, groups[0], seed, folder), None
-    if (shown.fitted != shown.labels).any():
-        # `auto` uses a readout fitted to the new labels too.
-        refit = replace(shown, fitted=shown.labels)
-        refitted = _case(client, work, refit, groups[0], seed, folder)
-    rivals = _rivals(work, shown.labels, adjacency, seed, folder)
-    settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})
-    return Estimators(
-        case, adjacency, groups, settings, plan.quantifiers, refitted, rivals
-    )
+@dataclass(frozen=True, eq=False)
+class _Cases:
+    """What all cases of a graph share, and the folder of their files."""
+
+    client: Client
+    work: EvaluationWork
+    plan: CasePlan
+    pool: LabelPool
+    groups: tuple[NDArray[np.int64], ...]
+    """Leiden community of every node at two resolutions, shape (N,) each."""
+    kinds: dict[str, Communities]
+
+    @property
+    def folder(self) -> Folder:
+        """The folder of posteriors and results."""
+        return Folder.of(self.work.run).child("cases")
+
+    @cached_property
+    def key(self) -> str:
+        """Fingerprint of what results depend on in every case."""
+        drawn = [
+            (sets.offsets.tobytes().hex(), sets.members.tobytes().hex())
+            for sets in self.kinds.values()
+        ]
+        return fingerprint(
+            STAGES["quantify"].format,
+            self.work.task().dataset,
+            self.plan.kinds,
+            fingerprint(list(self.kinds), drawn),
+            [*(self.plan.quantifiers or records()), *TRIVIAL, *RIVALS],
+            self.work.settings.model_dump(
+                exclude={"cluster", "scratch", "input"}, mode="json"
+            ),
+        )
+
+    def results(self, design: str, share: float, draw: int) -> pa.Table:
+        """The rows of one case, which the folder keeps."""
+        seed = self.work.settings.seed + draw
+        shown = draw_labels(design, self.pool, share, seed)
+        posteriors = _posteriors_key(self.work, shown, seed)
+        key = fingerprint(self.key, posteriors, design, share, draw)
+        name, folder = f"case-{key}.parquet", self.folder
+        if not folder.exists(name):
+            of_case = {
+                "dataset": self.work.task().dataset,
+                "graph_family": self.plan.graph_family or self.work.task().dataset,
+                "method": "xnq+",
+                "design": design,
+                "label_share": share,
+                "draw": draw,
+                "labels": int(np.count_nonzero(shown.labels >= 0)),
+            }
+            scored = self._estimators(shown, seed)
+            sets = self.kinds | self._samples(design, shown, seed)
+            rows = score_case(scored.case, sets, scored)
+            made = [of_case | vars(row) for row in rows]
+            table = pa.Table.from_pylist(made, arrow_schema(TABLE))
+            write_parquet(folder, name, table)
+        return read_parquet(folder, name, TABLE)
+
+    def _samples(self, design: str, shown: Shown, seed: int) -> dict[str, Communities]:
+        """Samples drawn by class, if they are requested and labels are random."""
+        task, kinds = self.work.task(), self.plan.kinds
+        given = task.labels, shown.labels, len(task.classes)
+        return {
+            kind: draw_samples_by_class(*given, among, seed)
+            for kind, among in SAMPLES.items()
+            if kind in kinds and design == "random"
+        }
+
+    def _estimators(self, shown: Shown, seed: int) -> Estimators:
+        """The estimators of one draw of the labels."""
+        settings = self.work.settings.model_copy(
+            update={"method": "xnq+", "seed": seed}
+        )
+        names, adjacency = self.plan.quantifiers, self.pool.adjacency
+        case = kept_case(self.client, self.work, shown, self.groups[0], seed)
+        rivals = self._rivals(shown.labels, seed)
+        return Estimators(case, adjacency, self.groups, settings, names, rivals)
+
+    def _rivals(
+        self, labels: NDArray[np.int32], seed: int
+    ) -> dict[str, NDArray[np.float64]]:
+        """Log-probabilities of the rivals in one draw, which the folder keeps."""
+
+        def make() -> dict[str, NDArray[Any]]:
+            features = NodeRows(*self.work.graph()).matrix()
+            fixed = labels, self.pool.n_classes, seed
+            made = {"boosting": rival_scores(features, *fixed, self.pool.adjacency)}
+            if features is not None:
+                made["features"] = rival_scores(features, *fixed)
+            return made
+
+        graph = self.work.graph()[1].fingerprint
+        key = fingerprint(graph, labels.tobytes().hex(), seed)
+        return keep_arrays(self.folder, f"rivals-{key}", make)
 
 
-def _kept(
-    folder: Folder, name: str, make: Callable[[], dict[str, NDArray[Any]]]
-) -> dict[str, NDArray[Any]]:
-    """Arrays of a file in the folder, which is made if it is not there."""
-    if not folder.exists(name):
-        buffer = io.BytesIO()
-        npy.write_arrays(buffer, make())
-        folder.write_bytes(name, buffer.getvalue())
-    return dict(npy.read_arrays(io.BytesIO(folder.read_bytes(name))))
-
-
-def _case(
+def kept_case(
     client: Client,
     work: EvaluationWork,
     shown: Shown,
     groups: NDArray[np.int64],
     seed: int,
-    folder: Folder,
 ) -> Case:
-    """The case of one draw; the folder keeps its posteriors in single precision."""
-    name = f"posteriors-{_posteriors_key(work, shown, seed)}.npy"
-    fitted = client, work, shown.fitted, groups, seed
-    arrays = _kept(folder, name, lambda: _posteriors(*fitted))
+    """The case of one draw; a folder keeps its posteriors in single precision.
+
+    Parameters
+    ----------
+    groups
+        Leiden community of every node, shape (N,): held-out scores are by models fitted
+        without any label of the group.
+    """
+    task = work.task()
+    arrays = keep_arrays(
+        Folder.of(work.run).child("cases"),
+        f"posteriors-{_posteriors_key(work, shown, seed)}",
+        lambda: _posteriors(client, work, shown.labels, groups, seed),
+    )
     held = None
     if "held" in arrays:
-        rows = arrays["held_index"]
-        held = Held(rows, shown.labels[rows], arrays["held"].astype(np.float64))
-    task = work.task()
-    posteriors, own = (
-        arrays[name].astype(np.float64) for name in ("posteriors", "own")
-    )
-    return Case.of(task.labels, shown, posteriors, own, task.classes, held)
+        index = arrays["held_index"]
+        held = Held(index, shown.labels[index], arrays["held"].astype(np.float64))
+    rows, own = (arrays[name].astype(np.float64) for name in ("posteriors", "own"))
+    return Case.of(task.labels, shown, rows, own, task.classes, held)
 
 
-def _rivals(
-    work: EvaluationWork,
-    labels: NDArray[np.int32],
-    adjacency: csr_array[Any],
-    seed: int,
-    folder: Folder,
-) -> dict[str, NDArray[np.float64]]:
-    """Log-probabilities of the rivals in one draw, which the folder keeps."""
-
-    def make() -> dict[str, NDArray[Any]]:
-        features = FeatureRows(*work.graph()).matrix()
-        fixed = labels, len(work.task().classes), seed
-        made = {"boosting": rival_scores(features, *fixed, adjacency)}
-        if features is not None:
-            made["features"] = rival_scores(features, *fixed)
-        return made
-
-    key = fingerprint(work.graph()[1].fingerprint, labels.tobytes().hex(), seed)
-    return _kept(folder, f"rivals-{key}.npy", make)
-
-
-def _kinds(
+def sets_of_kinds(
     work: EvaluationWork, plan: CasePlan, adjacency: csr_array[Any]
 ) -> Iterator[tuple[str, Communities]]:
     """Communities that are the same in every case, with the name of their kind."""
@@ -335,7 +329,7 @@ def _kinds(
             else:
                 yield from _given(work, plan.memberships).items()
         elif name == "attribute":
-            features = FeatureRows(*work.graph()).matrix()
+            features = NodeRows(*work.graph()).matrix()
             if features is None:
                 log.info("%s: no features; groups by attribute are skipped", dataset)
             else:
@@ -370,7 +364,7 @@ def _posteriors_key(work: EvaluationWork, shown: Shown, seed: int) -> str:
         ],
         work.graph()[1].fingerprint,
         work.task().classes,
-        shown.fitted.tobytes().hex(),
+        shown.labels.tobytes().hex(),
         seed,
         work.settings.model_dump(include=MATTER, mode="json"),
     )
@@ -388,27 +382,12 @@ def _posteriors(
     If there are enough groups, ``held`` has the scores of the labelled nodes
     ``held_index`` by models fitted without any label of their group.
     """
-    from xnq_dist.readout.plus.learning import PRIOR_ROWS, plus_scores
-    from xnq_dist.readout.work import Embedded
-    from xnq_dist.reservoir.embed import embed_scaled
+    from xnq_dist.readout.plus.learning import PRIOR_ROWS
 
-    settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})
-    run = RunDirectory(work.run)
-    scales, inputs = set_scales(settings)
-    embedded = embed_scaled(run, settings, client, scales, inputs)
-    with work.attempt("communities") as attempt:
-        scores = plus_scores(
-            client,
-            Embedded(*work.graph(), run.stage("embeddings"), embedded),
-            shown,
-            work.task().classes,
-            settings,
-            attempt,
-            groups=groups.astype(np.int32),
-        )
+    scores, _ = plus_posteriors(client, work, shown, seed, groups.astype(np.int32))
     own, labelled = scores.own.astype(np.float64), shown >= 0
     calibration = fit_calibration(
-        settings.readout.calibration, own[labelled], shown[labelled], PRIOR_ROWS
+        work.settings.readout.calibration, own[labelled], shown[labelled], PRIOR_ROWS
     )
     logits = {"posteriors": scores.logits.astype(np.float64), "own": own}
     made: dict[str, NDArray[Any]] = {

@@ -1,4 +1,4 @@
-"""Tables and the page of an evaluation on communities.
+"""Tables of an evaluation on communities.
 
 Some tables check requirements: in no cell may the error of an estimator be
 significantly above that of the mean posterior (PCC) or of the training prior, and the
@@ -36,16 +36,17 @@ from xnq_dist.evaluation.estimators import TRIVIAL
 from xnq_dist.evaluation.names import shown
 from xnq_dist.evaluation.real import FLOOR
 from xnq_dist.evaluation.regions import SAMPLES
-from xnq_dist.evaluation.render import page, table_files
-from xnq_dist.evaluation.rendered_table import Cell, RenderedTable, RowGroup, to_text
+from xnq_dist.evaluation.rendered_table import (
+    Cell,
+    RenderedTable,
+    RowGroup,
+    table_files,
+    to_text,
+)
 from xnq_dist.evaluation.rivals import RIVALS
 
-__all__ = ["community_outputs", "community_tables", "community_text"]
+__all__ = ["community_outputs", "community_tables"]
 
-LEAD = (
-    "Error, bias and coverage on communities of the graph, which differ in features, "
-    "links and class proportions, and on samples drawn by class."
-)
 METRICS = (("ae", "AE"), ("rae", "RAE"), ("bias", "Bias of the last class"))
 RIVAL = "rival"
 """The rival with the lowest error on a graph, by design and share of labels."""
@@ -53,14 +54,6 @@ COMPARED = ("auto", RIVAL, FLOOR, "pcc", "sld", "prior")
 """Estimators of the table of designs."""
 MIN_COVERAGE, MAX_COVERAGE = 0.93, 0.98
 """Required coverage of 95 % intervals; the maximum is for 20 unlabelled members on."""
-SECTIONS = (
-    ("compared", "Compared with PCC", r".*-above$"),
-    ("designs", "Designs of labels", r".*-designs$"),
-    ("ae", "Absolute error", r".*-ae$"),
-    ("intervals", "Intervals", r".*coverage$"),
-    ("rae", "Relative error", r".*-rae$"),
-    ("bias", "Bias", r".*-bias$"),
-)
 ESTIMATORS = {
     "auto": "auto",
     RIVAL: "best rival",
@@ -239,7 +232,7 @@ def _above(
 def _counted(cells: list[RatioCell], bound: float) -> tuple[Cell, ...]:
     ratios = np.array([cell.ratio for cell in cells])
     worst = max(cells, key=lambda cell: cell.ratio)
-    tested = any(cell.adjusted is not None for cell in cells)
+    tested = any(cell.pvalue is not None for cell in cells)
     return (
         Cell(str(len(cells))),
         _cell(float(gmean(ratios)), 2),
@@ -263,17 +256,20 @@ def _by_share(
     columns: tuple[str, ...],
     note: str,
     label: Callable[[Place], str] = lambda at: _name(str(at[0])),
+    order: Callable[[Place], Any] = lambda _: 0,
 ) -> RenderedTable:
-    """A row for each value of `by`, and `columns` of `cells` for each label share."""
+    """A row for each value of `by`, and `columns` of `cells` for each label share.
+
+    Rows are in the order of `order`, then of appearance.
+    """
     shares = list(
         dict.fromkeys(s for _, rows in groups for s in rows["label_share"].to_pylist())
     )
     made = []
     for group, rows in groups:
         lines = []
-        for place in dict.fromkeys(
-            zip(*(rows[n].to_pylist() for n in by), strict=True)
-        ):
+        found = dict.fromkeys(zip(*(rows[n].to_pylist() for n in by), strict=True))
+        for place in sorted(found, key=order):
             of_place = _of(rows, **dict(zip(by, place, strict=True)))
             line = [Cell(label(place))]
             for share in shares:
@@ -313,75 +309,54 @@ def _coverage(table: pa.Table) -> Covered | None:
     return coverage(means(table, ("dataset", "draw")))
 
 
-def _coverages(
-    name: str,
-    title: str,
-    heading: str,
-    groups: Sequence[tuple[str, pa.Table]],
-    by: tuple[str, ...],
-    note: str,
-    label: Callable[[Place], str],
-    maximum: float | None,
-) -> RenderedTable:
-    """Coverage and mean width by label share, with a row for each value of `by`."""
-
-    def cells(place: Place, rows: pa.Table) -> list[Cell]:
-        limit = maximum if place[0] != SMALL else 1.0
-        return _covered(_coverage(rows), limit)
-
-    columns = ": coverage", ": width"
-    return _by_share(name, title, heading, groups, by, cells, columns, note, label)
+def _intervals(place: Place, rows: pa.Table) -> list[Cell]:
+    """Coverage and mean width, checked against the required coverage."""
+    return _covered(_coverage(rows), MAX_COVERAGE if place[0] != SMALL else 1.0)
 
 
 def _interval_tables(table: pa.Table) -> list[RenderedTable]:
     """Coverage of `auto` by size and labels and by family, and of every quantifier."""
     table = table.filter(pc.is_valid(table["coverage"]))
-    auto = real(_of(table, estimator="auto"))
-    by_size = pa.concat_tables(
-        [
-            _of(auto, labelled=inside, sizes=sizes)
-            for inside in (True, False)
-            for sizes in sorted(
-                auto["sizes"].unique().to_pylist(),
-                key=lambda size: int(size.partition("-")[0]),
-            )
-        ]
-        or [auto]
-    )
+    auto, large = real(_of(table, estimator="auto")), sized(table)
+    random = _of(auto, design="random")
+    samples = pc.is_in(large["communities"], pa.array(list(SAMPLES)))
     bounds_note = (
         f"{BOUNDS_NOTE} Low: the upper bound is below {figure(MIN_COVERAGE, 2)}. "
         f"High: the lower bound is above {figure(MAX_COVERAGE, 2)} (from 20 unlabelled "
         "members on)."
     )
-    random = _of(auto, design="random")
-    families = random["graph_family"].unique().to_pylist()
-    large = sized(table)
-    samples = pc.is_in(large["communities"], pa.array(list(SAMPLES)))
+    columns = ": coverage", ": width"
     return [
-        _coverages(
+        _by_share(
             "communities-coverage",
             "Intervals of auto: coverage and mean width",
             "size and labels",
-            _by_design(by_size),
+            _by_design(auto),
             ("sizes", "labelled"),
+            _intervals,
+            columns,
             bounds_note,
             lambda at: (
                 f"{at[0]} unlabelled members, {'' if at[1] else 'no '}labels inside"
             ),
-            MAX_COVERAGE,
+            lambda at: (not at[1], int(at[0].partition("-")[0])),
         ),
-        _coverages(
+        _by_share(
             "communities-families-coverage",
             "Intervals of auto by family of graphs and kind of communities, random "
             "labels",
             "communities",
-            [(shown(name), _of(random, graph_family=name)) for name in families],
+            [
+                (shown(name), _of(random, graph_family=name))
+                for name in random["graph_family"].unique().to_pylist()
+            ],
             ("communities",),
+            lambda _, rows: _covered(_coverage(rows), 1.0),
+            columns,
             bounds_note,
             lambda at: str(at[0]),
-            1.0,
         ),
-        _coverages(
+        _by_share(
             "communities-quantifiers-coverage",
             "Intervals of every estimator: coverage and mean width",
             "estimator",
@@ -394,11 +369,11 @@ def _interval_tables(table: pa.Table) -> list[RenderedTable]:
                 ("samples drawn by class", large.filter(samples)),
             ],
             ("estimator",),
+            lambda _, rows: _covered(_coverage(rows)),
+            columns,
             f"{BOUNDS_NOTE} Intervals have their nominal coverage if the estimator's "
             "assumption holds; on communities, the assumptions of all but auto, cc and "
             "pcc mostly do not hold.",
-            lambda at: _name(str(at[0])),
-            None,
         ),
     ]
 
@@ -441,28 +416,12 @@ def community_tables(table: pa.Table) -> list[RenderedTable]:
     return [one for one in made if one is not None and one.groups]
 
 
-def community_outputs(table: pa.Table) -> dict[str, bytes]:
-    """Contents of ``tables/communities-*`` and ``communities.html``, by file name."""
+def community_outputs(table: pa.Table) -> tuple[dict[str, bytes], str]:
+    """Contents of ``tables/communities-*`` by file name, and text for a terminal.
+
+    The text has the tables of absolute errors, comparisons and intervals.
+    """
     tables = community_tables(table)
-    datasets = table["dataset"].unique().to_pylist()
-    counted = {
-        "data sets": "dataset",
-        "families of graphs": "graph_family",
-        "kinds of sets": "communities",
-        "designs of labels": "design",
-        "estimators": "estimator",
-    }
-    headline = [
-        (what, str(pc.count_distinct(table[column]).as_py()))
-        for what, column in counted.items()
-    ]
-    title = f"Communities of {', '.join(shown(name) for name in datasets)}"
-    html = page(title, LEAD, headline, SECTIONS, tables, {})
-    return table_files(tables) | {"communities.html": html}
-
-
-def community_text(table: pa.Table) -> str:
-    """The tables of absolute errors, comparisons and intervals, for a terminal."""
     endings = ("-ae", "-above", "-designs", "-coverage")
-    tables = [t for t in community_tables(table) if t.name.endswith(endings)]
-    return "\n".join(to_text(t) for t in tables)
+    text = "\n".join(to_text(t) for t in tables if t.name.endswith(endings))
+    return table_files(tables), text

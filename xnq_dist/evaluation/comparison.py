@@ -1,7 +1,7 @@
-"""Comparison of methods on labelled graphs: search, model selection, test, tables.
+"""Evaluations on labelled graphs: methods by the paper's protocol, or communities.
 
-There is one stage per dataset and method. Units that are in the output folder are not
-scored again.
+There is one stage per dataset and method, or per dataset. What is in the output folder
+is not computed again.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,11 +22,14 @@ from xnq_dist.core.lock import run_lock
 from xnq_dist.core.progress import Progress
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Folder, RunDirectory, deleting_damage
+from xnq_dist.evaluation.task import TaskSource
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.jobs import Do
 
 if TYPE_CHECKING:
+    from distributed import Client
+
     from xnq_dist.evaluation.community_cases import CasePlan
     from xnq_dist.evaluation.keep import Published
     from xnq_dist.evaluation.work import EvaluationWork
@@ -40,15 +43,10 @@ log = logging.getLogger(__name__)
 class DataSource:
     """A labelled graph to evaluate on."""
 
-    name: str
-    nodes: str
-    edges: str
-    splits: str | None
-    """Table of folds; None: folds are drawn."""
-    positive: str | None
-    """Class that is evaluated against all others; None: all classes."""
-    family: str | None = None
-    """Group of similar graphs, which are left out together; None: this graph only."""
+    tables: Sources
+    task: TaskSource
+    family: str
+    """Group of similar graphs, which are left out together."""
 
 
 def find_data(data: str, splits: str | None, positive: str | None) -> DataSource:
@@ -65,11 +63,11 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
     folder = Path(data).expanduser()
     name = folder.absolute().name
     if data in TASKS and not (folder / "nodes.parquet").exists():
-        task = TASKS[data]
+        known = TASKS[data]
         name = data
-        folder = find(task.folder) or _downloaded(task.folder)
-        splits = splits or task.splits
-        positive = positive or task.positive
+        folder = find(known.folder) or _downloaded(known.folder)
+        splits = splits or known.splits
+        positive = positive or known.positive
     elif not folder.exists() and (root := os.environ.get(VARIABLE)):
         # A graph in the data folder that is not in the paper.
         folder = next((f for f in [Path(root) / data] if f.is_dir()), folder)
@@ -87,14 +85,9 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
         # A name inside the folder, or a path.
         inside = folder / splits
         chosen = str(inside if inside.exists() else Path(splits))
-    return DataSource(
-        name,
-        str(folder / "nodes.parquet"),
-        str(folder / "edges.parquet"),
-        chosen,
-        positive,
-        family_of(name, folder),
-    )
+    tables = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
+    task = TaskSource(name, chosen, positive)
+    return DataSource(tables, task, family_of(name, folder))
 
 
 def _downloaded(name: str) -> Path:
@@ -112,90 +105,82 @@ def _downloaded(name: str) -> Path:
 
 def _with_features(source: DataSource, settings: Settings) -> tuple[Settings, bool]:
     """Settings with the features that ``auto`` chooses, and whether there are any."""
-    columns = chosen_columns(
-        open_table(source.nodes, "node table", settings.input), settings
-    )
+    nodes = open_table(source.tables.nodes, "node table", settings.input)
+    columns = chosen_columns(nodes, settings)
     if settings.columns.features is not None and columns.features is None:
-        log.info("%s: the node table has no features; only edges are used", source.name)
+        name = source.task.dataset
+        log.info("%s: the node table has no features; only edges are used", name)
     settings = settings.model_copy(update={"columns": columns})
     return settings, columns.features is not None
 
 
-def _prepare_task(
-    out: str,
-    source: DataSource,
-    settings: Settings,
-    folds: Sequence[int] | None,
-    label_shares: Sequence[float],
-    progress: Progress,
-) -> EvaluationWork:
-    """Write graph, labels and folds of one dataset where the workers read them."""
-    from xnq_dist.evaluation.task import TaskSource, load_task
-    from xnq_dist.evaluation.work import EvaluationWork
+Job = Callable[["Client", "EvaluationWork", Progress], dict[str, Any]]
+"""Evaluates one method, or communities, on one dataset and keeps the tables."""
 
-    run = RunDirectory(out)
-    pipeline.prepare(run, Sources(source.nodes, source.edges), settings, progress)
-    requested = TaskSource(
-        source.name,
-        source.splits,
-        source.positive,
-        None if folds is None else tuple(folds),
-        tuple(label_shares),
-    )
-    task = load_task(run, requested, settings.seed)
-    return EvaluationWork.begin(run, task, settings)
+
+@dataclass(frozen=True)
+class _Jobs:
+    """What is done with one dataset."""
+
+    tables: Sources
+    settings: Settings
+    task: TaskSource
+    jobs: list[Job]
+
+    def prepare(self, out: str, progress: Progress) -> EvaluationWork:
+        """Write graph and labels where the workers read them, and check the task."""
+        from xnq_dist.evaluation.work import EvaluationWork
+
+        pipeline.prepare(RunDirectory(out), self.tables, self.settings, progress)
+        work = EvaluationWork(out, self.task, self.settings)
+        work.task()
+        return work
 
 
 def _evaluate_method(
     name: str,
     draws: int,
     quantifiers: Sequence[str] | None,
+    client: Client,
     work: EvaluationWork,
-    connection: Connection,
     progress: Progress,
 ) -> dict[str, Any]:
     """Evaluate one method on one dataset: search, model selection, test."""
-    from xnq_dist.evaluation import on_workers as stage
     from xnq_dist.evaluation.keep import PAPER, keep
     from xnq_dist.evaluation.methods.known_methods import known_methods
+    from xnq_dist.evaluation.on_workers import evaluate_method
     from xnq_dist.evaluation.results import tidy_tables
 
-    with connect(connection, work.settings.cluster.timeout) as client:
-        result = stage.evaluate_method(
-            client, work, known_methods()[name], draws, quantifiers, progress
-        )
-    tables = tidy_tables(work.task(), result)
-    keep(Folder.of(work.run), PAPER, tables, name)
+    method = known_methods()[name]
+    result = evaluate_method(client, work, method, draws, quantifiers, progress)
+    keep(Folder.of(work.run), PAPER, tidy_tables(work.task(), result), name)
     return {"method": name}
 
 
 def _evaluate_on_communities(
-    plan: CasePlan, work: EvaluationWork, connection: Connection, progress: Progress
+    plan: CasePlan, client: Client, work: EvaluationWork, progress: Progress
 ) -> dict[str, Any]:
     """Evaluate every quantifier on every kind of communities of one dataset."""
     from xnq_dist.evaluation.community_cases import evaluate_communities
     from xnq_dist.evaluation.keep import COMMUNITIES, keep
 
-    with connect(connection, work.settings.cluster.timeout) as client:
-        table = evaluate_communities(client, work, plan, progress)
+    table = evaluate_communities(client, work, plan, progress)
     keep(Folder.of(work.run), COMMUNITIES, {"community_results": table})
     return {"rows": table.num_rows}
 
 
 def _publish(out: str, of: Published, _progress: Progress) -> dict[str, Any]:
-    """Write tables, plots and page from all results kept in the folder."""
-    from xnq_dist.evaluation import community_tables, render, summary
+    """Write tables and plots from all results kept in the folder."""
+    from xnq_dist.evaluation.community_tables import community_outputs
     from xnq_dist.evaluation.keep import COMMUNITIES, publish
+    from xnq_dist.evaluation.paper import paper_outputs
 
     folder = Folder.of(out)
     tables = publish(folder, of)
-    first = tables[of.tables[0]]
-    if of is COMMUNITIES:
-        files = community_tables.community_outputs(first)
-        text = community_tables.community_text(first)
-    else:
-        files = render.outputs(first, tables["estimates"])
-        text = summary.text(first)
+    outputs = community_outputs if of is COMMUNITIES else paper_outputs
+    files, text = outputs(
+        *(tables[name] for name in of.tables if name != "configurations")
+    )
     for name, data in files.items():
         parent, _, file = name.rpartition("/")
         target = folder.child(parent) if parent else folder
@@ -205,45 +190,38 @@ def _publish(out: str, of: Published, _progress: Progress) -> dict[str, Any]:
     return {"rows": rows, "text": text}
 
 
-Job = Callable[["EvaluationWork", Connection, Progress], dict[str, Any]]
-
-
-def _run(
-    sources: list[DataSource],
-    out: str,
-    of: Published,
-    jobs: Mapping[str, tuple[Settings, list[Job]]],
-    folds: list[int] | None,
-    label_shares: list[float],
-    do: Do,
-) -> dict[str, Any]:
-    """Run the jobs of every dataset (by name, with its settings), then write tables."""
+def _run(datasets: dict[str, _Jobs], out: str, of: Published, do: Do) -> dict[str, Any]:
+    """Run the jobs of every dataset, by its name, then write tables."""
     from xnq_dist.evaluation.keep import unpublish
 
     began = time.perf_counter()
     folder = Folder.of(out)
     folder.create()
     done = []
-    cluster = jobs[sources[0].name][0].cluster
+    cluster = next(iter(datasets.values())).settings.cluster
+
+    def connected(
+        job: Job, work: EvaluationWork, connection: Connection, progress: Progress
+    ) -> dict[str, Any]:
+        with connect(connection, cluster.timeout) as client:
+            return job(client, work, progress)
+
     with run_lock(folder), open_cluster(cluster) as connection:
         unpublish(folder, of)
-        for source in sources:
-            settings, dataset_jobs = jobs[source.name]
-            where = folder.child(source.name).location
-            tables = Sources(source.nodes, source.edges)
-            with pipeline.open_run(where, tables) as run, deleting_damage(run):
-                requested = source, settings, folds, label_shares
-                work = do("graph", partial(_prepare_task, run.location, *requested))
-                for job in dataset_jobs:
+        for name, one in datasets.items():
+            where = folder.child(name).location
+            with pipeline.open_run(where, one.tables) as run, deleting_damage(run):
+                work = do("graph", partial(one.prepare, run.location))
+                for job in one.jobs:
                     started = time.perf_counter()
-                    result = do(source.name, partial(job, work, connection))
+                    result = do(name, partial(connected, job, work, connection))
                     seconds = round(time.perf_counter() - started, 1)
-                    done.append({"dataset": source.name, **result, "seconds": seconds})
+                    done.append({"dataset": name, **result, "seconds": seconds})
         published = do("publish", partial(_publish, folder.location, of))
     return {
         "out": folder.uri,
         "results": folder.uri_of(f"{of.tables[0]}.parquet"),
-        "page": folder.uri_of(of.page),
+        "tables": folder.uri_of("tables"),
         **published,
         "done": done,
         "seconds": round(time.perf_counter() - began, 1),
@@ -268,15 +246,17 @@ def run_evaluation(
     from xnq_dist.evaluation.keep import PAPER
     from xnq_dist.evaluation.methods.known_methods import choose_methods
 
-    jobs: dict[str, tuple[Settings, list[Job]]] = {}
-    for source in sources:
-        suited, has_features = _with_features(source, settings)
+    datasets: dict[str, _Jobs] = {}
+    chosen, shares = None if folds is None else tuple(folds), tuple(label_shares)
+    for one in sources:
+        suited, has_features = _with_features(one, settings)
         choose_methods(methods, has_features)
-        jobs[source.name] = (
-            suited,
-            [partial(_evaluate_method, name, draws, quantifiers) for name in methods],
-        )
-    return _run(sources, out, PAPER, jobs, folds, label_shares, do)
+        jobs: list[Job] = [
+            partial(_evaluate_method, name, draws, quantifiers) for name in methods
+        ]
+        task = replace(one.task, folds=chosen, label_shares=shares)
+        datasets[task.dataset] = _Jobs(one.tables, suited, task, jobs)
+    return _run(datasets, out, PAPER, do)
 
 
 def run_communities_evaluation(
@@ -289,7 +269,6 @@ def run_communities_evaluation(
     label_shares: list[float],
     draws: int,
     do: Do,
-    undeclared: bool = False,
 ) -> dict[str, Any]:
     """Evaluate every quantifier on real communities of every dataset.
 
@@ -297,8 +276,6 @@ def run_communities_evaluation(
     ----------
     draws
         Number of random draws of the labelled nodes.
-    undeclared
-        Whether `labels.drawn` is unknown for every design.
     do
         Runs each stage.
 
@@ -307,25 +284,24 @@ def run_communities_evaluation(
     dict
         Summary: paths of the results, text, seconds.
     """
-    from xnq_dist.evaluation.community_cases import CasePlan, check_plan, check_shares
+    from xnq_dist.evaluation.community_cases import CasePlan, check_plan
     from xnq_dist.evaluation.keep import COMMUNITIES
 
-    check_shares(label_shares)
-    paths = [Path(source.nodes).parent / "memberships.parquet" for source in sources]
+    paths = [Path(one.tables.nodes).parent / "memberships.parquet" for one in sources]
     memberships = [str(path) if path.exists() else None for path in paths]
-    check_plan(kinds, designs, quantifiers, memberships)
-    jobs: dict[str, tuple[Settings, list[Job]]] = {}
-    for source, table in zip(sources, memberships, strict=True):
-        suited, _ = _with_features(source, settings)
+    check_plan(kinds, designs, quantifiers, label_shares, memberships)
+    datasets: dict[str, _Jobs] = {}
+    for one, members in zip(sources, memberships, strict=True):
+        suited, _ = _with_features(one, settings)
         plan = CasePlan(
             tuple(kinds),
             tuple(label_shares),
             tuple(designs),
             None if quantifiers is None else tuple(quantifiers),
-            table,
-            source.family,
-            undeclared,
+            members,
+            one.family,
             draws,
         )
-        jobs[source.name] = suited, [partial(_evaluate_on_communities, plan)]
-    return _run(sources, out, COMMUNITIES, jobs, None, [1.0], do)
+        jobs: list[Job] = [partial(_evaluate_on_communities, plan)]
+        datasets[one.task.dataset] = _Jobs(one.tables, suited, one.task, jobs)
+    return _run(datasets, out, COMMUNITIES, do)

@@ -32,8 +32,6 @@ POSITIVE_ODDS = 5.0
 """Odds of a label in ``positives`` for a node of the last class, relative to others."""
 PART = 3
 """``high_degree`` and ``region`` may label one in `PART` nodes."""
-FITTED = 0.1
-"""Share of the labels that the model of ``fresh`` is fitted to."""
 
 Mask = NDArray[np.bool_]
 Drawn = Literal["unknown", "random", "by_class", "by_place"]
@@ -64,12 +62,10 @@ class LabelPool:
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """Labels of one draw: class codes, -1 if not shown, shape (N,)."""
+    """Labels of one draw."""
 
     labels: NDArray[np.int32]
-    """Labels for the estimation of communities."""
-    fitted: NDArray[np.int32]
-    """Labels that the model is fitted to: all of `labels`, except in ``fresh``."""
+    """Class codes, -1 if not shown, shape (N,)."""
     drawn: Drawn = "unknown"
     """The value of `labels.drawn` that describes the design."""
 
@@ -79,20 +75,11 @@ def draw_labels(name: str, pool: LabelPool, share: float, seed: int) -> Shown:
 
     `share` is relative to all nodes with a known class; a design may allow fewer.
     """
-    # `fresh` has the same labels as `random`.
-    place = list(DESIGNS).index("random" if name == "fresh" else name)
-    random = stream(seed, Purpose.DESIGNS, place)
+    random = stream(seed, Purpose.DESIGNS, list(DESIGNS).index(name))
     chosen = DESIGNS[name].draw(pool, share, random)
-    _two_of_each_class(pool, chosen, pool.known, random)
-    fitted = chosen
-    if name == "fresh":
-        rows = random.permutation(np.flatnonzero(chosen))
-        fitted = _first(pool, rows, round(FITTED * len(rows)))
-        _two_of_each_class(pool, fitted, chosen, random)
-    shown, seen = (
-        np.where(mask, pool.truth, -1).astype(np.int32) for mask in (chosen, fitted)
-    )
-    return Shown(shown, seen, DESIGNS[name].drawn)
+    _two_of_each_class(pool, chosen, random)
+    labels = np.where(chosen, pool.truth, -1).astype(np.int32)
+    return Shown(labels, DESIGNS[name].drawn)
 
 
 def _first(pool: LabelPool, rows: NDArray[np.int64], count: int) -> Mask:
@@ -102,13 +89,13 @@ def _first(pool: LabelPool, rows: NDArray[np.int64], count: int) -> Mask:
 
 
 def _two_of_each_class(
-    pool: LabelPool, chosen: Mask, allowed: Mask, random: np.random.Generator
+    pool: LabelPool, chosen: Mask, random: np.random.Generator
 ) -> None:
     """Add nodes to `chosen`, so that each class has at least two."""
     for code in range(pool.n_classes):
         missing = 2 - np.count_nonzero(chosen & (pool.truth == code))
         if missing > 0:
-            spare = np.flatnonzero(allowed & ~chosen & (pool.truth == code))
+            spare = np.flatnonzero(~chosen & (pool.truth == code))
             chosen[random.permutation(spare)[:missing]] = True
 
 
@@ -213,7 +200,5 @@ DESIGNS = {
         _high_degree, "by_place", "only nodes of high degree labelled"
     ),
     "region": Design(_region, "by_place", "only one region labelled"),
-    # As random; `draw_labels` chooses the tenth that the model is fitted to.
-    "fresh": Design(_random, "random", "model fitted to a tenth of the known labels"),
 }
 """Designs by name. Add new ones at the end: positions are keys of the random stream."""

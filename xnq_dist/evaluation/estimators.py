@@ -1,7 +1,6 @@
 """The estimators of an evaluation on communities, by name.
 
-This is the only module of the evaluation that maps names of estimators to their
-estimates. Trivial estimators are always included, as baselines.
+Trivial estimators and rivals are always included, as baselines.
 """
 
 from __future__ import annotations
@@ -16,21 +15,19 @@ from numpy.typing import NDArray
 from xnq_dist.core.quantifiers import records
 from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.case import Case
-from xnq_dist.evaluation.importance import NAMES as WEIGHTED
-from xnq_dist.evaluation.importance import Sis, walk_matrix
 from xnq_dist.evaluation.regions import class_counts_in
 from xnq_dist.evaluation.rivals import rival_estimates
 from xnq_dist.quantify.bootstrap import Bootstrap
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.pooling import fit_weights, label_evidence
 from xnq_dist.quantify.default.surroundings import learn_in_process
-from xnq_dist.quantify.interface import Communities, Estimates, Quantifier
+from xnq_dist.quantify.interface import Communities, Estimates
 from xnq_dist.quantify.registry import make_quantifier
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["TRIVIAL", "Estimators", "estimators"]
+__all__ = ["TRIVIAL", "Estimators"]
 
 TRIVIAL = ("prior", "lab")
 """The training prior; the share among labelled members (shrunk to the prior with one
@@ -38,11 +35,6 @@ pseudo-node)."""
 
 AnyEstimates = Estimates | NDArray[np.float64]
 """Estimates of a quantifier, or prevalences only, shape (S, C)."""
-
-
-def estimators() -> tuple[str, ...]:
-    """Names of all quantifiers, including those that only evaluations have (SIS)."""
-    return (*records(), *WEIGHTED)
 
 
 class Estimators:
@@ -55,7 +47,6 @@ class Estimators:
         groups: tuple[NDArray[np.int64], ...],
         settings: Settings,
         names: Sequence[str] | None,
-        refitted: Case | None = None,
         rivals: Mapping[str, NDArray[np.float64]] | None = None,
     ) -> None:
         """Prepare everything that does not depend on the communities.
@@ -71,41 +62,38 @@ class Estimators:
             Settings with the seed of the posteriors' folds; `labels.drawn` is taken
             from the case.
         names
-            Names in `estimators`; None: all that are defined for the number of classes.
-        refitted
-            The case of a model fitted to all shown labels, which `auto` uses.
+            Names of quantifiers; None: all that are defined for the number of classes.
         rivals
             Log-probabilities of `rival_estimates`; None: no rivals.
         """
-        classes = case.nodes.classes
-        defined = [
-            name
-            for name in names or estimators()
-            if name not in records() or records()[name].defined_for(len(classes))
-        ]
+        n_classes = len(case.nodes.classes)
         self.settings = settings
-        self._rivals = rivals
         self.case = case.with_neighbours(adjacency)
-        self._auto_case = auto_case = case if refitted is None else refitted
+        self._rivals = rivals
+        # For `auto`, which does without the statistics of neighbours.
+        self._plain = case
         declared = settings.labels.model_copy(update={"drawn": case.drawn})
         self._learnt, _ = learn_in_process(
-            auto_case.nodes,
-            auto_case.compared,
-            auto_case.reference,
+            case.nodes,
+            case.compared,
+            case.reference,
             adjacency,
             tuple(group.astype(np.int32) for group in groups),
             settings.model_copy(update={"labels": declared}),
-            auto_case.held,
+            case.held,
         )
         drawn = settings.memberships.model_copy(update={"drawn": "by_class"})
         self._drawn = make_quantifier(
             "auto", settings.model_copy(update={"memberships": drawn})
         )
-        self._quantifiers = dict(_quantifiers(defined, adjacency, settings))
+        self._quantifiers = {
+            name: make_quantifier(name, settings)
+            for name in names or records()
+            if records()[name].defined_for(n_classes)
+        }
         self._bootstraps = {
             name: Bootstrap.of(quantifier, settings, self.case.reference)
             for name, quantifier in self._quantifiers.items()
-            if name in records()
         }
 
     def estimates(
@@ -118,10 +106,10 @@ class Estimators:
         for name, quantifier in self._quantifiers.items():
             nodes, reference = self.case.compared, self.case.reference
             if isinstance(quantifier, Auto):
-                nodes, reference = self._auto_case.nodes, self._auto_case.reference
+                nodes, reference = self._plain.nodes, self._plain.reference
                 quantifier = self._drawn if by_class else self._auto(quantifier, sets)
             result = quantifier.estimate(sets, nodes, reference)
-            bootstrap = self._bootstraps.get(name)
+            bootstrap = self._bootstraps[name]
             if bootstrap is not None:
                 result = bootstrap.with_ends(sets, nodes, reference, result)
             yield name, result
@@ -133,23 +121,9 @@ class Estimators:
         """`auto` with what it learns from the graph and from a table of these sets."""
         parts = None
         if self.settings.auto.pooled:
-            nodes, reference = self._auto_case.nodes, self._auto_case.reference
-            parts = fit_weights(label_evidence(sets, nodes, reference))
+            plain = self._plain
+            parts = fit_weights(label_evidence(sets, plain.nodes, plain.reference))
         return replace(quantifier, learnt=self._learnt, parts=parts)
-
-
-def _quantifiers(
-    names: Sequence[str], adjacency: csr_array[Any], settings: Settings
-) -> Iterator[tuple[str, Quantifier]]:
-    """Quantifiers by name; `auto` has not learnt anything yet."""
-    walks = None
-    for name in names:
-        if name in records():
-            yield name, make_quantifier(name, settings)
-            continue
-        if walks is None:
-            walks = walk_matrix(adjacency)
-        yield name, Sis(name, walks)
 
 
 def _trivial(case: Case, sets: Communities) -> dict[str, NDArray[np.float64]]:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.plain_text import plain
-from xnq_dist.evaluation.names import base, shown, tally
+from xnq_dist.evaluation.names import shown, tally
 from xnq_dist.evaluation.summary import GRAPH_LEVEL, Summary
 
 if TYPE_CHECKING:
@@ -76,20 +76,14 @@ def picture(
     return buffer.getvalue()
 
 
-def diagonals(summary: Summary, estimates: pa.Table) -> dict[str, tuple[str, bytes]]:
-    """Title and SVG of every binary data set that has estimates, by file name."""
-    made: dict[str, tuple[str, bytes]] = {}
-    for place, dataset in enumerate(summary.of_kind("binary")):
+def diagonals(summary: Summary, estimates: pa.Table) -> dict[str, bytes]:
+    """SVG of every binary data set that has estimates, by file name."""
+    made = {}
+    for dataset in summary.of_kind("binary"):
         bands, positive = diagonal_bands(summary, estimates, dataset)
         if bands:
             clean = re.sub(r"[^A-Za-z0-9.+-]+", "-", dataset).strip("-.")
-            name = f"diagonal-{clean}"
-            name = name if name not in made else f"{name}-{place}"
-            title = (
-                f"Estimated against true prevalence of class {plain(positive)} on "
-                f"{plain(shown(dataset))}"
-            )
-            made[name] = title, _drawn(positive, bands)
+            made[f"figures/diagonal-{clean}.svg"] = _drawn(positive, bands)
     return made
 
 
@@ -111,7 +105,7 @@ def diagonal_bands(
     for method in summary.methods:
         chosen = summary.of(dataset, method)
         # One estimate per graph is not enough for a curve.
-        if not chosen or base(method) in GRAPH_LEVEL:
+        if not chosen or method in GRAPH_LEVEL:
             continue
         parts = [
             rows.filter(

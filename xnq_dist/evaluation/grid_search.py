@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import product
 
 import numpy as np
 
@@ -77,10 +78,9 @@ def grid(**values: tuple[object, ...]) -> list[Configuration]:
     >>> grid(a=(1, 2), b=("x",))
     [{'a': 1, 'b': 'x'}, {'a': 2, 'b': 'x'}]
     """
-    result: list[Configuration] = [{}]
-    for name, options in values.items():
-        result = [{**before, name: option} for before in result for option in options]
-    return result
+    return [
+        dict(zip(values, chosen, strict=True)) for chosen in product(*values.values())
+    ]
 
 
 def _log_uniform(ends: tuple[float, float], uniform: float) -> float:

@@ -18,7 +18,9 @@ __all__ = [
     "arrow_schema",
     "keep",
     "publish",
+    "read_parquet",
     "unpublish",
+    "write_parquet",
 ]
 
 
@@ -30,13 +32,10 @@ class Published:
     """Folder of the tables of one dataset, in the dataset's folder."""
     tables: tuple[str, ...]
     """Names of registered tables; the first has the results."""
-    page: str
 
 
-PAPER = Published(
-    "results", ("results", "configurations", "estimates"), "evaluation.html"
-)
-COMMUNITIES = Published("communities", ("community_results",), "communities.html")
+PAPER = Published("results", ("results", "configurations", "estimates"))
+COMMUNITIES = Published("communities", ("community_results",))
 
 
 def arrow_schema(name: str) -> pa.Schema:
@@ -45,38 +44,34 @@ def arrow_schema(name: str) -> pa.Schema:
     return pa.schema([(one.name, pa.type_for_alias(one.kind)) for one in columns])
 
 
+def write_parquet(folder: Folder, file: str, table: pa.Table) -> None:
+    """Write a table atomically."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    folder.create()
+    folder.write_bytes(file, sink.getvalue().to_pybytes())
+
+
+def read_parquet(folder: Folder, file: str, name: str) -> pa.Table:
+    """Read a table with the schema of this name."""
+    with folder.open_input(file) as stream:
+        table = pq.read_table(stream)
+    schemas.check(table.schema, name, folder.uri_of(file))
+    return table
+
+
 def keep(
-    dataset: Folder, of: Published, tables: Mapping[str, pa.Table], method: str = ""
+    dataset: Folder, of: Published, tables: Mapping[str, pa.Table], method: str = "all"
 ) -> None:
     """Write tables (of a method) to a dataset's folder, replacing earlier ones."""
-    folder = dataset.child(of.folder)
-    folder.create()
     for name, table in tables.items():
-        sink = pa.BufferOutputStream()
-        pq.write_table(table, sink, compression="zstd")
-        file = f"{name}-{method}.parquet" if method else f"{name}.parquet"
-        folder.write_bytes(file, sink.getvalue().to_pybytes())
-
-
-def _kept(out: Folder, of: Published, name: str) -> pa.Table:
-    """Concatenate one kind of table over all datasets and methods in the folder."""
-    parts = []
-    for dataset in out.names():
-        folder = out.child(dataset).child(of.folder)
-        for file in folder.names():
-            if file == f"{name}.parquet" or file.startswith(f"{name}-"):
-                with folder.open_input(file) as stream:
-                    table = pq.read_table(stream)
-                schemas.check(table.schema, name, folder.uri_of(file))
-                parts.append(table)
-    metadata = parts[0].schema.metadata
-    return pa.concat_tables([part.replace_schema_metadata(metadata) for part in parts])
+        write_parquet(dataset.child(of.folder), f"{name}-{method}.parquet", table)
 
 
 def unpublish(out: Folder, of: Published) -> None:
-    """Remove published tables and pages, which are about to become outdated."""
-    for name in (*(f"{table}.parquet" for table in of.tables), of.page):
-        out.delete(name)
+    """Remove published tables and figures, which are about to become outdated."""
+    for name in of.tables:
+        out.delete(f"{name}.parquet")
     for folder in (out.child("tables"), out.child("figures")):
         for name in folder.names():
             if name.startswith("communities-") == (of is COMMUNITIES):
@@ -85,10 +80,21 @@ def unpublish(out: Folder, of: Published) -> None:
 
 def publish(out: Folder, of: Published) -> dict[str, pa.Table]:
     """Write the tables of all datasets and methods, and return them by name."""
-    tables = {name: _kept(out, of, name) for name in of.tables}
-    for name, table in tables.items():
+    folders = [out.child(dataset).child(of.folder) for dataset in out.names()]
+    tables = {}
+    for name in of.tables:
+        parts = [
+            read_parquet(folder, file, name)
+            for folder in folders
+            for file in folder.names()
+            if file.startswith(f"{name}-")
+        ]
+        metadata = parts[0].schema.metadata
+        tables[name] = pa.concat_tables(
+            [part.replace_schema_metadata(metadata) for part in parts]
+        )
         with TableWriter(out, f"{name}.parquet.tmp", name) as writer:
-            writer.write(table)
+            writer.write(tables[name])
         temporary = out.path(f"{name}.parquet.tmp")
         out.filesystem.move(temporary, out.path(f"{name}.parquet"))
     return tables

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["METRICS", "absolute_error", "relative_absolute_error"]
+__all__ = ["METRICS", "absolute_error", "mean_errors", "relative_absolute_error"]
 
 METRICS = ("ae", "rae")
 
@@ -29,3 +29,13 @@ def relative_absolute_error(
     eps = 0.5 / np.asarray(sizes, np.float64)[:, None]
     error: Array = (np.abs(estimate - true) / (true + eps)).mean(axis=1)
     return error
+
+
+def mean_errors(
+    true: Array, estimate: Array, sizes: NDArray[np.int64]
+) -> dict[str, float]:
+    """Mean AE and RAE over the samples, by name of the metric."""
+    return {
+        "ae": float(absolute_error(true, estimate).mean()),
+        "rae": float(relative_absolute_error(true, estimate, sizes).mean()),
+    }

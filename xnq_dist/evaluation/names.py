@@ -38,10 +38,6 @@ NAMES = {
     "genius": "Genius",
     "minesweeper": "Minesweeper",
     "questions": "Questions",
-    "sis_acc": "SIS-ACC",
-    "sis_nacc": "SIS-NACC",
-    "sis_npacc": "SIS-NPACC",
-    "sis_pacc": "SIS-PACC",
     "squirrel-filtered": "Squirrel",
     "tolokers": "Tolokers",
     "twitch": "Twitch",
@@ -49,11 +45,14 @@ NAMES = {
     "twitch-engb": "Twitch-ENGB",
     "twitch-ptbr": "Twitch-PTBR",
     "wvrn": "wvRN",
+    "wvrn-hard": "wvRN hard",
     **{
         name: name.upper()
         for name in (*("ae", "cdq", "enq", "gat", "gcn", "gin"), *("lbq", "lr", "rae"))
     },
 }
+
+VARIANTS = {"wvrn-hard": "wvrn"}
 
 
 def _methods() -> tuple[str, ...]:
@@ -62,31 +61,22 @@ def _methods() -> tuple[str, ...]:
 
 
 def base(method: str) -> str:
-    """The known method that a variant belongs to; the name itself if there is none.
+    """The method of the paper that a method is a variant of; itself for others.
 
     Examples
     --------
-    >>> base("xnq-dense"), base("xnq+lite"), base("mine")
-    ('xnq', 'xnq+', 'mine')
+    >>> base("wvrn-hard"), base("xnq+")
+    ('wvrn', 'xnq+')
     """
-    for known in sorted(_methods(), key=len, reverse=True):
-        rest = method.removeprefix(known)
-        if rest != method and (not rest or known[-1] == "+" or rest[0] in "-_ "):
-            return known
-    return method
+    return VARIANTS.get(method, method)
 
 
 def shown(name: str) -> str:
     """Name of a method, quantifier, metric or data set as papers write it."""
-    if name in NAMES:
-        return NAMES[name]
     for recorded in (records(), METHODS.records()):
         if name in recorded:
             return recorded[name].title
-    known = base(name)
-    if known == name:
-        return name
-    return f"{shown(known)} {name.removeprefix(known).lstrip('-_ ')}"
+    return NAMES.get(name, name)
 
 
 def ordered(names: Iterable[str], order: Sequence[str]) -> tuple[str, ...]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
 from xnq_dist.core.method_records import METHODS
 from xnq_dist.evaluation import paper_figures as published
+from xnq_dist.evaluation.bayes import NSAMPLES, comparison_table
+from xnq_dist.evaluation.figures import diagonals
 from xnq_dist.evaluation.names import base, ordered_methods, shown, span, tally
 from xnq_dist.evaluation.paper_figures import PublishedFigures
 from xnq_dist.evaluation.rendered_table import (
@@ -16,19 +18,20 @@ from xnq_dist.evaluation.rendered_table import (
     Mark,
     RenderedTable,
     RowGroup,
+    table_files,
+    to_text,
 )
 from xnq_dist.evaluation.summary import (
-    ALLOWED,
     GRAPH_LEVEL,
-    FoldChoice,
+    REFERENCE,
     FoldMean,
     Summary,
     costs,
     quantifiers_of,
-    spread,
+    summarise,
 )
 
-__all__ = ["paper_tables"]
+__all__ = ["paper_outputs", "paper_tables"]
 
 DIGITS = {"ae": 4, "rae": 3}
 """Number of decimals of our results."""
@@ -41,6 +44,10 @@ PAPER_NOTE = (
     "In brackets: the paper's values, mean ± standard deviation over five folds; the "
     "paper does not state its ddof."
 )
+COMPARED_NOTE = (
+    "Compared: number of configurations (draws, calibrations and quantifiers) from "
+    "which validation chose in each fold."
+)
 BASELINE_NOTE = (
     "Best baseline: the best of all evaluated methods except ours, including LR and "
     "the trained networks of the ablation."
@@ -50,6 +57,32 @@ GRAPH_NOTE = (
 )
 Figures = Mapping[tuple[str, str], FoldMean | None]
 """By method (or quantifier) and data set."""
+
+
+def paper_outputs(
+    results: pa.Table, estimates: pa.Table, nsamples: int = NSAMPLES
+) -> tuple[dict[str, bytes], str]:
+    """Contents of ``tables/*.md`` and ``figures/*.svg`` by name; text for a terminal.
+
+    The same tables give the same bytes.
+
+    Parameters
+    ----------
+    results, estimates
+        Tables with schemas of these names; several data sets may be concatenated.
+    nsamples
+        Number of draws of each Bayesian comparison.
+
+    Raises
+    ------
+    StageError
+        When validation cannot choose a quantifier from the results (`summary.choose`).
+    """
+    summary = summarise(results, estimates)
+    tables = [*paper_tables(results, summary)]
+    text = "\n".join(to_text(one) for one in tables)
+    files = table_files([*tables, comparison_table(results, summary, nsamples)])
+    return files | diagonals(summary, estimates), text
 
 
 def paper_tables(results: pa.Table, summary: Summary) -> Iterator[RenderedTable]:
@@ -62,7 +95,7 @@ def paper_tables(results: pa.Table, summary: Summary) -> Iterator[RenderedTable]
     summary
         Summary of these results.
     """
-    ablation = quantifiers_of(results, summary.reference)
+    ablation = quantifiers_of(results, REFERENCE)
     for kind in ("binary", "multi-class"):
         if not summary.of_kind(kind):
             continue
@@ -79,62 +112,53 @@ def _errors(summary: Summary, kind: str, metric: str) -> RenderedTable:
     """Errors of methods by data set, with the change against the best baseline."""
     datasets = summary.of_kind(kind)
     printed = published.ERRORS[metric]
-    evaluated = [m for m in summary.methods if any(summary.of(d, m) for d in datasets)]
-    known = [m for m in printed if {*printed[m]} & {*datasets}]
+    evaluated = _evaluated(summary, datasets)
     # Rows of the paper are shown even if the method was not evaluated here.
-    measured = {base(m) for m in evaluated}
-    rows = ordered_methods([*evaluated, *(m for m in known if m not in measured)])
-    methods = [m for m in rows if base(m) not in published.EMBEDDERS]
-    ours = [m for m in methods if base(m) in METHODS.records()]
-    graph_level = [m for m in methods if base(m) in GRAPH_LEVEL]
+    known = [m for m in printed if {*printed[m]} & {*datasets}]
+    rows = ordered_methods([*evaluated, *_missing(known, evaluated)])
+    methods = [m for m in rows if m not in published.EMBEDDERS]
+    ours = [m for m in methods if m in METHODS.records()]
+    graph_level = [m for m in methods if m in GRAPH_LEVEL]
     baselines = [m for m in methods if m not in (*ours, *graph_level)]
-    figures = {
-        (m, d): summary.figure(d, m, metric)
-        for m in (*baselines, *graph_level, *ours)
-        for d in datasets
-    }
+    figures = {(m, d): summary.figure(d, m, metric) for m in methods for d in datasets}
     ranked = {key: f for key, f in figures.items() if key[0] not in graph_level}
     marks = _marks(ranked, metric)
 
     def row(method: str) -> tuple[Cell, ...]:
         chosen = [c for d in datasets for c in summary.of(d, method)]
         name = shown(method) + (" (graph level)" if method in graph_level else "")
-        bracketed = printed.get(base(method), {})
         return (
             Cell(name),
-            *_cells(method, datasets, figures, bracketed, marks, metric),
-            *_choice_cells(chosen),
+            *_cells(method, datasets, figures, printed, marks, metric),
+            Cell(tally(c.quantifier for c in chosen) if chosen else EMPTY),
+            Cell(span(c.compared for c in chosen) if chosen else EMPTY),
         )
 
+    # LR and trained networks are listed in the ablation, but are baselines too.
+    embedders = [m for m in evaluated if m in published.EMBEDDERS]
+    reference = REFERENCE
+    compared = [m for m in ours if any(figures[m, d] for d in datasets)]
+    against = {"best baseline": [*baselines, *embedders], shown(reference): [reference]}
+    changes = []
+    for called, others in against.items():
+        for method in compared:
+            if others != [method]:
+                cells = _change(summary, method, others, datasets, metric)
+                name = f"Change, {shown(method)} against {called}"
+                changes.append((Cell(name), *cells, Cell(""), Cell("")))
     groups = [
         RowGroup(tuple(row(m) for m in part)) for part in (baselines, graph_level, ours)
     ]
-    # LR and trained networks are listed in the ablation, but are baselines too.
-    embedders = [m for m in summary.methods if base(m) in published.EMBEDDERS]
-    reference = summary.reference
-    compared = [m for m in ours if any(figures[m, d] for d in datasets)]
-    comparisons = [(m, [*baselines, *embedders], "best baseline") for m in compared]
-    comparisons += [(m, [reference], shown(reference)) for m in compared]
-    groups.append(
-        RowGroup(
-            tuple(
-                _change(summary, m, others, called, datasets, metric)
-                for m, others, called in comparisons
-                if others != [m]
-            )
-        )
-    )
     return RenderedTable(
         f"{metric}-{kind}",
         f"Test {METRIC_TEXT[metric]} on {kind} data sets",
         ("Method", *map(shown, datasets), "Quantifier (folds)", "Compared"),
-        tuple(group for group in groups if group.rows),
+        tuple(g for g in (*groups, RowGroup(tuple(changes))) if g.rows),
         (
             FOLDS_NOTE,
             PAPER_NOTE,
-            *_caveats(summary, datasets),
-            "Compared: number of configurations (draws, calibrations and quantifiers) "
-            "from which validation chose in each fold.",
+            *_folds(summary, datasets),
+            COMPARED_NOTE,
             *((BASELINE_NOTE,) if embedders else ()),
             *((GRAPH_NOTE,) if graph_level else ()),
         ),
@@ -142,46 +166,62 @@ def _errors(summary: Summary, kind: str, metric: str) -> RenderedTable:
     )
 
 
+def _evaluated(summary: Summary, datasets: Sequence[str]) -> list[str]:
+    """Methods with results on one of the data sets."""
+    return [m for m in summary.methods if any(summary.of(d, m) for d in datasets)]
+
+
+def _missing(known: Iterable[str], evaluated: Sequence[str]) -> list[str]:
+    """Methods of the paper of which no variant was evaluated."""
+    measured = {base(method) for method in evaluated}
+    return [method for method in known if method not in measured]
+
+
 def _cells(
     name: str,
     datasets: Sequence[str],
     figures: Figures,
-    printed: Mapping[str, PublishedFigures],
+    printed: Mapping[str, Mapping[str, PublishedFigures]],
     marks: Mapping[tuple[str, str], Mark],
     metric: str,
 ) -> list[Cell]:
     """Cells of our result, the published one and the rank, by data set."""
+    of_paper = printed.get(base(name), {})
     return [
         Cell(
-            spread(figures[name, d], DIGITS[metric]),
-            f"{printed[d].mean:.3f} ± {printed[d].sd:.3f}" if d in printed else "",
+            _spread(figures[name, d], metric),
+            f"{of_paper[d].mean:.3f} ± {of_paper[d].sd:.3f}" if d in of_paper else "",
             marks.get((name, d), ""),
         )
         for d in datasets
     ]
 
 
+def _spread(figure: FoldMean | None, metric: str) -> str:
+    """``mean ± sd`` as text; the mean only for one fold, ``-`` for none."""
+    if figure is None:
+        return EMPTY
+    mean = f"{figure.mean:.{DIGITS[metric]}f}"
+    return mean if figure.sd is None else f"{mean} ± {figure.sd:.{DIGITS[metric]}f}"
+
+
 def _change(
     summary: Summary,
     method: str,
     others: Sequence[str],
-    called: str,
     datasets: Sequence[str],
     metric: str,
-) -> tuple[Cell, ...]:
-    """Row of a method's error relative to the lowest error of others, in per cent."""
-    cells = []
+) -> Iterator[Cell]:
+    """A method's error relative to the lowest error of others, in per cent."""
     for dataset in datasets:
         figures = [summary.figure(dataset, m, metric) for m in others]
         lowest = min((f.mean for f in figures if f is not None), default=0.0)
         figure = summary.figure(dataset, method, metric)
         if figure is None or lowest == 0:
-            cells.append(Cell())
-            continue
-        change = f"{100 * (figure.mean / lowest - 1):+.1f} %"
-        cells.append(Cell(change.replace("-", "−")))
-    name = f"Change, {shown(method)} against {called}"
-    return (Cell(name), *cells, Cell(""), Cell(""))
+            yield Cell()
+        else:
+            change = f"{100 * (figure.mean / lowest - 1):+.1f} %"
+            yield Cell(change.replace("-", "−"))
 
 
 def _ablation(
@@ -189,22 +229,16 @@ def _ablation(
 ) -> RenderedTable | None:
     """AE of other embedders, and of other quantifiers on XNQ's embeddings."""
     datasets = summary.of_kind(kind)
-    xnq = summary.reference
-    embedders = [
-        m
-        for m in summary.methods
-        if base(m) in published.EMBEDDERS and any(summary.of(d, m) for d in datasets)
-    ]
-    quantifiers = [
-        q
-        for q, part in ablation.items()
-        if q != "sld" and any(part.of(d, xnq) for d in datasets)
-    ]
+    xnq = REFERENCE
+    evaluated = _evaluated(summary, datasets)
+    embedders = [m for m in evaluated if m in published.EMBEDDERS]
+    quantifiers = [q for q in ablation if _evaluated(ablation[q], datasets)]
+    quantifiers = [q for q in quantifiers if q != "sld"]
     if not embedders and not quantifiers:
         return None
     if kind == "binary":
         # Rows of the paper are shown even if they were not evaluated here.
-        missing = {*published.EMBEDDERS} - {base(m) for m in embedders}
+        missing = _missing(published.EMBEDDERS, embedders)
         embedders = list(ordered_methods([*embedders, *missing]))
         paper = [q for q in published.QUANTIFIERS if q != "sld"]
         quantifiers = [*paper, *(q for q in quantifiers if q not in paper)]
@@ -216,30 +250,22 @@ def _ablation(
             figures[q, d] = part.figure(d, xnq, "ae") if part is not None else None
     marks = _marks(figures, "ae")
     printed = {**published.QUANTIFIERS, **published.ERRORS["ae"]}
-
-    def group(title: str, names: Iterable[str], of: Callable[[str], str]) -> RowGroup:
+    parts = {"Node embedder": embedders, "Quantifier": quantifiers, "Reference": [xnq]}
+    groups = []
+    for title, names in parts.items():
         rows = []
         for name in names:
-            bracketed = printed.get(base(name), {})
-            cells = _cells(name, datasets, figures, bracketed, marks, "ae")
-            rows.append((Cell(shown(name)), *cells, Cell(of(name))))
-        return RowGroup(tuple(rows), title)
-
-    def chosen(method: str) -> str:
-        names = [c.quantifier for d in datasets for c in summary.of(d, method)]
-        return tally(names) if names else EMPTY
-
-    groups = (
-        group("Node embedder", embedders, chosen),
-        group("Quantifier", quantifiers, lambda q: q),
-        group("Reference", [xnq], chosen),
-    )
+            chosen = [c.quantifier for d in datasets for c in summary.of(d, name)]
+            used = name if name in quantifiers else tally(chosen) if chosen else EMPTY
+            cells = _cells(name, datasets, figures, printed, marks, "ae")
+            rows.append((Cell(shown(name)), *cells, Cell(used)))
+        groups += [RowGroup(tuple(rows), title)] if rows else []
     return RenderedTable(
         f"ablation-{kind}",
         f"Ablation of XNQ's components, test {METRIC_TEXT['ae']} on {kind} data sets",
         ("Component", *map(shown, datasets), "Quantifier (folds)"),
-        tuple(part for part in groups if part.rows),
-        (FOLDS_NOTE, PAPER_NOTE, *_caveats(summary, datasets)),
+        tuple(groups),
+        (FOLDS_NOTE, PAPER_NOTE, *_folds(summary, datasets)),
         "l" + "r" * len(datasets) + "l",
     )
 
@@ -264,41 +290,21 @@ def _marks(figures: Figures, metric: str) -> dict[tuple[str, str], Mark]:
     return marks
 
 
-def _choice_cells(chosen: Sequence[FoldChoice]) -> tuple[Cell, Cell]:
-    if not chosen:
-        return Cell(), Cell()
-    return Cell(tally(c.quantifier for c in chosen)), Cell(
-        span(c.compared for c in chosen)
-    )
-
-
-def _caveats(summary: Summary, datasets: Sequence[str]) -> Iterator[str]:
-    """Yield notes on folds, unusual label shares and unusual quantifiers."""
-    by_folds: dict[tuple[int, ...], list[str]] = {}
-    outside: set[str] = set()
+def _folds(summary: Summary, datasets: Sequence[str]) -> Iterator[str]:
+    """Yield notes on unusual label shares, and on the folds of each method."""
+    where: dict[tuple[int, ...], list[str]] = {}
     for d in datasets:
         share = (summary.shares(d) or (1.0,))[-1]
         if share < 1:
             yield f"{shown(d)}: {100 * share:.3g} % of the labels."
         for m in summary.methods:
-            chosen = summary.of(d, m)
-            if chosen:
-                folds = tuple(c.fold for c in chosen)
-                by_folds.setdefault(folds, []).append(f"{shown(m)} on {shown(d)}")
-            allowed = ALLOWED.get(base(m))
-            if allowed and any(c.quantifier not in allowed for c in chosen):
-                outside.add(shown(m))
-    usual = max(by_folds, key=lambda folds: len(by_folds[folds]), default=())
+            if folds := tuple(c.fold for c in summary.of(d, m)):
+                where.setdefault(folds, []).append(f"{shown(m)} on {shown(d)}")
+    usual, *others = sorted(where, key=lambda folds: -len(where[folds])) or [()]
     if usual:
         yield f"Folds: {', '.join(map(str, usual))}."
-    for folds, where in by_folds.items():
-        if folds != usual:
-            yield f"Only folds {', '.join(map(str, folds))}: {', '.join(where)}."
-    if outside:
-        yield (
-            f"{', '.join(sorted(outside))}: none of the paper's quantifiers for it was "
-            "evaluated; the best of the others is used."
-        )
+    for folds in others:
+        yield f"Only folds {', '.join(map(str, folds))}: {', '.join(where[folds])}."
 
 
 def _shares(summary: Summary) -> RenderedTable:
@@ -310,7 +316,7 @@ def _shares(summary: Summary) -> RenderedTable:
         rows = []
         for share in reversed(shares):
             figures = [summary.figure(d, method, "ae", share) for d in datasets]
-            cells = (Cell(spread(figure, DIGITS["ae"])) for figure in figures)
+            cells = (Cell(_spread(figure, "ae")) for figure in figures)
             rows.append((Cell(f"{100 * share:.3g} %"), *cells))
         groups += [RowGroup(tuple(rows), shown(method))] if rows else []
     return RenderedTable(
@@ -330,13 +336,13 @@ def _cost(results: pa.Table, summary: Summary) -> RenderedTable:
     seconds = costs(results)
     rows = [
         (
-            Cell(shown(method)),
+            Cell(shown(m)),
             *(
-                Cell(f"{seconds[d, method]:,.2f}" if (d, method) in seconds else EMPTY)
+                Cell(f"{seconds[d, m]:,.2f}" if (d, m) in seconds else EMPTY)
                 for d in summary.datasets
             ),
         )
-        for method in summary.methods
+        for m in summary.methods
     ]
     return RenderedTable(
         "cost",

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.errors import InputError
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.evaluation.datasets.test_folds import ROLES
 from xnq_dist.quantify.interface import Communities
@@ -65,7 +64,6 @@ def draw_samples(
     seed: int,
     size: int = SAMPLE_SIZE,
     repeats: int = REPEATS,
-    classes: tuple[str, ...] | None = None,
 ) -> Samples:
     """Draw the samples of one fold, the same for every method and quantifier.
 
@@ -76,7 +74,7 @@ def draw_samples(
     Parameters
     ----------
     labels
-        Class codes of the rows to draw from, shape (n,).
+        Class codes of the rows to draw from, shape (n,); every class has one.
     n_classes
         Number of classes, C.
     role, fold, seed
@@ -85,22 +83,8 @@ def draw_samples(
         Number of members of a sample.
     repeats
         Number of samples per prevalence (two classes) or in total (more classes).
-    classes
-        Names of the classes by code, for messages.
-
-    Raises
-    ------
-    InputError
-        When a class has no row to draw from.
     """
     pools = [np.flatnonzero(labels == code) for code in range(n_classes)]
-    for code, pool in enumerate(pools):
-        if not len(pool):
-            name = code if classes is None else classes[code]
-            raise InputError(
-                f"fold {fold}: class {name!r} has no {role} node to draw samples "
-                "from: use folds that have every class in every role"
-            )
     random = stream(seed, Purpose.SAMPLES, ROLES.index(role), fold)
     if n_classes == 2:
         positive = np.repeat(np.linspace(0.0, 1.0, APP_GRID), repeats)

@@ -21,7 +21,15 @@ from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.regions import SAMPLES, class_counts_in
 from xnq_dist.quantify.interface import Communities, Estimates
 
-__all__ = ["FLOOR", "MIN_UNLABELLED", "SIZES", "Row", "binomial_floor", "score_case"]
+__all__ = [
+    "FLOOR",
+    "MIN_UNLABELLED",
+    "SIZES",
+    "Row",
+    "binomial_floor",
+    "score_case",
+    "true_counts",
+]
 
 FLOOR = "floor"
 """Name of the binomial floor among the estimators."""
@@ -57,7 +65,7 @@ def score_case(
 ) -> Iterator[Row]:
     """Apply every estimator to every kind of communities and yield mean results."""
     for kind, sets in kinds.items():
-        counts, labelled = _truth(case, sets)
+        counts, labelled = true_counts(case, sets)
         sizes = counts.sum(axis=1)
         scored = sizes >= MIN_UNLABELLED
         if not scored.any():
@@ -71,7 +79,7 @@ def score_case(
         yield from _rows(kind, FLOOR, floor, *of_sets)
 
 
-def _truth(
+def true_counts(
     case: Case, sets: Communities
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Unlabelled members by class, shape (S, C), and labelled members, shape (S,)."""

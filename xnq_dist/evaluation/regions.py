@@ -6,12 +6,12 @@ except samples by class, which are drawn using the labels.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import breadth_first_order
 
 from xnq_dist.core.arrays import offsets_of
 from xnq_dist.core.random_bits import Purpose, stream
@@ -170,13 +170,8 @@ def _bfs(
     adjacency: csr_array[Any], start: int, size: int, random: np.random.Generator
 ) -> NDArray[np.int64] | None:
     """The first nodes of a breadth-first search."""
-    seen, waiting = {start}, deque([start])
-    while waiting and len(seen) < size:
-        for node in _neighbours(adjacency, waiting.popleft()).tolist():
-            if node not in seen and len(seen) < size:
-                seen.add(node)
-                waiting.append(node)
-    return np.array(list(seen)) if len(seen) >= MIN_SIZE else None
+    near = breadth_first_order(adjacency, start, return_predecessors=False)[:size]
+    return near.astype(np.int64) if len(near) >= MIN_SIZE else None
 
 
 def _followers(

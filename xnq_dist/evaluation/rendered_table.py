@@ -1,4 +1,4 @@
-"""A table of an evaluation, as Markdown and text; the page's template makes HTML."""
+"""A table of an evaluation, as Markdown and as text for a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
     "Mark",
     "RenderedTable",
     "RowGroup",
-    "aligned",
+    "table_files",
     "to_markdown",
     "to_text",
 ]
@@ -70,6 +70,11 @@ class RenderedTable:
             )
 
 
+def table_files(tables: Sequence[RenderedTable]) -> dict[str, bytes]:
+    """Every table as Markdown, by file name."""
+    return {f"tables/{one.name}.md": to_markdown(one).encode() for one in tables}
+
+
 def to_markdown(table: RenderedTable) -> str:
     """The table in Markdown: best bold, second underlined, `bracketed` in brackets."""
 
@@ -99,24 +104,20 @@ def to_markdown(table: RenderedTable) -> str:
 
 def to_text(table: RenderedTable) -> str:
     """The table as text for a terminal, without notes."""
-    rows = [table.header]
+    rows = [tuple(map(plain, table.header))]
     for group in table.groups:
         if group.title:
-            rows.append((group.title, *[""] * (len(table.header) - 1)))
-        rows += [tuple(cell.text for cell in row) for row in group.rows]
-    return "\n".join([table.title, *aligned(rows, table.align), ""])
-
-
-def aligned(rows: Sequence[Sequence[str]], align: str) -> list[str]:
-    """Lines of text with aligned columns, each left (``l``) or right (``r``)."""
+            rows.append((plain(group.title), *[""] * (len(table.header) - 1)))
+        rows += [tuple(plain(cell.text) for cell in row) for row in group.rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
+    lines = [
         "  ".join(
             text.rjust(width) if side == "r" else text.ljust(width)
-            for text, width, side in zip(row, widths, align, strict=True)
+            for text, width, side in zip(row, widths, table.align, strict=True)
         ).rstrip()
         for row in rows
     ]
+    return "\n".join([plain(table.title), *lines, ""])
 
 
 _ESCAPES = {

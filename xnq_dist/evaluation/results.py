@@ -12,9 +12,8 @@ import pyarrow as pa
 from xnq_dist.core import schemas
 from xnq_dist.evaluation.keep import arrow_schema
 from xnq_dist.evaluation.measures import METRICS
-from xnq_dist.evaluation.methods.method_interface import Task
+from xnq_dist.evaluation.methods.method_interface import Figure, Task
 from xnq_dist.evaluation.on_workers import MethodResult
-from xnq_dist.evaluation.validation import Choice, ValidationErrors
 
 __all__ = ["configuration_rows", "estimate_rows", "result_rows", "tidy_tables"]
 
@@ -39,14 +38,11 @@ def result_rows(task: Task, result: MethodResult) -> pa.Table:
     Rows of the split ``test`` exist only for the chosen draws and calibrations.
     """
 
-    def key(one: ValidationErrors | Choice) -> tuple[int, str, int, str]:
+    def key(one: Figure) -> tuple[int, str, int, str]:
         return one.split, one.quantifier, one.draw, one.calibration
 
-    chosen = {key(figure.choice) for figure in result.test}
-    figures: list[tuple[str, ValidationErrors | Choice, dict[str, float]]] = [
-        ("validation", figure, figure.errors) for figure in result.validation
-    ]
-    figures += [("test", figure.choice, figure.errors) for figure in result.test]
+    chosen = {key(figure) for figure in result.test}
+    roles = {"validation": result.validation, "test": result.test}
     return _table(
         "results",
         (
@@ -61,11 +57,12 @@ def result_rows(task: Task, result: MethodResult) -> pa.Table:
                 "label_share": task.splits[one.split].label_share,
                 "split": part,
                 "metric": metric,
-                "value": errors[metric],
+                "value": one.errors[metric],
                 "selected": key(one) in chosen,
                 "seconds": result.seconds[one.draw, one.split],
             }
-            for part, one, errors in figures
+            for part, figures in roles.items()
+            for one in figures
             for metric in METRICS
         ),
     )
@@ -94,12 +91,12 @@ def estimate_rows(task: Task, result: MethodResult) -> pa.Table:
     parts: list[pa.Table] = []
     for figure in result.test:
         samples, classes = figure.true.shape
-        split = task.splits[figure.choice.split]
+        split = task.splits[figure.split]
         count = samples * classes
         columns = {
             "dataset": [task.dataset] * count,
             "method": [result.method] * count,
-            "quantifier": [figure.choice.quantifier] * count,
+            "quantifier": [figure.quantifier] * count,
             "fold": np.full(count, split.fold, np.int32),
             "label_share": np.full(count, split.label_share),
             "sample": np.repeat(np.arange(samples, dtype=np.int32), classes),

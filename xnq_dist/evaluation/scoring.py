@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.quantifiers import record_of, records
 from xnq_dist.core.settings import Settings
-from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.methods.method_interface import Scores, Task
 from xnq_dist.evaluation.protocol import Samples
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.readout.calibration import fit_calibration
 
-__all__ = ["Posteriors", "calibrated", "errors", "estimates", "quantifiers_for"]
+__all__ = ["Posteriors", "calibrated", "estimates", "quantifiers_for"]
 
 MOVES_PRIOR = ("bcts", "platt", "platt_logit")
 """Calibrations after which posteriors have the prior of the held-out rows."""
@@ -60,16 +59,10 @@ def quantifiers_for(
         chosen = [record_of(name) for name in requested]
         for one in chosen:
             name = one.name
-            if one.graph:
+            if one.graph or one.neighbours:
                 raise InputError(
                     f"quantifier {name!r} needs communities of a graph, and these are "
-                    "samples without edges, for which it equals sld: use sld, or "
-                    "evaluate it with --communities"
-                )
-            if one.neighbours:
-                raise InputError(
-                    f"quantifier {name!r} needs neighbours, and these are samples "
-                    "without edges: evaluate it with --communities"
+                    "samples without edges: use sld, or evaluate it with --communities"
                 )
             if not one.defined_for(n_classes):
                 raise InputError(
@@ -160,12 +153,3 @@ def estimates(
             "it from --quantifiers"
         )
     return result.prevalence
-
-
-def errors(samples: Samples, estimate: NDArray[np.float64]) -> dict[str, float]:
-    """Mean AE and RAE over the samples, by name of the metric."""
-    true = samples.prevalence
-    return {
-        "ae": float(absolute_error(true, estimate).mean()),
-        "rae": float(relative_absolute_error(true, estimate, samples.sizes).mean()),
-    }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,50 +20,36 @@ from xnq_dist.evaluation.methods.method_interface import Scores, Task
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.readout.logistic import decision, fit
 
-__all__ = ["EmbeddedRows", "FeatureRows", "SplitRows", "fit_split"]
-
-
-class SplitRows(Protocol):
-    """Rows of an embedding, in parts."""
-
-    def parts(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-        """Canonical indexes and rows of each part, shapes (n,) and (n, d')."""
+__all__ = ["NodeRows", "fit_split"]
 
 
 @dataclass(frozen=True)
-class EmbeddedRows:
-    """States that the workers wrote, one file per partition."""
-
-    stage: Stage
-    files: tuple[FileRecord, ...]
-
-    def parts(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-        """Canonical indexes and rows of each part."""
-        for record in self.files:
-            arrays = self.stage.read_arrays(record)
-            yield arrays["index"], arrays["states"]
-
-
-@dataclass(frozen=True)
-class FeatureRows:
-    """The raw features of the nodes, which LR uses as embeddings."""
+class NodeRows:
+    """Rows of the nodes in parts: their embeddings, or the raw features."""
 
     graph: Stage
     manifest: Manifest
+    embeddings: Stage | None = None
+    """The stage whose rows are used; None: the features in the graph's node tables."""
+    files: tuple[FileRecord, ...] = ()
+    """Its files, one per partition."""
 
     def parts(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-        """Canonical indexes and rows of each part."""
+        """Canonical indexes and rows of each part, shapes (n,) and (n, d')."""
         for number in range(int(self.manifest.facts["partitions"])):
-            nodes = load_nodes(self.graph, self.manifest, number, ["index", "features"])
-            column = nodes["features"].combine_chunks()
+            names = ["index"] if self.embeddings else ["index", "features"]
+            nodes = load_nodes(self.graph, self.manifest, number, names)
+            if self.embeddings:
+                table = self.embeddings.read_table(self.files[number], "embeddings")
+                column = table["embedding"].combine_chunks()
+            else:
+                column = nodes["features"].combine_chunks()
             values = column.flatten().to_numpy(zero_copy_only=False)
-            yield (
-                nodes["index"].to_numpy(),
-                values.reshape(len(column), column.type.list_size),
-            )
+            width = column.type.list_size
+            yield nodes["index"].to_numpy(), values.reshape(len(column), width)
 
     def matrix(self) -> NDArray[np.float32] | None:
-        """Features of all nodes, shape (N, F); None if there are none."""
+        """Rows of all nodes, shape (N, d'); None if they have no columns."""
         index, parts = zip(*self.parts(), strict=True)
         if not parts[0].shape[1]:
             return None
@@ -71,25 +57,7 @@ class FeatureRows:
         return rows[np.argsort(np.concatenate(index))]
 
 
-@dataclass(frozen=True)
-class TableRows:
-    """The embedding table of a run, one file per partition."""
-
-    graph: Stage
-    manifest: Manifest
-    embeddings: Stage
-    files: tuple[FileRecord, ...]
-
-    def parts(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
-        """Canonical indexes and rows of each part."""
-        for number, record in enumerate(self.files):
-            nodes = load_nodes(self.graph, self.manifest, number, ["index"])
-            column = self.embeddings.read_table(record, "embeddings")["embedding"]
-            values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
-            yield nodes["index"].to_numpy(), values.reshape(len(column), -1)
-
-
-def fit_split(task: Task, split: int, rows: SplitRows, C: float, memory: int) -> Scores:
+def fit_split(task: Task, split: int, rows: NodeRows, C: float, memory: int) -> Scores:
     """Fit a logistic readout to the training rows and score the others.
 
     Parameters

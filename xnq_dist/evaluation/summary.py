@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.core.errors import StageError
-from xnq_dist.core.plain_text import plain
 from xnq_dist.core.quantifiers import records
 from xnq_dist.evaluation import paper_figures as published
 from xnq_dist.evaluation.names import (
@@ -25,22 +24,18 @@ from xnq_dist.evaluation.names import (
     base,
     ordered,
     ordered_methods,
-    span,
-    tally,
 )
-from xnq_dist.evaluation.rendered_table import EMPTY, aligned
 
 __all__ = [
-    "ALLOWED",
+    "GRAPH_LEVEL",
+    "REFERENCE",
     "FoldChoice",
     "FoldMean",
     "Summary",
     "choose",
     "costs",
     "quantifiers_of",
-    "spread",
     "summarise",
-    "text",
 ]
 
 SOFT = ("sld", "cc", "acc", "pcc", "pacc", "hdy", "dys")
@@ -57,6 +52,8 @@ choose any."""
 Figures = dict[tuple[str, str], float]
 """Errors by split and metric."""
 
+REFERENCE = "xnq"
+"""The method that others are compared with."""
 GRAPH_LEVEL = ("lbq",)
 """Methods that give one estimate per graph and are not ranked."""
 
@@ -106,11 +103,6 @@ class Summary:
     def methods(self) -> tuple[str, ...]:
         """Methods with results, in the order of the paper's tables."""
         return ordered_methods(c.method for c in self.choices)
-
-    @cached_property
-    def reference(self) -> str:
-        """The method that others are compared with: XNQ, or its first variant."""
-        return next((m for m in self.methods if base(m) == "xnq"), "xnq")
 
     @cached_property
     def _groups(self) -> dict[tuple[str, str, float], tuple[FoldChoice, ...]]:
@@ -204,20 +196,17 @@ def choose(results: pa.Table) -> tuple[FoldChoice, ...]:
     for row in counted.to_pylist():
         counts[tuple(row[k] for k in CELL)][row["quantifier"]] = row["value_count"]
     grouped: dict[tuple[Any, ...], dict[str, Figures]] = {}
-    picked = results.filter(results["selected"])
-    for row in picked.select(
-        [*CELL, "quantifier", "split", "metric", "value"]
-    ).to_pylist():
-        key = tuple(row[name] for name in CELL)
-        cells = grouped.setdefault(key, {}).setdefault(row["quantifier"], {})
+    for row in results.filter(results["selected"]).to_pylist():
+        quantifiers = grouped.setdefault(tuple(row[name] for name in CELL), {})
+        figures = quantifiers.setdefault(row["quantifier"], {})
         figure = (row["split"], row["metric"])
-        if figure in cells:
+        if figure in figures:
             raise StageError(
                 f"results: {row['split']} {row['metric']} of {row['method']} with "
                 f"{row['quantifier']} on {row['dataset']!r}, fold {row['fold']}, "
                 "occurs twice: concatenate results of different data sets only"
             )
-        cells[figure] = row["value"]
+        figures[figure] = row["value"]
     chosen = [_pick(key, cells, counts[key]) for key, cells in grouped.items()]
     methods = ordered_methods(c.method for c in chosen)
     datasets = ordered((c.dataset for c in chosen), DATASET_ORDER)
@@ -279,41 +268,3 @@ def costs(results: pa.Table) -> dict[tuple[str, str], float]:
         (row["dataset"], row["method"]): row["seconds_max_mean"]
         for row in means.to_pylist()
     }
-
-
-def text(results: pa.Table) -> str:
-    """Summary for a terminal: one line per data set and method."""
-    summary, cost = summarise(results), costs(results)
-    lines = [
-        (
-            *("dataset", "method", "AE", "RAE", "quantifier"),
-            *("seconds", "folds", "compared"),
-        )
-    ]
-    for dataset in summary.datasets:
-        for method in summary.methods:
-            chosen = summary.of(dataset, method)
-            if not chosen:
-                continue
-            spent = cost.get((dataset, method))
-            lines.append(
-                (
-                    plain(dataset),
-                    plain(method),
-                    spread(summary.figure(dataset, method, "ae"), 4),
-                    spread(summary.figure(dataset, method, "rae"), 3),
-                    tally(c.quantifier for c in chosen),
-                    EMPTY if spent is None else f"{spent:.1f}",
-                    str(len(chosen)),
-                    span(c.compared for c in chosen),
-                )
-            )
-    return "\n".join(aligned(lines, "lllllrrr"))
-
-
-def spread(figure: FoldMean | None, digits: int) -> str:
-    """``mean ± sd`` as text; the mean only for one fold, ``-`` for none."""
-    if figure is None:
-        return EMPTY
-    mean = f"{figure.mean:.{digits}f}"
-    return mean if figure.sd is None else f"{mean} ± {figure.sd:.{digits}f}"

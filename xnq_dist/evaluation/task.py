@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,17 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.core import npy
-from xnq_dist.core.errors import InputError, SettingsError, StageError
+from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.evaluation.datasets.test_folds import ROLES
+from xnq_dist.evaluation.datasets.test_folds import ROLES, make_folds
 from xnq_dist.evaluation.methods.method_interface import Split, Task
 from xnq_dist.graph import layout
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import open_table
 
-__all__ = ["TaskSource", "load_task", "task_from_bytes", "task_to_bytes"]
+__all__ = ["TaskSource", "load_task"]
 
 
 @dataclass(frozen=True)
@@ -52,11 +50,7 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
     SettingsError
         When a fold does not exist or a label share is out of range.
     """
-    graph, known = run.stage("graph").manifest(), run.stage("labels").manifest()
-    if graph is None or known is None:
-        raise StageError(
-            f"{run.uri}: the stage graph or labels is incomplete: run again to resume"
-        )
+    graph, known = run.complete("graph"), run.complete("labels")
     classes = tuple(str(name) for name in known.facts["classes"])
     labels = layout.load_labels(run.stage("labels"), known)
     if source.positive is not None:
@@ -74,8 +68,6 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
             "of at least two"
         )
     if source.splits is None:
-        from xnq_dist.evaluation.datasets.test_folds import make_folds
-
         roles = make_folds(labels)
         numbers = list(range(len(roles)))
     else:
@@ -201,31 +193,3 @@ def _keep_share(
             random = stream(seed, Purpose.LABELS_KEPT, fold, code, label)
             kept[random.permutation(rows)[count:]] = -1
     return kept
-
-
-def task_to_bytes(task: Task) -> bytes:
-    """The task as the bytes of a file of arrays."""
-    buffer = io.BytesIO()
-    arrays = {
-        "dataset": np.array(task.dataset),
-        "classes": np.array(task.classes),
-        "labels": task.labels,
-        "roles": task.roles,
-        "folds": np.array([split.fold for split in task.splits]),
-        "shares": np.array([split.label_share for split in task.splits]),
-    }
-    npy.write_arrays(buffer, arrays)
-    return buffer.getvalue()
-
-
-def task_from_bytes(data: bytes) -> Task:
-    """The task from the bytes that `task_to_bytes` returned."""
-    arrays = npy.read_arrays(io.BytesIO(data))
-    folds, shares = arrays["folds"].tolist(), arrays["shares"].tolist()
-    return Task(
-        str(arrays["dataset"]),
-        tuple(str(name) for name in arrays["classes"]),
-        arrays["labels"],
-        tuple(Split(f, s) for f, s in zip(folds, shares, strict=True)),
-        arrays["roles"],
-    )

@@ -1,13 +1,18 @@
-"""Location of an evaluation's graph and task, which is sent with every Dask task."""
+"""Location of an evaluation's graph, task and scores, sent with every Dask task."""
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
+import io
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
-from xnq_dist.core.errors import StageError
+import numpy as np
+from numpy.typing import NDArray
+
+from xnq_dist.core import npy
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     Attempt,
@@ -15,17 +20,13 @@ from xnq_dist.core.store import (
     Manifest,
     RunDirectory,
     Stage,
-    fingerprint,
 )
-from xnq_dist.evaluation.methods.method_interface import Task
-from xnq_dist.evaluation.task import task_from_bytes, task_to_bytes
-from xnq_dist.evaluation.units import Units
+from xnq_dist.evaluation.methods.method_interface import Scores, Task
+from xnq_dist.evaluation.task import TaskSource, load_task
 
-__all__ = ["EvaluationWork"]
+__all__ = ["EvaluationWork", "keep_arrays"]
 
-_LOCK = threading.Lock()
-_HELD: dict[str, Task] = {}
-"""Cache of the current evaluation's task, loaded once per process."""
+Arrays = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -33,52 +34,47 @@ class EvaluationWork:
     """Location and settings of the evaluation of one task."""
 
     run: str = field(repr=False)
-    """Location of its folder, which has the stage ``graph``."""
-    task_key: str
+    """Location of its folder, which has the stages ``graph`` and ``labels``."""
+    source: TaskSource
     settings: Settings
-
-    @classmethod
-    def begin(cls, run: RunDirectory, task: Task, settings: Settings) -> EvaluationWork:
-        """Write the task to the folder, where workers can read it."""
-        graph = run.stage("graph").manifest()
-        if graph is None:
-            raise StageError(f"{run.uri}: stage graph is incomplete: run it again")
-        key = fingerprint(
-            graph.fingerprint,
-            task.dataset,
-            task.classes,
-            [(split.fold, split.label_share) for split in task.splits],
-            fingerprint(task.labels.tobytes().hex(), task.roles.tobytes().hex()),
-        )
-        folder = run.folder.child("task")
-        folder.create()
-        if not folder.exists(f"{key}.npy"):
-            folder.write_bytes(f"{key}.npy", task_to_bytes(task))
-        run.folder.child("units").create()
-        return cls(run.folder.location, key, settings)
 
     def graph(self) -> tuple[Stage, Manifest]:
         """The stage ``graph`` and its manifest."""
-        stage = RunDirectory(self.run).stage("graph")
-        manifest = stage.manifest()
-        if manifest is None:
-            raise StageError(f"{self.run}: stage graph is incomplete: run it again")
-        return stage, manifest
+        run = RunDirectory(self.run)
+        return run.stage("graph"), run.complete("graph")
 
     def task(self) -> Task:
-        """The task's labels and folds."""
-        with _LOCK:
-            if self.task_key not in _HELD:
-                _HELD.clear()
-                data = Folder.of(self.run).child("task")
-                _HELD[self.task_key] = task_from_bytes(
-                    data.read_bytes(f"{self.task_key}.npy")
-                )
-            return _HELD[self.task_key]
+        """The task's labels and folds, loaded once per process."""
+        run = RunDirectory(self.run)
+        made = (run.complete(name).fingerprint for name in ("graph", "labels"))
+        return _task(self.run, self.source, self.settings.seed, *made)
 
-    def units(self) -> Units:
-        """The folder of scores."""
-        return Units(Folder.of(self.run).child("units"))
+    def units(self) -> Folder:
+        """The folder of scores, one file for each configuration and split."""
+        return Folder.of(self.run).child("units")
+
+    def has_scores(self, key: str) -> bool:
+        """Whether the scores of one configuration in one split are kept."""
+        return self.units().exists(f"{key}.npy")
+
+    def write_scores(self, key: str, scores: Scores) -> None:
+        """Keep the scores of one configuration in one split."""
+        arrays = {name: np.asarray(value) for name, value in vars(scores).items()}
+        for name in ("held_logits", "target_logits"):
+            arrays[name] = arrays[name].astype(np.float32)
+        keep_arrays(self.units(), key, lambda: arrays)
+
+    def read_scores(self, key: str) -> Scores:
+        """Read scores again."""
+        arrays = npy.read_arrays(io.BytesIO(self.units().read_bytes(f"{key}.npy")))
+        return Scores(
+            arrays["held"],
+            arrays["held_logits"].astype(np.float64),
+            arrays["target"],
+            arrays["target_logits"].astype(np.float64),
+            bool(arrays["crisp"]),
+            float(arrays["seconds"]),
+        )
 
     @contextmanager
     def attempt(self, name: str) -> Iterator[Attempt]:
@@ -88,3 +84,19 @@ class EvaluationWork:
             yield stage.begin()
         finally:
             stage.folder.delete_folder()
+
+
+@lru_cache(maxsize=1)
+def _task(run: str, source: TaskSource, seed: int, graph: str, labels: str) -> Task:
+    """The task; another one once the stages with these fingerprints changed."""
+    return load_task(RunDirectory(run), source, seed)
+
+
+def keep_arrays(folder: Folder, name: str, make: Callable[[], Arrays]) -> Arrays:
+    """Arrays of a file in the folder, which is made if it is not there."""
+    if not folder.exists(f"{name}.npy"):
+        buffer = io.BytesIO()
+        npy.write_arrays(buffer, make())
+        folder.create()
+        folder.write_bytes(f"{name}.npy", buffer.getvalue())
+    return dict(npy.read_arrays(io.BytesIO(folder.read_bytes(f"{name}.npy"))))

@@ -10,6 +10,7 @@ from tests.conftest import write_graph
 from xnq_dist.core.errors import InputError
 from xnq_dist.evaluation.comparison import find_data
 from xnq_dist.evaluation.datasets.families import family_of
+from xnq_dist.evaluation.task import TaskSource
 
 
 def test_twitch_and_cora_are_families_and_other_graphs_their_own():
@@ -45,7 +46,7 @@ def test_graph_of_the_data_folder_is_found_by_its_name(tmp_path, monkeypatch):
     write_graph(tmp_path / "twitch-es", nodes=60, edges=200)
     monkeypatch.setenv("XNQ_DATA_DIR", str(tmp_path))
     found = find_data("twitch-es", None, None)
-    assert found.nodes == str(tmp_path / "twitch-es" / "nodes.parquet")
-    assert (found.name, found.family, found.splits) == ("twitch-es", "twitch", None)
+    assert found.tables.nodes == str(tmp_path / "twitch-es" / "nodes.parquet")
+    assert (found.task, found.family) == (TaskSource("twitch-es"), "twitch")
     with pytest.raises(InputError, match="name a folder with"):
         find_data("twitch-xx", None, None)

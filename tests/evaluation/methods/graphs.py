@@ -30,13 +30,11 @@ def random_graph(
     return network, csr_array(values, shape=(nodes, nodes))
 
 
-def hide(nodes: int, classes: int, shown: float, variants: int, seed: int = 1):
-    """Training labels of several variants; the last class is absent from the last."""
+def hide(nodes: int, classes: int, shown: float, seed: int = 1) -> np.ndarray:
+    """Training labels of a part of the nodes, -1 elsewhere."""
     rng = np.random.default_rng(seed)
     truth = rng.integers(0, classes, nodes)
-    labels = np.where(rng.random((variants, nodes)) < shown, truth, -1)
-    labels[-1][labels[-1] == classes - 1] = -1
-    return labels.astype(np.int32)
+    return np.where(rng.random(nodes) < shown, truth, -1).astype(np.int32)
 
 
 def tie_order(labels: np.ndarray, classes: int) -> list[int]:

@@ -1,7 +1,7 @@
 """The network baselines in one process: wvRN, ENQ, CDQ and LBQ.
 
 Adjacencies hold the in-neighbours of node v in row v, shape (N, N); weights count for
-wvRN alone. Labels are as in `votes`.
+wvRN alone. Labels are the training labels, int32 of shape (N,), -1 for other nodes.
 
 References
 ----------
@@ -24,16 +24,20 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from xnq_dist.core.errors import InputError
-from xnq_dist.evaluation.methods.votes import (
-    class_counts,
-    draw_from_prior,
-    majority,
-    majority_order,
-)
+from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.evaluation.regions import class_counts_in, member_communities
 from xnq_dist.quantify.interface import Communities
 
-__all__ = ["cdq", "densities", "enq", "lbq", "link_prevalence", "wvrn"]
+__all__ = [
+    "cdq",
+    "densities",
+    "draw_from_prior",
+    "enq",
+    "lbq",
+    "link_prevalence",
+    "majority",
+    "wvrn",
+]
 
 ROWS = 512
 """Number of nodes whose neighbourhoods are held at a time."""
@@ -44,8 +48,8 @@ Labels = NDArray[np.int32]
 
 
 def _one_hot(labels: Labels, n_classes: int) -> NDArray[np.float32]:
-    """One-hot labels, zeros for -1, shape (..., C) for labels of shape (...)."""
-    hot: NDArray[np.bool_] = labels[..., None] == np.arange(n_classes)
+    """One-hot labels, zeros for -1, shape (N, C)."""
+    hot: NDArray[np.bool_] = labels[:, None] == np.arange(n_classes)
     return hot.astype(np.float32)
 
 
@@ -53,6 +57,41 @@ def _links(adjacency: Matrix) -> Matrix:
     """The adjacency with 1 for every distinct edge, whatever its weight."""
     ones = np.ones(adjacency.nnz, np.float32)
     return csr_array((ones, adjacency.indices, adjacency.indptr), adjacency.shape)
+
+
+def majority(
+    votes: NDArray[np.number], labels: Labels, n_classes: int
+) -> NDArray[np.int64]:
+    """Class with the most votes in each row, -1 if there are none, shape (n,).
+
+    Ties go to the class with more training labels, then to the lower code. `votes` have
+    shape (n, C).
+    """
+    order = np.argsort(-_counts(labels, n_classes), kind="stable")
+    winner = order[np.argmax(votes[:, order], axis=1)]
+    return np.where(votes.any(axis=1), winner, np.int64(-1))
+
+
+def draw_from_prior(
+    votes: NDArray[np.integer], labels: Labels, n_classes: int, seed: int
+) -> NDArray[np.int32]:
+    """Replace missing votes (-1) by a class drawn from the labels, shape (N,).
+
+    The random number of a node depends only on the seed and its index.
+    """
+    result = votes.astype(np.int32)
+    ends = np.cumsum(_counts(labels, n_classes))
+    none = np.flatnonzero(result < 0)
+    uniform = stream(seed, Purpose.VOTES, 0).random(len(votes))[none]
+    # Draw a labelled node, so that a class without labels is never drawn.
+    drawn = np.minimum((uniform * ends[-1]).astype(np.int64), ends[-1] - 1)
+    result[none] = np.searchsorted(ends, drawn, side="right")
+    return result
+
+
+def _counts(labels: Labels, n_classes: int) -> NDArray[np.int64]:
+    """Number of labelled nodes of each class, shape (C,)."""
+    return np.bincount(labels[labels >= 0], minlength=n_classes)
 
 
 def wvrn(
@@ -75,19 +114,19 @@ def wvrn(
     Returns
     -------
     dict
-        Probabilities after each of the rounds, shape (K, N, C).
+        Probabilities after each of the rounds, shape (N, C).
     """
-    counts = class_counts(labels, n_classes)
-    prior = (counts / counts.sum(axis=1, keepdims=True)).astype(np.float32)
-    known = labels[..., None] >= 0
-    values = np.where(known, _one_hot(labels, n_classes), prior[:, None])
+    counts = _counts(labels, n_classes)
+    prior = (counts / counts.sum()).astype(np.float32)
+    known = labels[:, None] >= 0
+    values = np.where(known, _one_hot(labels, n_classes), prior)
     kept = {}
     for turn in range(1, max(rounds) + 1):
         votes = values
         if vote == "hard":
-            votes = _one_hot(values.argmax(axis=2).astype(np.int32), n_classes)
-        sums = np.stack([adjacency @ variant for variant in votes])
-        total = sums.sum(axis=2, keepdims=True)
+            votes = _one_hot(values.argmax(axis=1).astype(np.int32), n_classes)
+        sums = adjacency @ votes
+        total = sums.sum(axis=1, keepdims=True)
         shares = sums / np.where(total > 0, total, 1)
         values = np.where(~known & (total > 0), shares, values)
         if turn in rounds:
@@ -98,29 +137,23 @@ def wvrn(
 def enq(
     adjacency: Matrix, labels: Labels, n_classes: int, hops: int, seed: int
 ) -> NDArray[np.int32]:
-    """Predict the majority training label within 1 or 2 hops (ENQ), shape (K, N).
+    """Predict the majority training label within 1 or 2 hops (ENQ), shape (N,).
 
     Hops follow edges backwards, from a node to its in-neighbours. Every other node
-    counts once, for any number of paths; the node itself does not count. Ties go to the
-    class with more training labels, then to the lower code. A node that reaches no
-    label gets a class drawn from the training labels.
+    counts once, for any number of paths; the node itself does not count. A node that
+    reaches no label gets a class drawn from the training labels.
     """
-    links, (variants, n_nodes) = _links(adjacency), labels.shape
-    counts = class_counts(labels, n_classes)
-    order = majority_order(counts)
-    hot = np.hstack(list(_one_hot(labels, n_classes)))
-    votes = np.empty(labels.shape, np.int32)
-    for first in range(0, n_nodes, ROWS):
-        near = links[first : first + ROWS]
+    links, hot = _links(adjacency), _one_hot(labels, n_classes)
+    votes = np.empty(labels.shape, np.int64)
+    for first in range(0, len(labels), ROWS):
+        some = slice(first, first + ROWS)
+        near = links[some]
         if hops == 2:
             near = (near + near @ links).tocsr()
         near.data = np.ones(near.nnz, np.float32)
         itself = near.diagonal(first)[:, None]
-        sums = near @ hot - itself * hot[first : first + ROWS]
-        cells = sums.reshape(len(sums), variants, n_classes)
-        for k in range(variants):
-            votes[k, first : first + ROWS] = majority(cells[:, k], order[k])
-    return draw_from_prior(votes, counts, seed)
+        votes[some] = majority(near @ hot - itself * hot[some], labels, n_classes)
+    return draw_from_prior(votes, labels, n_classes, seed)
 
 
 def cdq(
@@ -133,9 +166,7 @@ def cdq(
     """Predict the majority training label of each node's community (CDQ).
 
     Communities without a labelled member are ignored; a labelled node's label counts in
-    its community. Ties within a community go to the class with more training labels,
-    then to the lower code. Nodes in no community get a class drawn from the training
-    labels.
+    its community. Nodes in no community get a class drawn from the training labels.
 
     Parameters
     ----------
@@ -148,28 +179,23 @@ def cdq(
 
     Returns
     -------
-    Class codes of all nodes, shape (K, N).
+    Class codes of all nodes, shape (N,).
     """
-    members, community = communities.members, member_communities(communities)
-    counts = class_counts(labels, n_classes)
-    order = majority_order(counts)
-    votes = np.full(labels.shape, -1, np.int32)
-    for variant, row in enumerate(labels):
-        inside = class_counts_in(communities, row, n_classes)
-        labelled = inside.sum(axis=1)
+    inside = class_counts_in(communities, labels, n_classes)
+    labelled = inside.sum(axis=1)
+    score = density
+    if score is None:
         score = inside.max(axis=1, initial=0) / np.maximum(labelled, 1)
-        score = score if density is None else density
-        # Rank communities; each node uses its community of the highest rank.
-        trust = np.lexsort((-np.arange(len(score)), score, labelled > 0))
-        place = np.empty(len(score), np.int64)
-        place[trust] = np.arange(len(score))
-        place[labelled == 0] = -1
-        best = np.full(len(row), -1, np.int64)
-        np.maximum.at(best, members, place[community])
-        covered = best >= 0
-        winners = majority(inside, order[variant])
-        votes[variant, covered] = winners[trust[best[covered]]]
-    return draw_from_prior(votes, counts, seed)
+    # Rank communities; each node uses its community of the highest rank.
+    trust = np.lexsort((-np.arange(len(score)), score, labelled > 0))
+    place = np.empty(len(score), np.int64)
+    place[trust] = np.arange(len(score))
+    place[labelled == 0] = -1
+    best = np.full(len(labels), -1, np.int64)
+    np.maximum.at(best, communities.members, place[member_communities(communities)])
+    votes, covered = best.copy(), best >= 0
+    votes[covered] = majority(inside, labels, n_classes)[trust[best[covered]]]
+    return draw_from_prior(votes, labels, n_classes, seed)
 
 
 def densities(communities: Communities, adjacency: Matrix) -> NDArray[np.float64]:
@@ -191,8 +217,8 @@ def densities(communities: Communities, adjacency: Matrix) -> NDArray[np.float64
     return density
 
 
-def lbq(adjacency: Matrix, labels: Labels) -> NDArray[np.float64]:
-    """Prevalence of class 1 among all unlabelled nodes of each variant (LBQ).
+def lbq(adjacency: Matrix, labels: Labels) -> float:
+    """Prevalence of class 1 among all unlabelled nodes (LBQ).
 
     LBQ estimates complete graphs of two classes only, not nodes or subsets. Distinct
     edges u -> k are links to k.
@@ -202,18 +228,12 @@ def lbq(adjacency: Matrix, labels: Labels) -> NDArray[np.float64]:
     InputError
         As `link_prevalence`.
     """
-    links, estimates = _links(adjacency), []
-    for variant, row in enumerate(labels):
-        # After adding 1, code 0 is an unlabelled node, which is counted too.
-        totals = np.bincount(row + 1, minlength=3)
-        counts = links @ _one_hot(row + 1, 3)
-        estimates.append(link_prevalence(counts, totals, variant))
-    return np.array(estimates)
+    # After adding 1, code 0 is an unlabelled node, which is counted too.
+    links = _links(adjacency) @ _one_hot(labels + 1, 3)
+    return link_prevalence(links, np.bincount(labels + 1, minlength=3))
 
 
-def link_prevalence(
-    links: NDArray[np.floating], totals: NDArray[np.integer], variant: int = 0
-) -> float:
+def link_prevalence(links: NDArray[np.floating], totals: NDArray[np.integer]) -> float:
     """Prevalence of the positive class from the links to each node.
 
     For node k, ``P(link to k) = P(link to k | +) p + P(link to k | -) (1 - p)``. The
@@ -228,8 +248,6 @@ def link_prevalence(
         (N, 3).
     totals
         Number of unlabelled, negative and positive nodes, shape (3,).
-    variant
-        Number of the variant, for messages.
 
     Raises
     ------
@@ -239,7 +257,7 @@ def link_prevalence(
     for code, what in enumerate(("unlabelled", "negative", "positive")):
         if not totals[code]:
             raise InputError(
-                f"LBQ in variant {variant} has no {what} node: it needs unlabelled, "
+                f"LBQ has no {what} node: it needs unlabelled, "
                 "negative and positive nodes"
             )
     shares = np.asarray(links, np.float64) / totals
@@ -249,7 +267,7 @@ def link_prevalence(
     )
     if not usable.any():
         raise InputError(
-            f"LBQ in variant {variant} has no node for which the shares of links from "
+            "LBQ has no node for which the shares of links from "
             "the two classes differ: it needs edges out of labelled nodes"
         )
     differences = shares[usable, POSITIVE] - shares[usable, NEGATIVE]

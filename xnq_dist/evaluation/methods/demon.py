@@ -31,20 +31,15 @@ SWEEPS = 100
 """Maximum number of sweeps of label propagation in an ego network."""
 
 
-def demon(
-    adjacency: csr_array[Any],
-    seed: int,
-    overlap: float = OVERLAP,
-    min_size: int = MIN_SIZE,
-) -> Communities:
+def demon(adjacency: csr_array[Any], seed: int) -> Communities:
     """Detect overlapping communities; this process must hold all edges.
 
     The graph is treated as undirected, without weights and self-loops. For every node
     (ego), label propagation runs on the network of its neighbours without the ego. The
-    ego is added to each resulting community, and communities larger than `min_size` are
+    ego is added to each resulting community, and communities larger than `MIN_SIZE` are
     kept. Egos are processed in canonical order, and an ego's communities by their first
     member in visiting order. Each community is merged into the oldest one in the pool
-    with which it shares at least `overlap` of the smaller of the two; otherwise it is
+    with which it shares at least `OVERLAP` of the smaller of the two; otherwise it is
     added to the pool. Merged communities keep their position and are not compared
     again.
 
@@ -59,10 +54,6 @@ def demon(
         Adjacency by canonical index, shape (N, N).
     seed
         Seed of the visiting order.
-    overlap
-        Minimum overlap for a merge, in (0, 1].
-    min_size
-        Largest size of dropped communities, at least 1.
 
     Returns
     -------
@@ -81,8 +72,8 @@ def demon(
         names, first = np.unique(labels, return_index=True)
         for name in names[np.argsort(first)]:
             community = {int(ego), *near[labels == name].tolist()}
-            if len(community) > min_size:
-                _merge(community, pool, of_node, overlap)
+            if len(community) > MIN_SIZE:
+                _merge(community, pool, of_node)
     return joined([np.sort(order[list(community)]) for community in pool])
 
 
@@ -106,9 +97,7 @@ def _ranked(
     return np.concatenate([[0], np.cumsum(degrees)]), columns
 
 
-def _merge(
-    community: set[int], pool: list[set[int]], of_node: list[list[int]], overlap: float
-) -> None:
+def _merge(community: set[int], pool: list[set[int]], of_node: list[list[int]]) -> None:
     """Merge a community into the oldest one that it overlaps with, or add it.
 
     `of_node` lists the communities of the pool that each node is in.
@@ -118,7 +107,7 @@ def _merge(
         (
             old
             for old, count in shared.items()
-            if count >= overlap * min(len(community), len(pool[old]))
+            if count >= OVERLAP * min(len(community), len(pool[old]))
         ),
         default=len(pool),
     )

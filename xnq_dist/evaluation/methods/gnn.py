@@ -20,31 +20,21 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import SettingsError, StageError
-from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.methods.method_interface import Configuration, Scores
-from xnq_dist.evaluation.split_fit import FeatureRows
+from xnq_dist.evaluation.split_fit import NodeRows
 from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph.layout import read_adjacency
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = [
-    "GnnResult",
-    "GnnSettings",
-    "Kind",
-    "gnn_logits",
-    "require_gnn",
-    "trained_scores",
-    "training_settings",
-]
+__all__ = ["Kind", "gnn_logits", "require_gnn", "trained_scores"]
 
 Kind = Literal["gcn", "gat", "gin"]
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -60,38 +50,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
 """Options of PyTorch Geometric's models."""
 
 
-@dataclass(frozen=True)
-class GnnSettings:
-    """Training settings, which are not part of the search."""
-
-    learning_rate: float = 0.01
-    """Learning rate of Adam."""
-    weight_decay: float = 1e-4
-    """L2 penalty in Adam's gradient."""
-    dropout: float = 0.5
-    """Share of hidden values set to 0 in training."""
-    max_epochs: int = 200
-    patience: int = 30
-    """Training ends after this number of epochs without a lower stop log-loss."""
-    check_every: int = 5
-    """Number of epochs between computations of the stop log-loss, each of which takes a
-    third of the time of an epoch."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """``auto`` uses a CUDA device if there is one."""
-
-
-@dataclass(frozen=True, eq=False)
-class GnnResult:
-    """Result of training, for all nodes."""
-
-    logits: NDArray[np.float64]
-    """Uncalibrated logits of the best epoch, shape (N, C)."""
-    epochs: int
-    """Number of trained epochs."""
-    best_loss: float
-    """Mean log-loss of the stop labels in the best epoch."""
-    best_epoch: int
-    """Number of the best epoch, from 1."""
+LEARNING_RATE, WEIGHT_DECAY, DROPOUT = 0.01, 1e-4, 0.5
+"""Of Adam, of the L2 penalty in its gradient, of hidden values in training."""
+MAX_EPOCHS, PATIENCE = 200, 30
+"""Training ends after `PATIENCE` epochs without a lower stop log-loss."""
+CHECK_EVERY = 5
+"""Number of epochs between computations of the stop log-loss, each of which takes a
+third of the time of an epoch."""
 
 
 def require_gnn() -> None:
@@ -110,11 +75,6 @@ def require_gnn() -> None:
             )
 
 
-def training_settings(settings: Settings) -> dict[str, Any]:
-    """Settings that a trained network depends on, besides its configuration."""
-    return {"seed": settings.seed, "training": asdict(GnnSettings())}
-
-
 def trained_scores(
     kind: Kind,
     client: Client,
@@ -124,7 +84,7 @@ def trained_scores(
 ) -> Iterator[tuple[int, int, Scores]]:
     """Train a network for every configuration and split, and yield its scores."""
     task, graph = work.task(), work.graph()
-    adjacency, features = read_adjacency(*graph), FeatureRows(*graph).matrix()
+    adjacency, features = read_adjacency(*graph), NodeRows(*graph).matrix()
     if features is None:
         raise StageError("gcn, gat and gin got no features: internal error, report it")
     for draw, configuration in enumerate(configurations):
@@ -141,7 +101,7 @@ def trained_scores(
                 task.known(split, "validation"),
                 len(task.classes),
                 work.settings.seed,
-            ).logits
+            )
             seconds = time.perf_counter() - began
             yield draw, split, Scores.of(task, split, logits, seconds)
 
@@ -157,12 +117,11 @@ def gnn_logits(
     stop_labels: NDArray[np.int32],
     n_classes: int,
     seed: int,
-    settings: GnnSettings | None = None,
-) -> GnnResult:
-    """Train a network on the complete graph and return the logits of all nodes.
+) -> NDArray[np.float64]:
+    """Train a network on the complete graph; logits of its best epoch, shape (N, C).
 
-    On a CPU, the same arguments give the same bits; PyTorch's random state is left as
-    it was.
+    A CUDA device is used if there is one. On a CPU, the same arguments give the same
+    bits; PyTorch's random state is left as it was.
 
     Parameters
     ----------
@@ -181,21 +140,18 @@ def gnn_logits(
         Number of classes, C.
     seed
         Seed of initial parameters and dropout.
-    settings
-        Training settings; None: the defaults.
 
     Raises
     ------
     SettingsError
-        When the extra ``gnn`` is not installed, or there is no CUDA device.
+        When the extra ``gnn`` is not installed.
     StageError
         When the loss is not a finite number.
     """
     require_gnn()
     import torch
 
-    settings = settings or GnnSettings()
-    device = _device(settings.device)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
     with _seeded(seed):
         from torch_geometric.nn import models
 
@@ -211,17 +167,16 @@ def gnn_logits(
             width,
             layers,
             n_classes,
-            dropout=settings.dropout,
+            dropout=DROPOUT,
             jk="last",
             **OPTIONS[kind],
         ).to(device)
         try:
-            return _train(network, x, edges, labels, stop_labels, settings)
+            return _train(network, x, edges, labels, stop_labels)
         except ArithmeticError as error:
             raise StageError(
                 f"training {kind} with {layers} layers of width {width} failed in "
-                f"{error}: lower learning_rate={settings.learning_rate} or scale the "
-                "features"
+                f"{error}: scale the features"
             ) from error
 
 
@@ -231,8 +186,7 @@ def _train(
     edges: Any,
     labels: NDArray[np.int32],
     stop_labels: NDArray[np.int32],
-    settings: GnnSettings,
-) -> GnnResult:
+) -> NDArray[np.float64]:
     """Train until the stop labels' log-loss no longer falls.
 
     Raises an `ArithmeticError` with the epoch when a loss is not finite.
@@ -246,16 +200,17 @@ def _train(
     )
     targets, stop_targets = targets[rows].to(x.device), stop_targets[stop_rows]
     optimiser = torch.optim.Adam(
-        network.parameters(), settings.learning_rate, weight_decay=settings.weight_decay
+        network.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY
     )
-    best = GnnResult(np.empty(0), 0, math.inf, 0)
-    for epoch in range(1, settings.max_epochs + 1):
+    best: NDArray[np.float64] = np.empty(0)
+    best_loss, best_epoch = math.inf, 0
+    for epoch in range(1, MAX_EPOCHS + 1):
         network.train()
         optimiser.zero_grad()
         loss = cross_entropy(network(x, edges)[rows], targets)
         loss.backward()
         optimiser.step()
-        if epoch % settings.check_every and epoch != settings.max_epochs:
+        if epoch % CHECK_EVERY and epoch != MAX_EPOCHS:
             continue
         network.eval()
         with torch.no_grad():
@@ -263,23 +218,11 @@ def _train(
         stop_loss = float(cross_entropy(logits[stop_rows], stop_targets))
         if not math.isfinite(stop_loss) or not math.isfinite(float(loss.detach())):
             raise ArithmeticError(f"epoch {epoch}, whose loss is not a finite number")
-        if stop_loss < best.best_loss:
-            best = GnnResult(logits.numpy(), epoch, stop_loss, epoch)
-        elif epoch - best.best_epoch >= settings.patience:
+        if stop_loss < best_loss:
+            best, best_loss, best_epoch = logits.numpy(), stop_loss, epoch
+        elif epoch - best_epoch >= PATIENCE:
             break
-    return GnnResult(best.logits, epoch, best.best_loss, best.best_epoch)
-
-
-def _device(requested: str) -> str:
-    import torch
-
-    has_cuda = torch.cuda.is_available()
-    if requested == "cuda" and not has_cuda:
-        raise SettingsError(
-            "device=cuda, but PyTorch finds no CUDA device: set device=cpu or install "
-            "a PyTorch built for this machine's CUDA"
-        )
-    return "cuda" if has_cuda and requested != "cpu" else "cpu"
+    return best
 
 
 @contextmanager

@@ -1,9 +1,6 @@
-"""The methods of the comparison: their search spaces and how their scores are computed.
+"""The methods of the comparison: their search spaces and how they compute scores.
 
-There are three kinds of methods. Most have an embedding, which is computed once per
-configuration, and a logistic readout that is fitted to it in every split. With
-`score_graph`, this process computes the scores of all splits; with `estimate_graph`, it
-estimates the prevalence of the complete graph, without scores of nodes.
+A method gives scores of nodes, or, if it is of a complete graph, one estimate a split.
 """
 
 from __future__ import annotations
@@ -16,52 +13,42 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.method_records import METHODS as RECORDED
 from xnq_dist.core.method_records import MethodRecord
-from xnq_dist.core.progress import silent
-from xnq_dist.core.settings import ReservoirSettings, Settings
-from xnq_dist.core.store import Manifest, RunDirectory
+from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.grid_search import grid, reservoir_draws, strength_grid
-from xnq_dist.evaluation.methods.gnn import (
-    Kind,
-    require_gnn,
-    trained_scores,
-    training_settings,
-)
-from xnq_dist.evaluation.methods.method_interface import (
-    Configuration,
-    GraphEstimate,
-    Scores,
-)
-from xnq_dist.evaluation.methods.network import (
-    cdq_scores,
-    enq_scores,
-    lbq_estimates,
-    rival_split_scores,
-    wvrn_scores,
-)
-from xnq_dist.evaluation.methods.reservoir_plus import (
+from xnq_dist.evaluation.methods.embedded import (
+    embed_draw,
+    embed_method,
     plus_configuration,
     plus_settings,
     plus_split_scores,
+    row_scores,
+)
+from xnq_dist.evaluation.methods.gnn import Kind, require_gnn, trained_scores
+from xnq_dist.evaluation.methods.method_interface import Configuration, Figure, Scores
+from xnq_dist.evaluation.methods.network import (
+    cdq_scores,
+    enq_scores,
+    lbq_figures,
+    rival_split_scores,
+    wvrn_scores,
 )
 from xnq_dist.evaluation.work import EvaluationWork
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from xnq_dist.reservoir.context import ReservoirSpec
-
 __all__ = ["METHODS", "Method", "choose_methods", "known_methods"]
 
-GraphScores = Callable[
+Score = Callable[
     ["Client", EvaluationWork, Sequence[Configuration], Sequence[int]],
     Iterator[tuple[int, int, Scores]],
 ]
 """Client, work, configurations, indices of splits -> draw, index of split, scores."""
 
-GraphEstimates = Callable[
-    ["Client", EvaluationWork, Sequence[int]], Iterator[GraphEstimate]
+OfGraph = Callable[
+    ["Client", EvaluationWork, Sequence[int]], Iterator[tuple[Figure, float]]
 ]
-"""Client, work, indices of splits -> the estimate of each split."""
+"""Client, work, indices of splits -> figure of each split, and its seconds."""
 
 CALIBRATIONS = ("bcts", "platt", "platt_logit", "temperature", "none")
 """Calibrations of the readout that validation chooses from, as in the paper."""
@@ -76,6 +63,8 @@ class Method:
     """Source of the scores, for the tables."""
     configurations: Callable[[Settings, int], list[Configuration]]
     """Settings and number of draws -> configurations of the search."""
+    score: Score
+    """Scores of all configurations and splits."""
     needs_features: bool = False
     crisp: bool = False
     """Whether scores are votes only, for CC and ACC."""
@@ -83,55 +72,24 @@ class Method:
     """Calibrations from which validation chooses."""
     relevant_settings: Callable[[Settings], dict[str, Any]] = lambda _: {}
     """Settings that its scores depend on, besides the configuration."""
-    reservoir: Callable[[Settings, float, Configuration], ReservoirSpec] | None = None
-    """Settings, rho(A) and configuration -> the reservoir."""
-    embed: Callable[[RunDirectory, Settings, Client], Manifest] | None = None
-    """Computes the stage ``embeddings``. Without this and `reservoir`,
-    the raw features are the embedding."""
-    score_graph: GraphScores | None = None
-    """Scores of all configurations and splits."""
-    estimate_graph: GraphEstimates | None = None
-    """Estimates of all splits."""
+    of_graph: OfGraph | None = None
+    """Errors of estimates of the complete graph; `score` and the search are unused."""
     check: Callable[[], None] = lambda: None
     """Raises a `SettingsError` if the method cannot run on this machine."""
     n_classes: int | None = None
     """Number of classes that it is defined for; None: any."""
 
 
-def _with_matrix(settings: Settings, matrix: str | None) -> ReservoirSettings:
-    reservoir = settings.reservoir
-    if matrix is None:
-        return reservoir
-    return reservoir.model_copy(update={"matrix": matrix})
-
-
-def _reservoir(
-    matrix: str | None, settings: Settings, rho: float, configuration: Configuration
-) -> ReservoirSpec:
-    from xnq_dist.reservoir.embed import reservoir_spec
-
-    suited = _with_matrix(settings, matrix)
-    changes = {"seed": configuration["seed"], "reservoir": suited}
-    scales = (configuration[name] for name in ("recurrent_scale", "input_scale", "dim"))
-    return reservoir_spec(settings.model_copy(update=changes), rho, *scales)
-
-
-def _reservoir_settings(matrix: str | None, settings: Settings) -> dict[str, Any]:
+def _reservoir_settings(settings: Settings) -> dict[str, Any]:
     names = {"supersteps", "matrix"}
     return {
-        "reservoir": _with_matrix(settings, matrix).model_dump(include=names),
+        "reservoir": settings.reservoir.model_dump(include=names),
         "exchange": settings.exchange.dtype,
     }
 
 
-def _xnq(name: str, matrix: str | None) -> Method:
-    return Method(
-        name=name,
-        embedder="reservoir" if matrix is None else f"reservoir, {matrix}",
-        configurations=reservoir_draws,
-        relevant_settings=partial(_reservoir_settings, matrix),
-        reservoir=partial(_reservoir, matrix),
-    )
+def _seed(settings: Settings) -> dict[str, Any]:
+    return {"seed": settings.seed}
 
 
 def _wvrn(name: str, vote: Literal["soft", "hard"]) -> Method:
@@ -139,7 +97,7 @@ def _wvrn(name: str, vote: Literal["soft", "hard"]) -> Method:
         name=name,
         embedder=f"{vote} votes of neighbours",
         configurations=lambda *_: grid(rounds=(1, 2, 3, 4, 5)),
-        score_graph=partial(wvrn_scores, vote),
+        score=partial(wvrn_scores, vote),
     )
 
 
@@ -150,8 +108,8 @@ def _rival(name: str, embedder: str, with_neighbours: bool) -> Method:
         configurations=lambda *_: [{}],
         needs_features=not with_neighbours,
         calibrations=lambda _: ("none",),
-        relevant_settings=lambda settings: {"seed": settings.seed},
-        score_graph=partial(rival_split_scores, with_neighbours),
+        relevant_settings=_seed,
+        score=partial(rival_split_scores, with_neighbours),
     )
 
 
@@ -161,8 +119,8 @@ def _trained(name: Kind) -> Method:
         embedder=f"{name.upper()}, trained",
         configurations=lambda *_: grid(width=(128, 256), layers=(2, 3, 4)),
         needs_features=True,
-        relevant_settings=training_settings,
-        score_graph=partial(trained_scores, name),
+        relevant_settings=_seed,
+        score=partial(trained_scores, name),
         check=require_gnn,
     )
 
@@ -170,9 +128,13 @@ def _trained(name: Kind) -> Method:
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
-        _xnq("xnq", None),
-        _xnq("xnq-dense", "dense"),
-        _xnq("xnq-sparse", "sparse"),
+        Method(
+            name="xnq",
+            embedder="reservoir",
+            configurations=reservoir_draws,
+            relevant_settings=_reservoir_settings,
+            score=partial(row_scores, embed_draw),
+        ),
         Method(
             name="xnq+",
             embedder="several reservoirs, label features",
@@ -180,12 +142,13 @@ METHODS: dict[str, Method] = {
             # The method's definition fixes the calibration.
             calibrations=lambda settings: (settings.readout.calibration,),
             relevant_settings=plus_settings,
-            score_graph=plus_split_scores,
+            score=plus_split_scores,
         ),
         Method(
             name="lr",
             embedder="raw features",
             configurations=lambda settings, _: strength_grid(settings),
+            score=partial(row_scores, None),
             needs_features=True,
         ),
         _rival("features", "classifier of features", False),
@@ -198,8 +161,8 @@ METHODS: dict[str, Method] = {
             embedder="votes of ego networks",
             configurations=lambda *_: grid(hops=(1, 2)),
             crisp=True,
-            relevant_settings=lambda settings: {"seed": settings.seed},
-            score_graph=enq_scores,
+            relevant_settings=_seed,
+            score=enq_scores,
         ),
         Method(
             name="cdq",
@@ -212,13 +175,14 @@ METHODS: dict[str, Method] = {
                 "seed": settings.seed,
                 "resolution": settings.leiden.resolution,
             },
-            score_graph=cdq_scores,
+            score=cdq_scores,
         ),
         Method(
             name="lbq",
             embedder="links of the complete graph",
             configurations=lambda *_: [{}],
-            estimate_graph=lbq_estimates,
+            score=lambda *_: iter(()),
+            of_graph=lbq_figures,
             n_classes=2,
         ),
     )
@@ -228,13 +192,6 @@ METHODS: dict[str, Method] = {
 
 def _of_pipeline(record: MethodRecord) -> Method:
     """A method of the pipeline: its embeddings, with the logistic readout."""
-
-    def embed(run: RunDirectory, settings: Settings, client: Client) -> Manifest:
-        suited = settings.model_copy(update={"method": record.name})
-        module = RECORDED.module_of(record.name)
-        made: Manifest = module.embed(run, suited, client, silent)
-        return made
-
     return Method(
         name=record.name,
         embedder=record.title,
@@ -246,7 +203,7 @@ def _of_pipeline(record: MethodRecord) -> Method:
             "reservoir": settings.reservoir.model_dump(),
             "exchange": settings.exchange.dtype,
         },
-        embed=embed,
+        score=partial(row_scores, partial(embed_method, record.name)),
     )
 
 

@@ -1,4 +1,4 @@
-"""Interface of the evaluated methods: tasks, configurations and scores."""
+"""Interface of the evaluated methods: tasks, configurations, scores and errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.evaluation.datasets.test_folds import ROLES
 
-__all__ = ["Configuration", "GraphEstimate", "Scores", "Split", "Task"]
+__all__ = ["Configuration", "Figure", "Scores", "Split", "Task"]
 
 Configuration = dict[str, Any]
 """Values of a method's hyperparameters, which must be JSON values."""
@@ -87,16 +87,17 @@ class Scores:
 
 
 @dataclass(frozen=True, eq=False)
-class GraphEstimate:
-    """Estimate of a complete graph in one split."""
+class Figure:
+    """Errors of one draw, calibration and quantifier on the samples of a role."""
 
+    draw: int
     split: int
     """Index in ``Task.splits``."""
+    quantifier: str
+    calibration: str
+    errors: dict[str, float]
+    """Mean error over the samples by metric."""
     true: NDArray[np.float64]
-    """True prevalence among the nodes without a training label, shape (C,)."""
+    """True prevalences of the samples, shape (S, C); S is 0 for validation."""
     estimate: NDArray[np.float64]
-    """Estimated prevalence, shape (C,)."""
-    size: int
-    """Number of nodes that `true` is computed from."""
-    seconds: float = 0.0
-    """Wall time for this split."""
+    """Estimated prevalences, as `true`."""

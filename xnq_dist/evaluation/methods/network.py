@@ -13,20 +13,22 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from xnq_dist.evaluation.measures import mean_errors
 from xnq_dist.evaluation.methods.baselines import cdq, densities, enq, lbq, wvrn
 from xnq_dist.evaluation.methods.demon import demon
 from xnq_dist.evaluation.methods.method_interface import (
     Configuration,
-    GraphEstimate,
+    Figure,
     Scores,
     Task,
 )
 from xnq_dist.evaluation.regions import communities_of
 from xnq_dist.evaluation.rivals import rival_scores
-from xnq_dist.evaluation.split_fit import FeatureRows
+from xnq_dist.evaluation.split_fit import NodeRows
 from xnq_dist.evaluation.work import EvaluationWork
 from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.groups.leiden import leiden
+from xnq_dist.quantify.interface import Communities
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "cdq_scores",
     "enq_scores",
-    "lbq_estimates",
+    "lbq_figures",
     "rival_split_scores",
     "wvrn_scores",
 ]
@@ -46,13 +48,10 @@ FLOOR = 1e-6
 Yielded = Iterator[tuple[int, int, Scores]]
 
 
-def _inputs(
-    work: EvaluationWork, splits: Sequence[int]
-) -> tuple[Task, csr_array[Any], NDArray[np.int32]]:
-    """The task, the adjacency, and the training labels of every split."""
+def _graph(work: EvaluationWork) -> tuple[Task, csr_array[Any], int]:
+    """The task, the adjacency, and the number of classes."""
     task = work.task()
-    labels = np.stack([task.known(split, "train") for split in splits])
-    return task, read_adjacency(*work.graph()), labels
+    return task, read_adjacency(*work.graph()), len(task.classes)
 
 
 def wvrn_scores(
@@ -63,14 +62,14 @@ def wvrn_scores(
     splits: Sequence[int],
 ) -> Yielded:
     """Yield scores of wvRN, with all rounds from one propagation."""
-    task, adjacency, labels = _inputs(work, splits)
-    began = time.perf_counter()
+    task, adjacency, n_classes = _graph(work)
     rounds = [int(c["rounds"]) for c in configurations]
-    kept = wvrn(adjacency, labels, len(task.classes), rounds, vote)
-    seconds = (time.perf_counter() - began) / len(splits)
-    for draw, turn in enumerate(rounds):
-        for split, posteriors in zip(splits, kept[turn], strict=True):
-            logits = np.log(np.maximum(posteriors, FLOOR)).astype(np.float64)
+    for split in splits:
+        began = time.perf_counter()
+        kept = wvrn(adjacency, task.known(split, "train"), n_classes, rounds, vote)
+        seconds = time.perf_counter() - began
+        for draw, turn in enumerate(rounds):
+            logits = np.log(np.maximum(kept[turn], FLOOR)).astype(np.float64)
             yield draw, split, Scores.of(task, split, logits, seconds)
 
 
@@ -81,12 +80,14 @@ def enq_scores(
     splits: Sequence[int],
 ) -> Yielded:
     """Yield votes of ego networks."""
-    task, adjacency, labels = _inputs(work, splits)
+    task, adjacency, n_classes = _graph(work)
     for draw, configuration in enumerate(configurations):
-        began, hops = time.perf_counter(), int(configuration["hops"])
-        votes = enq(adjacency, labels, len(task.classes), hops, work.settings.seed)
-        seconds = (time.perf_counter() - began) / len(splits)
-        yield from _votes(task, draw, splits, votes, seconds)
+        rule = n_classes, int(configuration["hops"]), work.settings.seed
+        for split in splits:
+            began = time.perf_counter()
+            votes = enq(adjacency, task.known(split, "train"), *rule)
+            seconds = time.perf_counter() - began
+            yield draw, split, _votes(task, split, votes, seconds)
 
 
 def cdq_scores(
@@ -96,43 +97,48 @@ def cdq_scores(
     splits: Sequence[int],
 ) -> Yielded:
     """Yield votes of communities, each kind of which is detected once."""
-    task, adjacency, labels = _inputs(work, splits)
+    task, adjacency, n_classes = _graph(work)
     seed = work.settings.seed
-    for name in dict.fromkeys(c["communities"] for c in configurations):
-        began = time.perf_counter()
-        if name == "demon":
-            communities = demon(adjacency, seed)
-        else:
+    detected: dict[str, tuple[Communities, NDArray[np.float64], float]] = {}
+    for draw, configuration in enumerate(configurations):
+        began, name = time.perf_counter(), configuration["communities"]
+        if name not in detected:
             resolution = work.settings.leiden.resolution
-            communities = communities_of(leiden(adjacency, resolution, seed))
-        density = densities(communities, adjacency)
-        detection = time.perf_counter() - began
-        for draw, configuration in enumerate(configurations):
-            if configuration["communities"] != name:
-                continue
+            sets = (
+                demon(adjacency, seed)
+                if name == "demon"
+                else communities_of(leiden(adjacency, resolution, seed))
+            )
+            density = densities(sets, adjacency)
+            detected[name] = sets, density, time.perf_counter() - began
+        sets, density, detection = detected[name]
+        used = density if configuration["strategy"] == "density" else None
+        for split in splits:
             began = time.perf_counter()
-            used = density if configuration["strategy"] == "density" else None
-            votes = cdq(communities, labels, len(task.classes), seed, used)
-            seconds = (detection + time.perf_counter() - began) / len(splits)
-            yield from _votes(task, draw, splits, votes, seconds)
+            known = task.known(split, "train")
+            votes = cdq(sets, known, n_classes, seed, used)
+            seconds = time.perf_counter() - began + detection / len(splits)
+            yield draw, split, _votes(task, split, votes, seconds)
 
 
-def lbq_estimates(
+def lbq_figures(
     client: Client, work: EvaluationWork, splits: Sequence[int]
-) -> Iterator[GraphEstimate]:
-    """Yield LBQ's estimate for all nodes without a training label.
+) -> Iterator[tuple[Figure, float]]:
+    """Yield errors of LBQ's estimate for all nodes without a training label.
 
-    The true prevalence is that of the nodes among them whose label is known.
+    The true prevalence is that of the nodes among them whose label is known. The second
+    value is the seconds of the split.
     """
-    task, adjacency, labels = _inputs(work, splits)
-    began = time.perf_counter()
-    prevalence = lbq(adjacency, labels)
-    seconds = (time.perf_counter() - began) / len(splits)
-    for split, row, share in zip(splits, labels, prevalence, strict=True):
-        known = task.labels[(row < 0) & (task.labels >= 0)]
-        true = np.bincount(known, minlength=2) / len(known)
-        estimate = np.array([1.0 - share, share])
-        yield GraphEstimate(split, true, estimate, len(known), seconds)
+    task, adjacency, _ = _graph(work)
+    for split in splits:
+        began, labels = time.perf_counter(), task.known(split, "train")
+        share = lbq(adjacency, labels)
+        seconds = time.perf_counter() - began
+        known = task.labels[(labels < 0) & (task.labels >= 0)]
+        true = np.bincount(known, minlength=2)[None] / len(known)
+        estimate = np.array([[1.0 - share, share]])
+        found = mean_errors(true, estimate, np.array([len(known)]))
+        yield Figure(0, split, "lbq", "none", found, true, estimate), seconds
 
 
 def rival_split_scores(
@@ -143,25 +149,17 @@ def rival_split_scores(
     splits: Sequence[int],
 ) -> Yielded:
     """Yield scores of a rival, which has one configuration."""
-    task, adjacency, _ = _inputs(work, splits)
-    features = FeatureRows(*work.graph()).matrix()
+    task, adjacency, n_classes = _graph(work)
+    features = NodeRows(*work.graph()).matrix()
     edges = adjacency if with_neighbours else None
-    n_classes, seed = len(task.classes), work.settings.seed
     for split in splits:
         began = time.perf_counter()
         known = task.known(split, "train", "calibration")
-        logits = rival_scores(features, known, n_classes, seed, edges)
+        logits = rival_scores(features, known, n_classes, work.settings.seed, edges)
         seconds = time.perf_counter() - began
         yield 0, split, Scores.of(task, split, logits, seconds)
 
 
-def _votes(
-    task: Task,
-    draw: int,
-    splits: Sequence[int],
-    votes: NDArray[np.int32],
-    seconds: float,
-) -> Yielded:
-    for split, row in zip(splits, votes, strict=True):
-        one_hot = np.eye(len(task.classes))[row]
-        yield draw, split, Scores.of(task, split, one_hot, seconds, crisp=True)
+def _votes(task: Task, split: int, votes: NDArray[np.int32], seconds: float) -> Scores:
+    one_hot = np.eye(len(task.classes))[votes]
+    return Scores.of(task, split, one_hot, seconds, crisp=True)
