@@ -87,16 +87,16 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 290_884,
-    "core": 33_270,
-    "graph": 65_528,
+    "all": 281_477,
+    "core": 33_260,
+    "graph": 61_449,
     "reservoir": 24_507,
     "groups": 4_033,
     "plan and needs": 6_511,
     "pipeline and the modules next to it": 7_327,
-    "command line and flows": 11_109,
+    "command line and flows": 11_079,
     "monitor": 7_682,
-    "evaluation": 35_990,
+    "evaluation": 35_975,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 
