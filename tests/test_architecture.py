@@ -87,13 +87,13 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 281_477,
-    "core": 33_260,
+    "all": 281_515,
+    "core": 33_294,
     "graph": 61_449,
     "reservoir": 24_507,
     "groups": 4_033,
     "plan and needs": 6_511,
-    "pipeline and the modules next to it": 7_327,
+    "pipeline and the modules next to it": 7_331,
     "command line and flows": 11_079,
     "monitor": 7_682,
     "evaluation": 35_975,

@@ -163,7 +163,7 @@ def _remove(run: RunDirectory) -> None:
     """Delete a run's stages; the record keeps which graph they were made from."""
     try:
         before = RunRecord.read(run.folder)
-    except DamagedError:
+    except (DamagedError, RunDirectoryError):
         before = None
     for name in FOLDERS:
         run.stage(name).folder.delete_folder()

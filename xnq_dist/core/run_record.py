@@ -36,7 +36,15 @@ class RunRecord:
         ------
         DamagedError
             When the file is damaged.
+        RunDirectoryError
+            When an earlier version of this package wrote the file.
         """
+        values = folder.read_json(RUN)
+        if isinstance(values, dict) and isinstance(values.get("nodes"), str):
+            raise RunDirectoryError(
+                f"{folder.uri} was made from {values['nodes']} by an earlier version "
+                "of xnq-dist: choose another --out, or add --overwrite"
+            )
         fields = folder.read_record(RUN)
         if fields is None:
             return None
