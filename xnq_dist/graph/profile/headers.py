@@ -94,6 +94,8 @@ def required_columns(what: str, named: ColumnSettings) -> dict[str, str]:
         required |= {f"features[{i}]": name for i, name in enumerate(features)}
     elif features not in (None, "auto"):
         required["features"] = str(features)
+    if what == "nodes":
+        required |= {f"scores[{i}]": name for i, name in enumerate(named.scores)}
     return required
 
 
