@@ -323,7 +323,7 @@ def _of_scores(rows: SecondRows, n_classes: int) -> tuple[LinearModel, ...]:
 
 def gain_of_scores(
     rows: SecondRows, linear: ChosenC, without: ChosenC
-) -> dict[str, float] | None:
+) -> dict[str, float]:
     """Reduction of the held-out log-loss by another model's scores, as `skill`.
 
     `linear` and `without` are by `fit_linear`, with all columns and without the scores.
@@ -337,7 +337,7 @@ def gain_of_scores(
             losses[place, held] = row_losses(decision(model, z), rows.labels[held])
     if rows.weights is not None:
         losses *= rows.weights / rows.weights.mean()
-    return skill(*losses)
+    return skill(*losses) or dict.fromkeys(("value", "lower", "upper"), 0.0)
 
 
 def fit_linear(fit_all: Fitter, folds: int, sets: int = 1) -> list[ChosenC]:
