@@ -251,10 +251,8 @@ def _commit(
 def _report_scores(columns: Sequence[str], gain: Mapping[str, float]) -> None:
     """Log how much of the log-loss another model's scores removed."""
     removed = "the log-loss by %.1f %% (95 %% interval %.1f to %.1f)"
-    names, ends = (
-        ", ".join(columns),
-        [100 * gain[k] for k in ("value", "lower", "upper")],
-    )
+    names = ", ".join(columns)
+    ends = [100 * gain[name] for name in ("value", "lower", "upper")]
     if gain["lower"] > 0:
         log.info(f"readout: the scores (%s) reduce {removed}", names, *ends)
         return

@@ -34,4 +34,6 @@ def body(facts: Page) -> str:
 
 def _with_ends(gain: Mapping[str, float] | None) -> dict[str, Any] | None:
     """A relative reduction of the log-loss, with its interval as text."""
-    return gain and {**gain, "ends": difference(gain["lower"], gain["upper"])}
+    if not gain:
+        return None
+    return {**gain, "ends": difference(gain["lower"], gain["upper"])}
