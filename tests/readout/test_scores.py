@@ -19,6 +19,7 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import node_index
+from xnq_dist.graph.profile.inputs import check_findings, profile_inputs
 from xnq_dist.graph.tables import Sources
 
 BASE = (*PLUS, "columns.features=features", "partitions=1")
@@ -176,7 +177,6 @@ def test_settings_that_contradict_scores_are_refused(overrides, message):
         ("words", r"'words' of .* is string, but a score is a number: write numbers"),
         ("pairs", r"'pairs' of .* is list.* but a score is a number"),
         ("days", r"'days' of .* is date32.* leave it out of columns\.scores"),
-        ("copy", r"'copy' of .* is a copy of the label .* columns\.scores"),
         ("wide", r"'wide' is infinite or too large for float32 for node 3"),
     ],
 )
@@ -189,7 +189,6 @@ def test_columns_that_hold_no_score_are_refused(tmp_path, sources, name, message
         "words": pa.array(["high"] * count),
         "days": pa.array([1] * count, pa.int32()).cast(pa.date32()),
         "pairs": pa.array([[0.2, 0.8]] * count),
-        "copy": nodes["label"],
         "wide": wide,
     }
     if name in made:
@@ -202,6 +201,17 @@ def test_columns_that_hold_no_score_are_refused(tmp_path, sources, name, message
         pytest.raises(InputError, match=message),
     ):
         pipeline.prepare(run, changed, settings)
+
+
+def test_a_score_that_copies_the_label_is_refused(tmp_path, sources):
+    nodes = pq.read_table(sources.nodes)
+    nodes = nodes.append_column("vendor", nodes["label"])
+    pq.write_table(nodes, tmp_path / "nodes.parquet")
+    copied = Sources(str(tmp_path / "nodes.parquet"), sources.edges)
+    profile = profile_inputs(copied, small_settings(*BASE, "columns.scores=[vendor]"))
+    message = r"'vendor' of .* is a copy of the label .* columns\.scores"
+    with pytest.raises(InputError, match=message):
+        check_findings(profile.findings)
 
 
 def test_auto_leaves_scores_out_of_the_features(tmp_path, sources):
