@@ -116,11 +116,11 @@ def test_other_scores_are_read_again(tmp_path, sources, thread_client):
 
 
 @pytest.mark.usefixtures("no_trees")
-def test_noise_is_reported_as_no_help(tmp_path, sources, thread_client, caplog):
+def test_the_log_says_when_scores_do_not_help(tmp_path, sources, thread_client, caplog):
     settings = small_settings(*BASE, "columns.scores=[noise]")
     with caplog.at_level(logging.INFO):
         run = to_posteriors(tmp_path, sources, settings, thread_client)
-    assert "the scores (noise) are no help: they reduce the log-loss by" in caplog.text
+    assert "the scores (noise) do not help measurably: they reduce" in caplog.text
     assert facts(run)["scores"]["gain"]["lower"] < 0
 
 

@@ -325,6 +325,19 @@ def test_skill_of_the_posteriors_is_reported(lower: float) -> None:
     assert warned == (lower < 0)
 
 
+@pytest.mark.parametrize("lower", [-0.02, 0.02])
+def test_the_page_says_how_much_error_the_scores_removed(lower: float) -> None:
+    gain = {"value": 0.05, "lower": lower, "upper": 0.12}
+    readout = {"scores": {"columns": ["vendor", "<b>llm</b>"], "gain": gain}}
+    text = text_of(prevalence_table(["a", "b"]), readout=readout)
+    assert "The scores (vendor, <b>llm</b>)" in text
+    ends = f"({100 * lower:+.1f} to +12.0 %)"
+    assert "reduce the log-loss by 5.0 %" in text
+    assert ends in text
+    assert ("do not help measurably" in text) == (lower < 0)
+    assert "The scores" not in text_of(prevalence_table(["a", "b"]))
+
+
 def test_the_page_says_how_much_communities_differ_beyond_their_posteriors() -> None:
     pooled = {"communities": 3, "spread": 1.2, "weights": []}
     text = text_of(prevalence_table(["a", "b", "c"]), quantify={"pooled": pooled})

@@ -257,8 +257,8 @@ def _report_scores(columns: Sequence[str], gain: Mapping[str, float]) -> None:
         log.info(f"readout: the scores (%s) reduce {removed}", names, *ends)
         return
     log.warning(
-        f"readout: the scores (%s) are no help: they reduce {removed}; leave them out "
-        "of columns.scores",
+        f"readout: the scores (%s) do not help measurably: they reduce {removed}; "
+        "leave them out of columns.scores, or add labels",
         names,
         *ends,
     )

@@ -103,11 +103,10 @@ class ColumnSettings(Section):
 
     @model_validator(mode="after")
     def _scores_alone(self) -> ColumnSettings:
-        named = self.features if isinstance(self.features, list) else [self.features]
-        others = {"node_id", "label", "role", "label_weight"}
-        taken = {*named, *(getattr(self, key) for key in others)}
-        for place, name in enumerate(self.scores):
-            if name in taken or name in self.scores[:place]:
+        features = self.features if isinstance(self.features, list) else [self.features]
+        named = [self.node_id, self.label, self.role, self.label_weight, *features]
+        for name in self.scores:
+            if [*named, *self.scores].count(name) > 1:
                 raise ValueError(
                     f"columns.scores names {name!r}, which is named a second time in "
                     "columns: name each score once, and no column that is read as "
