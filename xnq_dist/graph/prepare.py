@@ -139,7 +139,6 @@ def prepare(
             "n_edges": int(csr.indptr[-1]),
             "n_features": blocks.width,
             **scaled,
-            **({"scores": rows.scores.columns.names} if rows.scores else {}),
             "id_type": rows.ids.type,
             "directed": settings.input.directed,
             "weighted": csr.weighted,
