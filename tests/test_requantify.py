@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import SmallGraph, published_values, small_settings, write_graph
+from tests.readout.samples import graph_with_scores
 from tests.test_due import (
     LATER,
     SETTINGS,
@@ -97,6 +98,25 @@ def test_new_labels_answer_as_a_run_from_nothing(
     again = attempts(made)
     night(Path(made.uri), new, SETTINGS, client)
     assert redone(made, again) == set()
+
+
+@pytest.mark.usefixtures("no_trees")
+def test_new_labels_are_read_with_the_scores_of_the_graph(tmp_path, client):
+    """Scores cannot be changed without the node table."""
+    sources = graph_with_scores(tmp_path / "input")
+    named = ("columns.features=features", "columns.scores=[good]")
+    plus = ("method=xnq+", "reservoir.recurrent_scale=select", "readout.folds=3")
+    settings = small_settings(*plus, *named)
+    base = night(tmp_path / "run", sources, settings, client)
+    labels = pq.read_table(sources.nodes)["truth"].to_numpy()
+    Path(sources.nodes).unlink()
+    made = requantify(client, base, labels=label_table(tmp_path, labels))
+    facts = made.stage("readout").manifest().facts
+    assert facts["n_labelled"] == 400
+    assert facts["scores"]["gain"]["lower"] > 0
+    for other in ("[]", "[noise]"):
+        with pytest.raises(SettingsError, match=r"made with other settings .*scores"):
+            requantify(client, base, overrides=[f"columns.scores={other}"])
 
 
 def test_new_memberships_need_no_table_of_the_graph(tmp_path, graph, run, client):

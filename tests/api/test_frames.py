@@ -34,8 +34,8 @@ EDGE_TABLE = pa.table(
 
 
 def made(nodes: Any, edges: Any = None, members: Any = None, **more: Any) -> Tables:
-    values = {"labels": None, "features": None, **more}
-    return tables_of(nodes, edges, members, *values.values(), COLUMNS)
+    values = {"labels": None, "features": None, "columns": COLUMNS, **more}
+    return tables_of(nodes, edges, members, **values)
 
 
 def rows(table: pa.Table) -> list[dict[str, Any]]:
@@ -82,6 +82,20 @@ def test_labels_and_features_become_columns_in_the_nodes_order():
     assert floats.nodes["label"].to_pylist() == [0, None, 1, 0]
     again = made(NODES, EDGE_TABLE, labels=["z", "z", None, "x"])
     assert again.nodes["label"].to_pylist() == ["z", "z", None, "x"]
+
+
+def test_scores_become_columns_in_the_nodes_order():
+    vendor = pd.Series([0.5, 0.25, np.nan, 1.0], ["d", "c", "b", "a"])
+    tables = made(NODES, EDGE_TABLE, scores={"vendor": vendor, "llm": [1, 2, 3, 4]})
+    by_id = dict(zip("dcba", vendor, strict=True))
+    due = [None if np.isnan(by_id[v]) else by_id[v] for v in IDS.to_pylist()]
+    assert tables.nodes["vendor"].to_pylist() == due
+    assert tables.nodes["llm"].to_pylist() == [1, 2, 3, 4]
+    assert tables.implied == {"columns": {"scores": ["vendor", "llm"]}}
+    for names in ("vendor", ["vendor"], ("vendor",)):
+        named = made(tables.nodes, EDGE_TABLE, scores=names)
+        assert named.nodes is tables.nodes or rows(named.nodes) == rows(tables.nodes)
+        assert named.implied == {"columns": {"scores": ["vendor"]}}
 
 
 @pytest.mark.parametrize("form", [sparse.csr_array, sparse.coo_matrix, np.asarray])

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from tests.conftest import write_graph
 from xnq_dist.core.progress import silent
+from xnq_dist.graph.tables import Sources
 from xnq_dist.readout.fit import SavedReadout, finish
 from xnq_dist.readout.folds import plan_folds
 from xnq_dist.readout.logistic import fit_jobs
@@ -57,3 +62,27 @@ def fit_readout_arrays(
     rows = Rows.of(x, labels, plan.folds, n_classes)
     (chosen,) = cross_fit([plan.grid], plan.count, climb, partial(fit_jobs, rows))
     return finish(rows, index, roles, settings, plan, chosen)
+
+
+def graph_with_scores(folder: Path) -> Sources:
+    """`write_graph` with the true class, and columns for `columns.scores`.
+
+    ``good`` is the class with noise, ``gaps`` the same with missing values.
+    """
+    graph = write_graph(folder, nodes=400, edges=1600)
+    truth = np.random.default_rng(0).integers(0, 2, 400)
+    known = graph.labels >= 0
+    assert (graph.labels[known] == truth[known]).all()
+    rng = np.random.default_rng(7)
+    good = 1 / (1 + np.exp(-4 * (truth - 0.5) - rng.standard_normal(400)))
+    columns = {
+        "truth": pa.array(truth),
+        "good": pa.array(good),
+        "noise": pa.array(rng.random(400)),
+        "gaps": pa.array(good, mask=rng.random(400) < 0.3),
+    }
+    nodes = pq.read_table(graph.sources.nodes)
+    for name, values in columns.items():
+        nodes = nodes.append_column(name, values)
+    pq.write_table(nodes, graph.sources.nodes)
+    return graph.sources

@@ -9,6 +9,7 @@ import pytest
 from scipy.special import log_softmax
 
 from tests.conftest import published_values, small_settings, write_graph
+from tests.readout.samples import graph_with_scores
 from tests.test_pipeline import posteriors, whole_line
 from xnq_dist import pipeline
 from xnq_dist.core.errors import DoesNotFitError, InputError
@@ -32,6 +33,9 @@ PLUS = (
     "reservoir.recurrent_scale=select",
     "readout.folds=3",
 )
+
+
+SCORES = ("columns.scores=[good, gaps]", "columns.features=features")
 
 
 @pytest.fixture(scope="module")
@@ -231,11 +235,23 @@ def test_an_undirected_graph_has_a_spectrum(tmp_path, graph, thread_client):
     np.testing.assert_allclose(features, wanted, atol=1e-3)
 
 
+@pytest.fixture(scope="module")
+def run_with_scores(tmp_path_factory, thread_client):
+    """The same with scores of another model."""
+    sources = graph_with_scores(tmp_path_factory.mktemp("scores"))
+    settings = small_settings(*PLUS, "partitions=1", *SCORES)
+    return to_posteriors(
+        tmp_path_factory.mktemp("run"), sources, settings, thread_client
+    )
+
+
 @pytest.mark.usefixtures("no_trees")
+@pytest.mark.parametrize("more", [(), SCORES], ids=["no scores", "scores"])
 def test_flipping_a_label_leaves_the_models_of_its_own_fold(
-    tmp_path, run, thread_client
+    tmp_path, request, thread_client, more
 ):
     """At fixed C, rounds, pool and calibration the node's score keeps its bits."""
+    run = request.getfixturevalue("run_with_scores" if more else "run")
     labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
     kept, features = {}, {}
     node = int(np.flatnonzero(labels >= 0)[17])
@@ -250,7 +266,7 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
                 Embedded(graph, graph.manifest(), embeddings, embeddings.manifest()),
                 shown,
                 run.stage("labels").manifest().facts["classes"],
-                small_settings(*PLUS),
+                small_settings(*PLUS, *more),
                 stage.begin(),
             )
         )
@@ -269,6 +285,7 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
     np.testing.assert_array_equal(*first)
     z = second_rows(first[0], features["before"])
     assert len(before.second.weights) == len(after.second.weights)
+    assert len(before.second.of_scores) == (3 if more else 0)
     for own, other in zip(
         before.second.components(first[0], z, x, fold),
         after.second.components(first[1], z, x, fold),

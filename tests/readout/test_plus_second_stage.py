@@ -79,8 +79,9 @@ def test_noise_is_shrunk_to_the_prior():
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_held_out_scores_are_those_of_the_folds_own_models(classes):
-    rows = sample("crossed", classes=classes)
+@pytest.mark.parametrize("provided", [0, 2])
+def test_held_out_scores_are_those_of_the_folds_own_models(classes, provided):
+    rows = replace(sample("crossed", classes=classes), provided=provided)
     stage, held, facts = fitted(rows, classes)
     again = SecondStage.from_arrays(stage.to_arrays())
     for fold in range(FOLDS):
@@ -93,6 +94,7 @@ def test_held_out_scores_are_those_of_the_folds_own_models(classes):
     np.testing.assert_allclose(np.exp(held).sum(axis=1), 1)
     assert sum(facts["pool"].values()) == pytest.approx(1)
     assert set(facts["boosting_rounds"]) == set(KINDS)
+    assert ("scores" in facts["pool"]) == (provided > 0)
 
 
 def test_few_labels_add_the_first_stage_to_the_pool():

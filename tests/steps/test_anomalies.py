@@ -14,13 +14,12 @@ from scipy.stats import binom, false_discovery_control, norm
 from tests.quantify.samples import make_communities, make_nodes
 from tests.quantify.samples import reference_of as class_shares
 from tests.report.fake_run import prevalence_table, results_of
-from xnq_dist.core.config import load_settings
-from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks.evidence import EvidenceMoments, gather_evidence
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.steps.anomalies import (
     Observations,
     find_anomalies,
+    pvalues_of_class,
     qvalues,
     reference_of,
     robust_reference,
@@ -112,8 +111,8 @@ def test_pvalues_of_nulls_are_uniform_and_false_discoveries_rare(
     assert (found.qvalue <= 0.05).sum() <= 2
     if overall == 0.3:
         assert (p < 0.05).mean() > 0.03
-    given = find_anomalies(*world(rng, share, size, labelled, **options), overall)
-    assert (given.pvalue[:, 1] < 0.05).mean() < 0.056
+    _, _, seen = world(rng, share, size, labelled, **options)
+    assert (against(overall, seen) < 0.05).mean() < 0.056
 
 
 @pytest.mark.parametrize("sharpness", [0.05, 0.6, 2.0])
@@ -135,6 +134,13 @@ def test_power_is_that_of_the_binomial_test_or_more(sharpness, known):
     assert (flagged & ~own).sum() <= 0.08 * flagged.sum() + 2
     discovered = false_discovery_control(alone) <= 0.05
     assert (flagged & own).sum() >= (discovered & own).sum() - 8
+
+
+def against(share, seen):
+    """P-values of the second class against one share."""
+    size = len(seen.labelled)
+    each = np.full(size, share), np.zeros(size)
+    return pvalues_of_class(seen, np.arange(size), 1, *each)
 
 
 def exact_tails(statistic, trials, r, unlabelled, error):
@@ -170,14 +176,13 @@ def test_pvalues_are_those_of_sums_over_all_counts():
             np.stack([error, error], axis=1),
             np.zeros((count, 2)),
         )
-        prevalence = np.full((count, 2), 0.5)
-        found = find_anomalies(prevalence, labelled + unlabelled, seen, r)
+        found = against(r, seen)
         for s in range(count):
             shown = 1 / (r * (1 - r) / unlabelled[s] + error[s] ** 2)
             a = (known[s] - labelled[s] * r) / (r * (1 - r)) + (q[s] - r) * shown
             args = a, int(labelled[s]), r, int(unlabelled[s]), float(error[s])
             exact = min(2 * min(exact_tails(*args)), 1.0)
-            near = found.pvalue[s, 1]
+            near = found[s]
             # Larger on the short side of a skewed sum, and not much smaller.
             assert 0.8 * exact - 1e-4 <= near <= 1.7 * exact + 1e-3, (r, s)
 
@@ -195,19 +200,15 @@ def test_labels_alone_give_the_exact_binomial_test():
     labelled = np.repeat(np.arange(1, 41), 41)
     known = np.minimum(np.tile(np.arange(41), 40), labelled)
     seen = labels_alone(known, labelled)
-    prevalence = np.stack([1 - known / labelled, known / labelled], axis=1)
     for r in (0.02, 0.3, 0.5):
-        found = find_anomalies(prevalence, labelled, seen, r)
         expected = binomial_pvalues(known, labelled, r)
-        np.testing.assert_allclose(found.pvalue[:, 1], expected, rtol=1e-9)
+        np.testing.assert_allclose(against(r, seen), expected, rtol=1e-9)
     # For large counts, only relevant terms are summed.
     many = np.array([1_000_000])
     for k in (500_000, 501_000, 503_000):
-        one = find_anomalies(
-            np.array([[0.5, 0.5]]), many, labels_alone(np.array([k]), many), 0.5
-        )
+        one = against(0.5, labels_alone(np.array([k]), many))
         exact = binomial_pvalues(k, many[0], 0.5)
-        assert one.pvalue[0, 1] == pytest.approx(exact, rel=1e-6, abs=1e-14)
+        assert one[0] == pytest.approx(exact, rel=1e-6, abs=1e-14)
 
 
 def test_reference_is_the_mean_of_the_others_without_outliers():
@@ -263,14 +264,12 @@ def test_effects_need_a_second_community():
 
 
 def test_a_reference_of_zero_is_refuted_by_one_member_of_the_class():
-    sure = np.array([[1.0, 0.0], [0.8, 0.2]])
-    labelled = np.array([5, 5])
-    seen = labels_alone(np.array([0, 1]), labelled)
-    found = find_anomalies(sure, labelled, seen, 0.0)
-    assert found.pvalue[0, 1] == 1.0
-    assert found.pvalue[1, 1] < 1e-7
-    silent = labels_alone(np.array([0, 0]), np.array([0, 0]))
-    assert np.isnan(find_anomalies(sure, labelled, silent, 0.3).pvalue).all()
+    known, labelled = np.array([0, 1]), np.array([5, 5])
+    without, with_one = against(0.0, labels_alone(known, labelled))
+    assert without == 1.0
+    assert with_one < 1e-7
+    nothing = np.zeros(2, np.int64)
+    assert np.isnan(against(0.3, labels_alone(nothing, nothing))).all()
 
 
 def test_qvalues_are_scipys():
@@ -349,11 +348,9 @@ def test_the_page_compares_with_the_reference_of_the_tests():
     alone = made.tables["anomalies"].filter(
         pc.equal(made.tables["anomalies"]["class"], "bot")
     )
-    near = reference_of(made.view, Settings())
+    near = reference_of(made.view)
     assert abs(alone["reference"].to_numpy() - near).max() < 0.1
     without = results_of(prevalence_table(np.arange(40))).view
     weights, last = without.n_nodes, without.prevalence[:, -1]
     mean = (weights * last).sum() / weights.sum()
-    assert reference_of(without, Settings()) == pytest.approx(mean)
-    fixed = load_settings(overrides=["anomalies.reference=.25"])
-    assert [reference_of(made.view, fixed, k) for k in (0, 1)] == [0.75, 0.25]
+    assert reference_of(without) == pytest.approx(mean)

@@ -27,6 +27,7 @@ def estimate_prevalence(
     *,
     labels: Any = None,
     features: Any = None,
+    scores: Any = None,
     out: str | Path | None = None,
     progress: Progress = silent,
     overwrite: bool = False,
@@ -53,6 +54,9 @@ def estimate_prevalence(
         One label a node, None or NaN where it is unlabelled; replaces the label column.
     features
         Feature vectors, shape (nodes, features); replaces the column ``features``.
+    scores
+        Another model's probabilities or scores: a mapping of names to one number a
+        node, NaN where there is none, or names of columns of the node table.
     out
         Run directory that stays. A later call with the same `out` repeats only what
         changed. None: a temporary one, which is deleted together with the result.
@@ -93,7 +97,8 @@ def estimate_prevalence(
     """
     with python_names():
         columns = settings_of(settings).columns
-        tables = tables_of(nodes, edges, memberships, labels, features, columns)
+        of_nodes = labels, features, columns, scores
+        tables = tables_of(nodes, edges, memberships, *of_nodes)
         return run_tables(tables, settings, out, progress, overwrite)
 
 

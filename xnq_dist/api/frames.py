@@ -64,6 +64,7 @@ def tables_of(
     labels: Any,
     features: Any,
     columns: ColumnSettings,
+    scores: Any = None,
 ) -> Tables:
     """The tables of whatever describes the graph; see `estimate_prevalence`.
 
@@ -86,6 +87,12 @@ def tables_of(
         features = _by_node(features, nodes, table, columns, "features")
         table = _with(table, FEATURES, _vectors(features), "features")
         implied["columns"] = {"features": FEATURES}
+    if scores is not None:
+        for name, values in scores.items() if hasattr(scores, "items") else ():
+            values = _by_node(values, nodes, table, columns, "scores")
+            table = _with(table, name, _array(values, "scores"), "scores")
+        names = [scores] if isinstance(scores, str) else list(scores)
+        implied["columns"] = {**implied.get("columns", {}), "scores": names}
     ids = None
     if not isinstance(table, str) and columns.node_id in table.column_names:
         ids = table[columns.node_id].combine_chunks()

@@ -40,6 +40,7 @@ RENAMED = {"quality.suppressed_below": "disclosure.min_size"}
 """Settings of earlier versions, and their present names."""
 ONE_EXCHANGE = "states stay in memory, and workers have one way to exchange them"
 GONE = {
+    "anomalies.reference": "communities are compared with the mean of the others",
     "auto.reference_edges": "graphs of more than 5,000,000 edges are contracted first",
     "benchmark": "adjust estimates to known totals in the tool that has them",
     "columns.node_weight": "every node counts once; give each person or view its node",

@@ -53,7 +53,8 @@ def graph_inputs(
     Parameters
     ----------
     tables
-        Digests of ``nodes`` (the ids), ``features`` and ``edges``.
+        Digests of ``nodes`` (the ids), ``features``, ``edges`` and, if there are any,
+        ``scores``.
     """
     relevant: dict[str, Any] = {
         "input": settings.input.model_dump(
@@ -70,9 +71,12 @@ def graph_inputs(
     if settings.partitioner in ("auto", "stream"):
         # The memory decides between METIS and streaming, and the edges streaming uses.
         relevant["input"]["memory"] = settings.input.memory_bytes
+    if settings.columns.scores:
+        relevant["scores"] = settings.columns.scores
+    read = ("nodes", "features", "edges", "scores")
     return {
         "format": STAGES["graph"].format,
-        **{name: dict(tables[name]) for name in ("nodes", "features", "edges")},
+        **{name: dict(tables[name]) for name in read if name in tables},
         "settings": relevant,
     }
 

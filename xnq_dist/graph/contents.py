@@ -96,11 +96,15 @@ def node_aspects(
     names = [chosen] if isinstance(chosen, str) else chosen or []
     features = (("columns.features", name) for name in names)
     node = ("columns.node_id", columns.node_id)
-    return {
+    aspects = {
         "nodes": Aspect((node,)),
         "features": Aspect((node, *features)),
         "labels": label_aspect(table, columns, missing),
     }
+    if columns.scores:
+        scores = (("columns.scores", name) for name in columns.scores)
+        aspects["scores"] = Aspect((node, *scores))
+    return aspects
 
 
 def label_aspect(

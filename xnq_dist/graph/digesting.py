@@ -42,8 +42,8 @@ INTEGER, BOOLEAN, TEXT, NUMBER, LIST = 1, 2, 3, 4, 5
 """Tags of the types; part of the definition of a digest."""
 
 
-FEATURES = "columns.features"
-VALUES = (FEATURES, "columns.role", "columns.weight", "columns.label_weight")
+FEATURES = ("columns.features", "columns.scores")
+VALUES = (*FEATURES, "columns.role", "columns.weight", "columns.label_weight")
 """Settings of columns that are neither ids nor labels."""
 
 
@@ -72,7 +72,7 @@ def batch_total(
             values = plain_labels(batch, name, ())
         else:
             values = ids_of(batch, name)
-        if setting == FEATURES:
+        if setting in FEATURES:
             encoded = encoded or needs_encoding(values)
         _fold(words, values, setting not in VALUES)
     return words.shape[1], total(words), encoded

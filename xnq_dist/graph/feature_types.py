@@ -62,8 +62,9 @@ def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
     first, *others = table.schemas.values()
     chosen: str | list[str] | None = "features"
     if not pt.is_nested(first.get("features", pa.null())):
-        edges = {"features", "src", "dst", "weight", "community", "member"}
-        taken = {*columns.model_dump(exclude=edges).values()}
+        edges = {"src", "dst", "weight", "community", "member"}
+        single = columns.model_dump(exclude={"features", "scores", *edges})
+        taken = {*single.values(), *columns.scores}
         taken.add(settings.communities.removeprefix("column:"))
         # Folders say how a table is stored; name them to use them as features.
         taken.update(index_columns(table), *table.in_folders.values())

@@ -40,6 +40,7 @@ __all__ = [
     "FeatureBlocks",
     "FeatureColumns",
     "scaling_of",
+    "score_columns",
 ]
 
 _BATCH_BYTES = 1 << 25
@@ -248,6 +249,29 @@ class FeatureColumns:
         filled = np.full((len(column), self.width), np.nan, matrix.dtype)
         filled[present] = matrix
         return cast(Matrix, filled)
+
+
+def score_columns(
+    table: Table, names: list[str], encoded: bool = False
+) -> FeatureColumns | None:
+    """The columns of another model's scores; None without names.
+
+    `encoded`: whether there are gaps.
+
+    Raises
+    ------
+    InputError
+        When a column is missing or holds no numbers.
+    """
+    for name in names:
+        table.require({"columns.scores": name})
+        for file, there in table.schemas.items():
+            if kind_of(there[name]) not in ("number", "boolean"):
+                raise InputError(
+                    f"column {name!r} of {file} is {there[name]}, but a score is a "
+                    "number: write numbers, or leave it out of columns.scores"
+                )
+    return FeatureColumns(table, names, True, encoded) if names else None
 
 
 def scaling_of(

@@ -164,4 +164,5 @@ def _node_bytes(table: Table, columns: ColumnSettings) -> int | None:
     features = columns.features
     named = {columns.node_id, columns.label, columns.role}
     named |= {features} if isinstance(features, str) else set(features or ())
+    named |= {*columns.scores}
     return sum(int(at.total_compressed_size) for at in table.chunks(named)) or None

@@ -49,7 +49,7 @@ SCALING = "feature-scaling"
 def file_stem(kind: str, number: int) -> str:
     """Name of a partition's file, without the attempt.
 
-    Kinds: ``nodes``, ``adjacency``; in the stage ``labels`` ``labels`` and
+    Kinds: ``nodes``, ``adjacency``, ``scores``; in the stage ``labels`` ``labels`` and
     ``label-weights``.
     """
     return f"{kind}-{number:05d}"

@@ -39,8 +39,10 @@ def needs(size: RunSize, settings: Settings) -> Need:
     node_disk = size.node_bytes
     if node_disk is None:
         node_disk = size.nodes * (size.features * 4 + 12)
-    disk = node_disk + size.nodes * 12 + size.edges * 4
-    counts = size.nodes, size.edges, size.features, halo_rows(size)
+    # A score with gaps has two columns.
+    scores = 2 * len(settings.columns.scores)
+    disk = node_disk + size.nodes * (12 + INDEX * scores) + size.edges * 4
+    counts = size.nodes, size.edges, size.features + scores, halo_rows(size)
     return Need(
         # Sorting and partitioning run one after the other.
         client=client_bytes(size, max(sorting, _partitioning(size, settings))),

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +28,12 @@ from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
 from xnq_dist.graph.edge_tasks import read_edges, visible
 from xnq_dist.graph.edges import EdgeCounts, arrow_pairs
 from xnq_dist.graph.feature_types import chosen_columns
-from xnq_dist.graph.features import FeatureBlocks, FeatureColumns, scaling_of
+from xnq_dist.graph.features import (
+    FeatureBlocks,
+    FeatureColumns,
+    scaling_of,
+    score_columns,
+)
 from xnq_dist.graph.gpu_ingest import edge_pairs
 from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.ids import NodeIds
@@ -82,7 +87,8 @@ def prepare(
     -------
     Manifest
         Manifest of the stage ``graph``: a table ``nodes-*`` and arrays ``adjacency-*``
-        for each partition, the feature scaling, and counts of the graph.
+        for each partition, with `columns.scores` arrays ``scores-*``, the feature
+        scaling, and counts of the graph.
 
     Raises
     ------
@@ -121,11 +127,13 @@ def prepare(
         measured = _measure(csr, settings, tasks, progress)
         part, partitioner = _divide(csr, partitions, settings, measured, progress)
         book = PartitionBook.of(part, partitions)
-        blocks = _in_blocks(rows, book, settings, folder, progress)
+        sizes = book, settings.input.memory_bytes, folder
+        blocks = _in_blocks(rows, rows.features, *sizes, progress)
         stage = run.stage(STAGE)
         attempt = stage.begin()
         written = _write(attempt, csr, rows.ids, blocks, book, tasks, progress)
-        scaling, scaled = _write_scaling(attempt, rows, blocks.width)
+        scaling, scaled = _write_scaling(attempt, rows.features, blocks.width)
+        scores = _write_scores(attempt, rows, *sizes, progress)
         facts = {
             "n_nodes": len(rows.ids),
             "n_edges": int(csr.indptr[-1]),
@@ -143,10 +151,18 @@ def prepare(
         }
         _check_counts(facts, written.halo)
         seconds, digest = time.monotonic() - began, fingerprint(inputs)
-        files = [*written.files, *scaling]
+        files = [*written.files, *scaling, *scores]
         made = stage.commit(attempt, files, digest, inputs, facts, seconds)
     write_labels(run, made, rows.labels, contents, time.monotonic())
     return made
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """Columns of the node table, and how they are scaled."""
+
+    columns: FeatureColumns
+    scaling: Scaling | None
 
 
 @dataclass(frozen=True)
@@ -157,8 +173,9 @@ class _Rows:
     index: Ints
     """Canonical index of each row."""
     labels: Labels
-    features: FeatureColumns
-    scaling: Scaling | None
+    features: _Scaled
+    scores: _Scaled | None
+    """Scores of another model, `columns.scores`."""
 
 
 def _read_rows(
@@ -174,11 +191,27 @@ def _read_rows(
         log.info("columns.features = auto: %s", chosen or "none, the graph alone")
     encoded = bool(contents["features"].get("encoded"))
     features = FeatureColumns(nodes, chosen, mode != "none", encoded)
+    gaps = bool(contents.get("scores", {}).get("encoded"))
+    scores = score_columns(nodes, settings.columns.scores, gaps)
     missing = settings.labels.missing
     ids, index, labels = read_nodes(nodes, settings.columns, progress, missing)
-    features.learn(ids, index, progress)
-    scaling = scaling_of(features, ids, index, mode, progress)
-    return _Rows(ids, index, labels, features, scaling)
+    scaled = _learn(features, mode, ids, index, progress)
+    of_scores = None
+    if scores is not None:
+        of_scores = _learn(scores, "robust", ids, index, progress)
+    return _Rows(ids, index, labels, scaled, of_scores)
+
+
+def _learn(
+    columns: FeatureColumns,
+    mode: Literal["auto", "robust", "none"],
+    ids: NodeIds,
+    index: Ints,
+    progress: Progress,
+) -> _Scaled:
+    """Learn how columns are encoded and scaled, in one pass each."""
+    columns.learn(ids, index, progress)
+    return _Scaled(columns, scaling_of(columns, ids, index, mode, progress))
 
 
 def _seeing(edges: Table, tasks: Tasks | None) -> Tasks | None:
@@ -256,17 +289,18 @@ def _divide(
 
 def _in_blocks(
     rows: _Rows,
+    scaled: _Scaled,
     book: PartitionBook,
-    settings: Settings,
+    memory: int,
     folder: Path,
     progress: Progress,
 ) -> FeatureBlocks:
-    """The scaled features, in files by partition."""
-    where = folder / "features"
+    """Scaled columns, in files by partition."""
+    where = folder / ("features" if scaled is rows.features else "scores")
     where.mkdir()
-    blocks = FeatureBlocks(book.offsets, settings.input.memory_bytes, where)
-    of_rows = rows.features, rows.ids, rows.index
-    blocks.fill(*of_rows, book.relabelled, rows.scaling, progress)
+    blocks = FeatureBlocks(book.offsets, memory, where)
+    of_rows = scaled.columns, rows.ids, rows.index
+    blocks.fill(*of_rows, book.relabelled, scaled.scaling, progress)
     return blocks
 
 
@@ -311,16 +345,37 @@ def _write(
     )
 
 
+def _write_scores(
+    attempt: Attempt,
+    rows: _Rows,
+    book: PartitionBook,
+    memory: int,
+    folder: Path,
+    progress: Progress,
+) -> list[FileRecord]:
+    """Write the scores of another model, one file per partition; none without any."""
+    if rows.scores is None:
+        return []
+    blocks = _in_blocks(rows, rows.scores, book, memory, folder, progress)
+    files = []
+    for number in range(len(book.offsets) - 1):
+        values = [matrix for _, _, matrix in blocks.read(number)]
+        none = np.empty((0, blocks.width), np.float32)
+        matrix = np.concatenate([none, *values])
+        files.append(attempt.write_arrays(file_stem("scores", number), scores=matrix))
+    return files
+
+
 def _write_scaling(
-    attempt: Attempt, rows: _Rows, width: int
+    attempt: Attempt, features: _Scaled, width: int
 ) -> tuple[list[FileRecord], dict[str, Any]]:
     """Write how features were scaled and encoded; return the files, and the facts."""
-    files, facts = [], {"scaling": rows.scaling and rows.scaling.facts()}
-    if rows.scaling is not None:
-        table = rows.scaling.table(rows.features.feature_names(width))
+    files, facts = [], {"scaling": features.scaling and features.scaling.facts()}
+    if features.scaling is not None:
+        table = features.scaling.table(features.columns.feature_names(width))
         files.append(attempt.write_table(SCALING, table, "feature_scaling"))
-        _report_scaling(rows.scaling)
-    encoding = rows.features.encoding
+        _report_scaling(features.scaling)
+    encoding = features.columns.encoding
     if encoding is not None:
         table = encoding.table()
         files.append(attempt.write_table(ENCODING, table, "feature_encoding"))

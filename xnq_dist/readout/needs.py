@@ -58,7 +58,7 @@ def _plus_memory(size: RunSize, settings: Settings) -> int:
     row = sum(blocks) * EMBEDDING_ITEM
     nodes, groups = fitted_rows(size)
     nodes = min(nodes, settings.readout.memory_bytes // (8 * sum(blocks)))
-    rows, features = nodes * row, feature_count(size.classes)
+    rows, features = nodes * row, _features(size, settings)
     held = rows + (groups * row if groups < nodes else 0)
     # Values before and after a round; halo rows as blocks and in local order.
     around = moves.held + size.lanes * moves.picked + 2 * moves.owned
@@ -86,10 +86,15 @@ def _described(size: RunSize, settings: Settings, fitted: int) -> tuple[int, int
     """
     if not method_of(settings.method).second_stage:
         return 0, 0
-    folds, count = settings.readout.folds, feature_count(size.classes)
+    folds, count = settings.readout.folds, _features(size, settings)
     # Every node has features for each fold; those of fitted nodes are computed again.
     features = (1 + min(1.0, fitted / max(1, size.nodes))) * folds * count
     return 4 * HOPS * label_sums(size, settings)[0].width, 4 * int(features)
+
+
+def _features(size: RunSize, settings: Settings) -> int:
+    """Label features, with two columns for each score: it may have gaps."""
+    return feature_count(size.classes) + 2 * len(settings.columns.scores)
 
 
 def candidates_of(settings: Settings) -> int:

@@ -63,10 +63,19 @@ class Part:
     """The nodes' labels; None: they have none."""
     threads: int = 1
     """Batches of embeddings that a task processes at a time."""
+    scores: FileRecord | None = None
+    """Scores of another model; None: there are none."""
 
     def read_nodes(self) -> pa.Table:
         """Read node ids and canonical indexes in local row order."""
         return self.graph.read_table(self.nodes, "graph_nodes", ["node_id", "index"])
+
+    def read_scores(self, rows: int) -> Floats32:
+        """Read another model's scores of all `rows` nodes, shape (rows, S)."""
+        if self.scores is None:
+            return np.empty((rows, 0), np.float32)
+        found: Floats32 = self.graph.read_arrays(self.scores)["scores"]
+        return found
 
     def labelled(self, index: pa.ChunkedArray) -> Bools:
         """Whether each node has a label, checked against the nodes' indexes."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -242,8 +242,26 @@ def _commit(
             "labels, or features that distinguish the classes",
             *(100 * skill[name] for name in ("value", "lower", "upper")),
         )
+    if scores := facts.get("scores"):
+        _report_scores(scores["columns"], scores["gain"])
     seconds = time.perf_counter() - began
     return stage.commit(attempt, files, fingerprint(inputs), inputs, facts, seconds)
+
+
+def _report_scores(columns: Sequence[str], gain: Mapping[str, float]) -> None:
+    """Log how much of the log-loss another model's scores removed."""
+    removed = "the log-loss by %.1f %% (95 %% interval %.1f to %.1f)"
+    names = ", ".join(columns)
+    ends = [100 * gain[name] for name in ("value", "lower", "upper")]
+    if gain["lower"] > 0:
+        log.info(f"readout: the scores (%s) reduce {removed}", names, *ends)
+        return
+    log.warning(
+        f"readout: the scores (%s) do not help measurably: they reduce {removed}; "
+        "leave them out of columns.scores, or add labels",
+        names,
+        *ends,
+    )
 
 
 def _posteriors(

@@ -61,9 +61,11 @@ class Embedded:
         """Return every partition's files, without labels."""
         nodes, rows = self.manifest.named("nodes-"), self.embedded.named("part-")
         threads = threads_each(client, len(nodes))
+        scores: list[FileRecord | None] = [*self.manifest.named("scores-")]
+        scores = scores or [None] * len(nodes)
         return [
-            Part(self.graph, node, self.embeddings, row, threads=threads)
-            for node, row in zip(nodes, rows, strict=True)
+            Part(self.graph, node, self.embeddings, row, threads=threads, scores=score)
+            for node, row, score in zip(nodes, rows, scores, strict=True)
         ]
 
 

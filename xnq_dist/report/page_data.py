@@ -196,7 +196,6 @@ class Page:
             "community": [naming.communities(1), naming.communities()],
             "node": [naming.nodes(1), naming.nodes()],
             "level": 100 * self.settings.intervals.level,
-            "rest": self.settings.anomalies.reference == "rest",
             "compared": self.compared,
             "intervals": view.has_intervals,
             "reliability": self.curve or None,
@@ -211,7 +210,7 @@ class Page:
     def _class_facts(self, c: int, sizes: Floats) -> dict[str, Any]:
         """Names, total, reference and control limits of one class."""
         view = self.view
-        reference = reference_of(view, self.settings, c)
+        reference = reference_of(view, c)
         level = self.settings.intervals.level
         ends = [self.total(c).get(name) for name in ("prevalence", "lower", "upper")]
         return {

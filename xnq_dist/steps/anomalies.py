@@ -1,8 +1,8 @@
-"""Communities that differ from the rest, or from a set share, beyond chance.
+"""Communities that differ from the rest beyond chance.
 
 The null hypothesis is that a community's members are a sample drawn at a share r of a
-class: r is set, or is the mean of the other communities without outliers. Two
-independent sources test it. The labelled members' classes are counts, ``Y ~
+class, the mean of the other communities without outliers. Two independent sources test
+it. The labelled members' classes are counts, ``Y ~
 Binomial(m, r)``. The unlabelled members' posteriors, corrected for the shift of the
 labelled members' (`evidence`), estimate a share ``q`` with the variance ``r (1 - r) / n
 + e^2``. The derivative of their log-likelihood by r, the locally most powerful
@@ -32,7 +32,6 @@ import pyarrow.compute as pc
 from scipy.special import gammaln, xlog1py, xlogy
 
 from xnq_dist.core.arrays import Bools, Floats, Ints
-from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks.tails import upper_tail
 from xnq_dist.steps.results import Results
 from xnq_dist.steps.view import PrevalenceView, by_effect, ranks
@@ -42,6 +41,7 @@ __all__ = [
     "Observations",
     "find_anomalies",
     "make",
+    "pvalues_of_class",
     "qvalues",
     "reference_of",
     "robust_reference",
@@ -103,8 +103,7 @@ def make(results: Results) -> dict[str, pa.Table]:
     if not view.has_intervals:
         return {}
     seen = _observations(view, results.tables["evidence"])
-    share = None if settings.reference == "rest" else float(settings.reference)
-    found = find_anomalies(_compared(view), view.n_nodes, seen, share)
+    found = find_anomalies(_compared(view), view.n_nodes, seen)
     columns = {
         "reference": found.reference,
         "lower": view.lower - found.reference,
@@ -136,7 +135,7 @@ def _observations(view: PrevalenceView, evidence: pa.Table) -> Observations:
     return Observations(view.n_labelled, known, unlabelled, scores, error, skew)
 
 
-def reference_of(view: PrevalenceView, settings: Settings, place: int = -1) -> float:
+def reference_of(view: PrevalenceView, place: int = -1) -> float:
     """Share that the class in one column of a view is compared with, or NaN.
 
     It is the mean of all communities, without outliers where there are intervals.
@@ -144,23 +143,15 @@ def reference_of(view: PrevalenceView, settings: Settings, place: int = -1) -> f
     two, place = len(view.classes) == 2, place % max(len(view.classes), 1)
     mirrored = view.has_intervals and two and place == 0
     if mirrored:
-        return 1 - reference_of(view, settings, 1)
-    share = settings.anomalies.reference
-    if share != "rest":
-        return float(share) if place == len(view.classes) - 1 else np.nan
+        return 1 - reference_of(view, 1)
     if view.has_intervals:
         return _mean(*_weighted(_compared(view)[:, place], view.n_nodes))[2]
     values, weights = _weighted(view.prevalence[:, place], view.n_nodes)
     return float((weights * values).sum() / weights.sum()) if weights.any() else np.nan
 
 
-def find_anomalies(
-    prevalence: Floats,
-    n_nodes: Ints,
-    data: Observations,
-    reference: float | None = None,
-) -> Anomalies:
-    """Test every community against the mean of the others, or against a share.
+def find_anomalies(prevalence: Floats, n_nodes: Ints, data: Observations) -> Anomalies:
+    """Test every community against the mean of the others (`robust_reference`).
 
     Parameters
     ----------
@@ -171,9 +162,6 @@ def find_anomalies(
         Members, shape (S,).
     data
         Labels and posteriors, used for the tests.
-    reference
-        Share of the last of two classes; None: the mean of all other communities
-        (`robust_reference`).
 
     Notes
     -----
@@ -187,15 +175,10 @@ def find_anomalies(
     known = ~np.isnan(prevalence) & (n_nodes > 0)[:, None]
     compared, pvalue = np.full((2, size, n_classes), np.nan)
     first = 1 if n_classes == 2 else 0
-    if reference is not None:
-        first = n_classes - 1
     for k in range(first, n_classes):
-        spread = np.zeros(size)
-        compared[:, k] = np.nan if reference is None else reference
-        if reference is None:
-            compared[:, k], spread = _others(prevalence[:, k], n_nodes, data, k)
+        compared[:, k], spread = _others(prevalence[:, k], n_nodes, data, k)
         at = np.flatnonzero(known[:, k] & ~np.isnan(compared[:, k]))
-        pvalue[at, k] = _pvalues(data, at, k, compared[at, k], spread[at])
+        pvalue[at, k] = pvalues_of_class(data, at, k, compared[at, k], spread[at])
     if n_classes == 2:
         compared[:, 0], pvalue[:, 0] = 1 - compared[:, 1], pvalue[:, 1]
     return Anomalies(compared, prevalence - compared, pvalue, qvalues(pvalue))
@@ -257,10 +240,13 @@ def _others(
     return np.where(alone, np.nan, others), variance
 
 
-def _pvalues(
+def pvalues_of_class(
     data: Observations, some: Ints, k: int, reference: Floats, spread: Floats
 ) -> Floats:
-    """P-values of class k in the communities `some`, each against its reference."""
+    """P-values of class k in the communities `some`, each against its reference.
+
+    `reference` and `spread`, its variance, have the shape of `some`.
+    """
     r = np.clip(reference, EDGE, 1 - EDGE)
     trials, chance = data.labelled[some].astype(np.float64), r * (1 - r)
     q, error = data.scores[some, k], data.error[some, k]

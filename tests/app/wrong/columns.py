@@ -85,6 +85,13 @@ def columns_cases() -> Iterable[Case]:
         right_arguments=sets("columns.features=[age,income]"),
     )
     yield Case(
+        "no-column-of-the-scores",
+        VALID,
+        ("nodes.parquet", "'incomes'", "set columns.scores[0]"),
+        arguments=sets("columns.scores=[incomes]", "method=xnq+"),
+        right_arguments=sets("columns.scores=[income]", "method=xnq+"),
+    )
+    yield Case(
         "column-in-one-file-of-two",
         split({"features": None}),
         ("'features'", "b.parquet"),

@@ -166,6 +166,11 @@ class Settings(Section):
                 f"readout.folds = {folds} leaves no fold to learn from when two are "
                 f"held out: set {method.min_folds} or more, or method = xnq"
             )
+        if self.columns.scores and not method.second_stage:
+            yield (
+                "columns.scores needs method = xnq+, the readout that takes scores: "
+                "set method = xnq+, or name these columns in columns.features"
+            )
         weighted = self.labels.drawn == "weighted"
         if weighted != (self.columns.label_weight is not None):
             yield (

@@ -102,11 +102,6 @@ class AnomalySettings(Section):
     rate: float = Field(
         0.05, gt=0, lt=1, description="false discovery rate for anomalous communities"
     )
-    reference: Annotated[float, Field(ge=0, le=1)] | Literal["rest"] = Field(
-        "rest",
-        description="what each community is compared with: rest is the mean of all "
-        "others but the outliers; a number is a share of the class of report.class",
-    )
     last: Annotated[str, Field(min_length=1)] | None = Field(
         "previous",
         description="earlier results to compare with: previous (what this run "

@@ -60,6 +60,11 @@ class ColumnSettings(Section):
         "is one, else all columns that no other setting names; null: use the graph "
         "alone",
     )
+    scores: list[str] = Field(
+        [],
+        description="columns of the node table with another model's probabilities or "
+        "scores, such as a vendor's; empty: there are none",
+    )
     label: str = Field(
         "label",
         description="class label in the node table; a null label means unlabelled",
@@ -93,6 +98,19 @@ class ColumnSettings(Section):
                 raise ValueError(
                     f"columns.{first} and columns.{second} both name {name!r}: give "
                     "each its own column"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _scores_alone(self) -> ColumnSettings:
+        features = self.features if isinstance(self.features, list) else [self.features]
+        named = [self.node_id, self.label, self.role, self.label_weight, *features]
+        for name in self.scores:
+            if [*named, *self.scores].count(name) > 1:
+                raise ValueError(
+                    f"columns.scores names {name!r}, which is named a second time in "
+                    "columns: name each score once, and no column that is read as "
+                    "something else"
                 )
         return self
 

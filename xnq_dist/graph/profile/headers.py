@@ -94,6 +94,8 @@ def required_columns(what: str, named: ColumnSettings) -> dict[str, str]:
         required |= {f"features[{i}]": name for i, name in enumerate(features)}
     elif features not in (None, "auto"):
         required["features"] = str(features)
+    if what == "nodes":
+        required |= {f"scores[{i}]": name for i, name in enumerate(named.scores)}
     return required
 
 
@@ -180,7 +182,9 @@ def _names_of(columns: Mapping[str, str], there: Sequence[str]) -> dict[str, str
     found = {key: name for key, name in columns.items() if name in there}
     for key, name in columns.items():
         free = [each for each in there if each not in found.values()]
-        if key not in found and (meant := _meant(key, name, free)):
+        # One column of a list cannot be set alone.
+        single = key not in found and "[" not in key
+        if single and (meant := _meant(key, name, free)):
             found[key] = meant
     return found
 

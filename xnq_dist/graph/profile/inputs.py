@@ -212,16 +212,19 @@ class _Reader:
         settings, table = self._settings, self._open("nodes")
 
         def make() -> Made:
-            from xnq_dist.graph.features import FeatureColumns
+            from xnq_dist.graph.features import FeatureColumns, score_columns
 
             chosen = chosen_columns(table, settings)
             aspects = node_aspects(table, chosen, settings.labels.missing)
             place = settings.communities.removeprefix("column:")
             if place != settings.communities:
                 aspects["communities"] = column_aspect(settings.columns, place)
-            made = self._of_labels(table, aspects["features"].names[1:], place)
+            features = [*aspects["features"].names[1:], *chosen.scores]
+            made = self._of_labels(table, features, place)
             # Types that cannot be features are refused before values are read.
-            FeatureColumns(table.settle(made.columns), chosen.features)
+            settled = table.settle(made.columns)
+            FeatureColumns(settled, chosen.features)
+            score_columns(settled, chosen.scores)
             return table, aspects, made
 
         read = self._read("nodes", table, make)

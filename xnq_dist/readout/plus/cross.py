@@ -22,7 +22,11 @@ from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.graph.layout import node_index
 from xnq_dist.readout.logistic import FitJob, LinearModel, warn_of_unconverged
 from xnq_dist.readout.plus.first_stage import GRID, FirstStage, block_rows, columns_of
-from xnq_dist.readout.plus.label_features import FirstFit, spread_features
+from xnq_dist.readout.plus.label_features import (
+    FirstFit,
+    feature_count,
+    spread_features,
+)
 from xnq_dist.readout.plus.second_stage import (
     SecondRows,
     second_rows,
@@ -263,4 +267,6 @@ def _second_rows(
             of_fold = scores[each, places[block, fold]]
             z[block, fold] = second_rows(of_fold, features[block, fold])
     embedded = x[:, used_by_trees(blocks)]
-    return SecondRows(labels, folds, z, embedded, blocks, out_of_fold, weights)
+    provided = features.shape[2] - feature_count(classes)
+    of_rows = labels, folds, z, embedded, blocks, out_of_fold, weights
+    return SecondRows(*of_rows, provided)

@@ -8,8 +8,9 @@ others and is left out. Both are sums over the in-neighbours, computed together 
 exchange.
 
 Every node has F float32 features (`feature_count`) with each of the K folds hidden;
-labelled rows that models are fitted to have them with their own fold hidden, too. They
-are in files, one per partition, so no process holds all of them. Several cross-fits
+labelled rows that models are fitted to have them with their own fold hidden, too. The
+scores of another model (`columns.scores`) follow, the same in every variant. They are
+in files, one per partition, so no process holds all of them. Several cross-fits
 have columns next to each other, and share one pass over the embeddings.
 """
 
@@ -205,7 +206,7 @@ def spread_features(
         futures = [
             client.submit(
                 _write_features,
-                around.fits,
+                around,
                 number,
                 [rounds[turn][number] for turn in turns],
                 first == 0,
@@ -224,13 +225,15 @@ def spread_features(
 
 
 def _write_features(
-    fits: Sequence[FirstFit],
+    around: Around,
     number: int,
     rounds: Sequence[FileRecord],
     complete: bool,
 ) -> list[FileRecord]:
     """Write features of fitted rows in K variants; of all, their fold hidden, once."""
+    fits = around.fits
     values = [fits[0].where.read_arrays(record)["values"] for record in rounds]
+    scores = around.parts[number].read_scores(len(values[0]))
     written: list[FileRecord] = []
     for fit, *of_fit in zip(
         fits, *(np.hsplit(each, len(fits)) for each in values), strict=True
@@ -245,15 +248,26 @@ def _write_features(
                 features(hops, means, chosen=np.full(len(folds), fold))
                 for fold in range(count)
             ]
-            arrays["each"] = np.stack(every, axis=1)
+            arrays["each"] = _with_scores(every, scores)
         hops, means = zip(*(fit.split(each[rows]) for each in of_fit), strict=True)
         places = fit.variants.places()[folds[rows]]
         by_fold = [
             features(hops, means, chosen=places[:, fold]) for fold in range(count)
         ]
-        arrays["fitted"] = np.stack(by_fold, axis=1)
+        arrays["fitted"] = _with_scores(by_fold, scores[rows])
         written.append(fit.attempt.write_arrays(f"{FEATURES}{number:05d}", **arrays))
     return written
+
+
+def _with_scores(by_fold: Sequence[Floats32], scores: Floats32) -> Floats32:
+    """Features with each fold hidden, and the same scores, shape (n, K, F)."""
+    count = by_fold[0].shape[1]
+    shape = len(scores), len(by_fold), count + scores.shape[1]
+    features = np.empty(shape, np.float32)
+    for fold, values in enumerate(by_fold):
+        features[:, fold, :count] = values
+    features[:, :, count:] = scores[:, None]
+    return features
 
 
 def read_each(where: Stage, record: FileRecord) -> Floats32:

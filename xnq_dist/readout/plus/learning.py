@@ -7,7 +7,7 @@ count all labels, and everything else stays in files of the stage, one per parti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from xnq_dist.core.waiting import gather, result
 from xnq_dist.readout.calibration import fit_calibration
 from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.folds import check_counts
+from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.plus.cross import Folding, cross_fits, group_folding
 from xnq_dist.readout.plus.first_stage import FirstStage
 from xnq_dist.readout.plus.label_features import FirstFit
@@ -32,6 +33,7 @@ from xnq_dist.readout.plus.second_stage import (
     conclude,
     fit_kind,
     fit_linear,
+    gain_of_scores,
     standardised,
 )
 from xnq_dist.readout.plus.trees import TreeFit
@@ -133,14 +135,7 @@ def fit_plus(work: ReadoutWork) -> PlusFit:
         foldings += group_folding(work, fitted, work.groups)
     parts = source.parts(client)
     crossed, *others = cross_fits(work, parts, foldings)
-    ready = [
-        client.submit(standardised, each.rows, len(classes), fold, pure=False)
-        for each in (crossed, *others)
-        for fold in range(count)
-    ]
-    fits = TaskFits(client, ready, "second stage", work.progress)
-    linear = fit_linear(fits, count, len(foldings))
-    del ready, fits
+    linear = _linear_fits(work, [crossed.rows, *(each.rows for each in others)])
     held: list[_Future] = []
     for other in others:
         inputs = other.rows, foldings[1].fitted, linear[1], other.first
@@ -156,6 +151,7 @@ def fit_plus(work: ReadoutWork) -> PlusFit:
         _finish,
         crossed.rows,
         linear[0],
+        linear[len(foldings) :],
         trees,
         crossed.first,
         crossed.strengths,
@@ -174,6 +170,26 @@ def fit_plus(work: ReadoutWork) -> PlusFit:
     return PlusFit(parts, files[0], files[1], crossed.features, by_groups, facts)
 
 
+def _linear_fits(work: ReadoutWork, rows: Sequence[_Future]) -> list[ChosenC]:
+    """Fit the logistic regressions of each folding's rows.
+
+    Where there are scores of another model, those of the first rows without them are
+    last.
+    """
+    columns, count = work.settings.columns, work.settings.readout.folds
+    sets: list[tuple[Callable[..., Rows], _Future]]
+    sets = [(standardised, each) for each in rows]
+    if columns.scores:
+        sets.append((_without_scores, rows[0]))
+    ready = [
+        work.client.submit(make, each, len(work.classes), fold, pure=False)
+        for make, each in sets
+        for fold in range(count)
+    ]
+    fits = TaskFits(work.client, ready, "second stage", work.progress)
+    return fit_linear(fits, count, len(sets))
+
+
 def _trees(
     client: Client,
     rows: _Future,
@@ -190,6 +206,11 @@ def _trees(
 
     futures = in_window(client, submit, len(jobs), at_once, "trees", progress)
     return {kind: futures[at * folds :][:folds] for at, kind in enumerate(KINDS)}
+
+
+def _without_scores(rows: SecondRows, n_classes: int, fold: int) -> Rows:
+    """Rows for models without a fold, and without the scores of another model."""
+    return standardised(rows, n_classes, fold, slice(-rows.provided))
 
 
 def scaled_weights(weights: Floats, shown: Ints) -> Floats:
@@ -221,6 +242,7 @@ def _write_held(
 def _finish(
     rows: SecondRows,
     linear: ChosenC,
+    without_scores: Sequence[ChosenC],
     trees: dict[str, Sequence[TreeFit]],
     fit: FirstFit,
     strengths: Sequence[float],
@@ -254,6 +276,9 @@ def _finish(
         **chosen,
         **quality(held, rows.labels, calibration, constant, rows.weights),
     }
+    for without in without_scores:
+        gain = gain_of_scores(rows, linear, without)
+        facts["scores"] = {"columns": settings.columns.scores, "gain": gain}
     files = write_readout(fit.attempt, saved.to_arrays(), calibration, facts)
     return files, facts
 

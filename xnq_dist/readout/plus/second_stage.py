@@ -6,7 +6,8 @@ k hidden. Trees use columns of the embedding, too. Boosting rounds and the weigh
 the pool are chosen by the log-loss of these scores.
 
 The pool is a convex combination of log-probabilities. The constant prior is one of its
-models, so estimates of poor models shrink to it.
+models, so estimates of poor models shrink to it. Where there are scores of another
+model (`columns.scores`), a logistic regression of these alone is one, too.
 
 References
 ----------
@@ -27,12 +28,14 @@ from scipy.special import log_softmax, softmax
 
 from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
 from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.readout.diagnostics import skill
 from xnq_dist.readout.lbfgs import STACKED
 from xnq_dist.readout.logistic import (
     FitJob,
     LinearModel,
     LogisticFit,
     decision,
+    fit_jobs,
     row_losses,
 )
 from xnq_dist.readout.objective import Rows
@@ -59,6 +62,7 @@ __all__ = [
     "conclude",
     "fit_kind",
     "fit_linear",
+    "gain_of_scores",
     "pool_weights",
     "pooled",
     "second_rows",
@@ -101,6 +105,8 @@ class SecondRows:
     shape (n, B, C)."""
     weights: Floats | None = None
     """Weights of the labels, shape (n,); None: 1 each."""
+    provided: int = 0
+    """Number of the last columns of `z` that are scores of another model."""
 
     @property
     def count(self) -> int:
@@ -158,7 +164,10 @@ class SecondStage:
     """Class shares of the labels without each fold, shape (K, C)."""
     blocks: tuple[int, ...]
     weights: Floats
-    """Weights of prior, logistic, kinds of trees, blocks of the first stage."""
+    """Weights of prior, logistic, kinds of trees, scores of another model, blocks of
+    the first stage."""
+    of_scores: tuple[LinearModel, ...] = ()
+    """Regressions of another model's scores, one for each fold; empty: no scores."""
 
     def components(
         self, scores: Floats, z: Floats, x: NDArray[Any], fold: int
@@ -177,6 +186,10 @@ class SecondStage:
             embedded = x[:, : len(tree_columns(self.blocks, kind))]
             inputs = np.concatenate([z, embedded.astype(np.float64)], axis=1)
             logs.append(log_softmax(boosted_logits(trees[fold], inputs), axis=1))
+        if self.of_scores:
+            alone = self.of_scores[fold]
+            columns = np.ascontiguousarray(z[:, -alone.coef.shape[1] :])
+            logs.append(log_softmax(decision(alone, columns), axis=1))
         if len(self.weights) > len(logs):
             logs += [scores[:, block] for block in range(scores.shape[1])]
         return logs
@@ -195,6 +208,10 @@ class SecondStage:
             "second_blocks": np.array(self.blocks),
             "second_weights": self.weights,
         }
+        if self.of_scores:
+            models = self.of_scores
+            arrays["scores_coef"] = np.stack([each.coef for each in models])
+            arrays["scores_intercept"] = np.stack([each.intercept for each in models])
         for number, folds in enumerate(self.trees.values()):
             for fold, trees in enumerate(folds):
                 arrays |= trees.to_arrays(f"trees_{number}_{fold:03d}_")
@@ -217,6 +234,10 @@ class SecondStage:
             priors=arrays["second_priors"],
             blocks=tuple(arrays["second_blocks"].tolist()),
             weights=arrays["second_weights"],
+            of_scores=tuple(
+                LinearModel(arrays["scores_coef"][fold], intercept, 1.0, True)
+                for fold, intercept in enumerate(arrays.get("scores_intercept", ()))
+            ),
         )
 
 
@@ -251,10 +272,19 @@ def conclude(
         losses = np.sum([fold.losses[:common] for fold in folds], axis=0)
         turns[kind] = int(np.argmin(losses[1:])) + 1
         trees[kind] = tuple(fold.trees.truncated(turns[kind]) for fold in folds)
-    few = len(rows.labels) < FEW
-    count = 2 + len(trees) + (rows.scores.shape[1] if few else 0)
+    names = ["prior", "logistic", *trees]
+    names += ["scores"] if rows.provided else []
+    if len(rows.labels) < FEW:
+        names += [f"block {at}" for at in range(rows.scores.shape[1])]
+    count = len(names)
     stage = SecondStage(
-        coef, intercept, trees, priors, rows.blocks, np.full(count, 1.0 / count)
+        coef,
+        intercept,
+        trees,
+        priors,
+        rows.blocks,
+        np.full(count, 1.0 / count),
+        _of_scores(rows, n_classes),
     )
     parts = [np.empty((len(rows.labels), n_classes)) for _ in range(count)]
     for fold in range(rows.count):
@@ -267,9 +297,7 @@ def conclude(
         ):
             part[held] = values
     weights = pool_weights(parts, rows.labels, rows.weights)
-    chosen = SecondStage(coef, intercept, trees, priors, rows.blocks, weights)
-    names = ["prior", "logistic", *trees]
-    names += [f"block {at}" for at in range(count - len(names))]
+    chosen = replace(stage, weights=weights)
     by_model = {
         name: float(row_losses(part, rows.labels).mean())
         for name, part in zip(names, parts, strict=True)
@@ -281,6 +309,35 @@ def conclude(
         "second_stage_log_losses": by_model,
     }
     return chosen, pooled(parts, weights), facts
+
+
+def _of_scores(rows: SecondRows, n_classes: int) -> tuple[LinearModel, ...]:
+    """Fit regressions of another model's scores alone, without each fold."""
+    if not rows.provided:
+        return ()
+    alone = slice(-rows.provided, None)
+    ready = [standardised(rows, n_classes, k, alone) for k in range(rows.count)]
+    fits = [fit_jobs(each, [FitJob((k,), 1.0)]) for k, each in enumerate(ready)]
+    return tuple(fit.model for (fit,) in fits)
+
+
+def gain_of_scores(
+    rows: SecondRows, linear: ChosenC, without: ChosenC
+) -> dict[str, float]:
+    """Reduction of the held-out log-loss by another model's scores, as `skill`.
+
+    `linear` and `without` are by `fit_linear`, with all columns and without the scores.
+    """
+    losses = np.empty((2, len(rows.labels)))
+    for fold in range(rows.count):
+        held = rows.folds == fold
+        for place, chosen in enumerate((linear, without)):
+            model = chosen.fits[fold].model
+            z = np.ascontiguousarray(rows.z[held, fold, : model.coef.shape[1]])
+            losses[place, held] = row_losses(decision(model, z), rows.labels[held])
+    if rows.weights is not None:
+        losses *= rows.weights / rows.weights.mean()
+    return skill(*losses) or dict.fromkeys(("value", "lower", "upper"), 0.0)
 
 
 def fit_linear(fit_all: Fitter, folds: int, sets: int = 1) -> list[ChosenC]:
@@ -298,9 +355,14 @@ def fit_linear(fit_all: Fitter, folds: int, sets: int = 1) -> list[ChosenC]:
     return cross_fit([GRID] * sets, folds, search_from_middle, fit_each)
 
 
-def standardised(rows: SecondRows, n_classes: int, fold: int) -> Rows:
-    """Rows for the models without a fold, penalised by the columns' variances."""
-    z, used = rows.z[:, fold], rows.folds != fold
+def standardised(
+    rows: SecondRows, n_classes: int, fold: int, columns: slice = slice(None)
+) -> Rows:
+    """Rows for the models without a fold, penalised by the columns' variances.
+
+    `columns`: the columns of `z` that are used.
+    """
+    z, used = rows.z[:, fold, columns], rows.folds != fold
     spread = z[used].std(axis=0) if used.any() else np.ones(z.shape[1])
     spread[spread < 1e-9] = 1.0  # constant columns
     fields = z, rows.labels, rows.folds, n_classes, rows.weights

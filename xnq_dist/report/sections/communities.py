@@ -38,11 +38,6 @@ def body(facts: Page) -> str:
         classes_left_out=facts.encoded.classes_left_out,
         communities_left_out=facts.encoded.communities_left_out,
         level=facts.level,
-        against=(
-            "against the rest"
-            if facts.settings.anomalies.reference == "rest"
-            else "against the share set"
-        ),
         intervals=view.has_intervals,
         anomalies=facts.compared,
         reference=_reference(facts),
@@ -53,7 +48,7 @@ def _reference(facts: Page) -> str:
     """The share that differences are measured from, as it is printed; or empty."""
     if not facts.compared:
         return ""
-    return share(reference_of(facts.view, facts.settings))
+    return share(reference_of(facts.view))
 
 
 def _row(facts: Page, k: int) -> dict[str, Any]:

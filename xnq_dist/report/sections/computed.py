@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.plain_text import plain
 from xnq_dist.core.quantifiers import record_of
@@ -13,9 +16,8 @@ __all__ = ["body"]
 
 def body(facts: Page) -> str:
     """The method, the quantifier and the meaning of the numbers."""
-    name, skill = facts.settings.quantifier, facts.of("readout").get("skill")
-    if skill:
-        skill = {**skill, "ends": difference(skill["lower"], skill["upper"])}
+    readout = facts.of("readout")
+    name, scores = facts.settings.quantifier, readout.get("scores")
     return facts.render(
         "computed",
         method=method_of(facts.settings.method),
@@ -24,5 +26,14 @@ def body(facts: Page) -> str:
         source=plain(str(facts.of("quantify").get("source", "")), 120),
         intervals=facts.view.has_intervals,
         pooled=facts.of("quantify").get("pooled"),
-        skill=skill,
+        skill=_with_ends(readout.get("skill")),
+        scores=scores and plain(", ".join(scores["columns"]), 120),
+        gain=_with_ends(scores and scores["gain"]),
     )
+
+
+def _with_ends(gain: Mapping[str, float] | None) -> dict[str, Any] | None:
+    """A relative reduction of the log-loss, with its interval as text."""
+    if not gain:
+        return None
+    return {**gain, "ends": difference(gain["lower"], gain["upper"])}

@@ -189,7 +189,7 @@
   // ---- the table -----------------------------------------------------------------
   const HEADS = [
     ["name", "", ""], ["share", "", "n"], ["lower", D.intervals ? `${+D.level.toFixed(1)} % interval` : "", "range"],
-    ["effect", D.compared ? (D.rest ? "against the rest" : "against the share set") : "", "n wide"],
+    ["effect", D.compared ? "against the rest" : "", "n wide"],
     ["members", "members", "n wide"], ["labelled", "labelled", "n wide"],
     ["quality", D.intervals ? "quality" : "", ""],
   ];
