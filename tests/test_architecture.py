@@ -87,12 +87,12 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 281_515,
-    "core": 33_294,
-    "graph": 61_449,
+    "all": 283_220,
+    "core": 33_417,
+    "graph": 61_993,
     "reservoir": 24_507,
     "groups": 4_033,
-    "plan and needs": 6_511,
+    "plan and needs": 6_563,
     "pipeline and the modules next to it": 7_331,
     "command line and flows": 11_079,
     "monitor": 7_682,
