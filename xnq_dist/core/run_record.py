@@ -39,15 +39,14 @@ class RunRecord:
         RunDirectoryError
             When an earlier version of this package wrote the file.
         """
-        values = folder.read_json(RUN)
-        if isinstance(values, dict) and isinstance(values.get("nodes"), str):
-            raise RunDirectoryError(
-                f"{folder.uri} was made from {values['nodes']} by an earlier version "
-                "of xnq-dist: choose another --out, or add --overwrite"
-            )
         fields = folder.read_record(RUN)
         if fields is None:
             return None
+        if isinstance(fields.get("nodes"), str):
+            raise RunDirectoryError(
+                f"{folder.uri} was made from {fields['nodes']} by an earlier version "
+                "of xnq-dist: choose another --out, or add --overwrite"
+            )
         try:
             return cls(**fields)
         except TypeError as error:
