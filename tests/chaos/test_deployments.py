@@ -1,4 +1,4 @@
-"""The harness of deployed runs, and four faults of it."""
+"""The harness of deployed runs, with four of its faults."""
 
 from __future__ import annotations
 

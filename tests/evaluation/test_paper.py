@@ -151,7 +151,7 @@ def test_pictures_show_names_as_they_are_and_the_same_tables_give_the_same_bytes
     assert "my_<own>" in text
     (drawn,) = (file for file in files if file.startswith("figures/"))
     assert drawn == "figures/diagonal-a-b-c-x-1.svg"
-    words = " ".join(ElementTree.fromstring(files[drawn]).itertext())  # noqa: S314
+    words = " ".join(ElementTree.fromstring(files[drawn]).itertext())  # noqa: S314 - our own file
     assert "my_<own>" in words
     assert "true prevalence of class 1" in words
     assert paper_outputs(found, guesses, 20) == (files, text)

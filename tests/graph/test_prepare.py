@@ -178,13 +178,13 @@ def test_the_stage_is_reused_until_something_changes(tmp_path):
 
 
 def test_progress_reports_each_step(tmp_path):
-    told = []
+    reported = []
 
     def note(what, done, total):
-        told.append(f"{what} {done}/{total}")
+        reported.append(f"{what} {done}/{total}")
 
     run(tmp_path, node_table(4), edge_table(), progress=note)
-    assert {"read nodes 4/4", "read edges 3/3", "write partitions 2/2"} <= set(told)
+    assert {"read nodes 4/4", "read edges 3/3", "write partitions 2/2"} <= set(reported)
 
 
 def test_csv_and_other_column_names_work(tmp_path):

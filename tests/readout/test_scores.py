@@ -180,7 +180,7 @@ def test_settings_that_contradict_scores_are_refused(overrides, message):
         ("wide", r"'wide' is infinite or too large for float32 for node 3"),
     ],
 )
-def test_columns_that_hold_no_score_are_refused(tmp_path, sources, name, message):
+def test_columns_of_other_types_are_refused_as_scores(tmp_path, sources, name, message):
     nodes = pq.read_table(sources.nodes)
     count = len(nodes)
     wide = np.arange(count, dtype=np.float64)

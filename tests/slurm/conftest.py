@@ -54,6 +54,8 @@ def slurm(slurm_environment: dict[str, str], monkeypatch, tmp_path) -> Iterator[
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
+    # Its defaults must be there before the setting, whose end would remove them, too.
+    importlib.import_module("dask_jobqueue")
     # The daemons have no other network; the variable is for processes that start.
     monkeypatch.setenv("DASK_JOBQUEUE__SLURM__INTERFACE", "lo")
     with dask.config.set({"jobqueue.slurm.interface": "lo"}):

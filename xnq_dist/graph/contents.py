@@ -266,7 +266,7 @@ def _read_cache(folder: Folder) -> dict[str, Any]:
 
 
 def _key(table: Table) -> str:
-    """Key of a table's entry: how it is read is a part of it."""
+    """Key of the entry of a table and of the way it is read."""
     marks = (mark for file in table.files for mark in (file, table.marks(file)))
     return fingerprint(FORMAT, table.filesystem.type_name, *marks)
 

@@ -80,14 +80,14 @@ def columns_cases() -> Iterable[Case]:
     yield Case(
         "no-column-of-a-list-of-features",
         VALID,
-        ("nodes.parquet", "'height'", "columns.features[1]"),
+        ("nodes.parquet", "'height'", "set columns.features,"),
         arguments=sets("columns.features=[age,height]"),
         right_arguments=sets("columns.features=[age,income]"),
     )
     yield Case(
         "no-column-of-the-scores",
         VALID,
-        ("nodes.parquet", "'incomes'", "set columns.scores[0]"),
+        ("nodes.parquet", "'incomes'", "set columns.scores"),
         arguments=sets("columns.scores=[incomes]", "method=xnq+"),
         right_arguments=sets("columns.scores=[income]", "method=xnq+"),
     )

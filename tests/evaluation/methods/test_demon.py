@@ -75,7 +75,7 @@ def test_agrees_with_a_plain_loop(seed):
     assert found(network, seed) == expected
 
 
-def test_a_complete_graph_is_one_community_and_no_edges_are_none():
+def test_a_complete_graph_is_one_community_and_an_empty_one_has_zero():
     assert found(nx.complete_graph(80, nx.DiGraph)) == [list(range(80))]
     assert found(nx.empty_graph(5, nx.DiGraph)) == []
 

@@ -148,7 +148,7 @@ def missing_columns(
         names = " or ".join(map(repr, missing.values()))
         advice = f"{shown} has no column {names} ({_has(there)})"
         if other:
-            lost = " and ".join(f"columns.{key}" for key in missing)
+            lost = " and ".join(_settings(missing))
             return (
                 f"{advice} and looks like the {TITLES[other]}: the paths of the "
                 f"{TITLES[what]} and the {TITLES[other]} may be exchanged, else set "
@@ -158,10 +158,15 @@ def missing_columns(
     return ""
 
 
+def _settings(keys: Iterable[str]) -> list[str]:
+    """The settings of columns, each once: a list's columns cannot be set alone."""
+    return list(dict.fromkeys(f"columns.{key.partition('[')[0]}" for key in keys))
+
+
 def _advice(missing: Mapping[str, str], meant: Mapping[str, str]) -> str:
     """What to set for missing columns, of which some are meant by other names."""
     advice = []
-    if lost := [f"columns.{key}" for key in missing if key not in meant]:
+    if lost := _settings(key for key in missing if key not in meant):
         advice.append(f"set {' and '.join(lost)}")
     if flags := [f"--set columns.{k}={v}" for k, v in meant.items() if k in missing]:
         advice.append(f"try {' '.join(flags)}")

@@ -308,7 +308,7 @@ class _Reader:
         return self._ids
 
     def _read(self, name: str, table: Table, make: Callable[[], Made]) -> Digests:
-        """Profile a table, which is read as `make` says if it changed; its digests."""
+        """Profile a table if it changed, as `make` reads it; return its digests."""
         settings = self._settings
         nodes = {} if name == "nodes" else self._node_digest
         place, missing = settings.communities, settings.labels.missing
