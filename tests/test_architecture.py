@@ -87,8 +87,8 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 283_235,
-    "core": 33_402,
+    "all": 283_297,
+    "core": 33_464,
     "graph": 62_023,
     "reservoir": 24_507,
     "groups": 4_033,

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
 import threading
 import time
 from pathlib import Path
@@ -9,6 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import dask
+import psutil
 import pytest
 
 from tests.conftest import SmallGraph, small_settings
@@ -213,6 +217,33 @@ def test_workers_that_die_at_their_start_end_in_run_again(monkeypatch):
         cluster.open_cluster(small_settings("cluster.kind=local").cluster),
     ):
         pass
+
+
+def test_a_worker_that_stops_at_its_start_ends_with_the_cluster(monkeypatch):
+    monkeypatch.setattr(local, "START", 0.0)
+    stopped, before = [], multiprocessing.active_children()
+
+    def stop() -> None:
+        new: list[Any] = []
+        while not new:
+            time.sleep(0.01)
+            new = [p for p in multiprocessing.active_children() if p not in before]
+        os.kill(new[0].pid, signal.SIGSTOP)
+        stopped.append(new[0].pid)
+
+    thread = threading.Thread(target=stop)
+    thread.start()
+    settings = small_settings("cluster.workers=2", "cluster.timeout=8").cluster
+    with (
+        pytest.raises(InfrastructureError, match=r"did not answer in time.*run again"),
+        cluster.open_cluster(settings),
+    ):
+        pass
+    thread.join()
+    end = time.monotonic() + 10
+    while psutil.pid_exists(stopped[0]) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not psutil.pid_exists(stopped[0])
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,11 @@ import logging
 import multiprocessing
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from multiprocessing.process import BaseProcess
 from typing import TYPE_CHECKING, Any
 
 from xnq_dist._version import __version__
@@ -54,6 +55,9 @@ log = logging.getLogger(__name__)
 
 DEVICE_SHARE = 0.9
 """Share of a GPU's memory that workers may use; the driver and libraries need some."""
+
+WORKER = "Dask Worker process"
+"""Names of worker processes start with it."""
 
 CLOSE = 10.0
 """Seconds to wait for a client to close if the scheduler does not answer."""
@@ -172,6 +176,7 @@ def open_cluster(settings: ClusterSettings) -> Iterator[Connection]:
             nannies = "distributed.nanny.pre-spawn-environ"
             planned = {f"{nannies}.{name}": ALLOCATOR[name] for name in ALLOCATOR}
             stack.enter_context(dask.config.set(PLANNED | planned))
+            stack.callback(_kill_left, multiprocessing.active_children())
             try:
                 with kept_from_children(), _without_working_folder():
                     cluster = module.start(settings, size, stack)
@@ -213,7 +218,8 @@ def _not_started(error: Exception) -> tuple[str, str]:
         return "the processes of a pool may not start others", alone
     again = "run again; if it fails again, reduce cluster.workers or "
     # Dask's own errors do not name the cause.
-    return str([*causes(error, contexts=True)][-1]), f"{again}cluster.memory_limit"
+    reason = str([*causes(error, contexts=True)][-1])
+    return reason or "a worker did not answer in time", f"{again}cluster.memory_limit"
 
 
 @contextmanager
@@ -282,6 +288,16 @@ def _close(opened: Any, seconds: float) -> None:
         opened.close(timeout=seconds)
     except TimeoutError:
         log.warning("%s was not closed within %g s", opened, seconds)
+
+
+def _kill_left(before: Sequence[BaseProcess]) -> None:
+    """Kill worker processes that outlive their cluster, except those of `before`.
+
+    A stopped process ignores other signals, and this one would wait for it at its end.
+    """
+    for process in multiprocessing.active_children():
+        if process not in before and process.name.startswith(WORKER):
+            process.kill()
 
 
 def workers(client: Client) -> dict[str, int]:

@@ -25,7 +25,7 @@ __all__ = ["check_program", "options", "size", "start", "tls"]
 PRELOAD = "xnq_dist.preload"
 """Module that worker processes import before they join."""
 
-START = 120.0
+START = 45.0
 """Seconds for a worker's imports at its start, in addition to `cluster.timeout`."""
 
 
