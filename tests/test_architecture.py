@@ -87,7 +87,7 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 283_297,
+    "all": 283_307,
     "core": 33_464,
     "graph": 62_023,
     "reservoir": 24_507,
@@ -96,7 +96,7 @@ BUDGETS = {
     "pipeline and the modules next to it": 7_331,
     "command line and flows": 11_079,
     "monitor": 7_682,
-    "evaluation": 35_975,
+    "evaluation": 35_985,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

@@ -100,7 +100,7 @@ def test_tests_need_enough_draws_and_communities():
     assert ratio_cells(small, "bad", "pcc") == []
     tiny = results(rows({"pcc": 1.0, "bad": 2.0}, sizes="5-20"))
     assert ratio_cells(tiny, "bad", "pcc") == []
-    samples = results(rows({"pcc": 1.0, "bad": 2.0}, kinds=("app", "app+labels")))
+    samples = results(rows({"pcc": 1.0, "bad": 2.0}, kinds=("app", "by-class")))
     assert ratio_cells(samples, "bad", "pcc") == []
 
 

@@ -123,17 +123,18 @@ def draw_case(share=0.3, seed=0):
     return case, matrix, block
 
 
-@pytest.mark.parametrize("among", [0, 25])
-def test_samples_have_the_prevalence_drawn(among):
+@pytest.mark.parametrize("smallest", [500, 50])
+def test_samples_have_the_prevalence_drawn(smallest):
     case, _, _ = draw_case()
-    sets = draw_samples_by_class(case.truth, case.nodes.labels, 2, among, 2)
+    drawn = case.nodes.labels < 0
+    sets = draw_samples_by_class(case.truth, 2, drawn, smallest, 2)
     assert len(sets) == 21 * 5
+    assert (np.diff(sets.offsets).min() < 100) == (smallest == 50)
     shares = []
     for s in range(len(sets)):
         members = members_of(sets, s)
         assert len(np.unique(members)) == len(members)
-        labelled = case.nodes.labels[members] >= 0
-        assert labelled.any() == (among > 0)
+        assert drawn[members].all()
         shares.append(case.truth[members].mean())
     by_prevalence = np.reshape(shares, (5, 21)).mean(axis=0)
     assert by_prevalence[0] == 0
@@ -240,7 +241,7 @@ def test_interrupted_evaluation_goes_on_with_the_next_case(
     client, graph, tmp_path, monkeypatch
 ):
     work = begin(tmp_path / "run", graph, settings=small_settings(*SETTINGS))
-    kinds = ("leiden", "walk", "app+labels")
+    kinds = ("leiden", "walk", "by-class")
     plan = CasePlan(kinds, (0.5, 0.1), quantifiers=("auto", "pcc", "sld"), draws=1)
     asked = []
     real_posteriors = stage._posteriors

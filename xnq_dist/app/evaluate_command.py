@@ -68,7 +68,7 @@ Communities = Annotated[
     typer.Option(
         help="Real communities instead of the paper's samples, comma-separated: "
         "leiden, bfs, walk, followers, random, whole, unions, attribute, given; "
-        "app, app+labels for samples."
+        "app, by-class for samples."
     ),
 ]
 Designs = Annotated[

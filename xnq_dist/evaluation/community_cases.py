@@ -40,7 +40,9 @@ from xnq_dist.evaluation.methods.embedded import plus_posteriors
 from xnq_dist.evaluation.real import score_case
 from xnq_dist.evaluation.regions import (
     KINDS,
+    MIN_SIZE,
     REGIONS,
+    SAMPLE,
     SAMPLES,
     by_kind,
     draw_attributes,
@@ -249,10 +251,11 @@ class _Cases:
     def _samples(self, design: str, shown: Shown, seed: int) -> dict[str, Communities]:
         """Samples drawn by class, if they are requested and labels are random."""
         task, kinds = self.work.task(), self.plan.kinds
-        given = task.labels, shown.labels, len(task.classes)
+        given = task.labels, len(task.classes)
+        among = ((shown.labels < 0, SAMPLE), (task.labels >= 0, MIN_SIZE))
         return {
-            kind: draw_samples_by_class(*given, among, seed)
-            for kind, among in SAMPLES.items()
+            kind: draw_samples_by_class(*given, *drawn, seed)
+            for kind, drawn in zip(SAMPLES, among, strict=True)
             if kind in kinds and design == "random"
         }
 

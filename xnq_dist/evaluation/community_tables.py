@@ -396,9 +396,9 @@ def community_tables(table: pa.Table) -> list[RenderedTable]:
         ),
         ("app-", "on samples drawn by class", _of(large, communities="app")),
         (
-            "app-labels-",
-            "on samples drawn by class, labelled nodes among them",
-            _of(large, communities="app+labels"),
+            "by-class-",
+            "on sets drawn by class, which is not declared",
+            _of(large, communities="by-class"),
         ),
     ]
     made = [

@@ -72,7 +72,7 @@ def score_case(
             continue
         true = counts[scored] / sizes[scored, None]
         of_sets = true, sizes[scored], labelled[scored], scored
-        for name, result in estimators.estimates(sets, kind in SAMPLES):
+        for name, result in estimators.estimates(sets, kind == SAMPLES[0]):
             yield from _rows(kind, name, result, *of_sets)
         floor = np.zeros_like(counts)
         floor[scored] = true + binomial_floor(counts[scored])

@@ -38,8 +38,9 @@ __all__ = [
 
 REGIONS = ("leiden", "bfs", "walk", "followers", "random", "whole", "unions")
 """Kinds that depend on the graph only."""
-SAMPLES = {"app": 0, "app+labels": 25}
-"""Kinds of samples drawn by class, with the number of labelled members."""
+SAMPLES = ("app", "by-class")
+"""Kinds of samples drawn by class: of unlabelled nodes, which is declared to `auto`;
+of all nodes, which is not."""
 KINDS = (*REGIONS, "attribute", "given", *SAMPLES)
 """All kinds: ``attribute`` by deciles of features, ``given`` by a memberships table."""
 RESOLUTIONS = (1.0, 3.0, 10.0)
@@ -64,7 +65,7 @@ MIN_GROUP = 20
 MAX_KINDS = 10
 """Maximum number of kinds in one memberships table."""
 SAMPLE = 500
-"""Number of unlabelled nodes drawn for a sample."""
+"""Number of nodes drawn for a sample of the kind ``app``."""
 REPEATS = 5
 """Number of samples per prevalence."""
 PREVALENCES = 21
@@ -258,19 +259,19 @@ def by_kind(names: Sequence[str], sets: Communities) -> dict[str, Communities]:
 
 def draw_samples_by_class(
     truth: NDArray[np.int32],
-    labels: NDArray[np.int32],
     n_classes: int,
-    among: int,
+    drawn: NDArray[np.bool_],
+    smallest: int,
     seed: int,
 ) -> Communities:
-    """Draw samples of unlabelled nodes by class, and `among` labelled nodes in each.
+    """Draw samples by class from the nodes where `drawn`, shape (N,), is true.
 
     For two classes, there are `REPEATS` samples for each of 21 prevalences; for more,
-    as many with prevalences uniform on the simplex. A node is in a sample at most once.
-    `labels` are the known part of `truth`, -1 elsewhere, shape (N,).
+    as many with prevalences uniform on the simplex. Sizes are uniform from `smallest`
+    to `SAMPLE`. A node is in a sample at most once.
     """
-    random = stream(seed, Purpose.REGIONS, len(KINDS) + 1, among)
-    unlabelled, labelled = labels < 0, labels >= 0
+    random = stream(seed, Purpose.REGIONS, len(KINDS) + 1, smallest)
+    nodes = [np.flatnonzero(drawn & (truth == code)) for code in range(n_classes)]
     sets = []
     for k in range(PREVALENCES * REPEATS):
         if n_classes == 2:
@@ -278,11 +279,11 @@ def draw_samples_by_class(
             shares = np.array([1 - positive, positive])
         else:
             shares = random.dirichlet(np.ones(n_classes))
-        members = []
-        for size, pool in ((SAMPLE, unlabelled), (among, labelled)):
-            for code, count in enumerate(random.multinomial(size, shares).tolist()):
-                nodes = np.flatnonzero(pool & (truth == code))
-                if len(nodes):
-                    members.append(random.choice(nodes, count))
+        counts = random.multinomial(random.integers(smallest, SAMPLE + 1), shares)
+        members = [
+            random.choice(of_class, count)
+            for of_class, count in zip(nodes, counts, strict=True)
+            if len(of_class)
+        ]
         sets.append(np.unique(np.concatenate(members)))
     return joined(sets)
