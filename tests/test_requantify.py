@@ -33,6 +33,7 @@ from xnq_dist.core.errors import (
     StageError,
 )
 from xnq_dist.core.store import RunDirectory
+from xnq_dist.due import due_stages
 from xnq_dist.graph.tables import Sources
 from xnq_dist.reuse import Request
 
@@ -100,14 +101,35 @@ def test_new_labels_answer_as_a_run_from_nothing(
     assert redone(made, again) == set()
 
 
+def with_scores(*names):
+    named = ("columns.features=features", f"columns.scores=[{', '.join(names)}]")
+    plus = ("method=xnq+", "reservoir.recurrent_scale=select", "readout.folds=3")
+    return small_settings(*plus, *named)
+
+
+@pytest.mark.usefixtures("no_trees")
+def test_new_scores_change_the_readout_and_what_follows(tmp_path, client):
+    sources = graph_with_scores(tmp_path / "input")
+    run = night(tmp_path / "run", sources, with_scores("good"), client)
+    after = {"readout", "posteriors", "quantify"}
+    for settings in (with_scores("noise", "gaps"), with_scores()):
+        before, names = attempts(run), settings.columns.scores
+        due = due_stages(run, sources, settings)
+        assert {*due} == {"scores", *after, "published"}
+        night(Path(run.uri), sources, settings, client)
+        assert redone(run, before) == after
+        scores = run.stage("scores").manifest()
+        assert (scores.inputs["columns"] if scores else []) == names
+        assert due_stages(run, sources, settings) == ()
+        fresh = night(tmp_path / f"fresh-{len(names)}", sources, settings, client)
+        assert prevalence(run) == prevalence(fresh)
+
+
 @pytest.mark.usefixtures("no_trees")
 def test_new_labels_are_read_with_the_scores_of_the_graph(tmp_path, client):
     """Scores cannot be changed without the node table."""
     sources = graph_with_scores(tmp_path / "input")
-    named = ("columns.features=features", "columns.scores=[good]")
-    plus = ("method=xnq+", "reservoir.recurrent_scale=select", "readout.folds=3")
-    settings = small_settings(*plus, *named)
-    base = night(tmp_path / "run", sources, settings, client)
+    base = night(tmp_path / "run", sources, with_scores("good"), client)
     labels = pq.read_table(sources.nodes)["truth"].to_numpy()
     Path(sources.nodes).unlink()
     made = requantify(client, base, labels=label_table(tmp_path, labels))

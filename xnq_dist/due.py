@@ -22,6 +22,7 @@ from xnq_dist.core.inputs import (
     published_inputs,
     quantify_inputs,
     readout_inputs,
+    scores_inputs,
     select_inputs,
     selects_scales,
     set_scales,
@@ -163,8 +164,14 @@ class _Known:
         return embeddings is not None and embeddings.released
 
     def wanted(self, name: str) -> bool:
-        """False for `select` if nothing is to select, and nothing to remove."""
-        return name != "select" or selects_scales(self.settings) or name in self.stages
+        """False for an optional stage that is not used, and not there to remove."""
+        return self._used(name) or name in self.stages
+
+    def _used(self, name: str) -> bool:
+        """Whether the settings need a stage."""
+        if name == "select":
+            return selects_scales(self.settings)
+        return name != "scores" or bool(self.settings.columns.scores)
 
     def is_made(self, name: str) -> bool:
         """Whether a stage is complete, and made from what is there now."""
@@ -176,7 +183,7 @@ class _Known:
             return False
         if name == "embeddings" and self.released and self.settings.embeddings.write:
             return False
-        if name == "select" and not selects_scales(self.settings):
+        if not self._used(name):
             return False  # made by earlier settings: to be removed
         inputs = self.inputs(name, as_recorded(self.settings, manifest))
         return _made_from(manifest, inputs)
@@ -188,12 +195,16 @@ class _Known:
             return self._graph_inputs()
         if name == "labels":
             return labels_inputs(of["graph"], self.tables)
+        if name == "scores":
+            return scores_inputs(of["graph"], self.tables, settings)
         if name == "select":
             return select_inputs(of["graph"], of["labels"], settings)
         if name == "embeddings":
             return embeddings_inputs(of["graph"], settings, *self._scales())
         if name == "readout":
-            return readout_inputs(of["graph"], of["embeddings"], of["labels"], settings)
+            scores = of["scores"] if settings.columns.scores else None
+            made = of["graph"], of["embeddings"], of["labels"], scores
+            return readout_inputs(*made, settings)
         if name == "posteriors":
             return posteriors_inputs(of["readout"])
         return self._quantify_inputs(settings)

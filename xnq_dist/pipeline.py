@@ -209,7 +209,7 @@ def prepare(
     plan: Plan | None = None,
     connect: Callable[[], AbstractContextManager[Client]] | None = None,
 ) -> Manifest:
-    """Stages ``graph`` and ``labels``: ingest, partition, halo plan.
+    """Stages ``graph``, ``labels`` and ``scores``: ingest, partition, halo plan.
 
     Parameters
     ----------
@@ -456,7 +456,8 @@ def _readout_is_current(run: RunDirectory, settings: Settings) -> bool:
     )
     if not (graph and embeddings and labels and readout and written):
         return False
-    inputs = readout_inputs(graph, embeddings, labels, settings)
+    scores = run.stage("scores").manifest() if settings.columns.scores else None
+    inputs = readout_inputs(graph, embeddings, labels, scores, settings)
     return readout.fingerprint == fingerprint(
         inputs
     ) and written.fingerprint == fingerprint(posteriors_inputs(readout))

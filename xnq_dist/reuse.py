@@ -173,9 +173,12 @@ def _check_settings(stages: Mapping[str, Manifest], request: Request) -> None:
         (graph, graph_inputs(graph.inputs, as_read, partitions)),
         (embeddings, embeddings_inputs(graph, settings, recurrent, inputs)),
     )
-    for stage, inputs_now in expected:
-        if stage.fingerprint != fingerprint(inputs_now):
-            changed = "; ".join(differences(stage.inputs, inputs_now))
+    made = {"scores": stages["scores"].inputs["columns"] if "scores" in stages else []}
+    pairs = [(stage.inputs, inputs_now) for stage, inputs_now in expected]
+    pairs.append((made, {"scores": settings.columns.scores}))
+    for recorded, inputs_now in pairs:
+        if fingerprint(recorded) != fingerprint(inputs_now):
+            changed = "; ".join(differences(recorded, inputs_now))
             raise SettingsError(
                 f"the embeddings of {request.base} were made with other settings "
                 f"({changed}): leave these settings out, or use xnq-dist run, which "

@@ -73,12 +73,11 @@ def saved(run: RunDirectory) -> SavedPlus:
 
 
 def scores(run, client, labels, attempt, *overrides, groups=None):
-    graph, embeddings = run.stage("graph"), run.stage("embeddings")
     settings = small_settings(*PLUS, *overrides)
     classes = run.stage("labels").manifest().facts["classes"]
     return plus_scores(
         client,
-        Embedded(graph, graph.manifest(), embeddings, embeddings.manifest()),
+        Embedded.of(run, settings),
         labels,
         classes,
         settings,
@@ -259,14 +258,14 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
         shown = labels.copy()
         shown[node] = labels[node] if name == "before" else 1 - labels[node]
         stage = RunDirectory(tmp_path / name).stage("readout")
-        graph, embeddings = run.stage("graph"), run.stage("embeddings")
+        graph, settings = run.stage("graph"), small_settings(*PLUS, *more)
         fitted = plus.fit_plus(
             ReadoutWork(
                 thread_client,
-                Embedded(graph, graph.manifest(), embeddings, embeddings.manifest()),
+                Embedded.of(run, settings),
                 shown,
                 run.stage("labels").manifest().facts["classes"],
-                small_settings(*PLUS, *more),
+                settings,
                 stage.begin(),
             )
         )

@@ -28,6 +28,7 @@ __all__ = [
     "published_inputs",
     "quantify_inputs",
     "readout_inputs",
+    "scores_inputs",
     "select_inputs",
     "selects_scales",
     "set_scales",
@@ -53,8 +54,7 @@ def graph_inputs(
     Parameters
     ----------
     tables
-        Digests of ``nodes`` (the ids), ``features``, ``edges`` and, if there are any,
-        ``scores``.
+        Digests of ``nodes`` (the ids), ``features`` and ``edges``.
     """
     relevant: dict[str, Any] = {
         "input": settings.input.model_dump(
@@ -71,12 +71,10 @@ def graph_inputs(
     if settings.partitioner in ("auto", "stream"):
         # The memory decides between METIS and streaming, and the edges streaming uses.
         relevant["input"]["memory"] = settings.input.memory_bytes
-    if settings.columns.scores:
-        relevant["scores"] = settings.columns.scores
-    read = ("nodes", "features", "edges", "scores")
+    read = ("nodes", "features", "edges")
     return {
         "format": STAGES["graph"].format,
-        **{name: dict(tables[name]) for name in read if name in tables},
+        **{name: dict(tables[name]) for name in read},
         "settings": relevant,
     }
 
@@ -87,6 +85,18 @@ def labels_inputs(graph: Manifest, tables: Digests) -> dict[str, Any]:
         "format": STAGES["labels"].format,
         "graph": graph.fingerprint,
         "labels": dict(tables["labels"]),
+    }
+
+
+def scores_inputs(
+    graph: Manifest, tables: Digests, settings: Settings
+) -> dict[str, Any]:
+    """Inputs of the stage ``scores``; `tables`: the digest of ``scores``."""
+    return {
+        "format": STAGES["scores"].format,
+        "graph": graph.fingerprint,
+        "columns": settings.columns.scores,
+        "scores": dict(tables["scores"]),
     }
 
 
@@ -146,9 +156,13 @@ def _device(settings: Settings) -> dict[str, Any]:
 
 
 def readout_inputs(
-    graph: Manifest, embeddings: Manifest, labels: Manifest, settings: Settings
+    graph: Manifest,
+    embeddings: Manifest,
+    labels: Manifest,
+    scores: Manifest | None,
+    settings: Settings,
 ) -> dict[str, Any]:
-    """Inputs of the stage ``readout``."""
+    """Inputs of the stage ``readout``; `scores`: None without `columns.scores`."""
     inputs: dict[str, Any] = {
         "format": STAGES["readout"].format,
         "graph": graph.fingerprint,
@@ -157,6 +171,8 @@ def readout_inputs(
         "readout": settings.readout.model_dump(exclude={"memory"}),
         "seed": settings.seed,
     }
+    if scores is not None:
+        inputs["scores"] = scores.fingerprint
     # `readout.memory` counts where labelled nodes are sampled.
     method = method_of(settings.method)
     facts = embeddings.facts

@@ -47,6 +47,13 @@ STAGES = {
             on_workers=False,
             effect="readout and quantify are done again",
         ),
+        Stage(
+            "scores",
+            1,
+            ("graph",),
+            on_workers=False,
+            effect="readout and quantify are done again",
+        ),
         Stage("select", 3, ("graph", "labels"), stays=True),
         Stage(
             "embeddings",
@@ -54,7 +61,7 @@ STAGES = {
             ("graph", "select"),
             effect="the nodes are embedded again",
         ),
-        Stage("readout", 12, ("embeddings", "labels")),
+        Stage("readout", 12, ("embeddings", "labels", "scores")),
         Stage("posteriors", 2, ("readout",)),
         Stage("quantify", 12, ("posteriors", "labels")),
         Stage("published", 5, ("quantify",), on_workers=False),

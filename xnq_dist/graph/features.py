@@ -185,9 +185,10 @@ class FeatureColumns:
                 break
             yield at, [self._checked(name, batch, ids, at) for name in self.names]
         if done != len(index):
-            raise self._changed()
+            raise self.changed()
 
-    def _changed(self) -> InfrastructureError:
+    def changed(self) -> InfrastructureError:
+        """The error of a table that changed after its ids were read."""
         return InfrastructureError(
             f"{self.table.what} {self.table.path} changed while it was read: run again"
         )
@@ -216,7 +217,7 @@ class FeatureColumns:
         if not usable.all():
             gaps = np.isnan(matrix)
             if not self.encoded and gaps.any():
-                raise self._changed()
+                raise self.changed()
             if not (usable | gaps).all():
                 row, *place = np.argwhere(~(usable | gaps))[0].tolist()
                 where = f" (feature {place[0]})" if place else ""
@@ -253,8 +254,8 @@ class FeatureColumns:
 
 def score_columns(
     table: Table, names: list[str], encoded: bool = False
-) -> FeatureColumns | None:
-    """The columns of another model's scores; None without names.
+) -> FeatureColumns:
+    """The columns of another model's scores.
 
     `encoded`: whether there are gaps.
 
@@ -271,7 +272,7 @@ def score_columns(
                     f"column {name!r} of {file} is {there[name]}, but a score is a "
                     "number: write numbers, or leave it out of columns.scores"
                 )
-    return FeatureColumns(table, names, True, encoded) if names else None
+    return FeatureColumns(table, names, True, encoded)
 
 
 def scaling_of(

@@ -49,8 +49,8 @@ SCALING = "feature-scaling"
 def file_stem(kind: str, number: int) -> str:
     """Name of a partition's file, without the attempt.
 
-    Kinds: ``nodes``, ``adjacency``, ``scores``; in the stage ``labels`` ``labels`` and
-    ``label-weights``.
+    Kinds: ``nodes``, ``adjacency``; in the stage ``labels`` ``labels`` and
+    ``label-weights``; in the stage ``scores`` ``scores``.
     """
     return f"{kind}-{number:05d}"
 

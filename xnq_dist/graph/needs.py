@@ -40,12 +40,13 @@ def needs(size: RunSize, settings: Settings) -> Need:
     if node_disk is None:
         node_disk = size.nodes * (size.features * 4 + 12)
     # A score with gaps has two columns.
-    scores = 2 * len(settings.columns.scores)
-    disk = node_disk + size.nodes * (12 + INDEX * scores) + size.edges * 4
-    counts = size.nodes, size.edges, size.features + scores, halo_rows(size)
+    scores = size.nodes * INDEX * 2 * len(settings.columns.scores)
+    disk = node_disk + size.nodes * 12 + scores + size.edges * 4
+    counts = size.nodes, size.edges, size.features, halo_rows(size)
+    steps = sorting, _partitioning(size, settings), scores
     return Need(
-        # Sorting and partitioning run one after the other.
-        client=client_bytes(size, max(sorting, _partitioning(size, settings))),
+        # Sorting, partitioning and scores follow one another.
+        client=client_bytes(size, max(steps)),
         disk=disk,
         kept=disk,
         scratch=graph_scratch(*counts, memory, size.weighted),

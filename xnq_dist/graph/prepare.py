@@ -1,4 +1,4 @@
-"""The stages ``graph`` and ``labels``: from tables to partitions, in bounded memory."""
+"""The stages ``graph``, ``labels`` and ``scores``: partitions in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,6 @@ from xnq_dist.graph.features import (
     FeatureBlocks,
     FeatureColumns,
     scaling_of,
-    score_columns,
 )
 from xnq_dist.graph.gpu_ingest import edge_pairs
 from xnq_dist.graph.halo import PartitionBook
@@ -50,6 +49,7 @@ from xnq_dist.graph.partition_files import write_partitions
 from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.row_tasks import RowPasses
 from xnq_dist.graph.scaling import Scaling
+from xnq_dist.graph.scoring import write_scores
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
 from xnq_dist.graph.tables import Sources, Table, open_table
@@ -72,7 +72,7 @@ def prepare(
 ) -> Manifest:
     """Read, check, partition and write a graph; keep it if nothing changed.
 
-    Labels are a separate stage: if only they changed, the graph is kept.
+    Labels and scores are separate stages: if only they changed, the graph is kept.
 
     Parameters
     ----------
@@ -87,8 +87,7 @@ def prepare(
     -------
     Manifest
         Manifest of the stage ``graph``: a table ``nodes-*`` and arrays ``adjacency-*``
-        for each partition, with `columns.scores` arrays ``scores-*``, the feature
-        scaling, and counts of the graph.
+        for each partition, the feature scaling, and counts of the graph.
 
     Raises
     ------
@@ -112,6 +111,7 @@ def prepare(
     if current is not None and current.fingerprint == fingerprint(inputs):
         log.info("stage %s: complete, nothing to do", STAGE)
         label(run, current, nodes, contents, settings, progress=progress)
+        write_scores(run, current, nodes, contents, settings, progress)
         return current
     began = time.monotonic()
     with scratch_folder(settings.scratch) as folder, ExitStack() as held:
@@ -127,13 +127,12 @@ def prepare(
         measured = _measure(csr, settings, tasks, progress)
         part, partitioner = _divide(csr, partitions, settings, measured, progress)
         book = PartitionBook.of(part, partitions)
-        sizes = book, settings.input.memory_bytes, folder
-        blocks = _in_blocks(rows, rows.features, *sizes, progress)
+        memory = settings.input.memory_bytes
+        blocks = _in_blocks(rows, book, memory, folder, progress)
         stage = run.stage(STAGE)
         attempt = stage.begin()
         written = _write(attempt, csr, rows.ids, blocks, book, tasks, progress)
         scaling, scaled = _write_scaling(attempt, rows.features, blocks.width)
-        scores = _write_scores(attempt, rows, *sizes, progress)
         facts = {
             "n_nodes": len(rows.ids),
             "n_edges": int(csr.indptr[-1]),
@@ -151,9 +150,11 @@ def prepare(
         }
         _check_counts(facts, written.halo)
         seconds, digest = time.monotonic() - began, fingerprint(inputs)
-        files = [*written.files, *scaling, *scores]
+        files = [*written.files, *scaling]
         made = stage.commit(attempt, files, digest, inputs, facts, seconds)
     write_labels(run, made, rows.labels, contents, time.monotonic())
+    del rows
+    write_scores(run, made, nodes, contents, settings, progress)
     return made
 
 
@@ -174,8 +175,6 @@ class _Rows:
     """Canonical index of each row."""
     labels: Labels
     features: _Scaled
-    scores: _Scaled | None
-    """Scores of another model, `columns.scores`."""
 
 
 def _read_rows(
@@ -191,27 +190,11 @@ def _read_rows(
         log.info("columns.features = auto: %s", chosen or "none, the graph alone")
     encoded = bool(contents["features"].get("encoded"))
     features = FeatureColumns(nodes, chosen, mode != "none", encoded)
-    gaps = bool(contents.get("scores", {}).get("encoded"))
-    scores = score_columns(nodes, settings.columns.scores, gaps)
     missing = settings.labels.missing
     ids, index, labels = read_nodes(nodes, settings.columns, progress, missing)
-    scaled = _learn(features, mode, ids, index, progress)
-    of_scores = None
-    if scores is not None:
-        of_scores = _learn(scores, "robust", ids, index, progress)
-    return _Rows(ids, index, labels, scaled, of_scores)
-
-
-def _learn(
-    columns: FeatureColumns,
-    mode: Literal["auto", "robust", "none"],
-    ids: NodeIds,
-    index: Ints,
-    progress: Progress,
-) -> _Scaled:
-    """Learn how columns are encoded and scaled, in one pass each."""
-    columns.learn(ids, index, progress)
-    return _Scaled(columns, scaling_of(columns, ids, index, mode, progress))
+    features.learn(ids, index, progress)
+    scaling = scaling_of(features, ids, index, mode, progress)
+    return _Rows(ids, index, labels, _Scaled(features, scaling))
 
 
 def _seeing(edges: Table, tasks: Tasks | None) -> Tasks | None:
@@ -289,18 +272,17 @@ def _divide(
 
 def _in_blocks(
     rows: _Rows,
-    scaled: _Scaled,
     book: PartitionBook,
     memory: int,
     folder: Path,
     progress: Progress,
 ) -> FeatureBlocks:
-    """Scaled columns, in files by partition."""
-    where = folder / ("features" if scaled is rows.features else "scores")
+    """Scaled features, in files by partition."""
+    where = folder / "features"
     where.mkdir()
     blocks = FeatureBlocks(book.offsets, memory, where)
-    of_rows = scaled.columns, rows.ids, rows.index
-    blocks.fill(*of_rows, book.relabelled, scaled.scaling, progress)
+    of_rows = rows.features.columns, rows.ids, rows.index
+    blocks.fill(*of_rows, book.relabelled, rows.features.scaling, progress)
     return blocks
 
 
@@ -343,27 +325,6 @@ def _write(
     return _Written(
         files, halo, {name: [each.counts[name] for each in edges] for name in names}
     )
-
-
-def _write_scores(
-    attempt: Attempt,
-    rows: _Rows,
-    book: PartitionBook,
-    memory: int,
-    folder: Path,
-    progress: Progress,
-) -> list[FileRecord]:
-    """Write the scores of another model, one file per partition; none without any."""
-    if rows.scores is None:
-        return []
-    blocks = _in_blocks(rows, rows.scores, book, memory, folder, progress)
-    files = []
-    for number in range(len(book.offsets) - 1):
-        values = [matrix for _, _, matrix in blocks.read(number)]
-        none = np.empty((0, blocks.width), np.float32)
-        matrix = np.concatenate([none, *values])
-        files.append(attempt.write_arrays(file_stem("scores", number), scores=matrix))
-    return files
 
 
 def _write_scaling(

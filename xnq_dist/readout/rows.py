@@ -63,7 +63,7 @@ class Part:
     """The nodes' labels; None: they have none."""
     threads: int = 1
     """Batches of embeddings that a task processes at a time."""
-    scores: FileRecord | None = None
+    scores: tuple[Stage, FileRecord] | None = None
     """Scores of another model; None: there are none."""
 
     def read_nodes(self) -> pa.Table:
@@ -74,7 +74,8 @@ class Part:
         """Read another model's scores of all `rows` nodes, shape (rows, S)."""
         if self.scores is None:
             return np.empty((rows, 0), np.float32)
-        found: Floats32 = self.graph.read_arrays(self.scores)["scores"]
+        stage, record = self.scores
+        found: Floats32 = stage.read_arrays(record)["scores"]
         return found
 
     def labelled(self, index: pa.ChunkedArray) -> Bools:

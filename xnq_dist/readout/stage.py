@@ -89,8 +89,10 @@ def fit_readout(
     StageError
         When an earlier stage is missing, or files do not fit each other.
     """
-    source, labels = _made_from(run)
-    inputs = readout_inputs(source.manifest, source.embedded, labels, settings)
+    source, labels = _made_from(run, settings)
+    known = None if source.scores is None else source.scores[1]
+    made = source.manifest, source.embedded, labels, known
+    inputs = readout_inputs(*made, settings)
     with stage_errors(run.uri, "readout"):
         fitted = run.reuse("readout", inputs)
         if fitted is not None:
@@ -130,7 +132,7 @@ def write_posteriors(
         written = run.reuse("posteriors", inputs)
         if written is not None:
             return written
-        source, labels = _made_from(run)
+        source, labels = _made_from(run, settings)
         where, known = run.stage("labels"), labels.named("labels-")
         parts = [
             replace(part, labels=(where, record))
@@ -141,21 +143,18 @@ def write_posteriors(
         return _posteriors(run, client, parts, fitted, nodes, inputs, progress, write)
 
 
-def _made_from(run: RunDirectory) -> tuple[Embedded, Manifest]:
-    """Return the embedded graph and its labels, of the same partitions."""
-    graph = run.complete("graph", "run prepare first")
+def _made_from(run: RunDirectory, settings: Settings) -> tuple[Embedded, Manifest]:
+    """Return the embedded graph with any scores and its labels, of one partitioning."""
+    source = Embedded.of(run, settings)
     labels = run.complete("labels", "run prepare first")
-    embeddings = run.complete("embeddings", "run embed first")
-    known, rows = labels.named("labels-"), embeddings.named("part-")
-    count = len(graph.named("nodes-"))
+    known, rows = labels.named("labels-"), source.embedded.named("part-")
+    count = len(source.manifest.named("nodes-"))
     if not count == len(rows) == len(known):
         raise StageError(
             f"{run.uri} has {count} partitions but embeddings of {len(rows)} and "
             f"labels of {len(known)}: run again with --overwrite"
         )
-    return Embedded(
-        run.stage("graph"), graph, run.stage("embeddings"), embeddings
-    ), labels
+    return source, labels
 
 
 def _used(stage: Stage, manifest: Manifest) -> tuple[Ints32, NDArray[np.int8] | None]:

@@ -17,7 +17,13 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.settings.method import VALUE_BYTES
-from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
+from xnq_dist.core.store import (
+    Attempt,
+    FileRecord,
+    Manifest,
+    RunDirectory,
+    Stage,
+)
 from xnq_dist.readout.rows import Part, gather_rows, join
 from xnq_dist.readout.tasks import watch
 
@@ -51,6 +57,25 @@ class Embedded:
     manifest: Manifest
     embeddings: Stage
     embedded: Manifest
+    scores: tuple[Stage, Manifest] | None = None
+    """Scores of another model; None: there are none."""
+
+    @classmethod
+    def of(cls, run: RunDirectory, settings: Settings) -> Embedded:
+        """The complete stages of a run, ``scores`` only if the settings name columns.
+
+        Raises
+        ------
+        StageError
+            When one is missing.
+        """
+        names = ["graph", "embeddings", *["scores"] * bool(settings.columns.scores)]
+        before = ("prepare", "embed", "prepare")
+        graph, embeddings, *scores = (
+            (run.stage(name), run.complete(name, f"run {step} first"))
+            for name, step in zip(names, before, strict=False)
+        )
+        return cls(*graph, *embeddings, *scores)
 
     @property
     def blocks(self) -> tuple[int, ...]:
@@ -61,8 +86,10 @@ class Embedded:
         """Return every partition's files, without labels."""
         nodes, rows = self.manifest.named("nodes-"), self.embedded.named("part-")
         threads = threads_each(client, len(nodes))
-        scores: list[FileRecord | None] = [*self.manifest.named("scores-")]
-        scores = scores or [None] * len(nodes)
+        scores: list[tuple[Stage, FileRecord] | None] = [None] * len(nodes)
+        if self.scores is not None:
+            where, made = self.scores
+            scores = [(where, record) for record in made.named("scores-")]
         return [
             Part(self.graph, node, self.embeddings, row, threads=threads, scores=score)
             for node, row, score in zip(nodes, rows, scores, strict=True)

@@ -146,7 +146,7 @@ def plus_posteriors(
     with work.attempt("plus") as attempt:
         scores = plus_scores(
             client,
-            Embedded(*work.graph(), run.stage("embeddings"), embedded),
+            Embedded.of(run, settings),
             labels,
             work.task().classes,
             settings,

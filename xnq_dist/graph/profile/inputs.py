@@ -224,7 +224,8 @@ class _Reader:
             # Types that cannot be features are refused before values are read.
             settled = table.settle(made.columns)
             FeatureColumns(settled, chosen.features)
-            score_columns(settled, chosen.scores)
+            if chosen.scores:
+                score_columns(settled, chosen.scores)
             return table, aspects, made
 
         read = self._read("nodes", table, make)
