@@ -63,7 +63,7 @@ STAGES = {
         ),
         Stage("readout", 12, ("embeddings", "labels", "scores")),
         Stage("posteriors", 2, ("readout",)),
-        Stage("quantify", 12, ("posteriors", "labels")),
+        Stage("quantify", 13, ("posteriors", "labels")),
         Stage("published", 5, ("quantify",), on_workers=False),
     )
 }

@@ -21,7 +21,7 @@ from scipy.special import expit
 
 from xnq_dist.core.arrays import Floats, Floats32
 from xnq_dist.quantify.checks.tails import beta_ends
-from xnq_dist.quantify.classic.sld import Sld
+from xnq_dist.quantify.classic.sld import Sld, guarded_prior
 from xnq_dist.quantify.default.node_sums import class_codes
 from xnq_dist.quantify.interface import (
     Communities,
@@ -32,7 +32,7 @@ from xnq_dist.quantify.interface import (
 )
 from xnq_dist.readout.diagnostics import skill
 
-__all__ = ["DrawnByClass"]
+__all__ = ["DrawnByClass", "class_shifts"]
 
 
 INFLATION = 2.0
@@ -128,6 +128,23 @@ class DrawnByClass(Quantifier):
         variance += calibration * (spread / (1 - kappa)) ** 2
         ends = beta_ends(q, variance, self.level)
         return np.stack([np.floor(ends[0] * size), np.ceil(ends[1] * size)]) / size
+
+
+def class_shifts(
+    batch: Communities, nodes: NodeTable, reference: Reference
+) -> Floats | None:
+    """Logs of SLD's estimates over the graph's class shares, shape (S, C).
+
+    The shifts of the members' log-posteriors, up to a constant, if a community is a
+    sample drawn by class; 0 without unlabelled members. None where the posteriors are
+    not shown to be better than class shares alone.
+    """
+    if not (np.isfinite(nodes.mean_posterior).all() and _skilled(reference)):
+        return None
+    prior = guarded_prior(nodes.mean_posterior)
+    sld = Sld(TOLERANCE, pseudo=PSEUDO)
+    share = sld.estimate(batch, nodes, replace(reference, prior=prior)).prevalence
+    return np.nan_to_num(np.log(share / prior))
 
 
 def _skilled(reference: Reference) -> bool:
