@@ -233,7 +233,6 @@ def _pool(
         "communities": sum(map(len, found)),
         "weights": weights.tolist(),
         "spread": float(np.sqrt((weights * np.tile(SPREADS, 2) ** 2).sum())),
-        "by_class": float(weights[len(SPREADS) :].sum()),
     }
     return replace(job, parts=tuple(weights.tolist())), facts
 
