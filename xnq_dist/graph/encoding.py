@@ -23,12 +23,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
-from numba import njit
 
-from xnq_dist.core.arrays import Bools, Bytes, Floats, Floats32, Ints, Words
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
 from xnq_dist.graph.feature_types import HASHED, LEVELS, kind_of
 from xnq_dist.graph.formats.text_types import NULL_WORDS
-from xnq_dist.graph.ids import hash_text, text_of
+from xnq_dist.graph.ids import text_hashes, text_of
 from xnq_dist.graph.scaling import Matrix, largest_hash, node_hashes
 
 __all__ = [
@@ -36,7 +35,6 @@ __all__ = [
     "exact_numbers",
     "learn_encoding",
     "needs_encoding",
-    "numbers_of",
     "percent_numbers",
 ]
 
@@ -62,14 +60,6 @@ def needs_encoding(array: pa.Array) -> bool:
     return pt.is_floating(array.type) and bool(pc.any(pc.is_nan(array)).as_py())
 
 
-def numbers_of(array: pa.Array) -> Floats32:
-    """float32 values; null becomes NaN, values out of range become infinite."""
-    if pt.is_boolean(array.type):
-        array = array.cast(pa.int8())
-    with np.errstate(over="ignore"):
-        return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.float32)
-
-
 def exact_numbers(array: pa.Array) -> Matrix:
     """float32 values if the type is exact in float32, else float64; null is NaN."""
     kind = array.type
@@ -84,7 +74,8 @@ def exact_numbers(array: pa.Array) -> Matrix:
         days = array.cast(pa.int64()).to_numpy(zero_copy_only=False) / ticks
         return np.asarray(days, np.float64)
     elif pt.is_float32(kind) or pt.is_float16(kind) or kind.bit_width <= 16:
-        return numbers_of(array)
+        array = array.cast(pa.int8()) if pt.is_boolean(kind) else array
+        return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.float32)
     return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.float64)
 
 
@@ -97,14 +88,6 @@ def percent_numbers(text: pa.Array) -> Floats | None:
     digits = pc.replace_substring_regex(digits, r"[^-.\d]", "")
     numbers: Floats = digits.cast(pa.float64()).to_numpy(zero_copy_only=False)
     return numbers
-
-
-@njit(cache=True, nogil=True)
-def _text_hashes(offsets: Ints, data: Bytes) -> Words:
-    hashes = np.empty(offsets.shape[0] - 1, np.uint64)
-    for i in range(hashes.shape[0]):
-        hashes[i] = hash_text(data, offsets[i], offsets[i + 1])
-    return hashes
 
 
 @dataclass(frozen=True)
@@ -132,7 +115,7 @@ class Source:
         text = values.cast(pa.binary())
         empty = text.is_null().to_numpy(zero_copy_only=False)
         if self.hashed:
-            hashes = _text_hashes(*text_of(values.fill_null("")))
+            hashes = text_hashes(*text_of(values.fill_null(""))).view(np.uint64)
             codes = (hashes % np.uint64(self.hashed)).astype(np.int64)
             signs = np.where(hashes >> np.uint64(63), -1, 1)
             codes[empty] = -1
@@ -208,19 +191,6 @@ class Encoding:
         kinds = [row["kind"] for row in self._rows()]
         return {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
 
-    def words(self) -> str:
-        """The encoding in one line, for the log."""
-        parts, gaps = [], []
-        for each in self.sources:
-            how = {"date": "days since 1970", "text": f"{len(each.levels)} levels"}
-            kind = how.get(each.kind, each.kind)
-            kind = f"hashed into {each.hashed} columns" if each.hashed else kind
-            parts.append(f"{each.name} ({kind})")
-            if each.missing:
-                filled = "" if each.fills is None else ", filled with the median"
-                gaps.append(f"{each.missing:,} gaps in {each.name}{filled}")
-        return "; ".join([", ".join(parts), *gaps])
-
 
 class _Numbers:
     """Learns the fills of a numeric source from nodes chosen by their hash."""
@@ -275,7 +245,7 @@ class _Text:
         self._missing += values.null_count
         present = values.drop_null()
         self._rows += len(present)
-        hashes = _text_hashes(*text_of(present))
+        hashes = text_hashes(*text_of(present)).view(np.uint64)
         found = np.unique(hashes[hashes <= self._largest], return_counts=True)
         for value, times in zip(*(each.tolist() for each in found), strict=True):
             self._seen[value] = self._seen.get(value, 0) + times
@@ -326,7 +296,6 @@ def learn_encoding(
         for learner, each in zip(learners, values, strict=True):
             learner.add(each, chosen)
     encoding = Encoding(tuple(learner.finish() for learner in learners))
-    log.info("features: %s", encoding.words())
     for source in encoding.sources:
         if source.kind == "left out":
             log.warning(

@@ -26,14 +26,12 @@ from xnq_dist.core.tasks import Tasks, in_process
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
 from xnq_dist.graph.edge_tasks import read_edges, visible
-from xnq_dist.graph.edges import EdgeCounts, arrow_pairs
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.features import (
     FeatureBlocks,
     FeatureColumns,
     scaling_of,
 )
-from xnq_dist.graph.gpu_ingest import edge_pairs
 from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labelling import label, write_labels
@@ -120,7 +118,8 @@ def prepare(
         run.reuse(STAGE, inputs)
         tasks = _seeing(edges, held.enter_context(workers()))
         tasks = tasks or in_process(folder, settings.input.memory_bytes)
-        csr, counts = _read_edges(edges, rows.ids, settings, tasks, progress)
+        rules = settings.columns, settings.input
+        csr, counts = read_edges(edges, rows.ids, *rules, tasks, progress)
         # The threads that sorted leave free memory: return it to the system.
         pa.default_memory_pool().release_unused()
         allocator.release()
@@ -189,7 +188,7 @@ def _read_rows(
     if settings.columns.features == "auto":
         log.info("columns.features = auto: %s", chosen or "none, the graph alone")
     encoded = bool(contents["features"].get("encoded"))
-    features = FeatureColumns(nodes, chosen, mode != "none", encoded)
+    features = FeatureColumns(nodes, chosen, encoded)
     missing = settings.labels.missing
     ids, index, labels = read_nodes(nodes, settings.columns, progress, missing)
     features.learn(ids, index, progress)
@@ -207,22 +206,6 @@ def _seeing(edges: Table, tasks: Tasks | None) -> Tasks | None:
         tasks.folder,
     )
     return None
-
-
-def _read_edges(
-    edges: Table,
-    ids: NodeIds,
-    settings: Settings,
-    tasks: Tasks,
-    progress: Progress,
-) -> tuple[FileCsr, EdgeCounts]:
-    """The adjacency, in files."""
-    pairs = edge_pairs(settings, ids) if tasks.here else arrow_pairs
-    if pairs is not arrow_pairs:
-        # A GPU has memory for one share at a time.
-        tasks = Tasks(tasks.folder, 1, settings.input.memory_bytes)
-    of_edges = edges, ids, settings.columns, settings.input
-    return read_edges(*of_edges, tasks, progress, pairs)
 
 
 @dataclass(frozen=True)
@@ -335,31 +318,17 @@ def _write_scaling(
     if features.scaling is not None:
         table = features.scaling.table(features.columns.feature_names(width))
         files.append(attempt.write_table(SCALING, table, "feature_scaling"))
-        _report_scaling(features.scaling)
+        if features.scaling.facts()["constant"] == len(features.scaling.kinds):
+            log.warning(
+                "every feature column is constant and has no effect: name other "
+                "columns in columns.features, or set it to null to use the graph alone"
+            )
     encoding = features.columns.encoding
     if encoding is not None:
         table = encoding.table()
         files.append(attempt.write_table(ENCODING, table, "feature_encoding"))
         facts["encoded"] = encoding.facts()
     return files, facts
-
-
-def _report_scaling(scaling: Scaling) -> None:
-    """Log how many feature columns were standardised, and the setting to avoid it."""
-    counts = scaling.facts()
-    total = len(scaling.kinds)
-    if counts["constant"] == total:
-        log.warning(
-            "every feature column is constant and has no effect: name other columns in "
-            "columns.features, or set it to null to use the graph alone"
-        )
-    elif counts["kept"] < total:
-        log.info(
-            "features: %d of %d columns standardised (set features.scale = none to "
-            "avoid it)",
-            total - counts["kept"],
-            total,
-        )
 
 
 def _write_nodes(
