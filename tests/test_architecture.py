@@ -95,7 +95,7 @@ BUDGETS = {
     "plan and needs": 6_538,
     "pipeline and the modules next to it": 7_479,
     "command line and flows": 11_079,
-    "monitor": 7_682,
+    "monitor": 7_690,
     "evaluation": 35_975,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
