@@ -24,6 +24,7 @@ import numpy as np
 from xnq_dist.core.cluster import workers
 from xnq_dist.core.inputs import choose_source, quantify_inputs
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.quantifiers import record_of
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     Manifest,
@@ -47,6 +48,7 @@ from xnq_dist.quantify.batches import (
     forget_nodes,
     learn_from,
 )
+from xnq_dist.quantify.communities import open_memberships
 from xnq_dist.quantify.community_rows import label_facts, total_rows
 from xnq_dist.quantify.default.pooling import SPREADS, fit_weights
 from xnq_dist.quantify.default.scenarios import check_prior
@@ -54,9 +56,8 @@ from xnq_dist.quantify.default.surroundings import labels_around, studies_choice
 from xnq_dist.quantify.interface import Quantifier
 from xnq_dist.quantify.loading import NeighbourValues
 from xnq_dist.quantify.registry import make_quantifier
-from xnq_dist.quantify.sources import open_memberships
 from xnq_dist.reservoir.propagation import only_sums, propagate
-from xnq_dist.selection.words import brief
+from xnq_dist.selection.words import sentences
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -161,10 +162,11 @@ def quantify(
     files += [job.learnt] if job.learnt is not None else []
     files += [detected.record] if detected is not None else []
     facts = {
-        "duplicates_dropped": memberships.duplicates,
+        "duplicates_dropped": memberships.sorter.duplicates,
         "unknown_dropped": memberships.unknown_dropped,
         "without_community": memberships.without,
         "source": source,
+        "detected": memberships.digest,
         "quantifier": quantifier.name,
         **counts,
         **learnt,
@@ -206,7 +208,7 @@ def _learn(
 ) -> tuple[BatchJob, dict[str, Any]]:
     """Sum over neighbours and learn what the quantifier needs; facts on the latter."""
     settings, attempt = job.settings, job.attempt
-    if quantifier.needs_neighbours:
+    if record_of(quantifier.name).neighbours:
         values = NeighbourValues(run.folder.location)
         once = only_sums, 1, attempt, "neighbours"
         rounds = propagate(
@@ -251,11 +253,11 @@ def _log(facts: dict[str, Any], settings: Settings) -> None:
             "%d memberships left out: their nodes are not in the node table",
             facts["unknown_dropped"],
         )
-    labels = facts.get("labels")
-    if labels and (text := brief(labels, settings.intervals.level)):
+    if "labels" in facts:
         declared = settings.labels.drawn in ("random", "by_place")
-        warn = declared and labels.get("verdict", "none") in ("class", "both")
-        log.log(logging.WARNING if warn else logging.INFO, "labels: %s", text)
+        warn = declared and facts["labels"].get("verdict") in ("class", "both")
+        for text in sentences(facts["labels"], settings.intervals.level)[:1]:
+            log.log(logging.WARNING if warn else logging.INFO, "%s", text)
 
 
 def _over(

@@ -18,7 +18,6 @@ from xnq_dist.quantify.default.scenarios import (
     Tilt,
     check_prior,
     study,
-    study_nodes,
     tilt_of,
 )
 from xnq_dist.selection.verdict import Selection
@@ -72,18 +71,6 @@ def test_one_scenario_alone_is_the_tilted_one(n_classes):
     assert one.scenarios is None
     np.testing.assert_array_equal(one.prevalence, two.scenarios[1].prevalence)
     np.testing.assert_array_equal(one.upper, two.scenarios[1].upper)
-
-
-def test_a_community_keeps_its_bits_among_any_others():
-    nodes, reference, groups, _ = drawn(3)
-    auto = Auto(learnt=Learnt.of(nodes, reference, groups, tilt=some_tilt(3)))
-    members = np.arange(17, 90)
-    alone = auto.estimate(make_communities(members), nodes, reference)
-    among = make_communities(np.arange(300), members, np.arange(5))
-    found = auto.estimate(among, nodes, reference)
-    for name in ("prevalence", "lower", "upper", "sd"):
-        one, same = getattr(alone, name)[0], getattr(found, name)[1]
-        np.testing.assert_array_equal(one, same)
 
 
 def found_selection(**changes) -> Selection:
@@ -185,9 +172,12 @@ def test_a_tilt_found_in_the_nodes_corrects_the_level():
     nodes = make_nodes(np.stack([1 - seen, seen], axis=1), labels)
     reference = reference_from(nodes)
     groups = (rng.integers(0, 20, n).astype(np.int32),)
-    rows = study_nodes(nodes, reference, 0)
     folds = rng.integers(0, 5, n).astype(np.int32)
-    selection = study(nodes, reference, rows, Surroundings(groups, folds, ()), True)
+
+    def around(rows):
+        return Surroundings((groups[0][rows],), folds[rows], ())
+
+    selection = study(nodes, reference, around, True, 0)
     assert selection.verdict == "class"
     tilt = tilt_of(LabelSettings(), selection, nodes, reference.prior)
     auto = Auto(learnt=Learnt.of(nodes, reference, groups[0], tilt=tilt))
