@@ -57,7 +57,7 @@ def test_one_module_of_a_room_touches_dask(room):
 
 
 def test_gpu_packages_are_imported_in_backend_alone():
-    gpu = {"cupy", "cugraph", "dask_cuda", "rmm"}
+    gpu = {"cupy", "cudf", "cugraph", "dask_cuda", "dask_cudf", "rmm"}
     touching = [file.name for file in ROOT.rglob("*.py") if imported(file) & gpu]
     assert touching == ["backend.py"]
 
@@ -87,16 +87,16 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 279_952,
-    "core": 33_468,
-    "graph": 59_496,
-    "reservoir": 24_507,
+    "all": 276_181,
+    "core": 33_190,
+    "graph": 60_663,
+    "reservoir": 23_634,
     "groups": 2_920,
-    "plan and needs": 6_538,
-    "pipeline and the modules next to it": 7_479,
-    "command line and flows": 11_079,
-    "monitor": 7_690,
-    "evaluation": 35_975,
+    "plan and needs": 6_541,
+    "pipeline and the modules next to it": 7_475,
+    "command line and flows": 10_984,
+    "monitor": 6_755,
+    "evaluation": 35_973,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 
