@@ -60,6 +60,8 @@ def nightly(
     tables = Sources(nodes, edges, memberships)
 
     def stages(job: Job) -> None:
+        nonlocal overwrite
+        overwrite = False  # the old stages are gone: another start resumes
         prepare(job)  # read the tables, partition the graph, plan the halo exchange
         embed(job)  # the reservoir's message passing, on the Dask workers
         fit_readout(job)  # a calibrated classifier from the labelled nodes

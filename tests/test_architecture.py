@@ -94,7 +94,7 @@ BUDGETS = {
     "groups": 2_920,
     "plan and needs": 6_541,
     "pipeline and the modules next to it": 7_475,
-    "command line and flows": 10_984,
+    "command line and flows": 10_989,
     "monitor": 6_755,
     "evaluation": 35_973,
 }

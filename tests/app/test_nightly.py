@@ -10,6 +10,9 @@ from prefect.client.orchestration import get_client
 from flows.nightly import nightly
 from flows.requantify import requantify
 from tests.conftest import SmallGraph, small_settings, write_graph
+from xnq_dist import pipeline
+from xnq_dist.core.errors import InfrastructureError
+from xnq_dist.core.store import RunDirectory
 
 pytestmark = pytest.mark.server
 
@@ -44,6 +47,29 @@ def test_a_night_does_its_due_stages_in_order(graph, tmp_path, prefect_api):
     assert other.is_completed()
     named = tasks(other.state_details.flow_run_id)
     assert named == ["labels", "quantify", "publish"]
+
+
+def test_a_night_that_computes_everything_again_resumes_after_a_lost_worker(
+    graph, tmp_path, prefect_api, monkeypatch
+):
+    settings = small_settings("cluster.workers=1")
+    given = (graph.sources.nodes, graph.sources.edges, str(tmp_path / "run"))
+    assert nightly(*given, settings=settings, return_state=True).is_completed()
+    graphs, embed = [], pipeline.embed
+
+    def lost_once(run: Any, *more: Any) -> Any:
+        graphs.append(run.stage("graph").manifest().attempt)
+        if len(graphs) == 1:
+            raise InfrastructureError("a worker was lost")
+        return embed(run, *more)
+
+    monkeypatch.setattr(pipeline, "embed", lost_once)
+    before = RunDirectory(given[-1]).stage("graph").manifest().attempt
+    again = {"overwrite": True, "retries": 1, "retry_delay": 0.0}
+    state = nightly(*given, settings=settings, **again, return_state=True)
+    assert state.is_completed()
+    assert len(graphs) == 2
+    assert {*graphs} == {graphs[0]} != {before}
 
 
 def test_a_failed_night_says_what_to_do_next(graph, tmp_path, prefect_api):
