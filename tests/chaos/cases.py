@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Protocol
 
 import numpy as np
 
-__all__ = ["FAULTS", "Case", "Fault", "choose", "enumerated"]
+__all__ = ["FAULTS", "Case", "choose"]
 
 STAGES = ("start", "graph", "embed", "readout", "quantify", "publish")
 """Where a run is hurt, as its log lines name it; ``start``: before the first stage,
@@ -24,7 +22,7 @@ class Fault:
 
     name: str
     stages: tuple[str, ...] = STAGES
-    """Where it can happen; ``between``: between two runs, not during one."""
+    """Where it can happen."""
     statuses: tuple[int, ...] = ()
     """Allowed exit statuses of an error; empty: an error is not allowed."""
     ways: tuple[str, ...] = WAYS
@@ -36,12 +34,7 @@ class Fault:
     on_disk: bool = False
     """Whether the run directory is on a separate small disk."""
 
-    def cells(self) -> Iterator[tuple[str, str]]:
-        """Stages and ways of starting that it can be combined with."""
-        yield from product(self.stages, self.ways)
 
-
-BETWEEN = ("between",)
 FAULTS = (
     Fault("kill-worker", ON_WORKERS, (3, 4), workers=2),
     Fault("kill-all-workers", ON_WORKERS, (3, 4), workers=2),
@@ -58,15 +51,6 @@ FAULTS = (
     Fault("api-dead", ("start",), ways=("command",)),
     Fault("api-silent", ("start",), ways=("command",)),
     Fault("api-killed", STAGES[1:], ways=("command",)),
-    Fault("flip-bit", BETWEEN),
-    Fault("truncate", BETWEEN),
-    Fault("zero-sector", BETWEEN),
-    Fault("stale-lock", BETWEEN),
-    Fault("live-lock", BETWEEN, (4,)),
-    Fault("lock-of-a-slow-clock", BETWEEN, (4,)),
-    Fault("dead-lock-of-a-fast-clock", BETWEEN),
-    Fault("foreign-manifest", BETWEEN),
-    Fault("truncated-run-record", BETWEEN),
 )
 
 
@@ -95,30 +79,10 @@ class Case:
         return np.random.default_rng([self.seed, self.number])
 
 
-class Placed(Protocol):
-    """A fault of a name that can happen at some places."""
-
-    name: str
-
-    def cells(self) -> Iterator[tuple[str, ...]]:
-        """The places."""
-
-
-def enumerated(
-    faults: Sequence[Placed], count: int, seed: int
-) -> Iterator[tuple[str, ...]]:
-    """Name and place of as many cases: faults in turn, each at its places in turn.
+def choose(count: int, seed: int, only: tuple[str, ...] = ()) -> list[Case]:
+    """The first `count` cases of a seed: faults in turn, each at its places in turn.
 
     The seed is where the enumeration begins.
-    """
-    for number in range(seed, seed + count):
-        turn, at = divmod(number, len(faults))
-        cells = list(faults[at].cells())
-        yield faults[at].name, *cells[(turn + at) % len(cells)]
-
-
-def choose(count: int, seed: int, only: tuple[str, ...] = ()) -> list[Case]:
-    """The first `count` cases of a seed.
 
     Examples
     --------
@@ -126,5 +90,10 @@ def choose(count: int, seed: int, only: tuple[str, ...] = ()) -> list[Case]:
     True
     """
     faults = [fault for fault in FAULTS if not only or fault.name in only]
-    found = enumerated(faults, count, seed)
-    return [Case(number, seed, *place) for number, place in enumerate(found)]
+    cases = []
+    for number in range(count):
+        turn, at = divmod(seed + number, len(faults))
+        cells = list(product(faults[at].stages, faults[at].ways))
+        place = cells[(turn + at) % len(cells)]
+        cases.append(Case(number, seed, faults[at].name, *place))
+    return cases

@@ -1,9 +1,10 @@
 """Damaged files of a run, by seed: the next run repairs them.
 
 A case copies a run, damages one of its files (a flipped bit, a cut, a zeroed or
-overwritten sector), runs again, and compares every published value with those of the
-same run undamaged. The run was finished, or finished and has other settings now, for
-the readout or for the intervals, or was interrupted between two supersteps.
+overwritten sector, the manifest of another stage), runs again, and compares every
+published value with those of the same run undamaged. The run was finished, or finished
+and has other settings now, for the readout or for the intervals, or was interrupted
+between two supersteps.
 
     same        equal, nothing was deleted
     repaired    equal, after damaged files were deleted and computed again
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 SECTOR = 512
-KINDS = ("flip", "cut", "zero", "garbage")
+KINDS = ("flip", "cut", "zero", "garbage", "foreign")
 STATES = {
     "finished": (),
     "interrupted": (),
@@ -240,7 +241,11 @@ def one_case(bench: Bench, seed: int) -> Outcome:
     among = places[str(rng.choice(sorted(places)))]
     path = among[int(rng.integers(0, len(among)))]
     kind = str(rng.choice(KINDS))
-    damage(path, kind, rng)
+    if kind == "foreign":
+        path, other = rng.permutation(sorted(out.glob("*/_manifest.json")))[:2]
+        shutil.copyfile(other, path)
+    else:
+        damage(path, kind, rng)
     name = str(path.relative_to(out))
     began = time.perf_counter()
     errors: list[str] = []

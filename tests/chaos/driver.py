@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.app.conftest import running_server
-from tests.chaos.base import LONGEST, TIMEOUT, VARIANTS, Base, overrides
+from tests.chaos.base import LONGEST, TIMEOUT, Base, overrides
 from tests.chaos.cases import Case
-from tests.chaos.files import beating_lock, damage
 from tests.chaos.processes import Cluster, Launch, Running, leaks, wait_until
 from tests.chaos.published import differences
 from tests.chaos.strikes import strike
@@ -26,8 +25,6 @@ from tests.chaos.verdict import Attempt, Outcome, judge, note, recorded
 from tests.disks import NoSmallDisk, SmallDisk, mounted
 from tests.links import Link, NoLink, linked
 from xnq_dist.app.environment import DEFAULTS
-from xnq_dist.core.lock import run_lock
-from xnq_dist.core.store import Folder
 
 __all__ = ["run_cases"]
 
@@ -131,18 +128,11 @@ class _Disturbed:
         self._disk = disk
         self._link = link
         self._random = case.random()
-        self._variant = "same"
-        if case.stage == "between":
-            names = list(VARIANTS)
-            self._variant = names[self._random.integers(len(names))]
 
     def outcome(self) -> Outcome:
         """Inject a fault into a run, then run without faults until one completes."""
         case = self._case
-        if case.stage == "between":
-            first, landed = self._damaged()
-        else:
-            first, landed = self._struck()
+        first, landed = self._struck()
         runs = [first]
         if self._disk is not None:
             self._disk.set_read_only(False)
@@ -152,29 +142,16 @@ class _Disturbed:
         )
         while runs[-1].status not in (0, None) and len(runs) <= TRIES:
             runs.append(self._finish(self._start(calm), LONGEST))
-        killed, damaged = case.fault == "kill-client", case.fault in DAMAGES
-        verdict = judge(runs, case.kind.statuses, killed, damaged)
+        verdict = judge(runs, case.kind.statuses, case.fault == "kill-client")
         if landed == MISSED and verdict == "ended":
             verdict = "not run"
-        return Outcome(case, verdict, runs, landed, self._variant)
+        return Outcome(case, verdict, runs, landed)
 
     def _start(self, launch: Launch, address: str = "") -> Running:
-        settings = overrides(self._case.kind.workers, *VARIANTS[self._variant])
+        settings = overrides(self._case.kind.workers)
         if address:  # the last one of a setting counts
             settings += ["cluster.kind=address", f"cluster.address={address}"]
         return launch.start(self._out, settings)
-
-    def _damaged(self) -> tuple[Attempt, str]:
-        case, base = self._case, self._base
-        base.begin(self._variant, self._out)
-        other = base.foreign() if case.fault == "foreign-manifest" else self._out
-        landed = damage(case.fault, self._out, other, self._random)
-        with contextlib.ExitStack() as held:
-            if case.fault == "live-lock":
-                held.enter_context(run_lock(Folder.of(self._out)))
-            if case.fault == "lock-of-a-slow-clock":
-                held.enter_context(beating_lock(self._out))
-            return self._finish(self._start(self._launch), LONGEST), landed
 
     def _struck(self) -> tuple[Attempt, str]:
         case = self._case
@@ -223,16 +200,5 @@ class _Disturbed:
             and any(line.startswith("Traceback (") for line in running.lines),
         )
         if status == 0:
-            expected = self._base.expected(self._variant)
-            stages = self._case.fault not in DAMAGES
-            found.differing = differences(expected, self._out, stages)
+            found.differing = differences(self._base.expected, self._out)
         return found
-
-
-DAMAGES = (
-    "flip-bit",
-    "truncate",
-    "zero-sector",
-    "foreign-manifest",
-    "truncated-run-record",
-)

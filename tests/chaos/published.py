@@ -15,7 +15,7 @@ PER_RUN = ("run_id",)
 """Columns that differ from run to run."""
 
 
-def published(out: Path, stages: bool = True) -> dict[str, pa.Table]:
+def published(out: Path) -> dict[str, pa.Table]:
     """Published tables, and the tables of embeddings and posteriors by node.
 
     Raises
@@ -27,7 +27,7 @@ def published(out: Path, stages: bool = True) -> dict[str, pa.Table]:
     for name in TABLES:
         if name == "prevalence" or (out / f"{name}.parquet").exists():
             found[name] = _comparable(pq.read_table(out / f"{name}.parquet"))
-    for name in STAGES if stages else ():
+    for name in STAGES:
         files = sorted((out / name).glob("part-*.parquet"))
         if files:
             parts = pa.concat_tables([pq.read_table(file) for file in files])
@@ -40,28 +40,15 @@ def _comparable(table: pa.Table) -> pa.Table:
     return table.select(kept).replace_schema_metadata(None)
 
 
-def differences(
-    expected: dict[str, pa.Table], out: Path, stages: bool = True
-) -> list[str]:
-    """Tables whose values are not those expected, sorted.
-
-    Parameters
-    ----------
-    stages
-        Compare the tables of stages too; where one was damaged and no later stage had
-        to read it, it stays so until `xnq-dist doctor --verify` or the first use finds
-        it.
-    """
+def differences(expected: dict[str, pa.Table], out: Path) -> list[str]:
+    """Tables whose values are not those expected, sorted."""
     try:
-        found = published(out, stages)
+        found = published(out)
     except (pa.ArrowException, OSError) as error:
         return [f"unreadable: {error}"]
-    names = expected.keys() | found.keys()
-    if not stages:
-        names -= set(STAGES)
     return sorted(
         name
-        for name in names
+        for name in expected.keys() | found.keys()
         if name not in expected
         or name not in found
         or not expected[name].equals(found[name])

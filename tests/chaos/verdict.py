@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["BAD", "VERDICTS", "Outcome", "bad", "judge", "note", "recorded", "table"]
+from tests.chaos.cases import Case
+
+__all__ = ["Attempt", "Outcome", "bad", "judge", "note", "recorded", "table"]
 
 VERDICTS = (
     "ended",
@@ -21,10 +23,10 @@ VERDICTS = (
     "not run",
 )
 """Right answer at once; one clear error with the status promised, then the right
-answer; killed or damaged, then the right answer; another error, then the right answer;
+answer; killed, then the right answer; another error, then the right answer;
 no later run completes; other values with status 0; no end in time."""
-BAD = ("stuck", "silent", "hung", "leaked")
-"""Columns that must be empty; a case in ``leaked`` also has a verdict."""
+BAD = ("stuck", "silent", "hung")
+"""Columns that must be empty, as ``leaked`` must."""
 
 
 @dataclass
@@ -46,14 +48,12 @@ class Attempt:
 class Outcome:
     """The outcome of a case."""
 
-    case: Any
-    """A `Case`, of this folder or of `deployments`."""
+    case: Case
     verdict: str
-    runs: list[Any] = field(default_factory=list)
+    runs: list[Attempt] = field(default_factory=list)
     """The run with the fault, then runs without faults."""
     landed: str = ""
-    """Actual place of the fault, or the damaged file."""
-    variant: str = "same"
+    """Actual place of the fault."""
     leaked: list[str] = field(default_factory=list)
     why: str = ""
 
@@ -63,9 +63,7 @@ class Outcome:
         return {"name": self.case.name, **values.pop("case"), **values}
 
 
-def judge(
-    runs: Sequence[Attempt], statuses: Sequence[int], killed: bool, damaged: bool
-) -> str:
+def judge(runs: Sequence[Attempt], statuses: Sequence[int], killed: bool) -> str:
     """Verdict of the runs of one case.
 
     Parameters
@@ -76,14 +74,12 @@ def judge(
         Exit status that an error of the first may have.
     killed
         Whether the first was killed, and could say nothing.
-    damaged
-        Whether the directory was damaged before the first, which is ordinary then.
 
     Examples
     --------
-    >>> judge([Attempt(0, 1.0, [], False)], (), False, False)
+    >>> judge([Attempt(0, 1.0, [], False)], (), False)
     'ended'
-    >>> judge([Attempt(0, 1.0, [], False, ["prevalence"])], (), False, True)
+    >>> judge([Attempt(0, 1.0, [], False, ["prevalence"])], (), False)
     'silent'
     """
     first, last = runs[0], runs[-1]
@@ -94,18 +90,16 @@ def judge(
     if last.status != 0:
         return "stuck"
     if first.status == 0:
-        return "recovered" if damaged else "ended"
+        return "ended"
     if killed and first.status is not None and first.status < 0:
         return "recovered"
     one_sentence = len(first.sentences) == 1 and not first.traceback
     return "refused" if first.status in statuses and one_sentence else "unclear"
 
 
-def bad(
-    records: Sequence[dict[str, Any]], columns: Sequence[str] = BAD
-) -> list[dict[str, Any]]:
+def bad(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Outcomes in columns that must be empty."""
-    return [r for r in records if r["verdict"] in columns or r["leaked"]]
+    return [r for r in records if r["verdict"] in BAD or r["leaked"]]
 
 
 def recorded(file: Path) -> dict[str, dict[str, Any]]:
@@ -121,28 +115,16 @@ def note(record: dict[str, Any], file: Path) -> dict[str, Any]:
     return record
 
 
-def table(
-    records: Sequence[dict[str, Any]],
-    verdicts: Sequence[str] = VERDICTS,
-    kind: str = "fault",
-) -> str:
-    """Counts of verdicts by fault, in Markdown; `kind`: where its name is."""
-    columns = (*verdicts, "leaked")
+def table(records: Sequence[dict[str, Any]]) -> str:
+    """Counts of verdicts by fault, in Markdown."""
     lines = [
-        f"| fault | cases | {' | '.join(columns)} |",
-        "|---" * (len(columns) + 2) + "|",
+        f"| fault | cases | {' | '.join(VERDICTS)} | leaked |",
+        "|---" * (len(VERDICTS) + 3) + "|",
     ]
-    names = sorted({found[kind] for found in records})
-    for name in [*names, "all"]:
-        mine = [found for found in records if name in (found[kind], "all")]
-        counts = [
-            sum(
-                bool(found["leaked"])
-                if column == "leaked"
-                else found["verdict"] == column
-                for found in mine
-            )
-            for column in columns
-        ]
+    for name in [*sorted({found["fault"] for found in records}), "all"]:
+        mine = [found for found in records if name in (found["fault"], "all")]
+        verdicts = [found["verdict"] for found in mine]
+        counts = [verdicts.count(verdict) for verdict in VERDICTS]
+        counts.append(sum(bool(found["leaked"]) for found in mine))
         lines.append(f"| {name} | {len(mine)} | {' | '.join(map(str, counts))} |")
     return "\n".join(lines)
