@@ -418,7 +418,7 @@ def _settled(
         return settings  # the stage says so
     workers = workers_of(client, settings)
     labels, plan = run.stage("labels").manifest(), Plan.read(run.folder)
-    size = size_of(graph, workers.count, run.stage("graph"), labels)
+    size = size_of(graph, run.stage("graph"), labels)
     size = replace(size, memberships=plan.planned.memberships if plan else None)
     detects = plan is not None and plan.planned.detects
     met = add_up(size, settings, graph.facts["partitions"], workers, detects)

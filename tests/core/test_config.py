@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -20,6 +21,7 @@ from xnq_dist.app.settings_help import (
 from xnq_dist.core import blocks, config
 from xnq_dist.core.config import load_settings, recorded_settings, validate_settings
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
+from xnq_dist.core.need import PartitionCounts
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.needs import random_halo
 from xnq_dist.groups import detection
@@ -318,18 +320,18 @@ def test_plan_refuses_temporary_files_beyond_the_disk(tmp_path, monkeypatch):
 
 
 def test_plan_uses_the_measured_halo_once_it_is_known():
-    measured = GraphSize(10**6, 10**7, 10, halo=[10, 20, 30, 40])
+    halos = 10 * (np.ones((4, 4), np.int64) - np.eye(4, dtype=np.int64))
+    counts = PartitionCounts([250_000] * 4, [2_500_000] * 4, [10] * 4, halos)
+    measured = GraphSize(10**6, 10**7, 10, partition_counts=counts)
     found = planned("reservoir.dim=64", size=measured)
-    assert found.bytes_per_superstep == 100 * 64 * 4
+    assert found.bytes_per_superstep == 120 * 64 * 4
     assert not found.halo_is_bound
     assert planned("reservoir.dim=64", "exchange.dtype=float16", size=measured)
-    assert dict(found.lines())["halo rows"].startswith("100 ")
-    assert found.to_dict()["halo_rows"] == 100
+    assert dict(found.lines())["halo rows"].startswith("120 ")
+    assert found.to_dict()["halo_rows"] == 120
 
 
 def test_random_halo_bounds_what_a_random_partition_has():
-    import numpy as np
-
     rng = np.random.default_rng(0)
     nodes, parts = 2000, 4
     edges = np.unique(rng.integers(0, nodes, (9000, 2)), axis=0)

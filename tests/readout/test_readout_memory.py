@@ -78,7 +78,6 @@ def test_the_planned_memory_is_that_of_a_measured_run():
         10 * nodes,
         16,
         labelled=nodes // 10,
-        halo=[halo] * 2,
         partition_counts=counts,
         diameter=6,
     )

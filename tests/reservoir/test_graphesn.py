@@ -26,8 +26,6 @@ def test_states_equal_graphesns(form):
         stored["inputs"],
         stored["bias"],
         Recurrent("dense", stored["recurrent"], None),
-        radius=1.0,
-        scale=1.0,
     )
     states = embed_reference(
         adjacency, stored["features"], weights, int(stored["updates"])

@@ -68,10 +68,6 @@ def prepared(folder: Path, graph, partitions: int) -> tuple[RunDirectory, Manife
     return run, pipeline.prepare(run, graph.sources, settings)
 
 
-def squared(values: np.ndarray) -> np.ndarray:
-    return values * values
-
-
 def propagated(run, manifest, client, rounds, keep, step=None, **options):
     where = Stage(run.folder.child("rounds"), "rounds")
     attempt = where.begin()
@@ -92,16 +88,15 @@ def propagated(run, manifest, client, rounds, keep, step=None, **options):
     return {t: load_values(where, f, graph, manifest) for t, f in found.items()}
 
 
-def twin(adjacency, rounds: int, publish=None) -> list[np.ndarray]:
+def twin(adjacency, rounds: int) -> list[np.ndarray]:
     """Every sum edge by edge, in float32."""
     values = seeds(np.arange(adjacency.shape[0]))
     history = [values]
     for turn in range(1, rounds + 1):
         sums = np.zeros_like(values)
-        seen = values if publish is None else publish(values)
         for row in range(adjacency.shape[0]):
             for edge in range(adjacency.indptr[row], adjacency.indptr[row + 1]):
-                sums[row] += adjacency.data[edge] * seen[adjacency.indices[edge]]
+                sums[row] += adjacency.data[edge] * values[adjacency.indices[edge]]
         values = HalfMix()(0, turn, values, sums)
         history.append(values)
     return history
@@ -121,15 +116,14 @@ def test_same_bits_as_a_plain_loop_for_any_partitions(
             np.testing.assert_array_equal(values, expected[turn])
 
 
-def test_neighbours_see_what_is_published_and_edges_count_one(tmp_path, thread_client):
+def test_edges_count_one_without_weights(tmp_path, thread_client):
     graph = write_graph(tmp_path / "in", 150, 600, weighted=True)
     run, manifest = prepared(tmp_path / "run", graph, 2)
-    options = {"publish": squared, "weighted": False}
-    found = propagated(run, manifest, thread_client, 2, None, **options)
+    found = propagated(run, manifest, thread_client, 2, None, weighted=False)
     adjacency = read_adjacency(run.stage("graph"), manifest)
     assert adjacency.data.min() < 1
     adjacency.data[:] = 1
-    np.testing.assert_array_equal(found[2], twin(adjacency, 2, squared)[2])
+    np.testing.assert_array_equal(found[2], twin(adjacency, 2)[2])
 
 
 def test_rounds_are_reported_one_by_one(tmp_path, thread_client):

@@ -30,9 +30,6 @@ class PartitionCounts:
     """Rows of each partition that any other partition reads."""
     halo_sizes: Ints
     """Halo rows of each (owner, reader), shape (P, P)."""
-    needed: Sequence[Sequence[int]] | None = None
-    """Rows of each owner that each worker needs, shape (P, workers), from
-    `context.needed_rows`; None: not counted."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +42,6 @@ class GraphSize:
     features: int
     classes: int = 2
     labelled: int | None = None
-    halo: Sequence[int] | None = None
-    """Halo rows of each partition, once the graph is partitioned."""
     node_bytes: int | None = None
     """Bytes of the node table on disk, compressed; None: assumed uncompressed."""
     partition_counts: PartitionCounts | None = None

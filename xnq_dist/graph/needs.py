@@ -84,8 +84,8 @@ def _partitioning(size: RunSize, settings: Settings) -> int:
 
 def halo_rows(size: RunSize) -> int:
     """Halo rows of all partitions; before partitioning, those of a random one."""
-    if size.halo is not None:
-        return sum(size.halo)
+    if size.partition_counts is not None:
+        return int(size.partition_counts.halo_sizes.sum())
     return random_halo(size.nodes, size.edges, size.partitions)
 
 

@@ -57,7 +57,7 @@ def add_up(
         partitions=partitions,
         workers=workers.count,
         halo_rows=graph.halo_rows(size),
-        halo_is_bound=size.halo is None,
+        halo_is_bound=size.partition_counts is None,
         bytes_per_superstep=moved,
         bytes_are_bound=not steps.moves.exact,
         exchanged_bytes=steps.turns * (steps.length - 1) * moved,

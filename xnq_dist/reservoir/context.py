@@ -9,8 +9,7 @@ import numpy as np
 
 from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.store import Manifest, Stage
-from xnq_dist.graph.halo import distinct
-from xnq_dist.graph.layout import file_stem, load_nodes
+from xnq_dist.graph.layout import load_nodes
 from xnq_dist.reservoir.weights import (
     Weights,
     block_seed,
@@ -22,7 +21,6 @@ __all__ = [
     "ReservoirSpec",
     "draw_all",
     "feature_matrix",
-    "needed_rows",
     "place",
     "place_on",
 ]
@@ -129,22 +127,3 @@ def place_on(edges: Sequence[int], workers: int) -> Ints:
     """Number of the worker of each partition, shape (P,), chosen by `place`."""
     chosen = place(edges, [f"{number:06d}" for number in range(workers)])
     return np.array([int(worker) for worker in chosen], np.int64)
-
-
-def needed_rows(graph: Stage, manifest: Manifest, workers: int) -> list[list[int]]:
-    """Rows of each owner that each other worker needs, shape (P, workers).
-
-    Counted from the send lists in the partitions' files, because several partitions of
-    a worker may need the same row.
-    """
-    at = place_on(manifest.facts["edges"], workers)
-    found = []
-    for owner in range(len(at)):
-        record = manifest.named(file_stem("adjacency", owner) + "-")[0]
-        lists = graph.read_arrays(record, ["send_rows", "send_offsets"])
-        reader = np.repeat(np.arange(len(at)), np.diff(lists["send_offsets"]))
-        pairs = distinct(lists["send_rows"].astype(np.int64) * workers + at[reader])
-        counts = np.bincount(pairs % workers, minlength=workers)
-        counts[at[owner]] = 0
-        found.append(counts.tolist())
-    return found

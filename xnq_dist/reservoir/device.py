@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from xnq_dist.core.arrays import Floats32
-from xnq_dist.core.backend import GpuBackend
+from xnq_dist.core.backend import Backend, GpuBackend
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import gpu_kernels
 from xnq_dist.reservoir.drive import FeatureDrive
-from xnq_dist.reservoir.gpu_kernels import GEMM_ROWS, Topology
+from xnq_dist.reservoir.gpu_kernels import GEMM_ROWS, MAX_UNITS, Topology
 from xnq_dist.reservoir.weights import Recurrent, side_by_side
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "gather",
     "move_partition",
 ]
-
 
 COLUMNS = 32
 """Columns of sums over neighbours at a time: fewer than a superstep's, so they fit."""
@@ -55,10 +54,6 @@ class OnDevice:
         self._backend = backend
         self._weights = _move_weights(backend, side_by_side(recurrent))
 
-    def moved(self, partition: Partition) -> Partition:
-        """The partition in the memory that supersteps use."""
-        return move_partition(self._backend, partition)
-
     def drive(self, drive: FeatureDrive) -> Any:
         """The input drive, shape (n_owned, d')."""
         return self._backend.to_device(drive.stored())
@@ -70,14 +65,6 @@ class OnDevice:
         gpu_kernels.tanh_add(backend, backend.xp.zeros_like(drive), drive, out)
         return out
 
-    def placed(self, states: Floats32) -> Any:
-        """States of a checkpoint as supersteps use them."""
-        return self._backend.to_device(states)
-
-    def on_host(self, states: Any) -> Floats32:
-        """States as the functions use them that are applied to them."""
-        return self._backend.to_host(states)
-
     def superstep(
         self, partition: Partition, owned: Any, halo: Any, drive: Any, out: Any
     ) -> None:
@@ -88,10 +75,11 @@ class OnDevice:
         backend, weights = self._backend, self._weights
         topology = _topology(backend, partition)
         halo = _not_empty(backend, halo)
-        sparse = weights.columns, weights.values
-        if not weights.dense and gpu_kernels.sparse_superstep(
-            backend, topology, owned, halo, *sparse, drive, out
-        ):
+        if not weights.dense:
+            sparse = weights.columns, weights.values
+            gpu_kernels.sparse_superstep(
+                backend, topology, owned, halo, *sparse, drive, out
+            )
             return
         # One block of rows at a time stays in cache. It begins with zeros, because a
         # dense product has all rows: one of another shape may differ in the last bit.
@@ -103,11 +91,16 @@ class OnDevice:
             gpu_kernels.gather_add(
                 backend, topology, owned, halo, first, last, sums[: len(after)]
             )
-            _update_block(backend, sums, drive[rows], weights, after)
+            mixed, column = backend.empty(sums.shape), 0
+            for stack in weights.dense:
+                columns = slice(column, column + stack.shape[0] * stack.shape[1])
+                backend.multiply(sums[:, columns], stack, mixed[:, columns])
+                column = columns.stop
+            gpu_kernels.tanh_add(backend, mixed[: len(after)], drive[rows], after)
 
 
-def move_partition(backend: GpuBackend, partition: Partition) -> Partition:
-    """The partition with its topology on the device."""
+def move_partition(backend: Backend, partition: Partition) -> Partition:
+    """The partition with its topology in the backend's memory."""
     weights = partition.weights
     return replace(
         partition,
@@ -124,6 +117,11 @@ def _move_weights(backend: GpuBackend, recurrent: Sequence[Recurrent]) -> Device
         equal = groupby((part.values for part in recurrent), len)
         stacks = [np.stack(list(values)) for _, values in equal]
         return DeviceWeights(tuple(map(backend.to_device, stacks)))
+    if len(columns) > MAX_UNITS:
+        raise SettingsError(
+            f"a GPU runs a sparse W of up to {MAX_UNITS:,} units, and there are "
+            f"{len(columns):,}: set backend = cpu, or a smaller reservoir.dim"
+        )
     moved = backend.to_device(columns.T), backend.to_device(values.T)
     return DeviceWeights((), *moved)
 
@@ -143,24 +141,6 @@ def _topology(backend: GpuBackend, partition: Partition) -> Topology:
 def _not_empty(backend: GpuBackend, array: Any) -> Any:
     """The array, or an array of one row, never read, if it is empty."""
     return array if array.size else backend.empty((1, *array.shape[1:]), array.dtype)
-
-
-def _update_block(
-    backend: GpuBackend, sums: Any, drive: Any, weights: DeviceWeights, out: Any
-) -> None:
-    """``out = tanh(sums W^T + drive)`` for the first rows of `sums`."""
-    if not weights.dense:
-        part = sums[: len(out)]
-        gpu_kernels.sparse_update(
-            backend, part, weights.columns, weights.values, drive, out
-        )
-        return
-    mixed, first = backend.empty(sums.shape), 0
-    for stack in weights.dense:
-        columns = slice(first, first + stack.shape[0] * stack.shape[1])
-        backend.multiply(sums[:, columns], stack, mixed[:, columns])
-        first = columns.stop
-    gpu_kernels.tanh_add(backend, mixed[: len(out)], drive, out)
 
 
 def gather(

@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from itertools import chain
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from xnq_dist.core.arrays import Floats32
@@ -170,16 +169,8 @@ class Exchange:
 
     def apply(self, function: Callable[[int, Floats32], R]) -> list[R]:
         """Results of a function of each partition's values, called on its worker."""
-        results = dict(chain(*self._everywhere(apply_on_worker, function)))
+        results = dict(chain(*self._gather(self._start(apply_on_worker, function))))
         return [results[number] for number in range(len(self.placement))]
-
-    def rows_sent(self) -> int:
-        """Rows exchanged between workers in one step."""
-        return sum(self._everywhere(attrgetter("peers.routes.rows_sent")))
-
-    def _everywhere(self, function: Callable[..., R], *args: Any) -> list[R]:
-        """Results of a function of every worker's object, called in parallel."""
-        return self._gather(self._start(function, *args))
 
     def _start(self, function: Callable[..., Any], *args: Any) -> list[Future[Any]]:
         return [

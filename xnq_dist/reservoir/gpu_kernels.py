@@ -19,11 +19,11 @@ from xnq_dist.reservoir.kernels import TANH_DENOMINATOR, TANH_NUMERATOR
 
 __all__ = [
     "GEMM_ROWS",
+    "MAX_UNITS",
     "Topology",
     "defines",
     "gather_add",
     "sparse_superstep",
-    "sparse_update",
     "tanh_add",
 ]
 
@@ -33,6 +33,8 @@ ROWS_OF_BLOCK = (8, 4, 2, 1)
 """Possible rows of a block of `sparse_superstep`; the largest that fits is used."""
 SHARED = 48 * 1024
 """Bytes of shared memory of a block on every CUDA device."""
+MAX_UNITS = SHARED // 4
+"""Units of a sparse W for which a row's sums fit there."""
 WARP, WARPS, THREADS = 32, 8, 256
 
 
@@ -139,22 +141,6 @@ def tanh_add(backend: GpuBackend, product: Any, drive: Any, out: Any) -> None:
     _kernel(backend, "tanh_add")((_blocks(count, THREADS),), (THREADS,), args)
 
 
-def sparse_update(
-    backend: GpuBackend, gathered: Any, columns: Any, values: Any, drive: Any, out: Any
-) -> None:
-    """``out = tanh(gathered W^T + drive)`` for a sparse W; (n, d'), C-contiguous.
-
-    `columns` and `values`, (k, d'): the non-zeros
-    of W, of all units the first, then of all the second, and so on.
-    """
-    count, width = gathered.size, np.int32(gathered.shape[1])
-    if not count:
-        return
-    weights = (columns, values, np.int32(len(columns)))
-    args = (gathered, *weights, drive, out, width, np.int64(count))
-    _kernel(backend, "sparse_update")((_blocks(count, THREADS),), (THREADS,), args)
-
-
 def sparse_superstep(
     backend: GpuBackend,
     topology: Topology,
@@ -164,23 +150,20 @@ def sparse_superstep(
     values: Any,
     drive: Any,
     out: Any,
-) -> bool:
-    """Gather, sparse product, drive and tanh of all owned rows in one pass.
+) -> None:
+    """``out = tanh(sums W^T + drive)`` for all owned rows and a sparse W, in one pass.
 
-    Arguments are those of `gather_add` and `sparse_update`. If a row's sums do not fit
-    in shared memory, nothing is done and False is returned.
+    `owned`, `halo`: as in `gather_add`. `columns` and `values`, (k, d'), at most
+    `MAX_UNITS` units: the non-zeros of W, of all units the first, then of all the
+    second, and so on. `drive`, `out`: (n_owned, d').
     """
     dim, count = owned.shape[1], owned.shape[0]
-    fitting = [rows for rows in ROWS_OF_BLOCK if rows * dim * 4 <= SHARED]
-    if not fitting:
-        return False
     if not count:
-        return True
-    rows = fitting[0]
+        return
+    rows = next(rows for rows in ROWS_OF_BLOCK if rows * dim * 4 <= SHARED)
     sources = _sources(topology, owned, halo)
     weights = (columns, values, np.int32(len(columns)))
     args = (*sources, np.int64(0), np.int64(count), *weights, drive, out)
     _kernel(backend, "sparse_superstep", rows, _vector(dim))(
         (_blocks(count, rows),), (WARP, WARPS), args, shared_mem=rows * dim * 4
     )
-    return True

@@ -76,7 +76,7 @@ def moves_of(size: RunSize) -> Volume:
     workers = size.workers.count
     if size.partition_counts is not None:
         return volume(size.partition_counts, workers)
-    return max_volume(size.nodes, size.edges, size.partitions, workers, size.halo)
+    return max_volume(size.nodes, size.edges, size.partitions, workers)
 
 
 def supersteps_of(size: RunSize, settings: Settings) -> Supersteps:

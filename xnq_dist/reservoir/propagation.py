@@ -16,7 +16,7 @@ from xnq_dist.core.store import Attempt, FileRecord, Manifest, Stage
 from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.graph.layout import node_index
 from xnq_dist.reservoir.exchange import Exchange, again_if_lost
-from xnq_dist.reservoir.sums import Publish, Rounds, Start, Step, Sums
+from xnq_dist.reservoir.sums import Rounds, Start, Step, Sums
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -34,7 +34,6 @@ def propagate(
     attempt: Attempt,
     stem: str,
     keep: Collection[int] | None = None,
-    publish: Publish | None = None,
     weighted: bool = True,
     backend: str = "cpu",
     progress: Progress = silent,
@@ -57,9 +56,9 @@ def propagate(
     step
         Maps partition, round, values and sums, float32 with n_owned rows, to the values
         after the round, float32, of the same shape. Row v of the result must depend on
-        rows v alone, and of the arguments only the sums may be changed. `start`, `step`
-        and `publish` are called on workers, possibly more than once: they must be
-        small, picklable (frozen dataclasses) and pure, and load data from files.
+        rows v alone, and of the arguments only the sums may be changed. `start` and
+        `step` are called on workers, possibly more than once: they must be small,
+        picklable (frozen dataclasses) and pure, and load data from files.
     rounds
         Number of rounds.
     attempt, stem
@@ -67,8 +66,6 @@ def propagate(
         ``<stem>-<round>-<partition>``, with the array ``values``, rows in local order.
     keep
         Rounds to write, where 0 is the start; None: the last one.
-    publish
-        Maps values to those that neighbours sum, row by row; None: the identity.
     weighted
         False: every edge counts 1, so sums are over distinct in-neighbours.
     backend
@@ -83,7 +80,7 @@ def propagate(
     """
     kept = {rounds} if keep is None else set(keep)
     last = max(kept, default=0)
-    work = Rounds(start, step, attempt, stem, publish, weighted, backend)
+    work = Rounds(start, step, attempt, stem, weighted, backend)
     beats = Heartbeats(client)
 
     def once(suspects: frozenset[str]) -> dict[int, list[FileRecord]]:

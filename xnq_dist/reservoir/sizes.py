@@ -10,7 +10,6 @@ from xnq_dist.core.need import GraphSize, PartitionCounts, RunSize, Workers
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph.layout import halo_sizes
-from xnq_dist.reservoir.context import needed_rows
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -31,16 +30,11 @@ def size_on(
 ) -> RunSize:
     """The counts of the stage ``graph`` on the connected workers."""
     workers = workers_of(client, settings)
-    counts = size_of(graph, workers.count, stage)
+    counts = size_of(graph, stage)
     return RunSize.of(counts, graph.facts["partitions"], workers)
 
 
-def size_of(
-    graph: Manifest,
-    workers: int,
-    stage: Stage,
-    labels: Manifest | None = None,
-) -> GraphSize:
+def size_of(graph: Manifest, stage: Stage, labels: Manifest | None = None) -> GraphSize:
     """The counts for a plan, once the graph is partitioned.
 
     Parameters
@@ -50,22 +44,18 @@ def size_of(
     labels
         Manifest of the stage ``labels``; None: labels and classes are assumed.
     """
-    facts, needed = graph.facts, None
-    if facts["partitions"] > workers:
-        needed = needed_rows(stage, graph, workers)
+    facts = graph.facts
     size = GraphSize(
         nodes=facts["n_nodes"],
         edges=facts["n_edges"],
         features=facts["n_features"],
         weighted=facts["weighted"],
-        halo=facts["halo"],
         diameter=facts.get("effective_diameter"),
         partition_counts=PartitionCounts(
             facts["owned"],
             facts["edges"],
             facts["boundary"],
             halo_sizes(stage, graph),
-            needed,
         ),
         node_bytes=sum(record.bytes for record in graph.named("nodes-")),
     )

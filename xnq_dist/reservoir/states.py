@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from xnq_dist.core.arrays import Floats32
 from xnq_dist.core.backend import GpuBackend, choose
 from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph.halo import Partition
 from xnq_dist.graph.layout import load_partition
 from xnq_dist.reservoir.context import ReservoirSpec, draw_all, feature_matrix
-from xnq_dist.reservoir.device import OnDevice
+from xnq_dist.reservoir.device import OnDevice, move_partition
 from xnq_dist.reservoir.drive import Drive, FeatureDrive
 from xnq_dist.reservoir.superstep import OnHost
 from xnq_dist.reservoir.worker import Share
@@ -53,19 +52,16 @@ class Supersteps:
         partition = load_partition(graph, manifest, number)
         features = feature_matrix(graph, manifest, number)
         drive = self._math.drive(FeatureDrive.of(features, self._drawn))
-        self._topology[number] = self._math.moved(partition)
+        self._topology[number] = move_partition(self.backend, partition)
         self._drives[number] = drive
         if self._checkpoint is None:
             return partition, self._math.first_states(drive)
         _, stage, stored = self._checkpoint
         record = stored.named(f"state-{number:05d}")[0]
-        return partition, self._math.placed(stage.read_arrays(record)["states"])
+        states = stage.read_arrays(record)["states"]
+        return partition, self.backend.to_device(states)
 
-    def seen(self, values: Any) -> Any:
-        """The states."""
-        return values
-
-    def after(self, number: int, step: int, values: Any, seen: Any, halo: Any) -> Any:
+    def after(self, number: int, step: int, values: Any, halo: Any) -> Any:
         """The states after superstep `step`, in the memory of those before the last."""
         out = self._spare.pop(number, None)
         if out is None:
@@ -74,7 +70,3 @@ class Supersteps:
         self._math.superstep(self._topology[number], values, halo, drive, out)
         self._spare[number] = values
         return out
-
-    def on_host(self, values: Any) -> Floats32:
-        """States in the memory of the host."""
-        return self._math.on_host(values)

@@ -27,9 +27,6 @@ Step = Callable[[int, int, Floats32, Floats32], Floats32]
 ...), from the previous values and the sums over in-neighbours; one row per node. It may
 return the sums, changed in place."""
 
-Publish = Callable[[Floats32], Floats32]
-"""``publish(values)``: the values to sum over, row by row, (m, w) to (m, any)."""
-
 
 @dataclass(frozen=True)
 class Rounds:
@@ -39,7 +36,6 @@ class Rounds:
     step: Step
     attempt: Attempt
     stem: str
-    publish: Publish | None
     weighted: bool
     backend: str
 
@@ -58,8 +54,8 @@ def sum_neighbours(
 ) -> Floats32:
     """Weighted sums of in-neighbours' values, in the order of the original ids.
 
-    `values` are the published values of the owned rows, shape (n_owned, w); `halo`
-    those of the halo rows, both on the host. `partition` is in the memory of `backend`;
+    `values` are those of the owned rows, shape (n_owned, w); `halo` those of the halo
+    rows, both on the host. `partition` is in the memory of `backend`;
     all backends give the same bits.
     """
     if len(values) != partition.n_owned:
@@ -95,30 +91,19 @@ class Sums:
     def load(self, number: int) -> tuple[Partition, Floats32]:
         """A partition, and its values before the first round."""
         partition = load_partition(self._share.graph, self._share.manifest, number)
-        moved = partition
+        summed = partition
         if not self._rounds.weighted:
-            moved = replace(moved, weights=None)
-        if isinstance(self._math, GpuBackend):
-            moved = device.move_partition(self._math, moved)
-        self._topology[number] = moved
+            summed = replace(partition, weights=None)
+        self._topology[number] = device.move_partition(self._math, summed)
         return partition, _float32(self._rounds.start(number))
 
-    def seen(self, values: Floats32) -> Floats32:
-        """The values that neighbours sum."""
-        publish = self._rounds.publish
-        return values if publish is None else _float32(publish(values))
-
     def after(
-        self, number: int, step: int, values: Floats32, seen: Floats32, halo: Floats32
+        self, number: int, step: int, values: Floats32, halo: Floats32
     ) -> Floats32:
         """A partition's values after the round `step`."""
-        given = self._topology[number], seen, halo, self._math
+        given = self._topology[number], values, halo, self._math
         sums = sum_neighbours(*given, self._share.threads)
         return _float32(self._rounds.step(number, step, values, sums))
-
-    def on_host(self, values: Floats32) -> Floats32:
-        """The values."""
-        return values
 
 
 def _float32(values: Floats32) -> Floats32:

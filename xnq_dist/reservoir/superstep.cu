@@ -89,24 +89,9 @@ extern "C" __global__ void tanh_add(
   out[row * out_stride + j] = rational_tanh(product[at] + drive[row * drive_stride + j]);
 }
 
-// out = tanh(gathered W^T + drive) for a sparse W; one thread for each value. Non-zero k
-// of all units lies together, here and below: a warp reads neighbouring values.
-extern "C" __global__ void sparse_update(
-    const float* gathered, const int* columns, const float* values, int nonzeros,
-    const float* drive, float* out, int width, long long count) {
-  long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-  if (at >= count) return;
-  long long row = at / width;
-  int unit = (int)(at - row * width);
-  const float* sums = gathered + row * width;
-  float total = 0.0f;
-  for (int k = 0; k < nonzeros; ++k)
-    total = total + values[k * width + unit] * sums[columns[k * width + unit]];
-  out[at] = rational_tanh(total + drive[at]);
-}
-
 // Gather, sparse product, drive and tanh in one pass: ROWS rows' sums stay in shared
-// memory, and a non-zero of W is read once for all of them. Block (32, 8), of which three
+// memory, and a non-zero of W is read once for all of them; non-zero k of all units lies
+// together, so that a warp reads neighbouring values. Block (32, 8), of which three
 // fit on a multiprocessor: more registers would leave it too few warps, fewer spill.
 extern "C" __global__ void __launch_bounds__(256, 3) sparse_superstep(
     const long long* indptr, const int* indices, const float* weights, int weighted,

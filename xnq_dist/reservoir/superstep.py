@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.blocks import ROWS, Spare, for_each_block
@@ -50,10 +49,6 @@ class OnHost:
         self._recurrent = side_by_side(recurrent)
         self._dtype, self._threads = np.dtype(dtype), threads
 
-    def moved(self, partition: Partition) -> Partition:
-        """The partition in the memory that supersteps use."""
-        return partition
-
     def drive(self, drive: FeatureDrive) -> Drive:
         """The input drive, stored if computing it in every superstep takes longer."""
         features = drive.features.shape[1] - 1
@@ -69,15 +64,7 @@ class OnHost:
                 kernels.tanh_add(states[first:last], pushed)
 
         for_each_block(len(states), self._threads, work)
-        return self.placed(states)
-
-    def placed(self, states: NDArray[np.floating]) -> Floats32:
-        """States, such as those of a checkpoint, as supersteps use them."""
-        return np.ascontiguousarray(states, self._dtype)
-
-    def on_host(self, states: Floats32) -> Floats32:
-        """States as the functions use them that are applied to them."""
-        return states
+        return states.astype(self._dtype, copy=False)
 
     def superstep(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,8 +60,7 @@ def volume(counts: PartitionCounts, workers: int) -> Volume:
     """The volume of a known partitioning, with its placement on workers.
 
     A row is sent once to each worker that needs it. Several partitions of a worker may
-    need the same rows: then `moved` is an upper bound, unless `PartitionCounts.needed`
-    is known.
+    need the same rows: then `moved` is an upper bound.
     """
     at = place_on(counts.edges, workers)
     sizes: Ints = np.asarray(counts.halo_sizes, np.int64)
@@ -71,13 +69,10 @@ def volume(counts: PartitionCounts, workers: int) -> Volume:
     exact = True
     for worker in range(workers):
         local = at == worker
-        if counts.needed is not None:
-            received = np.asarray(counts.needed, np.int64)[:, worker]
-        else:
-            readers = np.count_nonzero(sizes[:, local], axis=1)
-            exact &= bool((readers[~local] <= 1).all())
-            received = np.minimum(sizes[:, local].sum(axis=1), rows)
-            received[local] = 0
+        readers = np.count_nonzero(sizes[:, local], axis=1)
+        exact &= bool((readers[~local] <= 1).all())
+        received = np.minimum(sizes[:, local].sum(axis=1), rows)
+        received[local] = 0
         arriving[worker] = received.sum()
         np.add.at(sent, at, received)
     return Volume(
@@ -96,25 +91,21 @@ def max_volume(
     edges: int,
     partitions: int,
     workers: int,
-    halo: Sequence[int] | None = None,
 ) -> Volume:
     """Upper bound before partitioning: the volume of a random partitioning.
 
     Better partitionings stay below it. All degrees are assumed equal to their mean,
     which gives an upper bound because both counts are concave in the degree (Jensen).
-    `halo`: halo rows of each partition, if only these are known.
     """
     per_worker = -(-partitions // workers)
     busy = min(workers, partitions)
     largest = int(nodes / partitions * SLACK)
     max_edges = int(edges / partitions * SLACK)
-    if halo is None:
-        picked = random_halo(nodes, edges, partitions) // partitions
-        # Workers act as partitions: a row is sent once to each.
-        sent = moved = random_halo(nodes, edges, busy)
-    else:
-        picked, sent, moved = max(halo), min(nodes, sum(halo)), sum(halo)
-    held = _held(np.array([sent / busy]), np.array([moved / busy]))
+    picked = random_halo(nodes, edges, partitions) // partitions
+    # Workers act as partitions: a row is sent once to each.
+    moved = random_halo(nodes, edges, busy)
+    each = np.array([moved / busy])
+    held = _held(each, each)
     owned, on_worker = per_worker * largest, per_worker * max_edges
     return Volume(moved, held, picked, owned, largest, on_worker, False)
 

@@ -75,10 +75,6 @@ class Weights:
     bias: Floats32
     """b, shape (d',)."""
     recurrent: Recurrent
-    radius: float
-    """rho(W) before scaling, to six digits."""
-    scale: float
-    """Factor that W was multiplied by."""
 
 
 def side_by_side(parts: Sequence[Recurrent]) -> tuple[Recurrent, ...]:
@@ -271,4 +267,4 @@ def draw_weights(
     scaled = Recurrent(
         drawn.kind, (drawn.values * np.float64(scale)).astype(np.float32), drawn.columns
     )
-    return Weights(inputs, bias, scaled, radius, scale)
+    return Weights(inputs, bias, scaled)

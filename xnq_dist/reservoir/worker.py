@@ -57,18 +57,12 @@ class Work(Protocol):
     def load(self, number: int) -> tuple[Partition, Any]:
         """A partition on the host, and its values, one row for each owned node."""
 
-    def seen(self, values: Any) -> Any:
-        """The values that neighbours read, row by row."""
-
-    def after(self, number: int, step: int, values: Any, seen: Any, halo: Any) -> Any:
+    def after(self, number: int, step: int, values: Any, halo: Any) -> Any:
         """A partition's values after a step, from those before.
 
-        `seen` are what neighbours read of `values`, and `halo`, shape (n_halo, w), what
-        the partition reads of others; its memory is used again.
+        `halo`, shape (n_halo, w): the values of others that it reads; its memory is
+        used again.
         """
-
-    def on_host(self, values: Any) -> Floats32:
-        """Values in the memory of the host."""
 
 
 class WorkerState:
@@ -84,8 +78,7 @@ class WorkerState:
         loaded = [work.load(number) for number in share.numbers]
         partitions = {part.number: part for part, _ in loaded}
         self.values = {part.number: values for part, values in loaded}
-        self._seen = {n: work.seen(values) for n, values in self.values.items()}
-        like = next(iter(self._seen.values()))
+        like = next(iter(self.values.values()))
         offsets, placement = share.manifest.facts["offsets"], share.placement
         rows = like.shape[1], like.dtype, work.backend
         given = share.run, partitions, offsets, placement, *rows
@@ -102,28 +95,26 @@ class WorkerState:
         """Run `count` steps together with all other workers."""
         give_up = hold_slot(PATIENCE)
         if self._posted < self.step:
-            for number, seen in self._seen.items():
-                self.peers.post(self.step, number, seen)
+            for number, values in self.values.items():
+                self.peers.post(self.step, number, values)
             self._posted = self.step
         for _ in range(count):
             self._advance(self.step + 1, give_up)
 
     def _advance(self, step: int, give_up: GiveUp) -> None:
         """Compute the values after a step, and send what neighbours read of them."""
-        values, seen = {}, {}
+        values = {}
         follows = step < self.work.last
 
         def run_partition(number: int, pick: Callable[[], Any]) -> None:
-            before = self.values[number], self._seen[number], pick()
-            values[number] = self.work.after(number, step, *before)
-            seen[number] = self.work.seen(values[number])
+            values[number] = self.work.after(number, step, self.values[number], pick())
             if follows:
-                self.peers.post(step, number, seen[number])
+                self.peers.post(step, number, values[number])
 
         # Values that are to be sent must not be overwritten before they are.
         sent = step - 2
-        self.peers.collect(step - 1, sent, self._seen, run_partition, give_up)
-        self.values, self._seen, self.step = values, seen, step
+        self.peers.collect(step - 1, sent, self.values, run_partition, give_up)
+        self.values, self.step = values, step
         if follows:
             self._posted = step
 
@@ -145,7 +136,7 @@ def apply_on_worker(
     """Numbers of the partitions and (small) results of a function of their values."""
 
     def one(number: int) -> tuple[int, R]:
-        values = state.work.on_host(state.values[number])
+        values = state.work.backend.to_host(state.values[number])
         result: Any = function(number, values)
         if isinstance(result, np.ndarray) and np.may_share_memory(result, values):
             result = result.copy()  # later steps overwrite the values
