@@ -109,15 +109,15 @@ THREADS = '''
 
 from distributed import LocalCluster
 
-from xnq_dist.core.cluster import LocalSize
+from xnq_dist.core.need import Workers
 
 def size(settings, free=None):
-    return LocalSize(workers=1, threads=2, memory=2**33)
+    return Workers(count=1, threads=2, memory=2**33)
 
 
 def start(settings, size, stack):
     return LocalCluster(
-        n_workers=size.workers,
+        n_workers=size.count,
         threads_per_worker=size.threads,
         memory_limit=size.memory,
         processes=False,

@@ -118,7 +118,7 @@ def test_workers_and_libraries_keep_to_the_limits_of_a_container(tree, monkeypat
     )
     settings = small_settings("cluster.workers=auto", "cluster.threads=auto").cluster
     size = local.size(settings)
-    assert (size.workers, size.threads) == (2, 1)
+    assert (size.count, size.threads) == (2, 1)
     assert size.memory == int(0.9 * 8 * GIB) // 2
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     prepare_environment()

@@ -85,7 +85,7 @@ def test_a_cuda_cluster_gets_the_planned_options(monkeypatch):
     assert given["rmm_maximum_pool_size"] == 10 * 2**30
     assert given["device_memory_limit"] is None
     size = cuda_kind.size(cuda("cluster.workers=2", "cluster.threads=3").cluster)
-    assert (size.workers, size.threads) == (2, 3)
+    assert (size.count, size.threads) == (2, 3)
     assert size.device == int(80 * 2**30 * cluster.DEVICE_SHARE)
 
 

@@ -131,7 +131,7 @@ def test_numbers_of_a_plan_stand_where_settings_say_auto(small_graph, asked):
     resolved = plan.resolved(settings)
     assert resolved.partitions == plan.planned.partitions == 2
     found = local.size(resolved.cluster)
-    assert (found.workers, found.threads) == (2, 1)
+    assert (found.count, found.threads) == (2, 1)
     assert found.memory == plan.planned.worker_limit
     assert len(asked) == 1
 

@@ -312,7 +312,7 @@ def _memory(settings: Settings) -> Finding:
         return None
     size, there = local.size(cluster), int(psutil.virtual_memory().total)
     # Without a number, workers are started only where one process is not enough.
-    count = 1 if (cluster.kind, cluster.workers) == ("auto", "auto") else size.workers
+    count = 1 if (cluster.kind, cluster.workers) == ("auto", "auto") else size.count
     if count * size.memory <= there:
         return None
     return "fault", (

@@ -61,7 +61,7 @@ def _machine() -> Check:
     size = local.size(ClusterSettings())
     text = (
         f"{processors()} processors, {human(free_memory())} free memory: "
-        f"{size.workers} workers of {size.threads} threads, {human(size.memory)} each"
+        f"{size.count} workers of {size.threads} threads, {human(size.memory)} each"
     )
     return Check("machine", "ok", text)
 

@@ -28,6 +28,7 @@ from xnq_dist.core.errors import (
     causes,
 )
 from xnq_dist.core.limits import free_memory
+from xnq_dist.core.need import Workers
 from xnq_dist.core.settings import ClusterSettings, Settings
 from xnq_dist.core.sizes import parse_bytes
 from xnq_dist.core.terminal import kept_from_children
@@ -39,10 +40,10 @@ if TYPE_CHECKING:
 __all__ = [
     "PLANNED",
     "Connection",
-    "LocalSize",
     "connect",
     "device_memory",
     "free_memory",
+    "local_size",
     "open_cluster",
     "settle",
     "smallest_memory",
@@ -109,47 +110,30 @@ class Connection:
     """Credentials; None: those of Dask's configuration."""
 
 
-@dataclass(frozen=True)
-class LocalSize:
-    """Size of a local cluster."""
+def local_size(
+    settings: ClusterSettings,
+    count: int,
+    threads: int,
+    free: int | None = None,
+    device: int = 0,
+) -> Workers:
+    """Workers of a cluster that is started here.
 
-    workers: int
-    threads: int
-    """Threads of each worker."""
-    memory: int
-    """Bytes that each worker may use."""
-    device: int = 0
-    """Bytes of GPU memory that each worker may use; 0: it has no GPU."""
+    They have the threads and memory of the settings, else these threads, and together
+    nine tenths of the free memory; the plan checks whether this is enough.
 
-    @classmethod
-    def of(
-        cls,
-        settings: ClusterSettings,
-        workers: int,
-        threads: int,
-        free: int | None = None,
-        device: int = 0,
-    ) -> LocalSize:
-        """The size that the settings give, else these threads and GPU memory.
-
-        Without `cluster.memory_limit`, the workers share nine tenths of the free
-        memory; the plan checks whether this is enough.
-
-        Parameters
-        ----------
-        free
-            Bytes of free memory; None: measured now.
-        """
-        memory = settings.memory_limit
-        if memory == "auto":
-            there = free_memory() if free is None else free
-            memory = max(1, int(there * 0.9) // workers)
-        return cls(
-            workers,
-            threads if settings.threads == "auto" else settings.threads,
-            parse_bytes(memory),
-            device,
-        )
+    Parameters
+    ----------
+    free
+        Bytes of free memory; None: measured now.
+    """
+    memory = settings.memory_limit
+    if memory == "auto":
+        there = free_memory() if free is None else free
+        memory = max(1, int(there * 0.9) // count)
+    if settings.threads != "auto":
+        threads = settings.threads
+    return Workers(count, threads, parse_bytes(memory), device)
 
 
 @contextmanager
@@ -187,7 +171,7 @@ def open_cluster(settings: ClusterSettings) -> Iterator[Connection]:
                 kind = ClusterError if record.gpu else InfrastructureError
                 reason, advice = _not_started(error)
                 raise kind(
-                    f"a Dask cluster of {size.workers} workers cannot be "
+                    f"a Dask cluster of {size.count} workers cannot be "
                     f"started ({reason}): {advice}"
                 ) from error
             stack.callback(_close, cluster, 30.0)

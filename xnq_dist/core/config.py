@@ -13,7 +13,6 @@ from pydantic.fields import FieldInfo
 
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.sizes import human
 
 __all__ = [
     "known_settings",
@@ -23,12 +22,6 @@ __all__ = [
     "validate_settings",
     "values_of",
 ]
-
-FILE_SIZE = 1 << 20
-"""Maximum size of a settings file, in bytes."""
-
-DEPTH = 20
-"""Maximum number of levels in YAML; settings have four."""
 
 WORDS = {"str": "text", "bool": "true, false", "int": "integer", "float": "number"}
 """Names of types."""
@@ -143,8 +136,8 @@ def load_settings(
                 "--set seed=1"
             )
         try:
-            value = _Plain(text).get_single_data()
-        except yaml.YAMLError as error:
+            value = yaml.safe_load(text)
+        except (yaml.YAMLError, RecursionError) as error:
             raise SettingsError(
                 f"--set {override[:200]!r}: the value is not YAML: quote it"
             ) from error
@@ -197,41 +190,14 @@ def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
     return new
 
 
-class _Plain(yaml.SafeLoader):
-    """YAML of at most `DEPTH` levels; without aliases, which can repeat one another."""
-
-    _depth = 0
-
-    def compose_node(self, *args: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            self._refuse("an alias (*): write the value out")
-        self._depth += 1
-        if self._depth > DEPTH:
-            self._refuse(f"more than {DEPTH} levels")
-        node = super().compose_node(*args)
-        self._depth -= 1
-        return node
-
-    def _refuse(self, what: str) -> None:
-        mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-        raise yaml.YAMLError(
-            f"line {mark.line + 1}, column {mark.column + 1} has {what}"
-        )
-
-
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > FILE_SIZE:
-            raise SettingsError(
-                f"settings file {path} has {human(path.stat().st_size)}, and settings "
-                f"take less than {human(FILE_SIZE)}: check --config"
-            )
-        values = _Plain(path.read_text(encoding="utf-8")).get_single_data()
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(
             f"settings file {path} cannot be read ({error.strerror}): check --config"
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(f"settings file {path} is not YAML: {error}") from error
     if values is None:
         return {}

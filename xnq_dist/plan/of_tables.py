@@ -164,11 +164,11 @@ def _workers(settings: Settings, free: int | None = None) -> Workers:
     record, module = CLUSTERS.record_of(kind), CLUSTERS.module_of(kind)
     on_cpus = settings.backend == "cpu" or settings.exchange.on_cpus
     if not record.running:
-        size = module.size(settings.cluster, free)
+        size: Workers = module.size(settings.cluster, free)
         device = size.device
         if not device and not on_cpus:
             # Local workers without dask-cuda share the machine's first GPU.
-            device = int(gpu_facts().memory * cluster.DEVICE_SHARE) // size.workers
+            device = int(gpu_facts().memory * cluster.DEVICE_SHARE) // size.count
         if settings.backend == "gpu" and not device:
             if limit == "auto":
                 raise SettingsError(
@@ -177,7 +177,7 @@ def _workers(settings: Settings, free: int | None = None) -> Workers:
                     "set backend = cpu"
                 )
             device = parse_bytes(limit)
-        return Workers(size.workers, size.threads, size.memory, device)
+        return replace(size, device=device)
     connection = module.connection_to(settings.cluster)
     with cluster.connect(connection, settings.cluster.timeout) as client:
         threads = first_worker(client)  # `open_cluster` reports if there is none

@@ -360,9 +360,7 @@ def test_interrupted_write_keeps_the_previous_object(store, place):
     assert store.names(f"{place}/") == [POINTER]
 
 
-@pytest.mark.parametrize("bound", [0, 1 << 30])
-def test_objects_are_moved_whole_whatever_their_size(store, place, monkeypatch, bound):
-    monkeypatch.setattr("xnq_dist.core.store.folder.COPIED", bound)
+def test_objects_are_moved_whole(store, place):
     folder = Folder.of(store.uri(place))
     data = os.urandom(100_000)
     folder.write_bytes("a/x", data)

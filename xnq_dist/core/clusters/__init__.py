@@ -1,7 +1,7 @@
 """The kinds of Dask clusters: one record here and one module each.
 
 A kind's module has two functions:
-``size(settings, free)`` returns the `core.cluster.LocalSize` for the plan;
+``size(settings, free)`` returns the `core.need.Workers` for the plan;
 ``start(settings, size, stack)`` returns a Dask cluster object (``scheduler_address``,
 ``security``, ``close``), which `core.cluster.open_cluster` closes, then the stack. A
 kind whose clusters already run (``running``) has ``connection_to(settings)`` instead.

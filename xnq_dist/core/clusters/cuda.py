@@ -6,15 +6,16 @@ from contextlib import ExitStack
 from typing import Any
 
 from xnq_dist.core.backend import cuda_cluster, gpu_facts, need_cuda
-from xnq_dist.core.cluster import DEVICE_SHARE, LocalSize
+from xnq_dist.core.cluster import DEVICE_SHARE, local_size
 from xnq_dist.core.clusters.local import options, tls
+from xnq_dist.core.need import Workers
 from xnq_dist.core.settings import ClusterSettings
 from xnq_dist.core.sizes import parse_bytes
 
 __all__ = ["size", "start"]
 
 
-def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
+def size(settings: ClusterSettings, free: int | None = None) -> Workers:
     """A worker with one thread for each GPU; memory as in `local.size`.
 
     Raises
@@ -30,10 +31,10 @@ def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
     device = settings.device_memory
     if device == "auto":
         device = int(facts.memory * DEVICE_SHARE)
-    return LocalSize.of(settings, count, 1, free, parse_bytes(device))
+    return local_size(settings, count, 1, free, parse_bytes(device))
 
 
-def start(settings: ClusterSettings, size: LocalSize, _stack: ExitStack) -> Any:
+def start(settings: ClusterSettings, size: Workers, _stack: ExitStack) -> Any:
     """Start a cluster of this machine's GPUs.
 
     Raises

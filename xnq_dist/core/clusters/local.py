@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from xnq_dist.core.blocks import one_blas_thread
-from xnq_dist.core.cluster import LocalSize
+from xnq_dist.core.cluster import local_size
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.limits import processors
+from xnq_dist.core.need import Workers
 from xnq_dist.core.settings import ClusterSettings
 
 __all__ = ["check_program", "options", "size", "start", "tls"]
@@ -29,20 +30,20 @@ START = 45.0
 """Seconds for a worker's imports at its start, in addition to `cluster.timeout`."""
 
 
-def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
+def size(settings: ClusterSettings, free: int | None = None) -> Workers:
     """Workers, threads and memory of a local cluster.
 
     Up to four workers share the processors.
     """
     there = processors()
     count = min(4, there) if settings.workers == "auto" else settings.workers
-    return LocalSize.of(settings, count, max(1, there // count), free)
+    return local_size(settings, count, max(1, there // count), free)
 
 
-def options(size: LocalSize) -> dict[str, Any]:
+def options(size: Workers) -> dict[str, Any]:
     """Options of a cluster on this machine, without how its processes connect."""
     return {
-        "n_workers": size.workers,
+        "n_workers": size.count,
         "threads_per_worker": size.threads,
         "memory_limit": size.memory,
         # No dashboard; its port must still be on loopback, and free.
@@ -94,12 +95,12 @@ def check_program() -> None:
         )
 
 
-def start(settings: ClusterSettings, size: LocalSize, stack: ExitStack) -> Any:
+def start(settings: ClusterSettings, size: Workers, stack: ExitStack) -> Any:
     """Start a cluster on this machine."""
     import dask
     from distributed import LocalCluster
 
-    if settings.kind == "auto" and size.workers == 1:
+    if settings.kind == "auto" and size.count == 1:
         # A scheduler and a worker as threads: no port takes work from other processes.
         # BLAS has one thread until the cluster is closed, as in a worker process.
         stack.enter_context(one_blas_thread())

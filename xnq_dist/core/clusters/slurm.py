@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from xnq_dist.core.allocator import ALLOCATOR
-from xnq_dist.core.cluster import PLANNED, TERMINATE, LocalSize
+from xnq_dist.core.cluster import PLANNED, TERMINATE, local_size
 from xnq_dist.core.errors import InfrastructureError, SettingsError
 from xnq_dist.core.leftovers import owned_name, sweep_scratch
+from xnq_dist.core.need import Workers
 from xnq_dist.core.settings import ClusterSettings
 from xnq_dist.core.sizes import parse_bytes
 
@@ -33,11 +34,11 @@ ANSWER = 60.0
 """Seconds that a command of SLURM may take."""
 
 
-def size(settings: ClusterSettings, free: int | None = None) -> LocalSize:
+def size(settings: ClusterSettings, free: int | None = None) -> Workers:
     """The size from the settings, which name the number and memory of the workers."""
     device = settings.device_memory
     bytes_of = 0 if device == "auto" else parse_bytes(device)
-    return LocalSize.of(settings, int(settings.workers), 1, free, bytes_of)
+    return local_size(settings, int(settings.workers), 1, free, bytes_of)
 
 
 def check(settings: ClusterSettings) -> None:
@@ -66,7 +67,7 @@ def check(settings: ClusterSettings) -> None:
         )
 
 
-def start(settings: ClusterSettings, size: LocalSize, stack: ExitStack) -> Any:
+def start(settings: ClusterSettings, size: Workers, stack: ExitStack) -> Any:
     """Start a scheduler here, with a private folder until the stack is closed.
 
     Raises
@@ -105,7 +106,7 @@ def start(settings: ClusterSettings, size: LocalSize, stack: ExitStack) -> Any:
     return cluster
 
 
-def wait(cluster: Any, settings: ClusterSettings, size: LocalSize) -> None:
+def wait(cluster: Any, settings: ClusterSettings, size: Workers) -> None:
     """Submit a job for each worker, and wait until all workers have joined.
 
     The plan needs their memory. Jobs that end are replaced.
@@ -119,22 +120,22 @@ def wait(cluster: Any, settings: ClusterSettings, size: LocalSize) -> None:
         not start in time.
     """
     _check_accepted(cluster.job_script(), cluster.folder)
-    cluster.scale(jobs=size.workers)
+    cluster.scale(jobs=size.count)
     # `scale` alone does not replace jobs.
-    cluster.adapt(minimum_jobs=size.workers, maximum_jobs=size.workers)
+    cluster.adapt(minimum_jobs=size.count, maximum_jobs=size.count)
     end, missed = time.monotonic() + settings.slurm.wait, 0
-    log.info("waiting for %d SLURM jobs", size.workers)
-    while (there := len(cluster.scheduler_info["workers"])) < size.workers:
+    log.info("waiting for %d SLURM jobs", size.count)
+    while (there := len(cluster.scheduler_info["workers"])) < size.count:
         if time.monotonic() > end:
             raise InfrastructureError(
-                f"{there} of {size.workers} SLURM jobs have started within "
+                f"{there} of {size.count} SLURM jobs have started within "
                 f"{settings.slurm.wait:g} s: run again later, reduce cluster.workers "
                 "or increase cluster.slurm.wait"
             )
         time.sleep(POLL)
         queue = _call("squeue", "--me", "--noheader", f"--name={cluster.job_name}")
         # A job that has just been submitted may not be listed yet.
-        all_there = queue.returncode or len(queue.stdout.splitlines()) >= size.workers
+        all_there = queue.returncode or len(queue.stdout.splitlines()) >= size.count
         missed = 0 if all_there else missed + 1
         if missed > 2:
             raise InfrastructureError(
