@@ -21,7 +21,8 @@ from tests.conftest import write_graph
 from xnq_dist.app import running
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.monitor import on_prefect
-from xnq_dist.monitor.on_prefect import GRACE, PrefectRun, await_api
+from xnq_dist.monitor.on_prefect import PrefectRun, await_api
+from xnq_dist.monitor.prefect_reports import GRACE
 from xnq_dist.monitor.progress import in_view
 
 SETTINGS = (

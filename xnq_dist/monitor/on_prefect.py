@@ -1,26 +1,18 @@
 """What Prefect is shown of a run, behind one object: `PrefectRun`.
 
 A flow of `flows/` makes one without arguments and ends with its `state_of`. A run of
-the command line appears in Prefect as a flow run with one task run per stage. Reports
-are sent by a daemon thread that does not delay the run: a newer report replaces an
-older one that is not sent yet, and reports that the API rejects are dropped. If the API
-does not respond, the run waits `GRACE` seconds at its end.
+the command line appears in Prefect as a flow run with one task run per stage.
 """
 
 from __future__ import annotations
 
-import contextvars
 import json
 import logging
 import math
-import platform
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
-from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
@@ -32,7 +24,6 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas import State
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.events import emit_event
-from prefect.exceptions import PrefectException
 from prefect.settings import get_current_settings
 from prefect.states import Completed, Failed
 from pydantic import BaseModel
@@ -51,6 +42,7 @@ from xnq_dist.core.store import RunDirectory
 from xnq_dist.monitor.attempts import limited, repeated
 from xnq_dist.monitor.log_lines import attached
 from xnq_dist.monitor.news import RunPage, changed_rows, news, published_rows
+from xnq_dist.monitor.prefect_reports import LogLines, Outbox, Record
 from xnq_dist.monitor.progress import current_watch, stage_progress
 from xnq_dist.monitor.status import NEXT, recorded
 
@@ -71,8 +63,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-GRACE = 5.0
-"""Seconds that a finished run waits for an API that does not respond."""
 PATIENCE, POLL = 300.0, 2.0
 """Seconds that a flow's run waits at its end for an API that is down, and between two
 questions to it."""
@@ -80,8 +70,6 @@ PAGE_EVERY = 5.0
 """Seconds between two updates of the page."""
 ROWS_SHOWN = 50
 """Rows of the table artifact; the complete table is in the run directory."""
-LOG_LINES = 1000
-"""Maximum number of log lines that wait to be sent."""
 STARTS = 4
 """Starts of one flow run; then it fails, because something kills it each time."""
 
@@ -102,13 +90,13 @@ class PrefectRun:
         parameters: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> None:
-        self._outbox = _Outbox()
+        self._outbox = Outbox()
         if flow:
-            self._run = _Record("flow_runs", partial(_flow_run, flow, parameters, name))
+            self._run = Record("flow_runs", partial(_flow_run, flow, parameters, name))
             self._report(self._run, "RUNNING")
         else:
             flow_run = _current_flow_run()
-            self._run = _Record("flow_runs", id=str(flow_run and flow_run.id))
+            self._run = Record("flow_runs", id=str(flow_run and flow_run.id))
 
     def state_of(
         self,
@@ -142,7 +130,7 @@ class PrefectRun:
         try:
             _warn_of_credentials()
             check_starts()
-            with attached(_LogLines(self._outbox, self._run)):
+            with attached(LogLines(self._outbox, self._run)):
                 chosen = settings()
                 shown = self._directory(out, chosen) if out else nullcontext()
                 with shown as page, limited(timeout):
@@ -183,7 +171,7 @@ class PrefectRun:
         """Show the block as a flow run that Prefect did not start."""
         message = ""
         try:
-            with attached(_LogLines(self._outbox, self._run)):
+            with attached(LogLines(self._outbox, self._run)):
                 if out is None or settings is None:
                     yield
                 else:
@@ -201,7 +189,7 @@ class PrefectRun:
     def do(self, stage: str, work: Callable[[Progress], T]) -> T:
         """Run a stage; as `task`, for a run that Prefect did not start."""
         number = str(uuid4())
-        shown = _Record("task_runs", partial(self._task_run, stage, number))
+        shown = Record("task_runs", partial(self._task_run, stage, number))
         self._report(shown, "RUNNING")
         try:
             value = work(self._progress(stage, number))
@@ -268,7 +256,7 @@ class PrefectRun:
             known = {"type": kind, "key": key, "flow_run_id": self._run.made(client)}
             return known | ({"task_run_id": task_run} if task_run else {})
 
-        record = _Record("artifacts", fixed)
+        record = Record("artifacts", fixed)
 
         def show(text: str, data: Any) -> None:
             values = {"description": text, "data": data}
@@ -276,7 +264,7 @@ class PrefectRun:
 
         return show
 
-    def _report(self, record: _Record, kind: str, message: str = "") -> None:
+    def _report(self, record: Record, kind: str, message: str = "") -> None:
         """Report the state of a flow run or task run."""
         state = {"type": kind, "name": kind.capitalize(), "message": message or None}
         self._outbox.post(record, partial(record.send, {"state": state}))
@@ -338,144 +326,6 @@ def _flow_run(
         "parameters": redacted(dict(parameters or {})),
     }
     return values | ({"name": name} if name else {})
-
-
-class _Record:
-    """A record of Prefect's API: its first report makes it, later ones change it.
-
-    Parameters
-    ----------
-    kind
-        ``flow_runs``, ``task_runs`` or ``artifacts``.
-    fixed
-        Returns the values that stay; called on the outbox's thread.
-    id
-        Of a record that exists.
-    """
-
-    def __init__(
-        self,
-        kind: str,
-        fixed: Callable[[Any], dict[str, Any]] = lambda client: {},
-        id: str | None = None,  # noqa: A002
-    ) -> None:
-        self._kind, self._fixed, self.id = kind, fixed, id
-
-    def made(self, client: Any) -> str:
-        """The id of the record, which is made if it does not exist."""
-        if self.id is None:
-            self.send({}, client)
-        return str(self.id)
-
-    def send(self, values: dict[str, Any], client: Any) -> None:
-        """Make the record with these values, or change them."""
-        path = f"/{self._kind}/"
-        if self.id is None:
-            values = {**self._fixed(client), **values}
-            self.id = str(client.request("POST", path, json=values).json()["id"])
-        elif self._kind == "artifacts":
-            client.request("PATCH", f"{path}{self.id}", json=values)
-        elif values:
-            values = {**values, "force": True}
-            client.request("POST", f"{path}{self.id}/set_state", json=values)
-
-
-class _LogLines(logging.Handler):
-    """Sends log records of the package as log lines of a flow run.
-
-    Prefect sends those of its own loggers only. The name of a line is that of the
-    logger and the host, which Prefect's page shows after the text.
-    """
-
-    def __init__(self, outbox: _Outbox, run: _Record) -> None:
-        super().__init__(logging.INFO)
-        self._outbox, self._run = outbox, run
-        self._waiting: deque[dict[str, Any]] = deque(maxlen=LOG_LINES)
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Queue one record; does not wait for the API."""
-        self._waiting.append(
-            {
-                "name": f"{record.name} on {platform.node()}",
-                "level": record.levelno,
-                "message": redacted(record.getMessage()),
-                "timestamp": datetime.fromtimestamp(record.created, UTC).isoformat(),
-            }
-        )
-        self._outbox.post(self, self._send)
-
-    def _send(self, client: Any) -> None:
-        run = {"flow_run_id": self._run.made(client)}
-        lines = []
-        while self._waiting:
-            lines.append(self._waiting.popleft() | run)
-        client.request("POST", "/logs/", json=lines)
-
-
-class _Outbox:
-    """Sends reports one by one; of reports with the same key only the newest."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[object, Callable[[Any], None]] = {}
-        self._sending = False
-        self._silent_since: float | None = None
-        self._news = threading.Condition()
-        # Prefect's settings are in the context of the thread that makes the outbox.
-        run = contextvars.copy_context().run
-        threading.Thread(
-            target=run, args=(self._work,), daemon=True, name="reports to Prefect"
-        ).start()
-
-    def post(self, key: object, send: Callable[[Any], None]) -> None:
-        """Queue a report; does not wait for the API."""
-        with self._news:
-            self._waiting[key] = send
-            self._news.notify_all()
-
-    def flush(self, seconds: float = GRACE) -> None:
-        """Wait until all is sent, at most `seconds` after the last response."""
-        with self._news:
-            silent = self._silent_since
-            waited = 0.0 if silent is None else time.monotonic() - silent
-            if self._news.wait_for(
-                lambda: not (self._waiting or self._sending), max(seconds - waited, 0)
-            ):
-                return
-        log.warning(
-            "Prefect's API did not accept the last reports within %g s: the run is "
-            "complete, but Prefect may show it as unfinished",
-            seconds,
-        )
-
-    def _work(self) -> None:
-        refused = False
-        with get_client(sync_client=True) as client:
-            while True:
-                send = self._next()
-                try:
-                    send(client)
-                except (httpx.HTTPError, PrefectException) as error:
-                    if not refused:
-                        log.warning(
-                            "Prefect's API does not accept reports (%s): the run "
-                            "continues without them",
-                            redacted(str(error)) or type(error).__name__,
-                        )
-                    refused = True
-                    if isinstance(error, httpx.TransportError):
-                        with self._news:
-                            self._waiting.clear()
-                else:
-                    self._silent_since = None
-
-    def _next(self) -> Callable[[Any], None]:
-        with self._news:
-            self._sending = False
-            self._news.notify_all()
-            self._news.wait_for(lambda: self._waiting)
-            self._sending = True
-            self._silent_since = self._silent_since or time.monotonic()
-            return self._waiting.pop(next(iter(self._waiting)))
 
 
 def check_api() -> None:
