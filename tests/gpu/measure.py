@@ -1,41 +1,27 @@
 """Measurements on a machine with a GPU: rows, and a section for RESULTS.md.
 
-    python -m tests.gpu.measure                # both parts
-    python -m tests.gpu.measure superstep      # one part
+    python -m tests.gpu.measure
 
-`superstep`: bandwidth of copies and rate of products; time of a superstep relative to
-what these allow; the same bits run to run; states against the CPU's. `pipeline`: the
-complete pipeline with backend=gpu and backend=cpu: seconds of each stage, differences
-of posteriors and prevalence.
-
-Rows are printed and written to gpu-report.md as they are measured. A part that fails is
-named there, and the exit status is 1.
+Bandwidth of copies and rate of products; time of a superstep relative to what these
+allow; the same bits run to run; states against the CPU's. Rows are printed and written
+to gpu-report.md.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from tests.conftest import write_graph
-from tests.test_pipeline import posteriors, whole_line
 from xnq_dist.core import backend as backends
 from xnq_dist.core.backend import GpuBackend
-from xnq_dist.core.cluster import connect, open_cluster
-from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import XnqError
-from xnq_dist.core.settings import Settings
 from xnq_dist.graph.halo import Partition
 from xnq_dist.reservoir import device, superstep
 from xnq_dist.reservoir.weights import Recurrent, draw_recurrent, recurrent_radius
@@ -149,44 +135,6 @@ def measure_supersteps(job: Job) -> Iterator[Row]:
         floor = traffic / bandwidth + products
         yield matrix, "seconds", took, "s"
         yield matrix, "times the floor", took / floor, ""
-    backend.release()  # for the processes of the next part
-
-
-@contextmanager
-def workers(settings: Settings) -> Iterator[Any]:
-    """A client of the cluster that a run would start."""
-    with open_cluster(settings.cluster) as connection, connect(connection) as client:
-        yield client
-
-
-def measure_pipeline(job: Job) -> Iterator[Row]:
-    """The complete pipeline on one graph, on the GPU and on the CPU."""
-    answers = {}
-    with tempfile.TemporaryDirectory() as folder:
-        graph = write_graph(Path(folder) / "input", job.nodes, job.edges, labelled=0.1)
-        for backend, count in (("gpu", "1"), ("cpu", "auto")):
-            settings = load_settings(
-                overrides=[
-                    *("method=xnq", f"reservoir.dim={job.dim}", f"backend={backend}"),
-                    *("reservoir.recurrent_scale=0.9", "reservoir.input_scale=0.5"),
-                    *("cluster.kind=local", f"cluster.workers={count}"),
-                    f"reservoir.supersteps={job.steps}",
-                ]
-            )
-            with workers(settings) as client:
-                out = Path(folder) / backend
-                run = whole_line(out, graph.sources, settings, client)
-            for name in ("graph", "embeddings", "readout", "quantify"):
-                yield backend, name, run.stage(name).manifest().seconds, "s"
-            rows = posteriors(run)["posterior"].combine_chunks().flatten()
-            shares = pq.read_table(out / "prevalence.parquet")["prevalence"]
-            answers[backend] = rows.to_numpy(), shares.to_numpy()
-    for number, name in enumerate(("posterior", "prevalence")):
-        gap = np.abs(answers["gpu"][number] - answers["cpu"][number]).max()
-        yield "gpu against cpu", f"largest difference, {name}", gap, ""
-
-
-PARTS = {"superstep": measure_supersteps, "pipeline": measure_pipeline}
 
 
 def machine() -> str:
@@ -197,32 +145,25 @@ def machine() -> str:
     return f"{name}, driver {driver}, CuPy {cupy.__version__}"
 
 
-def main(parts: list[str]) -> int:
+def main() -> int:
     """Measure, print rows and write the section; the exit status."""
-    status = 0
     try:
         title = f"## Measured {time.strftime('%F')} on {machine()}\n\n"
     except XnqError as error:
         sys.stdout.write(f"{error}\n")
         return 1
     with Path("gpu-report.md").open("w", encoding="utf-8", buffering=1) as report:
-
-        def write(text: str) -> None:
+        rows = (
+            f"| {case} | {figure} | {value:.4g} | {unit} |\n"
+            for case, figure, value, unit in measure_supersteps(FULL)
+        )
+        head = title + "| case | figure | value | |\n|---|---|---|---|\n"
+        for text in (head, *rows):
             for stream in (sys.stdout, report):
                 stream.write(text)
                 stream.flush()
-
-        write(title + "| part | case | figure | value | |\n|---|---|---|---|---|\n")
-        for part in parts or PARTS:
-            try:
-                for case, figure, value, unit in PARTS[part](FULL):
-                    write(f"| {part} | {case} | {figure} | {value:.4g} | {unit} |\n")
-            except Exception as error:  # the other part is still worth having
-                logging.exception("part %s", part)
-                write(f"| {part} | failed | {type(error).__name__}: {error} | | |\n")
-                status = 1
-    return status
+    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

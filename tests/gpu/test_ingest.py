@@ -17,7 +17,7 @@ from tests.conftest import rest_in
 from tests.gpu.conftest import make_backend, play_a_gpu
 from tests.gpu.standin import StandinBackend
 from tests.graph import test_prepare as bodies
-from tests.graph.graphs import edge_table, node_table, run
+from tests.graph.graphs import edge_table, node_table
 from xnq_dist.core import backend as backends
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import DoesNotFitError, InputError
@@ -25,7 +25,6 @@ from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import edges, gpu_ingest
 from xnq_dist.graph import prepare as stage
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.graph.tables import Sources
 
 CUDF = "cluster.kind=cuda"
@@ -242,16 +241,3 @@ def test_missing_cudf_is_reported(monkeypatch, caplog):
     beside = load_settings(overrides=[CUDF])
     assert gpu_ingest.edge_pairs(beside, ids) is edges.arrow_pairs
     assert "edges are read on the CPU: cudf is not installed: pip" in caplog.text
-
-
-def test_a_run_goes_on_with_the_other_engine(frames, tmp_path):
-    """A run begun with one engine continues with the other, without reading again."""
-    whole, first = run(tmp_path, node_table(9), edge_table(), CUDF)
-    second = stage.prepare(
-        RunDirectory(tmp_path / "out"),
-        Sources(str(tmp_path / "nodes.parquet"), str(tmp_path / "edges.parquet")),
-        load_settings(),
-        2,
-    )
-    assert first == second
-    assert read_adjacency(whole, first).nnz == 6

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.gpu.conftest import make_backend
-from tests.gpu.standin import StandinBackend
 from tests.reservoir.reference import embed_reference, rational_tanh
 from tests.reservoir.test_kernels import after, draw, whole_partition
 from xnq_dist.core.products import product
@@ -148,49 +146,11 @@ def test_kernels_launch_without_rows_edges_or_halo(device, matrix):
         np.testing.assert_array_equal(found, rational_tanh(drive))
 
 
-@dataclass(frozen=True)
-class CountingBackend(StandinBackend):
-    """Counts launches, and runs nothing."""
-
-    launches: Counter[str] = field(default_factory=Counter)
-
-    def kernel(self, source, name, defines=()):
-        """Counts the launches of a kernel."""
-        return lambda *_args, **_options: self.launches.update([name])
-
-    def multiply(self, x, matrix, out):
-        """Counts the launch of a product."""
-        self.launches["product"] += 1
-
-
-@pytest.mark.parametrize(
-    ("matrix", "dims", "expected"),
-    [
-        ("sparse", (16, 16), {"sparse_superstep": 1}),
-        ("dense", (16, 16), {"gather_add": 5, "product": 5, "tanh_add": 5}),
-        ("dense", (16, 15), {"gather_add": 5, "product": 10, "tanh_add": 5}),
-    ],
-)
-def test_reservoirs_share_launches(monkeypatch, matrix, dims, expected):
-    """A superstep of 300 rows in blocks of 64."""
-    monkeypatch.setattr(on_device, "GEMM_ROWS", 64)
-    backend = CountingBackend()
-    part, _ = whole_partition()
-    both = [draw(matrix, dim).recurrent for dim in dims]
-    run_driven(backend, part, both, np.zeros((300, sum(dims)), np.float32), 2)
-    backend.launches["tanh_add"] -= 1  # of superstep 1
-    assert +backend.launches == expected
-
-
-def test_faults_of_a_kernel_are_noticed_by_the_stand_in():
-    backend = make_backend("standin")
-    source = (
-        'extern "C" __global__ void uneven(int* out) {\n'
-        "  if (threadIdx.x < 40) __syncthreads();\n  out[0] = 1;\n}\n"
-    )
-    run = backend.kernel(source, "uneven")
-    with pytest.raises(RuntimeError, match="different barriers"):
-        run((1,), (64,), (backend.to_device(np.zeros(1, np.int32)),))
-    for wrong in (np.zeros(1, np.int32), backend.to_device(np.zeros(1))):
-        with pytest.raises(AssertionError, match="argument 0"):
-            run((1,), (64,), (wrong,))
+def test_copies_keep_the_values_they_began_with(device):
+    here = np.arange(100, dtype=np.float32).reshape(20, 5)
+    moved, column = device.to_device(here), device.to_device(here[:, :1])
+    here.fill(-1)
+    expected = np.arange(100).reshape(20, 5)
+    for found, values in ((moved, expected), (column, expected[:, :1])):
+        np.testing.assert_array_equal(device.to_host(found), values)
+    np.testing.assert_array_equal(device.to_host(moved[:, :1]), expected[:, :1])
