@@ -88,21 +88,6 @@ class ObjectStore:
             if not found["Key"].endswith("/")
         ]
 
-    def copy(self, path: str, target: str) -> None:
-        """Copy all objects whose path begins so."""
-        bucket, _, name = target.partition("/")
-        for each in self.names(path):
-            source = f"{path}{each}"
-            self.boto().copy_object(
-                Bucket=bucket, Key=f"{name}{each}", CopySource=source
-            )
-
-    def flip(self, path: str) -> None:
-        """Change one bit in the middle of an object."""
-        data = bytearray(self.get(path))
-        data[len(data) // 2] ^= 1
-        self.put(path, bytes(data))
-
     def upload(self, file: Path | str, path: str) -> None:
         """Copy a file to the store."""
         self.put(path, Path(file).read_bytes())

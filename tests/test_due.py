@@ -235,7 +235,7 @@ def test_other_edges_or_features_redo_everything(
     ],
 )
 def test_settings_redo_what_depends_on_them(
-    tmp_path, graph, run, client, override, expected
+    tmp_path, graph, run, client, override, expected, caplog
 ):
     out, sources = tmp_path / "run", members_of(graph)
     before = attempts(run)
@@ -248,8 +248,12 @@ def test_settings_redo_what_depends_on_them(
         pq.write_table(table, sources.memberships)
     due = due_stages(run, sources, changed)
     assert set(due) == expected | {"published"}
-    night(out, sources, changed, client)
+    with caplog.at_level("INFO", "xnq_dist"):
+        night(out, sources, changed, client)
     assert redone(run, before) == expected
+    if override == "quantifier=pcc":
+        words = 'stage quantify: done again, changed: quantifier: "sld" -> "pcc"'
+        assert words in caplog.text
     assert due_stages(run, sources, changed) == ()
 
 
@@ -281,21 +285,6 @@ def test_labels_at_fault_are_refused_and_the_stages_stay(graph, run):
     ):
         pipeline.prepare(held, lone, SETTINGS)
     assert attempts(run) == before
-
-
-def test_renamed_classes_redo_the_readout_and_what_follows(
-    tmp_path, graph, run, client
-):
-    out, sources = tmp_path / "run", members_of(graph)
-    before = attempts(run)
-    table = pq.read_table(sources.nodes)
-    at = table.schema.get_field_index("label")
-    column = pa.array(
-        [None if code < 0 else f"class {code}" for code in graph.labels.tolist()]
-    )
-    pq.write_table(table.set_column(at, "label", column), sources.nodes)
-    night(out, sources, SETTINGS, client)
-    assert redone(run, before) == LATER
 
 
 def test_other_nodes_are_another_graph(tmp_path, graph, run):

@@ -276,14 +276,6 @@ def test_labels_of_unknown_nodes_are_refused_or_dropped_as_set(
     assert facts["n_labelled"] == int((labels >= 0).sum())
 
 
-def test_a_node_with_two_labels_is_refused(tmp_path, graph, run, client):
-    path = label_table(tmp_path, graph.labels)
-    table = pq.read_table(path)
-    pq.write_table(pa.concat_tables([table, table[:1]]), path)
-    with pytest.raises(InputError, match="occurs more than once in"):
-        requantify(client, run, labels=path)
-
-
 def test_embeddings_that_were_not_kept_serve_memberships_alone(tmp_path, graph, client):
     settings = small_settings(
         "partitions=2", "reservoir.supersteps=3", "embeddings.write=false"

@@ -94,17 +94,6 @@ def _imported() -> list[str]:
     return [name for name in sys.modules if name.startswith(("sklearn.", "xnq_dist."))]
 
 
-def test_workers_share_the_free_memory(
-    monkeypatch: Any,
-) -> None:
-    free = 10 * 2**30
-    memory = SimpleNamespace(available=free)
-    monkeypatch.setattr("psutil.virtual_memory", lambda: memory)
-    settings = small_settings("cluster.workers=2").cluster
-    assert local.size(settings).memory == int(0.9 * free) // 2
-    assert local.size(settings, free // 2).memory == int(0.45 * free) // 2
-
-
 def test_local_clusters_have_credentials_of_their_own(
     cluster_connection: Connection,
 ) -> None:
@@ -205,18 +194,6 @@ def test_run_directories_and_temporary_folders_are_their_owners_alone(
 
 def mode(folder: Path) -> int:
     return folder.stat().st_mode & 0o777
-
-
-def test_workers_that_die_at_their_start_end_in_run_again(monkeypatch):
-    def dies(*_):
-        raise RuntimeError("Nanny failed to start.")
-
-    monkeypatch.setattr(local, "start", dies)
-    with (
-        pytest.raises(InfrastructureError, match=r"Nanny failed to start.*run again"),
-        cluster.open_cluster(small_settings("cluster.kind=local").cluster),
-    ):
-        pass
 
 
 def test_a_worker_that_stops_at_its_start_ends_with_the_cluster(monkeypatch):

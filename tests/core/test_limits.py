@@ -91,17 +91,6 @@ def tree(tmp_path, monkeypatch):
             *(7, 2),
             id="version 1",
         ),
-        pytest.param(
-            "4:memory:/\n3:cpu:/",
-            {
-                "memory/memory.limit_in_bytes": 2**63 - 4096,
-                "memory/memory.usage_in_bytes": GIB,
-                "cpu/cpu.cfs_quota_us": -1,
-                "cpu/cpu.cfs_period_us": 100000,
-            },
-            *(100, 64),
-            id="version 1 without limits",
-        ),
     ],
 )
 def test_the_lowest_limit_of_all_groups_holds(

@@ -16,16 +16,14 @@ from tests.conftest import SmallGraph, small_settings, write_graph
 from tests.reservoir.reference import embed_reference
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
-from xnq_dist.core.errors import ConnectionLostError, DoesNotFitError, StageError
+from xnq_dist.core.errors import DoesNotFitError, StageError
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.core.waiting import Heartbeats
 from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir import exchange
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval
 from xnq_dist.reservoir.context import place
 from xnq_dist.reservoir.embed import embed_scaled
-from xnq_dist.reservoir.states import Supersteps
 from xnq_dist.reservoir.supersteps import run_reservoir
 from xnq_dist.reservoir.weights import draw_weights
 
@@ -241,18 +239,6 @@ def test_checkpoint_interval_follows_the_cost():
     assert checkpoint_interval("auto", 1000, 5000, 64, 64, 30) == 30
     # Hours of work: often enough, and below a tenth of the time.
     assert 1 <= checkpoint_interval("auto", 10**7, 10**8, 512, 512, 30) <= 30
-
-
-def test_lost_scheduler_is_reported_in_a_sentence(tmp_path, small_graph, client):
-    run = embed(tmp_path / "a", small_graph, client)
-    manifest = run.stage("graph").manifest()
-    spec = driver.reservoir_spec(small_settings(), manifest.facts["rho"], 1.0, 1.0)
-    begun = exchange.Exchange(client, run.stage("graph"), manifest, Heartbeats(client))
-    begun.begin(1, Supersteps, spec, None)
-    lost = list(begun._objects.values())
-    client.cancel(lost)
-    with pytest.raises(ConnectionLostError, match="run again to resume"):
-        begun._wait(lost)
 
 
 def test_workers_release_the_states_of_a_finished_run(tmp_path, small_graph, client):

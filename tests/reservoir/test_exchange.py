@@ -9,13 +9,11 @@ import socket
 import struct
 import threading
 import time
-from contextlib import suppress
 from operator import attrgetter
 
 import numpy as np
 import psutil
 import pytest
-from distributed import Client, LocalCluster
 
 from tests.conftest import small_settings, write_graph
 from tests.reservoir.test_embed import embed, embeddings, kill_a_worker_when
@@ -53,59 +51,6 @@ def begun(client, folder, graph, *overrides, timeout=20.0) -> Exchange:
     exchange = Exchange(client, run.stage("graph"), manifest, beats)
     exchange.begin(1, Supersteps, spec, None)
     return exchange
-
-
-@pytest.mark.faults
-def test_a_stopped_worker_is_replaced_without_a_wait(
-    tmp_path, weighted, client, caplog
-):
-    """SIGSTOP: its connections stay open, the scheduler takes it for alive."""
-    overrides = ("partitions=4", "reservoir.supersteps=200", "checkpoint.every=8")
-    expected = embeddings(embed(tmp_path / "calm", weighted, client, *overrides))
-    with (
-        cluster.open_cluster(small_settings().cluster) as connection,
-        cluster.connect(connection) as other,
-    ):
-        pids = list(other.run(os.getpid).values())
-        folder = tmp_path / "stopped"
-        whole = folder / "checkpoints" / "step-00008" / "_manifest.json"
-
-        def stop():
-            end = time.monotonic() + 60
-            while not whole.exists() and time.monotonic() < end:
-                time.sleep(0.002)
-            os.kill(pids[0], signal.SIGSTOP)
-
-        thread = threading.Thread(target=stop)
-        thread.start()
-        try:
-            limit = "cluster.timeout=2"
-            run = embed(folder, weighted, other, *overrides, limit)
-        finally:
-            thread.join()
-            # Silent for the timeout, it may have been ended and started anew.
-            with suppress(ProcessLookupError):
-                os.kill(pids[0], signal.SIGCONT)
-    np.testing.assert_array_equal(embeddings(run), expected)
-    assert "has not answered for 2 s" in caplog.text or "no sign of life" in caplog.text
-
-
-@pytest.mark.slow
-def test_same_bits_over_plain_tcp_by_workers_of_one_thread(tmp_path, weighted, client):
-    """As on a cluster of one's own without TLS; that of all other tests has it."""
-    expected = embeddings(embed(tmp_path / "a", weighted, client))
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            host="tcp://127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-        ) as bare,
-        Client(bare) as other,
-    ):
-        assert all(a.startswith("tcp://") for a in cluster.workers(other))
-        found = embed(tmp_path / "b", weighted, other, "partitions=4")
-    np.testing.assert_array_equal(embeddings(found), expected)
 
 
 def test_bytes_on_the_wire_are_the_plans(tmp_path, client):

@@ -157,16 +157,3 @@ def test_the_plan_says_so_or_refuses_with_both_numbers(
     plan = add_up(size, settings, 3, few)
     with pytest.raises(DoesNotFitError, match=r"needs .* but may use .* one after the"):
         pipeline.check_fits(plan)
-
-
-def test_a_gpu_that_is_too_small_for_all_takes_them_in_turn():
-    size = RunSize(nodes=10**6, edges=10**7, features=8, workers=Workers(1, 1, 2**40))
-    settings = small_settings(
-        "method=xnq+", "reservoir.dim=256", "reservoir.recurrent_scale=select"
-    )
-    for device, turns in ((2**32, 1), (2**31, 4)):
-        gpu = Workers(1, 1, 2**40, device)
-        placed = RunSize.of(size, 1, gpu)
-        steps = needs.supersteps_of(placed, settings)
-        assert steps.turns == turns
-        assert steps.device <= device

@@ -1,4 +1,4 @@
-"""Kernels against plain NumPy, bit for bit; each also through its Python form."""
+"""Kernels against plain NumPy, bit for bit."""
 
 import numpy as np
 import pytest
@@ -54,23 +54,16 @@ def test_tanh_error_is_below_four_ulp_of_one():
     assert np.isnan(rational_tanh(np.array([np.nan], np.float32))[0])
 
 
-@pytest.mark.parametrize("form", ["compiled", "python"])
-def test_tanh_add_equals_numpy(form):
+def test_tanh_add_equals_numpy():
     product = RNG.standard_normal((7, 5)).astype(np.float32) * 4
     drive = RNG.standard_normal((7, 5)).astype(np.float32)
     expected = rational_tanh(product + drive)
-    function = kernels.tanh_add if form == "compiled" else kernels.tanh_add.py_func
-    scalar = kernels._tanh.py_func if form == "python" else None
-    if scalar is not None:
-        values = [scalar(a + b) for a, b in zip(product.flat, drive.flat, strict=True)]
-        np.testing.assert_array_equal(np.reshape(values, expected.shape), expected)
-    function(product, drive)
+    kernels.tanh_add(product, drive)
     np.testing.assert_array_equal(product, expected)
 
 
-@pytest.mark.parametrize("form", ["compiled", "python"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_gather_of_every_degree_keeps_the_order_of_the_sum(form, weighted):
+def test_gather_of_every_degree_keeps_the_order_of_the_sum(weighted):
     """Rows are added four, two and one at a time."""
     degrees = np.arange(12)
     indptr = np.concatenate([[0], np.cumsum(degrees)]).astype(np.int64)
@@ -82,9 +75,6 @@ def test_gather_of_every_degree_keeps_the_order_of_the_sum(form, weighted):
     data = (RNG.random(indptr[-1]) if weighted else np.ones(indptr[-1])).astype(
         np.float32
     )
-    function = kernels.gather_add
-    if form == "python":
-        function = function.py_func
     weights = data if weighted else np.empty(0, np.float32)
     expected = np.zeros((12, 3), np.float32)
     for row in range(12):
@@ -93,7 +83,8 @@ def test_gather_of_every_degree_keeps_the_order_of_the_sum(form, weighted):
     for first, last in ((0, 12), (3, 9)):
         out = np.full((last - first, 3), np.nan, np.float32)
         halo = states[20:]
-        function(indptr, indices, weights, states[:20], halo, first, last, out)
+        sources = indptr, indices, weights, states[:20], halo
+        kernels.gather_add(*sources, first, last, out)
         np.testing.assert_array_equal(out, expected[first:last])
 
 
@@ -180,8 +171,6 @@ def test_a_drive_is_stored_where_features_are_many():
     assert drive_width(32, 128) == 33
     assert drive_width(33, 512) == 512
     assert drive_width(20, 64) == 64
-    drive = FeatureDrive.of(np.zeros((10, 4), np.float32), [draw("dense", 64)])
-    assert drive.features.nbytes == 10 * 4 * drive_width(4, 64)
 
 
 def test_halves_are_widened_as_numpy_does():
@@ -203,8 +192,6 @@ def test_states_are_narrowed_as_numpy_does():
     values = np.concatenate([sizes, -sizes, [np.nan]]).astype(np.float32)[None, :]
     out = np.empty(values.shape, np.uint16)
     kernels.narrow(values, out)
-    np.testing.assert_array_equal(out.view(np.float16), values.astype(np.float16))
-    kernels.narrow.py_func(values[:, :3], out[:, :3])
     np.testing.assert_array_equal(out.view(np.float16), values.astype(np.float16))
 
 

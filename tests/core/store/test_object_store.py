@@ -27,7 +27,7 @@ from tests.conftest import small_settings, write_graph
 from tests.object_store import Key, ObjectStore, serving
 from tests.report.fake_run import prevalence_table, write_fake_run
 from xnq_dist import pipeline
-from xnq_dist.core.errors import InfrastructureError, InputError
+from xnq_dist.core.errors import InputError
 from xnq_dist.core.leftovers import sweep_run
 from xnq_dist.core.store import (
     POINTER,
@@ -105,12 +105,6 @@ def prevalence(out: str) -> list[dict[str, Any]]:
     return table.to_pylist()
 
 
-def attempts(out: str) -> dict[str, str]:
-    stages = RunDirectory(out).stages()
-    found = {stage.name: stage.manifest() for stage in stages}
-    return {name: made.attempt for name, made in found.items() if made is not None}
-
-
 @pytest.fixture(scope="module")
 def finished(
     store: ObjectStore, tmp_path_factory: pytest.TempPathFactory, thread_client: Any
@@ -121,13 +115,6 @@ def finished(
     time.sleep(AGED)
     run_on(store.uri("bucket/finished"), sources, thread_client)
     return "bucket/finished", sources
-
-
-@pytest.fixture
-def copied(store: ObjectStore, finished: tuple[str, Sources], place: str) -> str:
-    """Path of a copy of that run, which one test may change."""
-    store.copy(f"{finished[0]}/", f"{place}/")
-    return place
 
 
 @pytest.mark.ci
@@ -230,35 +217,6 @@ def test_digest_is_recalled_while_an_object_keeps_its_etag(
     assert other["edges"] == first["edges"]
 
 
-def deleted(caplog) -> list[str]:
-    """Paths in the run directory that the log names as deleted."""
-    found = (line.partition(" is deleted because") for line in caplog.messages)
-    paths = (address.partition("?")[0] for address, words, _ in found if words)
-    return [path.split("/", 4)[-1] for path in paths]
-
-
-@pytest.mark.faults
-def test_one_flipped_bit_in_posteriors_is_found_and_repaired(
-    store, finished, copied, tmp_path, thread_client, caplog
-):
-    out = store.uri(copied)
-    (name, *_) = (n for n in store.names(f"{copied}/") if "posteriors/part" in n)
-    store.flip(f"{copied}/{name}")
-    address = store.uri(f"{copied}/{name}").replace("TESTKEY:TESTSECRET", "***")
-    assert [fault.path for fault in verify(out)] == [address]
-    # Other communities: posteriors are read again.
-    local = write_tables(tmp_path / "t", shift=5)
-    pages = uploaded(store, local, f"{copied}-tables").memberships
-    before = attempts(out)
-    run_on(out, Sources(*astuple(finished[1])[:2], pages), thread_client)
-    assert verify(out) == []
-    assert deleted(caplog) == ["posteriors"]
-    after = attempts(out)
-    assert {n for n in after if after[n] != before[n]} == {"posteriors", "quantify"}
-    run_on(str(tmp_path / "run"), local, thread_client)
-    assert prevalence(out) == prevalence(str(tmp_path / "run"))
-
-
 def look(store: ObjectStore, path: str) -> str:
     """The published run_id, including tables at their usual paths."""
     for name, rows in (("prevalence", 20), ("anomalies", 20), ("partitions", 4)):
@@ -358,29 +316,6 @@ def test_interrupted_write_keeps_the_previous_object(store, place):
     assert len(left) == 1
     sweep_run(folder)
     assert store.names(f"{place}/") == [POINTER]
-
-
-def test_objects_are_moved_whole(store, place):
-    folder = Folder.of(store.uri(place))
-    data = os.urandom(100_000)
-    folder.write_bytes("a/x", data)
-    folder.move("a/x", "b/x")
-    assert store.get(f"{place}/b/x") == data
-    assert not folder.exists("a/x")
-
-
-@pytest.mark.slow
-def test_directory_is_held_by_one_run_at_a_time(store, finished, copied):
-    _, sources = finished
-    out = store.uri(copied)
-    with (
-        pipeline.open_run(out, sources),
-        pytest.raises(InfrastructureError, match="in use by process"),
-        pipeline.open_run(out, sources),
-    ):
-        pass
-    with pipeline.open_run(out, sources):
-        pass
 
 
 def test_addresses_with_and_without_a_last_slash_are_one_folder():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.chaos.damage import QUICK
-from tests.conftest import published_values, rest_in, small_settings, write_graph
+from tests.conftest import published_values, small_settings, write_graph
 from tests.test_pipeline import whole_line
 from xnq_dist import jobs, pipeline
 from xnq_dist.core.errors import DamagedError, InfrastructureError, RunDirectoryError
@@ -16,7 +16,6 @@ from xnq_dist.core.store import (
     MANIFEST,
     PLAN,
     POINTER,
-    RUN,
     CheckedFile,
     RunDirectory,
     delete_damage,
@@ -170,24 +169,6 @@ def test_damaged_checkpoint_costs_one_checkpoint(run):
     step, stage, manifest = checkpoints.latest()
     assert step == 4
     assert stage.read_arrays(manifest.files[0])["states"][0] == 4
-
-
-@pytest.mark.parametrize(
-    "content",
-    rest_in("faults", (b"", b'{"nodes": "/a"', b"{}", b"\0" * 40), b"{}"),
-)
-def test_damaged_record_of_the_run_is_made_anew(
-    tmp_path, graph, thread_client, content, caplog
-):
-    first = again(graph, tmp_path / "run", thread_client)
-    attempt = first.stage("graph").manifest().attempt
-    (tmp_path / "run" / RUN).write_bytes(content)
-    run = again(graph, tmp_path / "run", thread_client)
-    assert "_run.json was missing or damaged and is written again" in caplog.text
-    assert run.stage("graph").manifest().attempt == attempt
-    assert verify(run.uri) == []
-    (tmp_path / "run" / RUN).unlink()
-    again(graph, tmp_path / "run", thread_client)
 
 
 def test_folder_that_only_looks_like_a_stage_is_left_alone(tmp_path, graph):
