@@ -87,7 +87,7 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 282_562,
+    "all": 282_570,
     "core": 33_196,
     "graph": 62_142,
     "reservoir": 23_634,
@@ -95,7 +95,7 @@ BUDGETS = {
     "plan and needs": 6_541,
     "pipeline and the modules next to it": 7_475,
     "command line and flows": 11_079,
-    "monitor": 7_682,
+    "monitor": 7_690,
     "evaluation": 35_975,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
