@@ -87,10 +87,10 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 282_570,
-    "core": 33_196,
+    "all": 282_838,
+    "core": 33_124,
     "graph": 62_142,
-    "reservoir": 23_634,
+    "reservoir": 23_606,
     "groups": 4_033,
     "plan and needs": 6_541,
     "pipeline and the modules next to it": 7_475,
