@@ -12,13 +12,11 @@ from tests.conftest import (
     SmallGraph,
     published_values,
     small_settings,
-    write_graph,
 )
 from tests.graph.test_prepare import digests
 from xnq_dist import jobs, pipeline
 from xnq_dist.core import leftovers
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.errors import InputError
 from xnq_dist.core.leftovers import in_run, owned_name, sweep_run
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph import edge_tasks
@@ -129,19 +127,6 @@ def test_a_table_that_workers_cannot_read_is_read_in_one_process(
         )
     assert "edges are read in this process" in caplog.text
     assert graph_of(tmp_path / "run").facts["n_nodes"] == 600
-
-
-def test_a_fault_of_the_table_ends_the_run_in_its_sentence(
-    tmp_path: Path, client: object, by_workers: None
-) -> None:
-    graph = write_graph(tmp_path / "input", nodes=100, edges=400, weighted=True)
-    settings = small_settings("input.duplicates=drop", "columns.dst=elsewhere")
-    run = RunDirectory(tmp_path / "run")
-    run.folder.create()
-    with pytest.raises(InputError, match="elsewhere"):
-        pipeline.prepare(
-            *(run, graph.sources, settings), connect=lambda: nullcontext(client)
-        )
 
 
 def test_a_small_graph_is_read_in_one_process(small_graph: SmallGraph) -> None:

@@ -51,9 +51,7 @@ def tables(tmp_path_factory) -> dict[str, str]:
 @pytest.fixture
 def launch(tables, tmp_path, server_environment) -> Launch:
     (tmp_path / "tmp").mkdir()
-    return Launch(
-        tmp_path.name, tables, "command", tmp_path / "tmp", server_environment
-    )
+    return Launch(tmp_path.name, tables, tmp_path / "tmp", server_environment)
 
 
 def at(running: Running, stage: str) -> None:

@@ -61,5 +61,5 @@ def test_a_run_directory_of_0_1_is_continued(old: Path):
 
 
 def test_a_setting_of_0_1_that_has_another_name_is_named():
-    with pytest.raises(SettingsError, match=r"is now disclosure\.min_size"):
+    with pytest.raises(SettingsError, match=r"set disclosure\.min_size"):
         settings("quality.suppressed_below=5")

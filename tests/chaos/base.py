@@ -61,7 +61,7 @@ class Base:
         out, temporary = folder / "finished", folder / "tmp"
         shutil.rmtree(out, ignore_errors=True)
         temporary.mkdir(parents=True, exist_ok=True)
-        launch = Launch("base", self.tables, "functions", temporary)
+        launch = Launch("base", self.tables, temporary)
         running = launch.start(out, overrides(1))
         if running.end(LONGEST) != 0:
             running.kill()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
 
 import numpy as np
 
@@ -13,7 +12,6 @@ STAGES = ("start", "graph", "embed", "readout", "quantify", "publish")
 """Where a run is hurt, as its log lines name it; ``start``: before the first stage,
 ``publish``: after the last batch was quantified."""
 ON_WORKERS = STAGES[1:]
-WAYS = ("command", "functions")
 
 
 @dataclass(frozen=True)
@@ -25,12 +23,10 @@ class Fault:
     """Where it can happen."""
     statuses: tuple[int, ...] = ()
     """Allowed exit statuses of an error; empty: an error is not allowed."""
-    ways: tuple[str, ...] = WAYS
     workers: int = 1
     """Number of worker processes of the run."""
-    cluster: str = "local"
-    """``address``: scheduler and workers are not the run's own; ``beyond``: and one
-    worker is behind a link of its own."""
+    own_cluster: bool = True
+    """Whether the run starts its scheduler and workers."""
     on_disk: bool = False
     """Whether the run directory is on a separate small disk."""
 
@@ -39,18 +35,14 @@ FAULTS = (
     Fault("kill-worker", ON_WORKERS, (3, 4), workers=2),
     Fault("kill-all-workers", ON_WORKERS, (3, 4), workers=2),
     Fault("stop-worker", ON_WORKERS, (3, 4), workers=2),
-    Fault("lose-all-workers", ON_WORKERS, (3, 4), cluster="address"),
-    Fault("kill-scheduler", ON_WORKERS, (4,), cluster="address"),
-    Fault("cut-link", ON_WORKERS, (3, 4), cluster="beyond"),
+    Fault("lose-all-workers", ON_WORKERS, (3, 4), own_cluster=False),
+    Fault("kill-scheduler", ON_WORKERS, (4,), own_cluster=False),
     Fault("kill-client"),
-    Fault("terminate-client", statuses=(4,), ways=("command",)),
-    Fault("interrupt-client", statuses=(4,), ways=("command",)),
-    Fault("hang-up-client", statuses=(4,), ways=("command",)),
+    Fault("terminate-client", statuses=(4,)),
+    Fault("interrupt-client", statuses=(4,)),
+    Fault("hang-up-client", statuses=(4,)),
     Fault("full-disk", STAGES, (3, 4), on_disk=True),
     Fault("read-only-disk", STAGES, (4,), on_disk=True),
-    Fault("api-dead", ("start",), ways=("command",)),
-    Fault("api-silent", ("start",), ways=("command",)),
-    Fault("api-killed", STAGES[1:], ways=("command",)),
 )
 
 
@@ -62,12 +54,11 @@ class Case:
     seed: int
     fault: str
     stage: str
-    way: str
 
     @property
     def name(self) -> str:
         """Name for folders and for resuming from a record."""
-        return f"{self.number:04d}-{self.fault}-{self.stage}-{self.way}"
+        return f"{self.number:04d}-{self.fault}-{self.stage}"
 
     @property
     def kind(self) -> Fault:
@@ -93,7 +84,7 @@ def choose(count: int, seed: int, only: tuple[str, ...] = ()) -> list[Case]:
     cases = []
     for number in range(count):
         turn, at = divmod(seed + number, len(faults))
-        cells = list(product(faults[at].stages, faults[at].ways))
-        place = cells[(turn + at) % len(cells)]
-        cases.append(Case(number, seed, faults[at].name, *place))
+        stages = faults[at].stages
+        stage = stages[(turn + at) % len(stages)]
+        cases.append(Case(number, seed, faults[at].name, stage))
     return cases

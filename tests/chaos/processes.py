@@ -17,8 +17,6 @@ from typing import IO
 
 import psutil
 
-from tests.links import Link
-
 __all__ = ["Cluster", "Launch", "Running", "leaks", "marked", "send", "wait_until"]
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +88,6 @@ class Launch:
 
     mark: str
     tables: dict[str, str]
-    way: str
     temporary: Path
     """Folder for their temporary files, used by nothing else."""
     environment: dict[str, str | None] = field(default_factory=dict)
@@ -98,18 +95,10 @@ class Launch:
 
     def start(self, out: Path, overrides: list[str]) -> Running:
         """Start a run."""
-        if self.way == "functions":
-            arguments = {
-                "tables": self.tables,
-                "out": str(out),
-                "overrides": overrides,
-            }
-            command = ["-m", "tests.chaos.functions", json.dumps(arguments)]
-        else:
-            command = ["-m", "xnq_dist.app.cli", "run", "--out", str(out), "--json"]
-            for name, path in self.tables.items():
-                command += [f"--{name}", path]
-            command += [f"--set={setting}" for setting in overrides]
+        command = ["-m", "xnq_dist.app.cli", "run", "--out", str(out), "--json"]
+        for name, path in self.tables.items():
+            command += [f"--{name}", path]
+        command += [f"--set={setting}" for setting in overrides]
         return Running([sys.executable, *command], self.environ())
 
     def environ(self) -> dict[str, str]:
@@ -213,36 +202,23 @@ def _keep(source: IO[str], kept: list[str]) -> None:
 
 
 class Cluster:
-    """Context manager: a scheduler and workers that a run uses by address.
+    """Context manager: a scheduler and workers that a run uses by address."""
 
-    Parameters
-    ----------
-    link
-        The last worker is at its far end; None: all are here.
-    """
-
-    def __init__(self, launch: Launch, workers: int, link: Link | None = None) -> None:
+    def __init__(self, launch: Launch, workers: int) -> None:
         self._environment = launch.environ()
         self._folder = launch.temporary.parent
         self._file = self._folder / "scheduler.json"
-        near = link.near if link else "127.0.0.1"
-        self._processes = [self._dask((), near, "scheduler", "--port", "0")]
+        self._processes = [self._dask("scheduler", "--port", "0")]
         options = ("--nthreads", "1", "--no-nanny", "--death-timeout", "60")
         place = ("--local-directory", str(self._folder))
-        places = [((), near)] * workers
-        if link:
-            places[-1] = (link.beyond, link.far)
-        for before, host in places:
-            worker = self._dask(before, host, "worker", *place, *options)
-            self._processes.append(worker)
+        for _ in range(workers):
+            self._processes.append(self._dask("worker", *place, *options))
 
-    def _dask(
-        self, before: tuple[str, ...], host: str, *command: str
-    ) -> subprocess.Popen[bytes]:
-        shared = ["--scheduler-file", str(self._file), "--host", host]
+    def _dask(self, *command: str) -> subprocess.Popen[bytes]:
+        shared = ["--scheduler-file", str(self._file), "--host", "127.0.0.1"]
         dask = [sys.executable, "-m", "dask", *command, *shared, "--no-dashboard"]
         return subprocess.Popen(
-            [*before, *dask],
+            dask,
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -11,7 +11,6 @@ import numpy as np
 
 from tests.chaos.processes import Cluster, Running, send, wait_until
 from tests.disks import SmallDisk
-from tests.links import Link
 
 __all__ = ["strike"]
 
@@ -28,8 +27,6 @@ def strike(
     running: Running,
     cluster: Cluster | None,
     disk: SmallDisk | None,
-    api: subprocess.Popen[bytes] | None,
-    link: Link | None,
     random: np.random.Generator,
 ) -> bool:
     """Inject the fault; False if no target is left."""
@@ -37,12 +34,7 @@ def strike(
         return _signal_client(SIGNALS[fault], running, random)
     if fault in ("kill-worker", "kill-all-workers", "stop-worker"):
         return _hurt_workers(fault, running, random)
-    if api is not None:
-        api.kill()
-        return True
-    if link is not None:
-        link.cut()
-    elif cluster is not None:
+    if cluster is not None:
         hurt = [cluster.scheduler] if fault == "kill-scheduler" else cluster.workers
         for process in hurt:
             process.kill()
@@ -51,8 +43,6 @@ def strike(
     elif disk is not None:
         # Refused while a file is being written: try again.
         return wait_until(lambda: _made_read_only(disk) or running.over, 20, 0.005)
-    else:
-        return fault in ("api-dead", "api-silent")
     return True
 
 

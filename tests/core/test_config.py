@@ -43,7 +43,7 @@ from xnq_dist.selection.scored_rows import model_bytes
     [
         (
             "quality.suppressed_below=3",
-            "this setting is now disclosure.min_size",
+            "set disclosure.min_size",
         ),
         ("quality.widths=[.4, .1]", "[0.4, 0.1] descends"),
         ("quality.wide=.3", "set quality.widths = [0.15, 0.4]"),

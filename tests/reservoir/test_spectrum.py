@@ -12,9 +12,9 @@ from xnq_dist import pipeline
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.need import GraphSize, RunSize, Workers
 from xnq_dist.core.store import Stage
-from xnq_dist.reservoir.descriptors import _MeanStep, describe_nodes
+from xnq_dist.reservoir.descriptors import describe_nodes, mean_step
 from xnq_dist.reservoir.needs import needs
-from xnq_dist.reservoir.spectrum import EXTRA, SPARE, SPECTRUM, _WalkStep, groups_of
+from xnq_dist.reservoir.spectrum import EXTRA, SPARE, SPECTRUM, groups_of, walk_step
 from xnq_dist.reservoir.volume import (
     WORKER,
     Volume,
@@ -65,11 +65,11 @@ def test_steps_return_means_and_keep_nodes_without_edges():
     weight = np.array([0, 2, 0, 1, 3, 5], np.float32)
     linked = weight > 0
     sums[:, -1] = weight
-    after = _MeanStep()(0, 1, values, sums.copy())
+    after = mean_step(0, 1, values, sums.copy())
     np.testing.assert_array_equal(after[~linked], values[~linked])
     np.testing.assert_array_equal(after[linked], sums[linked] / weight[linked, None])
     sums[:, -2] = weight
-    walked = _WalkStep()(0, 1, values, sums.copy())
+    walked = walk_step(0, 1, values, sums.copy())
     means = (sums.T[:-2] / np.where(linked, weight, 1)).T
     np.testing.assert_array_equal(walked[:, :-2], np.where(linked[:, None], means, 0))
     np.testing.assert_array_equal(walked[:, -2], 1)

@@ -29,8 +29,6 @@ WORDS = {"str": "text", "bool": "true, false", "int": "integer", "float": "numbe
 CHECKED = ("value_error", "character", "choice")
 """Types of errors whose message was written for users."""
 
-RENAMED = {"quality.suppressed_below": "disclosure.min_size"}
-"""Settings of earlier versions, and their present names."""
 ONE_EXCHANGE = "states stay in memory, and workers have one way to exchange them"
 GONE = {
     "anomalies.reference": "communities are compared with the mean of the others",
@@ -79,6 +77,7 @@ GONE = {
     "quality.caution_below": "the interval of a small community is wide",
     "quality.narrow": "set quality.widths = [0.15, 0.4]",
     "quality.relative": "quality goes by the width of the interval alone",
+    "quality.suppressed_below": "set disclosure.min_size",
     "quality.wide": "set quality.widths = [0.15, 0.4]",
     "reservoir.bias_scale": "the bias is uniform in plus or minus 0.1",
     "reservoir.nonzeros": "a sparse W has 16 non-zeros in each row",
@@ -179,14 +178,13 @@ def _known(values: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
 
 def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
     """Recorded settings with their present names, as nested mappings."""
-    new: dict[str, Any] = {**values}
-    for old, present in RENAMED.items():
-        (section, name), (to, key) = old.split("."), present.split(".")
-        if name in (new.get(section) or {}):
-            new[section] = dict(new[section])
-            new[to] = {key: max(new[section].pop(name), 1), **(new.get(to) or {})}
-    if (new.get("cluster") or {}).get("kind") == "single":
-        new["cluster"] = {**new["cluster"], "kind": "auto", "workers": 1}
+    new = merged(values)
+    quality, cluster = new.get("quality") or {}, new.get("cluster") or {}
+    if "suppressed_below" in quality:
+        size = {"min_size": max(quality.pop("suppressed_below"), 1)}
+        new["disclosure"] = size | (new.get("disclosure") or {})
+    if cluster.get("kind") == "single":
+        cluster |= {"kind": "auto", "workers": 1}
     return new
 
 
@@ -267,8 +265,6 @@ def _unknown(name: str, keys: Iterable[str]) -> str:
     """What became of a setting that there is not, or the one that it resembles."""
     import difflib
 
-    if name in RENAMED:
-        return f"this setting is now {RENAMED[name]}"
     if name in GONE:
         return f"this setting is gone: {GONE[name]}"
     if gone := [became for key, became in GONE.items() if key.startswith(f"{name}.")]:

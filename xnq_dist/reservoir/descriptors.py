@@ -39,7 +39,7 @@ from xnq_dist.reservoir.spectrum import (
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["HOPS", "Descriptors", "Widths", "describe_nodes", "widths"]
+__all__ = ["HOPS", "Descriptors", "Widths", "describe_nodes", "mean_step", "widths"]
 
 Array = NDArray[np.float32]
 
@@ -166,7 +166,7 @@ def _features(
     loads = _loadings(restored(total, peaks), raw.width, int(facts["n_nodes"]))
     record = attempt.write_arrays("loadings", **loads)
     start = _FeatureStart(raw, Stage(attempt.folder, "descriptors"), record)
-    hops = rounds(start, _MeanStep(), HOPS, attempt, "hops", range(HOPS + 1))
+    hops = rounds(start, mean_step, HOPS, attempt, "hops", range(HOPS + 1))
     attempt.folder.delete(record.name)
     return tuple(zip(*(hops[turn] for turn in range(HOPS + 1)), strict=True))
 
@@ -282,14 +282,13 @@ class _FeatureStart:
         return out
 
 
-@dataclass(frozen=True)
-class _MeanStep:
-    """Weighted mean of the in-neighbours; a node without any keeps its values."""
+def mean_step(number: int, turn: int, values: Array, sums: Array) -> Array:
+    """Weighted means of in-neighbours, in place of the sums; the last column is ones.
 
-    def __call__(self, number: int, turn: int, values: Array, sums: Array) -> Array:
-        """The means, in place of the sums; the last column is ones."""
-        weight = sums[:, -1:].copy()
-        alone = weight[:, 0] <= 0
-        np.divide(sums, weight, out=sums, where=weight > 0)
-        sums[alone] = values[alone]
-        return sums
+    A node without in-neighbours keeps its values.
+    """
+    weight = sums[:, -1:].copy()
+    alone = weight[:, 0] <= 0
+    np.divide(sums, weight, out=sums, where=weight > 0)
+    sums[alone] = values[alone]
+    return sums

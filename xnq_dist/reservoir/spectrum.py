@@ -45,6 +45,7 @@ __all__ = [
     "find_spectrum",
     "groups_of",
     "symmetric_eigen",
+    "walk_step",
 ]
 
 Array = NDArray[np.float32]
@@ -142,7 +143,7 @@ def find_spectrum(
     def walk(start: Any, turns: int, stem: str, keep: Sequence[int]) -> list[Any]:
         files = [
             rounds(
-                *(start(tile), _WalkStep(), turns, attempt),
+                *(start(tile), walk_step, turns, attempt),
                 f"{stem}-{tile.start:03d}",
                 keep,
             )
@@ -309,18 +310,14 @@ class _TurnStart:
         return out
 
 
-@dataclass(frozen=True)
-class _WalkStep:
-    """A step of the random walk: means over neighbours, ones, and the degree.
+def walk_step(number: int, turn: int, values: Array, sums: Array) -> Array:
+    """A step of the random walk: means, ones and degrees, in place of the sums.
 
     It maps V as S = D^-1/2 A D^-1/2 maps Y = D^1/2 V.
     """
-
-    def __call__(self, number: int, turn: int, values: Array, sums: Array) -> Array:
-        """The vectors, ones and degrees, in place of the sums."""
-        degree = sums[:, -2].copy()
-        some = degree > 0
-        np.divide(sums, degree[:, None], out=sums, where=some[:, None])
-        sums[~some] = 0.0
-        sums[:, -2], sums[:, -1] = 1.0, degree
-        return sums
+    degree = sums[:, -2].copy()
+    some = degree > 0
+    np.divide(sums, degree[:, None], out=sums, where=some[:, None])
+    sums[~some] = 0.0
+    sums[:, -2], sums[:, -1] = 1.0, degree
+    return sums
