@@ -117,7 +117,9 @@ def results_of(
     random.
     """
     tables = {"prevalence": table, **({} if totals is None else {"totals": totals})}
-    made = Results(tables, settings or Settings(), stages_of(**facts), earlier=earlier)
+    nowhere = RunDirectory("nothing-is-published-here")
+    stages = stages_of(**facts)
+    made = Results(tables, settings or Settings(), nowhere, stages, earlier=earlier)
     view = made.view
     if tested:
         tables["evidence"] = evidence_table(table, view.classes)
@@ -204,6 +206,7 @@ def write_fake_run(
             "n_communities": 48,
             "n_memberships": 5120,
             "source": source,
+            "detected": "" if detected is None else str(detected["community"]),
             "quantifier": "sld",
             "unknown_dropped": 3,
         },

@@ -10,7 +10,7 @@ from scipy.stats import norm
 
 from xnq_dist.core import schemas
 from xnq_dist.core.settings import Settings
-from xnq_dist.steps.changes import changes_table, compare, find_changes, reveals
+from xnq_dist.steps.changes import changes_table, compare, find_changes
 from xnq_dist.steps.results import Run
 from xnq_dist.steps.view import PrevalenceView
 
@@ -161,14 +161,6 @@ def test_few_communities_are_compared_as_independent():
     found = find_changes(now, then, LEVEL, LEVEL)
     plain = apart(now, then)
     np.testing.assert_allclose(found.pvalue, plain.pvalue)
-
-
-def test_members_that_noise_does_not_cover_are_revealed():
-    now = np.array([100, 101, 101, 109, 110, 101])
-    then = np.array([100, 100, 100, 100, 100, 102])
-    noise = np.array([0.0, 0.0, 0.01, 0.01, 0.0, 0.0])
-    revealed = reveals(noise, now, then, 10)
-    assert revealed.tolist() == [False, True, False, True, False, True]
 
 
 def test_figures_are_those_by_hand():

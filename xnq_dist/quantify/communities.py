@@ -6,6 +6,7 @@ an external sort orders them, and they are read back in batches of complete comm
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -50,6 +51,8 @@ class Memberships:
     without: int
     """Nodes in no community, because their value of the column is null."""
     sorter: PairSorter
+    digest: str = ""
+    """Checksum of detected communities; empty for others."""
 
     def chunks(self) -> Iterator[PairChunk]:
         """Yield community codes and canonical members in order; can be called once."""
@@ -139,7 +142,8 @@ def from_assignment(
     memory = settings.input.memory_bytes
     with PairSorter(len(names), n_nodes, memory, scratch) as sorter:
         sorter.add(assignment, np.arange(n_nodes))
-        yield Memberships(names, n_nodes, 0, 0, sorter)
+        digest = hashlib.blake2b(assignment.tobytes(), digest_size=16).hexdigest()
+        yield Memberships(names, n_nodes, 0, 0, sorter, digest)
 
 
 def _sorter(

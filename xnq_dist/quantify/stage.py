@@ -165,6 +165,7 @@ def quantify(
         "unknown_dropped": memberships.unknown_dropped,
         "without_community": memberships.without,
         "source": source,
+        "detected": memberships.digest,
         "quantifier": quantifier.name,
         **counts,
         **learnt,

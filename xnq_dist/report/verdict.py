@@ -159,14 +159,14 @@ def _how_sure(page: Page) -> str:
 
 
 def _next(level: Level, page: Page) -> str:
-    view, directory = page.view, page.results.directory
+    view = page.view
     if not view.classes or level == "warning":
         return ""
     if not view.has_intervals:
         return "Next: set quantifier=auto, which gives every estimate an interval."
     if page.settings.quantifier != "auto" or not np.any(_widths(view) >= NARROW):
         return ""
-    run = shlex.quote(directory.uri if directory else "RUN")
+    run = shlex.quote(page.results.directory.uri)
     return (
         f"Next: label the {BUDGET} {page.naming.nodes()} that xnq-dist label-plan "
         f"{run} --budget {BUDGET} chooses."

@@ -26,14 +26,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from scipy.special import bdtr, erfc, ndtri, stdtr, stdtrit
 
-from xnq_dist.core.arrays import Bools, Floats, Ints
+from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.schemas import class_column
 from xnq_dist.core.settings import Settings
 from xnq_dist.steps.anomalies import qvalues
 from xnq_dist.steps.results import Run
 from xnq_dist.steps.view import PrevalenceView, by_effect, nulls_for_nan
 
-__all__ = ["Changed", "Changes", "changes_table", "compare", "find_changes", "reveals"]
+__all__ = ["Changed", "Changes", "changes_table", "compare", "find_changes"]
 
 MIN_NOISE = 0.12
 """Smallest noise between two runs, as a share of the errors that they claim."""
@@ -55,9 +55,6 @@ class Changes(NamedTuple):
     """Two-sided, of no change."""
     qvalue: Floats
     """Smallest false discovery rate at which the change is flagged."""
-    noise: Floats
-    """Typical difference between two runs of the same members and labels, as a standard
-    deviation."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,17 +89,10 @@ def compare(now: PrevalenceView, earlier: Run, settings: Settings) -> Changed:
     place = pc.fill_null(pc.index_in(names, value_set=others), -1).to_numpy()
     gone = pc.is_null(pc.index_in(others, value_set=names)).to_numpy(False)
     # Earlier values of communities that are suppressed now are not compared.
-    both = (place >= 0) & ~now.suppressed
-    before = _aligned(then, now, np.where(both, place, -1))
+    before = _aligned(then, now, np.where(now.suppressed, -1, place))
     changes = find_changes(now, before, settings.intervals.level, earlier.level)
-    noise = np.nan_to_num(changes.noise).min(axis=1, initial=1.0)
-    minimum = settings.disclosure.min_size
-    hidden = (both & reveals(noise, now.n_nodes, before.n_nodes, minimum))[:, None]
-    p, *shown = (
-        np.where(hidden, np.nan, values) for values in (before.prevalence, *changes)
-    )
     place = place.astype(np.int64)
-    return Changed(then, place, np.flatnonzero(gone), p, Changes(*shown))
+    return Changed(then, place, np.flatnonzero(gone), before.prevalence, changes)
 
 
 def _aligned(
@@ -208,7 +198,7 @@ def find_changes(
     # Standard errors of the effect, below and above it.
     down, up = np.hypot(low, high_then), np.hypot(high, low_then)
     nearer = np.where(effect > 0, down, up)
-    typical, limit = _noise(effect, nearer)
+    limit = _noise(effect, nearer)
     shares = limit**2 + (1 - limit**2) * _fresh(now, then)[:, None]
     # Where both are known exactly, any difference is a change.
     error = np.maximum(nearer, 1e-12)
@@ -219,8 +209,7 @@ def find_changes(
     wide = float(stdtrit(TAILS, (1 + level) / 2))
     z = np.minimum(float(ndtri((1 + level) / 2)), wide * np.sqrt(shares))
     lower, upper = effect - z * down, effect + z * up
-    noise = typical * np.minimum(down, up)
-    return Changes(effect, lower, upper, pvalue, qvalues(pvalue), noise)
+    return Changes(effect, lower, upper, pvalue, qvalues(pvalue))
 
 
 def _errors(view: PrevalenceView, level: float) -> tuple[Floats, Floats]:
@@ -239,11 +228,10 @@ def _fresh(now: PrevalenceView, then: PrevalenceView) -> Floats:
     return np.asarray(np.minimum(moved / both, 1.0))
 
 
-def _noise(effect: Floats, error: Floats) -> tuple[float, float]:
-    """Median size of the differences, and an upper limit of their size, at most 1.
+def _noise(effect: Floats, error: Floats) -> float:
+    """An upper limit of the size of the differences, in units of independent errors.
 
-    Both are standard deviations in units of independent errors. The limit is from the
-    quantile `BULK`, and 1 with fewer differences than it needs (11).
+    It is from the quantile `BULK`, and 1 with fewer differences than it needs (11).
     """
     first = 1 if effect.shape[1] == 2 else 0
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -252,19 +240,7 @@ def _noise(effect: Floats, error: Floats) -> tuple[float, float]:
     number = len(sizes)
     # Places that are above the quantile with the probability SURE.
     above = np.flatnonzero(bdtr(np.arange(number), number, BULK) >= SURE)
-    limit = (
-        float(sizes[above[0]] / stdtrit(TAILS, (1 + BULK) / 2)) if len(above) else 1.0
-    )
-    typical = float(np.median(sizes) / ndtri(0.75)) if number else 0.0
-    return min(typical, 1.0), min(max(limit, MIN_NOISE), 1.0)
-
-
-def reveals(noise: Floats, now: Ints, then: Ints, min_size: int) -> Bools:
-    """Whether the shares of two runs together show those of a few members, shape (S,).
-
-    They do if the numbers of members `now` and `then` differ by fewer than `min_size`,
-    and the noise between the runs, times 1.96, is smaller than these members.
-    """
-    moved = np.abs(now - then)
-    covered = 1.96 * noise * now >= moved
-    return np.asarray((moved > 0) & (moved < min_size) & ~covered)
+    if not len(above):
+        return 1.0
+    limit = float(sizes[above[0]] / stdtrit(TAILS, (1 + BULK) / 2))
+    return min(max(limit, MIN_NOISE), 1.0)

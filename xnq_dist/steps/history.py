@@ -19,31 +19,29 @@ import pyarrow.compute as pc
 from xnq_dist.core.errors import RunDirectoryError, SettingsError, XnqError
 from xnq_dist.core.inputs import PREVIOUS
 from xnq_dist.core.schemas import class_column
-from xnq_dist.core.store import Published, RunDirectory, Version, fingerprint
-from xnq_dist.steps.changes import Changed, changes_table, compare, reveals
+from xnq_dist.core.store import Published, RunDirectory, fingerprint
+from xnq_dist.steps.changes import Changed, changes_table, compare
 from xnq_dist.steps.results import Results, Run
 from xnq_dist.steps.view import QUALITIES, PrevalenceView, nulls_for_nan
 
-__all__ = ["History", "RunOfHistory", "is_named", "make", "past_rows", "read_history"]
+__all__ = ["History", "RunOfHistory", "is_named", "make", "read_history"]
 
 log = logging.getLogger(__name__)
 
-NAME = "history"
 HISTORY_ROWS = 1_000_000
 """Maximum number of rows (run, community, class) of the table."""
-VALUES = ("prevalence", "lower", "upper")
-EFFECTS = ("effect", "effect_lower", "effect_upper", "changed")
+VALUES = ("prevalence", "lower", "upper", "effect", "effect_lower", "effect_upper")
 
 
 def make(results: Results) -> dict[str, pa.Table]:
     """The tables ``history`` and, if there are earlier results, ``changes``."""
     if not isinstance(results.earlier, Run):
-        return {"history": history_table(results)}
+        return {"history": _history_table(results, None)}
     changed = compare(results.view, results.earlier, results.settings)
     rate = results.settings.anomalies.rate
     return {
         "changes": changes_table(results.view, changed, rate),
-        "history": history_table(results, changed),
+        "history": _history_table(results, changed),
     }
 
 
@@ -163,7 +161,7 @@ def read_history(location: str) -> History:
         raise RunDirectoryError(
             f"{run.uri} has no published results: complete it with xnq-dist run"
         )
-    table = past_rows(published)
+    table = _past_rows(published)
     if table is None:
         raise RunDirectoryError(
             f"{run.uri}: no published version can be read: run again to publish"
@@ -171,52 +169,25 @@ def read_history(location: str) -> History:
     return History.of(table)
 
 
-def past_rows(*places: Published) -> pa.Table | None:
-    """Rows of all runs published in some places; None if there are none.
+def _past_rows(published: Published) -> pa.Table | None:
+    """Rows of all runs published in a place; None if there are none.
 
-    The table ``history`` of a version has the rows of those before it. A version that
-    is damaged is named in a warning and left out. The runs of later places come first.
+    The newest table has the rows of all versions before it. One that is damaged is
+    named in a warning, and the rows of its run are left out.
     """
-    tables: list[pa.Table] = []
-    known: set[str] = set()
-    for published in places:
-        for version in published.history():
-            if version.run_id in known:
-                break
-            table = None
-            for read in (_history_table, _from_prevalence):
-                try:
-                    table = table or read(version)
-                except (XnqError, OSError) as error:
-                    log.warning("left out of the history: %s", error)
-            if table is not None:
-                new = pc.invert(pc.is_in(table["run"], pa.array(known, pa.string())))
-                tables.append(table.filter(new))
-                known.update(pc.unique(table["run"]).to_pylist())
-    return _joined(tables[::-1]) if tables else None
+    for version in published.history():
+        try:
+            return version.read("history").drop_columns("run_id")
+        except (XnqError, OSError) as error:
+            log.warning("left out of the history: %s", error)
+    return None
 
 
-def _history_table(version: Version) -> pa.Table | None:
-    if NAME not in version.tables():  # of an earlier release
-        return None
-    return version.read(NAME).drop_columns("run_id")
+def _rows_of(run: Run, changed: Changed | None, rate: float) -> pa.Table:
+    """Rows of one run, without values of suppressed communities.
 
-
-def _from_prevalence(version: Version) -> pa.Table:
-    return run_rows(Run.read(version, version.folder.uri))
-
-
-def run_rows(run: Run, changed: Changed | None = None, rate: float = 0.0) -> pa.Table:
-    """Rows of one run.
-
-    Parameters
-    ----------
-    run
-        Its estimates, without values of suppressed communities.
-    changed
-        Comparison with the run before; None: not compared.
-    rate
-        False discovery rate of the flagged changes.
+    `changed` is the comparison with the run before, None where there is none; `rate` is
+    the false discovery rate of the flagged changes.
     """
     view = run.view
     communities = np.repeat(np.arange(len(view.names)), len(view.classes))
@@ -225,7 +196,6 @@ def run_rows(run: Run, changed: Changed | None = None, rate: float = 0.0) -> pa.
     effects, qvalue = (unknown, unknown, unknown), unknown
     if changed is not None:
         effects, qvalue = changed.changes[:3], changed.changes.qvalue
-    values = zip((*VALUES, *EFFECTS[:3]), (*view.estimates(), *effects), strict=True)
     suppressed = np.isnan(view.prevalence).ravel()
     quality = pa.array(QUALITIES).take(pa.array(view.quality.ravel()))
     return pa.table(
@@ -239,7 +209,9 @@ def run_rows(run: Run, changed: Changed | None = None, rate: float = 0.0) -> pa.
             "n_labelled": pa.array(view.n_labelled[communities], mask=suppressed),
             **{
                 name: nulls_for_nan(matrix.ravel().astype(np.float32))
-                for name, matrix in values
+                for name, matrix in zip(
+                    VALUES, (*view.estimates(), *effects), strict=True
+                )
             },
             "changed": pa.array(
                 (qvalue <= rate).ravel(), mask=np.isnan(qvalue).ravel()
@@ -258,63 +230,37 @@ def _series(run: Run) -> str:
     return fingerprint(*parts, source, run.detected, sorted(run.view.classes))[:16]
 
 
-def history_table(results: Results, changed: Changed | None = None) -> pa.Table:
+def _history_table(results: Results, changed: Changed | None) -> pa.Table:
     """Rows of all runs, those of a run that is being published last.
 
-    Earlier values of communities that are suppressed now, or whose members differ by so
-    few that the two shares would show them (`reveals`), are removed. Where a run is
-    compared with the results of another directory, their history precedes.
+    Earlier values of communities that are suppressed now are removed. The first run of
+    a directory that is compared with another directory continues the other's history.
     """
-    directory, settings = results.directory, results.settings
-    places = [] if directory is None else [Published(directory)]
-    last, earlier = settings.anomalies.last, results.earlier
-    if changed is not None and last not in (None, PREVIOUS):
-        places.append(Published(RunDirectory(str(last))))
-    past, now, before = past_rows(*places), results.now, None
-    newest = next(places[0].history(), None) if places else None
-    if (
-        past
-        and newest
-        and newest.manifest.facts.get("results") == now.facts.get("results")
-    ):
+    now, settings = results.now, results.settings.anomalies
+    published = Published(results.directory)
+    past, newest = _past_rows(published), next(published.history(), None)
+    if past is None and changed is not None and settings.last not in (None, PREVIOUS):
+        past = _past_rows(Published(RunDirectory(str(settings.last))))
+    elif past and newest and newest.manifest.facts["results"] == now.facts["results"]:
         # The same results are published again: they are one run.
         now = replace(now, run_id=past["run"][-1].as_py())
         past = past.filter(pc.not_equal(past["run"], now.run_id))
-    if past and isinstance(earlier, Run):
-        is_last = earlier.created == past["created"][-1].as_py()
-        before = changed if is_last else None
-    rows = run_rows(now, before, settings.anomalies.rate)
     if not past:
-        return rows
-    view = results.view
-    if len(view.names):
-        past = _without_revealing(past, view, before, settings.disclosure.min_size)
-    return _bounded(_joined([past, rows]))
+        return _rows_of(now, None, settings.rate)
+    earlier, newest_then = results.earlier, past["created"][-1].as_py()
+    was_last = isinstance(earlier, Run) and earlier.created == newest_then
+    rows = _rows_of(now, changed if was_last else None, settings.rate)
+    return _bounded(_joined([_without_suppressed(past, results.view), rows]))
 
 
-def _without_revealing(
-    past: pa.Table, view: PrevalenceView, changed: Changed | None, min_size: int
-) -> pa.Table:
-    names = view.names.cast(pa.string())
-    place = pc.index_in(pc.cast(past["community"], pa.string()), value_set=names)
-    at = pc.fill_null(place, -1).to_numpy()
-    typical = np.zeros(len(names))
-    if changed is not None:
-        typical = np.nan_to_num(changed.changes.noise).min(axis=1)
-    then = past["n_nodes"].to_numpy()
-    hidden = reveals(typical[at], view.n_nodes[at], then, min_size)
-    hidden = (hidden | view.suppressed[at]) & (at >= 0)
-    # An effect and one of its two shares give the other one.
-    of_community = np.zeros(len(names) + 1, np.bool_)
-    of_community[at[hidden]] = True
-    for some, columns in (
-        (hidden, (*VALUES, "n_labelled")),
-        (of_community[at], EFFECTS),
-    ):
-        for name in columns:
-            kind = past.schema.field(name).type
-            kept = pc.if_else(pa.array(some), pa.scalar(None, kind), past[name])
-            past = past.set_column(past.schema.get_field_index(name), name, kept)
+def _without_suppressed(past: pa.Table, view: PrevalenceView) -> pa.Table:
+    """Earlier rows, without the values of communities that are suppressed now."""
+    names = view.texts(np.flatnonzero(view.suppressed)).cast(pa.string())
+    hidden = pc.is_in(pc.cast(past["community"], pa.string()), value_set=names)
+    for name in (*VALUES, "n_labelled", "changed"):
+        at, field = past.schema.get_field_index(name), past.schema.field(name)
+        kept = pc.if_else(hidden, pa.scalar(None, field.type), past[name])
+        past = past.set_column(at, field, kept)
     return past
 
 

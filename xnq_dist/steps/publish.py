@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -138,14 +137,14 @@ def _results(
     except DamagedError as error:
         log.warning("%s", error)
         profile = None
-    made = Results({}, settings, stages, run_id, run, facts=facts, profile=profile)
+    made = Results({}, settings, run, stages, run_id, facts=facts, profile=profile)
     quantify = stages["quantify"]
     for name in ("prevalence", "totals", "evidence"):
         parts = _parts(run, quantify, name, settings)
         made.tables[name] = pa.concat_tables(list(parts))
     facts |= {
         "source": str(quantify.inputs.get("communities") or ""),
-        "detected": _digest(_parts(run, quantify, "communities", settings)),
+        "detected": str(quantify.facts.get("detected") or ""),
         "created": quantify.created,
     }
     known = made.view.classes
@@ -216,25 +215,3 @@ class _Writer:
         with self.attempt.folder.open_output(name) as sink:
             sink.write(data)
         self.files.append(FileRecord(name, 0, sink.count, sink.checksum()))
-
-
-def _digest(tables: Iterator[pa.Table]) -> str:
-    """Checksum of the rows of detected communities, however the table is divided.
-
-    It is empty if no communities were detected.
-    """
-    hashes = [hashlib.blake2b(digest_size=16) for _ in range(3)]
-    rows = 0
-    for table in tables:
-        rows += table.num_rows
-        ids = table["node_id"].combine_chunks()
-        parts: list[Any] = [table["community"].to_numpy()]
-        if pa.types.is_string(ids.type):
-            _, ends, text = ids.buffers()
-            at = np.frombuffer(ends, np.int32)[ids.offset : ids.offset + len(ids) + 1]
-            parts += [np.diff(at), text[int(at[0]) : int(at[-1])]]
-        else:
-            parts.append(ids.to_numpy())
-        for digest, part in zip(hashes, parts, strict=False):
-            digest.update(memoryview(part).cast("B"))
-    return "".join(digest.hexdigest() for digest in hashes) if rows else ""

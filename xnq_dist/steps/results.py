@@ -66,11 +66,10 @@ class Results:
     tables: dict[str, pa.Table]
     """``prevalence``, ``totals`` and ``evidence``, then those that steps have made."""
     settings: Settings
+    directory: RunDirectory
     stages: Mapping[str, Manifest] = field(default_factory=dict)
     """Manifests of the stages by name, in the order they ran."""
     run_id: str = ""
-    directory: RunDirectory | None = None
-    """The run directory; None: the results are of tables alone."""
     earlier: Run | str | None = None
     """Earlier results to compare with, or why there are none; None: none exist."""
     facts: dict[str, Any] = field(default_factory=dict)
