@@ -36,7 +36,7 @@ def read(folder, community, member, nodes=INTEGERS, *overrides, name="m.parquet"
 def collect(found, memberships=1 << 20):
     result = {}
     names = found.names.to_pylist()
-    for first, batch in sets.community_batches(found.chunks(), memberships):
+    for first, batch in sets.community_batches(found.sorter.chunks(), memberships):
         for s in range(len(batch)):
             members = batch.members[batch.offsets[s] : batch.offsets[s + 1]]
             result[names[first + s]] = members.tolist()
@@ -70,7 +70,7 @@ def test_names_and_members_are_in_order_and_keep_their_type(
 def test_duplicates_are_dropped_and_counted(tmp_path):
     found, memberships = read(tmp_path, [1, 2, 1, 1, 1], [10, 10, 10, 20, 10])
     assert found == {1: [0, 1], 2: [0]}
-    assert (memberships.duplicates, memberships.total) == (2, 5)
+    assert (memberships.sorter.duplicates, memberships.total) == (2, 5)
 
 
 def test_community_of_dropped_members_is_kept(tmp_path):

@@ -40,7 +40,7 @@ def write_batches(
     """
     per_batch = memberships.total // (threads * BATCHES_A_THREAD) + 1
     size = min(max(per_batch, MIN_MEMBERSHIPS), MAX_MEMBERSHIPS)
-    batches = community_batches(memberships.chunks(), size)
+    batches = community_batches(memberships.sorter.chunks(), size)
     for number, (first, batch) in enumerate(batches):
         record = attempt.write_arrays(
             f"members-{number:05d}", offsets=batch.offsets, members=batch.members
@@ -88,7 +88,7 @@ def write_tables(
                 ("suppressed", arrays["suppressed"]),
             ):
                 found[name] += int(np.count_nonzero(which))
-    expected = len(memberships.names), memberships.total - memberships.duplicates
+    expected = len(memberships.names), memberships.total - memberships.sorter.duplicates
     if (found["n_communities"], found["n_memberships"]) != expected:
         raise StageError(
             f"batches hold {found['n_communities']} communities and "

@@ -7,9 +7,9 @@ an external sort orders them, and they are read back in batches of complete comm
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -17,12 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xnq_dist.core.arrays import Ints, offsets_of
+from xnq_dist.core.arrays import Ints
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import Settings
+from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairChunk, PairSorter
-from xnq_dist.graph.tables import Batch, Table, ids_of
+from xnq_dist.graph.tables import Batch, Sources, Table, ids_of, open_table
 from xnq_dist.graph.values import one_form, show
 from xnq_dist.quantify.interface import Communities
 
@@ -32,6 +34,7 @@ __all__ = [
     "from_assignment",
     "from_column",
     "from_memberships",
+    "open_memberships",
 ]
 
 _DISTINCT_SLACK = 1 << 20
@@ -51,17 +54,39 @@ class Memberships:
     without: int
     """Nodes in no community, because their value of the column is null."""
     sorter: PairSorter
+    """Yields community codes and canonical members in order, once, and then has the
+    number of repeated memberships."""
     digest: str = ""
     """Checksum of detected communities; empty for others."""
 
-    def chunks(self) -> Iterator[PairChunk]:
-        """Yield community codes and canonical members in order; can be called once."""
-        return self.sorter.chunks()
 
-    @property
-    def duplicates(self) -> int:
-        """Number of repeated memberships, known once `chunks` is exhausted."""
-        return self.sorter.duplicates
+@contextmanager
+def open_memberships(
+    run: RunDirectory,
+    graph: Manifest,
+    nodes: NodeIds,
+    sources: Sources,
+    settings: Settings,
+    source: str,
+) -> Iterator[Memberships]:
+    """Open the communities of a source; their members are sorted."""
+    with scratch_folder(settings.scratch) as scratch:
+        if source == "given":
+            path, kind = str(sources.memberships), "memberships table"
+            table = open_table(path, kind, settings.input)
+            opened = from_memberships(table, nodes, settings, scratch)
+        elif source == "leiden":
+            from xnq_dist.groups.detection import detect
+
+            communities = detect(run.stage("graph"), graph, settings, scratch)
+            opened = from_assignment(communities, settings, scratch)
+        else:
+            table = open_table(sources.nodes, "node table", settings.input)
+            table = table.ids_as(nodes.type, settings.columns.node_id)
+            column = source.removeprefix("column:")
+            opened = from_column(table, column, nodes, settings, scratch)
+        with opened as memberships:
+            yield memberships
 
 
 @contextmanager
@@ -79,21 +104,14 @@ def from_memberships(
     table.require(
         {"columns.community": columns.community, "columns.member": columns.member}
     )
-    named = _distinct(table.batches([columns.community]), columns.community, table.path)
-    if named is None:
-        raise InputError(
-            f"{table.what} {table.path} has no rows: name at least one member, or set "
-            "communities = leiden"
-        )
-    with _sorter(named, nodes, settings, scratch) as sorter:
-        total, unknown = _add(
-            sorter,
-            table.batches([columns.community, columns.member]),
-            (columns.community, columns.member),
-            (named, nodes),
-            settings.input.unknown_nodes,
-        )
-        yield Memberships(named.values, total, unknown, 0, sorter)
+    missing = (
+        f"{table.what} {table.path} has no rows: name at least one member, or set "
+        "communities = leiden"
+    )
+    names, unknown = (columns.community, columns.member), settings.input.unknown_nodes
+    inputs = table.batches, names, nodes, settings, scratch
+    with _sorted(*inputs, unknown, missing) as memberships:
+        yield memberships
 
 
 @contextmanager
@@ -103,33 +121,20 @@ def from_column(
     """Read communities from a column of the node table; null means no community."""
     node_id = settings.columns.node_id
     table.require({"communities = column:NAME": column, "columns.node_id": node_id})
-    without = 0
 
-    def present(columns: list[str], count: bool) -> Iterator[Batch]:
-        nonlocal without
+    def present(columns: list[str]) -> Iterator[Batch]:
         for batch in table.batches(columns):
-            rows = batch.rows
-            kept = rows.filter(pc.is_valid(rows.column(column)))
-            if count:
-                without += rows.num_rows - kept.num_rows
-            if kept.num_rows:
-                yield Batch(kept, batch.file, batch.first)
+            rows = batch.rows.filter(pc.is_valid(batch.rows.column(column)))
+            if rows.num_rows:
+                yield Batch(rows, batch.file, batch.first)
 
-    named = _distinct(present([column], False), column, table.path)
-    if named is None:
-        raise InputError(
-            f"column {column!r} of {table.path} has no value: name another column in "
-            "communities = column:NAME"
-        )
-    with _sorter(named, nodes, settings, scratch) as sorter:
-        total, _ = _add(
-            sorter,
-            present([column, node_id], True),
-            (column, node_id),
-            (named, nodes),
-            "error",
-        )
-        yield Memberships(named.values, total, 0, without, sorter)
+    missing = (
+        f"column {column!r} of {table.path} has no value: name another column in "
+        "communities = column:NAME"
+    )
+    inputs = present, (column, node_id), nodes, settings, scratch
+    with _sorted(*inputs, "error", missing) as memberships:
+        yield replace(memberships, without=len(nodes) - memberships.total)
 
 
 @contextmanager
@@ -146,13 +151,28 @@ def from_assignment(
         yield Memberships(names, n_nodes, 0, 0, sorter, digest)
 
 
-def _sorter(
-    named: NodeIds, nodes: NodeIds, settings: Settings, scratch: Path
-) -> PairSorter:
-    return PairSorter(len(named), len(nodes), settings.input.memory_bytes, scratch)
+@contextmanager
+def _sorted(
+    batches: Callable[[list[str]], Iterator[Batch]],
+    columns: tuple[str, str],
+    nodes: NodeIds,
+    settings: Settings,
+    scratch: Path,
+    unknown: Literal["error", "drop"],
+    missing: str,
+) -> Iterator[Memberships]:
+    """Sort the memberships in two columns; without any, `missing` is the error."""
+    named = _distinct(batches([columns[0]]), columns[0])
+    if named is None:
+        raise InputError(missing)
+    memory = settings.input.memory_bytes
+    with PairSorter(len(named), len(nodes), memory, scratch) as sorter:
+        known = named, nodes
+        total, dropped = _add(sorter, batches([*columns]), columns, known, unknown)
+        yield Memberships(named.values, total, dropped, 0, sorter)
 
 
-def _distinct(batches: Iterator[Batch], column: str, path: str) -> NodeIds | None:
+def _distinct(batches: Iterator[Batch], column: str) -> NodeIds | None:
     """Return the distinct names of a column, None when there is no row."""
     collected: list[pa.Array] = []
     held, distinct = 0, 0
@@ -171,15 +191,15 @@ def _distinct(batches: Iterator[Batch], column: str, path: str) -> NodeIds | Non
         if held > 2 * distinct + _DISTINCT_SLACK:
             collected = [pc.unique(pa.chunked_array(collected))]
             held = distinct = len(collected[0])
-    if not collected:
+    if first is None:
         return None
     unique = pc.unique(pa.chunked_array(collected))
     try:
         unique.validate(full=True)
     except pa.ArrowInvalid as error:
         raise InputError(
-            f"column {column!r} of {path} holds text that is not UTF-8: write it as "
-            "UTF-8"
+            f"column {column!r} of {first.file} holds text that is not UTF-8: write "
+            "it as UTF-8"
         ) from error
     return NodeIds.from_column(pa.chunked_array([unique]))[0]
 
@@ -217,38 +237,19 @@ def _add(
 def community_batches(
     chunks: Iterator[PairChunk], memberships: int, communities: int = 1 << 17
 ) -> Iterator[tuple[int, Communities]]:
-    """Group complete communities, in order, into batches of about equal work.
+    """Divide complete communities, in order, into batches.
 
     A batch ends once it has `memberships` memberships or `communities` communities, so
     only its last community can exceed the limit. Yields the number of the batch's first
     community, and the batch.
     """
-    sizes: list[Ints] = []
-    members: list[Ints] = []
-    first = held = count = 0
-
-    def joined() -> Communities:
-        lengths = np.concatenate(sizes)
-        offsets = offsets_of(lengths)
-        return Communities(offsets, np.concatenate(members))
-
     for chunk in chunks:
         at, n_majors = 0, chunk.last - chunk.first
         while at < n_majors:
-            start = int(chunk.indptr[at])
-            limit = start + memberships - held
+            limit = int(chunk.indptr[at]) + memberships
             last = int(np.searchsorted(chunk.indptr, limit, side="left"))
-            last = min(max(last, at + 1), at + communities - count, n_majors)
-            stop = int(chunk.indptr[last])
-            sizes.append(np.diff(chunk.indptr[at : last + 1]))
-            members.append(chunk.minor[start:stop])
-            held += stop - start
-            count += last - at
+            last = min(max(last, at + 1), at + communities, n_majors)
+            ends = chunk.indptr[at : last + 1]
+            members = chunk.minor[ends[0] : ends[-1]]
+            yield chunk.first + at, Communities(ends - ends[0], members)
             at = last
-            if held >= memberships or count >= communities:
-                yield first, joined()
-                first += count
-                held = count = 0
-                sizes, members = [], []
-    if count:
-        yield first, joined()

@@ -47,6 +47,7 @@ from xnq_dist.quantify.batches import (
     forget_nodes,
     learn_from,
 )
+from xnq_dist.quantify.communities import open_memberships
 from xnq_dist.quantify.community_rows import label_facts, total_rows
 from xnq_dist.quantify.default.pooling import SPREADS, fit_weights
 from xnq_dist.quantify.default.scenarios import check_prior
@@ -54,7 +55,6 @@ from xnq_dist.quantify.default.surroundings import labels_around, studies_choice
 from xnq_dist.quantify.interface import Quantifier
 from xnq_dist.quantify.loading import NeighbourValues
 from xnq_dist.quantify.registry import make_quantifier
-from xnq_dist.quantify.sources import open_memberships
 from xnq_dist.reservoir.propagation import only_sums, propagate
 from xnq_dist.selection.words import brief
 
@@ -161,7 +161,7 @@ def quantify(
     files += [job.learnt] if job.learnt is not None else []
     files += [detected.record] if detected is not None else []
     facts = {
-        "duplicates_dropped": memberships.duplicates,
+        "duplicates_dropped": memberships.sorter.duplicates,
         "unknown_dropped": memberships.unknown_dropped,
         "without_community": memberships.without,
         "source": source,

@@ -20,11 +20,11 @@ from xnq_dist.graph import layout
 from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import Sources
+from xnq_dist.quantify.communities import open_memberships
 from xnq_dist.quantify.community_rows import community_ids
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.loading import load_groups, load_node_table
-from xnq_dist.quantify.sources import open_memberships
 
 __all__ = ["Finished"]
 
@@ -131,7 +131,7 @@ class Finished:
             ]
         found: dict[int, Ints] = {}
         with open_memberships(run, graph, self.ids, *inputs) as memberships:
-            for chunk in memberships.chunks():
+            for chunk in memberships.sorter.chunks():
                 inside = (places >= chunk.first) & (places < chunk.last)
                 for place in places[inside].tolist():
                     ends = chunk.indptr[place - chunk.first :]

@@ -18,9 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
+from scipy.special import rel_entr
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
+from xnq_dist.core.products import product
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.members import (
     check_two_classes,
@@ -36,14 +37,7 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 
-__all__ = [
-    "Histograms",
-    "bin_places",
-    "count_kernel",
-    "hellinger_kernel",
-    "make",
-    "ternary_kernel",
-]
+__all__ = ["Histograms", "bin_places", "make", "nearest_hellinger", "nearest_topsoe"]
 
 
 HDY_BINS = tuple(range(10, 111, 10))
@@ -52,8 +46,8 @@ HDY_BINS = tuple(range(10, 111, 10))
 HDY_GRID = np.arange(101) / 100
 """Prevalences that HDy tries."""
 
-TERNARY_TOLERANCE = 1e-5
-"""Width of the bracket that ends DyS's search."""
+TERNARY_STEPS = 29
+"""Steps of DyS's search, until its bracket is narrower than 1e-5."""
 
 BLOCK = 1024
 """Communities whose histograms are held at a time."""
@@ -86,29 +80,20 @@ class Histograms(Quantifier):
         usable = usable_members(batch, nodes)
         places = self.places(nodes.posteriors[usable.rows].astype(np.float64))
         estimates = usable.new_estimates(reference.prior)
-        count = len(batch)
-        counts = np.empty((min(BLOCK, count), shares.shape[1]))
-        for begin in range(0, count, BLOCK):
+        for begin in range(0, len(batch), BLOCK):
             offsets = usable.offsets[begin : begin + BLOCK + 1]
-            rows = slice(begin, begin + len(offsets) - 1)
-            block = counts[: len(offsets) - 1]
-            count_kernel(offsets, usable.members, places, block)
-            results = (
-                estimates.prevalence[rows],
-                estimates.converged[rows],
-            )
-            if self.name == "hdy":
-                mixtures = np.outer(shares[0], 1 - HDY_GRID)
-                mixtures += np.outer(shares[1], HDY_GRID)
-                bins = np.array(HDY_BINS)
-                hellinger_kernel(block, np.sqrt(mixtures), bins, HDY_GRID, results[0])
-            elif self.name == "dys":
-                ternary_kernel(block, shares, TERNARY_TOLERANCE, results[0])
-            else:
+            samples = _samples(offsets, usable.members, places, shares.shape[1])
+            rows = slice(begin, begin + len(samples))
+            if self.name == "dmy":
                 # Each channel has an equal part of the mass: the mean over channels.
-                block /= np.maximum(block.sum(axis=1, keepdims=True), 1.0)
                 shared = shares / places.shape[1]
-                topsoe_kernel(block, shared, *results)
+                of_block = estimates.prevalence[rows], estimates.converged[rows]
+                topsoe_kernel(samples, shared, *of_block)
+                continue
+            nearest = nearest_hellinger if self.name == "hdy" else nearest_topsoe
+            seen = np.diff(offsets) > 0
+            second = nearest(samples[seen], shares)
+            estimates.prevalence[rows][seen] = np.stack([1 - second, second], axis=1)
         return estimates
 
     def places(self, posteriors: Floats) -> Ints32:
@@ -160,88 +145,47 @@ def bin_places(values: Sequence[Floats], bins: Sequence[int]) -> Ints32:
     return places
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def count_kernel(offsets: Ints, members: Ints, places: Ints32, counts: Floats) -> None:
-    """Fill in the communities' histograms, `counts` (S, cells), from `bin_places`."""
-    channels = places.shape[1]
-    counts[:, :] = 0.0
-    for s in range(offsets.shape[0] - 1):
-        row = counts[s]
-        for position in range(offsets[s], offsets[s + 1]):
-            node = members[position]
-            for channel in range(channels):
-                row[places[node, channel]] += 1.0
+def _samples(offsets: Ints, members: Ints, places: Ints32, width: int) -> Floats:
+    """Histograms of communities, each summing to 1 or 0, shape (S, cells)."""
+    size = len(offsets) - 1
+    first = np.repeat(np.arange(size) * width, np.diff(offsets))
+    cells = first[:, None] + places[members[offsets[0] : offsets[-1]]]
+    counts = np.bincount(cells.ravel(), minlength=size * width).reshape(size, width)
+    return np.asarray(counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def hellinger_kernel(
-    counts: Floats, roots: Floats, bins: Ints, grid: Floats, prevalence: Floats
-) -> None:
-    """HDy: the median over histograms of the nearest mixture on a grid.
+def nearest_hellinger(samples: Floats, shares: Floats) -> Floats:
+    """HDy: the median over histograms of the nearest mixture on a grid, shape (S,).
 
     The Hellinger distance is smallest where ``sum sqrt(mixture * sample)``, the
     Bhattacharyya coefficient, is largest; of equal ones the lowest prevalence counts.
-    Histograms with `bins` bins are stored one after the other. `roots` (cells, G) are
-    square roots of mixtures of the classes' histograms, which sum to 1 each, at the
-    prevalences `grid`. Communities without members are skipped.
+    Histograms with `HDY_BINS` bins are stored one after the other.
     """
-    coefficient = np.empty(grid.shape[0])
-    nearest = np.empty(bins.shape[0])
-    for s in range(counts.shape[0]):
-        begin = 0
-        seen = False
-        for h in range(bins.shape[0]):
-            coefficient[:] = 0.0
-            for b in range(begin, begin + bins[h]):
-                if counts[s, b] > 0.0:
-                    seen = True
-                    root = np.sqrt(counts[s, b])
-                    for g in range(grid.shape[0]):
-                        coefficient[g] += root * roots[b, g]
-            begin += bins[h]
-            nearest[h] = grid[np.argmax(coefficient)]
-        if seen:
-            middle = np.median(nearest)
-            prevalence[s, 0] = 1.0 - middle
-            prevalence[s, 1] = middle
+    mixtures = np.outer(shares[0], 1 - HDY_GRID) + np.outer(shares[1], HDY_GRID)
+    roots, mixtures = np.sqrt(samples), np.sqrt(mixtures)
+    nearest = []
+    last = 0
+    for size in HDY_BINS:
+        first, last = last, last + size
+        coefficient = product(roots[:, first:last], mixtures[first:last])
+        nearest.append(HDY_GRID[coefficient.argmax(axis=1)])
+    return np.asarray(np.median(nearest, axis=0))
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def _distance(sample: Floats, shares: Floats, share: float, scale: float) -> float:
-    """Topsoe distance between counts times `scale` and a mixture of two histograms."""
-    total = 0.0
-    for b in range(sample.shape[0]):
-        mixed = (1.0 - share) * shares[0, b] + share * shares[1, b]
-        seen = sample[b] * scale
-        both = mixed + seen
-        if mixed > 0.0:
-            total += mixed * np.log(2.0 * mixed / both)
-        if seen > 0.0:
-            total += seen * np.log(2.0 * seen / both)
-    return total
+def nearest_topsoe(samples: Floats, shares: Floats) -> Floats:
+    """DyS: ternary search for the nearest mixture of two histograms, shape (S,)."""
+    left, right = np.zeros(len(samples)), np.ones(len(samples))
 
+    def distance(share: Floats) -> Floats:
+        """Topsoe distance."""
+        mixed = np.outer(1 - share, shares[0]) + np.outer(share, shares[1])
+        middle = (mixed + samples) / 2
+        terms = rel_entr(mixed, middle) + rel_entr(samples, middle)
+        return np.asarray(terms.sum(axis=1))
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def ternary_kernel(
-    counts: Floats, shares: Floats, tolerance: float, prevalence: Floats
-) -> None:
-    """DyS: ternary search for the nearest mixture of two histograms (Topsoe).
-
-    The search stops once its bracket is narrower than the tolerance; the middle goes
-    into `prevalence`. Rows of zeros are skipped.
-    """
-    for s in range(counts.shape[0]):
-        size = counts[s].sum()
-        if not size > 0.0:
-            continue
-        left, right = 0.0, 1.0
-        while right - left >= tolerance:
-            third = (right - left) / 3.0
-            lower, upper = left + third, right - third
-            at_lower = _distance(counts[s], shares, lower, 1.0 / size)
-            if at_lower > _distance(counts[s], shares, upper, 1.0 / size):
-                left = lower
-            else:
-                right = upper
-        prevalence[s, 1] = (left + right) / 2.0
-        prevalence[s, 0] = 1.0 - prevalence[s, 1]
+    for _ in range(TERNARY_STEPS):
+        third = (right - left) / 3.0
+        lower, upper = left + third, right - third
+        rises = distance(lower) <= distance(upper)
+        left, right = np.where(rises, left, lower), np.where(rises, upper, right)
+    return np.asarray((left + right) / 2)
