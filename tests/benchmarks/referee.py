@@ -38,7 +38,7 @@ from tests.quantify.samples import labelled_reference, make_nodes, their_quantif
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.quantifiers import records
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
-from xnq_dist.quantify.classic.neighbour_counts import votes_of
+from xnq_dist.quantify.classic.neighbour_counts import with_votes
 from xnq_dist.quantify.interface import Communities
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.readout.calibration import fit_calibration
@@ -137,7 +137,9 @@ def table_rows(path: Path, repeats: int) -> Iterator[dict[str, Any]]:
             found = quantifier.estimate(sets, nodes, reference).prevalence
             fitted, queried = held, rows
             if name == "acc":
-                fitted, queried = (votes_of(one) for one in (held, rows))
+                fitted, queried = (
+                    with_votes(one)[:, one.shape[1] :] for one in (held, rows)
+                )
             theirs = their_quantifier(kind, fitted, y, **options)
             # EMQ learns it from the classifier's fit, which is not done again.
             theirs.train_prevalence = reference.prior

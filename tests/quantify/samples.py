@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from scipy.linalg import cholesky, solve_triangular
 from scipy.optimize import nnls
 
-from xnq_dist.quantify.classic.neighbour_counts import votes_of
+from xnq_dist.quantify.classic.neighbour_counts import with_votes
 from xnq_dist.quantify.classic.sld import guarded_prior
 from xnq_dist.quantify.interface import (
     Communities,
-    NeighbourStatistics,
     NodeTable,
     Reference,
 )
@@ -58,13 +57,10 @@ def make_nodes(
     )
 
 
-def make_neighbours(posteriors: NDArray[np.floating]) -> NeighbourStatistics:
+def make_neighbours(posteriors: NDArray[np.floating]) -> NDArray[np.float64]:
     """Neighbours that a node's own row decides: two like itself, one like the next."""
     around = [posteriors, posteriors, np.roll(posteriors, 1, axis=1)]
-    return NeighbourStatistics(
-        posterior_sum=sum(np.asarray(one, np.float64) for one in around),
-        votes=sum(votes_of(np.nan_to_num(one)).astype(np.float64) for one in around),
-    )
+    return sum(with_votes(np.nan_to_num(one)).astype(np.float64) for one in around)
 
 
 def make_communities(*members: list[int] | NDArray[np.integer]) -> Communities:

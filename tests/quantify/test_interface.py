@@ -65,7 +65,6 @@ def test_empty_communities_are_kept():
 def test_every_record_is_of_a_quantifier(name):
     made = make_quantifier(name, load_settings(overrides=[f"quantifier={name}"]))
     assert made.name == name
-    assert made.needs_neighbours == records()[name].neighbours
 
 
 def test_records_and_the_interface_are_imported_without_the_compiler():

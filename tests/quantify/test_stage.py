@@ -24,7 +24,7 @@ from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE, RESOLUTION, degree_groups
 from xnq_dist.pipeline import absolute_paths
 from xnq_dist.quantify import batch_files, batches
-from xnq_dist.quantify.classic.neighbour_counts import neighbour_statistics
+from xnq_dist.quantify.classic.neighbour_counts import neighbour_sums
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.loading import load_node_table
 from xnq_dist.quantify.registry import make_quantifier
@@ -416,10 +416,10 @@ def test_quantifiers_estimate_on_workers_as_in_one_process(
     nodes, reference = load_node_table(made.run, PRIOR)
     stage = made.run.stage("graph")
     adjacency = layout.read_adjacency(stage, stage.manifest())
-    found = neighbour_statistics(adjacency, nodes)
+    found = neighbour_sums(adjacency, nodes.posteriors)
     nodes = dataclasses.replace(nodes, neighbours=found)
     np.testing.assert_array_equal(reference.rows, np.flatnonzero(nodes.labels >= 0))
-    reference = dataclasses.replace(reference, neighbours=found.of(reference.rows))
+    reference = dataclasses.replace(reference, neighbours=found[reference.rows])
     batch = make_communities(*(sets[key] for key in sorted(sets)))
     here = make_quantifier(name, settings).estimate(batch, nodes, reference)
     whole = combine(batch, nodes, here, "count").prevalence

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from xnq_dist.selection.words import brief, sentences
+from xnq_dist.selection.words import sentences
 
 
 def labels(**changes):
@@ -80,24 +80,6 @@ def test_each_verdict_has_its_advice(changes, said, unsaid):
         assert part in text
     for part in unsaid:
         assert part not in text
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({}, "drawn=random narrows the interval of the complete graph from 22.0 to 4"),
-        ({"drawn": "random"}, "they look like a random sample"),
-        ({"verdict": "class", "alone": True}, "class bot has 2.2 times as many labels"),
-        ({"verdict": "place"}, "some communities or degrees have more labels than"),
-        ({"verdict": "both"}, "and class bot has 2.2 times as many labels"),
-        ({"drawn": "random", "verdict": "class"}, "contradicts labels.drawn = random"),
-        ({"drawn": "by_place", "verdict": "both"}, "contradicts labels.drawn = by_pla"),
-    ],
-)
-def test_the_line_of_the_log_has_the_verdict_in_two_lines(changes, said):
-    text = brief(labels(**changes), 0.95)
-    assert said in text
-    assert len(text) <= 340
 
 
 def test_weak_labels_are_named():

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.evaluation.designs import Drawn, Shown
-from xnq_dist.quantify.classic.neighbour_counts import neighbour_statistics
+from xnq_dist.quantify.classic.neighbour_counts import neighbour_sums
 from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import NodeTable, Reference
 
@@ -70,11 +70,11 @@ class Case:
         adjacency
             In-neighbours, shape (N, N).
         """
-        neighbours = neighbour_statistics(adjacency, self.compared)
+        neighbours = neighbour_sums(adjacency, self.compared.posteriors)
         rows = np.flatnonzero(self.nodes.labels >= 0)
         return replace(
             self,
             nodes=replace(self.nodes, neighbours=neighbours),
             compared=replace(self.compared, neighbours=neighbours),
-            reference=replace(self.reference, neighbours=neighbours.of(rows)),
+            reference=replace(self.reference, neighbours=neighbours[rows]),
         )

@@ -40,11 +40,11 @@ from xnq_dist.quantify.loading import (
     NodeCache,
     load_groups,
     load_held_posteriors,
-    load_neighbours,
     load_node_table,
     with_own_folds,
 )
 from xnq_dist.quantify.registry import make_quantifier
+from xnq_dist.reservoir.propagation import load_values
 
 __all__ = [
     "STAGE",
@@ -127,10 +127,12 @@ class BatchJob:
             # Classic quantifiers compare members with labelled nodes.
             nodes = with_own_folds(run, nodes)
         if self.neighbours:
-            sums = load_neighbours(run, self.stage, self.neighbours)
-            nodes = replace(nodes, neighbours=sums)
+            of_graph = run.stage("graph"), run.complete("graph")
+            sums = load_values(self.stage, self.neighbours, *of_graph)
+            nodes = replace(nodes, neighbours=sums.astype(np.float64))
             if reference.rows is not None:
-                reference = replace(reference, neighbours=sums.of(reference.rows))
+                around = nodes.of(reference.rows).neighbours
+                reference = replace(reference, neighbours=around)
         quantifier = make_quantifier(settings.quantifier, settings)
         bootstrap = Bootstrap.of(quantifier, settings, reference)
         moments = EvidenceMoments.of(nodes, reference.prior)

@@ -289,7 +289,7 @@ def make_replicates(
             prior / prior.sum(),
             one.posteriors(np.ascontiguousarray(logs[rows].T)),
             drawn,
-            neighbours=None if neighbours is None else neighbours.of(usable[rows]),
+            neighbours=None if neighbours is None else neighbours[usable[rows]],
         )
         replicates.append(replace(one, reference=resampled))
     return replicates

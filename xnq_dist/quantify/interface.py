@@ -21,7 +21,6 @@ from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 __all__ = [
     "Communities",
     "Estimates",
-    "NeighbourStatistics",
     "NodeTable",
     "Prevalence",
     "Quantifier",
@@ -42,20 +41,6 @@ UNSEEN = (
 )
 
 
-@dataclass(frozen=True, eq=False)
-class NeighbourStatistics:
-    """Sums over a node's in-neighbours, computed in one halo exchange."""
-
-    posterior_sum: Floats
-    """Weighted sum of the in-neighbours' posteriors, shape (N, C)."""
-    votes: Floats
-    """Weighted count of in-neighbours by their largest posterior, shape (N, C)."""
-
-    def of(self, rows: NDArray[np.integer]) -> NeighbourStatistics:
-        """Return the statistics of the nodes in `rows`."""
-        return NeighbourStatistics(self.posterior_sum[rows], self.votes[rows])
-
-
 BLOCK = 1 << 20
 """Nodes summed at a time."""
 
@@ -72,8 +57,10 @@ class NodeTable:
     """The node is labelled and its posterior was computed without its label, (N,)."""
     classes: tuple[str, ...]
     """Names of the C classes, in the order of the codes."""
-    neighbours: NeighbourStatistics | None = None
-    """Set only for a quantifier with `needs_neighbours`."""
+    neighbours: Floats | None = None
+    """Weighted sums of the in-neighbours' posteriors and, in the last C columns, of
+    their votes for the largest posterior, (N, 2 C); set for quantifiers that need it.
+    """
 
     def of(self, rows: NDArray[np.integer]) -> NodeTable:
         """Return the table of the nodes in `rows`."""
@@ -83,7 +70,7 @@ class NodeTable:
             self.labels[rows],
             self.out_of_fold[rows],
             self.classes,
-            None if neighbours is None else neighbours.of(rows),
+            None if neighbours is None else neighbours[rows],
         )
 
     @cached_property
@@ -131,8 +118,8 @@ class Reference:
     """Their class codes, shape (m,)."""
     rows: Ints | None = None
     """Canonical indexes of these labelled nodes, ascending, shape (m,)."""
-    neighbours: NeighbourStatistics | None = None
-    """Of these nodes; set only for a quantifier with `needs_neighbours`."""
+    neighbours: Floats | None = None
+    """As in `NodeTable`, of these nodes, shape (m, 2 C)."""
     weights: Floats | None = None
     """Inclusion weights of these nodes, shape (m,); None: all equal."""
     _learnt: dict[Any, Any] = field(default_factory=dict, init=False, repr=False)
@@ -175,11 +162,6 @@ class Quantifier(ABC):
 
     name: str
     """The name in the settings and in the column ``method``."""
-
-    @property
-    def needs_neighbours(self) -> bool:
-        """Whether `NodeTable.neighbours` must be set."""
-        return False
 
     @property
     def gives_intervals(self) -> bool:

@@ -13,22 +13,20 @@ import pyarrow.compute as pc
 
 from xnq_dist.core.arrays import Bools, Floats32, Ints32
 from xnq_dist.core.errors import StageError
-from xnq_dist.core.store import FileRecord, RunDirectory, Stage
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.groups.own_groups import Groups
-from xnq_dist.quantify.classic.neighbour_counts import votes_of
+from xnq_dist.quantify.classic.neighbour_counts import with_votes
 from xnq_dist.quantify.default.estimator_fit import Held
-from xnq_dist.quantify.interface import NeighbourStatistics, NodeTable, Reference
+from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.readout.rows import OWN
-from xnq_dist.reservoir.propagation import load_values
 
 __all__ = [
     "NeighbourValues",
     "NodeCache",
     "load_groups",
     "load_held_posteriors",
-    "load_neighbours",
     "load_node_table",
     "vectors",
     "with_own_folds",
@@ -73,18 +71,7 @@ class NeighbourValues:
         record = run.complete("posteriors").named("part-")[number]
         table = run.stage("posteriors").read_table(record, "posteriors", ["posterior"])
         width = len(run.complete("labels").facts["classes"])
-        posteriors = vectors(table["posterior"], width)
-        return np.concatenate([posteriors, votes_of(posteriors)], axis=1)
-
-
-def load_neighbours(
-    run: RunDirectory, stage: Stage, sums: Sequence[FileRecord]
-) -> NeighbourStatistics:
-    """Load the sums of `NeighbourValues` from their files, by canonical index."""
-    graph = run.complete("graph")
-    width = len(run.complete("labels").facts["classes"])
-    table = load_values(stage, sums, run.stage("graph"), graph).astype(np.float64)
-    return NeighbourStatistics(table[:, :width], table[:, width:])
+        return with_votes(vectors(table["posterior"], width))
 
 
 def load_node_table(

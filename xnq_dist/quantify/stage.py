@@ -24,6 +24,7 @@ import numpy as np
 from xnq_dist.core.cluster import workers
 from xnq_dist.core.inputs import choose_source, quantify_inputs
 from xnq_dist.core.progress import Progress, silent
+from xnq_dist.core.quantifiers import record_of
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     Manifest,
@@ -56,7 +57,7 @@ from xnq_dist.quantify.interface import Quantifier
 from xnq_dist.quantify.loading import NeighbourValues
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.reservoir.propagation import only_sums, propagate
-from xnq_dist.selection.words import brief
+from xnq_dist.selection.words import sentences
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -207,7 +208,7 @@ def _learn(
 ) -> tuple[BatchJob, dict[str, Any]]:
     """Sum over neighbours and learn what the quantifier needs; facts on the latter."""
     settings, attempt = job.settings, job.attempt
-    if quantifier.needs_neighbours:
+    if record_of(quantifier.name).neighbours:
         values = NeighbourValues(run.folder.location)
         once = only_sums, 1, attempt, "neighbours"
         rounds = propagate(
@@ -253,10 +254,14 @@ def _log(facts: dict[str, Any], settings: Settings) -> None:
             facts["unknown_dropped"],
         )
     labels = facts.get("labels")
-    if labels and (text := brief(labels, settings.intervals.level)):
+    for text in sentences(labels, settings.intervals.level)[:1] if labels else ():
         declared = settings.labels.drawn in ("random", "by_place")
         warn = declared and labels.get("verdict", "none") in ("class", "both")
-        log.log(logging.WARNING if warn else logging.INFO, "labels: %s", text)
+        log.log(
+            logging.WARNING if warn else logging.INFO,
+            "%s (report: how the labels were chosen)",
+            text,
+        )
 
 
 def _over(

@@ -1,11 +1,14 @@
-"""Sentences on how the labelled nodes were chosen, for the report and the log."""
+"""Sentences on how the labelled nodes were chosen, for the report and the log.
+
+The log has the first one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["brief", "sentences"]
+__all__ = ["sentences"]
 
 
 def sentences(labels: Mapping[str, Any], level: float) -> list[str]:
@@ -41,40 +44,6 @@ def sentences(labels: Mapping[str, Any], level: float) -> list[str]:
         text += [_verdict(labels, answers), _reach(labels, last)]
     text += [_answers(labels, last, level), _advice(labels, last)]
     return [sentence for sentence in text if sentence]
-
-
-def brief(labels: Mapping[str, Any], level: float) -> str:
-    """The verdict and what to do in at most two lines, for the log; may be empty.
-
-    Examples
-    --------
-    >>> brief({"drawn": "random", "verdict": "none", "answers": [
-    ...     {"class": "bot", "answer": (0.2, 0.1, 0.3)}]}, 0.95)
-    'they look like a random sample'
-    """
-    answers: Sequence[Mapping[str, Any]] = labels["answers"]
-    if "verdict" not in labels or answers[-1]["answer"] is None:
-        return " ".join(sentences(labels, level)[:1])
-    verdict, last, plain = labels["verdict"], answers[-1], answers[-1].get("if_random")
-    if verdict != "none":
-        text = {
-            "class": f"{_by_class(answers)}.",
-            "place": "some communities or degrees have more labels than others.",
-            "both": "some communities or degrees have more labels than others, and "
-            f"{_by_class(answers)}.",
-        }[verdict]
-        if verdict != "place" or labels["drawn"] == "random":
-            text += f" {_advice(labels, last)}"
-        return text
-    text = "they look like a random sample"
-    if labels["drawn"] != "unknown" or labels.get("prior") or plain is None:
-        return text
-    wide, narrow = last["answer"][2] - last["answer"][1], plain[2] - plain[1]
-    return (
-        f"{text}. If they are one, --set labels.drawn=random narrows the interval of "
-        f"the complete graph from {100 * wide:.1f} to {100 * narrow:.1f} points "
-        "(report: how the labels were chosen)"
-    )
 
 
 def _by_class(answers: Sequence[Mapping[str, Any]]) -> str:

@@ -19,10 +19,9 @@ from xnq_dist.core.errors import StageError
 from xnq_dist.quantify.classic.counts import Counts
 from xnq_dist.quantify.classic.neighbour_counts import (
     NeighbourCounts,
-    neighbour_statistics,
-    votes_of,
+    neighbour_sums,
+    with_votes,
 )
-from xnq_dist.quantify.interface import NeighbourStatistics
 
 PRIORS = {"binary": [0.7, 0.3], "four": [0.1, 0.4, 0.3, 0.2]}
 N, KNOWN = 400, 150
@@ -39,10 +38,10 @@ def drawn(prior, seed=0, isolated=True):
     adjacency = csr_array(dense)
     labels = np.where(np.arange(N) < KNOWN, classes, -1)
     nodes = make_nodes(posteriors, labels)
-    nodes = replace(nodes, neighbours=neighbour_statistics(adjacency, nodes))
+    nodes = replace(nodes, neighbours=neighbour_sums(adjacency, nodes.posteriors))
     reference = labelled_reference(posteriors[:KNOWN], classes[:KNOWN])
     rows = np.arange(KNOWN)
-    reference = replace(reference, rows=rows, neighbours=nodes.neighbours.of(rows))
+    reference = replace(reference, rows=rows, neighbours=nodes.neighbours[rows])
     sets = [rng.choice(N, n) for n in (5, 40, 300)]
     return nodes, reference, adjacency, sets
 
@@ -121,12 +120,12 @@ def test_classes_with_equal_predictions_are_separated_by_neighbours():
     around = np.where(rng.random(1200) < 0.9, classes, rng.integers(0, 3, 1200))
     posteriors = np.eye(3)[own].astype(np.float32)
     votes = np.eye(3)[around]
-    neighbours = NeighbourStatistics(votes, votes)
+    neighbours = np.concatenate([votes, votes], axis=1)
     known = np.arange(600)
     nodes = replace(make_nodes(posteriors), neighbours=neighbours)
     reference = replace(
         labelled_reference(posteriors[known], classes[known]),
-        neighbours=neighbours.of(known),
+        neighbours=neighbours[known],
     )
     members = np.flatnonzero(classes[600:] < 2) + 600
     batch = make_communities(members)
@@ -140,7 +139,7 @@ def test_classes_with_equal_predictions_are_separated_by_neighbours():
 def test_class_without_usable_labelled_nodes_is_predicted_as_itself():
     rows = np.float32([[0.8, 0.1, 0.1], [0, 0, 0]])
     reference = labelled_reference(rows, np.array([0, 1]))
-    around = NeighbourStatistics(rows.astype(float), rows.astype(float))
+    around = np.concatenate([rows, rows], axis=1, dtype=np.float64)
     reference = replace(reference, neighbours=around)
     matrix = NeighbourCounts("nacc").rates(reference)
     # Class 1 has one node, which has no posterior.
@@ -150,13 +149,9 @@ def test_class_without_usable_labelled_nodes_is_predicted_as_itself():
 def test_statistics_are_those_by_hand():
     nodes, _, adjacency, _ = drawn(PRIORS["four"])
     found, dense = nodes.neighbours, adjacency.toarray()
-    np.testing.assert_allclose(
-        found.posterior_sum, dense @ nodes.posteriors.astype(float)
-    )
-    votes = votes_of(nodes.posteriors)
-    assert votes[KNOWN + 7].sum() == 0
-    np.testing.assert_allclose(found.votes, dense @ votes)
-    np.testing.assert_array_equal(found.of(np.array([4, 2])).votes, found.votes[[4, 2]])
+    values = with_votes(nodes.posteriors)
+    assert values[KNOWN + 7].sum() == 0
+    np.testing.assert_allclose(found, dense @ values.astype(float))
 
 
 @pytest.mark.parametrize("name", ["nacc", "npacc"])

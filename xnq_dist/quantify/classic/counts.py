@@ -23,7 +23,6 @@ from xnq_dist.quantify.classic.simplex import mixture_kernel
 from xnq_dist.quantify.interface import (
     Communities,
     Estimates,
-    NeighbourStatistics,
     NodeTable,
     Quantifier,
     Reference,
@@ -56,7 +55,7 @@ class Counts(Quantifier):
         """Whether votes are counted instead of posteriors."""
         return self.name in ("cc", "acc")
 
-    def sums(self, neighbours: NeighbourStatistics | None) -> Floats:
+    def sums(self, neighbours: Floats | None) -> Floats:
         """Predictions summed over the neighbours of every node, if they count too."""
         return ALONE
 

@@ -25,12 +25,12 @@ from xnq_dist.core.arrays import Floats, Floats32
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.counts import Counts
-from xnq_dist.quantify.interface import NeighbourStatistics, NodeTable, Quantifier
+from xnq_dist.quantify.interface import Quantifier
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["NeighbourCounts", "make", "neighbour_statistics", "votes_of"]
+__all__ = ["NeighbourCounts", "make", "neighbour_sums", "with_votes"]
 
 
 @dataclass(frozen=True)
@@ -41,21 +41,20 @@ class NeighbourCounts(Counts):
     the graph makes a node its own neighbour.
     """
 
-    needs_neighbours = True
-
     @property
     def hard(self) -> bool:
         """Whether votes are counted instead of posteriors."""
         return self.name == "nacc"
 
-    def sums(self, neighbours: NeighbourStatistics | None) -> Floats:
+    def sums(self, neighbours: Floats | None) -> Floats:
         """Votes or posteriors summed over the neighbours of every node, (N, C)."""
         if neighbours is None:
             raise StageError(
                 f"quantifier = {self.name} did not get the sums over neighbours: this "
                 "is an internal error, please report it"
             )
-        return neighbours.votes if self.hard else neighbours.posterior_sum
+        width = neighbours.shape[1] // 2
+        return neighbours[:, width:] if self.hard else neighbours[:, :width]
 
 
 def make(name: str, settings: Settings) -> Quantifier:
@@ -63,28 +62,24 @@ def make(name: str, settings: Settings) -> Quantifier:
     return NeighbourCounts(name)
 
 
-def votes_of(posteriors: NDArray[np.floating]) -> Floats32:
-    """One-hot votes for the largest posterior, the first of equals; zeros have no vote.
+def with_votes(posteriors: NDArray[np.floating]) -> Floats32:
+    """Posteriors, and votes for the largest, the first of equals; zeros have no vote.
 
     Examples
     --------
-    >>> votes_of(np.array([[0.3, 0.7], [0.5, 0.5], [0.0, 0.0]]))
-    array([[0., 1.],
-           [1., 0.],
-           [0., 0.]], dtype=float32)
+    >>> with_votes(np.array([[0.25, 0.75], [0.5, 0.5], [0.0, 0.0]]))
+    array([[0.25, 0.75, 0.  , 1.  ],
+           [0.5 , 0.5 , 1.  , 0.  ],
+           [0.  , 0.  , 0.  , 0.  ]], dtype=float32)
     """
     votes = np.zeros(posteriors.shape, np.float32)
     rows = np.flatnonzero(posteriors.max(axis=1, initial=0.0) > 0)
     votes[rows, posteriors[rows].argmax(axis=1)] = 1.0
-    return votes
+    return np.concatenate([posteriors.astype(np.float32), votes], axis=1)
 
 
-def neighbour_statistics(
-    adjacency: csr_array[Any], nodes: NodeTable
-) -> NeighbourStatistics:
-    """Compute sums over in-neighbours in one process, from the complete adjacency.
-
-    Row v of the adjacency holds the in-neighbours of node v.
-    """
-    values = nodes.posteriors, votes_of(nodes.posteriors)
-    return NeighbourStatistics(*(adjacency @ one.astype(np.float64) for one in values))
+def neighbour_sums(
+    adjacency: csr_array[Any], posteriors: NDArray[np.floating]
+) -> Floats:
+    """Sums over in-neighbours in one process, (N, 2 C); row v has those of node v."""
+    return np.asarray(adjacency @ with_votes(posteriors).astype(np.float64))
