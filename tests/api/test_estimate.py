@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -104,10 +105,7 @@ def test_the_result_has_its_tables_for_arrow_pandas_and_polars(result):
     sums = np.add(*(result.posteriors[name].to_numpy() for name in result.classes))
     np.testing.assert_allclose(sums, 1, atol=1e-6)
     assert len(result.to_pandas()) == 6
-    assert result.to_polars("totals").height == 2
     assert result.anomalies is not None
-    assert result.plan is not None
-    assert (result.plan.nodes, result.plan.workers) == (120, 1)
     with pytest.raises(InputError, match="no table 'posterior': choose one of preval"):
         result.to_pandas("posterior")
 
@@ -125,13 +123,12 @@ def test_a_notebook_escapes_names_and_hides_suppressed_communities(result):
 
 
 def test_a_pickled_result_is_complete_in_itself(result, tmp_path):
-    result.save(tmp_path / "run")
+    shutil.copytree(result.run, tmp_path / "run")
     copied = PrevalenceResult(tmp_path / "run")
     text = pickle.dumps(copied)
     (tmp_path / "run").rename(tmp_path / "gone")
     read = pickle.loads(text)  # noqa: S301 - made above
     assert read.posteriors.equals(result.posteriors)
-    assert read.plan == result.plan
     assert read._repr_html_().count("<tr>") == result._repr_html_().count("<tr>")
 
 

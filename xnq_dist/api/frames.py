@@ -179,7 +179,13 @@ def written(table: Any, path: Path) -> str | None:
     """The path of a table, which is written if it is in memory."""
     if table is None or isinstance(table, str):
         return table
-    pq.write_table(table, path)
+    try:
+        pq.write_table(table, path)
+    except pa.ArrowException as error:
+        raise InputError(
+            f"{path.stem} has a column that Parquet cannot hold ({error}): make it "
+            "text, or leave that column out"
+        ) from error
     return str(path)
 
 
@@ -293,7 +299,6 @@ def _table(value: Any, what: str, forms: str) -> pa.Table | str:
     if any(name is not None for name in getattr(value, "index", pa.schema([])).names):
         value = value.reset_index()  # pandas leaves a range out of the stream
     try:
-        value = _without_intervals(value)
         return pa.table(value).replace_schema_metadata(None)
     except (pa.ArrowException, TypeError, ValueError) as error:
         reason = " ".join(str(part) for part in error.args)
@@ -301,25 +306,6 @@ def _table(value: Any, what: str, forms: str) -> pa.Table | str:
             f"{what} has a column that Arrow cannot hold ({reason}): give each column "
             "values of one type, or leave that column out"
         ) from error
-
-
-def _without_intervals(value: Any) -> Any:
-    """A pandas object whose intervals, such as those of `pandas.cut`, are text."""
-
-    def holds(kind: Any) -> bool:
-        values = getattr(kind, "categories", kind)
-        return str(getattr(values, "dtype", values)).startswith("interval")
-
-    if not hasattr(value, "reindex"):
-        return value
-    if hasattr(value, "columns"):
-        for name, kind in value.dtypes.items():
-            if holds(kind):
-                value = value.assign(**{name: _without_intervals(value[name])})
-        return value
-    if not holds(getattr(value, "dtype", None)):
-        return value
-    return value.astype(object).map(str, na_action="ignore")
 
 
 def _with(table: Any, name: str, values: pa.Array, what: str) -> pa.Table:
@@ -405,7 +391,7 @@ def _vectors(features: Any) -> pa.Array:
 
 def _array(values: Any, what: str) -> pa.Array:
     try:
-        made = pa.array(plain(_without_intervals(values)), from_pandas=True)
+        made = pa.array(plain(values), from_pandas=True)
     except (pa.ArrowException, OverflowError, TypeError) as error:
         raise InputError(
             f"{what} cannot be read ({error}): give integers or text, all of one type"

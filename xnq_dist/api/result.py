@@ -7,7 +7,6 @@ import weakref
 from dataclasses import replace
 from functools import cached_property
 from html import escape
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory, read_published
 from xnq_dist.graph.profile.findings import Finding
 from xnq_dist.graph.profile.inputs import PROFILE
-from xnq_dist.plan import Figures, Plan
 from xnq_dist.report.naming import Naming
 from xnq_dist.report.verdict import Verdict
 from xnq_dist.report.wording import share, span
@@ -110,11 +108,6 @@ class PrevalenceResult:
         )
 
     @property
-    def plan(self) -> Figures | None:
-        """Expected memory, disk and time, as planned before the run."""
-        return Figures(**self._planned) if self._planned else None
-
-    @property
     def report(self) -> str:
         """Path of the report page."""
         return str(Path(self.run, "report.html"))
@@ -127,12 +120,13 @@ class PrevalenceResult:
         table
             ``prevalence``, ``totals``, ``anomalies`` or ``posteriors``.
         """
-        _need("pandas")
-        return self._table(table).to_pandas()
-
-    def to_polars(self, table: str = "prevalence") -> Any:
-        """A table as a Polars DataFrame; arguments as for `to_pandas`."""
-        return _need("polars").from_arrow(self._table(table))
+        made = getattr(self, table) if table in _TABLES else None
+        if made is None:
+            known = ", ".join(name for name in _TABLES if getattr(self, name))
+            raise InputError(
+                f"the result has no table {table!r}: choose one of {known}"
+            )
+        return made.to_pandas()
 
     def contrast(self, first: str, second: str) -> pa.Table:
         """Differences between two communities, one row per class.
@@ -149,24 +143,6 @@ class PrevalenceResult:
             with ``se``, the interval ``lower`` and ``upper``, and ``pvalue``.
         """
         return contrast(self.run, first, second)
-
-    def save(self, out: str | Path) -> None:
-        """Copy the run directory, which holds the report page and all tables."""
-        shutil.copytree(self.run, out)
-
-    def _table(self, name: str) -> pa.Table:
-        table = getattr(self, name) if name in _TABLES else None
-        if table is None:
-            known = ", ".join(
-                each for each in _TABLES if getattr(self, each) is not None
-            )
-            raise InputError(f"the result has no table {name!r}: choose one of {known}")
-        return table
-
-    @cached_property
-    def _planned(self) -> dict[str, Any]:
-        plan = Plan.read(RunDirectory(self.run).folder)
-        return plan.planned.to_dict() if plan else {}
 
     @cached_property
     def _settings(self) -> Settings:
@@ -221,22 +197,11 @@ class PrevalenceResult:
 
     def __getstate__(self) -> dict[str, Any]:
         # The run directory may be gone where the result is read: take everything along.
-        for name in (*_TABLES, "classes", "findings", "_planned", "_settings", "_view"):
+        for name in (*_TABLES, "classes", "findings", "_settings", "_view"):
             getattr(self, name)
         # A copy of the manifest is pickled whole, not as a reference to its file.
         version = replace(self._version, manifest=replace(self._version.manifest))
         return self.__dict__ | {"_version": version}
-
-
-def _need(package: str) -> Any:
-    """Import a package of the user's."""
-    try:
-        return import_module(package)
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"{package} is not installed: run pip install {package}, or use the "
-            "pyarrow.Table in .prevalence"
-        ) from error
 
 
 def _row(tag: str, cells: tuple[str, ...]) -> str:

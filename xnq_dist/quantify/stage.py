@@ -253,15 +253,11 @@ def _log(facts: dict[str, Any], settings: Settings) -> None:
             "%d memberships left out: their nodes are not in the node table",
             facts["unknown_dropped"],
         )
-    labels = facts.get("labels")
-    for text in sentences(labels, settings.intervals.level)[:1] if labels else ():
+    if "labels" in facts:
         declared = settings.labels.drawn in ("random", "by_place")
-        warn = declared and labels.get("verdict", "none") in ("class", "both")
-        log.log(
-            logging.WARNING if warn else logging.INFO,
-            "%s (report: how the labels were chosen)",
-            text,
-        )
+        warn = declared and facts["labels"].get("verdict") in ("class", "both")
+        for text in sentences(facts["labels"], settings.intervals.level)[:1]:
+            log.log(logging.WARNING if warn else logging.INFO, "%s", text)
 
 
 def _over(
