@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from tests.app.test_bad_input import main_ok
-from tests.conftest import write_graph
 from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.lock import LOCK, run_lock
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory, sealed
 from xnq_dist.core.waiting import LOOKED
-from xnq_dist.monitor.log_lines import JsonLines
 from xnq_dist.monitor.progress import expect, in_view
 from xnq_dist.monitor.standing import standing
 from xnq_dist.monitor.status import RunStatus, recorded
@@ -150,41 +145,6 @@ def test_the_time_of_the_last_success_outlives_a_failure(begun):
     with pytest.raises(InputError), recorded(begun.uri):
         raise InputError("bad")
     assert RunStatus.read(begun).succeeded == good.ended
-
-
-def test_json_lines_have_the_run_its_stage_and_one_object_each(begun):
-    status = RunStatus("id-1", stage="embed")
-    record = logging.LogRecord("xnq_dist.x", 30, "", 0, "two\nlines %d", (7,), None)
-    line = JsonLines(status).format(record)
-    assert "\n" not in line
-    values = json.loads(line)
-    assert values["message"] == "two\nlines 7"
-    assert values["level"] == "WARNING"
-    assert (values["run_id"], values["stage"]) == ("id-1", "embed")
-    assert values["host"]
-
-
-@pytest.mark.slow
-def test_every_line_of_stderr_is_json_also_that_of_an_error(tmp_path):
-    graph = write_graph(tmp_path / "input", nodes=150, edges=500)
-    short = ("reservoir.dim=8", "reservoir.supersteps=2", "cluster.workers=1")
-    command = [sys.executable, "-m", "xnq_dist.app.cli", "run", "--json"]
-    command += ["--edges", graph.sources.edges, "--out", str(tmp_path / "run")]
-    command += [f"--set={one}" for one in short]
-    for nodes, status in ((graph.sources.nodes, 0), (str(tmp_path / "none"), 2)):
-        done = subprocess.run(
-            [*command, "--nodes", nodes],
-            env={**os.environ, "XNQ_LOG_FORMAT": "json"},
-            capture_output=True,
-            text=True,
-            timeout=600,
-            check=False,
-        )
-        assert done.returncode == status, done.stderr
-        lines = [json.loads(line) for line in done.stderr.splitlines()]
-        assert {"time", "level", "run_id", "host", "stage", "message"} <= {*lines[0]}
-    assert lines[-1]["level"] == "ERROR"
-    assert "does not exist" in lines[-1]["message"]
 
 
 @pytest.mark.slow

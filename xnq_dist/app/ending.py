@@ -16,7 +16,6 @@ import typer
 from xnq_dist.app.output import print_json
 from xnq_dist.core.errors import InfrastructureError
 from xnq_dist.core.failures import place_of
-from xnq_dist.monitor.log_lines import is_json
 
 __all__ = ["end_process", "named_ending", "open_streams"]
 
@@ -137,9 +136,6 @@ def _end(sentence: str, status: int, as_json: bool) -> None:
     # After SIGHUP the terminal can no longer be written to.
     with suppress(OSError):
         sentence = " ".join(sentence.split())
-        if is_json():
-            log.error("%s", sentence)
-        else:
-            typer.echo(f"xnq-dist: {sentence}", err=True)
+        typer.echo(f"xnq-dist: {sentence}", err=True)
         print_json({"error": sentence, "exit_code": status}, as_json)
     sys.exit(status)

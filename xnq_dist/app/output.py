@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import os
@@ -17,7 +16,6 @@ from typing import Annotated, Any
 import typer
 
 from xnq_dist._version import __version__
-from xnq_dist.monitor.log_lines import is_json
 
 __all__ = [
     "Config",
@@ -95,21 +93,6 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds:,.{2 if seconds < 10 else 1 if seconds < 100 else 0}f} s"
 
 
-class _Stderr(io.TextIOBase):
-    """The current sys.stderr; its lines are log lines if those are JSON."""
-
-    _begun = ""
-
-    def write(self, text: str) -> int:
-        """Write text, in JSON when a line is complete."""
-        if not is_json():
-            return sys.stderr.write(text)
-        *lines, self._begun = f"{self._begun}{text}".split("\n")
-        for line in filter(str.strip, lines):
-            log.info("%s", line.strip())
-        return len(text)
-
-
 @contextmanager
 def json_alone(requested: bool) -> Iterator[None]:
     """Print the JSON of the block as one object; all other text goes to stderr."""
@@ -119,7 +102,7 @@ def json_alone(requested: bool) -> Iterator[None]:
     stdout, values = sys.stdout, dict[str, Any]()
     token = _RESULT.set(values)
     try:
-        with redirect_stdout(_Stderr()):
+        with redirect_stdout(sys.stderr):
             yield
     finally:
         _RESULT.reset(token)

@@ -98,7 +98,7 @@ GONE = {
     "sinks": "write prevalence.parquet to your store (docs/how-to/recipes.md)",
     "sld.max_iterations": "EM stops after 1,000 iterations",
     "sld.tolerance": "EM stops at a mean absolute change of 0.0001",
-    "watch.log": "set the environment variable XNQ_LOG_FORMAT=json",
+    "watch.log": "log lines are text; _status.json of the run directory is JSON",
     "watch.metrics": "read _status.json and published.json of the run directory",
 }
 """Settings and sections of earlier versions, and what became of them."""

@@ -1,18 +1,14 @@
 """What a run has to tell when it is over, from its published tables.
 
-Markdown for Prefect's page, and events: what is newly anomalous, what quality fell.
-Suppressed communities are in neither.
+Markdown for Prefect's page, without suppressed communities.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
-from urllib.parse import quote
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.core.errors import XnqError
@@ -23,93 +19,10 @@ from xnq_dist.monitor.status import NEXT, RunStatus
 from xnq_dist.quantify.checks.quality import without_values
 from xnq_dist.steps.history import read_history
 
-__all__ = ["Event", "RunPage", "changed_rows", "news", "published_rows"]
+__all__ = ["RunPage", "changed_rows", "published_rows"]
 
-SHOWN = 100
-"""Maximum number of events of one kind; the event of the run counts all."""
 NAMED = 10
 """Maximum number of changed communities that are named."""
-KEYS = ["community", "class"]
-
-
-@dataclass(frozen=True)
-class Event:
-    """One event, before it is sent."""
-
-    name: str
-    resource: str
-    payload: dict[str, Any]
-
-
-def news(run: RunDirectory, shown: int = SHOWN) -> list[Event]:
-    """Events of the current version: one of the run, and those of communities.
-
-    Communities are compared with the version before; without one, only the event of
-    the run is there.
-
-    Parameters
-    ----------
-    shown
-        Maximum number of events of each kind, those with the largest effect first.
-    """
-    versions = list(islice(Published(run).history(), 2))
-    if not versions:
-        return []
-    now = versions[0]
-    kinds: dict[str, pa.Table] = {}
-    if len(versions) == 2:
-        kinds = {
-            "anomalous": _newly_anomalous(*versions),
-            "quality-fell": _falls(*versions),
-        }
-    counts = {name: rows.num_rows for name, rows in kinds.items()}
-    report = now.folder.uri_of("report.html")
-    events = [
-        Event(
-            "xnq.run.published",
-            f"xnq.run.{quote(run.uri, safe='')}",
-            {"run_id": now.run_id, "report": report, **counts},
-        )
-    ]
-    for name, rows in kinds.items():
-        for row in rows.slice(0, shown).to_pylist():
-            resource = f"xnq.community.{quote(str(row['community']), safe='')}"
-            events.append(Event(f"xnq.community.{name}", resource, row))
-    return events
-
-
-def _newly_anomalous(now: Version, before: Version) -> pa.Table:
-    """Rows that are anomalous now and were not, by size of the effect."""
-    if "anomalies" not in now.tables():
-        return pa.table({})
-    quality = _keyed(now, "prevalence", ["quality"])
-    visible = quality.filter(pc.not_equal(quality["quality"], "suppressed"))
-    rows = _anomalous(now, ["prevalence", "effect", "rank_effect"])
-    rows = rows.join(visible, KEYS, join_type="left semi")
-    if "anomalies" in before.tables():
-        rows = rows.join(_anomalous(before, []), KEYS, join_type="left anti")
-    return rows.sort_by("rank_effect").drop_columns(["rank_effect"])
-
-
-def _anomalous(version: Version, values: list[str]) -> pa.Table:
-    rows = _keyed(version, "anomalies", ["anomalous", *values])
-    return rows.filter(pc.fill_null(rows["anomalous"], False)).select([*KEYS, *values])
-
-
-def _falls(now: Version, before: Version) -> pa.Table:
-    """Rows that were publishable and no longer are, those suppressed now left out."""
-    rows, fallen = (_keyed(each, "prevalence", ["quality"]) for each in (before, now))
-    rows = rows.filter(pc.equal(rows["quality"], "publishable")).select(KEYS)
-    kept = pa.array(["publishable", "suppressed"])
-    fallen = fallen.filter(pc.invert(pc.is_in(fallen["quality"], kept)))
-    return fallen.join(rows, KEYS, join_type="left semi").sort_by("community")
-
-
-def _keyed(version: Version, table: str, values: list[str]) -> pa.Table:
-    """Columns of a table; classes as text, as versions may have other types of them."""
-    rows = version.read(table, [*KEYS, *values])
-    at = rows.schema.get_field_index("class")
-    return rows.set_column(at, "class", pc.cast(rows["class"], pa.string()))
 
 
 def published_rows(run: RunDirectory, count: int) -> list[dict[str, Any]]:
@@ -148,7 +61,7 @@ class RunPage:
         """One sentence on a run that is done, for Prefect's state."""
         with suppress(OSError, XnqError):
             if version := Published(self._run).current():
-                return f"{self._news(version)}. Report: {self._place('report.html')}"
+                return f"{self.news(version)}. Report: {self._place('report.html')}"
         return ""
 
     def text(self) -> str:
@@ -165,7 +78,7 @@ class RunPage:
             when = version.manifest.created
             lines += [f"**{what}:** {self._link('report.html')} ({when})", ""]
         if version is not None and not failed:
-            lines += [f"**Since last time:** {self._news(version)}.", ""]
+            lines += [f"**Since last time:** {self.news(version)}.", ""]
             lines += _largest(self._run) if self.published() else []
         lines += [f"| run directory | {_plain(self._run.uri)} |", "|---|---|"]
         lost = ", ".join(status.lost_workers)
@@ -187,7 +100,7 @@ class RunPage:
         left = seconds_left_text(current_watch().left.left())
         return status.place(left) or "Beginning"
 
-    def _news(self, version: Version) -> str:
+    def news(self, version: Version) -> str:
         """What changed since the last results, as counts."""
         if version.run_id == self._before:
             return f"nothing changed since {version.manifest.created}"

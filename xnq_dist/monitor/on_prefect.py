@@ -23,6 +23,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import quote
 from uuid import uuid4
 
 import httpx
@@ -50,7 +51,7 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.monitor.attempts import limited, repeated
 from xnq_dist.monitor.log_lines import attached
-from xnq_dist.monitor.news import RunPage, changed_rows, news, published_rows
+from xnq_dist.monitor.news import RunPage, changed_rows, published_rows
 from xnq_dist.monitor.progress import current_watch, stage_progress
 from xnq_dist.monitor.status import NEXT, recorded
 
@@ -243,9 +244,13 @@ class PrefectRun:
                 with suppress(OSError, XnqError):
                     shown(text, page.text())
         self._tables(run)
-        for event in news(run) if in_flow and page.published() else ():
-            resource = {"prefect.resource.id": event.resource}
-            emit_event(event=event.name, resource=resource, payload=event.payload)
+        if in_flow and (version := page.published()):
+            report = version.folder.uri_of("report.html")
+            emit_event(
+                event="xnq.run.published",
+                resource={"prefect.resource.id": f"xnq.run.{quote(run.uri, safe='')}"},
+                payload={"report": report, "news": page.news(version)},
+            )
 
     def _tables(self, run: RunDirectory) -> None:
         """Show the first rows of the results, and what changed."""

@@ -26,7 +26,6 @@ from xnq_dist.core.lock import holder
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.store import RUN, RunDirectory, sealed
 from xnq_dist.core.waiting import LOOKED
-from xnq_dist.monitor.log_lines import format_dask, json_lines
 from xnq_dist.monitor.peak_memory import peak_memory
 from xnq_dist.monitor.progress import START, TimeLeft, watching
 
@@ -186,7 +185,7 @@ def recorded(
         yield there
         return
     status = RunStatus(run_id) if run_id else RunStatus()
-    with watching() as watch, json_lines(status):
+    with watching() as watch:
         record = _Record(RunDirectory(out), status, watch.left)
         tokens = LOOKED.set(record.look), CURRENT.set(status)
         try:
@@ -216,8 +215,6 @@ class _Record:
     def note(self, text: str, done: int, total: int) -> None:
         """Note a step; see `Watch.step`."""
         self._status.note(text, done, total)
-        if self._status.step == START:
-            format_dask(self._status)
         if self._thread is None:
             self._thread = threading.Thread(target=self._write_often, daemon=True)
             self._thread.start()
