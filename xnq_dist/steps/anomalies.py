@@ -30,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import gammaln, xlog1py, xlogy
+from scipy.stats import false_discovery_control
 
 from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.quantify.checks.tails import upper_tail
@@ -314,11 +315,5 @@ def qvalues(pvalues: Floats) -> Floats:
     compared = pvalues[:, 1:] if two else pvalues
     adjusted = np.full_like(compared, np.nan)
     known = ~np.isnan(compared)
-    values = compared[known]
-    order = np.argsort(values, kind="stable")
-    # p m / rank, made monotone in p.
-    scaled = values[order] * len(values) / np.arange(1, len(values) + 1)
-    monotone = np.minimum.accumulate(scaled[::-1])[::-1]
-    values[order] = np.minimum(monotone, 1.0)
-    adjusted[known] = values
+    adjusted[known] = false_discovery_control(compared[known])
     return np.repeat(adjusted, 2, axis=1) if two else adjusted

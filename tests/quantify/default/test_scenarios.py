@@ -18,7 +18,6 @@ from xnq_dist.quantify.default.scenarios import (
     Tilt,
     check_prior,
     study,
-    study_nodes,
     tilt_of,
 )
 from xnq_dist.selection.verdict import Selection
@@ -185,9 +184,12 @@ def test_a_tilt_found_in_the_nodes_corrects_the_level():
     nodes = make_nodes(np.stack([1 - seen, seen], axis=1), labels)
     reference = reference_from(nodes)
     groups = (rng.integers(0, 20, n).astype(np.int32),)
-    rows = study_nodes(nodes, reference, 0)
     folds = rng.integers(0, 5, n).astype(np.int32)
-    selection = study(nodes, reference, rows, Surroundings(groups, folds, ()), True)
+
+    def around(rows):
+        return Surroundings((groups[0][rows],), folds[rows], ())
+
+    selection = study(nodes, reference, around, True, 0)
     assert selection.verdict == "class"
     tilt = tilt_of(LabelSettings(), selection, nodes, reference.prior)
     auto = Auto(learnt=Learnt.of(nodes, reference, groups[0], tilt=tilt))

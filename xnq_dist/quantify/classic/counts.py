@@ -28,7 +28,7 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 
-__all__ = ["Counts", "adjusted", "make", "mean_kernel"]
+__all__ = ["Counts", "make", "mean_kernel"]
 
 ALONE = np.empty((0, 0))
 """Sums over neighbours for `mean_kernel`, where neighbours are not counted."""
@@ -65,11 +65,13 @@ class Counts(Quantifier):
         """Prevalence among the unlabelled members of every community."""
         sums = self.sums(nodes.neighbours)
         means = self.means(batch, nodes.unlabelled, nodes.posteriors, sums)
-        if self.adjusts_posteriors:
-            matrix = reference.learnt(self, lambda: self.rates(reference))
-            return adjusted(matrix[None], means)
         converged = np.ones(len(batch), np.bool_)
-        return Estimates(means, converged)
+        if self.trusts_posteriors:
+            return Estimates(means, converged)
+        matrix = reference.learnt(self, lambda: self.rates(reference))
+        prevalence = np.full((len(batch), matrix.shape[1]), np.nan)
+        mixture_kernel(matrix, means, prevalence, converged)
+        return Estimates(prevalence, converged)
 
     def means(
         self, batch: Communities, chosen: Bools, posteriors: Floats32, sums: Floats
@@ -102,18 +104,6 @@ class Counts(Quantifier):
             means[code] = 0.0
             means[code, correct] = 1.0
         return np.ascontiguousarray(means.T)
-
-
-def adjusted(matrices: Floats, counts: Floats) -> Estimates:
-    """Estimate the prevalence whose expected counts are nearest to the observed ones.
-
-    Arguments are those of `mixture_kernel`.
-    """
-    size = len(counts)
-    prevalence = np.full((size, matrices.shape[2]), np.nan)
-    converged = np.ones(size, np.bool_)
-    mixture_kernel(matrices, counts, prevalence, converged)
-    return Estimates(prevalence, converged)
 
 
 def make(name: str, settings: Settings) -> Quantifier:

@@ -146,26 +146,23 @@ def _write(p: Floats, row: Floats) -> None:
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def mixture_kernel(
-    matrices: Floats, counts: Floats, prevalence: Floats, converged: Bools
+    matrix: Floats, counts: Floats, prevalence: Floats, converged: Bools
 ) -> None:
     """Minimise ||M p - q|| over the simplex for every row q of `counts`.
 
-    There is one M for all rows, shape (1, K, C), or one for each, (S, K, C). Fills in
-    `prevalence` with p and `converged` with whether the optimality conditions hold
-    within `TOLERANCE`; rows with NaN are skipped.
+    M has the shape (K, C). Fills in `prevalence` with p and `converged` with whether
+    the optimality conditions hold within `TOLERANCE`; rows with NaN are skipped.
     """
-    n_rows, n_classes = matrices.shape[1], matrices.shape[2]
+    n_rows, n_classes = matrix.shape
     gram = np.empty((n_classes, n_classes))
     linear = np.empty(n_classes)
     p = np.empty(n_classes)
+    for i in range(n_classes):
+        for j in range(n_classes):
+            gram[i, j] = RIDGE if i == j else 0.0
+            for k in range(n_rows):
+                gram[i, j] += matrix[k, i] * matrix[k, j]
     for s in range(counts.shape[0]):
-        matrix = matrices[min(s, matrices.shape[0] - 1)]
-        if s == 0 or matrices.shape[0] > 1:
-            for i in range(n_classes):
-                for j in range(n_classes):
-                    gram[i, j] = RIDGE if i == j else 0.0
-                    for k in range(n_rows):
-                        gram[i, j] += matrix[k, i] * matrix[k, j]
         if np.isnan(counts[s, 0]):
             continue
         for i in range(n_classes):

@@ -28,6 +28,7 @@ from numba import njit
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
 from xnq_dist.quantify.default.drawn import class_shifts
 from xnq_dist.quantify.interface import Communities, NodeTable, Reference
+from xnq_dist.selection.scored_rows import normalised
 
 __all__ = ["SPREADS", "Pooled", "fit_weights", "label_evidence", "pooled_members"]
 
@@ -80,10 +81,7 @@ class _Known:
         inside = used[batch.members]
         before = np.concatenate([[0], np.cumsum(inside)])
         members = batch.members[inside]
-        rows = nodes.posteriors[members].astype(np.float64)
-        total = rows.sum(axis=1, keepdims=True)
-        prior = reference.prior / reference.prior.sum()
-        rows = np.where(total > 0, rows / np.where(total > 0, total, 1.0), prior)
+        rows = normalised(nodes.posteriors[members], reference.prior)
         rows = (1 - NOISE) * rows + NOISE / rows.shape[1]
         each = np.ones(len(members))
         if reference.weights is not None and reference.rows is not None:

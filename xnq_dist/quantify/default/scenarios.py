@@ -7,7 +7,7 @@ weight depends on the nodes of the graph, never on the communities.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,6 @@ __all__ = [
     "check_prior",
     "shares_left",
     "study",
-    "study_nodes",
     "tilt_of",
 ]
 
@@ -124,11 +123,6 @@ class Surroundings:
         return Place(self.groups, degree, np.stack(rates, axis=1))
 
 
-def study_nodes(nodes: NodeTable, reference: Reference, seed: int) -> Ints:
-    """Nodes that the selection model is fitted to, ascending."""
-    return sampled(_states(nodes, reference), seed)
-
-
 def _states(nodes: NodeTable, reference: Reference) -> Ints32:
     """Labels of the reference's nodes, -1: unlabelled, -2: other labelled nodes."""
     states = np.where(nodes.unlabelled, -1, -2).astype(np.int32)
@@ -140,16 +134,18 @@ def _states(nodes: NodeTable, reference: Reference) -> Ints32:
 def study(
     nodes: NodeTable,
     reference: Reference,
-    rows: Ints,
-    around: Surroundings,
+    surroundings: Callable[[Ints], Surroundings],
     own_folds: bool,
+    seed: int,
 ) -> Selection | None:
     """Test how the labelled nodes were chosen; None where there are too few.
 
-    `rows` are from `study_nodes`, `around` is of the same nodes; `own_folds` is set
-    where unlabelled nodes are scored by the model of their fold, as labelled ones are.
+    `surroundings` returns those of some nodes, ascending; `own_folds` is set where
+    unlabelled nodes are scored by the model of their fold, as labelled ones are.
     """
     states = _states(nodes, reference)
+    rows = sampled(states, seed)
+    around = surroundings(rows)
     n_known = int(np.count_nonzero(states >= 0))
     n_free = int(np.count_nonzero(states == -1))
     folds = around.folds if own_folds else np.zeros(len(rows), np.int32)

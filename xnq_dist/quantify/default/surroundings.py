@@ -18,7 +18,6 @@ from xnq_dist.quantify.default.estimator_fit import Held, Learnt
 from xnq_dist.quantify.default.scenarios import (
     Surroundings,
     study,
-    study_nodes,
     tilt_of,
 )
 from xnq_dist.quantify.interface import NodeTable, Reference
@@ -153,9 +152,8 @@ def learn(
     """
     selection = None
     if studies_choice(settings):
-        rows = study_nodes(compared, reference, settings.seed)
         own_folds = method_of(settings.method).cross_fitted
-        selection = study(compared, reference, rows, around(rows), own_folds)
+        selection = study(compared, reference, around, own_folds, settings.seed)
     tilt = tilt_of(settings.labels, selection, nodes, reference.prior)
     return Learnt.of(nodes, reference, groups.stacked, held, tilt=tilt), selection
 
