@@ -87,16 +87,16 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 283_787,
+    "all": 279_697,
     "core": 33_544,
     "graph": 62_136,
     "reservoir": 24_507,
     "groups": 4_033,
     "plan and needs": 6_568,
     "pipeline and the modules next to it": 7_479,
-    "command line and flows": 11_079,
-    "monitor": 7_682,
-    "evaluation": 35_975,
+    "command line and flows": 10_984,
+    "monitor": 6_747,
+    "evaluation": 35_973,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

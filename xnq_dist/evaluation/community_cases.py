@@ -351,10 +351,7 @@ def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:
         from_memberships(table, ids, work.settings, Path(scratch)) as communities,
     ):
         names = [str(name) for name in communities.names.to_pylist()]
-        parts = [
-            batch
-            for _, batch in community_batches(communities.sorter.chunks(), 1 << 22)
-        ]
+        parts = [batch for _, batch in community_batches(communities.sorter.chunks())]
     sizes = np.concatenate([np.diff(part.offsets) for part in parts])
     offsets = offsets_of(sizes)
     members = np.concatenate([part.members for part in parts])

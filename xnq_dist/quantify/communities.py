@@ -235,7 +235,9 @@ def _add(
 
 
 def community_batches(
-    chunks: Iterator[PairChunk], memberships: int, communities: int = 1 << 17
+    chunks: Iterator[PairChunk],
+    memberships: int = 1 << 22,
+    communities: int = 1 << 17,
 ) -> Iterator[tuple[int, Communities]]:
     """Divide complete communities, in order, into batches.
 
