@@ -1,4 +1,4 @@
-"""What a run records about itself: status, log lines as JSON."""
+"""What a run records about itself while it works and when it has ended."""
 
 from __future__ import annotations
 

@@ -23,7 +23,6 @@ from xnq_dist.quantify.bootstrap import (
     THINNING,
     Bootstrap,
     Replicate,
-    draw_rows,
     make_replicates,
     resample_labels,
 )
@@ -53,14 +52,6 @@ def slow_places(seed: int, community: int, resample: int, size: int, count: int)
         value = mixed(word)
         found += [((value & 0xFFFFFFFF) * size) >> 32, ((value >> 32) * size) >> 32]
     return np.array(found[:count])
-
-
-@pytest.mark.parametrize("size", [1, 2, 7, 100])
-def test_draws_follow_their_definition(size):
-    for seed, community, resample in ((0, 0, 0), (2**62 + 5, 10**9, 499), (3, 1, 2)):
-        expected = slow_places(seed, community, resample, size, size)
-        found = draw_rows(seed, community, resample, size, size)
-        np.testing.assert_array_equal(found, expected)
 
 
 def world(n_classes: int, seed: int = 0, labels: int = 150):

@@ -90,7 +90,7 @@ def test_values_of_suppressed_communities_are_nulls_on_request(tmp_path: Path) -
     for value in ("prevalence", "effect", "lower", "pvalue", "rank_prevalence"):
         assert missing("anomalies", value) == {4}
     publish(run, load_settings(overrides=["disclosure.table=nulls"]))
-    for value in ("prevalence", "lower", "upper", "n_labelled", "n_estimated"):
+    for value in ("prevalence", "lower", "upper", "se", "n_labelled", "n_estimated"):
         assert missing("prevalence", value) == {4}
 
 

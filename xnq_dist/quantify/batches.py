@@ -238,10 +238,8 @@ def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:
         studied["bias"] = (-np.log(tilt.factors)).tolist()
     facts = {
         "groups": len(learnt.variances),
-        "variance_within": learnt.within.tolist(),
         "variance_without_labels": learnt.without.tolist(),
         "variance_without_labels_measured": held is not None,
-        "variance_shared": learnt.shared.tolist(),
         "labels": {
             "drawn": settings.labels.drawn,
             "prior": settings.labels.prior is not None,

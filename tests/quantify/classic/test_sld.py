@@ -6,8 +6,6 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.quantify.samples import (
     draw_posteriors,
@@ -135,28 +133,6 @@ def test_impossible_class_has_prevalence_zero():
     posteriors = np.tile(np.float32([0.6, 0.0, 0.4]), (30, 1))
     found = estimate(posteriors, [np.arange(30)], [0.3, 0.3, 0.4])
     assert found.prevalence[0, 1] == 0
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**31), st.integers(2, 5), st.integers(1, 60))
-def test_prevalence_is_on_the_simplex_and_independent_of_other_communities(
-    seed, classes, size
-):
-    rng = np.random.default_rng(seed)
-    posteriors = rng.dirichlet(np.full(classes, 0.3), 80).astype(np.float32)
-    prior = rng.dirichlet(np.ones(classes))
-    # Overlapping sets, one with duplicate members: estimates do not depend on others.
-    sets = [rng.integers(0, 80, size), rng.integers(0, 80, 25), np.arange(80)]
-    found = estimate(posteriors, sets, prior)
-    np.testing.assert_allclose(found.prevalence.sum(axis=1), 1, atol=1e-12)
-    assert (found.prevalence >= 0).all()
-    for s, members in enumerate(sets):
-        alone = estimate(posteriors, [members], prior)
-        np.testing.assert_array_equal(alone.prevalence[0], found.prevalence[s])
-    shuffled = estimate(posteriors, [rng.permutation(m) for m in sets], prior)
-    np.testing.assert_allclose(shuffled.prevalence, found.prevalence, atol=1e-12)
-    doubled = estimate(posteriors, [np.concatenate([m, m]) for m in sets], prior)
-    np.testing.assert_allclose(doubled.prevalence, found.prevalence, atol=1e-12)
 
 
 @pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)

@@ -93,8 +93,10 @@ def test_without_pooling_other_communities_leave_an_estimate_unchanged(
     assert read(made.run, manifest, "totals").equals(totals)
 
 
-@pytest.mark.parametrize("drawn", ["unknown", "random", "by_class"])
-@pytest.mark.parametrize("labelled", ["count", "exclude"])
+@pytest.mark.parametrize(
+    ("labelled", "drawn"),
+    [("count", "unknown"), ("exclude", "random"), ("count", "by_class")],
+)
 def test_without_pooling_a_partition_of_the_nodes_adds_up_to_the_totals(
     client, tmp_path, labelled, drawn
 ):

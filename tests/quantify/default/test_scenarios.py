@@ -73,18 +73,6 @@ def test_one_scenario_alone_is_the_tilted_one(n_classes):
     np.testing.assert_array_equal(one.upper, two.scenarios[1].upper)
 
 
-def test_a_community_keeps_its_bits_among_any_others():
-    nodes, reference, groups, _ = drawn(3)
-    auto = Auto(learnt=Learnt.of(nodes, reference, groups, tilt=some_tilt(3)))
-    members = np.arange(17, 90)
-    alone = auto.estimate(make_communities(members), nodes, reference)
-    among = make_communities(np.arange(300), members, np.arange(5))
-    found = auto.estimate(among, nodes, reference)
-    for name in ("prevalence", "lower", "upper", "sd"):
-        one, same = getattr(alone, name)[0], getattr(found, name)[1]
-        np.testing.assert_array_equal(one, same)
-
-
 def found_selection(**changes) -> Selection:
     base = Selection(
         by_place=False,

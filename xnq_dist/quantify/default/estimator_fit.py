@@ -40,7 +40,9 @@ MIN_LABELS = 3
 """Minimum labels of a group for a comparison of its level with other groups."""
 PRIOR_VARIANCE = 4.0
 """Prior variance of the logit shift that all nodes share."""
-ARRAYS = ("variances", "shared", "labelled", "within", "without", "information")
+ARRAYS = (
+    *("variances", "shared", "labelled", "least", "within", "without", "information"),
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,21 +89,20 @@ class Learnt:
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Return all fields but the groups, for a file."""
-        arrays = {name: getattr(self, name) for name in ARRAYS}
-        arrays["partitions"] = np.array(len(self.groups))
         tilt = {} if self.tilt is None else self.tilt.to_arrays()
-        return {**arrays, "least": np.array(self.least), **tilt}
+        return {name: np.asarray(getattr(self, name)) for name in ARRAYS} | tilt
 
     @classmethod
     def from_arrays(
         cls, groups: NDArray[np.integer], arrays: dict[str, NDArray[Any]]
     ) -> Learnt:
         """Construct from the groups, as for `of`, and the result of `arrays`."""
+        # An index of no axis: numbers as NumPy's scalars, which Numba knows.
+        values: dict[str, Any] = {name: arrays[name][()] for name in ARRAYS}
         return cls(
             groups=_numbered(groups)[0],
-            least=float(arrays["least"]),
             tilt=Tilt.from_arrays(arrays),
-            **{name: arrays[name] for name in ARRAYS},
+            **values,
         )
 
     def between(self, sums: NodeSums, shared: Floats | None = None) -> Floats:

@@ -71,28 +71,17 @@ class Tilt:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return arrays for a file; `from_arrays` reads them."""
-        return {
-            "tilt_factors": self.factors,
-            "tilt_shift": self.shift,
-            "tilt": np.array(
-                [self.share, float(self.alone), self.inflation, float(self.known)]
-            ),
-        }
+        return {f"tilt_{name}": np.asarray(value) for name, value in vars(self).items()}
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Tilt | None:
         """Construct from arrays that include those of `to_arrays`; else None."""
-        if "tilt" not in arrays:
-            return None
-        share, alone, inflation, known = arrays["tilt"].tolist()
-        return cls(
-            arrays["tilt_factors"],
-            float(share),
-            bool(alone),
-            arrays["tilt_shift"],
-            float(inflation),
-            bool(known),
-        )
+        values: dict[str, Any] = {
+            name.removeprefix("tilt_"): value[()]
+            for name, value in arrays.items()
+            if name.startswith("tilt_")
+        }
+        return cls(**values) if values else None
 
 
 @dataclass(frozen=True, eq=False)
