@@ -173,12 +173,11 @@ class Stack:
         run = str(self.folder / "run")
         given = {**self._tables, "out": run, "settings": SETTINGS, "retry_delay": 10}
         by_name["nightly"]["parameters"] = given
-        by_name["housekeeping"]["parameters"]["runs"] = [run]
         file = self.folder / "prefect.yaml"
         file.write_text(yaml.safe_dump(described))
         self._prefect("work-pool", "create", "--type", "process", "xnq")
-        names = ("--name", "nightly", "--name", "housekeeping")
-        self._prefect("--no-prompt", "deploy", "--prefect-file", str(file), *names)
+        words = "--prefect-file", str(file), "--name", "nightly"
+        self._prefect("--no-prompt", "deploy", *words)
         text = (ROOT / "deploy" / "automations.yaml").read_text()
         automations = yaml.safe_load(text)["automations"]
         automations[2]["trigger"]["within"] = UNSTARTED
