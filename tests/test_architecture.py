@@ -87,14 +87,14 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 279_697,
+    "all": 279_967,
     "core": 33_544,
     "graph": 62_136,
     "reservoir": 24_507,
     "groups": 4_033,
     "plan and needs": 6_568,
     "pipeline and the modules next to it": 7_479,
-    "command line and flows": 10_984,
+    "command line and flows": 10_199,
     "monitor": 6_747,
     "evaluation": 35_973,
 }
