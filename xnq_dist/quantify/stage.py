@@ -50,7 +50,7 @@ from xnq_dist.quantify.batches import (
 )
 from xnq_dist.quantify.communities import open_memberships
 from xnq_dist.quantify.community_rows import label_facts, total_rows
-from xnq_dist.quantify.default.pooling import fit_weights
+from xnq_dist.quantify.default.pooling import SPREADS, fit_weights
 from xnq_dist.quantify.default.scenarios import check_prior
 from xnq_dist.quantify.default.surroundings import labels_around, studies_choice
 from xnq_dist.quantify.interface import Quantifier
@@ -234,6 +234,7 @@ def _pool(
     facts = {
         "communities": sum(map(len, found)),
         "weights": weights.tolist(),
+        "spread": float(np.sqrt((weights * np.tile(SPREADS, 2) ** 2).sum())),
     }
     return replace(job, parts=tuple(weights.tolist())), facts
 
