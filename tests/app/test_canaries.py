@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.app.commands import SHORT, executed, run_words
+from tests.app.commands import SMALL, executed, run_words
 from tests.app.conftest import running_server
 from tests.conftest import small_settings, write_graph
 from tests.object_store import Key, serving
@@ -30,12 +30,6 @@ def run(home: dict[str, str], *arguments: str, **more: str) -> tuple[int, str]:
 
 def tables(folder: Path) -> list[str]:
     return run_words(folder / "input", folder / "run", *SMALL)[1:]
-
-
-SMALL = (
-    *SHORT,
-    *("method=xnq", "quantifier=sld", "cluster.workers=1", "cluster.threads=1"),
-)
 
 
 def seen_in(folder: Path) -> set[tuple[str, str]]:
