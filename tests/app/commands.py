@@ -11,7 +11,7 @@ import pytest
 
 from xnq_dist.app.cli import main
 
-__all__ = ["PROGRAM", "SHORT", "ended", "executed", "run_words"]
+__all__ = ["PROGRAM", "SHORT", "SMALL", "ended", "executed", "run_words"]
 
 PROGRAM = [sys.executable, "-m", "xnq_dist.app.cli"]
 SHORT = (
@@ -19,6 +19,11 @@ SHORT = (
     *("reservoir.recurrent_scale=1.0", "reservoir.input_scale=0.5"),
 )
 """Settings of a short run."""
+SMALL = (
+    *SHORT,
+    *("method=xnq", "quantifier=sld", "cluster.workers=1", "cluster.threads=1"),
+)
+"""Settings of a run in one process, of the shortest method."""
 
 
 def ended(*words: str) -> int:

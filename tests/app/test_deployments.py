@@ -5,14 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import psutil
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from prefect.flows import load_flow_from_entrypoint
 
 import xnq_dist
 from tests.conftest import small_settings, write_graph
-from xnq_dist.core.config import load_settings
 
 CLONE = Path(xnq_dist.__file__).parents[1]
 DEPLOYMENTS = yaml.safe_load(
@@ -27,22 +25,6 @@ def test_a_deployments_flow_takes_its_parameters(deployment, monkeypatch):
     assert flow.validate_parameters(deployment["parameters"])
     assert flow.name == f"xnq-{deployment['name']}"
     assert deployment["parameters"]["timeout"] > 0
-
-
-@pytest.mark.server
-def test_the_evaluation_runs_as_a_flow(tmp_path, prefect_api):
-    from flows.evaluate import evaluate
-
-    folder, out = tmp_path / "data", tmp_path / "out"
-    write_graph(folder, nodes=400, edges=1500, labelled=1.0)
-    settings = load_settings(overrides=["cluster.workers=1"])
-    found = evaluate([str(folder)], str(out), ["wvrn"], 1, ["pcc"], [0], settings)
-    assert {row["method"] for row in pq.read_table(found["results"]).to_pylist()} == {
-        "wvrn"
-    }
-    failed = evaluate([str(tmp_path / "none")], str(out), ["wvrn"], return_state=True)
-    assert failed.is_failed()
-    assert "nodes.parquet does not exist" in failed.message
 
 
 @pytest.mark.server

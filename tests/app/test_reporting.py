@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from tests.app.commands import PROGRAM, executed, run_words
+from tests.app.commands import PROGRAM, SMALL, executed, run_words
 from tests.app.conftest import running_server
 from tests.conftest import write_graph
 from xnq_dist.app import running
@@ -25,21 +25,9 @@ from xnq_dist.monitor.on_prefect import PrefectRun, await_api
 from xnq_dist.monitor.prefect_reports import GRACE
 from xnq_dist.monitor.progress import in_view
 
-SETTINGS = (
-    "method=xnq",
-    "quantifier=sld",
-    "reservoir.dim=8",
-    "reservoir.supersteps=3",
-    "reservoir.recurrent_scale=2.0",
-    "reservoir.input_scale=0.5",
-    "readout.C=1.0",
-    "cluster.workers=1",
-    "cluster.threads=1",
-)
-
 
 def arguments(graph: Path, out: Path, *more: str) -> list[str]:
-    return [*run_words(graph, out, *SETTINGS), "--json", *more]
+    return [*run_words(graph, out, *SMALL), "--json", *more]
 
 
 def start(graph: Path, out: Path, environment: dict[str, str]) -> subprocess.Popen[str]:

@@ -17,6 +17,7 @@ import psutil
 import pytest
 from distributed import LocalCluster
 
+from tests.app.commands import PROGRAM, SHORT, run_words
 from tests.conftest import write_graph
 
 STRANGER = Path(__file__).with_name("stranger.py")
@@ -65,27 +66,15 @@ def open_folder(tmp_path_factory) -> Iterator[Path]:
 
 
 @contextmanager
-def running_job(folder: Path, home: dict[str, str], *more: str) -> Iterator[int]:
+def running_job(folder: Path, home: dict[str, str]) -> Iterator[int]:
     """A job that is running its supersteps."""
     write_graph(folder / "input", nodes=200, edges=700)
-    overrides = [
-        "reservoir.dim=8",
-        "reservoir.supersteps=10000",
-        "reservoir.recurrent_scale=1.0",
-        "reservoir.input_scale=0.5",
-        "cluster.workers=2",
-        "cluster.threads=1",
-        "partitions=4",
-        "checkpoint.every=5",
-        *more,
-    ]
-    command = [
-        *(sys.executable, "-m", "xnq_dist.app.cli", "run"),
-        *("--nodes", str(folder / "input" / "nodes.parquet")),
-        *("--edges", str(folder / "input" / "edges.parquet")),
-        *("--out", str(folder / "run")),
-        *(f"--set={override}" for override in overrides),
-    ]
+    settings = (
+        *("reservoir.supersteps=10000", "checkpoint.every=5", "partitions=4"),
+        *("cluster.workers=2", "cluster.threads=1"),
+    )
+    words = run_words(folder / "input", folder / "run", *SHORT, *settings)
+    command = [*PROGRAM, *words]
     environment = {k: v for k, v in home.items() if k != "PREFECT_API_URL"}
     log = (folder / "log").open("w")
     with log, subprocess.Popen(command, env=environment, stderr=log) as job:

@@ -79,9 +79,9 @@ def test_reservoir_and_embeddings_are_those_without_scores(runs):
 
 
 def test_a_gap_in_a_score_is_a_column_of_its_own(runs, sources):
-    stage = runs["gaps"].stage("graph")
+    graph, stage = (runs["gaps"].stage(name) for name in ("graph", "scores"))
     (record,) = stage.manifest().named("scores-")
-    (rows,) = node_index(stage, stage.manifest())
+    (rows,) = node_index(graph, graph.manifest())
     score, missing = stage.read_arrays(record)["scores"].T
     gaps = pq.read_table(sources.nodes)["gaps"].is_null().to_numpy()[rows]
     np.testing.assert_array_equal(missing > 0, gaps)
@@ -97,22 +97,6 @@ def test_same_posteriors_with_scores_for_any_partitions(
     other = to_posteriors(tmp_path, sources, settings, client)
     assert posteriors(other).equals(posteriors(runs[names]))
     assert facts(other) == facts(runs[names])
-
-
-def test_other_scores_are_read_again(tmp_path, sources, thread_client):
-    nodes = pq.read_table(sources.nodes)
-    changed = Sources(str(tmp_path / "nodes.parquet"), sources.edges)
-    made = []
-    for names, values in (("[good]", "good"), ("[good]", "noise"), ("[]", "noise")):
-        at = nodes.schema.get_field_index("good")
-        table = nodes.set_column(at, "good", nodes[values])
-        pq.write_table(table, changed.nodes)
-        settings = small_settings(*BASE, f"columns.scores={names}")
-        with pipeline.open_run(str(tmp_path / "run"), changed) as run:
-            made.append(pipeline.prepare(run, changed, settings).fingerprint)
-            again = pipeline.prepare(run, changed, settings).fingerprint
-        assert again == made[-1]
-    assert len(set(made)) == 3
 
 
 @pytest.mark.usefixtures("no_trees")

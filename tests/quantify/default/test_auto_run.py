@@ -160,6 +160,7 @@ def test_stage_estimates_as_one_process(client, tmp_path, drawn):
         assert not np.array_equal(points, former)
     facts = made.run.complete("quantify").facts["pooled"]
     assert facts["weights"] == parts.tolist()
+    assert facts["spread"] > 0
     known = (made.graph.labels[members] >= 0 for members in sets.values())
     assert facts["communities"] == sum(some.any() for some in known)
 

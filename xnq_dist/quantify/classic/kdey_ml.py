@@ -18,7 +18,7 @@ import numpy as np
 from scipy.interpolate import CubicSpline
 
 from xnq_dist.core.arrays import Floats, Ints32
-from xnq_dist.core.products import product
+from xnq_dist.core.products import multiply, pack
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.classic.members import (
     reference_rows,
@@ -118,12 +118,13 @@ def _log_kernel_mean(at: Floats, labelled: Floats) -> Floats:
     # x.y - |y|^2 / 2 as one product.
     x = np.column_stack([at / BANDWIDTH, np.ones(len(at))])
     y = labelled / BANDWIDTH
-    y = np.column_stack([y, (y * y).sum(axis=1) / -2]).T
+    panels = pack(np.column_stack([y, (y * y).sum(axis=1) / -2]).T)
     logs = np.empty(len(at))
     rows = max(1, PAIRS // len(labelled))
     for first in range(0, len(at), rows):
         part = slice(first, first + rows)
-        nearness = product(x[part], y)
+        nearness = np.empty((len(logs[part]), len(y)))
+        multiply(x[part], panels, nearness)
         nearest = nearness.max(axis=1)
         nearness -= nearest[:, None]
         logs[part] = np.log(np.exp(nearness, out=nearness).mean(axis=1)) + nearest
