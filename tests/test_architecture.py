@@ -87,14 +87,14 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 276_181,
-    "core": 33_190,
+    "all": 276_105,
+    "core": 33_118,
     "graph": 60_663,
-    "reservoir": 23_634,
+    "reservoir": 23_606,
     "groups": 2_920,
     "plan and needs": 6_541,
     "pipeline and the modules next to it": 7_475,
-    "command line and flows": 10_989,
+    "command line and flows": 10_204,
     "monitor": 6_755,
     "evaluation": 35_973,
 }
