@@ -57,7 +57,7 @@ def test_one_module_of_a_room_touches_dask(room):
 
 
 def test_gpu_packages_are_imported_in_backend_alone():
-    gpu = {"cupy", "cudf", "cugraph", "dask_cuda", "dask_cudf", "rmm"}
+    gpu = {"cupy", "cugraph", "dask_cuda", "rmm"}
     touching = [file.name for file in ROOT.rglob("*.py") if imported(file) & gpu]
     assert touching == ["backend.py"]
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
-from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.errors import InputError, StageError
@@ -18,20 +17,14 @@ from xnq_dist.core.threads import map_threads
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.profile.headers import require_columns
 from xnq_dist.graph.sort import PairSorter
 from xnq_dist.graph.tables import Batch, Table, ids_of
 from xnq_dist.graph.values import show
 
 __all__ = [
     "EdgeCounts",
-    "Pairs",
-    "PairsOf",
     "add_edges",
-    "arrow_pairs",
-    "check_rows",
     "checked_csr",
-    "checked_edges",
     "columns_read",
     "weight_conflict",
     "weights_of",
@@ -68,26 +61,14 @@ class EdgeCounts:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """The ends of some rows of the edge table, by canonical index."""
-
-    source: NDArray[np.integer]
-    """-1 for a node that is not in the node table."""
-    target: NDArray[np.integer]
-    weight: Floats | None
-    """None in a table without weights."""
-
-
-PairsOf = Callable[[Table, NodeIds, ColumnSettings, InputSettings], Iterator[Pairs]]
-"""Yields the pairs of all rows of a table in any order, with the bits and the errors of
-`arrow_pairs`."""
-
-
-def arrow_pairs(
+def _pairs(
     table: Table, ids: NodeIds, columns: ColumnSettings, rules: InputSettings
-) -> Iterator[Pairs]:
-    """Yield the pairs of all rows, read by Arrow; an `InputError` names the row."""
+) -> Iterator[tuple[Ints, Ints, Floats | None]]:
+    """Yield sources, targets and weights of all rows; an `InputError` names the row.
+
+    Ends are canonical indices, -1 for a node that is not in the node table. Weights are
+    None in a table without.
+    """
     names, ends = columns_read(table, columns), (columns.src, columns.dst)
     # Ids, indices, keys and the decoded batch together: some 200 bytes a row.
     rows = int(np.clip(rules.memory_bytes // 1024, 1024, 1 << 18))
@@ -95,7 +76,7 @@ def arrow_pairs(
         find = partial(_indices, batch, ids, rules)
         source, target = map_threads(find, ends, 2)
         weighted = columns.weight in names
-        yield Pairs(source, target, weights_of(batch, columns) if weighted else None)
+        yield source, target, weights_of(batch, columns) if weighted else None
 
 
 def columns_read(table: Table, columns: ColumnSettings) -> list[str]:
@@ -106,28 +87,20 @@ def columns_read(table: Table, columns: ColumnSettings) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def checked_edges(
-    table: Table, ids: NodeIds, columns: ColumnSettings, settings: InputSettings
-) -> tuple[Table, bool]:
-    """The edge table with ids of the nodes' type, and whether pairs are weighted."""
-    table = table.ids_as(ids.type, columns.src, columns.dst)
-    require_columns(table, "edges", columns)
-    return table, table.has(columns.weight) or settings.duplicates == "sum"
-
-
 def add_edges(
     sorter: PairSorter,
-    pairs: Iterable[Pairs],
-    settings: InputSettings,
+    table: Table,
+    ids: NodeIds,
+    columns: ColumnSettings,
+    rules: InputSettings,
     weighted: bool,
 ) -> EdgeCounts:
-    """Add the pairs that the rules keep to a sorter.
+    """Add the pairs of a table's rows that the rules keep to a sorter.
 
     The counts are those of the rows; the sorter has the others.
     """
     counts = EdgeCounts()
-    for some in pairs:
-        source, target, weight = some.source, some.target, some.weight
+    for source, target, weight in _pairs(table, ids, columns, rules):
         if weighted and weight is None:
             weight = np.ones(len(source))
         keep = (source >= 0) & (target >= 0)
@@ -141,17 +114,9 @@ def add_edges(
             source, target = source[keep], target[keep]
             weight = None if weight is None else weight[keep]
         sorter.add(target, source, weight)
-        if not settings.directed:
+        if not rules.directed:
             sorter.add(source, target, weight, reverse=True)
     return counts
-
-
-def check_rows(counts: EdgeCounts, table: Table) -> None:
-    """Refuse a table without rows."""
-    if not counts.edges_read:
-        raise InputError(
-            f"{table.what} {table.path} has no rows: check that it is the right file"
-        )
 
 
 def weight_conflict(ids: pa.Array, what: str, major: int, minor: int) -> InputError:

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from xnq_dist.core.errors import DoesNotFitError, XnqError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import ahead
 
-__all__ = ["KEY", "PairChunk", "PairSorter", "SortedRun", "pairs_held"]
+__all__ = ["KEY", "PairChunk", "PairSorter", "SortedRun"]
 
 _BYTES_A_PAIR = {False: 64, True: 128}
 """Buffer, sort, selection and unpacking together, without and with weights."""
@@ -31,11 +31,6 @@ KEY = 8
 
 Keys = Ints
 Weights = Floats | None
-
-
-def pairs_held(memory: int, weighted: bool) -> int:
-    """Number of pairs from which on sorted runs are written to disk."""
-    return max(memory // _BYTES_A_PAIR[weighted], 2 * _SMALLEST_BLOCK)
 
 
 @dataclass(frozen=True)
@@ -56,10 +51,10 @@ class PairChunk:
 
 @dataclass(frozen=True)
 class SortedRun:
-    """Sorted keys and weights, in files or in memory, and the part that counts."""
+    """Sorted keys and weights in files, and the part that counts."""
 
-    keys: Path | Keys
-    weights: Path | Weights
+    keys: Path
+    weights: Path | None
     size: int
     """Number of all keys."""
     first: int
@@ -69,25 +64,20 @@ class SortedRun:
     @property
     def paths(self) -> tuple[Path, ...]:
         """The files."""
-        return tuple(p for p in (self.keys, self.weights) if isinstance(p, Path))
+        return tuple(filter(None, (self.keys, self.weights)))
 
     def read(self) -> tuple[Keys, Weights]:
-        """The keys that count, and their weights; mapped if they are in files.
+        """The keys that count, and their weights, mapped.
 
         Raises
         ------
         StageError
             When a file is missing or has another size.
         """
-        weights = self.weights
-        if weights is not None:
-            weights = self._part(weights, np.float64)
-        return self._part(self.keys, np.int64), weights
-
-    def _part(self, where: Path | NDArray[Any], dtype: type) -> NDArray[Any]:
-        if isinstance(where, Path):
-            where = scratch.shared(where, dtype, self.size)
-        return where[self.first : self.last]
+        part, weights = slice(self.first, self.last), None
+        if self.weights is not None:
+            weights = scratch.shared(self.weights, np.float64, self.size)[part]
+        return scratch.shared(self.keys, np.int64, self.size)[part], weights
 
     def bounds(self, keys: Keys) -> Ints:
         """Where the first keys that are not below some keys are."""
@@ -136,7 +126,7 @@ class PairSorter:
         """Number of pairs that were added as reverses only."""
         self._majors = 0, n_major
         self._memory = memory
-        self._capacity = pairs_held(memory, weighted)
+        self._capacity = max(memory // _BYTES_A_PAIR[weighted], 2 * _SMALLEST_BLOCK)
         self._folder = folder
         self._keys = np.empty(self._capacity, np.int64)
         self._weights = np.empty(self._capacity, np.float64) if weighted else None
@@ -175,30 +165,20 @@ class PairSorter:
 
     def _spill(self) -> None:
         """Sort the buffer, write it to files and empty it."""
-        (held,) = self._held()
-        keys, weights = held.read()
-        # Sorters of several processes share a folder.
-        path = self._folder / f"run-{uuid.uuid4().hex}"
-        scratch.append(path.with_suffix(".keys"), keys)
-        values = None
-        if weights is not None:
-            values = path.with_suffix(".weights")
-            scratch.append(values, weights)
-        self._runs.append(replace(held, keys=path.with_suffix(".keys"), weights=values))
-
-    def _held(self) -> list[SortedRun]:
-        """Sort the buffer and empty it; the run is in memory."""
         size, self._filled = self._filled, 0
         some = None if self._weights is None else self._weights[:size]
-        return [SortedRun(*_ordered(self._keys[:size], some), size, 0, size)]
+        keys, weights = _ordered(self._keys[:size], some)
+        # Sorters of several processes share a folder.
+        path = self._folder / f"run-{uuid.uuid4().hex}"
+        run = SortedRun(path.with_suffix(".keys"), None, size, 0, size)
+        scratch.append(run.keys, keys)
+        if weights is not None:
+            run = replace(run, weights=path.with_suffix(".weights"))
+            scratch.append(path.with_suffix(".weights"), weights)
+        self._runs.append(run)
 
-    def runs(self, held: bool = False) -> list[SortedRun]:
-        """Sort all pairs into files, which stay; the sorter is empty then.
-
-        `held`: pairs that fit in memory stay there instead.
-        """
-        if held and not self._runs:
-            return self._held()
+    def runs(self) -> list[SortedRun]:
+        """Sort all pairs into files, which stay; the sorter is empty then."""
         if self._filled:
             self._spill()
         runs, self._runs = self._runs, []
@@ -260,10 +240,12 @@ class PairSorter:
     def _merged(self) -> Iterator[tuple[Keys, Weights]]:
         """Yield all keys in order, in pieces that never split the keys of one pair."""
         weighted = self._weights is not None
-        self._runs = self.runs(held=True)
+        self._runs = self.runs()
         self._keys = np.empty(0, np.int64)
         self._weights = np.empty(0, np.float64) if weighted else None
         sources = self._runs + self._others
+        if not sources:
+            return
         # A range is in memory twice, as it was read and sorted.
         for runs in _ranges(sources, self._memory // (2 * _BYTES_A_PAIR[weighted])):
             pieces = [run.read() for run in runs if run.first < run.last]
