@@ -7,10 +7,8 @@ from hypothesis import strategies as st
 
 from tests.graph.graphs import csr_of
 from tests.graph.test_partition import halo_rows
-from xnq_dist.graph import balance as module
 from xnq_dist.graph.balance import find_limits, hold_limits
 from xnq_dist.graph.partition import metis
-from xnq_dist.graph.propagation import Labels, Limits
 
 
 def social(n, seed):
@@ -71,20 +69,3 @@ def test_a_hub_beyond_the_limit_is_named(caplog):
     part = (np.arange(100) % 4).astype(np.int32)
     hold_limits(csr, part, 4)
     assert np.bincount(part).max() <= 33
-
-
-def test_a_broken_limit_is_mended_by_few_nodes():
-    csr = social(640, 1)
-    part = (np.arange(640) % 8).astype(np.int32)
-    part[[3, 5]] = 0
-    degrees = np.diff(csr.indptr)
-    room = int(np.bincount(part, degrees).max() + degrees.max())
-    limits = Limits(80, room)
-    own = np.stack([np.ones_like(degrees), degrees], axis=1)
-    labels = Labels.of(part.copy(), own, 8)
-    assert module._reassign(labels, limits)
-    dealt = labels.label
-    assert np.bincount(dealt).max() <= 80
-    assert np.bincount(dealt, degrees).max() <= limits.edges
-    # The 82 nodes of the partition above its limit, and every 64th node.
-    assert 0 < np.count_nonzero(dealt != part) <= 92

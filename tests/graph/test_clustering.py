@@ -1,47 +1,25 @@
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.graph.graphs import csr_of, random_matrix
-from tests.graph.test_propagation import slow_pass
 from xnq_dist.graph import clustering as module
-from xnq_dist.graph import propagation
-from xnq_dist.graph.batches import batches, max_batch_rows
 from xnq_dist.graph.clustering import coarsen, contract, find_clusters
-from xnq_dist.graph.propagation import Limits
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    n=st.integers(1, 25),
-    density=st.sampled_from([0.0, 0.1, 0.4]),
-    seed=st.integers(0, 999),
-    nodes=st.integers(1, 9),
-    edges=st.integers(1, 40),
-    parts=st.sampled_from([1, 3, 64]),
-)
-def test_clusters_are_those_of_the_slow_rule(n, density, seed, nodes, edges, parts):
-    csr, limits = csr_of(random_matrix(n, density, seed)), Limits(nodes, edges)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(propagation, "batches", partial(batches, minimum=parts))
-        rows = partial(max_batch_rows, minimum=parts)
-        patch.setattr(propagation, "max_batch_rows", rows)
-        label, sizes = find_clusters(csr, limits)
-    own = np.stack([np.ones(n, np.int64), np.diff(csr.indptr)], axis=1)
-    slow = list(range(n))
-    for _ in range(propagation.ROUNDS):
-        slow = slow_pass(csr, slow, own, n, limits, 0.0, parts)
-    _, expected = np.unique(slow, return_inverse=True)
-    assert label.tolist() == expected.tolist()
-    assert len(sizes) == len(set(slow))
-    assert (sizes[:, 0] == np.bincount(label)).all()
-    assert (sizes[:, 1] == np.bincount(label, own[:, 1])).all()
-    assert (sizes <= np.maximum(limits, own.max(axis=0))).all()
+@pytest.mark.parametrize("limit", [1.0, 40.0, 300.0])
+def test_clusters_join_neighbours_within_the_limit(limit):
+    matrix = random_matrix(200, 0.02, 3, symmetric=True)
+    csr = csr_of(matrix)
+    weights = np.diff(csr.indptr) + 2.0
+    label, sizes = find_clusters(csr, weights, limit)
+    assert label.max() + 1 == len(sizes)
+    assert (sizes == np.bincount(label, weights)).all()
+    assert sizes.max() <= max(limit, weights.max())
+    assert (len(sizes) < 200) == (limit > 1)
 
 
 @settings(max_examples=40, deadline=None)
@@ -50,7 +28,7 @@ def test_clusters_are_those_of_the_slow_rule(n, density, seed, nodes, edges, par
 )
 def test_the_contracted_graph_counts_edges_between_clusters(n, density, seed):
     csr = csr_of(random_matrix(n, density, seed))
-    label, sizes = find_clusters(csr, Limits(4, 8))
+    label, sizes = find_clusters(csr, np.diff(csr.indptr) + 1.0, 12.0)
     small = contract(csr, label, sizes, 10**6)
     expected = np.zeros((len(sizes), len(sizes)), np.int64)
     for v in range(n):
@@ -71,7 +49,7 @@ def test_a_sample_keeps_both_directions_and_any_chunks_give_the_same(
 ):
     matrix = random_matrix(300, 0.1, 4)
     csr = csr_of((matrix + matrix.T).tocsr())
-    label, sizes = np.arange(300, dtype=np.int32), np.ones((300, 2), np.int64)
+    label, sizes = np.arange(300, dtype=np.int32), np.ones(300)
     between = np.count_nonzero(
         csr.indices != np.repeat(np.arange(300), np.diff(csr.indptr))
     )
@@ -94,7 +72,7 @@ def test_few_edges_between_clusters_are_sampled_in_a_second_pass():
     matrix[:200, 200:] *= random_matrix(200, 0.1, 2).toarray()
     matrix[200:, :200] = matrix[:200, 200:].T
     csr = csr_of(matrix)
-    label, sizes = np.repeat(np.arange(2, dtype=np.int32), 200), np.ones((2, 2), int)
+    label, sizes = np.repeat(np.arange(2, dtype=np.int32), 200), np.ones(2)
     between = int(matrix[:200, 200:].sum()) * 2
     assert between < 0.15 * len(csr.indices)
     small = contract(csr, label, sizes, between // 2)
@@ -105,23 +83,22 @@ def test_few_edges_between_clusters_are_sampled_in_a_second_pass():
 
 def test_a_graph_without_edges_between_clusters_is_empty():
     csr = csr_of(random_matrix(5, 0.0, 0))
-    small = contract(csr, np.arange(5, dtype=np.int32), np.ones((5, 2), int), 10)
+    small = contract(csr, np.arange(5, dtype=np.int32), np.ones(5), 10)
     assert small.indptr.tolist() == [0] * 6
     assert len(small.sizes) == 5
 
 
 def each_alone(csr):
     """The contracted graph of clusters of one node."""
-    degrees = np.diff(csr.indptr)
-    sizes = np.stack([np.ones_like(degrees), degrees], axis=1)
-    return contract(csr, np.arange(len(degrees), dtype=np.int32), sizes, 10**6)
+    weights = np.diff(csr.indptr) + 1.0
+    return contract(csr, np.arange(len(weights), dtype=np.int32), weights, 10**6)
 
 
 def test_coarsening_keeps_sizes_and_counts_what_is_between():
     matrix = random_matrix(120, 0.05, 2)
     csr = csr_of((matrix + matrix.T).tocsr())
-    whole, limits = each_alone(csr), Limits(6, 60)
-    small, place = coarsen(whole, limits, len(whole.indices) - 1)
+    whole, limit = each_alone(csr), 66.0
+    small, place = coarsen(whole, limit, len(whole.indices) - 1)
     clusters = len(small.sizes)
     assert 1 < clusters < 120
     assert len(small.indices) < len(whole.indices)
@@ -133,18 +110,17 @@ def test_coarsening_keeps_sizes_and_counts_what_is_between():
     at = np.repeat(np.arange(clusters), np.diff(small.indptr))
     found[at, small.indices] = small.counts
     assert (found == expected).all()
-    for column in range(2):
-        summed = np.bincount(place, whole.sizes[:, column])
-        assert (small.sizes[:, column] == summed).all()
-        assert summed.max() <= max(limits[column], whole.sizes[:, column].max())
+    summed = np.bincount(place, whole.sizes)
+    assert (small.sizes == summed).all()
+    assert summed.max() <= max(limit, whole.sizes.max())
 
 
 def test_coarsening_ends_with_the_heaviest_edges_where_nothing_joins():
     csr = csr_of(random_matrix(30, 0.3, 2))
     whole = each_alone(csr)
-    small, place = coarsen(whole, Limits(1, 1), 20)
+    small, place = coarsen(whole, 1.0, 20)
     assert place.tolist() == list(range(30))
     assert len(small.indices) == 20
     kept = sorted(small.counts.tolist(), reverse=True)
     assert kept == sorted(whole.counts.tolist(), reverse=True)[:20]
-    assert coarsen(whole, Limits(1, 1), 10**6)[0] is whole
+    assert coarsen(whole, 1.0, 10**6)[0] is whole

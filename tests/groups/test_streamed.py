@@ -17,12 +17,12 @@ from tests.groups.test_leiden import modularity
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import batches as batches_module
 from xnq_dist.graph import layout
+from xnq_dist.graph import moves as module
+from xnq_dist.graph.moves import FIRST, Communities
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
-from xnq_dist.groups import modularity as module
 from xnq_dist.groups.detection import detect, engine_of
 from xnq_dist.groups.leiden import leiden, number_by_size
-from xnq_dist.groups.modularity import FIRST, Communities
 from xnq_dist.groups.streamed import Level, contract
 from xnq_dist.groups.streamed import detect as streamed
 

@@ -1,4 +1,4 @@
-"""Limits on the nodes and edges of partitions, held by label propagation.
+"""Limits on the nodes and edges of partitions, held by moves of single nodes.
 
 No partition has more than 1.1 times the mean number of edges or 1.05 times the mean
 number of nodes, unless a single node does.
@@ -7,13 +7,14 @@ number of nodes, unless a single node does.
 from __future__ import annotations
 
 import logging
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 
-from xnq_dist.core.arrays import Bools, Ints, Ints32
+from xnq_dist.core.arrays import Ints, Ints32
+from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import Csr
-from xnq_dist.graph.propagation import ROUNDS, Labels, Limits
 
 __all__ = ["fill_empty", "find_limits", "hold_limits"]
 
@@ -24,13 +25,20 @@ EDGE_SLACK = 1.1
 NODE_SLACK = 1.05
 """Maximum nodes of a partition over the mean: descriptors, products and posteriors take
 time by nodes. With 1.3, which is always used up, halo rows are a few per cent fewer."""
-LOSSES = (0.0, 0.25, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0)
-"""Share of its votes that a node may lose in each pass when it leaves a partition above
-its limits. If all may be lost at once, Tolokers has 4 % more halo rows."""
-MIN_PASSES = 4
+LOSSES = (0.0, 0.25, 0.5, 1.0, 1.0)
+"""Share of its neighbours that a node may lose in each pass when it leaves a partition
+above its limits."""
+MIN_PASSES = 3
 """Number of passes after which they end when the limits hold."""
 REASSIGNED = (64, 16, 4, 1)
 """One of so many nodes is reassigned if moves did not reach the limits."""
+
+
+class Limits(NamedTuple):
+    """Maximum size of a partition."""
+
+    nodes: int
+    edges: int
 
 
 def find_limits(csr: Csr, partitions: int) -> Limits:
@@ -65,20 +73,23 @@ def hold_limits(csr: Csr, part: Ints32, partitions: int) -> None:
     partitions
         Number of partitions, P; at most N. Each gets at least one node.
     """
-    limits = find_limits(csr, partitions)
-    degrees = np.diff(csr.indptr)
-    own = np.stack([np.ones_like(degrees), degrees], axis=1)
-    labels = Labels.of(part, own, partitions)
+    limits, degrees = find_limits(csr, partitions), np.diff(csr.indptr)
+    sizes = _sizes(part, degrees, partitions)
     for turn, loss in enumerate(LOSSES):
-        if turn >= MIN_PASSES and not labels.over(limits):
+        if turn >= MIN_PASSES and (sizes <= limits).all():
             break
-        moved = labels.move(csr, limits, loss)
-        log.info("%d nodes moved between partitions", moved)
-    if labels.over(limits) and _reassign(labels, limits):
-        labels = Labels.of(part, own, partitions)
-        for _ in range(ROUNDS):
-            labels.move(csr, limits)
+        for rows in ahead(csr.chunks()):
+            move_nodes(*rows.edges, part, sizes, limits, loss)
+    if (sizes > limits).any():
+        _reassign(part, degrees, sizes, limits)
     fill_empty(part, partitions)
+
+
+def _sizes(part: Ints32, degrees: Ints, partitions: int) -> Ints:
+    """Nodes and edges of each partition, shape (P, 2)."""
+    nodes = np.bincount(part, minlength=partitions)
+    edges = np.bincount(part, degrees, partitions).astype(np.int64)
+    return np.stack([nodes, edges], axis=1)
 
 
 def fill_empty(part: Ints32, partitions: int) -> None:
@@ -91,33 +102,80 @@ def fill_empty(part: Ints32, partitions: int) -> None:
         sizes[empty] = 1
 
 
-def _reassign(labels: Labels, limits: Limits) -> bool:
+def _reassign(part: Ints32, degrees: Ints, sizes: Ints, limits: Limits) -> None:
     """Reassign some nodes, by falling degree, if limits are still violated.
 
     The nodes of partitions above their limits and every 64th of all nodes (if that is
     not enough every 16th, and so on) go to the partition with the fewest edges that is
     below its limits. If even reassigning all nodes fails, they are assigned in turn,
-    which leaves each partition with at most the mean and one node's edges. Returns
-    whether the limits hold.
+    which leaves each partition with at most the mean and one node's edges.
     """
-    part, degrees, partitions = labels.label, labels.own[:, 1], len(labels.sizes)
-    over: Bools = np.any(labels.sizes > limits, axis=1)
+    over = np.any(sizes > limits, axis=1)
     for every in REASSIGNED:
         leaves = over[part]
         leaves[::every] = True
         some = np.flatnonzero(leaves)
         some = some[np.argsort(-degrees[some], kind="stable")]
-        sizes = Labels.of(part[~leaves], labels.own[~leaves], partitions).sizes
+        kept = _sizes(part[~leaves], degrees[~leaves], len(sizes))
         to = np.empty(len(some), np.int64)
-        if assign(degrees[some], sizes, limits, to):
+        if assign(degrees[some], kept, limits, to):
             part[some] = to
             log.info("%d nodes were reassigned to keep the limits", len(some))
-            return True
-    nodes, edges = labels.sizes.T
+            return
+    nodes, edges = sizes.T
     if nodes.max() > limits.nodes or edges.max() > edges.mean() + degrees.max():
-        turn, place = np.divmod(np.arange(len(some)), partitions)
-        part[some] = np.where(turn % 2 == 0, place, partitions - 1 - place)
-    return False
+        turn, place = np.divmod(np.arange(len(some)), len(sizes))
+        part[some] = np.where(turn % 2 == 0, place, len(sizes) - 1 - place)
+
+
+@njit(cache=True, nogil=True)
+def move_nodes(
+    first: int,
+    indptr: Ints,
+    indices: Ints32,
+    part: Ints32,
+    sizes: Ints,
+    limits: Limits,
+    loss: float,
+) -> None:
+    """Move each row's node to the partition of most of its in-neighbours with room.
+
+    A node gains neighbours by the move, or leaves a partition above its limits, and
+    may then lose the share `loss` of its neighbours there; if it may lose all, it goes
+    to the one with room and the fewest edges.
+    """
+    votes = np.zeros(sizes.shape[0], np.int64)
+    for row in range(indptr.shape[0] - 1):
+        v, begin, end = first + row, indptr[row], indptr[row + 1]
+        for edge in range(begin, end):
+            votes[part[indices[edge]]] += indices[edge] != v
+        old, degree, best = part[v], end - begin, -1
+        over = sizes[old, 0] > limits.nodes or sizes[old, 1] > limits.edges
+        least = votes[old] * (1 - loss) if over else votes[old] + 1
+        for edge in range(begin, end):
+            q = part[indices[edge]]
+            more = best < 0 or votes[q] > votes[best]
+            if more and votes[q] >= least and has_room(sizes[q], degree, limits):
+                best = q if q != old else best
+        if best < 0 and over and loss == 1:
+            for q in range(sizes.shape[0]):
+                fewer = best < 0 or sizes[q, 1] < sizes[best, 1]
+                if fewer and q != old and has_room(sizes[q], degree, limits):
+                    best = q
+        for edge in range(begin, end):
+            votes[part[indices[edge]]] = 0
+        if best >= 0:
+            sizes[old, 0] -= 1
+            sizes[old, 1] -= degree
+            sizes[best, 0] += 1
+            sizes[best, 1] += degree
+            part[v] = best
+
+
+@njit(cache=True, nogil=True)
+def has_room(size: Ints, degree: int, limits: Limits) -> bool:
+    """Whether a partition stays within its limits with another node."""
+    return bool(size[0] < limits.nodes and size[1] + degree <= limits.edges)
 
 
 @njit(cache=True, nogil=True)
@@ -133,11 +191,8 @@ def assign(degrees: Ints, sizes: Ints, limits: Limits, to: Ints) -> bool:
     for i in range(degrees.shape[0]):
         best = -1
         for p in range(sizes.shape[0]):
-            nodes, edges = sizes[p]
-            if nodes >= limits.nodes or edges + degrees[i] > limits.edges:
-                continue
-            less = best < 0 or edges < sizes[best, 1]
-            if less or (edges == sizes[best, 1] and nodes < sizes[best, 0]):
+            fewer = best < 0 or sizes[p, 1] < sizes[best, 1]
+            if fewer and has_room(sizes[p], degrees[i], limits):
                 best = p
         if best < 0:
             return False

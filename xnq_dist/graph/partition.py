@@ -25,7 +25,6 @@ from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.graph.balance import fill_empty, hold_limits
 from xnq_dist.graph.clustering import PAIR, coarsen, contract, find_clusters
 from xnq_dist.graph.csr import Csr
-from xnq_dist.graph.propagation import Limits
 
 __all__ = ["divide", "metis", "metis_memory"]
 
@@ -35,7 +34,7 @@ METIS_SHARE = 1
 """``auto`` uses METIS if it needs at most this many times `input.memory`: 7 million
 directed edges by default, 10 s for a social graph, 60 s for a random one (2 cores)."""
 CLUSTERS = 16
-"""A cluster has at most a partition's share of the nodes and edges over this."""
+"""A cluster has at most a partition's share of the weights over this."""
 METIS_ENTRY = 600
 """Bytes of `input.memory` for each direction of a weighted edge that METIS gets. It
 needs 150; with so many edges, 64 partitions of a graph with 10 M edges took METIS five
@@ -114,13 +113,10 @@ def divide(
     return part, name
 
 
-def _base_weight(csr: Csr) -> int:
-    """Weight of a node without its edges: the mean in-degree plus one."""
-    return int(csr.indptr[-1]) // (len(csr.indptr) - 1) + 1
-
-
 def _node_weights(csr: Csr) -> Ints:
-    return np.diff(csr.indptr) + _base_weight(csr)
+    """In-degrees plus the mean in-degree plus one."""
+    degrees = np.diff(csr.indptr)
+    return degrees + int(csr.indptr[-1]) // len(degrees) + 1
 
 
 def _metis(csr: Csr, partitions: int, symmetric: bool) -> Ints32:
@@ -159,11 +155,11 @@ def _random(n: int, partitions: int, seed: int) -> Ints32:
 
 def _stream(csr: Csr, partitions: int, memory: int) -> Ints32:
     """Clusters by label propagation, and METIS on the graph between them."""
-    n, edges, share = len(csr.indptr) - 1, int(csr.indptr[-1]), partitions * CLUSTERS
-    limits = Limits(max(n // share, 1), max(edges // share, 1))
-    label, sizes = find_clusters(csr, limits)
+    weights = _node_weights(csr).astype(np.float64)
+    limit = weights.sum() / (partitions * CLUSTERS)
+    label, sizes = find_clusters(csr, weights, limit)
     contracted = contract(csr, label, sizes, memory // PAIR)
-    small, place = coarsen(contracted, limits, memory // METIS_ENTRY)
+    small, place = coarsen(contracted, limit, memory // METIS_ENTRY)
     del contracted
     log.info(
         "%d clusters, %d clusters of clusters with %d edges between them",
@@ -173,8 +169,8 @@ def _stream(csr: Csr, partitions: int, memory: int) -> Ints32:
     )
     if len(small.sizes) < partitions or not len(small.indices):
         return _contiguous(csr, partitions)
-    weights = small.sizes @ np.array([_base_weight(csr), 1])
-    part = metis(small.indptr, small.indices, weights, partitions, small.counts)
+    shares = small.sizes.astype(np.int64)
+    part = metis(small.indptr, small.indices, shares, partitions, small.counts)
     return part[place][label]
 
 

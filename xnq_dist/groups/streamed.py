@@ -5,7 +5,7 @@ over edges on disk: label propagation with modularity's penalty for large commun
 (Barber and Clark) and a maximum size. The communities form a weighted graph, which is
 contracted again until Leiden can hold it. Leiden's communities are then refined by
 passes over the edges of each earlier graph. The nodes of a batch choose in parallel,
-then join one by one (`modularity`), so the result depends on the graph, the seed
+then join one by one (`graph.moves`), so the result depends on the graph, the seed
 and the memory only.
 
 References
@@ -31,10 +31,9 @@ from xnq_dist.core.store import Manifest, Stage
 from xnq_dist.graph import layout
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import Csr, CsrRows, spans, write_csr
-from xnq_dist.graph.propagation import numbered
+from xnq_dist.graph.moves import FIRST, Communities, numbered
 from xnq_dist.graph.sort import PairSorter
 from xnq_dist.groups.leiden import number_by_size, optimise
-from xnq_dist.groups.modularity import FIRST, Communities
 
 if TYPE_CHECKING:
     from xnq_dist.graph.halo import Partition
@@ -48,7 +47,7 @@ LEIDEN_PAIR = 220
 PASSES = 6
 """Maximum number of passes over all nodes before a graph is contracted or returned.
 
-Before contraction `modularity.FIRST` passes come first, each over a random part of the
+Before contraction `moves.FIRST` passes come first, each over a random part of the
 nodes: in canonical order alone, communities of a grid grow along its rows."""
 MOVED_AT_END = 0.01
 """Passes end after one that moved at most this share of the nodes."""

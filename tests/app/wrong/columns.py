@@ -103,19 +103,6 @@ def columns_cases() -> Iterable[Case]:
         "communities=column:age",
         ("'town'", "communities"),
     )
-    yield Case(
-        "Weight",
-        edge_weights(lambda row: 1.5, "Weight"),
-        ("edges.parquet", "'Weight'", "columns.weight=Weight"),
-        right=edge_weights(lambda row: 1.5),
-        status=0,
-    )
-    yield Case(
-        "Role",
-        edit(NODES, Role=["train"] * 60),
-        ("nodes.parquet", "'Role'", "columns.role=Role"),
-        status=0,
-    )
 
 
 def weights_and_features_cases() -> Iterable[Case]:

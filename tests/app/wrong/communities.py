@@ -16,7 +16,6 @@ from tests.app.wrong.builders import (
     at,
     chosen,
     edit,
-    first,
     named,
     sets,
     text_ids,
@@ -61,22 +60,6 @@ def communities_cases() -> Iterable[Case]:
         ("'community'", "0.142857", "row 2", "integers or text"),
         arguments=GIVEN,
         right=edit(MEMBERS, community=lambda c: [v % 7 for v in range(len(c))]),
-    )
-    yield Case(
-        "communities-differ-by-case",
-        edit(MEMBERS, community=first(2, "Page  0")),
-        ("'Page  0'", "'page 0'", "differ by case or spaces"),
-        arguments=GIVEN,
-        right=edit(MEMBERS, community=first(2, "Page 10")),
-        status=0,
-    )
-    yield Case(
-        "community-without-a-name",
-        edit(MEMBERS, community=first(4, " ")),
-        ("'community'", "memberships.parquet", "blank name in 4 rows"),
-        arguments=GIVEN,
-        right=edit(MEMBERS, community=first(4, "page 10")),
-        status=0,
     )
     yield Case(
         "given-without-memberships",

@@ -125,13 +125,13 @@ def ids_cases() -> Iterable[Case]:
     yield Case(
         "loops-alone",
         _loops,
-        ("edges.parquet", "no edge to another node", "columns.src"),
+        ("60 nodes have no edge",),
         status=0,
     )
     yield Case(
         "most-nodes-isolated",
         edit(EDGES, **dict.fromkeys(("src", "dst"), lambda c: [v % 9 for v in c])),
-        ("51 of 60 nodes (85 %) have no edge", "edges.parquet"),
+        ("51 nodes have no edge",),
         status=0,
     )
     yield Case(

@@ -25,11 +25,11 @@ def settings_cases() -> Iterable[Case]:
             "accept",
             "checks.accept=[all]",
             ("checks.accept",),
-            "checks.accept=[isolated]",
+            "checks.accept=[few-matches]",
         ),
         (
             "accept-text",
-            "checks.accept=isolated",
+            "checks.accept=few-matches",
             ("checks.accept",),
             "checks.accept=[]",
         ),

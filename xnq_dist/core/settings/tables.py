@@ -27,12 +27,9 @@ __all__ = [
 ]
 
 Code = Literal[
-    "column-case",
-    "community-names",
     "feature-id",
     "feature-label",
     "few-matches",
-    "isolated",
     "label-case",
     "label-ids",
     "label-null-word",

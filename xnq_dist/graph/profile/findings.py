@@ -16,7 +16,7 @@ from typing import Any, Literal
 import pyarrow as pa
 import yaml
 
-from xnq_dist.core.settings import ColumnSettings, Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.graph.encoding import percent_numbers
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.graph.profile.columns import LEVELS, ColumnProfile, TableProfile
@@ -34,7 +34,6 @@ FEWEST_LABELS = 2
 """Labels that every class needs."""
 MATCHED, MOST_MATCHED = 0.5, 0.95
 """Shares of matching rows below which they are refused, or worth a warning."""
-ISOLATED = 0.5
 SHOWN = 4
 """Examples in a message."""
 IS_ID = (
@@ -211,19 +210,14 @@ def odd_label(seen: Seen) -> Iterator[Found]:
         yield "label-odd", {**shown, "setting": _setting(seen, [value])}
 
 
-def _variants(values: Iterable[tuple[Any, int]]) -> list[list[tuple[Any, int]]]:
-    """Texts that differ by case or spaces alone."""
+def label_case(seen: Seen) -> Iterator[Found]:
+    """Labels such as bot and Bot."""
     groups: dict[str, list[tuple[Any, int]]] = {}
-    for value, rows in values:
+    for value, rows in seen.classes:
         if isinstance(value, str):
             folded = " ".join(value.split()).casefold()
             groups.setdefault(folded, []).append((value, rows))
-    return [group for group in groups.values() if len(group) > 1]
-
-
-def label_case(seen: Seen) -> Iterator[Found]:
-    """Labels such as bot and Bot."""
-    for group in _variants(seen.classes)[:1]:
+    for group in [group for group in groups.values() if len(group) > 1][:1]:
         yield "label-case", {"words": listed(group)}
 
 
@@ -323,24 +317,6 @@ def _differs_everywhere(column: ColumnProfile | None) -> bool:
     return column.distinct in (None, column.rows) and not percent
 
 
-def column_case(seen: Seen) -> Iterator[Found]:
-    """A column `Weight` where `weight` is expected, unless it holds no weights."""
-    optional = {"role": seen.nodes, "weight": seen.edges}
-    for key, table in optional.items():
-        names = table.facts.get("names", ()) if table else ()
-        named = getattr(seen.settings.columns, key)
-        if named in names or named != ColumnSettings.model_fields[key].default:
-            continue
-        for name in names:
-            if (
-                table
-                and name.strip().lower() == named
-                and (key == "role" or not _not_weights(table.column(name)))
-            ):
-                shown = {"path": table.path, "column": name, "key": key}
-                yield "column-case", {"table": _what(table), **shown}
-
-
 def _what(table: TableProfile) -> str:
     """``nodes``, ``edges`` or ``memberships``."""
     return table.what.partition(" ")[0].removesuffix("s") + "s"
@@ -350,28 +326,25 @@ def weights(seen: Seen) -> Iterator[Found]:
     """Weights that are all zero, or that are times or numbers of rows."""
     weight = seen.settings.columns.weight
     column = seen.edges.column(weight) if seen.edges else None
-    if seen.edges and column and column.rows:
-        what = "are 0" if column.high == 0 else _not_weights(column)
-        if what:
-            shown = {"column": weight, "path": seen.edges.path}
-            yield "weight-unlikely", shown | {"what": what}
+    if seen.edges and column and column.rows and (what := _not_weights(column)):
+        shown = {"column": weight, "path": seen.edges.path}
+        yield "weight-unlikely", shown | {"what": what}
 
 
-def _not_weights(column: ColumnProfile | None) -> str:
+def _not_weights(column: ColumnProfile) -> str:
     """What the values of a column are if they can hardly be weights; empty: they can.
 
     Unix times are between the years 2000 and 2100, in seconds or a smaller unit.
     """
-    if column is None or column.rows == column.nulls:
-        return ""
-    if column.kind not in ("integers", "numbers"):
-        return f"are {column.kind}"
     low, high = column.low, column.high
+    if high == 0:
+        return "are 0"
     if any(low / unit >= 946_684_800 and high / unit < 4_102_444_800 for unit in UNITS):
         return f"look like Unix times ({low:.0f} to {high:.0f})"
-    distinct = column.rows if column.distinct is None else column.distinct
-    numbered = low in (0, 1) and high - low + 1 == distinct == column.rows
-    return "number the rows" if numbered and column.rows > MANY_CLASSES else ""
+    rows = column.rows
+    counted = low in (0, 1) and high - low + 1 == rows
+    numbered = counted and column.distinct in (None, rows) and rows > MANY_CLASSES
+    return "number the rows" if numbered else ""
 
 
 def ids(seen: Seen) -> Iterator[Found]:
@@ -409,37 +382,12 @@ def _unmatched(
     yield "unknown-nodes", about | more | {"column": column, "value": value, "row": row}
 
 
-def isolated(seen: Seen) -> Iterator[Found]:
-    """Many nodes without an edge to another node."""
-    facts = seen.edges.facts if seen.edges else {"mismatch": True}
-    if seen.edges is None or facts["mismatch"]:
-        return
-    count, total = facts["isolated"], facts["nodes"]
-    if count > ISOLATED * total:
-        shown = {"count": count, "total": total, "share": 100 * count / total}
-        yield "isolated", {"path": seen.edges.path, **shown}
-
-
 def communities(seen: Seen) -> Iterator[Found]:
-    """Communities that differ by case or spaces alone, with no name, or absent."""
-    table, name = seen.memberships, seen.settings.columns.community
-    if table is None:
-        table, name = seen.nodes, seen.settings.communities.removeprefix("column:")
-    column = table.column(name)
-    levels = column.levels if column else ()
-    about = {"table": _what(table), "path": table.path, "column": name}
-    if column and column.rows == column.nulls:
-        what = "has no value: name another column in communities=column:NAME"
-        yield "community-names", about | {"what": what, "level": "refusal"}
-    if blank := sum(rows for value, rows in levels if not str(value).strip()):
-        what = f"has a blank name in {blank:,} rows: name it, or leave the rows out"
-        yield "community-names", about | {"what": what}
-    if groups := _variants(levels):
-        pair = " and ".join(repr(value) for value, _ in groups[0][:2])
-        more = f" (and {len(groups) - 1:,} more groups)" if len(groups) > 1 else ""
-        what = f"has {pair}{more}, which differ by case or spaces alone and are kept "
-        what += "apart: write them alike if they are one"
-        yield "community-names", about | {"what": what}
+    """A column of communities without any."""
+    name = seen.settings.communities.removeprefix("column:")
+    column = seen.nodes.column(name)
+    if column and column.rows == column.nulls and name != seen.settings.communities:
+        yield "community-names", {"column": name, "path": seen.nodes.path}
 
 
 CHECKS: tuple[Check, ...] = (
@@ -450,9 +398,7 @@ CHECKS: tuple[Check, ...] = (
     label_counts,
     roles,
     features,
-    column_case,
     ids,
     weights,
-    isolated,
     communities,
 )

@@ -262,8 +262,7 @@ class _Reader:
         def make() -> Made:
             ends = [columns.src, columns.dst]
             alike = table.ids_as(self._node_ids().type, *ends)
-            weights = [n for n in self._there(table) if n.strip().lower() == "weight"]
-            made = self._matching(alike, ends, [columns.weight, *weights])
+            made = self._matching(alike, ends, [columns.weight])
             return alike, {"edges": edge_aspect(alike, columns)}, made
 
         return self._read("edges", table, make)

@@ -1,8 +1,9 @@
-"""Label propagation by modularity: nodes join the communities where it gains most.
+"""Label propagation: nodes join the communities of most of their neighbours.
 
-The nodes of a batch choose in parallel, then join one by one, so the result is the same
-for any number of threads. In canonical order alone communities of a grid grow along its
-rows, so nodes may be due in different passes.
+Large communities lose votes by modularity's penalty, or have a maximum size. The nodes
+of a batch choose in parallel, then join one by one, so the result is the same for any
+number of threads. In canonical order alone communities of a grid grow along its rows,
+so nodes may be due in different passes.
 """
 
 from __future__ import annotations
@@ -20,13 +21,20 @@ from xnq_dist.core.simd import prefetch
 from xnq_dist.core.threads import threads_here
 from xnq_dist.graph.batches import batches, max_batch_rows, share_rows
 from xnq_dist.graph.csr import Csr, CsrRows
-from xnq_dist.graph.propagation import AHEAD, Edges, add_vote, empty_table
 
-__all__ = ["FIRST", "Communities", "join_communities"]
+__all__ = ["FIRST", "Communities", "join_communities", "numbered"]
 
+AHEAD = 32
+"""Prefetch distance in edges for labels, and half of it for their weights."""
+SPREAD = 2654435769
+LOW_BITS = 2**32 - 1
 FIRST = 4
 """The pass from which on nodes are due again when a neighbour moved."""
 NEVER = 255
+Edges = tuple[int, Ints, Ints32]
+"""First row, row pointers as offsets in the indices, and indices."""
+Table = tuple[Ints32, Floats, Ints32]
+"""Labels and their votes by slot, -1 and undefined if free; the slots in use."""
 State = tuple[NDArray[Any], Floats, NDArray[Any], Bytes]
 """Community of each node, (N, 1); strength, (N,); weight of each community, (C, 1);
 the pass in which each node is due, (N,)."""
@@ -74,6 +82,44 @@ class Communities:
             moved += join_communities(rows.first, choice[:size], *nodes, self.limit)
             share_rows(rows, partial(mark, before), threads)
         return moved
+
+
+def numbered(label: Ints32) -> tuple[Ints32, int]:
+    """Labels renumbered from 0 in the same order, and their number."""
+    used = np.zeros(len(label), np.bool_)
+    used[label] = True
+    number = np.cumsum(used, dtype=np.int32)
+    clusters = int(number[-1])
+    number -= 1
+    return number[label], clusters
+
+
+@njit(cache=True, nogil=True)
+def empty_table(size: int) -> Table:
+    """A hash table for the labels of a row with at most `size` neighbours."""
+    return (
+        np.full(2 * size, -1, np.int32),
+        np.empty(2 * size, np.float64),
+        np.empty(size, np.int32),
+    )
+
+
+@njit(cache=True, nogil=True)
+def add_vote(table: Table, degree: int, count: int, label: int, vote: float) -> int:
+    """Add a vote for a label; return the number of labels in the table, now `count`.
+
+    Only the first ``2 * degree`` slots are used, so that those of a row stay in cache.
+    """
+    labels, sums, met = table
+    slot = (((label * SPREAD) & LOW_BITS) * (2 * degree)) >> 32
+    while labels[slot] != label and labels[slot] >= 0:
+        slot = slot + 1 if slot + 1 < 2 * degree else 0
+    if labels[slot] < 0:
+        labels[slot], sums[slot] = label, 0.0
+        met[count] = slot
+        count += 1
+    sums[slot] += vote
+    return count
 
 
 @njit(cache=True, nogil=True)
