@@ -25,10 +25,10 @@ EDGE_SLACK = 1.1
 NODE_SLACK = 1.05
 """Maximum nodes of a partition over the mean: descriptors, products and posteriors take
 time by nodes. With 1.3, which is always used up, halo rows are a few per cent fewer."""
-LOSSES = (0.0, 0.25, 0.5, 1.0, 1.0)
+LOSSES = (0.0, 0.25, 0.5, 1.0, 1.0, 1.0, 1.0, 1.0)
 """Share of its neighbours that a node may lose in each pass when it leaves a partition
 above its limits."""
-MIN_PASSES = 3
+MIN_PASSES = 4
 """Number of passes after which they end when the limits hold."""
 REASSIGNED = (64, 16, 4, 1)
 """One of so many nodes is reassigned if moves did not reach the limits."""
@@ -105,14 +105,16 @@ def fill_empty(part: Ints32, partitions: int) -> None:
 def _reassign(part: Ints32, degrees: Ints, sizes: Ints, limits: Limits) -> None:
     """Reassign some nodes, by falling degree, if limits are still violated.
 
-    The nodes of partitions above their limits and every 64th of all nodes (if that is
-    not enough every 16th, and so on) go to the partition with the fewest edges that is
-    below its limits. If even reassigning all nodes fails, they are assigned in turn,
+    An eighth of the nodes of partitions above their limits and every 64th of all nodes
+    (if that is not enough, more of both) go to the partition with the fewest edges that
+    is below its limits. If even reassigning all nodes fails, they are assigned in turn,
     which leaves each partition with at most the mean and one node's edges.
     """
     over = np.any(sizes > limits, axis=1)
     for every in REASSIGNED:
-        leaves = over[part]
+        leaves = np.zeros(len(part), np.bool_)
+        leaves[:: max(every // 8, 1)] = True
+        leaves &= over[part]
         leaves[::every] = True
         some = np.flatnonzero(leaves)
         some = some[np.argsort(-degrees[some], kind="stable")]
@@ -129,6 +131,17 @@ def _reassign(part: Ints32, degrees: Ints, sizes: Ints, limits: Limits) -> None:
 
 
 @njit(cache=True, nogil=True)
+def excess(size: Ints, nodes: int, edges: int, limits: Limits) -> int:
+    """By how much a partition with more nodes and edges exceeds its limits, in edges.
+
+    A node counts as many edges as partitions have for each node.
+    """
+    by_nodes = max(size[0] + nodes - limits.nodes, 0)
+    by_edges = max(size[1] + edges - limits.edges, 0)
+    return int(by_nodes * (limits.edges // limits.nodes + 1) + by_edges)
+
+
+@njit(cache=True, nogil=True)
 def move_nodes(
     first: int,
     indptr: Ints,
@@ -138,44 +151,43 @@ def move_nodes(
     limits: Limits,
     loss: float,
 ) -> None:
-    """Move each row's node to the partition of most of its in-neighbours with room.
+    """Move each row's node to the partition of most of its in-neighbours.
 
-    A node gains neighbours by the move, or leaves a partition above its limits, and
-    may then lose the share `loss` of its neighbours there; if it may lose all, it goes
-    to the one with room and the fewest edges.
+    A move may not increase the total excess over the limits. One that reduces it may
+    lose the share `loss` of the neighbours in the old partition, and with all of them
+    go to any partition; others must gain neighbours.
     """
-    votes = np.zeros(sizes.shape[0], np.int64)
+    partitions = sizes.shape[0]
+    votes = np.zeros(partitions, np.int64)
     for row in range(indptr.shape[0] - 1):
         v, begin, end = first + row, indptr[row], indptr[row + 1]
         for edge in range(begin, end):
             votes[part[indices[edge]]] += indices[edge] != v
-        old, degree, best = part[v], end - begin, -1
-        over = sizes[old, 0] > limits.nodes or sizes[old, 1] > limits.edges
-        least = votes[old] * (1 - loss) if over else votes[old] + 1
-        for edge in range(begin, end):
-            q = part[indices[edge]]
-            more = best < 0 or votes[q] > votes[best]
-            if more and votes[q] >= least and has_room(sizes[q], degree, limits):
-                best = q if q != old else best
-        if best < 0 and over and loss == 1:
-            for q in range(sizes.shape[0]):
-                fewer = best < 0 or sizes[q, 1] < sizes[best, 1]
-                if fewer and q != old and has_room(sizes[q], degree, limits):
-                    best = q
+        old, degree = part[v], end - begin
+        without = excess(sizes[old], -1, -degree, limits)
+        eased = excess(sizes[old], 0, 0, limits) - without
+        least = votes[old] * (1 - loss)
+        anywhere = eased > 0 and loss == 1
+        best, strain = old, 0
+        for i in range(partitions if anywhere else degree):
+            q = i if anywhere else part[indices[begin + i]]
+            if q == old or (best != old and votes[q] < votes[best]):
+                continue
+            strained = excess(sizes[q], 1, degree, limits)
+            strained -= excess(sizes[q], 0, 0, limits)
+            gains = strained == eased and votes[q] > votes[old]
+            eases = strained < eased and votes[q] >= least
+            more = best == old or votes[q] > votes[best] or strained < strain
+            if (gains or eases) and more:
+                best, strain = q, strained
         for edge in range(begin, end):
             votes[part[indices[edge]]] = 0
-        if best >= 0:
+        if best != old:
             sizes[old, 0] -= 1
             sizes[old, 1] -= degree
             sizes[best, 0] += 1
             sizes[best, 1] += degree
             part[v] = best
-
-
-@njit(cache=True, nogil=True)
-def has_room(size: Ints, degree: int, limits: Limits) -> bool:
-    """Whether a partition stays within its limits with another node."""
-    return bool(size[0] < limits.nodes and size[1] + degree <= limits.edges)
 
 
 @njit(cache=True, nogil=True)
@@ -186,13 +198,13 @@ def assign(degrees: Ints, sizes: Ints, limits: Limits, to: Ints) -> bool:
     each node is written to `to`. Returns whether all nodes fit.
     """
     for p in range(sizes.shape[0]):
-        if sizes[p, 0] > limits.nodes or sizes[p, 1] > limits.edges:
+        if excess(sizes[p], 0, 0, limits):
             return False
     for i in range(degrees.shape[0]):
         best = -1
         for p in range(sizes.shape[0]):
             fewer = best < 0 or sizes[p, 1] < sizes[best, 1]
-            if fewer and has_room(sizes[p], degrees[i], limits):
+            if fewer and not excess(sizes[p], 1, degrees[i], limits):
                 best = p
         if best < 0:
             return False

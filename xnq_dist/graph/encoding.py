@@ -23,12 +23,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
-from numba import njit
 
-from xnq_dist.core.arrays import Bools, Bytes, Floats, Floats32, Ints, Words
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
 from xnq_dist.graph.feature_types import HASHED, LEVELS, kind_of
 from xnq_dist.graph.formats.text_types import NULL_WORDS
-from xnq_dist.graph.ids import hash_text, text_of
+from xnq_dist.graph.ids import text_hashes, text_of
 from xnq_dist.graph.scaling import Matrix, largest_hash, node_hashes
 
 __all__ = [
@@ -99,14 +98,6 @@ def percent_numbers(text: pa.Array) -> Floats | None:
     return numbers
 
 
-@njit(cache=True, nogil=True)
-def _text_hashes(offsets: Ints, data: Bytes) -> Words:
-    hashes = np.empty(offsets.shape[0] - 1, np.uint64)
-    for i in range(hashes.shape[0]):
-        hashes[i] = hash_text(data, offsets[i], offsets[i + 1])
-    return hashes
-
-
 @dataclass(frozen=True)
 class Source:
     """One feature column of the table, and the columns that it becomes."""
@@ -132,7 +123,7 @@ class Source:
         text = values.cast(pa.binary())
         empty = text.is_null().to_numpy(zero_copy_only=False)
         if self.hashed:
-            hashes = _text_hashes(*text_of(values.fill_null("")))
+            hashes = text_hashes(*text_of(values.fill_null(""))).view(np.uint64)
             codes = (hashes % np.uint64(self.hashed)).astype(np.int64)
             signs = np.where(hashes >> np.uint64(63), -1, 1)
             codes[empty] = -1
@@ -275,7 +266,7 @@ class _Text:
         self._missing += values.null_count
         present = values.drop_null()
         self._rows += len(present)
-        hashes = _text_hashes(*text_of(present))
+        hashes = text_hashes(*text_of(present)).view(np.uint64)
         found = np.unique(hashes[hashes <= self._largest], return_counts=True)
         for value, times in zip(*(each.tolist() for each in found), strict=True):
             self._seen[value] = self._seen.get(value, 0) + times

@@ -72,14 +72,8 @@ def write_partitions(
     numbers = range(book.partitions)
     with tasks.share(book, _of_book, PartitionBook) as shared:
         grouped = tasks.map(partial(job.group, shared), ranges)
-        with tasks.share(grouped, _listed, _groups) as groups:
-            halos = tasks.map(partial(job.find, shared, groups), numbers)
-            with tasks.share(halos, _listed, _groups) as found:
-                return tasks.map(
-                    partial(job.write, shared, groups, found),
-                    numbers,
-                    on_done,
-                )
+        halos = tasks.map(partial(job.find, shared, grouped), numbers)
+        return tasks.map(partial(job.write, shared, grouped, halos), numbers, on_done)
 
 
 @dataclass(frozen=True)
@@ -88,36 +82,27 @@ class Grouped:
 
     path: Path
     """Of the files, without their endings."""
-    begins: Ints
-    """First value of each partition, and the number of values, shape (P + 1,)."""
+    partitions: int
+
+    @property
+    def begins(self) -> Ints:
+        """First value of each partition, and the number of values, shape (P + 1,)."""
+        path = self.path.with_suffix(".begins")
+        return scratch.shared(path, np.int64, self.partitions + 1)
 
     def all(self, ending: str, dtype: type) -> NDArray[Any]:
         """The values of a file, mapped."""
-        path, size = self.path.with_suffix(ending), int(self.begins[-1])
-        return scratch.shared(path, dtype, size)
+        size = int(self.begins[-1])
+        return scratch.shared(self.path.with_suffix(ending), dtype, size)
 
     def part(self, number: int, ending: str, dtype: type) -> NDArray[Any]:
         """Those of a partition."""
-        values = self.all(ending, dtype)
-        return values[self.begins[number] : self.begins[number + 1]]
-
-
-Groups = Shared[list[Grouped]]
+        first, last = self.begins[number : number + 2]
+        return self.all(ending, dtype)[first:last]
 
 
 def _of_book(book: PartitionBook) -> tuple[NDArray[Any], ...]:
     return book.part, book.offsets, book.order, book.relabelled
-
-
-def _listed(groups: Sequence[Grouped]) -> tuple[NDArray[Any], ...]:
-    """Paths and begins of several groups, for `_groups`."""
-    paths = np.array([str(group.path) for group in groups])
-    return paths, np.stack([group.begins for group in groups])
-
-
-def _groups(paths: NDArray[Any], begins: Ints) -> list[Grouped]:
-    pairs = zip(paths.tolist(), begins, strict=True)
-    return [Grouped(Path(path), each) for path, each in pairs]
 
 
 @dataclass(frozen=True)
@@ -135,37 +120,40 @@ class PartitionTasks:
     def group(self, book: Shared[PartitionBook], rows: tuple[int, int]) -> Grouped:
         """Group the edges of rows first to last - 1 by partition."""
         begins, indices, weights = split(self._csr().rows(*rows), book())
-        path = self.folder / uuid.uuid4().hex
-        scratch.append(path.with_suffix(".indices"), indices)
-        scratch.append(path.with_suffix(".weights"), weights)
-        return Grouped(path, begins)
+        return self._grouped(begins, indices=indices, weights=weights)
 
-    def find(self, book: Shared[PartitionBook], edges: Groups, number: int) -> Grouped:
+    def find(
+        self, book: Shared[PartitionBook], edges: Sequence[Grouped], number: int
+    ) -> Grouped:
         """Find a partition's halo, grouped by owner."""
-        halo, offsets = find_halo(_sources(edges(), number), book(), number)
+        halo, begins = find_halo(_sources(edges, number), book(), number)
+        return self._grouped(begins, halo=halo)
+
+    def _grouped(self, begins: Ints, **values: NDArray[Any]) -> Grouped:
         path = self.folder / uuid.uuid4().hex
-        scratch.append(path.with_suffix(".halo"), halo)
-        return Grouped(path, offsets)
+        for name, array in {"begins": begins, **values}.items():
+            scratch.append(path.with_suffix(f".{name}"), array)
+        return Grouped(path, len(begins) - 1)
 
     def write(
         self,
         book: Shared[PartitionBook],
-        edges: Groups,
-        halos: Groups,
+        edges: Sequence[Grouped],
+        halos: Sequence[Grouped],
         number: int,
     ) -> WrittenPartition:
         """Write the file of a partition, from its edges in the order of its rows."""
-        at, mine = book(), halos()[number]
+        at, mine = book(), halos[number]
         owned, indptr = at.owned(number), self._csr().indptr
         begins = offsets_of(indptr[owned.astype(np.int64) + 1] - indptr[owned])
         weights = None
         if self.weighted:
-            weights = _joined(edges(), number, ".weights", np.float32)
-        segments = [each.part(number, ".halo", np.int64) for each in halos()]
+            weights = _joined(edges, number, ".weights", np.float32)
+        segments = [each.part(number, ".halo", np.int64) for each in halos]
         partition = build_partition(
             number,
             begins,
-            _sources(edges(), number),
+            _sources(edges, number),
             weights,
             at,
             (np.array(mine.all(".halo", np.int64)), mine.begins),
