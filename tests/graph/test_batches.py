@@ -2,46 +2,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.core.threads import map_threads
-from xnq_dist.graph import batches as module
-from xnq_dist.graph.batches import batches, max_batch_rows, share_rows
+from xnq_dist.graph.batches import batches
 from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    n=st.integers(1, 60),
-    density=st.sampled_from([0.0, 0.1, 0.5]),
-    seed=st.integers(0, 99),
-    minimum=st.sampled_from([1, 5, 64]),
-    threads=st.integers(1, 4),
-)
-def test_no_row_is_left_out_or_shared_twice(n, density, seed, minimum, threads):
-    csr = csr_of(random_matrix(n, density, seed))
-    met: list[tuple[int, list[int]]] = []
-    count = 0
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "SINGLE_THREAD", 0)
-        for rows in batches(csr, minimum):
-            count += 1
-            assert len(rows.indptr) - 1 <= max_batch_rows(csr, minimum)
-
-            def note(low, piece, rows=rows):
-                assert piece.first == rows.first + low
-                for row in range(len(piece.indptr) - 1):
-                    edges = piece.indices[piece.indptr[row] : piece.indptr[row + 1]]
-                    met.append((piece.first + row, edges.tolist()))
-
-            share_rows(rows, note, threads)
-    expected = [
-        (v, csr.indices[csr.indptr[v] : csr.indptr[v + 1]].tolist()) for v in range(n)
-    ]
-    assert sorted(met) == expected
-    assert count >= min(minimum, n) // 2
 
 
 def test_the_number_of_batches_is_bounded_for_any_graph():

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import fsspec
 import pyarrow as pa
-import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
@@ -136,18 +135,7 @@ def test_names_of_folders_are_text_where_one_is_no_integer(tmp_path):
     assert set(found) == {"node_id", "community"}
 
 
-@pytest.mark.parametrize("name", ["t.feather", "t.arrow", "t.ipc"])
-@pytest.mark.parametrize("compression", ["lz4", "zstd", "uncompressed"])
-def test_feather_has_the_digests_of_parquet(tmp_path, name, compression):
-    pq.write_table(NODES, tmp_path / "t.parquet")
-    feather.write_feather(NODES, tmp_path / name, compression=compression, chunksize=2)
-    assert digests(tmp_path / name) == digests(tmp_path / "t.parquet")
-    table = open_table(tmp_path / name, "table")
-    assert table.n_rows == 3
-    assert [b.rows.num_rows for b in table.batches(["y"], rows=1)] == [1, 1, 1]
-
-
-@pytest.mark.parametrize("path", ["e.csv", "many", "many/*.gz", "e.parquet", "e.arrow"])
+@pytest.mark.parametrize("path", ["e.csv", "many", "many/*.gz", "e.parquet"])
 def test_any_fsspec_filesystem_is_read(tmp_path, path):
     edges = pa.table({"src": [1, 2], "dst": [2, 3]})
     memory = fsspec.filesystem("memory")
@@ -157,8 +145,6 @@ def test_any_fsspec_filesystem_is_read(tmp_path, path):
         memory.pipe(f"{where}/{name}", data)
     with memory.open(f"{where}/e.parquet", "wb") as file:
         pq.write_table(edges, file)
-    with memory.open(f"{where}/e.arrow", "wb") as file:
-        feather.write_feather(edges, file)
     table = open_table(f"memory:/{where}/{path}", "edge table")
     rows = [row for b in table.batches(["src", "dst"]) for row in b.rows.to_pylist()]
     assert rows == edges.to_pylist()
@@ -337,16 +323,14 @@ def test_a_quote_that_is_not_closed_is_named(tmp_path):
         read(tmp_path / "t.csv")
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet", "feather"])
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
 def test_two_columns_of_one_name_are_refused_where_they_are_used(tmp_path, ending):
     path = tmp_path / f"t.{ending}"
     table = pa.table([[1], [2], [3]], names=["src", "dst", "src"])
     if ending == "csv":
         path.write_text("src,dst,src\n1,2,3\n")
-    elif ending == "parquet":
-        pq.write_table(table, path)
     else:
-        feather.write_feather(table, path)
+        pq.write_table(table, path)
     opened = open_table(path, "edge table")
     with pytest.raises(InputError, match=r"has 2 columns named 'src' \(1, 3\): rename"):
         opened.require({"columns.src": "src"})
@@ -398,13 +382,14 @@ def zipped(name):
         (b"SQLite format 3\0", "a SQLite database"),
         (b"\x89HDF\r\n\x1a\n", "HDF5"),
         (b"\xd0\xcf\x11\xe0\xa1", "an old Excel workbook"),
+        (b"ARROW1\0\0", "Arrow IPC or Feather: write the table as Parquet"),
         (b"%PDF-1.5", "PDF"),
         (b"a" * 257 + b"ustar", "a tar archive"),
         (b"version https://git-lfs.github.com/spec/v1", "Git LFS pointer"),
     ],
-    ids=range(24),
+    ids=range(25),
 )
-@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.feather", "t.dat"])
+@pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.dat"])
 def test_files_of_other_formats_are_named(tmp_path, data, words, name):
     (tmp_path / name).write_bytes(data)
     with pytest.raises(InputError, match=words):
@@ -415,7 +400,6 @@ def test_files_of_other_formats_are_named(tmp_path, data, words, name):
     ("name", "words"),
     [
         ("t.csv", "looks like Parquet: rename it to end in .parquet"),
-        ("t.feather", "looks like Parquet: rename it to end in .parquet"),
         ("t.parquet", "is not a complete Parquet file"),
     ],
 )

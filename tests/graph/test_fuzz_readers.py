@@ -7,7 +7,6 @@ import io
 
 import psutil
 import pyarrow as pa
-import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -35,19 +34,12 @@ def parquet():
     return sink.getvalue()
 
 
-def arrow():
-    sink = io.BytesIO()
-    feather.write_feather(ROWS, sink, chunksize=25)
-    return sink.getvalue()
-
-
 VALID = {
     "t.csv": TEXT.encode(),
     "t.tsv": TEXT.replace(";", "\t").encode(),
     "t.txt": TEXT.encode("utf-8-sig"),
     "t.csv.gz": gzip.compress(TEXT.encode(), mtime=0),
     "t.parquet": parquet(),
-    "t.feather": arrow(),
 }
 
 
@@ -128,7 +120,6 @@ def test_many_mutated_files_are_tables_or_one_error(tmp_path, name):
 @example(data=b'"', name="t.csv")
 @example(data=b"\xff\xfe", name="t.csv")
 @example(data=b"PAR1PAR1", name="t.parquet")
-@example(data=b"ARROW1\0\0ARROW1", name="t.feather")
 def test_any_bytes_are_a_table_or_one_error(tmp_path, data, name):
     (tmp_path / name).write_bytes(data)
     check_reading(tmp_path / name)

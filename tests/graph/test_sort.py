@@ -2,17 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from xnq_dist.core.errors import DoesNotFitError, InputError
+from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.graph.sort import PairSorter
 
 TINY = 1
-
-
-def conflict(major, minor):
-    return InputError(f"pair {major} {minor}")
 
 
 def joined(chunks, n_major):
@@ -59,56 +54,6 @@ def test_any_memory_gives_what_lexsort_gives(tmp_path, memory, kind):
 
 
 PAIR = st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 3))
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    given_pairs=st.lists(PAIR, max_size=300),
-    reverses=st.lists(PAIR, max_size=300),
-    weighted=st.booleans(),
-)
-def test_a_reverse_counts_only_where_the_pair_was_not_given(
-    tmp_path_factory,
-    given_pairs,
-    reverses,
-    weighted,
-):
-    due: dict[tuple[int, int], float] = {}
-    for a, b, w in given_pairs:
-        due[a, b] = due.get((a, b), 0.0) + w
-    own = set(due)
-    for a, b, w in reverses:
-        if (a, b) not in own:
-            due[a, b] = due.get((a, b), 0.0) + w
-    folder = tmp_path_factory.mktemp("sort")
-    with PairSorter(4, 4, TINY, folder, weighted) as sorter:
-        for rows, flag in ((given_pairs, False), (reverses, True)):
-            table = np.array(rows, np.int64).reshape(-1, 3)
-            weight = table[:, 2].astype(float) if weighted else None
-            sorter.add(table[:, 0], table[:, 1], weight, reverse=flag)
-        major, minor, weights = joined(list(sorter.chunks("sum")), 4)
-    found = dict(
-        zip(zip(major.tolist(), minor.tolist(), strict=True), weights, strict=True)
-    )
-    assert list(found) == sorted(due)
-    if weighted:
-        assert found == due
-    assert sorter.duplicates == len(given_pairs) - len(own)
-    assert sorter.reversed_added == len(due) - len(own)
-
-
-def test_dropped_copies_must_weigh_the_same(tmp_path):
-    ones = np.ones(3, np.int64)
-    with PairSorter(2, 2, 1 << 20, tmp_path, weighted=True) as sorter:
-        sorter.add(ones, ones, np.array([0.5, 0.5, 0.5]))
-        sorter.add(ones[:1], ones[:1], np.array([9.0]), reverse=True)
-        (chunk,) = sorter.chunks("drop", conflict)
-    assert chunk.weight is not None
-    assert chunk.weight.tolist() == [0.5]
-    with PairSorter(2, 2, 1 << 20, tmp_path, weighted=True) as sorter:
-        sorter.add(ones, ones, np.array([0.5, 0.5, 0.25]))
-        with pytest.raises(InputError, match="pair 1 1"):
-            list(sorter.chunks("drop", conflict))
 
 
 def test_sums_are_independent_of_the_order_of_arrival(tmp_path):

@@ -9,8 +9,7 @@ from scipy.sparse.linalg import ArpackNoConvergence
 from tests.graph.graphs import csr_of, edges, random_matrix
 from xnq_dist.core.errors import InputError
 from xnq_dist.graph import spectral
-from xnq_dist.graph.csr import NO_WEIGHTS
-from xnq_dist.graph.spectral import adjacency_radius, is_symmetric, spectral_radius
+from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
 
 
 def oracle(matrix):
@@ -129,20 +128,3 @@ def test_a_radius_that_arpack_does_not_find_is_refused_with_the_setting(
     monkeypatch.setattr("scipy.sparse.linalg.eigs", fails)
     with pytest.raises(InputError, match=r"set input\.directed = false"):
         radius(csr_of(LARGE["directed"]))
-
-
-def test_a_radius_is_the_largest_real_part_of_any_product():
-    dense = np.array([[0.0, 2.0], [2.0, 0.0]])
-    radius = spectral_radius(lambda x: dense @ x, np.ones(2), True)
-    assert radius == pytest.approx(2.0)
-
-
-def test_components_are_those_of_scipy():
-    for seed in range(20):
-        matrix = random_matrix(60, 0.03, seed)
-        csr = csr_of(matrix)
-        label = np.empty(60, np.int32)
-        found = spectral.strong_components(csr.indptr, csr.indices, NO_WEIGHTS, label)
-        n, due = sp.csgraph.connected_components(matrix, connection="strong")
-        assert found == n
-        assert len(set(zip(label.tolist(), due.tolist(), strict=True))) == n

@@ -51,7 +51,7 @@ def test_files_directories_globs_and_uris_give_the_same_rows(tmp_path):
             "node table .*absent.parquet does not exist: check the path",
         ),
         ("*.parquet", "no file matches .*: check the pattern"),
-        ("", r"holds no file that ends in \.parquet, \.csv, \.feather"),
+        ("", r"holds no file that ends in \.parquet, \.csv"),
     ],
 )
 def test_missing_tables_are_named(tmp_path, name, words):

@@ -113,11 +113,8 @@ class Table:
         for file in self.files:
             single = replace(self, files=(file,))
             with self._reading(file) as (reader, _):
-                sizes = (
-                    []
-                    if not format_of(file).grouped
-                    else reader.group_rows(self.filesystem, file)
-                )
+                grouped = format_of(file).grouped
+                sizes = reader.group_rows(self.filesystem, file) if grouped else []
             groups = self.groups or range(len(sizes))
             first, begin, size = self.first, groups.start, 0
             for group in groups:
@@ -157,15 +154,14 @@ class Table:
     def _look(self, file: str) -> str | None:
         """What a file of another format looks like; None: a damaged file."""
         record = format_of(file)
-        magic = MAGIC.get(record.name)
-        if magic is None:
+        if not record.grouped:
             return None
         with (
             suppress(OSError),
             self.filesystem.open_input_stream(file, compression=None) as stream,
         ):
             head = stream.read(1 << 16)
-            if head.startswith(magic):
+            if head.startswith(b"PAR1"):
                 return None
             if look := looks_like(head, file):
                 return look
@@ -267,7 +263,7 @@ class Table:
     @cached_property
     def has_footers(self) -> bool:
         """Whether all files store their numbers of rows."""
-        return all(format_of(file).footer for file in self.files)
+        return all(format_of(file).grouped for file in self.files)
 
     @cached_property
     def n_rows(self) -> int:
@@ -277,11 +273,8 @@ class Table:
         total = 0
         for file in self.files:
             with self._reading(file) as (reader, _):
-                if self.groups is None:
-                    total += reader.rows(self.filesystem, file)
-                else:
-                    sizes = reader.group_rows(self.filesystem, file)
-                    total += sum(sizes[group] for group in self.groups)
+                sizes = reader.group_rows(self.filesystem, file)
+                total += sum(sizes[group] for group in self.groups or range(len(sizes)))
         return total
 
     def count_lines(self) -> int:
@@ -392,7 +385,6 @@ _TEXTS: dict[tuple[Any, ...], TextFile] = {}
 MAX_TEXTS = 1000
 TEXT = 2
 """Raised when text is read with another result."""
-MAGIC = {"parquet": b"PAR1", "feather": b"ARROW1"}
 
 
 @cache

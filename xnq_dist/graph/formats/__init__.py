@@ -3,10 +3,9 @@
 A format's module has two functions:
 ``schema(filesystem, file)`` returns a `pyarrow.Schema`;
 ``batches(filesystem, file, columns, rows, schema)`` yields record batches of about
-`rows` rows with these columns in this order. A format with ``footer`` also has
-``rows(filesystem, file)`` and ``chunks(filesystem, file)``. Functions of a format that
-is ``untyped`` take what is known of the file (`csv_table.TextFile`). Errors of Arrow
-and of the system become an `InputError` with the record's `title` and `hint`.
+`rows` rows with these columns in this order. Functions of a format that is ``untyped``
+take what is known of the file (`csv_table.TextFile`). Errors of Arrow and of the system
+become an `InputError` with the record's `title` and `hint`.
 """
 
 from __future__ import annotations
@@ -26,11 +25,10 @@ class Format(records.PartRecord):
     """Endings of the file names."""
     hint: str
     """What to do with a file that cannot be read."""
-    footer: bool = False
-    """Whether files store their number of rows, and perhaps more of columns."""
     grouped: bool = False
     """Whether rows are in groups that can be read alone: ``group_rows(filesystem,
-    file)`` returns their sizes, and ``batches`` takes a range of them, `groups`."""
+    file)`` returns their sizes, ``batches`` takes a range of them, `groups`, and
+    ``chunks(filesystem, file)`` yields what the file states of columns in groups."""
     untyped: bool = False
     """Whether files are text, so that their values decide the types."""
 
@@ -43,7 +41,6 @@ FORMATS = records.Registry(
             title="a complete Parquet file",
             endings=(".parquet", ".pq"),
             hint="copy or write it again",
-            footer=True,
             grouped=True,
             module="xnq_dist.graph.formats.parquet_table",
         ),
@@ -54,14 +51,6 @@ FORMATS = records.Registry(
             hint="check the row, or write Parquet",
             untyped=True,
             module="xnq_dist.graph.formats.csv_table",
-        ),
-        Format(
-            name="feather",
-            title="a complete Feather or Arrow IPC file",
-            endings=(".feather", ".arrow", ".ipc"),
-            hint="copy or write it again",
-            footer=True,
-            module="xnq_dist.graph.formats.feather_table",
         ),
     ),
 )

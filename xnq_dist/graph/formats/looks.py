@@ -16,8 +16,8 @@ _SAVE = ": save the table as CSV or Parquet"
 _SIGNATURES: tuple[tuple[bytes, str], ...] = (
     (b"PAR1", "looks like Parquet: rename it to end in .parquet"),
     (b"PARE", "looks like encrypted Parquet: write it without encryption"),
-    (b"ARROW1", "looks like Arrow IPC: rename it to end in .arrow"),
-    (b"FEA1", "is Feather version 1: write it again with version=2, or as Parquet"),
+    (b"ARROW1", "looks like Arrow IPC or Feather: write the table as Parquet"),
+    (b"FEA1", "looks like Feather: write the table as Parquet"),
     (b"\x93NUMPY", f"looks like a NumPy array{_SAVE}"),
     (b"SQLite format 3\0", "looks like a SQLite database: export the table as CSV"),
     (b"\x89HDF\r\n", f"looks like HDF5{_SAVE}"),

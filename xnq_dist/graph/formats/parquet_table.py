@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["batches", "chunks", "group_rows", "rows", "schema"]
+__all__ = ["batches", "chunks", "group_rows", "schema"]
 
 
 COMPRESSED_PAGES = 1 << 20
@@ -32,12 +32,6 @@ def schema(filesystem: Any, file: str) -> pa.Schema:
     """Names and types of the columns."""
     with _opened(filesystem, file) as parquet:
         return parquet.schema_arrow
-
-
-def rows(filesystem: Any, file: str) -> int:
-    """Number of rows."""
-    with _opened(filesystem, file) as parquet:
-        return int(parquet.metadata.num_rows)
 
 
 def group_rows(filesystem: Any, file: str) -> list[int]:
