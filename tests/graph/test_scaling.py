@@ -262,7 +262,7 @@ def test_constant_columns_alone_are_warned_of(tmp_path, caplog):
 @pytest.mark.parametrize("name", ["cora", "tolokers"])
 def test_lists_of_one_scale_keep_their_bits(data_folder, name):
     table = open_table(data_folder / name / "nodes.parquet", "node table")
-    columns = FeatureColumns(table, "features", exact=True)
+    columns = FeatureColumns(table, "features")
     rows = read_nodes(table, ColumnSettings())[:2]
     chosen = scaling_of(columns, *rows, "auto")
     assert chosen is not None

@@ -6,10 +6,11 @@ indices. Row pointers and one row must fit in memory; the edges need not.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,27 +54,6 @@ class CsrRows:
         return self.first, self.indptr, self.indices
 
 
-class Csr(Protocol):
-    """What partitioners and the spectral radius need of an adjacency."""
-
-    @property
-    def indptr(self) -> Ints:
-        """Shape (N + 1,)."""
-
-    @property
-    def weighted(self) -> bool:
-        """Whether edges have weights."""
-
-    def rows(self, first: int, last: int) -> CsrRows:
-        """Rows first to last - 1."""
-
-    def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[CsrRows]:
-        """All rows in order, about `edges` edges at a time."""
-
-    def arrays(self) -> tuple[Ints32, Floats32]:
-        """All column indices and weights (empty without); memory-mapped from files."""
-
-
 def spans(
     indptr: Ints, edges: int, rows: int | None = None
 ) -> Iterator[tuple[int, int]]:
@@ -93,10 +73,24 @@ def spans(
 
 
 @dataclass(frozen=True)
-class ArrayCsr:
+class _Chunked(ABC):
+    indptr: Ints
+    """Shape (N + 1,)."""
+
+    @abstractmethod
+    def rows(self, first: int, last: int) -> CsrRows:
+        """Rows first to last - 1."""
+
+    def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[CsrRows]:
+        """All rows in order, about `edges` edges at a time."""
+        for first, last in spans(self.indptr, edges):
+            yield self.rows(first, last)
+
+
+@dataclass(frozen=True)
+class ArrayCsr(_Chunked):
     """An adjacency in memory."""
 
-    indptr: Ints
     indices: Ints32
     weights: NDArray[Any]
 
@@ -105,20 +99,13 @@ class ArrayCsr:
         """Whether edges have weights."""
         return len(self.weights) > 0
 
-    def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[CsrRows]:
-        """All rows in order, about `edges` edges at a time."""
-        for first, last in spans(self.indptr, edges):
-            yield self.rows(first, last)
-
     def rows(self, first: int, last: int) -> CsrRows:
         """Rows first to last - 1."""
         begin, end = self.indptr[first], self.indptr[last]
-        return CsrRows(
-            first,
-            self.indptr[first : last + 1] - begin,
-            self.indices[begin:end],
-            self.weights[begin:end] if self.weighted else NO_WEIGHTS,
-        )
+        indptr = self.indptr[first : last + 1] - begin
+        # Without weights, these are empty too.
+        some = self.indices[begin:end], self.weights[begin:end]
+        return CsrRows(first, indptr, *some)
 
     def arrays(self) -> tuple[Ints32, Floats32]:
         """All column indices and weights."""
@@ -126,17 +113,11 @@ class ArrayCsr:
 
 
 @dataclass(frozen=True)
-class FileCsr:
+class FileCsr(_Chunked):
     """An adjacency whose edges are in two binary files."""
 
-    indptr: Ints
     folder: Path
     weighted: bool
-
-    def chunks(self, edges: int = CHUNK_EDGES) -> Iterator[CsrRows]:
-        """All rows in order, about `edges` edges at a time."""
-        for first, last in spans(self.indptr, edges):
-            yield self.rows(first, last)
 
     def rows(self, first: int, last: int) -> CsrRows:
         """Rows first to last - 1."""
@@ -153,6 +134,10 @@ class FileCsr:
         # Kernels are compiled for arrays that can be written.
         indices = scratch.mapped(self.folder / "indices", np.int32, "c")
         return indices, scratch.mapped(self.folder / "weights", np.float32, "c")
+
+
+Csr = ArrayCsr | FileCsr
+"""What partitioners and the spectral radius need of an adjacency."""
 
 
 def shared_csr(folder: Path, n: int, weighted: bool) -> FileCsr:

@@ -35,7 +35,6 @@ __all__ = [
     "exact_numbers",
     "learn_encoding",
     "needs_encoding",
-    "numbers_of",
     "percent_numbers",
 ]
 
@@ -61,14 +60,6 @@ def needs_encoding(array: pa.Array) -> bool:
     return pt.is_floating(array.type) and bool(pc.any(pc.is_nan(array)).as_py())
 
 
-def numbers_of(array: pa.Array) -> Floats32:
-    """float32 values; null becomes NaN, values out of range become infinite."""
-    if pt.is_boolean(array.type):
-        array = array.cast(pa.int8())
-    with np.errstate(over="ignore"):
-        return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.float32)
-
-
 def exact_numbers(array: pa.Array) -> Matrix:
     """float32 values if the type is exact in float32, else float64; null is NaN."""
     kind = array.type
@@ -83,7 +74,8 @@ def exact_numbers(array: pa.Array) -> Matrix:
         days = array.cast(pa.int64()).to_numpy(zero_copy_only=False) / ticks
         return np.asarray(days, np.float64)
     elif pt.is_float32(kind) or pt.is_float16(kind) or kind.bit_width <= 16:
-        return numbers_of(array)
+        array = array.cast(pa.int8()) if pt.is_boolean(kind) else array
+        return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.float32)
     return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.float64)
 
 
@@ -199,19 +191,6 @@ class Encoding:
         kinds = [row["kind"] for row in self._rows()]
         return {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
 
-    def words(self) -> str:
-        """The encoding in one line, for the log."""
-        parts, gaps = [], []
-        for each in self.sources:
-            how = {"date": "days since 1970", "text": f"{len(each.levels)} levels"}
-            kind = how.get(each.kind, each.kind)
-            kind = f"hashed into {each.hashed} columns" if each.hashed else kind
-            parts.append(f"{each.name} ({kind})")
-            if each.missing:
-                filled = "" if each.fills is None else ", filled with the median"
-                gaps.append(f"{each.missing:,} gaps in {each.name}{filled}")
-        return "; ".join([", ".join(parts), *gaps])
-
 
 class _Numbers:
     """Learns the fills of a numeric source from nodes chosen by their hash."""
@@ -317,7 +296,6 @@ def learn_encoding(
         for learner, each in zip(learners, values, strict=True):
             learner.add(each, chosen)
     encoding = Encoding(tuple(learner.finish() for learner in learners))
-    log.info("features: %s", encoding.words())
     for source in encoding.sources:
         if source.kind == "left out":
             log.warning(

@@ -29,7 +29,6 @@ from xnq_dist.graph.encoding import (
     Values,
     exact_numbers,
     learn_encoding,
-    numbers_of,
 )
 from xnq_dist.graph.feature_types import kind_of
 from xnq_dist.graph.ids import NodeIds
@@ -58,9 +57,6 @@ class FeatureColumns:
     columns
         `columns.features` after `chosen_columns`: one list column, named columns, or
         None for the constant feature 1.
-    exact
-        Whether columns that float32 cannot represent (wide integers, float64) are read
-        as float64, so that a large offset does not cost digits before it is subtracted.
     encoded
         Whether there are gaps, dates or text; `learn` must then be called first.
 
@@ -74,7 +70,6 @@ class FeatureColumns:
         self,
         table: Table,
         columns: str | list[str] | None,
-        exact: bool = False,
         encoded: bool = False,
     ) -> None:
         if columns is not None and not columns:
@@ -87,7 +82,6 @@ class FeatureColumns:
         """Whether the features are one list column."""
         self.encoded = encoded
         self.encoding: Encoding | None = None
-        self._exact = exact or encoded
         self.width = len(self.names) or 1
         """Features of a node, F; 0 for variable-size lists until the first row."""
         if self.as_list:
@@ -201,9 +195,6 @@ class FeatureColumns:
             return [f"{self.names[0]}[{at}]" for at in range(width)]
         return self.names
 
-    def _numbers(self, array: pa.Array) -> Matrix:
-        return exact_numbers(array) if self._exact else numbers_of(array)
-
     def _checked(self, name: str, batch: Batch, ids: NodeIds, at: Ints) -> Values:
         """One source's values; numbers are finite, or NaN in columns to be encoded."""
         column = batch.column(name)
@@ -212,7 +203,7 @@ class FeatureColumns:
         if self.as_list:
             matrix = self._from_lists(column, batch, ids, at)
         else:
-            matrix = self._numbers(column)
+            matrix = exact_numbers(column)
         usable = np.abs(matrix) <= np.finfo(np.float32).max
         if not usable.all():
             gaps = np.isnan(matrix)
@@ -244,7 +235,7 @@ class FeatureColumns:
                     f"node {ids.name(int(at[row]))} ({batch.row(row)}) but "
                     f"{self.width} for earlier nodes: all nodes need the same number"
                 )
-        matrix = self._numbers(column.flatten()).reshape(-1, self.width)
+        matrix = exact_numbers(column.flatten()).reshape(-1, self.width)
         if present.all():
             return matrix
         filled = np.full((len(column), self.width), np.nan, matrix.dtype)
@@ -272,7 +263,7 @@ def score_columns(
                     f"column {name!r} of {file} is {there[name]}, but a score is a "
                     "number: write numbers, or leave it out of columns.scores"
                 )
-    return FeatureColumns(table, names, True, encoded)
+    return FeatureColumns(table, names, encoded)
 
 
 def scaling_of(

@@ -62,7 +62,6 @@ def count_tables(sources: Sources, settings: Settings) -> GraphSize:
         labelled=labelled_rows(nodes, columns),
         weighted=settings.input.duplicates == "sum" or edges.has(columns.weight),
         memberships=members,
-        node_bytes=_node_bytes(nodes, columns),
         likely_edges=likely,
     )
 
@@ -157,12 +156,3 @@ def reversed_share(table: Table, columns: ColumnSettings, rows: int) -> float:
     found &= source != target
     expected = len(source) * min(1.0, len(source) / rows)
     return float(min(1.0, np.count_nonzero(found) / expected))
-
-
-def _node_bytes(table: Table, columns: ColumnSettings) -> int | None:
-    """Compressed bytes of the node table's columns in use; None if not stored."""
-    features = columns.features
-    named = {columns.node_id, columns.label, columns.role}
-    named |= {features} if isinstance(features, str) else set(features or ())
-    named |= {*columns.scores}
-    return sum(int(at.total_compressed_size) for at in table.chunks(named)) or None

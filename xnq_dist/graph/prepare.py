@@ -188,7 +188,7 @@ def _read_rows(
     if settings.columns.features == "auto":
         log.info("columns.features = auto: %s", chosen or "none, the graph alone")
     encoded = bool(contents["features"].get("encoded"))
-    features = FeatureColumns(nodes, chosen, mode != "none", encoded)
+    features = FeatureColumns(nodes, chosen, encoded)
     missing = settings.labels.missing
     ids, index, labels = read_nodes(nodes, settings.columns, progress, missing)
     features.learn(ids, index, progress)
@@ -318,31 +318,17 @@ def _write_scaling(
     if features.scaling is not None:
         table = features.scaling.table(features.columns.feature_names(width))
         files.append(attempt.write_table(SCALING, table, "feature_scaling"))
-        _report_scaling(features.scaling)
+        if features.scaling.facts()["constant"] == len(features.scaling.kinds):
+            log.warning(
+                "every feature column is constant and has no effect: name other "
+                "columns in columns.features, or set it to null to use the graph alone"
+            )
     encoding = features.columns.encoding
     if encoding is not None:
         table = encoding.table()
         files.append(attempt.write_table(ENCODING, table, "feature_encoding"))
         facts["encoded"] = encoding.facts()
     return files, facts
-
-
-def _report_scaling(scaling: Scaling) -> None:
-    """Log how many feature columns were standardised, and the setting to avoid it."""
-    counts = scaling.facts()
-    total = len(scaling.kinds)
-    if counts["constant"] == total:
-        log.warning(
-            "every feature column is constant and has no effect: name other columns in "
-            "columns.features, or set it to null to use the graph alone"
-        )
-    elif counts["kept"] < total:
-        log.info(
-            "features: %d of %d columns standardised (set features.scale = none to "
-            "avoid it)",
-            total - counts["kept"],
-            total,
-        )
 
 
 def _write_nodes(
