@@ -1,8 +1,7 @@
 """External sort of integer pairs in bounded memory, with the rules for edges.
 
 Pairs are packed into one int64 key and sorted in runs that fit in memory, and ranges
-of the keys of all runs that fit in memory are sorted again. This does not depend on the
-distribution of the keys: a hub with most of the pairs is divided like any other node.
+of the majors of all runs that fit in memory, or have a single major, are sorted again.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -209,50 +209,41 @@ class PairSorter:
         that the order of rows does not matter). `conflict` makes the error for (major,
         minor) when ``drop`` meets different weights; without it the smallest is kept.
         """
-        target = max(self._memory // 128, _SMALLEST_BLOCK)
-        waiting: list[tuple[Keys, Weights]] = []
-        size = 0
-        first, end = self._majors
-        for keys, weights in ahead(self._merged()):
-            waiting.append(self._settled(keys, weights, duplicates, conflict))
-            size += len(waiting[-1][0])
-            if size < target:
-                continue
-            pairs, values = _joined(waiting)
-            last = int(pairs[-1] >> self._bits) if len(pairs) else first
-            # The last major may continue in the next piece.
-            cut = int(np.searchsorted(pairs, last << self._bits))
-            waiting = [(pairs[cut:], None if values is None else values[cut:])]
-            size = len(pairs) - cut
-            if last > first:
-                values = None if values is None else values[:cut]
-                yield self._chunk(first, last, pairs[:cut], values)
-                first = last
-        # Without pairs, what is left of the buffers has none either.
-        pairs, values = _joined(waiting) if waiting else (self._keys, self._weights)
-        yield self._chunk(first, end, pairs, values)
-
-    def _chunk(self, first: int, last: int, pairs: Keys, weights: Weights) -> PairChunk:
-        degrees = np.bincount((pairs >> self._bits) - first, minlength=last - first)
-        minor = pairs & ((1 << self._bits) - 1)
-        return PairChunk(first, last, offsets_of(degrees), minor, weights)
-
-    def _merged(self) -> Iterator[tuple[Keys, Weights]]:
-        """Yield all keys in order, in pieces that never split the keys of one pair."""
-        weighted = self._weights is not None
         self._runs = self.runs()
+        # The buffers are not needed any more.
         self._keys = np.empty(0, np.int64)
-        self._weights = np.empty(0, np.float64) if weighted else None
-        sources = self._runs + self._others
-        if not sources:
-            return
-        # A range is in memory twice, as it was read and sorted.
-        for runs in _ranges(sources, self._memory // (2 * _BYTES_A_PAIR[weighted])):
-            pieces = [run.read() for run in runs if run.first < run.last]
-            if len(pieces) > 1:
-                yield _ordered(*_joined(pieces))
-            else:
-                yield from pieces
+        self._weights = None if self._weights is None else np.empty(0)
+        for first, last, keys, weights in ahead(self._ranges()):
+            pairs, values = self._settled(keys, weights, duplicates, conflict)
+            degrees = np.bincount((pairs >> self._bits) - first, minlength=last - first)
+            minor = pairs & ((1 << self._bits) - 1)
+            yield PairChunk(first, last, offsets_of(degrees), minor, values)
+
+    def _ranges(self) -> Iterator[tuple[int, int, Keys, Weights]]:
+        """Yield ranges of majors and their sorted keys, which fit in memory.
+
+        A range is in memory twice, as it was read and sorted. It is larger if a single
+        major has more pairs.
+        """
+        runs, shift = self._runs + self._others, self._bits + 1
+        size = self._memory // (2 * _BYTES_A_PAIR[self._weights is not None])
+        step = max(size // (2 * max(len(runs), 1)), 1)
+        # No run has more than `step` keys between two of its samples. Between each two
+        # bounds are as many samples as runs.
+        samples = [self._keys, *(run.read()[0][step - 1 :: step] for run in runs)]
+        bounds = np.sort(np.concatenate(samples))[len(runs) - 1 :: max(len(runs), 1)]
+        first, end = self._majors
+        majors = np.unique(np.r_[first, bounds >> shift, end])
+        marks = [run.bounds(majors << shift) for run in runs]
+        for at, (begin, last) in enumerate(pairwise(majors.tolist())):
+            pairs = zip(runs, marks, strict=True)
+            some = (run.between(*mark[at : at + 2]) for run, mark in pairs)
+            parts = [run.read() for run in some if run.first < run.last]
+            found = np.concatenate([self._keys, *(part[0] for part in parts)])
+            weights = self._weights
+            if weights is not None:
+                weights = np.concatenate([weights, *(part[1] for part in parts)])
+            yield begin, last, *_ordered(found, weights)
 
     def _settled(
         self,
@@ -288,24 +279,6 @@ class PairSorter:
         return pairs[fresh], weights[np.concatenate([[True], ~again])]
 
 
-def _ranges(runs: list[SortedRun], size: int) -> Iterator[list[SortedRun]]:
-    """Divide sorted runs into ranges of keys, at most `size` of them in each.
-
-    A range holds complete pairs, so that it is larger if one pair occurs more often.
-    """
-    step = max(size // (2 * len(runs)), 1)
-    # No run has more than `step` keys between two of its samples. Between each two
-    # bounds are as many samples as runs.
-    samples = np.sort(np.concatenate([run.read()[0][step - 1 :: step] for run in runs]))
-    bounds = np.unique(samples[len(runs) - 1 :: len(runs)] & ~1)
-    marks = [[run.first, *run.bounds(bounds), run.last] for run in runs]
-    for at in range(len(bounds) + 1):
-        yield [
-            run.between(*mark[at : at + 2])
-            for run, mark in zip(runs, marks, strict=True)
-        ]
-
-
 def _ordered(keys: Keys, weights: Weights) -> tuple[Keys, Weights]:
     """Sorted keys, in place without weights; equal keys in any order."""
     if weights is None:
@@ -313,9 +286,3 @@ def _ordered(keys: Keys, weights: Weights) -> tuple[Keys, Weights]:
         return keys, None
     order = np.argsort(keys)
     return keys[order], weights[order]
-
-
-def _joined(pieces: list[tuple[Keys, Weights]]) -> tuple[Keys, Weights]:
-    weights = [piece[1] for piece in pieces if piece[1] is not None]
-    keys = np.concatenate([piece[0] for piece in pieces])
-    return keys, np.concatenate(weights) if weights else None
