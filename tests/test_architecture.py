@@ -87,7 +87,7 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 279_173,
+    "all": 279_541,
     "core": 33_468,
     "graph": 58_717,
     "reservoir": 24_507,
