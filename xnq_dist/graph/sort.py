@@ -233,7 +233,8 @@ class PairSorter:
         samples = [self._keys, *(run.read()[0][step - 1 :: step] for run in runs)]
         bounds = np.sort(np.concatenate(samples))[len(runs) - 1 :: max(len(runs), 1)]
         first, end = self._majors
-        majors = np.unique(np.r_[first, bounds >> shift, end])
+        inner = np.unique(bounds >> shift)
+        majors = np.r_[first, inner[inner > first], end]
         marks = [run.bounds(majors << shift) for run in runs]
         for at, (begin, last) in enumerate(pairwise(majors.tolist())):
             pairs = zip(runs, marks, strict=True)
