@@ -87,9 +87,9 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 279_541,
+    "all": 279_549,
     "core": 33_468,
-    "graph": 58_717,
+    "graph": 58_725,
     "reservoir": 24_507,
     "groups": 2_920,
     "plan and needs": 6_538,
