@@ -87,12 +87,12 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 276_105,
+    "all": 275_361,
     "core": 33_118,
-    "graph": 60_663,
+    "graph": 59_925,
     "reservoir": 23_606,
     "groups": 2_920,
-    "plan and needs": 6_541,
+    "plan and needs": 6_511,
     "pipeline and the modules next to it": 7_475,
     "command line and flows": 10_204,
     "monitor": 6_755,

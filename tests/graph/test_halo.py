@@ -62,10 +62,3 @@ def test_partitions_hold_each_edge_once_and_send_what_is_read(case, weighted):
     values = csr.weights if weighted else np.zeros(matrix.nnz)
     due_edges = zip(target.tolist(), source.tolist(), values.tolist(), strict=True)
     assert sorted(found) == sorted(due_edges)
-
-
-def test_relabelling_keeps_canonical_order_inside_a_partition():
-    book = PartitionBook.of(np.array([1, 0, 1, 0, 2], np.int32), 3)
-    assert book.offsets.tolist() == [0, 2, 4, 5]
-    assert book.order.tolist() == [1, 3, 0, 2, 4]
-    assert book.relabelled.tolist() == [2, 0, 3, 1, 4]

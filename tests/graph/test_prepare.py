@@ -22,7 +22,7 @@ from xnq_dist.core.errors import (
     SettingsError,
     StageError,
 )
-from xnq_dist.core.store import RunDirectory, Stage
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout, partition_files
 from xnq_dist.graph import prepare as module
 from xnq_dist.graph.prepare import partitions_table
@@ -480,11 +480,3 @@ def test_features_wider_than_a_block_stay_in_order(tmp_path):
     small = "input.memory=1 KiB", "features.scale=none"
     found = features_of(*run(tmp_path, nodes, edge_table(), *small, partitions=3))
     assert (found == values).all()
-
-
-def test_stage_is_a_plain_dataset(tmp_path):
-    stage: Stage
-    stage, manifest = run(tmp_path, *larger(), partitions=2)
-    paths = [stage.folder.path(r.name) for r in manifest.named("nodes")]
-    ids = [v for p in paths for v in pq.read_table(p)["node_id"].to_pylist()]
-    assert sorted(ids) == list(range(60))

@@ -95,16 +95,6 @@ def test_settings_replace_what_is_detected():
     assert found.decimal == ","
 
 
-def test_a_separator_that_gives_one_column_is_refused():
-    with pytest.raises(
-        InputError,
-        match=r"t.csv has one column, 'id;age;town', with separator ',': it looks like "
-        r"a semicolon-separated file; leave input.separator=auto or set it to ';'",
-    ):
-        sniffed(ROWS.format(";"), separator=",")
-    assert sniffed("label\nbot\n", separator=",").names == ("label",)
-
-
 def test_bytes_that_are_not_text_are_refused():
     with pytest.raises(InputError, match=r"t.csv is not a text table .*NUL bytes"):
         sniffed(b"a,b\n1,\x00\x01\n" * 20)

@@ -26,7 +26,7 @@ from xnq_dist.groups.leiden import leiden, number_by_size
 from xnq_dist.groups.streamed import Level, contract
 from xnq_dist.groups.streamed import detect as streamed
 
-LITTLE = 1 << 14
+LITTLE = 1 << 16
 """Bytes that hold the edges of no graph here."""
 
 

@@ -29,14 +29,13 @@ from xnq_dist.graph.edges import (
     PairsOf,
     add_edges,
     arrow_pairs,
-    check_rows,
     checked_csr,
-    checked_edges,
     columns_read,
     weight_conflict,
 )
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.sort import PairSorter, SortedRun, pairs_held
+from xnq_dist.graph.profile.headers import require_columns
+from xnq_dist.graph.sort import PairSorter, SortedRun
 from xnq_dist.graph.tables import Table
 
 __all__ = ["read_edges", "visible"]
@@ -90,20 +89,26 @@ def read_edges(
         When the number of edges after the sort is not the expected one, and when a file
         of a task is missing or has another size.
     """
-    table, weighted = checked_edges(table, ids, columns, settings)
+    table = table.ids_as(ids.type, columns.src, columns.dst)
+    require_columns(table, "edges", columns)
+    weighted = table.has(columns.weight) or settings.duplicates == "sum"
     table = table.settle(columns_read(table, columns))
-    shares, memory = _shares(table, settings, tasks, weighted)
+    shares = table.shares(max(ROWS, table.n_rows // (SHARES * tasks.slots)))
     rows = table.n_rows or len(shares)
     with tasks.share(ids, NodeIds.arrays, NodeIds.of_arrays) as shared:
         rules = settings.model_copy(update={"memory": tasks.memory})
         job = EdgeSort(len(ids), tasks.folder, columns, rules, weighted, table.what)
         sorted_shares = tasks.map(
-            partial(job.sort, pairs, shared, memory, tasks.here and len(shares) == 1),
+            partial(job.sort, pairs, shared),
             shares,
             lambda done, total: progress("read edges", rows * done // total, rows),
         )
         counts = sum((share.counts for share in sorted_shares), EdgeCounts())
-        check_rows(counts, table)
+        if not counts.edges_read:
+            raise InputError(
+                f"{table.what} {table.path} has no rows: check that it is the right "
+                "file"
+            )
         sizes = np.sum([share.sizes for share in sorted_shares], axis=0)
         runs = [run for share in sorted_shares for run in share.runs]
         ranges = job.ranges(sizes, SHARES * tasks.slots)
@@ -117,22 +122,6 @@ def read_edges(
     counts = sum((part.counts for part in merged), counts)
     csr = _joined(merged, ranges, len(ids), tasks.folder / "csr", weighted)
     return checked_csr(csr, counts, table, columns), counts
-
-
-def _shares(
-    table: Table, settings: InputSettings, tasks: Tasks, weighted: bool
-) -> tuple[list[Table], int]:
-    """Shares of the table, and the bytes that a task has for one.
-
-    In this process, pairs that fit in the memory of all tasks are one share, and are
-    never written to disk.
-    """
-    together = tasks.memory * tasks.slots
-    pairs = table.n_rows * (1 if settings.directed else 2)
-    if tasks.here and 0 < pairs < pairs_held(together, weighted):
-        return [table], together
-    shares = table.shares(max(ROWS, table.n_rows // (SHARES * tasks.slots)))
-    return shares, together if tasks.here and len(shares) == 1 else tasks.memory
 
 
 @dataclass(frozen=True)
@@ -180,20 +169,12 @@ class EdgeSort:
         found = [(bounds[first], bounds[last]) for first, last in parts]
         return found or [(0, 0)]
 
-    def sort(
-        self,
-        pairs: PairsOf,
-        ids: Shared[NodeIds],
-        memory: int,
-        held: bool,
-        share: Table,
-    ) -> SortedShare:
-        """Sort the pairs of some rows; `held`: in memory, if they fit."""
-        rules = self.rules.model_copy(update={"memory": memory})
-        with self._sorter(self.folder, memory) as sorter:
-            found = pairs(share, ids(), self.columns, rules)
-            counts = add_edges(sorter, found, rules, self.weighted)
-            runs = sorter.runs(held)
+    def sort(self, pairs: PairsOf, ids: Shared[NodeIds], share: Table) -> SortedShare:
+        """Sort the pairs of some rows."""
+        with self._sorter(self.folder) as sorter:
+            found = pairs(share, ids(), self.columns, self.rules)
+            counts = add_edges(sorter, found, self.rules, self.weighted)
+            runs = sorter.runs()
             return SortedShare(runs, sorter.sizes(runs, self.bounds), counts)
 
     def merge(
@@ -209,7 +190,7 @@ class EdgeSort:
         def conflict(major: int, minor: int) -> InputError:
             return weight_conflict(ids().values, self.what, major, minor)
 
-        with self._sorter(folder, self.rules.memory_bytes) as sorter:
+        with self._sorter(folder) as sorter:
             sorter.merge(runs, *targets)
             chunks = ahead(sorter.chunks(self.rules.duplicates, conflict))
             degrees = write_rows(chunks, *targets, folder, self.weighted)
@@ -220,7 +201,8 @@ class EdgeSort:
             )
             return MergedRange(folder, counts)
 
-    def _sorter(self, folder: Path, memory: int) -> PairSorter:
+    def _sorter(self, folder: Path) -> PairSorter:
+        memory = self.rules.memory_bytes
         return PairSorter(self.nodes, self.nodes, memory, folder, self.weighted)
 
 

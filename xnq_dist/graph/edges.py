@@ -18,7 +18,6 @@ from xnq_dist.core.threads import map_threads
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.profile.headers import require_columns
 from xnq_dist.graph.sort import PairSorter
 from xnq_dist.graph.tables import Batch, Table, ids_of
 from xnq_dist.graph.values import show
@@ -29,9 +28,7 @@ __all__ = [
     "PairsOf",
     "add_edges",
     "arrow_pairs",
-    "check_rows",
     "checked_csr",
-    "checked_edges",
     "columns_read",
     "weight_conflict",
     "weights_of",
@@ -68,17 +65,10 @@ class EdgeCounts:
         return asdict(self)
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """The ends of some rows of the edge table, by canonical index."""
-
-    source: NDArray[np.integer]
-    """-1 for a node that is not in the node table."""
-    target: NDArray[np.integer]
-    weight: Floats | None
-    """None in a table without weights."""
-
-
+Pairs = tuple[NDArray[np.integer], NDArray[np.integer], Floats | None]
+"""Sources, targets and weights of some rows of the edge table. Ends are canonical
+indices, -1 for a node that is not in the node table. Weights are None in a table
+without."""
 PairsOf = Callable[[Table, NodeIds, ColumnSettings, InputSettings], Iterator[Pairs]]
 """Yields the pairs of all rows of a table in any order, with the bits and the errors of
 `arrow_pairs`."""
@@ -95,7 +85,7 @@ def arrow_pairs(
         find = partial(_indices, batch, ids, rules)
         source, target = map_threads(find, ends, 2)
         weighted = columns.weight in names
-        yield Pairs(source, target, weights_of(batch, columns) if weighted else None)
+        yield source, target, weights_of(batch, columns) if weighted else None
 
 
 def columns_read(table: Table, columns: ColumnSettings) -> list[str]:
@@ -106,28 +96,15 @@ def columns_read(table: Table, columns: ColumnSettings) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def checked_edges(
-    table: Table, ids: NodeIds, columns: ColumnSettings, settings: InputSettings
-) -> tuple[Table, bool]:
-    """The edge table with ids of the nodes' type, and whether pairs are weighted."""
-    table = table.ids_as(ids.type, columns.src, columns.dst)
-    require_columns(table, "edges", columns)
-    return table, table.has(columns.weight) or settings.duplicates == "sum"
-
-
 def add_edges(
-    sorter: PairSorter,
-    pairs: Iterable[Pairs],
-    settings: InputSettings,
-    weighted: bool,
+    sorter: PairSorter, pairs: Iterable[Pairs], rules: InputSettings, weighted: bool
 ) -> EdgeCounts:
     """Add the pairs that the rules keep to a sorter.
 
     The counts are those of the rows; the sorter has the others.
     """
     counts = EdgeCounts()
-    for some in pairs:
-        source, target, weight = some.source, some.target, some.weight
+    for source, target, weight in pairs:
         if weighted and weight is None:
             weight = np.ones(len(source))
         keep = (source >= 0) & (target >= 0)
@@ -141,17 +118,9 @@ def add_edges(
             source, target = source[keep], target[keep]
             weight = None if weight is None else weight[keep]
         sorter.add(target, source, weight)
-        if not settings.directed:
+        if not rules.directed:
             sorter.add(source, target, weight, reverse=True)
     return counts
-
-
-def check_rows(counts: EdgeCounts, table: Table) -> None:
-    """Refuse a table without rows."""
-    if not counts.edges_read:
-        raise InputError(
-            f"{table.what} {table.path} has no rows: check that it is the right file"
-        )
 
 
 def weight_conflict(ids: pa.Array, what: str, major: int, minor: int) -> InputError:

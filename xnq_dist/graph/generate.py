@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import Folder, TableWriter
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.linking import draw_edges
@@ -55,7 +54,6 @@ def generate(
     seed: int,
     labelled: float = 0.1,
     string_ids: bool = False,
-    write_progress: Progress = silent,
 ) -> GeneratedGraph:
     """Write a synthetic social network as Parquet; `planted` describes the model.
 
@@ -95,7 +93,7 @@ def generate(
     if string_ids:
         width = len(str(communities - 1))
         names = [f"community-{k:0{width}d}" for k in range(max(communities, 0))]
-    return _write(out, arguments, names, write_progress)
+    return _write(out, arguments, names)
 
 
 def demo_network(out: str | Path, seed: int = 0) -> GeneratedGraph:
@@ -128,7 +126,7 @@ def demo_network(out: str | Path, seed: int = 0) -> GeneratedGraph:
     names = [
         f"page-{k:02d} {topics[k % len(topics)]}" for k in range(arguments.communities)
     ]
-    return _write(out, arguments, names, silent, ("human", "bot"))
+    return _write(out, arguments, names, ("human", "bot"))
 
 
 def load_demo(seed: int = 0) -> tuple[pa.Table, pa.Table, pa.Table]:
@@ -163,14 +161,12 @@ def _write(
     out: str | Path,
     arguments: Arguments,
     names: Sequence[str] | None,
-    progress: Progress,
     classes: Sequence[str] = (),
 ) -> GeneratedGraph:
     arguments.check()
     folder = Folder.of(out)
     folder.create()
     folder.delete("meta.json")
-    progress("draw nodes", 0, arguments.nodes)
     network = draw_network(arguments)
     counts = {
         "nodes": arguments.nodes,
@@ -181,7 +177,7 @@ def _write(
         "memberships": 0,
     }
     named = None if names is None else pa.array(names, pa.string())
-    drawn = _Tables(network, arguments, named, classes, progress, counts)
+    drawn = _Tables(network, arguments, named, classes, counts)
     written = (
         ("nodes", "generated_nodes", drawn.nodes()),
         ("truth", "truth", drawn.truth()),
@@ -216,7 +212,6 @@ class _Tables:
     names: pa.Array | None
     """Of the communities."""
     classes: Sequence[str]
-    progress: Progress
     counts: dict[str, int]
 
     def nodes(self) -> Iterator[pa.Table]:
@@ -233,7 +228,6 @@ class _Tables:
                     ),
                 }
             )
-            self.progress("write nodes", last, self.arguments.nodes)
 
     def truth(self) -> Iterator[pa.Table]:
         for first, last in self._blocks(ROWS_AT_ONCE):
@@ -241,20 +235,18 @@ class _Tables:
             yield pa.table({"node_id": ids, "label": self._labels(first, last)})
 
     def edges(self) -> Iterator[pa.Table]:
-        for last, src, dst in draw_edges(self.network, self.arguments):
+        for src, dst in draw_edges(self.network, self.arguments):
             same = self.network.label[src] == self.network.label[dst]
             self.counts["edges"] += len(src)
             self.counts["same_class_edges"] += int(np.count_nonzero(same))
             yield pa.table({"src": self._ids(src), "dst": self._ids(dst)})
-            self.progress("write edges", last, self.arguments.nodes)
 
     def memberships(self) -> Iterator[pa.Table]:
-        for last, community, member in draw_memberships(self.network, self.arguments):
+        for community, member in draw_memberships(self.network, self.arguments):
             self.counts["memberships"] += len(member)
             ids = pa.array(community)
             ids = ids if self.names is None else self.names.take(ids)
             yield pa.table({"community": ids, "node_id": self._ids(member)})
-            self.progress("write communities", last, self.arguments.communities)
 
     def _blocks(self, size: int) -> Iterator[tuple[int, int]]:
         total = self.arguments.nodes

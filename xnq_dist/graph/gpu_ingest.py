@@ -143,11 +143,11 @@ class CudfPairs:
             return None
         source, target = (self.backend.to_host(end) for end in ends)
         if columns.weight not in frame.columns:
-            return Pairs(source, target, None)
+            return source, target, None
         weight = frame[columns.weight].astype("float64").values + 0.0
         if not bool(((weight >= 0) & (weight <= np.finfo(np.float32).max)).all()):
             return None
-        return Pairs(source, target, self.backend.to_host(weight))
+        return source, target, self.backend.to_host(weight)
 
     def _find(self, ids: Any, index: Any) -> Any:
         """The canonical index of each id, int32, -1 if unknown."""

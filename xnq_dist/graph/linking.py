@@ -82,8 +82,8 @@ def _with_taste(
 
 def draw_edges(
     network: PlantedNetwork, arguments: Arguments
-) -> Iterator[tuple[int, Ints, Ints]]:
-    """Yield edges by blocks of emitting nodes: (nodes done, src, dst).
+) -> Iterator[tuple[Ints, Ints]]:
+    """Yield edges by blocks of emitting nodes: (src, dst).
 
     A block has complete homes: most duplicates are pairs within a home, and these are
     detected within one block.
@@ -131,7 +131,7 @@ def draw_edges(
             keys = keys[~bad]
         low, high = _ends(keys, bits)
         turned = rng.random(len(keys)) < 0.5
-        yield last, np.where(turned, high, low), np.where(turned, low, high)
+        yield np.where(turned, high, low), np.where(turned, low, high)
 
 
 def _draw_ends(

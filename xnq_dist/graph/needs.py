@@ -10,7 +10,7 @@ from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.clustering import PAIR
 from xnq_dist.graph.partition import METIS_SHARE, metis_memory
-from xnq_dist.graph.sort import KEY, pairs_held
+from xnq_dist.graph.sort import KEY
 
 __all__ = [
     "client_bytes",
@@ -49,7 +49,7 @@ def needs(size: RunSize, settings: Settings) -> Need:
         client=client_bytes(size, max(steps)),
         disk=disk,
         kept=disk,
-        scratch=graph_scratch(*counts, memory, size.weighted),
+        scratch=graph_scratch(*counts, size.weighted),
     )
 
 
@@ -101,15 +101,13 @@ def random_halo(nodes: int, edges: int, partitions: int) -> int:
     return int((partitions - 1) * nodes * (1 - (1 - 1 / partitions) ** degree))
 
 
-def sort_scratch(pairs: int, memory: int, weighted: bool = False) -> int:
-    """Bytes of sorted runs on disk; 0 if all pairs, with reverses, fit in memory."""
-    if pairs < pairs_held(memory, weighted):
-        return 0
+def sort_scratch(pairs: int, weighted: bool = False) -> int:
+    """Bytes of sorted runs on disk, with reverses."""
     return pairs * KEY * (2 if weighted else 1)
 
 
 def graph_scratch(
-    nodes: int, edges: int, features: int, halo: int, memory: int, weighted: bool
+    nodes: int, edges: int, features: int, halo: int, weighted: bool
 ) -> int:
     """Peak bytes of temporary files while a graph is read and partitioned.
 
@@ -122,5 +120,5 @@ def graph_scratch(
     adjacency = edges * INDEX * (2 if weighted else 1)
     features_disk = nodes * INDEX * (features + 1)
     later = 2 * adjacency + features_disk + HALO * halo
-    sorting = sort_scratch(edges, memory, weighted) + adjacency
+    sorting = sort_scratch(edges, weighted) + adjacency
     return max(sorting, later) + HALO * (nodes + 1)

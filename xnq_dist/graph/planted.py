@@ -269,8 +269,8 @@ def draw_features(
 
 def draw_memberships(
     network: PlantedNetwork, arguments: Arguments
-) -> Iterator[tuple[int, Ints, Ints]]:
-    """Yield members by blocks of communities: (communities done, community, node)."""
+) -> Iterator[tuple[Ints, Ints]]:
+    """Yield members by blocks of communities: (community, node)."""
     total, classes = len(network.label), network.classes
     prior = np.diff(network.by_class[1]) / total
     homes = np.diff(network.by_home[1])
@@ -315,7 +315,7 @@ def draw_memberships(
 
         members, nodes = np.concatenate(community), np.concatenate(member)
         order = np.argsort(members, kind="stable")
-        yield last, members[order], nodes[order]
+        yield members[order], nodes[order]
 
 
 def _pick(

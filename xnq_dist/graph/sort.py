@@ -1,8 +1,7 @@
 """External sort of integer pairs in bounded memory, with the rules for edges.
 
 Pairs are packed into one int64 key and sorted in runs that fit in memory, and ranges
-of the keys of all runs that fit in memory are sorted again. This does not depend on the
-distribution of the keys: a hub with most of the pairs is divided like any other node.
+of the majors of all runs that fit in memory, or have a single major, are sorted again.
 """
 
 from __future__ import annotations
@@ -10,8 +9,9 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from xnq_dist.core.errors import DoesNotFitError, XnqError
 from xnq_dist.graph import scratch
 from xnq_dist.graph.ahead import ahead
 
-__all__ = ["KEY", "PairChunk", "PairSorter", "SortedRun", "pairs_held"]
+__all__ = ["KEY", "PairChunk", "PairSorter", "SortedRun"]
 
 _BYTES_A_PAIR = {False: 64, True: 128}
 """Buffer, sort, selection and unpacking together, without and with weights."""
@@ -31,11 +31,6 @@ KEY = 8
 
 Keys = Ints
 Weights = Floats | None
-
-
-def pairs_held(memory: int, weighted: bool) -> int:
-    """Number of pairs from which on sorted runs are written to disk."""
-    return max(memory // _BYTES_A_PAIR[weighted], 2 * _SMALLEST_BLOCK)
 
 
 @dataclass(frozen=True)
@@ -56,10 +51,10 @@ class PairChunk:
 
 @dataclass(frozen=True)
 class SortedRun:
-    """Sorted keys and weights, in files or in memory, and the part that counts."""
+    """Sorted keys and weights in files, and the part that counts."""
 
-    keys: Path | Keys
-    weights: Path | Weights
+    keys: Path
+    weights: Path | None
     size: int
     """Number of all keys."""
     first: int
@@ -69,25 +64,20 @@ class SortedRun:
     @property
     def paths(self) -> tuple[Path, ...]:
         """The files."""
-        return tuple(p for p in (self.keys, self.weights) if isinstance(p, Path))
+        return tuple(filter(None, (self.keys, self.weights)))
 
     def read(self) -> tuple[Keys, Weights]:
-        """The keys that count, and their weights; mapped if they are in files.
+        """The keys that count, and their weights, mapped.
 
         Raises
         ------
         StageError
             When a file is missing or has another size.
         """
-        weights = self.weights
-        if weights is not None:
-            weights = self._part(weights, np.float64)
-        return self._part(self.keys, np.int64), weights
-
-    def _part(self, where: Path | NDArray[Any], dtype: type) -> NDArray[Any]:
-        if isinstance(where, Path):
-            where = scratch.shared(where, dtype, self.size)
-        return where[self.first : self.last]
+        part, weights = slice(self.first, self.last), None
+        if self.weights is not None:
+            weights = scratch.shared(self.weights, np.float64, self.size)[part]
+        return scratch.shared(self.keys, np.int64, self.size)[part], weights
 
     def bounds(self, keys: Keys) -> Ints:
         """Where the first keys that are not below some keys are."""
@@ -136,7 +126,7 @@ class PairSorter:
         """Number of pairs that were added as reverses only."""
         self._majors = 0, n_major
         self._memory = memory
-        self._capacity = pairs_held(memory, weighted)
+        self._capacity = max(memory // _BYTES_A_PAIR[weighted], 2 * _SMALLEST_BLOCK)
         self._folder = folder
         self._keys = np.empty(self._capacity, np.int64)
         self._weights = np.empty(self._capacity, np.float64) if weighted else None
@@ -175,30 +165,20 @@ class PairSorter:
 
     def _spill(self) -> None:
         """Sort the buffer, write it to files and empty it."""
-        (held,) = self._held()
-        keys, weights = held.read()
-        # Sorters of several processes share a folder.
-        path = self._folder / f"run-{uuid.uuid4().hex}"
-        scratch.append(path.with_suffix(".keys"), keys)
-        values = None
-        if weights is not None:
-            values = path.with_suffix(".weights")
-            scratch.append(values, weights)
-        self._runs.append(replace(held, keys=path.with_suffix(".keys"), weights=values))
-
-    def _held(self) -> list[SortedRun]:
-        """Sort the buffer and empty it; the run is in memory."""
         size, self._filled = self._filled, 0
         some = None if self._weights is None else self._weights[:size]
-        return [SortedRun(*_ordered(self._keys[:size], some), size, 0, size)]
+        keys, weights = _ordered(self._keys[:size], some)
+        # Sorters of several processes share a folder.
+        path = self._folder / f"run-{uuid.uuid4().hex}"
+        run = SortedRun(path.with_suffix(".keys"), None, size, 0, size)
+        scratch.append(run.keys, keys)
+        if weights is not None:
+            run = replace(run, weights=path.with_suffix(".weights"))
+            scratch.append(path.with_suffix(".weights"), weights)
+        self._runs.append(run)
 
-    def runs(self, held: bool = False) -> list[SortedRun]:
-        """Sort all pairs into files, which stay; the sorter is empty then.
-
-        `held`: pairs that fit in memory stay there instead.
-        """
-        if held and not self._runs:
-            return self._held()
+    def runs(self) -> list[SortedRun]:
+        """Sort all pairs into files, which stay; the sorter is empty then."""
         if self._filled:
             self._spill()
         runs, self._runs = self._runs, []
@@ -229,48 +209,42 @@ class PairSorter:
         that the order of rows does not matter). `conflict` makes the error for (major,
         minor) when ``drop`` meets different weights; without it the smallest is kept.
         """
-        target = max(self._memory // 128, _SMALLEST_BLOCK)
-        waiting: list[tuple[Keys, Weights]] = []
-        size = 0
-        first, end = self._majors
-        for keys, weights in ahead(self._merged()):
-            waiting.append(self._settled(keys, weights, duplicates, conflict))
-            size += len(waiting[-1][0])
-            if size < target:
-                continue
-            pairs, values = _joined(waiting)
-            last = int(pairs[-1] >> self._bits) if len(pairs) else first
-            # The last major may continue in the next piece.
-            cut = int(np.searchsorted(pairs, last << self._bits))
-            waiting = [(pairs[cut:], None if values is None else values[cut:])]
-            size = len(pairs) - cut
-            if last > first:
-                values = None if values is None else values[:cut]
-                yield self._chunk(first, last, pairs[:cut], values)
-                first = last
-        # Without pairs, what is left of the buffers has none either.
-        pairs, values = _joined(waiting) if waiting else (self._keys, self._weights)
-        yield self._chunk(first, end, pairs, values)
-
-    def _chunk(self, first: int, last: int, pairs: Keys, weights: Weights) -> PairChunk:
-        degrees = np.bincount((pairs >> self._bits) - first, minlength=last - first)
-        minor = pairs & ((1 << self._bits) - 1)
-        return PairChunk(first, last, offsets_of(degrees), minor, weights)
-
-    def _merged(self) -> Iterator[tuple[Keys, Weights]]:
-        """Yield all keys in order, in pieces that never split the keys of one pair."""
-        weighted = self._weights is not None
-        self._runs = self.runs(held=True)
+        self._runs = self.runs()
+        # The buffers are not needed any more.
         self._keys = np.empty(0, np.int64)
-        self._weights = np.empty(0, np.float64) if weighted else None
-        sources = self._runs + self._others
-        # A range is in memory twice, as it was read and sorted.
-        for runs in _ranges(sources, self._memory // (2 * _BYTES_A_PAIR[weighted])):
-            pieces = [run.read() for run in runs if run.first < run.last]
-            if len(pieces) > 1:
-                yield _ordered(*_joined(pieces))
-            else:
-                yield from pieces
+        self._weights = None if self._weights is None else np.empty(0)
+        for first, last, keys, weights in ahead(self._ranges()):
+            pairs, values = self._settled(keys, weights, duplicates, conflict)
+            degrees = np.bincount((pairs >> self._bits) - first, minlength=last - first)
+            minor = pairs & ((1 << self._bits) - 1)
+            yield PairChunk(first, last, offsets_of(degrees), minor, values)
+
+    def _ranges(self) -> Iterator[tuple[int, int, Keys, Weights]]:
+        """Yield ranges of majors and their sorted keys, which fit in memory.
+
+        A range is in memory twice, as it was read and sorted. It is larger if a single
+        major has more pairs.
+        """
+        runs, shift = self._runs + self._others, self._bits + 1
+        size = self._memory // (2 * _BYTES_A_PAIR[self._weights is not None])
+        step = max(size // (2 * max(len(runs), 1)), 1)
+        # No run has more than `step` keys between two of its samples. Between each two
+        # bounds are as many samples as runs.
+        samples = [self._keys, *(run.read()[0][step - 1 :: step] for run in runs)]
+        bounds = np.sort(np.concatenate(samples))[len(runs) - 1 :: max(len(runs), 1)]
+        first, end = self._majors
+        inner = np.unique(bounds >> shift)
+        majors = np.r_[first, inner[inner > first], end]
+        marks = [run.bounds(majors << shift) for run in runs]
+        for at, (begin, last) in enumerate(pairwise(majors.tolist())):
+            pairs = zip(runs, marks, strict=True)
+            some = (run.between(*mark[at : at + 2]) for run, mark in pairs)
+            parts = [run.read() for run in some if run.first < run.last]
+            found = np.concatenate([self._keys, *(part[0] for part in parts)])
+            weights = self._weights
+            if weights is not None:
+                weights = np.concatenate([weights, *(part[1] for part in parts)])
+            yield begin, last, *_ordered(found, weights)
 
     def _settled(
         self,
@@ -306,24 +280,6 @@ class PairSorter:
         return pairs[fresh], weights[np.concatenate([[True], ~again])]
 
 
-def _ranges(runs: list[SortedRun], size: int) -> Iterator[list[SortedRun]]:
-    """Divide sorted runs into ranges of keys, at most `size` of them in each.
-
-    A range holds complete pairs, so that it is larger if one pair occurs more often.
-    """
-    step = max(size // (2 * len(runs)), 1)
-    # No run has more than `step` keys between two of its samples. Between each two
-    # bounds are as many samples as runs.
-    samples = np.sort(np.concatenate([run.read()[0][step - 1 :: step] for run in runs]))
-    bounds = np.unique(samples[len(runs) - 1 :: len(runs)] & ~1)
-    marks = [[run.first, *run.bounds(bounds), run.last] for run in runs]
-    for at in range(len(bounds) + 1):
-        yield [
-            run.between(*mark[at : at + 2])
-            for run, mark in zip(runs, marks, strict=True)
-        ]
-
-
 def _ordered(keys: Keys, weights: Weights) -> tuple[Keys, Weights]:
     """Sorted keys, in place without weights; equal keys in any order."""
     if weights is None:
@@ -331,9 +287,3 @@ def _ordered(keys: Keys, weights: Weights) -> tuple[Keys, Weights]:
         return keys, None
     order = np.argsort(keys)
     return keys[order], weights[order]
-
-
-def _joined(pieces: list[tuple[Keys, Weights]]) -> tuple[Keys, Weights]:
-    weights = [piece[1] for piece in pieces if piece[1] is not None]
-    keys = np.concatenate([piece[0] for piece in pieces])
-    return keys, np.concatenate(weights) if weights else None

@@ -27,5 +27,5 @@ def needs(size: RunSize, settings: Settings) -> Need:
     worker += threads * tile_bytes(min(size.nodes, size.members), size.classes)
     return Need(
         worker=int(worker),
-        scratch=sort_scratch(size.members, settings.input.memory_bytes),
+        scratch=sort_scratch(size.members),
     )

@@ -73,8 +73,7 @@ def sniff(head: bytes, complete: bool, reading: Reading, file: str = "") -> Dial
     Raises
     ------
     InputError
-        When the bytes are not text in UTF-8, or fields are separated by another
-        character than the one that is set.
+        When the bytes are not text in UTF-8.
     """
     if head.startswith(_WIDE) or b"\0" in head:
         raise InputError(
@@ -95,14 +94,6 @@ def sniff(head: bytes, complete: bool, reading: Reading, file: str = "") -> Dial
         text = text[: max(text.rfind("\n"), text.rfind("\r")) + 1] or text
     separator = _separator(text) if reading.separator == "auto" else reading.separator
     rows = _records(text, separator, 10 * RECORDS)
-    if reading.separator != "auto" and rows and len(rows[0]) == 1:
-        other = _separator(text)
-        if any(len(row) > 1 for row in _records(text, other, 1)):
-            raise InputError(
-                f"{file} has one column, {rows[0][0]!r}, with separator "
-                f"{separator!r}: it looks like a {NAMES[other]}-separated file; leave "
-                f"input.separator=auto or set it to {other!r}"
-            )
     decimal = reading.decimal
     columns = list(zip(*(r for r in rows[1:] if len(r) == len(rows[0])), strict=True))
     if decimal == "auto":
