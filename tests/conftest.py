@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -79,6 +80,16 @@ def write_graph(
     pq.write_table(pa.table(columns), folder / "edges.parquet")
     sources = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
     return SmallGraph(sources, x, pairs, labels)
+
+
+@pytest.fixture(autouse=True)
+def package_log() -> Iterator[None]:
+    """A command sets up the package's log lines for its process: undo that."""
+    log = logging.getLogger("xnq_dist")
+    before = [*log.handlers], log.level, log.propagate
+    yield
+    log.handlers, level, log.propagate = before
+    log.setLevel(level)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import subprocess
@@ -26,16 +25,6 @@ from xnq_dist.monitor.status import recorded
 
 ROOT = Path(__file__).parents[2]
 PREFECT = str(Path(sys.executable).with_name("prefect"))
-
-
-@pytest.fixture(autouse=True)
-def package_log() -> Iterator[None]:
-    """A command sets up the package's log lines for its process: undo that."""
-    log = logging.getLogger("xnq_dist")
-    before = [*log.handlers], log.level, log.propagate
-    yield
-    log.handlers, level, log.propagate = before
-    log.setLevel(level)
 
 
 @pytest.fixture(scope="session")
