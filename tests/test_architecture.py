@@ -87,16 +87,16 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 275_361,
+    "all": 274_109,
     "core": 33_118,
     "graph": 59_925,
     "reservoir": 23_606,
     "groups": 2_920,
     "plan and needs": 6_511,
     "pipeline and the modules next to it": 7_475,
-    "command line and flows": 10_204,
+    "command line and flows": 10_190,
     "monitor": 6_755,
-    "evaluation": 35_973,
+    "evaluation": 34_735,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

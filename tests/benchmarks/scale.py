@@ -19,9 +19,22 @@ import time
 from pathlib import Path
 from typing import Any
 
-from xnq_dist.evaluation.figures import INK, MAIN, MUTED, picture
+import matplotlib as mpl
+from matplotlib.figure import Figure
 
 NODES = (1_000, 10_000, 100_000, 1_000_000)
+INK, MUTED, MAIN = "#1f2933", "#52606d", "#0b6e99"
+STYLE: Any = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "xnq-dist",
+    "font.family": "sans-serif",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e4e7eb",
+    "legend.frameon": False,
+}
 REST = "start and the rest"
 STAGES = ("graph", "embeddings", "readout", "posteriors", "quantify", REST)
 COLORS = ("#9fb3c8", MAIN, "#d9730d", "#f0b478", "#448361", MUTED)
@@ -84,7 +97,10 @@ def draw(runs: list[dict[str, Any]], out: Path) -> None:
         figure.legend(loc="outside upper center", ncols=3)
 
     for name, drawn in (("time-edges", against_edges), ("time-stages", by_stage)):
-        (out / f"{name}.svg").write_bytes(picture(drawn))
+        with mpl.rc_context(STYLE):
+            figure = Figure(figsize=(5.2, 3.6), layout="constrained")
+            drawn(figure)
+            figure.savefig(out / f"{name}.svg", metadata={"Date": None})
 
 
 def main() -> None:

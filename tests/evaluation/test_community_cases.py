@@ -373,7 +373,7 @@ def test_wrong_names_and_shares_are_refused_at_once(change, words):
         check_plan(**right | change)
 
 
-def test_figures_keep_their_digits_and_the_smallest_bias_is_best():
+def test_figures_keep_their_digits_and_the_lowest_error_is_best():
     assert [figure(x) for x in (10.5, 20.123, 0.25, -0.25, -10.5)] == [
         "10.500",
         "20.123",
@@ -381,5 +381,5 @@ def test_figures_keep_their_digits_and_the_smallest_bias_is_best():
         "-.250",
         "-10.500",
     ]
-    cells = _marked([[-0.2, 0.01, None]], ["auto", "pcc", "sld"])[0]
+    cells = _marked([[0.2, 0.01, None]], ["auto", "pcc", "sld"])[0]
     assert [cell.mark for cell in cells] == ["", "best", ""]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 import typer
@@ -130,11 +129,6 @@ def evaluate(
             "designs": _names(designs, "--designs"),
             "draws": 3 if draws is None else draws,
         }
-    if find_spec("matplotlib") is None:
-        raise SettingsError(
-            "evaluate draws its figures with matplotlib, which is not installed: run "
-            "pip install 'xnq-dist[evaluation]'"
-        )
     prepare_environment()
     from xnq_dist.app.running import console_progress, reporting
     from xnq_dist.evaluation import comparison

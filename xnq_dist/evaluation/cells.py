@@ -54,7 +54,7 @@ BOUNDS = 0.99
 """Confidence level of the bounds of a coverage."""
 SMALL = "5-20"
 """Size class that is left out of the tables of errors."""
-METRICS = ("ae", "rae", "bias", "coverage", "width")
+METRICS = ("ae", "coverage", "width")
 CELL = ("dataset", "design", "communities", "label_share")
 
 Figures = dict[str, Any]

@@ -47,7 +47,6 @@ from xnq_dist.evaluation.rivals import RIVALS
 
 __all__ = ["community_outputs", "community_tables"]
 
-METRICS = (("ae", "AE"), ("rae", "RAE"), ("bias", "Bias of the last class"))
 RIVAL = "rival"
 """The rival with the lowest error on a graph, by design and share of labels."""
 COMPARED = ("auto", RIVAL, FLOOR, "pcc", "sld", "prior")
@@ -137,34 +136,30 @@ def _covered(covered: Covered | None, maximum: float | None = None) -> list[Cell
 def _marked(
     columns: list[list[float | None]], estimators: Sequence[str]
 ) -> list[list[Cell]]:
-    """Cells by column; the estimate nearest to 0 in each column is marked as best."""
+    """Cells by column; the lowest error in each column is marked as best."""
     made = []
     for column in columns:
         named = list(zip(estimators, column, strict=True))
-        errors = [abs(v) for name, v in named if v is not None and name != FLOOR]
+        errors = [v for name, v in named if v is not None and name != FLOOR]
         best = min(errors, default=None)
         cells = []
         for name, value in named:
-            marked = value is not None and abs(value) == best and name != FLOOR
+            marked = value is not None and value == best and name != FLOOR
             cell = Cell() if value is None else Cell(figure(value))
             cells.append(replace(cell, mark="best") if marked else cell)
         made.append(cells)
     return made
 
 
-def _errors(
-    table: pa.Table, name: str, title: str, metric: str, note: str
-) -> RenderedTable | None:
-    """Errors of estimators (rows) by data set and label share (columns)."""
+def _errors(table: pa.Table, name: str, title: str, note: str) -> RenderedTable | None:
+    """Absolute errors of estimators (rows) by data set and label share (columns)."""
     rows = means(table, ("dataset", "label_share", "estimator"))
     if not rows:
         return None
-    errors = {(r["dataset"], r["label_share"], r["estimator"]): r[metric] for r in rows}
+    errors = {(r["dataset"], r["label_share"], r["estimator"]): r["ae"] for r in rows}
     columns = list(dict.fromkeys((d, share) for d, share, _ in errors))
     first = ("auto", RIVAL, FLOOR)
     names = dict.fromkeys(estimator for *_, estimator in errors)
-    if metric == "bias":
-        names.pop(FLOOR, None)
     estimators = sorted(names, key=lambda name: (*first, name).index(name))
     values: list[list[float | None]] = [
         [errors.get((*column, estimator)) for estimator in estimators]
@@ -402,8 +397,7 @@ def community_tables(table: pa.Table) -> list[RenderedTable]:
         ),
     ]
     made = [
-        _errors(rows, f"communities-{part}{metric}", f"{word} {where}", metric, note)
-        for metric, word in METRICS
+        _errors(rows, f"communities-{part}ae", f"AE {where}", note)
         for part, where, rows in views
     ]
     made += [
@@ -417,11 +411,6 @@ def community_tables(table: pa.Table) -> list[RenderedTable]:
 
 
 def community_outputs(table: pa.Table) -> tuple[dict[str, bytes], str]:
-    """Contents of ``tables/communities-*`` by file name, and text for a terminal.
-
-    The text has the tables of absolute errors, comparisons and intervals.
-    """
+    """Contents of ``tables/communities-*`` by file name, and text for a terminal."""
     tables = community_tables(table)
-    endings = ("-ae", "-above", "-designs", "-coverage")
-    text = "\n".join(to_text(t) for t in tables if t.name.endswith(endings))
-    return table_files(tables), text
+    return table_files(tables), "\n".join(map(to_text, tables))

@@ -9,7 +9,6 @@ import pyarrow as pa
 from xnq_dist.core.method_records import METHODS
 from xnq_dist.evaluation import paper_figures as published
 from xnq_dist.evaluation.bayes import NSAMPLES, comparison_table
-from xnq_dist.evaluation.figures import diagonals
 from xnq_dist.evaluation.names import base, ordered_methods, shown, span, tally
 from xnq_dist.evaluation.paper_figures import PublishedFigures
 from xnq_dist.evaluation.rendered_table import (
@@ -62,7 +61,7 @@ Figures = Mapping[tuple[str, str], FoldMean | None]
 def paper_outputs(
     results: pa.Table, estimates: pa.Table, nsamples: int = NSAMPLES
 ) -> tuple[dict[str, bytes], str]:
-    """Contents of ``tables/*.md`` and ``figures/*.svg`` by name; text for a terminal.
+    """Contents of ``tables/*.md`` by name, and text for a terminal.
 
     The same tables give the same bytes.
 
@@ -82,7 +81,7 @@ def paper_outputs(
     tables = [*paper_tables(results, summary)]
     text = "\n".join(to_text(one) for one in tables)
     files = table_files([*tables, comparison_table(results, summary, nsamples)])
-    return files | diagonals(summary, estimates), text
+    return files, text
 
 
 def paper_tables(results: pa.Table, summary: Summary) -> Iterator[RenderedTable]:
