@@ -117,7 +117,7 @@ def results_of(
     random.
     """
     tables = {"prevalence": table, **({} if totals is None else {"totals": totals})}
-    nowhere = RunDirectory("nothing-is-published-here")
+    nowhere = RunDirectory("/nothing-is-published-here")
     stages = stages_of(**facts)
     made = Results(tables, settings or Settings(), nowhere, stages, earlier=earlier)
     view = made.view
