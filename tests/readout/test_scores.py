@@ -129,7 +129,7 @@ def test_a_score_of_noise_costs_at_most_1_percent_of_log_loss(
     losses = []
     for names in ("[]", "[noise]"):
         settings = load_settings(overrides=[f"columns.scores={names}", "partitions=1"])
-        run = to_posteriors(tmp_path / names, sources, settings, thread_client)
+        run = to_posteriors(tmp_path / "run", sources, settings, thread_client)
         found = posteriors(run)
         p = np.array(found["posterior"].to_pylist())
         free = ~found["out_of_fold"].to_numpy()
