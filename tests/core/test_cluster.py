@@ -202,7 +202,8 @@ def test_a_worker_that_stops_at_its_start_ends_with_the_cluster(monkeypatch):
 
     def stop() -> None:
         new: list[Any] = []
-        while not new:
+        end = time.monotonic() + 30
+        while not new and time.monotonic() < end:
             time.sleep(0.01)
             new = [p for p in multiprocessing.active_children() if p not in before]
         os.kill(new[0].pid, signal.SIGSTOP)
@@ -216,7 +217,8 @@ def test_a_worker_that_stops_at_its_start_ends_with_the_cluster(monkeypatch):
         cluster.open_cluster(settings),
     ):
         pass
-    thread.join()
+    thread.join(30)
+    assert stopped
     end = time.monotonic() + 10
     while psutil.pid_exists(stopped[0]) and time.monotonic() < end:
         time.sleep(0.05)

@@ -18,7 +18,7 @@ from scipy.stats import binom
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.estimators import AnyEstimates, Estimators
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
-from xnq_dist.evaluation.regions import SAMPLES, class_counts_in
+from xnq_dist.evaluation.regions import DECLARED, class_counts_in
 from xnq_dist.quantify.interface import Communities, Estimates
 
 __all__ = [
@@ -72,7 +72,7 @@ def score_case(
             continue
         true = counts[scored] / sizes[scored, None]
         of_sets = true, sizes[scored], labelled[scored], scored
-        for name, result in estimators.estimates(sets, kind == SAMPLES[0]):
+        for name, result in estimators.estimates(sets, kind == DECLARED):
             yield from _rows(kind, name, result, *of_sets)
         floor = np.zeros_like(counts)
         floor[scored] = true + binomial_floor(counts[scored])

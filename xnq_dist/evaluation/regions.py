@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 __all__ = [
+    "DECLARED",
     "KINDS",
     "REGIONS",
     "SAMPLES",
@@ -38,9 +39,11 @@ __all__ = [
 
 REGIONS = ("leiden", "bfs", "walk", "followers", "random", "whole", "unions")
 """Kinds that depend on the graph only."""
-SAMPLES = ("app", "by-class")
-"""Kinds of samples drawn by class: of unlabelled nodes, which is declared to `auto`;
-of all nodes, which is not."""
+DECLARED = "app"
+"""Samples of unlabelled nodes by class, of `SAMPLE` nodes each, declared to `auto`."""
+SAMPLES = (DECLARED, "by-class")
+"""Kinds of samples drawn by class; the second are of all nodes, of `MIN_SIZE` to
+`SAMPLE` nodes, and not declared."""
 KINDS = (*REGIONS, "attribute", "given", *SAMPLES)
 """All kinds: ``attribute`` by deciles of features, ``given`` by a memberships table."""
 RESOLUTIONS = (1.0, 3.0, 10.0)
@@ -65,7 +68,7 @@ MIN_GROUP = 20
 MAX_KINDS = 10
 """Maximum number of kinds in one memberships table."""
 SAMPLE = 500
-"""Number of nodes drawn for a sample of the kind ``app``."""
+"""Maximum number of nodes drawn for a sample by class."""
 REPEATS = 5
 """Number of samples per prevalence."""
 PREVALENCES = 21

@@ -69,13 +69,16 @@ class Embedded:
         StageError
             When one is missing.
         """
-        names = ["graph", "embeddings", *["scores"] * bool(settings.columns.scores)]
-        before = ("prepare", "embed", "prepare")
-        graph, embeddings, *scores = (
-            (run.stage(name), run.complete(name, f"run {step} first"))
-            for name, step in zip(names, before, strict=False)
+        scores = None
+        if settings.columns.scores:
+            scores = run.stage("scores"), run.complete("scores", "run prepare first")
+        return cls(
+            run.stage("graph"),
+            run.complete("graph", "run prepare first"),
+            run.stage("embeddings"),
+            run.complete("embeddings", "run embed first"),
+            scores,
         )
-        return cls(*graph, *embeddings, *scores)
 
     @property
     def blocks(self) -> tuple[int, ...]:
