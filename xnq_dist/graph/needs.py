@@ -43,10 +43,10 @@ def needs(size: RunSize, settings: Settings) -> Need:
     scores = size.nodes * INDEX * 2 * len(settings.columns.scores)
     disk = node_disk + size.nodes * 12 + scores + size.edges * 4
     counts = size.nodes, size.edges, size.features, halo_rows(size)
-    steps = sorting, _partitioning(size, settings), scores
+    step = max(sorting, _partitioning(size, settings))
     return Need(
-        # Sorting, partitioning and scores follow one another.
-        client=client_bytes(size, max(steps)),
+        # Sorting and partitioning run one after the other; scores stay meanwhile.
+        client=client_bytes(size, step + scores),
         disk=disk,
         kept=disk,
         scratch=graph_scratch(*counts, size.weighted),

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from xnq_dist.core import allocator
-from xnq_dist.core.arrays import Ints, Ints32
+from xnq_dist.core.arrays import Floats32, Ints, Ints32
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import graph_inputs
 from xnq_dist.core.progress import Progress, silent
@@ -49,7 +49,7 @@ from xnq_dist.graph.partition_files import write_partitions
 from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.row_tasks import RowPasses
 from xnq_dist.graph.scaling import Scaling
-from xnq_dist.graph.scoring import write_scores
+from xnq_dist.graph.scoring import read_scores, write_scores
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
 from xnq_dist.graph.tables import Sources, Table, open_table
@@ -153,8 +153,8 @@ def prepare(
         files = [*written.files, *scaling]
         made = stage.commit(attempt, files, digest, inputs, facts, seconds)
     write_labels(run, made, rows.labels, contents, time.monotonic())
-    del rows
-    write_scores(run, made, nodes, contents, settings, progress)
+    of_scores = nodes, contents, settings, progress, rows.scores
+    write_scores(run, made, *of_scores)
     return made
 
 
@@ -175,6 +175,8 @@ class _Rows:
     """Canonical index of each row."""
     labels: Labels
     features: _Scaled
+    scores: Floats32 | None
+    """Scores of another model, `columns.scores`."""
 
 
 def _read_rows(
@@ -194,7 +196,8 @@ def _read_rows(
     ids, index, labels = read_nodes(nodes, settings.columns, progress, missing)
     features.learn(ids, index, progress)
     scaling = scaling_of(features, ids, index, mode, progress)
-    return _Rows(ids, index, labels, _Scaled(features, scaling))
+    scores = read_scores(nodes, contents, settings, ids, index, progress)
+    return _Rows(ids, index, labels, _Scaled(features, scaling), scores)
 
 
 def _seeing(edges: Table, tasks: Tasks | None) -> Tasks | None:

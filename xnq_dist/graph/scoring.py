@@ -13,20 +13,55 @@ from typing import Any
 
 import numpy as np
 
+from xnq_dist.core.arrays import Floats32, Ints
 from xnq_dist.core.inputs import scores_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory, fingerprint
 from xnq_dist.graph.features import score_columns
+from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.layout import file_stem, load_ids, node_index
 from xnq_dist.graph.scaling import learn_scaling
 from xnq_dist.graph.tables import Table, ids_of
 
-__all__ = ["write_scores"]
+__all__ = ["read_scores", "write_scores"]
 
 log = logging.getLogger(__name__)
 
 STAGE = "scores"
+
+
+def read_scores(
+    table: Table,
+    tables: Mapping[str, Mapping[str, Any]],
+    settings: Settings,
+    ids: NodeIds,
+    index: Ints,
+    progress: Progress = silent,
+) -> Floats32 | None:
+    """Read `columns.scores`, robustly scaled, in canonical order, shape (N, S).
+
+    None without any. `index` is the canonical index of each row of the node table, and
+    `tables` holds the digest of its ``scores``.
+
+    Raises
+    ------
+    InputError
+        For a column that is missing or holds no finite numbers.
+    """
+    names = settings.columns.scores
+    if not names:
+        return None
+    columns = score_columns(table, names, bool(tables[STAGE].get("encoded")))
+    if (index < 0).any():
+        raise columns.changed()
+    columns.learn(ids, index, progress)
+    scaling = learn_scaling(columns.batches(ids, index), len(index), False)
+    width = len(columns.feature_names(columns.width))
+    scores = np.empty((len(ids), width), np.float32)
+    for at, raw in columns.batches(ids, index):
+        scores[at] = scaling.apply(raw)
+    return scores
 
 
 def write_scores(
@@ -36,16 +71,12 @@ def write_scores(
     tables: Mapping[str, Mapping[str, Any]],
     settings: Settings,
     progress: Progress = silent,
+    scores: Floats32 | None = None,
 ) -> None:
-    """Make the stage of `columns.scores`, robustly scaled; remove it without any.
+    """Make the stage of `columns.scores`; remove it without any.
 
-    Kept if nothing changed. `table` is the node table, and `tables` holds the digest of
-    its ``scores``. Memory is proportional to nodes times scores.
-
-    Raises
-    ------
-    InputError
-        For a column that is missing or holds no finite numbers.
+    Kept if nothing changed. `scores`, from `read_scores`, are read if not passed; other
+    arguments and errors are those of `read_scores`.
     """
     stage, names = run.stage(STAGE), settings.columns.scores
     if not names:
@@ -55,23 +86,16 @@ def write_scores(
     if run.reuse(STAGE, inputs) is not None:
         return
     began = time.monotonic()
-    columns = score_columns(table, names, bool(tables[STAGE].get("encoded")))
-    ids = load_ids(run.stage("graph"), graph)
-    node_id = settings.columns.node_id
-    batches = table.batches([node_id])
-    index = np.concatenate([ids.index_of(ids_of(each, node_id)) for each in batches])
-    if (index < 0).any():
-        raise columns.changed()
-    columns.learn(ids, index, progress)
-    scaling = learn_scaling(columns.batches(ids, index), len(index), False)
-    width = len(columns.feature_names(columns.width))
-    scores = np.empty((len(ids), width), np.float32)
-    for at, raw in columns.batches(ids, index):
-        scores[at] = scaling.apply(raw)
+    if scores is None:
+        ids, named = load_ids(run.stage("graph"), graph), settings.columns.node_id
+        rows = [ids_of(batch, named) for batch in table.batches([named])]
+        index = np.concatenate([ids.index_of(each) for each in rows])
+        scores = read_scores(table, tables, settings, ids, index, progress)
+    made = np.asarray(scores)
     attempt = stage.begin()
     files = [
-        attempt.write_arrays(file_stem(STAGE, number), scores=scores[rows])
-        for number, rows in enumerate(node_index(run.stage("graph"), graph))
+        attempt.write_arrays(file_stem(STAGE, number), scores=made[owned])
+        for number, owned in enumerate(node_index(run.stage("graph"), graph))
     ]
-    seconds = time.monotonic() - began
-    stage.commit(attempt, files, fingerprint(inputs), inputs, {"width": width}, seconds)
+    facts, seconds = {"width": made.shape[1]}, time.monotonic() - began
+    stage.commit(attempt, files, fingerprint(inputs), inputs, facts, seconds)
