@@ -8,11 +8,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.linalg import cholesky, solve_triangular
-from scipy.optimize import nnls
 
 from xnq_dist.quantify.classic.neighbour_counts import with_votes
-from xnq_dist.quantify.classic.sld import guarded_prior
 from xnq_dist.quantify.interface import (
     Communities,
     NodeTable,
@@ -135,66 +132,3 @@ def slow_sld(
         if step >= 12 and np.abs(q - before).mean() < tolerance:
             return q, True
     return q, False
-
-
-def exact_sld(
-    posteriors: NDArray[np.floating],
-    prior: NDArray[np.float64],
-    tolerance: float = 1e-10,
-    max_iterations: int = 200,
-) -> tuple[NDArray[np.float64], float]:
-    """The maximum-likelihood prevalence itself, and how far it can be from it.
-
-    Maximises the mean over nodes of ``log sum_y posterior(y) q(y) / prior(y)``, which
-    is concave. With A the likelihood ratios over their mixture, the gradient is
-    ``mean(A)`` and no q has a mean log-likelihood higher by more than
-    ``max(mean(A)) - 1``: that is the certificate. Each step solves the quadratic
-    model over q >= 0; the sum of 1 follows from the optimum.
-    """
-    prior = guarded_prior(prior)
-    ratios = np.asarray(posteriors, dtype=np.float64) / prior
-    ratios = ratios[ratios.sum(axis=1) > 0]
-    if not ratios.shape[0]:
-        return prior, 0.0
-    ratios = ratios / ratios.max(axis=1, keepdims=True)
-    n, n_classes = ratios.shape
-    q = np.full(n_classes, 1 / n_classes)
-    best, best_gap = q, np.inf
-    for _ in range(max_iterations):
-        scaled = ratios / (ratios @ q)[:, None]
-        gradient = scaled.mean(axis=0)
-        gap = float(gradient.max()) - 1.0
-        if gap < best_gap:
-            best, best_gap = q, gap
-        if gap <= tolerance:
-            break
-        hessian = scaled.T @ scaled / n
-        ridge = 1e-13 * np.trace(hessian) * np.eye(n_classes)
-        # The linear term of the model is 2 mean(A) - 1, because H q = mean(A).
-        root = cholesky(hessian + ridge, lower=False)
-        target = solve_triangular(root, 2 * gradient - 1, trans="T", lower=False)
-        step = nnls(root, target)[0] - q
-        q = _line_search(ratios, q, step, 1.0 - gradient)
-    return best, best_gap
-
-
-def _line_search(
-    ratios: NDArray[np.float64],
-    q: NDArray[np.float64],
-    step: NDArray[np.float64],
-    slope: NDArray[np.float64],
-) -> NDArray[np.float64]:
-    """The first of steps 1, 1/2, 1/4, ... that improves the value, on the simplex."""
-
-    def cost(at: NDArray[np.float64]) -> float:
-        mixture = ratios @ at
-        if mixture.min() <= 0:
-            return np.inf
-        return float(at.sum() - np.log(mixture).mean())
-
-    start, expected = cost(q), float(slope @ step)
-    length = 1.0
-    while length > 1e-10 and cost(q + length * step) > start + 0.1 * length * expected:
-        length /= 2
-    moved = np.maximum(q + length * step, 0.0)
-    return np.asarray(moved / moved.sum())

@@ -1,4 +1,4 @@
-"""CC, PCC, ACC and PACC against NumPy and QuaPy."""
+"""CC, PCC, ACC and PACC against QuaPy."""
 
 from __future__ import annotations
 
@@ -24,18 +24,6 @@ def sample(prior, seed=0):
     rng = np.random.default_rng(seed)
     sets = [np.sort(rng.choice(np.arange(800, 3000), n)) for n in (1, 5, 60, 900)]
     return posteriors.astype(np.float64), reference, sets
-
-
-@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_plain_counts_are_those_of_numpy(prior):
-    posteriors, reference, sets = sample(prior)
-    nodes, batch = make_nodes(posteriors), make_communities(*sets)
-    votes = np.eye(len(prior))[posteriors.argmax(axis=1)]
-    for name, said in (("cc", votes), ("pcc", posteriors)):
-        found = Counts(name).estimate(batch, nodes, reference)
-        expected = [said[members].mean(axis=0) for members in sets]
-        np.testing.assert_allclose(found.prevalence, expected, atol=1e-7)
-        assert found.converged.all()
 
 
 @pytest.mark.oracle

@@ -1,4 +1,4 @@
-"""Exact solvers against SLSQP, a twin, random points and their Python form."""
+"""Exact solvers against SLSQP, random points and their Python form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from tests.quantify.samples import draw_posteriors, exact_sld
 from xnq_dist.quantify.classic import simplex
 
 
@@ -56,21 +55,6 @@ def by_slsqp(cost, classes):
     return found.x.clip(0) / found.x.clip(0).sum()
 
 
-@pytest.mark.parametrize("classes", [2, 3, 6])
-def test_maximum_likelihood_agrees_with_its_twin(classes):
-    rng = np.random.default_rng(classes)
-    prior = rng.dirichlet(np.full(classes, 3.0))
-    posteriors, _ = draw_posteriors(700, prior, 1.1, classes)
-    sets = [rng.choice(700, n) for n in (1, 2, 9, 400)]
-    found, done = most_likely(posteriors / prior, sets)
-    assert done.all()
-    for q, members in zip(found, sets, strict=True):
-        twin, _ = exact_sld(posteriors[members], prior)
-        a = posteriors[members] / prior
-        assert np.log(a @ q).mean() >= np.log(a @ twin).mean() - 1e-9
-    np.testing.assert_allclose(found[-1], twin, atol=1e-6)
-
-
 @pytest.mark.parametrize(("classes", "cells"), [(2, 8), (3, 24), (7, 56)])
 def test_nearest_mixture_is_as_good_as_slsqps(classes, cells):
     rng = np.random.default_rng(classes)
@@ -110,10 +94,10 @@ def test_solutions_are_no_worse_than_other_points_and_independent_of_other_rows(
     near, ended = nearest([sample, np.zeros(12)], shares)
     assert done.all()
     assert ended.all()
+    # The mean log-likelihood is concave: that of no shares is higher by more than this.
+    some = ratios[members]
+    assert (some / (some @ likely[0])[:, None]).mean(axis=0).max() <= 1 + 1e-9
     points = np.concatenate([rng.dirichlet(np.ones(classes), 60), np.eye(classes)])
-    with np.errstate(divide="ignore"):
-        others = np.log(points @ ratios[members].T).mean(axis=1)
-    assert others.max() <= np.log(ratios[members] @ likely[0]).mean() + 1e-9
     best = topsoe(sample, near[0] @ shares)
     assert min(topsoe(sample, p @ shares) for p in points) >= best - 1e-9
     for found in (likely, near):

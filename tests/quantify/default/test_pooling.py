@@ -222,17 +222,6 @@ def test_samples_by_class_are_found_and_those_without_labels_moved_with_the_othe
     assert fit_weights(blind)[len(SPREADS) :].sum() == 0
 
 
-def test_without_labels_the_prior_widens_the_interval_where_communities_differ():
-    nodes, reference, batch, _ = tables(2, 3.0, seed=3)
-    weights = fit_weights(label_evidence(batch, nodes, reference))
-    wide, narrow = (
-        pooled_members(batch, nodes, reference, each) for each in (weights, PLAIN)
-    )
-    assert wide.known[29] == 0
-    assert wide.variance[29, 1] > 10 * narrow.variance[29, 1]
-    assert wide.mean[29, 1] == pytest.approx(narrow.mean[29, 1], abs=1e-3)
-
-
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_the_interval_is_the_mixtures_with_the_shared_errors(n_classes):
     nodes, reference, batch, _ = tables(n_classes, 3.0, seed=3)
@@ -270,24 +259,6 @@ def test_a_community_keeps_its_bits_among_any_others():
         alone = pooled_members(some, nodes, reference, weights)
         np.testing.assert_array_equal(alone.mean[1], whole.mean[s])
         np.testing.assert_array_equal(alone.variance[1], whole.variance[s])
-
-
-def test_the_order_of_the_classes_changes_nothing():
-    nodes, reference, batch, _ = tables(3, 1.0)
-    order = np.array([2, 0, 1])
-    back = np.argsort(order)
-    labels = np.where(nodes.labels >= 0, back[nodes.labels], -1)
-    other = make_nodes(nodes.posteriors[:, order], labels)
-    permuted = reference_from(other)
-    np.testing.assert_allclose(
-        label_evidence(batch, nodes, reference),
-        label_evidence(batch, other, permuted),
-        atol=1e-9,
-    )
-    weights = np.full(PARTS, 1 / PARTS)
-    one = pooled_members(batch, nodes, reference, weights)
-    two = pooled_members(batch, other, permuted, weights)
-    np.testing.assert_allclose(one.mean[:, order], two.mean, atol=1e-9)
 
 
 def test_no_labelled_member_and_no_unlabelled_one_give_the_prior_and_nothing():
