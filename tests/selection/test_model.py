@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy.optimize import minimize
+from scipy.special import log_expit, softmax
 
 from tests.selection.simulated import draw_world, label, rows_of
 from xnq_dist.selection.model import Terms, contrasts, fit_model, plain_terms
@@ -12,40 +13,21 @@ from xnq_dist.selection.place import place_terms
 from xnq_dist.selection.scored_rows import Place, ScoredRows
 
 
-def slow_objective(
-    point, rows: ScoredRows, terms: Terms, spread: float | None
-) -> float:
-    """The definition, node by node."""
-    n = rows.n_classes
+def objective(point, rows: ScoredRows, terms: Terms, spread: float | None) -> float:
+    """The definition."""
+    n, known = rows.n_classes, rows.labelled
     a, s = point[:n], point[n]
     beta = point[n + 1 : 2 * n] if spread else np.zeros(n - 1)
-    b = contrasts(n) @ beta
     effects = point[2 * n :] if spread else point[n + 1 :]
-    total = 0.0
-    for i in range(len(rows.labels)):
-        weights = np.exp(a + s * np.log(rows.posteriors[i]))
-        p = weights / weights.sum()
-        g = terms.dense[i] @ effects[: terms.dense.shape[1]]
-        begin = terms.dense.shape[1]
-        for factor in terms.factors:
-            row = factor[[i]].toarray()[0]
-            g += row @ effects[begin : begin + len(row)]
-            begin += len(row)
-        eta = g - np.log((p * np.exp(-b)).sum())
-        if rows.labels[i] >= 0:
-            total += np.log(p[rows.labels[i]]) - np.log1p(np.exp(-eta))
-        else:
-            total += -np.log1p(np.exp(eta))
-    total -= 0.5 * (a @ a) + 2 * (s - 1) ** 2
-    if spread:
-        total -= 0.5 * beta @ beta / spread**2
-    total -= 0.5 * (effects[: len(terms.precision)] ** 2) @ terms.precision
-    begin = terms.dense.shape[1]
-    for factor, variance in zip(terms.factors, terms.spreads, strict=True):
-        size = factor.shape[1]
-        total -= 0.5 * (effects[begin : begin + size] ** 2).sum() / variance
-        begin += size
-    return float(total)
+    p = softmax(a + s * np.log(rows.posteriors), axis=1)
+    columns = np.hstack([terms.dense, *(each.toarray() for each in terms.factors)])
+    eta = columns @ effects - np.log(p @ np.exp(-contrasts(n) @ beta))
+    total = np.log(p[known, rows.labels[known]]).sum()
+    total += log_expit(np.where(known, eta, -eta)).sum()
+    total -= a @ a / 2 + 2 * (s - 1) ** 2 + beta @ beta / (2 * (spread or 1) ** 2)
+    sizes = [each.shape[1] for each in terms.factors]
+    variances = np.append(1 / terms.precision, np.repeat(terms.spreads, sizes))
+    return float(total - (effects**2 / variances).sum() / 2)
 
 
 def small(n_classes: int, seed: int = 0) -> ScoredRows:
@@ -56,29 +38,20 @@ def small(n_classes: int, seed: int = 0) -> ScoredRows:
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("spread", [None, 1.0])
-@pytest.mark.parametrize("with_place", [False, True])
-def test_the_fit_is_the_optimum_that_a_general_optimiser_finds(
-    n_classes, spread, with_place
-):
+def test_the_fit_is_the_optimum_that_a_general_optimiser_finds(n_classes, spread):
     rows = small(n_classes)
-    terms = plain_terms(rows.folds)
-    if with_place:
-        terms = place_terms(rows.folds, rows.place, rows.labelled)
-        few = tuple(factor[:, :6] for factor in terms.factors)
-        terms = Terms(terms.dense, terms.precision, few, (0.3,) * len(few))
+    terms = place_terms(rows.folds, rows.place, rows.labelled)
+    few = tuple(factor[:, :6] for factor in terms.factors)
+    terms = Terms(terms.dense, terms.precision, few, (0.3,) * len(few))
     found = fit_model(rows, terms, spread)
     assert found.converged
-    basis = contrasts(n_classes)
     own = [found.shift, [found.slope]]
-    own += [basis.T @ found.bias] if spread else []
+    own += [contrasts(n_classes).T @ found.bias] if spread else []
     point = np.concatenate([*own, found.effects])
-    slow = slow_objective(point, rows, terms, spread)
-    assert found.objective == pytest.approx(slow, abs=1e-8)
+    rest = rows, terms, spread
+    assert found.objective == pytest.approx(objective(point, *rest), abs=1e-8)
     best = minimize(
-        lambda v: -slow_objective(v, rows, terms, spread),
-        point + 0.01,
-        method="L-BFGS-B",
-        options={"maxfun": 4000},
+        lambda v: -objective(v, *rest), point + 0.01, options={"maxiter": 100}
     )
     assert found.objective >= -best.fun - 1e-5
     np.testing.assert_allclose(
@@ -131,10 +104,3 @@ def test_bias_is_zero_for_selection_by_scores():
         found = fit_model(rows, terms, 3.0)
         away.append(found.bias[1] / np.sqrt(found.covariance[1, 1]))
     assert np.sqrt(np.mean(np.square(away))) < 2
-
-
-def test_contrasts_are_orthonormal_and_sum_to_zero():
-    for n_classes in (2, 3, 7):
-        basis = contrasts(n_classes)
-        np.testing.assert_allclose(basis.sum(axis=0), 0, atol=1e-12)
-        np.testing.assert_allclose(basis.T @ basis, np.eye(n_classes - 1), atol=1e-12)

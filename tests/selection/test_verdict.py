@@ -28,19 +28,18 @@ def share(found, names) -> float:
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_random_labels_keep_the_verdict_none(n_classes):
-    found = verdicts(60, lambda world: np.ones(2000), n_classes=n_classes)
+    found = verdicts(40, lambda world: np.ones(2000), n_classes=n_classes)
     assert share(found, ["none"]) >= 0.95
     pvalues = np.array([one.pvalue for one in found])
     assert 0.3 < pvalues.mean() < 0.8
     assert np.median([one.probability for one in found]) < 0.2
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_bias_by_class_is_detected_and_measured(n_classes):
+def test_bias_by_class_is_detected_and_measured():
     def odds(world):
-        return np.where(world.classes == n_classes - 1, 5.0, 1.0)
+        return np.where(world.classes == 2, 5.0, 1.0)
 
-    found = verdicts(20, odds, n_classes=n_classes)
+    found = verdicts(10, odds, n_classes=3)
     assert share(found, ["class"]) >= 0.9
     ratio = [one.bias[-1] - one.bias[:-1].mean() for one in found]
     assert np.mean(ratio) == pytest.approx(np.log(5), abs=0.35)
@@ -48,7 +47,7 @@ def test_bias_by_class_is_detected_and_measured(n_classes):
 
 
 def test_labels_in_half_of_the_groups_are_selection_by_place():
-    found = verdicts(20, lambda world: np.where(world.groups % 2, 1.0, 1e-3))
+    found = verdicts(10, lambda world: np.where(world.groups % 2, 1.0, 1e-3))
     assert share(found, ["place"]) >= 0.95
 
 
@@ -69,7 +68,7 @@ def test_power_follows_the_detectable_factor():
     )
     for power, low, high in ((1.0, 0.7, 1.0), (0.4, 0.0, 0.45)):
         strong = factor**power
-        found = verdicts(30, lambda w, s=strong: np.where(w.classes == 1, s, 1.0))
+        found = verdicts(20, lambda w, s=strong: np.where(w.classes == 1, s, 1.0))
         hit = np.mean([one.pvalue < 0.01 for one in found])
         assert low <= hit <= high
 
