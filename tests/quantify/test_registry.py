@@ -6,10 +6,9 @@ import sys
 
 import numpy as np
 import pytest
-from distributed import Client
 
 from tests.conftest import small_settings
-from tests.quantify.test_stage import answered, draw_memberships, make_run, of
+from tests.quantify.test_stage import answered, draw_memberships, of
 from tests.report.fake_run import prevalence_table
 from tests.report.test_page import made as made_page
 from tests.report.test_page import read
@@ -86,21 +85,12 @@ def test_a_new_module_is_evaluated_and_reported(halfway):
     assert "Halfway between SLD and the mean posterior." in " ".join(page.split())
 
 
-@pytest.fixture
-def threads():
-    """A client of threads of this process, where the new module is known."""
-    quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
-    with Client(processes=False, n_workers=1, scheduler_kwargs=quiet) as found:
-        yield found
-
-
-def test_a_new_module_estimates_a_run_with_intervals(halfway, threads, tmp_path):
-    made = make_run(tmp_path)
+def test_a_new_module_estimates_a_run_with_intervals(halfway, made, client, tmp_path):
     path, _ = draw_memberships(tmp_path, 3)
 
     def manifest_of(name, *more):
         settings = small_settings(f"quantifier={name}", "intervals.resamples=20", *more)
-        return quantify(made.run, of(made, memberships=path), settings, threads)
+        return quantify(made.run, of(made, memberships=path), settings, client)
 
     tables, manifests = {}, {}
     for name in ("sld", "pcc", halfway):

@@ -9,13 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client
 
 from tests.conftest import SmallGraph, small_settings, write_graph
 from tests.quantify.samples import make_communities, slow_sld
-from xnq_dist.core.cluster import connect
 from xnq_dist.core.errors import InputError, SettingsError, StageError
-from xnq_dist.core.quantifiers import records
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
@@ -23,7 +20,7 @@ from xnq_dist.graph.prepare import prepare
 from xnq_dist.groups.leiden import leiden
 from xnq_dist.groups.own_groups import FINE, RESOLUTION, degree_groups
 from xnq_dist.pipeline import absolute_paths
-from xnq_dist.quantify import batch_files, batches
+from xnq_dist.quantify import batches
 from xnq_dist.quantify.classic.neighbour_counts import neighbour_sums
 from xnq_dist.quantify.interface import combine
 from xnq_dist.quantify.loading import load_node_table
@@ -31,11 +28,6 @@ from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.quantify.stage import quantify
 
 PRIOR = [0.4, 0.6]
-
-
-@pytest.fixture
-def client(thread_client: Client) -> Client:
-    return thread_client
 
 
 @dataclasses.dataclass
@@ -90,11 +82,6 @@ def write_posteriors(run, manifest, posteriors, prior=PRIOR):
         )
         files.append(attempt.write_table(f"part-{number:05d}", table, "posteriors"))
     target.commit(attempt, files, f"p{posteriors.sum()}", {}, {}, 0.0)
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    return make_run(tmp_path_factory.mktemp("made"))
 
 
 def draw_memberships(folder: Path, count: int = 40, seed: int = 1):
@@ -152,6 +139,7 @@ def test_rows_are_those_of_each_community_alone(made, client, tmp_path):
     assert [(r["community"], r["class"]) for r in rows] == [
         (name, c) for name in names for c in (0, 1)
     ]
+    assert batches._CACHE._held is None  # nodes that were read for the estimates
     labels = made.graph.labels
     for name, pair in zip(names, zip(rows[::2], rows[1::2], strict=True), strict=True):
         members = sets[name]
@@ -185,54 +173,27 @@ def test_rows_are_those_of_each_community_alone(made, client, tmp_path):
     assert [name.split("-")[0] for name in kept] == ["prevalence", "evidence", "totals"]
 
 
-def test_intervals_are_made_on_request(made, client, tmp_path):
-    path, _ = draw_memberships(tmp_path, 6)
-    sources = of(made, memberships=path)
-    with_them = quantify(made.run, sources, small_settings(), client)
-    settings = small_settings("intervals.resamples=0")
-    without = quantify(made.run, sources, settings, client)
-    assert without.attempt != with_them.attempt
+def test_estimates_are_redone_for_settings_that_they_depend_on(made, client, tmp_path):
+    path, _ = draw_memberships(tmp_path, 5)
+
+    def manifest_of(*changed):
+        settings = small_settings(*changed)
+        return quantify(made.run, of(made, memberships=path), settings, client)
+
+    first = manifest_of()
+    assert manifest_of() == first
+    assert manifest_of("leiden.resolution=2").attempt == first.attempt
+    assert manifest_of("quantifier=pcc").attempt != first.attempt
+    without = manifest_of("intervals.resamples=0")
+    assert without.attempt != first.attempt
     table = answered(made.run, without)
     assert table["lower"].null_count == table["upper"].null_count == table.num_rows
     # The number of resamples does not affect a quantifier that computes intervals.
-    auto = "quantifier=auto"
-    first = quantify(made.run, sources, small_settings(auto), client)
-    settings = small_settings(auto, "intervals.resamples=0")
-    assert quantify(made.run, sources, settings, client).attempt == first.attempt
-
-
-def test_worker_processes_keep_every_bit_and_free_the_nodes(
-    made, client, cluster_connection, tmp_path, monkeypatch
-):
-    path, _ = draw_memberships(tmp_path, 12)
-    sources, settings = of(made, memberships=path), small_settings("quantifier=pacc")
-    threads = answered(made.run, quantify(made.run, sources, settings, client))
-    made.run.stage("quantify").folder.delete_folder()
-    monkeypatch.setattr(batch_files, "MIN_MEMBERSHIPS", 50)
-    with connect(cluster_connection) as others:
-        manifest = quantify(made.run, sources, settings, others)
-        kept = others.run(_nodes_held)
-    assert answered(made.run, manifest).equals(threads)
-    assert not any(kept.values())
-
-
-def _nodes_held() -> bool:
-    return batches._CACHE._held is not None
-
-
-def test_complete_stages_are_reused_and_stale_ones_redone(made, client, tmp_path):
-    path, _ = draw_memberships(tmp_path, 5)
-    sources = of(made, memberships=path)
-    first = quantify(made.run, sources, small_settings(), client)
-    assert quantify(made.run, sources, small_settings(), client) == first
-    # Estimates change only with settings that they depend on.
-    same = quantify(made.run, sources, small_settings("leiden.resolution=2"), client)
-    assert same.attempt == first.attempt
-    changed = quantify(made.run, sources, small_settings("quantifier=pcc"), client)
-    assert changed.attempt != first.attempt
+    auto = manifest_of("quantifier=auto")
+    same = manifest_of("quantifier=auto", "intervals.resamples=0")
+    assert same.attempt == auto.attempt
     draw_memberships(tmp_path, 6)
-    more = quantify(made.run, sources, small_settings("quantifier=pcc"), client)
-    assert more.facts["n_communities"] == 7
+    assert manifest_of("quantifier=auto").facts["n_communities"] == 7
 
 
 def test_calibration_nodes_are_the_reference(tmp_path):
@@ -281,9 +242,16 @@ def test_excluded_labels_and_dropped_members_leave_a_row(made, client, tmp_path)
     assert manifest.facts["unknown_dropped"] == 1
 
 
-def test_detected_communities_hold_every_node(made, client):
-    sources = made.graph.sources
-    manifest = quantify(made.run, sources, small_settings(), client)
+def test_detected_communities_hold_every_node(made, client, tmp_path, caplog):
+    path, _ = draw_memberships(tmp_path, 2)
+
+    def manifest_of(*changed):
+        sources = of(made, memberships=path)
+        settings = small_settings("communities=leiden", *changed)
+        return quantify(made.run, sources, settings, client)
+
+    manifest = manifest_of()
+    assert "the memberships table is not used" in caplog.text
     assert manifest.facts["source"] == "leiden"
     found = made.run.stage("quantify").read_table(
         manifest.named("communities-")[0], "communities"
@@ -293,21 +261,12 @@ def test_detected_communities_hold_every_node(made, client):
     rows = answered(made.run, manifest)
     by_name = dict(zip(*sizes.to_pydict().values(), strict=True))
     assert rows["n_nodes"].to_pylist()[::2] == [by_name[k] for k in sorted(by_name)]
-    again = quantify(made.run, sources, small_settings("seed=1"), client)
-    assert again.attempt != manifest.attempt
-
-
-def test_streamed_detection_is_repeated_when_its_memory_changes(made, client):
-    attempts = [
-        quantify(
-            made.run,
-            made.graph.sources,
-            small_settings("communities=leiden", f"input.memory={memory}"),
-            client,
-        ).attempt
-        for memory in ("64 KiB", "64 KiB", "128 KiB")
-    ]
-    assert attempts[0] == attempts[1] != attempts[2]
+    assert manifest_of("seed=1").attempt != manifest.attempt
+    # Detection that is streamed depends on its memory.
+    small, again, large = (
+        manifest_of(f"input.memory={kib} KiB").attempt for kib in (64, 64, 128)
+    )
+    assert small == again != large
 
 
 def test_detected_communities_keep_string_ids(tmp_path, client):
@@ -328,19 +287,6 @@ def test_detected_communities_keep_string_ids(tmp_path, client):
     assert sorted(found["node_id"].to_pylist()) == text.to_pylist()
 
 
-def test_column_of_the_node_table_names_communities(tmp_path, client):
-    made = make_run(tmp_path)
-    table = pq.read_table(made.graph.sources.nodes)
-    club = pa.array([None if v % 5 == 0 else v % 2 for v in range(300)])
-    pq.write_table(table.append_column("club", club), made.graph.sources.nodes)
-    settings = small_settings("communities=column:club")
-    manifest = quantify(made.run, made.graph.sources, settings, client)
-    rows = answered(made.run, manifest)
-    assert rows["community"].to_pylist() == [0, 0, 1, 1]
-    assert rows["n_nodes"].to_pylist() == [120] * 4
-    assert manifest.facts["without_community"] == 60
-
-
 def test_missing_memberships_and_stages_are_named(made, client, tmp_path):
     with pytest.raises(SettingsError, match="needs a memberships table"):
         quantify(
@@ -356,13 +302,6 @@ def test_missing_memberships_and_stages_are_named(made, client, tmp_path):
     sources = of(made, memberships=path)
     with pytest.raises(SettingsError, match="scratch = '/proc/nothing'"):
         quantify(made.run, sources, small_settings("scratch=/proc/nothing"), client)
-
-
-def test_unused_memberships_are_reported(made, client, tmp_path, caplog):
-    path, _ = draw_memberships(tmp_path, 2)
-    sources = of(made, memberships=path)
-    quantify(made.run, sources, small_settings("communities=leiden"), client)
-    assert "the memberships table is not used" in caplog.text
 
 
 def test_error_on_a_worker_leaves_the_stage_unfinished(tmp_path, client):
@@ -401,18 +340,21 @@ def test_posteriors_of_other_nodes_or_classes_are_refused(tmp_path):
         load_node_table(made.run, PRIOR)
 
 
-@pytest.mark.parametrize("name", sorted({*records()} - {"auto", "sld"}))
-def test_quantifiers_estimate_on_workers_as_in_one_process(
+@pytest.mark.parametrize("name", ["dmy", "npacc"])
+def test_partitions_on_workers_give_the_estimates_of_one_process(
     made, client, tmp_path, name
 ):
-    """Sums over neighbours on workers are those of the complete adjacency."""
     path, sets = draw_memberships(tmp_path, 8)
-    sources, settings = of(made, memberships=path), small_settings(f"quantifier={name}")
-    table = answered(made.run, quantify(made.run, sources, settings, client))
+    settings = small_settings(f"quantifier={name}")
+    tables = []
+    for each in (made, make_run(tmp_path / "alone", partitions=1)):
+        manifest = quantify(each.run, of(each, memberships=path), settings, client)
+        tables.append(answered(each.run, manifest))
+        left = each.run.stage("quantify").folder.names()
+        assert [file for file in left if file.startswith("neighbours")] == []
+    table = tables[0]
+    assert table.equals(tables[1])
     assert set(table["method"].to_pylist()) == {name}
-    assert table["community"].to_pylist()[1::2] == sorted(sets)
-    left = made.run.stage("quantify").folder.names()
-    assert [each for each in left if each.startswith("neighbours")] == []
     nodes, reference = load_node_table(made.run, PRIOR)
     stage = made.run.stage("graph")
     adjacency = layout.read_adjacency(stage, stage.manifest())
@@ -424,17 +366,5 @@ def test_quantifiers_estimate_on_workers_as_in_one_process(
     here = make_quantifier(name, settings).estimate(batch, nodes, reference)
     whole = combine(batch, nodes, here, "count").prevalence
     rows = table["prevalence"].to_numpy().reshape(-1, 2)
-    tolerance = 1e-6 if name.startswith("n") else 0
+    tolerance = 1e-6 if name == "npacc" else 0
     np.testing.assert_allclose(rows, whole, rtol=0, atol=tolerance)
-
-
-def test_sums_over_neighbours_have_the_same_bits_for_any_partitions(
-    made, client, tmp_path
-):
-    path, _ = draw_memberships(tmp_path, 8)
-    settings = small_settings("quantifier=npacc")
-    tables = []
-    for each in (made, make_run(tmp_path / "alone", partitions=1)):
-        manifest = quantify(each.run, of(each, memberships=path), settings, client)
-        tables.append(answered(each.run, manifest))
-    assert tables[0].equals(tables[1])

@@ -8,21 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client
 
 from tests.conftest import small_settings
-from tests.quantify.test_stage import answered, finish, make_run, of
+from tests.quantify.test_stage import answered, finish, of
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.steps.contrast import contrast
 
 
-@pytest.fixture
-def client(thread_client: Client) -> Client:
-    return thread_client
-
-
-def test_communities_of_few_members_are_suppressed(client, tmp_path, caplog):
-    made = make_run(tmp_path)
+def test_communities_of_few_members_are_suppressed(made, client, tmp_path, caplog):
     sets = {"six": np.arange(6), "nine": np.arange(6, 15), "ten": np.arange(15, 25)}
     table = {
         "community": [name for name, own in sets.items() for _ in own],

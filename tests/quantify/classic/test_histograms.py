@@ -34,8 +34,8 @@ def sample(prior, seed=0, sizes=(1, 5, 60, 500)):
     return posteriors[600:], reference, sets
 
 
-def answers(name, posteriors, reference, sets, **options):
-    quantifier = Histograms(name, **options)
+def answers(name, posteriors, reference, sets):
+    quantifier = Histograms(name)
     batch, nodes = make_communities(*sets), make_nodes(posteriors)
     return quantifier.estimate(batch, nodes, reference).prevalence
 

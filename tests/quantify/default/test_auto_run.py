@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from distributed import Client
 
 from tests.conftest import small_settings
 from tests.quantify.samples import make_communities
@@ -22,25 +21,20 @@ from xnq_dist.quantify.default.surroundings import learn_in_process
 from xnq_dist.quantify.loading import load_groups, load_node_table, with_own_folds
 from xnq_dist.quantify.stage import quantify
 
-AUTO = "quantifier=auto"
-ALONE = "auto.pooled=false"
-
-
-@pytest.fixture
-def client(thread_client: Client) -> Client:
-    return thread_client
-
 
 def read(run, manifest, name: str) -> pa.Table:
     record = manifest.named(f"{name}-")[0]
     return run.stage("quantify").read_table(record, name)
 
 
-def test_batches_and_partitions_keep_every_bit(client, tmp_path, monkeypatch):
-    settings = small_settings(AUTO)
-    made = make_run(tmp_path / "one")
+def estimated(made, client, memberships, *changed):
+    settings = small_settings("quantifier=auto", *changed)
+    return quantify(made.run, of(made, memberships=memberships), settings, client)
+
+
+def test_batches_and_partitions_keep_every_bit(made, client, tmp_path, monkeypatch):
     path, sets = draw_memberships(tmp_path)
-    manifest = quantify(made.run, of(made, memberships=path), settings, client)
+    manifest = estimated(made, client, path)
     first = answered(made.run, manifest)
     left = made.run.stage("quantify").folder.names()
     kept = [record.name for record in manifest.files]
@@ -51,7 +45,7 @@ def test_batches_and_partitions_keep_every_bit(client, tmp_path, monkeypatch):
     monkeypatch.setattr(batch_files, "MIN_MEMBERSHIPS", 100)
     monkeypatch.setattr(batch_files, "MAX_MEMBERSHIPS", 100)
     other = make_run(tmp_path / "two", partitions=2)
-    again = quantify(other.run, of(other, memberships=path), settings, client)
+    again = estimated(other, client, path)
     assert answered(other.run, again).equals(first)
     for name in ("evidence", "totals"):
         one, two = read(made.run, manifest, name), read(other.run, again, name)
@@ -71,44 +65,20 @@ def test_batches_and_partitions_keep_every_bit(client, tmp_path, monkeypatch):
             assert row["se"] == 0
 
 
-def test_without_pooling_other_communities_leave_an_estimate_unchanged(
-    client, tmp_path
-):
-    made = make_run(tmp_path / "made")
-    path, _ = draw_memberships(tmp_path)
-    settings = small_settings(AUTO, ALONE)
-    manifest = quantify(made.run, of(made, memberships=path), settings, client)
-    assert "pooled" not in manifest.facts
-    table = answered(made.run, manifest)
-    totals = read(made.run, manifest, "totals")
-    everything = pq.read_table(path)
-    few = everything.filter(pc.is_in(everything["community"], pa.array(["set 003"])))
-    pq.write_table(few, tmp_path / "few.parquet")
-    sources = of(made, memberships=str(tmp_path / "few.parquet"))
-    manifest = quantify(made.run, sources, settings, client)
-    alone = answered(made.run, manifest)
-    same = table.filter(pc.equal(table["community"], "set 003"))
-    assert alone.num_rows == 2
-    assert alone.equals(same)
-    assert read(made.run, manifest, "totals").equals(totals)
-
-
 @pytest.mark.parametrize(
     ("labelled", "drawn"),
     [("count", "unknown"), ("exclude", "random"), ("count", "by_class")],
 )
-def test_without_pooling_a_partition_of_the_nodes_adds_up_to_the_totals(
-    client, tmp_path, labelled, drawn
+def test_without_pooling_communities_add_up_to_the_totals_and_ignore_each_other(
+    made, client, tmp_path, labelled, drawn
 ):
-    made = make_run(tmp_path / "made")
     part = np.random.default_rng(1).integers(0, 23, 300)
-    path = tmp_path / "part.parquet"
-    pq.write_table(pa.table({"community": part, "node_id": np.arange(300)}), path)
-    settings = small_settings(
-        AUTO, ALONE, f"labelled={labelled}", f"labels.drawn={drawn}"
-    )
-    sources = of(made, memberships=str(path))
-    manifest = quantify(made.run, sources, settings, client)
+    table = pa.table({"community": part, "node_id": np.arange(300)})
+    path = str(tmp_path / "part.parquet")
+    chosen = "auto.pooled=false", f"labelled={labelled}", f"labels.drawn={drawn}"
+    pq.write_table(table, path)
+    manifest = estimated(made, client, path, *chosen)
+    assert "pooled" not in manifest.facts
     rows = answered(made.run, manifest).to_pylist()
     totals = read(made.run, manifest, "totals").to_pylist()
     weight = "n_nodes" if labelled == "count" else "n_estimated"
@@ -122,24 +92,27 @@ def test_without_pooling_a_partition_of_the_nodes_adds_up_to_the_totals(
             assert total["se"] < min(row["se"] for row in own)
         assert total["method"] == "auto"
         assert total["quality"] is not None
+    pq.write_table(table.filter(pc.field("community") == 3), path)
+    manifest = estimated(made, client, path, *chosen)
+    alone = answered(made.run, manifest).to_pylist()
+    assert alone == [row for row in rows if row["community"] == 3]
+    assert read(made.run, manifest, "totals").to_pylist() == totals
 
 
 @pytest.mark.parametrize("drawn", ["unknown", "random", "by_class"])
-def test_stage_estimates_as_one_process(client, tmp_path, drawn):
+def test_stage_estimates_as_one_process(made, client, tmp_path, drawn):
     """The same from partitions on workers as from the whole adjacency here."""
-    made = make_run(tmp_path)
     path, sets = draw_memberships(tmp_path)
-    settings = small_settings(AUTO, "labelled=exclude", f"labels.drawn={drawn}")
-    sources = of(made, memberships=path)
-    table = answered(made.run, quantify(made.run, sources, settings, client))
+    chosen = "labelled=exclude", f"labels.drawn={drawn}"
+    table = answered(made.run, estimated(made, client, path, *chosen))
     nodes, reference = load_node_table(made.run, [0.4, 0.6])
     manifest = made.run.stage("graph").manifest()
     adjacency = layout.read_adjacency(made.run.stage("graph"), manifest)
     batch = make_communities(*(sets[name] for name in sorted(sets)))
     groups = tuple(
-        leiden(adjacency, resolution, settings.seed).astype(np.int32)
-        for resolution in (3.0, 10.0)
+        leiden(adjacency, resolution, 0).astype(np.int32) for resolution in (3.0, 10.0)
     )
+    settings = small_settings("quantifier=auto", *chosen)
     tables = nodes, with_own_folds(made.run, nodes), reference
     learnt, _ = learn_in_process(*tables, adjacency, groups, settings)
     assert (learnt.tilt is None) == (drawn == "random")
@@ -165,12 +138,10 @@ def test_stage_estimates_as_one_process(client, tmp_path, drawn):
     assert facts["communities"] == sum(some.any() for some in known)
 
 
-def test_totals_report_how_labels_were_chosen(client, tmp_path, caplog):
-    made = make_run(tmp_path)
+def test_totals_report_how_labels_were_chosen(made, client, tmp_path, caplog):
     path, _ = draw_memberships(tmp_path, 3)
-    sources = of(made, memberships=path)
     with caplog.at_level("INFO"):
-        manifest = quantify(made.run, sources, small_settings(AUTO), client)
+        manifest = estimated(made, client, path)
     rows = read(made.run, manifest, "totals").to_pylist()
     known = manifest.facts["labels"]
     for row, answer in zip(rows, known["answers"], strict=True):
@@ -188,8 +159,7 @@ def test_totals_report_how_labels_were_chosen(client, tmp_path, caplog):
     assert sum(row["bias"] for row in rows) == pytest.approx(0, abs=1e-9)
     assert "Nothing shows that the labelled nodes were chosen by class" in caplog.text
     # With a declaration there is no second scenario, but still a verdict.
-    settings = small_settings(AUTO, "labels.drawn=random")
-    manifest = quantify(made.run, sources, settings, client)
+    manifest = estimated(made, client, path, "labels.drawn=random")
     for row, before in zip(
         read(made.run, manifest, "totals").to_pylist(), rows, strict=True
     ):
@@ -199,18 +169,15 @@ def test_totals_report_how_labels_were_chosen(client, tmp_path, caplog):
             name = "if_random" if end == "prevalence" else f"if_random_{end}"
             assert row[end] == row[name] == before[name]
     # Other quantifiers have totals without a study of the labels.
-    manifest = quantify(made.run, sources, small_settings(), client)
+    manifest = estimated(made, client, path, "quantifier=sld")
     row = read(made.run, manifest, "totals").to_pylist()[0]
     assert row["verdict"] is None
     assert row["drawn"] == "unknown"
 
 
-def test_known_shares_of_the_complete_graph_are_met(client, tmp_path):
-    made = make_run(tmp_path)
+def test_known_shares_of_the_complete_graph_are_met(made, client, tmp_path):
     path, _ = draw_memberships(tmp_path, 3)
-    sources = of(made, memberships=path)
-    settings = small_settings(AUTO, "labels.prior={0: 0.55, 1: 0.45}")
-    manifest = quantify(made.run, sources, settings, client)
+    manifest = estimated(made, client, path, "labels.prior={0: 0.55, 1: 0.45}")
     totals = read(made.run, manifest, "totals")
     shares = totals["prevalence"].to_pylist()
     assert shares == pytest.approx([0.55, 0.45], abs=1e-9)
@@ -221,8 +188,7 @@ def test_known_shares_of_the_complete_graph_are_met(client, tmp_path):
 def test_posteriors_of_held_out_groups_replace_the_bound(client, tmp_path):
     made = make_run(tmp_path / "made")
     path, _ = draw_memberships(tmp_path, 3)
-    sources, settings = of(made, memberships=path), small_settings(AUTO)
-    bound = quantify(made.run, sources, settings, client).facts
+    bound = estimated(made, client, path).facts
     assert not bound["variance_without_labels_measured"]
     stage = made.run.stage("readout")
     groups = load_groups(made.run)
@@ -241,8 +207,8 @@ def test_posteriors_of_held_out_groups_replace_the_bound(client, tmp_path):
         stage.commit(attempt, files, "r", {}, {"prior": PRIOR}, 0.0)
         if error is not None:
             with pytest.raises(StageError, match=error):
-                quantify(made.run, sources, settings, client)
+                estimated(made, client, path)
             continue
-        measured = quantify(made.run, sources, settings, client).facts
+        measured = estimated(made, client, path).facts
         assert measured["variance_without_labels_measured"]
         assert measured["variance_without_labels"] != bound["variance_without_labels"]

@@ -40,6 +40,9 @@ from xnq_dist.quantify.interface import (
 __all__ = ["Histograms", "bin_places", "make", "nearest_hellinger", "nearest_topsoe"]
 
 
+BINS = 8
+"""Bins of a histogram of DyS and DMy, as in the paper's DyS."""
+
 HDY_BINS = tuple(range(10, 111, 10))
 """HDy's numbers of bins; its estimate is the median over them."""
 
@@ -65,8 +68,6 @@ class Histograms(Quantifier):
     """
 
     name: str
-    bins: int = 8
-    """Bins of a histogram, as in the paper's DyS; HDy uses `HDY_BINS` instead."""
 
     def estimate(
         self, batch: Communities, nodes: NodeTable, reference: Reference
@@ -101,14 +102,14 @@ class Histograms(Quantifier):
         if self.name == "hdy":
             return bin_places([posteriors[:, 1]] * len(HDY_BINS), HDY_BINS)
         if self.name == "dys":
-            return bin_places([posteriors[:, 1]], [self.bins])
+            return bin_places([posteriors[:, 1]], [BINS])
         channels = posteriors.T if posteriors.shape[1] > 2 else posteriors.T[:1]
-        return bin_places(list(channels), [self.bins] * len(channels))
+        return bin_places(list(channels), [BINS] * len(channels))
 
     def class_shares(self, posteriors: Floats, labels: Ints32) -> Floats:
         """Return the classes' histograms, (C, cells), each channel summing to 1."""
         places, n_classes = self.places(posteriors), posteriors.shape[1]
-        width = sum(HDY_BINS) if self.name == "hdy" else self.bins * places.shape[1]
+        width = sum(HDY_BINS) if self.name == "hdy" else BINS * places.shape[1]
         shares = np.empty((n_classes, width))
         for code in range(n_classes):
             chosen = places[labels == code]
