@@ -161,6 +161,7 @@ WEIGHTED = (
 )
 
 
+@pytest.mark.usefixtures("no_trees")
 def test_weights_reach_posteriors_prior_and_totals(weighted, thread_client):
     folder, graph, known, chance, write = weighted
     path = write(pa.array(1 / chance, mask=~known))

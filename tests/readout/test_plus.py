@@ -87,23 +87,16 @@ def scores(run, client, labels, attempt, *overrides, groups=None):
 
 
 def test_same_prevalence_and_posteriors_for_any_partitions(
-    tmp_path, graph, run, client, thread_client, monkeypatch
+    tmp_path, graph, run, client, monkeypatch
 ):
     # Nodes and groups as folds: in rounds of their own before, in the same ones here.
     monkeypatch.setattr(label_features, "fits_at_once", lambda *_: 2)
-    # Worker processes once, threads of one process otherwise.
-    for count, where, line in (
-        (2, client, whole_line),
-        (3, thread_client, to_posteriors),
-    ):
-        settings = small_settings(*PLUS, f"partitions={count}")
-        other = line(tmp_path / str(count), graph.sources, settings, where)
-        assert posteriors(other).equals(posteriors(run))
-        if line is whole_line:
-            tables = [published_values(which.uri) for which in (run, other)]
-            assert tables[0].equals(tables[1])
-        facts = [which.stage("readout").manifest().facts for which in (run, other)]
-        assert facts[0] == facts[1]
+    settings = small_settings(*PLUS, "partitions=3")
+    other = whole_line(tmp_path, graph.sources, settings, client)
+    assert posteriors(other).equals(posteriors(run))
+    assert published_values(other.uri).equals(published_values(run.uri))
+    facts = [which.stage("readout").manifest().facts for which in (run, other)]
+    assert facts[0] == facts[1]
 
 
 @pytest.mark.usefixtures("no_trees")
@@ -152,17 +145,13 @@ def test_labels_beyond_the_limit_of_the_models_are_used_elsewhere(
 ):
     """The rest of the labels counts among neighbours alone."""
     monkeypatch.setattr(method, "MAX_ROWS", 120)
-    made = {}
-    for count in (1, 2):
-        settings = small_settings(*PLUS, f"partitions={count}")
-        out = tmp_path / str(count)
-        made[count] = to_posteriors(out, graph.sources, settings, thread_client)
-    facts = made[1].stage("readout").manifest().facts
+    settings = small_settings(*PLUS, "partitions=2")
+    made = to_posteriors(tmp_path, graph.sources, settings, thread_client)
+    facts = made.stage("readout").manifest().facts
     assert facts["n_fitted"] == 120
     assert facts["n_labelled"] == int((graph.labels >= 0).sum())
-    assert posteriors(made[1]).equals(posteriors(made[2]))
     both = [
-        np.array(posteriors(which)["posterior"].to_pylist()) for which in (run, made[1])
+        np.array(posteriors(which)["posterior"].to_pylist()) for which in (run, made)
     ]
     assert 0 < np.abs(both[0] - both[1]).mean() < 0.1
 
@@ -236,21 +225,21 @@ def test_an_undirected_graph_has_a_spectrum(tmp_path, graph, thread_client):
 
 @pytest.fixture(scope="module")
 def run_with_scores(tmp_path_factory, thread_client):
-    """The same with scores of another model."""
+    """Embeddings of a graph with scores of another model."""
     sources = graph_with_scores(tmp_path_factory.mktemp("scores"))
     settings = small_settings(*PLUS, "partitions=1", *SCORES)
-    return to_posteriors(
-        tmp_path_factory.mktemp("run"), sources, settings, thread_client
-    )
+    with pipeline.open_run(str(tmp_path_factory.mktemp("run")), sources) as run:
+        pipeline.prepare(run, sources, settings)
+        pipeline.embed(run, settings, thread_client)
+    return run
 
 
 @pytest.mark.usefixtures("no_trees")
-@pytest.mark.parametrize("more", [(), SCORES], ids=["no scores", "scores"])
 def test_flipping_a_label_leaves_the_models_of_its_own_fold(
-    tmp_path, request, thread_client, more
+    tmp_path, run_with_scores, thread_client
 ):
     """At fixed C, rounds, pool and calibration the node's score keeps its bits."""
-    run = request.getfixturevalue("run_with_scores" if more else "run")
+    run = run_with_scores
     labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
     kept, features = {}, {}
     node = int(np.flatnonzero(labels >= 0)[17])
@@ -258,7 +247,7 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
         shown = labels.copy()
         shown[node] = labels[node] if name == "before" else 1 - labels[node]
         stage = RunDirectory(tmp_path / name).stage("readout")
-        graph, settings = run.stage("graph"), small_settings(*PLUS, *more)
+        graph, settings = run.stage("graph"), small_settings(*PLUS, *SCORES)
         fitted = plus.fit_plus(
             ReadoutWork(
                 thread_client,
@@ -284,7 +273,7 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
     np.testing.assert_array_equal(*first)
     z = second_rows(first[0], features["before"])
     assert len(before.second.weights) == len(after.second.weights)
-    assert len(before.second.of_scores) == (3 if more else 0)
+    assert len(before.second.of_scores) == 3
     for own, other in zip(
         before.second.components(first[0], z, x, fold),
         after.second.components(first[1], z, x, fold),
@@ -348,19 +337,6 @@ def test_scores_for_evaluation_are_those_of_the_run(tmp_path, run, thread_client
 
 
 @pytest.mark.usefixtures("no_trees")
-def test_scores_are_independent_of_hidden_labels(tmp_path, run, thread_client):
-    """Other labels than the graph's; the hidden ones may be anything."""
-    labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
-    shown = np.where(np.arange(len(labels)) % 3 > 0, labels, -1).astype(np.int32)
-    attempt = RunDirectory(tmp_path).stage("a").begin()
-    found = scores(run, thread_client, shown, attempt)
-    assert not found.facts["boosting_rounds"]
-    assert found.facts["n_labelled"] == int((shown >= 0).sum())
-    hidden = np.flatnonzero((labels >= 0) & (shown < 0))
-    right = found.logits[hidden].argmax(axis=1) == labels[hidden]
-    assert right.mean() > 0.7
-
-
 def test_switching_the_method_redoes_what_depends_on_it(tmp_path, graph, thread_client):
     scales = ("reservoir.recurrent_scale=[1, 3]", "partitions=2")
     plain, both = small_settings(*scales), small_settings(*PLUS, *scales)

@@ -39,19 +39,19 @@ def test_labelled_rows_of_all_partitions_are_joined_in_one_copy():
 def test_embeddings_are_read_a_row_group_at_a_time(tmp_path):
     """Arrow's reader keeps what it read of all groups until its last batch."""
     attempt = RunDirectory(tmp_path).stage("embeddings").begin()
-    rng, ids = np.random.default_rng(1), pa.array(np.arange(160_000))
+    rng, ids = np.random.default_rng(1), pa.array(np.arange(40_000))
     with attempt.table_writer("part-00000", "embeddings") as writer:
-        for first in range(0, len(ids), 16_000):
-            values = pa.array(rng.random(16_000 * 256, np.float32))
+        for first in range(0, len(ids), 4_000):
+            values = pa.array(rng.random(4_000 * 256, np.float32))
             rows = pa.FixedSizeListArray.from_arrays(values, 256)
-            part = {"node_id": ids[first : first + 16_000], "embedding": rows}
+            part = {"node_id": ids[first : first + 4_000], "embedding": rows}
             writer.write(pa.table(part))
     where = Stage(attempt.folder, "embeddings")
     part = Part(None, None, where, writer.record)
     read = part.states(pa.chunked_array([ids]))
     # The reader keeps the bytes objects that our stream returns.
     peak, sizes = peak_of(lambda: [x.nbytes for _, x in read])
-    assert sum(sizes) == 160_000 * 256 * 4
+    assert sum(sizes) == 40_000 * 256 * 4
     assert peak < 3 * sizes[0]  # of ten groups
 
 

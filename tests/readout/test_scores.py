@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import small_settings
+from tests.conftest import rest_in, small_settings
 from tests.readout.samples import graph_with_scores
 from tests.readout.test_plus import PLUS, to_posteriors
 from tests.test_pipeline import posteriors
@@ -22,6 +22,7 @@ from xnq_dist.graph.layout import node_index
 from xnq_dist.graph.profile.inputs import check_findings, profile_inputs
 from xnq_dist.graph.tables import Sources
 
+SMALL = ("partitions=1", "reservoir.dim=32", "reservoir.supersteps=6")
 BASE = (*PLUS, "columns.features=features", "partitions=1")
 
 
@@ -41,7 +42,7 @@ def runs(tmp_path_factory, sources, thread_client) -> dict[str, RunDirectory]:
             small_settings(*BASE, f"columns.scores=[{names}]"),
             thread_client,
         )
-        for names in ("", "good", "gaps")
+        for names in ("", "gaps")
     }
 
 
@@ -58,20 +59,20 @@ def error(run: RunDirectory, sources: Sources) -> float:
 
 
 def test_a_good_score_lowers_log_loss_and_error(runs, sources):
-    without, with_score = facts(runs[""]), facts(runs["good"])
+    without, with_score = facts(runs[""]), facts(runs["gaps"])
     assert with_score["log_loss"] < 0.8 * without["log_loss"]
-    assert error(runs["good"], sources) < 0.8 * error(runs[""], sources)
+    assert error(runs["gaps"], sources) < 0.8 * error(runs[""], sources)
     assert "scores" not in without
     assert "scores" not in without["pool"]
     assert with_score["pool"]["scores"] > with_score["pool"]["prior"]
     gain = with_score["scores"]["gain"]
-    assert with_score["scores"]["columns"] == ["good"]
+    assert with_score["scores"]["columns"] == ["gaps"]
     assert 0.2 < gain["lower"] < gain["value"] < gain["upper"]
 
 
 def test_reservoir_and_embeddings_are_those_without_scores(runs):
     tables = []
-    for run in (runs[""], runs["good"]):
+    for run in (runs[""], runs["gaps"]):
         stage = run.stage("embeddings")
         (record,) = stage.manifest().named("part-")
         tables.append(stage.read_table(record, "embeddings"))
@@ -103,14 +104,13 @@ def test_a_gap_in_a_score_is_a_column_of_its_own(runs, sources):
     assert facts(runs["gaps"])["scores"]["gain"]["lower"] > 0
 
 
-@pytest.mark.parametrize("names", ["good", "gaps"])
 def test_same_posteriors_with_scores_for_any_partitions(
-    tmp_path, sources, runs, client, names
+    tmp_path, sources, runs, client
 ):
-    settings = small_settings(*BASE[:-1], f"columns.scores=[{names}]", "partitions=3")
+    settings = small_settings(*BASE[:-1], "columns.scores=[gaps]", "partitions=3")
     other = to_posteriors(tmp_path, sources, settings, client)
-    assert posteriors(other).equals(posteriors(runs[names]))
-    assert facts(other) == facts(runs[names])
+    assert posteriors(other).equals(posteriors(runs["gaps"]))
+    assert facts(other) == facts(runs["gaps"])
 
 
 @pytest.mark.usefixtures("no_trees")
@@ -123,7 +123,7 @@ def test_the_log_says_when_scores_do_not_help(tmp_path, sources, thread_client, 
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("share", [0.06, 0.6])
+@pytest.mark.parametrize("share", rest_in("slow", [0.06, 0.6], 0.06))
 def test_a_score_of_noise_costs_at_most_1_percent_of_log_loss(
     tmp_path: Path, data_folder: Path, thread_client, share
 ):
@@ -142,7 +142,7 @@ def test_a_score_of_noise_costs_at_most_1_percent_of_log_loss(
     pq.write_table(pa.table(columns), sources.nodes)
     losses = []
     for names in ("[]", "[noise]"):
-        settings = load_settings(overrides=[f"columns.scores={names}", "partitions=1"])
+        settings = load_settings(overrides=[f"columns.scores={names}", *SMALL])
         run = to_posteriors(tmp_path / "run", sources, settings, thread_client)
         found = posteriors(run)
         p = np.array(found["posterior"].to_pylist())
