@@ -30,36 +30,6 @@ def test_labelled_rows_keep_their_out_of_fold_posterior(dtype):
     assert found.dtype == np.float32
 
 
-def test_with_roles_training_rows_are_not_out_of_fold():
-    roles = np.tile(np.array([0, 0, 1], np.int8), 34)[:100]
-    roles[:12] = np.repeat(np.array([0, 1], np.int8), 6)
-    x, index, saved = saved_readout(roles)
-    found, out_of_fold = posteriors(x, np.arange(300), saved)
-    np.testing.assert_array_equal(np.flatnonzero(out_of_fold), index[roles == 1])
-    own = saved.calibration.apply(decision(saved.model, x))
-    np.testing.assert_array_equal(found, own)
-
-
-def test_any_split_and_order_of_rows_gives_the_same_bits():
-    x, _, saved = saved_readout()
-    whole, flags = posteriors(x, np.arange(300), saved)
-    order = np.random.default_rng(0).permutation(300)
-    for part in np.array_split(order, 7):
-        found, found_flags = posteriors(x[part], part, saved)
-        np.testing.assert_array_equal(found, whole[part])
-        np.testing.assert_array_equal(found_flags, flags[part])
-
-
-def test_rows_without_any_held_out_node():
-    x, y = states(60, 5, 2)
-    settings = ReadoutSettings(C=1.0, calibration="none")
-    saved = fit_readout_arrays(x, y, np.zeros(60, np.int8), 2, settings, 0)
-    _, out_of_fold = posteriors(x, np.arange(60), saved)
-    assert not out_of_fold.any()
-    found, _ = posteriors(x[:0], np.arange(0), saved)
-    assert found.shape == (0, 2)
-
-
 def test_a_readout_survives_the_file(tmp_path):
     x, _, saved = saved_readout()
     np.savez(tmp_path / "readout.npz", allow_pickle=False, **saved.to_arrays())

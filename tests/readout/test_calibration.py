@@ -48,18 +48,6 @@ def test_temperature_is_the_maximum_of_its_likelihood():
     np.testing.assert_array_equal(found.parameters["bias"], np.zeros(3))
 
 
-@pytest.mark.oracle
-@pytest.mark.parametrize("classes", [2, 3])
-def test_bcts_agrees_with_abstention(classes):
-    calibration = pytest.importorskip("abstention.calibration")
-    logits, labels = biased_logits(1200, classes, 2.0, [0.0, 1.0, -0.4][:classes])
-    theirs = calibration.TempScaling(bias_positions="all")(
-        softmax(logits, axis=1), np.eye(classes)[labels], posterior_supplied=True
-    )
-    found = fit_calibration("bcts", logits, labels).apply(logits)
-    np.testing.assert_allclose(found, theirs(softmax(logits, axis=1)), atol=2e-3)
-
-
 def plain_platt(score, positive):
     """a, b of 1 / (1 + exp(a y + b)) by BFGS on Platt's own targets."""
     yes, no = positive.sum(), (~positive).sum()

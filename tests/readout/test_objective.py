@@ -4,34 +4,12 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from tests.readout.samples import states
-from xnq_dist.readout import objective
 from xnq_dist.readout.lbfgs import minimise
 from xnq_dist.readout.logistic import LogisticFit
 from xnq_dist.readout.objective import (
-    Problem,
-    Rows,
-    group_sums,
     row_sums,
 )
 from xnq_dist.readout.regularisation import climb, cross_fit, search_from_middle
-
-
-def test_sums_are_the_same_for_any_groups_and_blocks(monkeypatch):
-    x, y = states(300, 6, 3)
-    folds = (np.arange(300) % 3 - 1).astype(np.int32)
-    weights = np.random.default_rng(0).random(300)
-    problem = Problem((1,), np.ones((3, 6)), np.arange(3.0))
-    (whole,) = group_sums(Rows(x, y, folds, 3, weights), [problem])
-    monkeypatch.setattr(objective, "BLOCK_VALUES", 64 * 6)
-    (blocks,) = group_sums(Rows(x, y, folds, 3, weights), [problem])
-    own = folds == 0
-    (rows,) = group_sums(Rows(x[own], y[own], folds[own], 3, weights[own]), [problem])
-    monkeypatch.setattr(objective, "GROUP_ROWS", 70)
-    there = Rows(x, y, folds, 3, weights)
-    (groups,) = sum(group_sums(group, [problem]) for group in there.groups())
-    for sums in (blocks, rows, groups):
-        np.testing.assert_allclose(sums, whole, rtol=1e-9, atol=1e-9)
 
 
 def plain_sums(x, labels, weights, coef, intercept):
@@ -69,29 +47,6 @@ def test_compiled_sums_equal_the_plain_ones(kind, n, width, outputs, problems):
         one = slice(number, number + 1)
         alone = row_sums(x, labels, weights[one], coef[one], intercept[one])
         assert (alone[0] == of_problem).all()
-
-
-def test_moments_are_those_of_weighted_rows(monkeypatch):
-    x, y = states(90, 5, 2)
-    folds = (np.arange(90) % 4 - 1).astype(np.int32)
-    weights = np.random.default_rng(0).random(90)
-    monkeypatch.setattr(objective, "GROUP_ROWS", 40)
-    rows = Rows.of(x, y, folds, 2, weights)
-    moments = rows.moments
-    seen = np.isin(folds, [0, 2])
-    count, mean = moments.without((1,))
-    assert count == pytest.approx(weights[seen].sum())
-    np.testing.assert_allclose(
-        mean, np.average(x[seen], axis=0, weights=weights[seen]), rtol=1e-6
-    )
-    used = folds >= 0
-    expected = np.cov(x[used].T.astype(np.float64), aweights=weights[used], ddof=0)
-    np.testing.assert_allclose(moments.covariance(), expected, atol=1e-12)
-    # At weight zero the curvature of a binary loss is a quarter everywhere.
-    problem = Problem((1,), np.zeros((1, 5)), np.zeros(1))
-    bound = rows.moments_at(problem)
-    assert bound.without(())[0] == pytest.approx(count / 4)
-    np.testing.assert_allclose(bound.without(())[1], mean)
 
 
 def drive(search, evaluate):

@@ -10,7 +10,6 @@ from threadpoolctl import threadpool_limits
 from xnq_dist.readout.logistic import row_losses
 from xnq_dist.readout.plus import trees as module
 from xnq_dist.readout.plus.trees import (
-    BINS,
     LEAST,
     RATE,
     RIDGE,
@@ -18,8 +17,6 @@ from xnq_dist.readout.plus.trees import (
     STEP,
     BoostedTrees,
     Shape,
-    add_trees,
-    binned,
     boosted_logits,
     fit_trees,
 )
@@ -93,35 +90,11 @@ def test_drawn_columns_serve_as_well_as_those_that_scikit_learn_draws():
     assert len(np.unique(first)) > 4
 
 
-@pytest.mark.parametrize("count", [3, BINS - 1, BINS + 1, 700])
-def test_bins_are_those_of_scikit_learn(count):
-    from sklearn.ensemble._hist_gradient_boosting.binning import _BinMapper
-
-    rng = np.random.default_rng(count)
-    z = rng.permutation(np.arange(count * 2) % count)[:, None] ** 2 / 7.0
-    z = np.concatenate([z, rng.standard_normal(z.shape)], axis=1)
-    codes, highest, counts = binned(z)
-    mapper = _BinMapper().fit(z)
-    np.testing.assert_array_equal(codes.T, mapper.transform(z))
-    for at, ends in enumerate(mapper.bin_thresholds_):
-        np.testing.assert_allclose(highest[at, : len(ends)], ends, rtol=1e-15)
-        assert counts[at] == len(ends) + 1
-        assert np.all(highest[at, len(ends) :] == np.inf)
-
-
-def test_arrays_there_and_back_and_the_kernel_in_plain_python():
+def test_trees_survive_the_file():
     z, labels = rows(2, 150)
     found = fit_trees(z, labels, 2, SHAPE).trees
     again = BoostedTrees.from_arrays(found.to_arrays("t_"), "t_")
-    logits = boosted_logits(again, z)
-    np.testing.assert_array_equal(logits, boosted_logits(found, z))
-    scores = np.tile(found.baseline, (5, 1))
-    add_trees.py_func(
-        z[:5],
-        *(getattr(found, name) for name in module._FIELDS[1:]),
-        scores,
-    )
-    np.testing.assert_array_equal(scores[:, 0], logits[:5, 1])
+    np.testing.assert_array_equal(boosted_logits(again, z), boosted_logits(found, z))
 
 
 def test_a_row_has_the_same_bits_at_any_place():
@@ -174,44 +147,6 @@ def test_trees_that_end_early_are_the_first_of_those_that_do_not(
     for name in module._FIELDS:
         expected = getattr(complete.truncated(found.turns), name)
         np.testing.assert_array_equal(getattr(found, name), expected)
-
-
-def add_up(codes, columns, rows, slopes, curves, histograms):
-    """Histograms of some columns: slopes, curvatures, numbers of rows, nothing."""
-    histograms[:] = 0
-    ones = np.ones(len(rows))
-    values = np.column_stack([slopes, curves, ones, 0 * ones])
-    for histogram, column in zip(histograms, columns, strict=True):
-        np.add.at(histogram, codes[column][rows], values)
-
-
-def test_the_kernels_that_grow_trees_do_the_same_in_plain_python(monkeypatch):
-    z, labels = rows(2, 150)
-    monkeypatch.setattr(module, "ROUNDS", 3)
-    compiled = fit_trees(z, labels, 2, SHAPE).trees
-    for name in ("_draw", "_split"):
-        monkeypatch.setattr(module, name, getattr(module, name).py_func)
-    monkeypatch.setattr(module, "_add_up", add_up)
-    monkeypatch.setattr(module, "grow", module.grow.py_func)
-    with np.errstate(over="ignore"):
-        plain = fit_trees(z, labels, 2, SHAPE).trees
-    for name in module._FIELDS:
-        found, expected = getattr(compiled, name), getattr(plain, name)
-        np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("limit", [0, 90, 254])
-def test_rows_of_a_leaf_are_divided_in_their_order(limit):
-    rng = np.random.default_rng(0)
-    column = rng.integers(0, 255, 300).astype(np.uint8)
-    leaf = [rng.permutation(300).astype(np.uint32)[:200], *rng.random((2, 200))]
-    right = column[leaf[0]] > limit
-    order = np.argsort(right, kind="stable")
-    expected = [values[order] for values in leaf]
-    aside = tuple(np.empty_like(values) for values in leaf)
-    assert module._divide(column, limit, *leaf, aside) == np.sum(~right)
-    for found, values in zip(leaf, expected, strict=True):
-        np.testing.assert_array_equal(found, values)
 
 
 def test_a_fold_without_rows_gets_trees_of_one_step():

@@ -22,7 +22,6 @@ from xnq_dist.graph.layout import node_index
 from xnq_dist.graph.profile.inputs import check_findings, profile_inputs
 from xnq_dist.graph.tables import Sources
 
-SMALL = ("partitions=1", "reservoir.dim=32", "reservoir.supersteps=6")
 BASE = (*PLUS, "columns.features=features", "partitions=1")
 
 
@@ -142,7 +141,7 @@ def test_a_score_of_noise_costs_at_most_1_percent_of_log_loss(
     pq.write_table(pa.table(columns), sources.nodes)
     losses = []
     for names in ("[]", "[noise]"):
-        settings = load_settings(overrides=[f"columns.scores={names}", *SMALL])
+        settings = load_settings(overrides=[f"columns.scores={names}", "partitions=1"])
         run = to_posteriors(tmp_path / "run", sources, settings, thread_client)
         found = posteriors(run)
         p = np.array(found["posterior"].to_pylist())
