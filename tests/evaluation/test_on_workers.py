@@ -17,7 +17,6 @@ from xnq_dist.evaluation import on_workers as run
 from xnq_dist.evaluation.keep import PAPER, keep, publish, unpublish
 from xnq_dist.evaluation.methods import embedded, gnn, known_methods
 from xnq_dist.evaluation.methods.known_methods import METHODS, choose_methods
-from xnq_dist.evaluation.methods.method_interface import Figure
 from xnq_dist.evaluation.results import result_rows, tidy_tables
 from xnq_dist.evaluation.task import TaskSource
 from xnq_dist.evaluation.work import EvaluationWork
@@ -100,26 +99,6 @@ def test_validation_chooses_and_test_follows(client, work):
     assert sum(row["selected"] for row in validation) == len(test)
     names = RunDirectory(work.run).folder.names()
     assert not [n for n in names if n.startswith(("draw", "embeddings"))]
-
-
-def test_first_of_the_lowest_errors_is_chosen():
-    def figure(draw, calibration, ae, split=0, quantifier="sld"):
-        none = np.empty((0, 2))
-        errors = {"ae": ae, "rae": -ae}
-        return Figure(draw, split, quantifier, calibration, errors, none, none)
-
-    found = run.choose(
-        [
-            figure(0, "bcts", 0.3),
-            figure(0, "none", 0.1),
-            figure(1, "bcts", 0.1),
-            figure(1, "none", 0.05, split=1),
-            figure(1, "bcts", 0.01, quantifier="cc"),
-        ]
-    )
-    assert [(f.draw, f.split, f.quantifier, f.calibration) for f in found] == [
-        *((0, 0, "sld", "none"), (1, 1, "sld", "none"), (1, 0, "cc", "bcts"))
-    ]
 
 
 def test_scores_of_a_gpu_are_kept_apart_from_a_cpus(work):

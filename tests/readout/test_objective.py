@@ -1,52 +1,7 @@
 """Sums over blocks of rows, the minimiser that they drive, and searches of C."""
 
-import numpy as np
-import pytest
-from scipy.special import log_softmax
-
-from xnq_dist.readout.lbfgs import minimise
 from xnq_dist.readout.logistic import LogisticFit
-from xnq_dist.readout.objective import (
-    row_sums,
-)
 from xnq_dist.readout.regularisation import climb, cross_fit, search_from_middle
-
-
-def plain_sums(x, labels, weights, coef, intercept):
-    """Loss and gradient of one regression."""
-    logits = x.astype(np.float64) @ coef.T + intercept
-    if len(coef) == 1:
-        logits = np.column_stack([np.zeros(len(x)), logits])
-    logs = log_softmax(logits, axis=1)
-    excess = np.exp(logs)
-    excess[np.arange(len(x)), labels] -= 1
-    excess = (excess * weights[:, None])[:, -len(coef) :]
-    loss = -weights @ logs[np.arange(len(x)), labels]
-    return np.concatenate([[loss], (excess.T @ x).ravel(), excess.sum(axis=0)])
-
-
-@pytest.mark.parametrize("kind", [np.float32, np.float64])
-@pytest.mark.parametrize("outputs", [1, 2, 3, 7])
-@pytest.mark.parametrize(
-    ("n", "width", "problems"),
-    [(1, 1, 1), (127, 5, 4), (300, 40, 5), (600, 300, 9), (0, 4, 2)],
-)
-def test_compiled_sums_equal_the_plain_ones(kind, n, width, outputs, problems):
-    rng = np.random.default_rng(n)
-    x = rng.normal(size=(n, width)).astype(kind)
-    labels = rng.integers(0, max(2, outputs), n).astype(np.int32)
-    weights = rng.random((problems, n)) * rng.integers(0, 2, (problems, n))
-    coef = rng.normal(size=(problems, outputs, width))
-    intercept = 10 * rng.normal(size=(problems, outputs))
-    labels.flags.writeable = x.flags.writeable = False
-    sums = row_sums(x, labels, weights, coef, intercept)
-    for number, of_problem in enumerate(sums):
-        point = weights[number], coef[number], intercept[number]
-        plain = plain_sums(x, labels, *point)
-        np.testing.assert_allclose(of_problem, plain, rtol=1e-9, atol=1e-9)
-        one = slice(number, number + 1)
-        alone = row_sums(x, labels, weights[one], coef[one], intercept[one])
-        assert (alone[0] == of_problem).all()
 
 
 def drive(search, evaluate):
@@ -58,23 +13,6 @@ def drive(search, evaluate):
             point = search.send(evaluate(point))
         except StopIteration as ended:
             return ended.value, asked
-
-
-def test_minimum_of_a_steep_valley_is_reached():
-    scales = np.array([1.0, 1e4, 1e-2])
-    target = np.array([1.0, -2.0, 3.0])
-
-    def evaluate(point):
-        gap = point - target
-        return float(scales @ gap**2) / 2 + 1, scales * gap
-
-    found, asked = drive(minimise(np.zeros(3), 1e-16), evaluate)
-    assert found.gain <= 1e-16
-    assert found.rounds == asked < 60
-    np.testing.assert_allclose(found.point, target, atol=1e-6)
-    stopped, asked = drive(minimise(np.zeros(3), 1e-16, 5), evaluate)
-    assert stopped.gain > 1e-16
-    assert stopped.rounds == asked >= 5
 
 
 def test_climb_goes_on_over_one_rise_and_stops_after_two():

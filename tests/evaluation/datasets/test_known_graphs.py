@@ -11,7 +11,7 @@ import pytest
 
 from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
 from xnq_dist.evaluation.datasets import known_graphs
-from xnq_dist.evaluation.datasets.known_graphs import GRAPHS, TASKS, download, find
+from xnq_dist.evaluation.datasets.known_graphs import GRAPHS, download, find
 
 
 class Values(np.ndarray):
@@ -54,13 +54,6 @@ def pyg(monkeypatch):
     )
     monkeypatch.setitem(GRAPHS, "cora", known)
     return module
-
-
-def test_the_paper_has_eight_tasks_on_seven_graphs():
-    assert len(TASKS) == 8
-    assert {task.folder for task in TASKS.values()} == set(GRAPHS)
-    for task in TASKS.values():
-        assert task.splits in GRAPHS[task.folder].splits
 
 
 def test_a_graph_is_found_once_it_has_both_tables(tmp_path, monkeypatch):
@@ -108,9 +101,3 @@ def test_a_download_without_pyg_names_the_extra(monkeypatch, tmp_path):
     monkeypatch.setattr(known_graphs.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(SettingsError, match=r"pip install 'xnq-dist\[gnn\]', or put"):
         download("cora", tmp_path)
-
-
-def test_data_sets_of_pyg_have_the_names_used_here():
-    datasets = pytest.importorskip("torch_geometric.datasets")
-    for graph in GRAPHS.values():
-        assert hasattr(datasets, graph.kind)

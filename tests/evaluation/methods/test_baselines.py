@@ -16,7 +16,6 @@ from xnq_dist.evaluation.methods.baselines import (
     enq,
     lbq,
     link_prevalence,
-    majority,
     wvrn,
 )
 from xnq_dist.evaluation.regions import joined
@@ -134,16 +133,6 @@ def test_cdq_agrees_with_a_plain_loop(by_density, seed):
     check_votes(found, cdq_twin(sets, labels, 3, scores), labels)
 
 
-def test_majority_breaks_ties_by_the_number_of_labels_then_the_lower_code():
-    labels = hide(60, 4, 0.5)
-    votes = np.random.default_rng(0).integers(0, 3, (80, 4))
-    expected = [
-        plain_majority([c for c in range(4) for _ in range(cell[c])], labels, 4)
-        for cell in votes
-    ]
-    assert majority(votes, labels, 4).tolist() == expected
-
-
 def test_drawn_classes_follow_the_training_labels_and_the_seed():
     labels = np.full(20_000, -1, np.int32)
     labels[:10] = [0, 0, 0, 0, 0, 0, 0, 2, 2, 2]
@@ -178,13 +167,6 @@ def test_lbq_agrees_with_a_plain_loop():
     expected = lbq_twin(network, labels)
     assert 0 < expected < 1
     assert lbq(adjacency, labels) == pytest.approx(expected, abs=1e-6)
-
-
-def test_lbq_finds_the_prevalence_when_links_tell_the_classes_apart():
-    # Of 100 labelled nodes of each class, 80 or 20 link to a node of their side.
-    links = np.array([[50 * 0.8 + 50 * 0.2, 20, 80], [44, 80, 20], [0, 0, 0]])
-    found = link_prevalence(links, np.array([100, 100, 100]))
-    assert found == pytest.approx((0.5 + 0.6) / 2)
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,3 @@ def test_parallel_edges_past_a_byte_are_one_edge():
     many = csr_array((np.ones(len(indices)), indices, indptr), shape=single.shape)
     sets = demon(many, 0)
     np.testing.assert_array_equal(sets.members, demon(csr_array(single), 0).members)
-
-
-def test_the_order_of_visits_is_drawn_from_the_seed():
-    assert sorted(visiting_order(50, 1)) == list(range(50))
-    assert visiting_order(50, 1).tolist() != visiting_order(50, 2).tolist()

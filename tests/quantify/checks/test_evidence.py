@@ -116,31 +116,6 @@ def test_moments_are_those_of_calibrated_posteriors_by_class(n_classes):
         assert found.weight[k] == pytest.approx((moved - s).mean() * 1e4, rel=0.01)
 
 
-def test_shares_by_posteriors_are_those_that_members_were_drawn_at():
-    prior = np.array([0.7, 0.3])
-    rows, classes = draw_posteriors(60_000, prior, 1.0, 1)
-    nodes = make_nodes(rows, np.where(np.arange(60_000) < 300, classes, -1))
-    reference, moments = made(2)[1], EvidenceMoments.of(nodes, prior)
-    rng = np.random.default_rng(2)
-    pools = [np.flatnonzero(classes[300:] == k) + 300 for k in (0, 1)]
-    for share in (0.1, 0.3, 0.8):
-        sets = [
-            np.concatenate(
-                [
-                    rng.choice(pools[1], round(share * 100), replace=False),
-                    rng.choice(pools[0], 100 - round(share * 100), replace=False),
-                ]
-            )
-            for _ in range(400)
-        ]
-        found = gather_evidence(
-            make_communities(*sets), nodes, reference, None, moments
-        )
-        error = found.scores[:, 0] - share
-        assert error.mean() == pytest.approx(0, abs=0.02)
-        assert (error / found.error[:, 0]).std() == pytest.approx(1, abs=0.12)
-
-
 def test_scores_need_posteriors_that_vary():
     nodes, reference, learnt, _ = made(2)
     same = dataclasses.replace(nodes, posteriors=np.full((600, 2), 0.5, np.float32))

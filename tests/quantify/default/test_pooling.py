@@ -169,54 +169,9 @@ def test_weights_maximise_the_likelihood_with_the_pseudo_communities():
             assert value(best + step * (other - best)) <= value(best) + 1e-4
 
 
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_labels_move_communities_that_differ_and_no_others(n_classes):
-    for shift, smallest in ((0.0, 0.9), (2.5, 0.0)):
-        nodes, reference, batch, classes = tables(n_classes, shift, seed=3)
-        weights = fit_weights(label_evidence(batch, nodes, reference))
-        assert weights[:2].sum() >= smallest
-        pooled = pooled_members(batch, nodes, reference, weights)
-        before, after = [], []
-        for s in range(29):
-            members = np.arange(s * SIZE, (s + 1) * SIZE)
-            free = members[nodes.labels[members] < 0]
-            truth = np.bincount(classes[free], minlength=n_classes) / len(free)
-            plain = nodes.posteriors[free].mean(axis=0)
-            before.append(np.abs(plain - truth).mean())
-            after.append(np.abs(pooled.mean[s] - truth).mean())
-        if shift:
-            assert np.mean(after[::3]) < 0.6 * np.mean(before[::3])
-        else:
-            np.testing.assert_allclose(after, before, atol=0.01)
-
-
-def test_samples_by_class_are_found_and_those_without_labels_moved_with_the_others():
-    rng = np.random.default_rng(2)
-    posteriors, classes = draw_posteriors(6000, np.array([0.5, 0.5]), 1.5, 2)
-    shares = np.linspace(0.05, 0.95, 30)
-    sets = [
-        np.concatenate(
-            [
-                rng.choice(np.flatnonzero(classes == code), count, replace=False)
-                for code, count in enumerate(rng.multinomial(200, [1 - share, share]))
-            ]
-        )
-        for share in shares
-    ]
-    labels = np.where(rng.random(6000) < 0.1, classes, -1)
-    labels[np.concatenate(sets[::10])] = -1
-    nodes = make_nodes(posteriors, labels)
-    reference, batch = reference_from(nodes), make_communities(*sets)
-    weights = fit_weights(label_evidence(batch, nodes, reference))
-    assert weights[len(SPREADS) :].sum() > 0.5
-    found = pooled_members(batch, nodes, reference, weights).mean[:, 1]
-    plain = pooled_members(batch, nodes, reference, PLAIN).mean[:, 1]
-    truth = [classes[each[labels[each] < 0]].mean() for each in sets]
-    for some, bound in ((slice(None), 0.4), (slice(None, None, 10), 0.7)):
-        error, before = (np.abs(each - truth)[some].mean() for each in (found, plain))
-        assert error < bound * before
-    # Without skill nothing is known of a sample.
-    noise = make_nodes(np.full_like(posteriors, 0.5), labels)
+def test_samples_by_class_need_posteriors_with_skill():
+    nodes, _, batch, _ = tables(2, 1.5)
+    noise = dataclasses.replace(nodes, posteriors=np.full_like(nodes.posteriors, 0.5))
     blind = label_evidence(batch, noise, reference_from(noise))
     assert (blind[1, len(SPREADS) :] == -np.inf).all()
     assert fit_weights(blind)[len(SPREADS) :].sum() == 0
