@@ -61,13 +61,10 @@ def test_workers_join_with_their_imports_done_and_the_profiler_off() -> None:
         (found,) = client.run(_imported).values()
         (callbacks,) = client.run(_periodic).values()
         (small,) = client.run(_new_pages, 1 << 17).values()
-        (large,) = client.run(_new_pages, 1 << 23).values()
     assert "heartbeat" in callbacks
     assert "profile" not in callbacks
     # A megabyte has 256 pages; Dask's own value makes all of them new every time.
     assert small < 19 * 256 / 2
-    # 64 MiB have 32 pages if they are huge ones; glibc's own value makes them new.
-    assert large < 19 * 32 / 2
     assert {"xnq_dist.readout.plus.trees", "xnq_dist.reservoir.kernels"} <= set(found)
 
 
@@ -211,7 +208,7 @@ def test_a_worker_that_stops_at_its_start_ends_with_the_cluster(monkeypatch):
 
     thread = threading.Thread(target=stop)
     thread.start()
-    settings = small_settings("cluster.workers=2", "cluster.timeout=8").cluster
+    settings = small_settings("cluster.workers=2", "cluster.timeout=4").cluster
     with (
         pytest.raises(InfrastructureError, match=r"did not answer in time.*run again"),
         cluster.open_cluster(settings),

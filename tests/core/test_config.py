@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import re
+import shutil
 from dataclasses import replace
 from typing import Any
 
@@ -208,59 +209,25 @@ def test_partitions_are_one_for_each_worker():
     assert choose_partitions(100, 4) == 1
 
 
-def test_plan_counts_what_xnq_plus_keeps_of_a_node():
-    # Checkpoints are deleted by then; the disk use is largest before.
-    without = ("checkpoint.every=100", "readout.memory=8 GiB")
-    plain = planned("method=xnq", *without)
-    plus = planned(*without)
-    # Ten features and the degree at three hops, and the spectrum, beside the states.
-    columns = 3 * 11 + 128
-    # Seven label features with each of five folds hidden, and again in the 200,000
-    # nodes that models are fitted to; labels of two classes apart by fold, one
-    # posterior in fifteen variants, the weight twice, two hops each. All are there
-    # twice: with whole groups as folds, too.
-    described = 4 * 2 * ((5 * 7 + 5 * 7 // 5) + 2 * (5 * 2 + 15 + 2))
-    # The blocks beside the states are in files of their own while the table is written:
-    # each hop with ones, the spectrum with eight more vectors, ones and the degree.
-    files = 4 * (3 * 12 + 138)
-    posteriors = 2 * 4 + 12 + 12
-    most = max(described, files) - posteriors
-    assert plus.run_disk - plain.run_disk == SIZE.nodes * (4 * columns + most)
-    # Labelled rows beyond readout.memory are sampled, not kept in files.
-    assert planned("method=xnq", "checkpoint.every=100").run_disk == plain.run_disk
-    assert planned("checkpoint.every=100").run_disk == plus.run_disk
-    # Of all nodes in one worker's memory: kept rounds and what is made of them.
+def test_plan_counts_what_the_stages_after_the_embedding_hold():
+    little = "reservoir.dim=1", "reservoir.supersteps=1"
+
+    def memory(*overrides, memberships=None):
+        size = replace(SIZE, memberships=memberships)
+        return planned("method=xnq", *little, *overrides, size=size).worker_memory
+
+    plain = memory("quantifier=sld")
+    # Degree, posteriors, labels and votes of two classes in float64, in every process.
+    assert SIZE.nodes * 2 * 24 <= memory("quantifier=nacc") - plain <= SIZE.nodes * 72
+    # A model of how labels were chosen, of at most so many nodes.
+    assert memory("quantifier=auto") - plain == model_bytes(SIZE.nodes, 2, 5)
+    assert model_bytes(10**9, 2, 5) == model_bytes(4 * 10**5, 2, 5) < 2**28
+    # Posteriors of two classes of the members of a giant community.
+    assert memory(memberships=10**9) - memory(memberships=10**5) >= 2 * 8 * 900_000
+    # Kept rounds of the second stage, and what is made of them.
     narrow = planned("reservoir.dim=8", partitions=1)
     assert narrow.worker_memory >= SIZE.nodes * 4 * 2 * 27 + 2**28
-    plain = planned("method=xnq", "reservoir.dim=8", partitions=1)
-    assert narrow.worker_memory > plain.worker_memory
-
-
-def test_plan_counts_the_sums_over_neighbours():
-    little = ("method=xnq", "reservoir.dim=1", "reservoir.supersteps=1")
-    plain, aware = (planned(*little, f"quantifier={q}") for q in ("sld", "nacc"))
-    # Degree, posteriors, labels and votes of two classes in float64, in every process.
-    more = aware.worker_memory - plain.worker_memory
-    assert SIZE.nodes * 2 * 24 <= more <= SIZE.nodes * 2 * 36
-
-
-def test_plan_has_room_for_the_model_of_how_labels_were_chosen():
-    little = ("method=xnq", "reservoir.dim=1", "reservoir.supersteps=1")
-    plain, auto = (planned(*little, f"quantifier={q}") for q in ("sld", "auto"))
-    more = auto.worker_memory - plain.worker_memory
-    assert more == model_bytes(SIZE.nodes, 2, 5)
-    # At most so many nodes are in it.
-    assert model_bytes(10**9, 2, 5) == model_bytes(4 * 10**5, 2, 5) < 2**28
-
-
-def test_plan_counts_what_a_giant_community_keeps():
-    little = ("method=xnq", "reservoir.dim=1", "reservoir.supersteps=1")
-    few, many = (
-        planned(*little, size=replace(SIZE, memberships=count)).worker_memory
-        for count in (10**5, 10**9)
-    )
-    # Posteriors of two classes of a million nodes, of 100,000: in tiles of 4,096.
-    assert many - few == 2 * 8 * 4_096 * (245 - 25)
+    assert narrow.run_disk > planned("method=xnq", "reservoir.dim=8").run_disk
 
 
 def test_plan_refuses_an_ingest_that_does_not_fit(monkeypatch):
@@ -284,23 +251,12 @@ def test_plan_refuses_an_ingest_that_does_not_fit(monkeypatch):
 
 
 def test_plan_refuses_a_disk_that_is_too_small(tmp_path, monkeypatch):
-    import shutil
-
-    monkeypatch.setattr(
-        shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**40, 2**20)
-    )
+    free = shutil._ntuple_diskusage(2**40, 2**40, 2**20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: free)
     with pytest.raises(DoesNotFitError, match=r"1\.0 MiB free: set a smaller"):
         check_fits(
             planned("reservoir.dim=64", "readout.memory=1 GiB"), str(tmp_path / "a/b")
         )
-
-
-def test_plan_refuses_temporary_files_beyond_the_disk(tmp_path, monkeypatch):
-    import shutil
-
-    monkeypatch.setattr(
-        shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**40, 2**20)
-    )
     monkeypatch.setattr(detection, "REFERENCE_EDGES", SIZE.edges)
     plan = planned("reservoir.dim=64")
     # Edges twice, 11 numbers a node and its row pointer, halo rows; nothing is sorted

@@ -49,10 +49,3 @@ def test_a_stage_that_was_made_again_is_refused(tmp_path):
     written(stage, 2)
     with pytest.raises(StageError, match="was made again"):
         _ = sent.facts
-
-
-def test_unknown_attributes_stay_unknown(tmp_path):
-    sent = copy(written(RunDirectory(tmp_path).stage("a"), 1))
-    with pytest.raises(AttributeError):
-        _ = sent.no_such_name
-    assert "facts" not in vars(sent)

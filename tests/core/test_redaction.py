@@ -82,6 +82,7 @@ def test_folders_open_with_credentials_and_show_none(tmp_path):
     ):
         assert "SECRET" not in shown
         assert "token=***" in shown
+    assert folder.child("graph").uri.endswith("/run/graph?token=***")
     missing = Folder("s3://KEY:SECRET@bucket/a?unheard=of")
     with pytest.raises(XnqError, match=r"s3://\*\*\*@bucket") as told:
         missing.exists()

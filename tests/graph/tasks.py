@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from xnq_dist.core.tasks import forget, share_by_file
+from xnq_dist.graph import edge_tasks, partition_files, row_tasks
 
 
 @dataclass(frozen=True)
@@ -49,3 +50,19 @@ class TasksHere:
         with share_by_file(self.folder, arrays(value), make) as shared:
             yield shared
             forget()
+
+
+def by_tasks(tasks):
+    """The option `workers` of `prepare`."""
+    return lambda: nullcontext(tasks)
+
+
+def small_tasks(patch):
+    """Let any row group, pair and edge be a task."""
+    for module, name in (
+        (edge_tasks, "ROWS"),
+        (edge_tasks, "PAIRS"),
+        (row_tasks, "EDGES"),
+        (partition_files, "EDGES"),
+    ):
+        patch.setattr(module, name, 1)

@@ -143,14 +143,14 @@ def test_any_text_has_a_dialect(text, complete):
 
 
 def test_a_file_that_unpacks_to_much_more_is_streamed(tmp_path):
-    bomb = gzip.compress(b"src,dst\n" + b"1,2\n" * (16 << 20), 9)
+    bomb = gzip.compress(b"src,dst\n" + b"1,2\n" * (8 << 20), 9)
     assert len(bomb) < 1 << 18
     (tmp_path / "t.csv.gz").write_bytes(bomb)
     rows = 0
     for batch in open_table(tmp_path / "t.csv.gz", "edge table").batches(["src"]):
         rows += batch.rows.num_rows
-        assert pa.total_allocated_bytes() < 4 * MEMORY
-    assert rows == 16 << 20
+        assert pa.total_allocated_bytes() < MEMORY // 2
+    assert rows == 8 << 20
 
 
 def test_a_very_long_name_is_shortened_in_a_message(tmp_path):

@@ -57,8 +57,9 @@ def test_weights_are_counted_as_they_occur(tmp_path):
     assert weighted("columns.weight=dst")
 
 
-@pytest.mark.parametrize("form", ["random", "sorted"])
-@pytest.mark.parametrize("text", [False, True])
+@pytest.mark.parametrize(
+    ("form", "text"), [("random", False), ("random", True), ("sorted", False)]
+)
 @pytest.mark.parametrize(
     ("reversed_rows", "expected"), [(0, 0.0), (1500, 2 / 3), (3000, 1.0)]
 )

@@ -15,14 +15,14 @@ from xnq_dist.graph.partition import divide, metis_memory
 NAMES = ["metis", "stream", "contiguous", "random"]
 
 
-def blocks(n_blocks, size, seed=0):
-    """Dense blocks, few edges between them, nodes shuffled."""
-    n = n_blocks * size
+def social(n, seed):
+    """Communities whose nodes have degrees of a heavy tail."""
     rng = np.random.default_rng(seed)
-    block = rng.permutation(np.repeat(np.arange(n_blocks), size))
-    same = block[:, None] == block[None, :]
-    there = rng.random((n, n)) < np.where(same, 0.3, 0.002)
-    return sp.csr_array((there | there.T).astype(float))
+    pull = np.minimum(rng.pareto(1.5, n) + 1, 12)
+    block = rng.integers(0, 20, n)
+    odds = np.outer(pull, pull) * np.where(block[:, None] == block, 40.0, 0.4)
+    there = rng.random((n, n)) < odds / odds.mean() * 10 / n
+    return csr_of(sp.csr_array((there | there.T).astype(float)))
 
 
 def halo_rows(csr, part):
@@ -32,8 +32,17 @@ def halo_rows(csr, part):
     return len(np.unique(pairs, axis=1).T)
 
 
+def assert_limits_hold(csr, part, partitions):
+    degrees, n = np.diff(csr.indptr), len(part)
+    nodes = np.bincount(part, minlength=partitions)
+    assert nodes.max() <= max(1.05 * n / partitions, n / partitions + 1)
+    edges, mean = np.bincount(part, degrees), degrees.sum() / partitions
+    # The bound is weaker if one node is more than a tenth of a partition.
+    assert edges.max() <= max(1.1 * mean, mean + degrees.max())
+
+
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     n=st.integers(1, 25),
     density=st.sampled_from([0.0, 0.1, 0.5]),
@@ -48,47 +57,34 @@ def test_every_partition_owns_a_node(name, n, density, seed, data):
     assert part.dtype == np.int32
     assert (np.bincount(part, minlength=partitions) > 0).all()
     assert len(np.bincount(part)) == partitions
+    if name in ("metis", "stream"):
+        assert_limits_hold(csr, part, partitions)
     again, _ = divide(csr, partitions, name)
     assert (part == again).all()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_nodes_and_edges_stay_in_balance(name):
-    csr = csr_of(blocks(8, 40))
-    part, _ = divide(csr, 8, name)
-    weight = np.diff(csr.indptr) + np.diff(csr.indptr).mean()
-    loads = np.bincount(part, weight)
-    assert loads.max() <= 1.2 * loads.mean()
-
-
-def social(n, seed):
-    """Communities whose nodes have degrees of a heavy tail."""
-    rng = np.random.default_rng(seed)
-    pull = np.minimum(rng.pareto(1.5, n) + 1, 12)
-    block = rng.integers(0, 20, n)
-    odds = np.outer(pull, pull) * np.where(block[:, None] == block, 40.0, 0.4)
-    there = rng.random((n, n)) < odds / odds.mean() * 10 / n
-    return csr_of(sp.csr_array((there | there.T).astype(float)))
-
-
 @pytest.mark.parametrize("partitions", [3, 8])
-def test_the_stream_is_near_metis_and_both_keep_the_limits(partitions):
+def test_the_stream_is_near_metis_and_both_keep_the_limits(partitions, monkeypatch):
     csr = social(1200, 5)
     degrees = np.diff(csr.indptr)
     assert degrees.max() < 0.1 * degrees.sum() / partitions
     halo = {}
-    for name in ("metis", "stream"):
+    for name in NAMES:
         part, _ = divide(csr, partitions, name)
         halo[name] = halo_rows(csr, part)
-        edges, nodes = np.bincount(part, degrees), np.bincount(part)
-        assert edges.max() <= 1.1 * edges.mean()
-        assert nodes.max() <= 1.05 * nodes.mean()
+        loads = np.bincount(part, degrees + degrees.mean())
+        assert loads.max() <= 1.2 * loads.mean()
+        if name in ("metis", "stream"):
+            assert_limits_hold(csr, part, partitions)
+    assert halo["metis"] < 0.6 * halo["random"]
     assert halo["stream"] <= 1.3 * halo["metis"]
+    # From a sample of the edges between clusters, and clusters of clusters.
+    monkeypatch.setattr(module, "MIN_MEMORY", 1 << 10)
+    part, _ = divide(csr, partitions, "stream", memory=1)
+    assert halo_rows(csr, part) <= 0.85 * halo["random"]
 
 
-def test_a_stream_without_community_structure_is_divided(
-    monkeypatch,
-):
+def test_a_stream_without_community_structure_is_divided(monkeypatch):
     """A star, two cliques, no edges at all: clusters may be fewer than partitions."""
     star = sp.lil_array((60, 60))
     star[0, 1:] = star[1:, 0] = 1
@@ -99,38 +95,28 @@ def test_a_stream_without_community_structure_is_divided(
             csr = csr_of(matrix)
             for partitions in (2, 7, 40, 60):
                 part, _ = divide(csr, partitions, "stream", memory=1)
-                sizes = np.bincount(part, minlength=partitions)
-                assert sizes.min() >= 1
-                assert sizes.max() <= max(1.05 * 60 / partitions, 60 / partitions + 1)
+                assert np.bincount(part, minlength=partitions).min() >= 1
+                assert_limits_hold(csr, part, partitions)
 
 
-def test_partitioners_that_see_edges_find_communities():
-    csr = csr_of(blocks(8, 40))
-    halo = {name: halo_rows(csr, divide(csr, 8, name)[0]) for name in NAMES}
-    assert halo["metis"] < 0.5 * halo["random"]
-    assert halo["stream"] < 0.7 * halo["random"]
-
-
-def test_ranges_stay_balanced_around_a_hub():
+def test_a_hub_beyond_the_limit_is_named_and_ranges_stay_balanced(caplog):
     matrix = sp.lil_array((100, 100))
     matrix[0, 1:] = 1
     csr = csr_of(sp.csr_array(matrix))
+    divide(csr, 4, "stream")
+    assert "one node has 99 in-neighbours" in caplog.text
     part, _ = divide(csr, 2, "contiguous")
     assert (np.diff(part) >= 0).all()
     # The hub's 99 edges have the same weight as all other nodes.
     assert np.count_nonzero(part == 0) == 1
 
 
-def test_auto_follows_the_memory():
-    csr = csr_of(blocks(4, 20))
+def test_auto_follows_the_memory_and_random_the_seed():
+    csr = csr_of(random_matrix(80, 0.1, 0))
     need = metis_memory(80, int(csr.indptr[-1]), False)
     assert divide(csr, 4, "auto", memory=need)[1] == "metis"
     assert divide(csr, 4, "auto", memory=need - 1)[1] == "stream"
     assert divide(csr, 1, "auto")[1] == "contiguous"
-
-
-def test_random_follows_the_seed():
-    csr = csr_of(blocks(4, 20))
     first, second = (divide(csr, 4, "random", seed)[0] for seed in (0, 1))
     assert (first != second).any()
     assert set(np.bincount(first)) == {20}
@@ -158,10 +144,8 @@ def test_the_division_is_independent_of_threads(name, monkeypatch):
     monkeypatch.setattr(module, "MIN_MEMORY", 1 << 10)
     csr = social(1200, 3)
     found = []
-    for threads in (1, 2, 5):
+    for threads in (1, 3):
         processors = set(range(threads))
         monkeypatch.setattr("os.sched_getaffinity", lambda _, p=processors: p)
         found.append(divide(csr, 12, name, memory=1)[0])
-    alone, two, five = found
-    assert (alone == two).all()
-    assert (alone == five).all()
+    assert (found[0] == found[1]).all()

@@ -2,102 +2,116 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import numpy as np
+import pyarrow as pa
 import pytest
-import scipy.sparse as sp
 
-from tests.graph.graphs import csr_of, edge_table, node_table, random_matrix, run
-from tests.graph.tasks import TasksHere
+from tests.graph.graphs import edge_table, node_table, run
+from tests.graph.tasks import TasksHere, by_tasks, small_tasks
 from tests.graph.test_prepare import digests
-from xnq_dist.core.tasks import Tasks
-from xnq_dist.graph import edge_tasks, partition_files, row_tasks, scratch
-from xnq_dist.graph.csr import FileCsr
-from xnq_dist.graph.distances import effective_diameter, spread_kernel
-from xnq_dist.graph.row_tasks import RowPasses
-from xnq_dist.graph.spectral import adjacency_radius
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.errors import InputError, StageError
+from xnq_dist.graph.edge_tasks import visible
+from xnq_dist.graph.tables import open_table
 
 
 @pytest.fixture(autouse=True)
-def small_tasks(monkeypatch):
-    monkeypatch.setattr(edge_tasks, "ROWS", 1)
-    monkeypatch.setattr(edge_tasks, "PAIRS", 1)
-    monkeypatch.setattr(row_tasks, "EDGES", 1)
-    monkeypatch.setattr(partition_files, "EDGES", 1)
+def small(monkeypatch):
+    small_tasks(monkeypatch)
 
 
 @pytest.mark.parametrize(
     ("partitioner", "directed", "weighted"),
-    [
-        ("metis", False, True),
-        ("metis", True, False),
-        ("stream", False, False),
-        ("stream", True, True),
-    ],
+    [("metis", True, True), ("stream", False, False), ("metis", False, True)],
 )
 def test_the_stage_has_the_same_files_and_facts(
-    tmp_path,
-    partitioner,
-    directed,
-    weighted,
+    tmp_path, partitioner, directed, weighted
 ):
     rng = np.random.default_rng(0)
     rows = rng.integers(0, 300, (2000, 2))
-    more = {"weight": rng.integers(1, 9, 2000) / 4} if weighted else {}
+    more = {"weight": rng.random(2000)} if weighted else {}
     links = edge_table([tuple(row) for row in rows.tolist()], **more)
     links = [links.slice(at, 97) for at in range(0, 2000, 97)]
-    overrides = (
-        f"partitioner={partitioner}",
-        f"input.directed={directed}",
-        "input.duplicates=sum",
-    )
 
-    def made(name, tasks):
-        where = tmp_path / name, node_table(300), links
-        workers = {"workers": lambda: nullcontext(tasks)}
-        return run(*where, *overrides, partitions=5, **workers)[1]
+    def made(name, **options):
+        """With rho, and the distances that an automatic length needs."""
+        return run(
+            tmp_path / name,
+            node_table(300),
+            links,
+            f"partitioner={partitioner}",
+            f"input.directed={directed}",
+            "input.duplicates=sum",
+            "reservoir.supersteps=auto",
+            partitions=5,
+            **options,
+        )[1]
 
-    due = made("alone", None)
+    due = made("alone")
+    assert due.facts["rho"] > 1 < due.facts["effective_diameter"]
     for slots, memory in ((1, 1 << 20), (3, 1 << 12)):
         shared = tmp_path / f"shared-{slots}"
         shared.mkdir()
-        found = made(f"by-tasks-{slots}", TasksHere(shared, slots, memory))
+        tasks = TasksHere(shared, slots, memory)
+        found = made(f"by-tasks-{slots}", workers=by_tasks(tasks))
         assert digests(found) == digests(due)
         assert found.facts == due.facts
         assert (shared / "csr").exists()
 
 
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-@pytest.mark.parametrize("symmetric", [False, True], ids=["directed", "symmetric"])
-@pytest.mark.parametrize("slots", [1, 5])
-def test_rho_and_distances_have_the_bits_of_one_process(
-    tmp_path, weighted, symmetric, slots
-):
-    # Directed: several components, which have edges between them.
-    matrix = random_matrix(400, 0.02, seed=1, symmetric=symmetric)
-    csr = csr_of(matrix if symmetric else sp.triu(matrix, -40).tocsr())
-    rng = np.random.default_rng(2)
-    scratch.append(tmp_path / "indptr", csr.indptr)
-    scratch.append(tmp_path / "indices", csr.indices)
-    if weighted:
-        # The same in both directions: Lanczos needs a symmetric matrix to converge.
-        drawn = rng.random((400, 400)).astype(np.float32)
-        rows = np.repeat(np.arange(400), np.diff(csr.indptr))
-        both = (drawn + drawn.T)[rows, csr.indices]
-        scratch.append(tmp_path / "weights", both)
-    files = FileCsr(csr.indptr, tmp_path, weighted)
-    passes = RowPasses(files, TasksHere(tmp_path, slots))
-    alone = RowPasses(files, Tasks(tmp_path, 1, 1 << 30))
-    due = adjacency_radius(files, symmetric, alone.times)
-    assert adjacency_radius(files, symmetric, passes.times) == due > 1
-    due_steps = effective_diameter(files.indptr, 30, alone.spread)
-    assert effective_diameter(files.indptr, 30, passes.spread) == due_steps
-    words = rng.integers(0, 2**63, 400).astype(np.uint64)
-    found, due_words = np.empty_like(words), np.empty_like(words)
-    for rows in files.chunks():
-        spread_kernel(*rows.edges, words, due_words)
-    passes.spread(words, found)
-    assert (found == due_words).all()
-    left = {path.name for path in tmp_path.iterdir()} - {"weights"}
-    assert left == {"indptr", "indices"}
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"dst": [0] * 21 + [77] + [0] * 15 + [78, 0, 0]},
+        {"weight": [1.0] * 9 + [-1.0] + [1.0] * 29 + [float("nan")]},
+        {"src": [None if at in (30, 39) else at for at in range(40)]},
+        {
+            "src": [at % 20 for at in range(40)],
+            "weight": [1.0] * 30 + [2.0] * 10,
+        },
+    ],
+    ids=["unknown node", "negative weight", "null id", "conflict"],
+)
+def test_the_first_fault_of_the_table_is_named(tmp_path, columns):
+    base = {"src": pa.array(range(40)), "dst": pa.array([0] * 40)}
+    table = pa.table(base | columns)
+    links = [table.slice(at, 4) for at in range(0, 40, 4)]
+    (tmp_path / "shared").mkdir()
+    tasks = TasksHere(tmp_path / "shared", order=lambda count: range(count)[::-1])
+    found = []
+    for name, options in (
+        ("alone", {}),
+        ("tasks", {"workers": by_tasks(tasks)}),
+    ):
+        with pytest.raises(InputError) as caught:
+            run(tmp_path / name, node_table(40), links, **options)
+        found.append(str(caught.value).replace(f"/{name}/", "/"))
+    assert found[0] == found[1]
+
+
+def test_a_file_of_another_size_is_refused(tmp_path):
+    class Cutting(TasksHere):
+        def map(self, work, items, progress=print):
+            for path in self.folder.glob("run-*.keys"):
+                path.write_bytes(path.read_bytes()[:-8])
+            return super().map(work, items)
+
+    (tmp_path / "shared").mkdir()
+    tasks = by_tasks(Cutting(tmp_path / "shared"))
+    with pytest.raises(StageError, match="another size"):
+        run(tmp_path, node_table(4), edge_table(), workers=tasks)
+
+
+def test_workers_that_see_no_table_are_noticed(tmp_path):
+    class Elsewhere(TasksHere):
+        def everywhere(self, function):
+            found = function()
+            path.rename(tmp_path / "moved")
+            return [found, function()]
+
+    path = tmp_path / "edges.csv"
+    path.write_text("src,dst\n1,2\n")
+    table = open_table(path, "edge table", load_settings().input)
+    (tmp_path / "shared").mkdir()
+    assert visible(TasksHere(tmp_path / "shared"), table)
+    assert not visible(Elsewhere(tmp_path / "shared"), table)

@@ -15,6 +15,7 @@ from tests.graph.graphs import (
     node_table,
     run,
 )
+from tests.graph.tasks import TasksHere, by_tasks, small_tasks
 from xnq_dist.core import schemas
 from xnq_dist.core.errors import (
     InfrastructureError,
@@ -44,37 +45,48 @@ def ids_for(n, kind):
     partitioner=st.sampled_from(PARTITIONERS),
     graph=edges(),
     kind=st.sampled_from(["string", "dense", "sparse"]),
-    seed=st.integers(0, 99),
+    order=st.randoms(use_true_random=False),
+    memory=st.sampled_from([1 << 10, 1 << 30]),
+    slots=st.integers(0, 3),
+    files=st.integers(1, 3),
     data=st.data(),
 )
 def test_the_adjacency_put_back_together_is_the_table(
-    tmp_path_factory,
-    partitioner,
-    graph,
-    kind,
-    seed,
-    data,
+    tmp_path_factory, partitioner, graph, kind, order, memory, slots, files, data
 ):
+    """In one process, and by tasks in any order."""
     partitions = data.draw(st.integers(1, min(7, graph.n)))
     ids = ids_for(graph.n, kind)
-    rng = np.random.default_rng(seed)
-    nodes = node_table(graph.n, node_id=ids).take(rng.permutation(graph.n))
+
+    def shuffled(count):
+        return order.sample(range(count), count)
+
+    nodes = node_table(graph.n, node_id=ids).take(shuffled(graph.n))
     source, target, weight = (list(column) for column in zip(*graph.rows, strict=True))
-    table = {"src": ids.take(pa.array(source)), "dst": ids.take(pa.array(target))}
+    links = {"src": ids.take(pa.array(source)), "dst": ids.take(pa.array(target))}
     if graph.weighted:
-        table["weight"] = pa.array(weight, pa.float64())
-    folder = tmp_path_factory.mktemp("run")
-    stage, manifest = run(
-        folder,
-        nodes,
-        pa.table(table),
-        f"partitioner={partitioner}",
-        f"input.directed={graph.directed}",
-        f"input.duplicates={graph.duplicates}",
-        "input.memory=1 KiB",
-        "features.scale=none",
-        partitions=partitions,
-    )
+        links["weight"] = pa.array(weight, pa.float64())
+    links = pa.table(links)
+    size = -(-len(links) // files)
+    folder, options = tmp_path_factory.mktemp("run"), {}
+    if slots:
+        tasks = TasksHere(folder / "shared", slots, memory, shuffled)
+        tasks.folder.mkdir()
+        options["workers"] = by_tasks(tasks)
+    with pytest.MonkeyPatch.context() as patch:
+        small_tasks(patch)
+        stage, manifest = run(
+            folder,
+            nodes,
+            [links.slice(at, size) for at in range(0, len(links), size)],
+            f"partitioner={partitioner}",
+            f"input.directed={graph.directed}",
+            f"input.duplicates={graph.duplicates}",
+            f"input.memory={memory}",
+            "features.scale=none",
+            partitions=partitions,
+            **options,
+        )
     due = graph.adjacency()
     found = layout.read_adjacency(stage, manifest)
     assert (found.indptr == due.indptr).all()
@@ -112,13 +124,13 @@ def larger(seed=0):
     roles = [["train", "calibration", None][v % 3] for v in range(60)]
     labels = pa.array([None if v % 7 == 0 else v % 2 for v in range(60)])
     nodes = node_table(60, role=pa.array(roles), label=labels)
-    return nodes, edge_table([tuple(row) for row in rows])
+    return nodes, edge_table([tuple(row) for row in rows], weight=rng.random(400) ** 20)
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_files_are_independent_of_the_order_of_rows(tmp_path, partitioner):
     nodes, links = larger()
-    extra = (f"partitioner={partitioner}", "input.memory=2 KiB")
+    extra = f"partitioner={partitioner}", "input.memory=2 KiB", "input.duplicates=sum"
     _, first = run(tmp_path / "a", nodes, links, *extra, partitions=3)
     rng = np.random.default_rng(1)
     nodes, links = (t.take(rng.permutation(len(t))) for t in (nodes, links))
@@ -280,12 +292,17 @@ def test_features_of_every_kind_become_float32(tmp_path, name):
     assert manifest.facts["n_features"] == 2
 
 
-def test_no_features_means_the_constant_one(tmp_path):
-    stage, manifest = run(
-        tmp_path, node_table(4), edge_table(), "columns.features=null"
-    )
-    table = layout.load_nodes(stage, manifest, 1, ["features"])
-    assert table["features"].to_pylist() == [[1.0]] * len(table)
+@pytest.mark.parametrize(
+    ("nodes", "chosen"),
+    [
+        (node_table(4), ["columns.features=null"]),
+        (node_table(4).drop_columns("features"), []),
+    ],
+)
+def test_no_features_means_the_constant_one(tmp_path, nodes, chosen):
+    stage, manifest = run(tmp_path, nodes, edge_table(), *chosen)
+    assert features_of(stage, manifest).tolist() == [[1.0]] * 4
+    assert manifest.facts["scaling"] is None
 
 
 NODES = {
@@ -451,6 +468,12 @@ def test_a_node_table_that_changes_while_it_is_read_is_noticed(tmp_path, monkeyp
                 run(tmp_path / str(n), node_table(4), edge_table())
 
 
+def test_weights_that_add_up_beyond_float32_are_refused(tmp_path):
+    links = edge_table([(0, 1), (0, 1)], weight=[3e38, 3e38])
+    with pytest.raises(InputError, match=r"add up to 6e\+38, which is too large for"):
+        run(tmp_path, node_table(4), links, "input.duplicates=sum")
+
+
 def test_counts_that_do_not_add_up_are_a_fault(tmp_path, monkeypatch):
     real = partition_files.counts
     monkeypatch.setattr(partition_files, "counts", lambda p: real(p) | {"edges": 0})
@@ -459,17 +482,12 @@ def test_counts_that_do_not_add_up_are_a_fault(tmp_path, monkeypatch):
 
 
 def test_the_partitions_table_fits_its_schema(tmp_path):
-    _, manifest = run(tmp_path, *larger(), partitions=3)
+    more = {"partitions": 3}
+    _, manifest = run(tmp_path, *larger(), "input.duplicates=sum", **more)
     table = partitions_table(manifest, itemsize=2, width=64)
     schemas.conform(table, "partitions", "test")
     assert table["bytes"].to_pylist() == [h * 128 for h in manifest.facts["halo"]]
     assert sum(table["owned"].to_pylist()) == 60
-
-
-def test_a_missing_partition_is_named(tmp_path):
-    stage, manifest = run(tmp_path, node_table(4), edge_table())
-    with pytest.raises(StageError, match="0 files adjacency-00009"):
-        layout.load_partition(stage, manifest, 9)
 
 
 def test_features_wider_than_a_block_stay_in_order(tmp_path):

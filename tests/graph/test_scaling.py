@@ -14,7 +14,7 @@ from xnq_dist.core.settings import ColumnSettings
 from xnq_dist.graph import layout, scaling
 from xnq_dist.graph.features import FeatureColumns, scaling_of
 from xnq_dist.graph.labels import read_nodes
-from xnq_dist.graph.scaling import ColumnStatistics, learn_scaling
+from xnq_dist.graph.scaling import learn_scaling
 from xnq_dist.graph.tables import open_table
 
 Array = NDArray[np.float64]
@@ -87,38 +87,6 @@ def test_scaling_is_independent_of_order_and_batches_of_rows(pieces, seed, few):
         assert np.array_equal(getattr(one, name), getattr(other, name))
 
 
-@settings(max_examples=100, deadline=None)
-@given(
-    rows=st.lists(
-        st.tuples(*[st.sampled_from([-2.0, 0.0, 1.0, 5.0])] * 2),
-        min_size=1,
-        max_size=12,
-    ),
-    pieces=st.integers(1, 12),
-)
-def test_counts_of_two_values_are_exact(rows, pieces):
-    x = np.array(rows)
-    statistics = ColumnStatistics(len(x), 2)
-    for part in np.array_split(np.arange(len(x)), pieces):
-        if len(part):
-            statistics.add(part, x[part])
-    found = statistics.measures()
-    for at in range(2):
-        values, counts = np.unique(x[:, at], return_counts=True)
-        assert (found.low[at], found.high[at]) == (values[0], values[-1])
-        kind = min(len(values), 3)
-        assert (
-            scaling.KINDS[found.kinds[at]]
-            == [
-                "constant",
-                "two values",
-                "robust",
-            ][kind - 1]
-        )
-        if kind == 2:
-            assert (found.at_low[at], found.at_high[at]) == tuple(counts)
-
-
 def test_an_outlier_is_bounded_and_leaves_the_others_alone():
     x = np.random.default_rng(3).normal(size=(1000, 1))
     before = learn(x).apply(x)
@@ -160,23 +128,11 @@ def test_values_of_a_large_table_are_measured_on_a_sample(
     monkeypatch.setattr(scaling, "SAMPLE_ROWS", (256, 512))
     rng = np.random.default_rng(7)
     x = np.stack([rng.normal(5, 2, 20_000), np.arange(20_000) == 11_111], 1)
-    statistics = ColumnStatistics(len(x), 2)
-    statistics.add(np.arange(len(x)), x)
-    assert 400 < len(statistics.measures().sample) < 620
     found = learn(x)
     assert abs(found.center[0] - 5) < 0.4
     assert abs(abs(found.spread[0]) - 2) < 0.4
     # A single flag has an effect whether or not the sample contains it.
     assert found.apply(x)[:, 1].sum() == 1
-
-
-def test_a_column_with_rare_values_outside_the_sample_stays_within_1():
-    low, high = np.array([0.0]), np.array([40.0])
-    none = np.zeros(1, np.int64)
-    found = scaling.Measures(10_000, low, high, none, none, np.zeros((256, 1)))
-    chosen = scaling.choose_scaling(found, keeps=False)
-    assert chosen.apply(np.array([[0.0], [40.0]]))[0] == 0
-    assert chosen.apply(np.array([[40.0]]))[0] <= 1
 
 
 NAMES = ["age", "income", "flag"]

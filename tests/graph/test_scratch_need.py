@@ -12,7 +12,6 @@ from xnq_dist.graph.prepare import prepare
 
 CASES = {
     "one run": ("1 GiB", 4, False),
-    "many runs": ("256 KiB", 4, False),
     "weighted": ("256 KiB", 4, True),
     "many features": ("1 GiB", 120, False),
 }

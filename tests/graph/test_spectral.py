@@ -37,7 +37,7 @@ def radius(csr):
     return adjacency_radius(csr, is_symmetric(csr), times)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(edges())
 def test_small_graphs_have_the_radius_of_their_eigenvalues(graph):
     matrix = graph.adjacency()
@@ -75,8 +75,8 @@ def chain_of_cycles():
 
 
 LARGE = {
-    "symmetric": random_matrix(300, 0.03, 1, symmetric=True),
-    "directed": random_matrix(300, 0.03, 2),
+    "symmetric": random_matrix(200, 0.04, 1, symmetric=True),
+    "directed": random_matrix(200, 0.04, 2),
     "sparse and directed": random_matrix(400, 0.004, 3),
     "bipartite": bipartite(),
     "several components": sp.block_diag(
@@ -89,18 +89,25 @@ LARGE = {
     "self-loops": sp.csr_array(sp.eye_array(200) + path(200)),
     "chain of cycles": chain_of_cycles(),
     "no edges": sp.csr_array((100, 100)),
+    "long path": path(2000) + path(2000).T,
 }
+RADII = {
+    "acyclic": 0.0,
+    "acyclic, reversed": 0.0,
+    "long path": 2 * np.cos(np.pi / 2001),
+}
+"""Where a dense matrix takes too long."""
 
 
 @pytest.mark.parametrize("name", LARGE)
 def test_larger_graphs_have_the_radius_of_their_eigenvalues(name):
     matrix = sp.csr_array(LARGE[name])
-    due = 0.0 if name.startswith("acyclic") else oracle(matrix)
+    due = RADII[name] if name in RADII else oracle(matrix)
     assert radius(csr_of(matrix)) == pytest.approx(due, rel=2e-6)
 
 
 def test_weights_count_and_scale():
-    matrix = random_matrix(300, 0.03, 4)
+    matrix = random_matrix(200, 0.04, 4)
     matrix.data = np.random.default_rng(0).random(matrix.nnz).astype(np.float32)
     due = oracle(matrix)
     assert radius(csr_of(matrix, True)) == pytest.approx(due, rel=2e-6)
@@ -109,14 +116,19 @@ def test_weights_count_and_scale():
 
 
 def test_one_weight_that_differs_from_its_reverse_is_seen():
-    matrix = random_matrix(80, 0.1, 6, symmetric=True)
-    csr = csr_of(matrix, weighted=True)
+    csr = csr_of(path(9) + path(9).T, weighted=True)
     assert is_symmetric(csr)
-    edge = int(
-        np.flatnonzero(csr.indices != np.repeat(np.arange(80), np.diff(csr.indptr)))[0]
-    )
-    csr.weights[edge] = 2.0
+    csr.weights[4] = 2.0
     assert not is_symmetric(csr)
+
+
+def test_a_slow_matrix_has_a_lower_bound_of_its_radius_and_a_warning(
+    monkeypatch, caplog
+):
+    monkeypatch.setattr(spectral, "STEPS", 5)
+    csr = csr_of(path(300) + path(300).T)
+    assert 1.9 < radius(csr) < 2 * np.cos(np.pi / 301)
+    assert "may be inaccurate in its last digits" in caplog.text
 
 
 def test_a_radius_that_arpack_does_not_find_is_refused_with_the_setting(

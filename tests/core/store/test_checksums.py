@@ -41,20 +41,15 @@ def test_checksums_are_independent_of_how_a_file_was_written(data):
 
 def test_every_read_gives_the_bytes_of_the_file(data):
     stream = opened(data, recorded(data))
-    rng = np.random.default_rng(1)
     assert stream.read() == data
     assert stream.read(10) == b""
-    for _ in range(50):
-        start, length = int(rng.integers(0, SIZE)), int(rng.integers(0, 2 * BLOCK))
-        assert stream.seek(start) == start
-        assert stream.read(length) == data[start : start + length]
     assert stream.seek(-5, io.SEEK_END) == SIZE - 5
     assert stream.read() == data[-5:]
     empty = opened(b"", recorded(b""))
     assert empty.read() == b""
 
 
-def test_reading_into_a_buffer_gives_and_compares_the_same_bytes(data):
+def test_the_blocks_that_are_read_are_compared_and_no_others(data):
     record, rng = recorded(data), np.random.default_rng(1)
     torn = bytearray(data)
     torn[BLOCK + 77] ^= 4
@@ -65,30 +60,22 @@ def test_reading_into_a_buffer_gives_and_compares_the_same_bytes(data):
     assert sound.readinto(buffer) == 0
     for _ in range(50):
         start, length = int(rng.integers(0, SIZE)), int(rng.integers(0, SIZE))
+        part = data[start : start + length]
+        assert sound.seek(start) == damaged.seek(start) == start
+        assert sound.readinto(memoryview(buffer)[:length]) == len(part)
+        assert sound.tell() == start + len(part)
+        assert buffer[: len(part)] == part
         sound.seek(start)
-        damaged.seek(start)
-        count = sound.readinto(memoryview(buffer)[:length])
-        assert count == min(length, SIZE - start)
-        assert sound.tell() == start + count
-        assert buffer[:count] == data[start : start + count]
-        if start < 2 * BLOCK and start + count > BLOCK:
-            with pytest.raises(DamagedError, match="between byte 1048576 and 2097152"):
+        assert sound.read(length) == part
+        if start < 2 * BLOCK and start + len(part) > BLOCK:
+            words = "between byte 1048576 and 2097152"
+            with pytest.raises(DamagedError, match=words):
                 damaged.readinto(memoryview(buffer)[:length])
+            damaged.seek(start)
+            with pytest.raises(DamagedError, match=words):
+                damaged.read(length)
         else:
-            assert damaged.readinto(memoryview(buffer)[:length]) == count
-
-
-def test_only_the_blocks_that_are_read_are_compared(data):
-    record = recorded(data)
-    torn = bytearray(data)
-    torn[2 * BLOCK + 77] ^= 4
-    stream = opened(bytes(torn), record)
-    assert stream.read(2 * BLOCK) == data[: 2 * BLOCK]
-    assert stream.seek(3 * BLOCK) == 3 * BLOCK
-    assert stream.read() == data[3 * BLOCK :]
-    stream.seek(2 * BLOCK)
-    with pytest.raises(DamagedError, match="between byte 2097152 and 3145728"):
-        stream.read(1)
+            assert damaged.read(length) == part
 
 
 @pytest.mark.parametrize("size", [0, BLOCK, SIZE - 1, SIZE + 1])
@@ -149,7 +136,7 @@ def test_every_flipped_bit_of_a_table_is_found_by_its_reader(tmp_path):
         stage.read_table(record, "embeddings", ["node_id"])
 
 
-@pytest.mark.parametrize("rows", [7, 1 << 15, 1 << 20])
+@pytest.mark.parametrize("rows", [1 << 15, 1 << 20])
 def test_every_flipped_bit_of_an_array_is_found_by_its_reader(tmp_path, rows):
     stage = RunDirectory(tmp_path).stage("spectrum")
     values = np.random.default_rng(3).random((60_000, 20)).astype(np.float32)
@@ -162,25 +149,16 @@ def test_every_flipped_bit_of_an_array_is_found_by_its_reader(tmp_path, rows):
         return stage.read_arrays(record)["values"]
 
     np.testing.assert_array_equal(read(), values)
+    flip(path, BLOCK + 5)
+    few = stage.read_arrays(record, ["more"])
+    assert list(few) == ["more"]
+    np.testing.assert_array_equal(few["more"], values[:5])
+    flip(path, BLOCK + 5)
     for at in np.random.default_rng(4).integers(0, record.bytes, 5).tolist():
         flip(path, at)
         with pytest.raises(DamagedError, match="differs from its checksum"):
             read()
         flip(path, at)
-
-
-def test_one_array_is_read_alone(tmp_path):
-    stage = RunDirectory(tmp_path).stage("graph")
-    attempt = stage.begin()
-    large = np.random.default_rng(4).integers(0, 1 << 40, 1 << 19)
-    rows = np.arange(1000)
-    record = attempt.write_arrays("adjacency-00000", indices=large, send_rows=rows)
-    flip(stage.folder.path(record.name), BLOCK + 5)
-    found = stage.read_arrays(record, ["send_rows"])
-    assert list(found) == ["send_rows"]
-    np.testing.assert_array_equal(found["send_rows"], rows)
-    with pytest.raises(DamagedError, match="differs from its checksum"):
-        stage.read_arrays(record, ["indices"])
 
 
 def test_record_whose_digit_was_flipped_is_damaged(tmp_path):

@@ -292,7 +292,7 @@ def test_record_is_complete_while_it_is_replaced_by_others_of_other_sizes(store,
 
     with ThreadPoolExecutor(1) as pool:
         writing = pool.submit(write)
-        end = time.monotonic() + 3
+        end = time.monotonic() + 1
         seen = set()
         try:
             while time.monotonic() < end:
@@ -316,13 +316,6 @@ def test_interrupted_write_keeps_the_previous_object(store, place):
     assert len(left) == 1
     sweep_run(folder)
     assert store.names(f"{place}/") == [POINTER]
-
-
-def test_addresses_with_and_without_a_last_slash_are_one_folder():
-    folder = Folder.of("s3://bucket/run/?scheme=http")
-    assert folder.child("graph").uri == "s3://bucket/run/graph?scheme=http"
-    local = Folder.of("/data/really?")
-    assert local.child("graph").path("x") == "/data/really?/graph/x"
 
 
 # Stores that refuse or are not there

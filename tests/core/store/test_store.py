@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from xnq_dist.core import lock
-from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import (
     DamagedError,
     InfrastructureError,
@@ -164,24 +163,10 @@ def test_reuse_removes_later_stages_says_why_and_leaves_results(run, caplog):
     assert run.folder.names() == ["prevalence.parquet"]
 
 
-def test_differences_name_keys_added_and_removed():
-    found = differences({"a": 1, "b": {"c": 2}}, {"b": {"c": 3}, "d": "x" * 100})
-    assert found[0] == "a: 1 -> null"
-    assert found[1] == "b.c: 2 -> 3"
-    assert found[2].endswith("...")
-
-
 def test_unwritable_output_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RunDirectoryError, match=r"cannot be written.*--out"):
         Folder.of(tmp_path / "file" / "run").create()
-
-
-def test_other_filesystems_are_opened_by_uri(tmp_path):
-    folder = Folder.of(f"file://{tmp_path}/x")
-    folder.create()
-    folder.write_bytes("a.json", b"[1]")
-    assert folder.read_bytes("a.json") == b"[1]"
 
 
 def test_table_that_does_not_fit_its_schema_is_refused_on_write_and_read(run):
@@ -195,18 +180,21 @@ def test_table_that_does_not_fit_its_schema_is_refused_on_write_and_read(run):
     nulls = table().set_column(2, "out_of_fold", pa.array([None, True, True]))
     with pytest.raises(StageError, match="has nulls"):
         attempt.write_table("part", nulls, "posteriors")
-    stage = committed(run)
-    with pytest.raises(StageError, match="is not a 'embeddings' table"):
-        stage.read_table(stage.manifest().files[0], "embeddings")
-
-
-def test_writing_a_table_needs_a_row(run):
-    attempt = run.stage("posteriors").begin()
     with (
         pytest.raises(StageError, match="nothing written"),
         attempt.table_writer("part", "posteriors"),
     ):
         pass
+    stage = committed(run)
+    with pytest.raises(StageError, match="is not a 'embeddings' table"):
+        stage.read_table(stage.manifest().files[0], "embeddings")
+
+
+def wait_until(happened) -> None:
+    end = time.monotonic() + 10
+    while not happened():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def enter(run: RunDirectory) -> None:
@@ -220,8 +208,15 @@ def test_lock_is_held_by_one_run(run):
             InfrastructureError, match=f"in use by process {os.getpid()}"
         ):
             enter(run)
-        assert run.folder.exists(LOCK)
         assert holder(run.folder).mine
+        # Whatever its file says, such as after the clock was set.
+        file = run.folder.read_bytes(LOCK)
+        run.folder.write_bytes(LOCK, lock_of(run.folder, heartbeat=0.0))
+        os.utime(run.folder.path(LOCK), (0, 0))
+        assert holder(run.folder).alive
+        with pytest.raises(InfrastructureError, match="in use by process"):
+            enter(run)
+        run.folder.write_bytes(LOCK, file)
     assert not run.folder.exists(LOCK)
     assert holder(run.folder) is None
 
@@ -279,16 +274,6 @@ def test_owner_here_that_has_ended_is_dead_whatever_its_file_says(run, changes):
     enter(run)
 
 
-def test_owner_here_that_runs_is_alive_whatever_its_file_says(run):
-    """Such as after the clock was set."""
-    with run_lock(run.folder):
-        run.folder.write_bytes(LOCK, lock_of(run.folder, heartbeat=0.0))
-        os.utime(run.folder.path(LOCK), (0, 0))
-        assert holder(run.folder).alive
-        with pytest.raises(InfrastructureError, match="in use by process"):
-            enter(run)
-
-
 @pytest.mark.parametrize("content", [b"", b"{}", b"\0" * 300])
 def test_runs_start_over_a_damaged_lock_file(run, content):
     run.folder.write_bytes(LOCK, content)
@@ -308,7 +293,7 @@ def test_runs_start_while_others_look_at_the_lock(run):
     for thread in looking:
         thread.start()
     try:
-        for _ in range(30):
+        for _ in range(10):
             enter(run)
     finally:
         stop.set()
@@ -356,7 +341,7 @@ def atomic_copy(folder: Folder, name: str, target: str) -> None:
 
 
 @pytest.mark.usefixtures("without_flock")
-@pytest.mark.parametrize("before", [None, {"heartbeat": 0.0, "machine": "another"}])
+@pytest.mark.parametrize("before", [None, {"heartbeat": 0.0}])
 def test_one_of_many_runs_that_start_together_holds_a_lock_without_flock(
     run, monkeypatch, before
 ):
@@ -370,7 +355,7 @@ def test_one_of_many_runs_that_start_together_holds_a_lock_without_flock(
         try:
             with run_lock(run.folder):
                 seen.append("held")
-                time.sleep(2)
+                wait_until(lambda: len(seen) == 4)
         except InfrastructureError as error:
             seen.append(str(error))
 
@@ -384,26 +369,10 @@ def test_one_of_many_runs_that_start_together_holds_a_lock_without_flock(
     assert not run.folder.exists(LOCK)
 
 
-@pytest.mark.usefixtures("without_flock")
-def test_lock_without_flock_lives_by_its_heartbeat(run, monkeypatch):
-    monkeypatch.setattr("xnq_dist.core.lock.HEARTBEAT", 0.02)
-    run.folder.write_bytes(LOCK, lock_of(run.folder))
-    with pytest.raises(InfrastructureError, match="in use by process"):
-        enter(run)
-    run.folder.write_bytes(LOCK, lock_of(run.folder, heartbeat=time.time() - 999))
-    enter(run)
-
-
 def test_heartbeat_goes_on_and_stops_when_the_lock_is_taken_away(
     run, monkeypatch, caplog
 ):
     monkeypatch.setattr("xnq_dist.core.lock.HEARTBEAT", 0.02)
-
-    def wait_until(happened) -> None:
-        end = time.monotonic() + 10
-        while not happened():
-            assert time.monotonic() < end
-            time.sleep(0.01)
 
     with run_lock(run.folder):
         first = run.folder.read_record(LOCK)["heartbeat"]
@@ -412,11 +381,6 @@ def test_heartbeat_goes_on_and_stops_when_the_lock_is_taken_away(
         wait_until(lambda: "another run took the lock" in caplog.text)
     # A lock of another run is not removed.
     assert run.folder.read_record(LOCK)["token"] == "thief"
-
-
-def test_child_of_a_uri_keeps_its_query():
-    folder = Folder("s3://bucket/run?scheme=http")
-    assert folder.child("graph").uri == "s3://bucket/run/graph?scheme=http"
 
 
 def test_a_write_that_fails_removes_its_temporary_file(tmp_path, monkeypatch):
