@@ -51,9 +51,8 @@ def text_of(table, separator=",", decimal="."):
 
 def digests(path, *overrides):
     table = open_table(path, "node table", load_settings(overrides=overrides).input)
-    return Contents(Folder.of(path.parent / "kept")).digests(
-        table, node_aspects(table, COLUMNS)
-    )
+    kept = Contents(Folder.of(path.parent / "kept"))
+    return kept.read(table, node_aspects(table, COLUMNS))[0]
 
 
 def read(path, *overrides):
@@ -231,9 +230,9 @@ def test_a_column_that_is_text_in_one_file_is_text_in_all(tmp_path):
     pq.write_table(edges, tmp_path / "e.parquet")
     aspects = {"edges": edge_aspect(table, ColumnSettings())}
     found = [
-        Contents(Folder.of(tmp_path / "kept")).digests(
+        Contents(Folder.of(tmp_path / "kept")).read(
             open_table(tmp_path / name, "edge table"), aspects
-        )
+        )[0]
         for name in ("many", "e.parquet")
     ]
     assert found[0] == found[1]

@@ -367,7 +367,7 @@ EDGES = {
     "null end": (edge_table([(0, 1), (1, None)]), "'dst' is null in row 2"),
     "other type": (
         edge_table([("0", "1")]),
-        "string ids but the node table has int64 ids",
+        "string ids such as .* but the node table has int64 ids",
     ),
     "negative": (edge_table(weight=[1, -1, 1]), "edge 1 -> 2 is -1 in row 2"),
     "not finite": (edge_table(weight=[1, float("inf"), 1.0]), "1 -> 2 is inf"),

@@ -156,8 +156,9 @@ class NodeIds:
         untyped = pt.is_string(ids.type) and format_of(batch.file).untyped
         if not untyped and not self.takes(ids, batch.rows.column(column).type):
             raise InputError(
-                f"column {column!r} of {batch.file} holds {ids.type} ids but the node "
-                f"table has {self.type} ids: write both as the same type"
+                f"column {column!r} of {batch.file} holds {ids.type} ids such as "
+                f"{show(ids, 0)} but the node table has {self.type} ids such as "
+                f"{self.name(0)}: write both as the same type"
             )
         return ids, self.index_of_numbers(ids)
 
