@@ -87,13 +87,13 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 271_720,
+    "all": 270_700,
     "core": 33_118,
-    "graph": 57_552,
+    "graph": 56_597,
     "reservoir": 23_606,
     "groups": 2_920,
     "plan and needs": 6_511,
-    "pipeline and the modules next to it": 7_477,
+    "pipeline and the modules next to it": 7_475,
     "command line and flows": 10_190,
     "monitor": 6_755,
     "evaluation": 34_735,

@@ -269,7 +269,6 @@ def relabel(
     settings = request.settings
     if request.labels is not None:
         table = open_table(request.labels, "table of labels", settings.input)
-        table = table.ids_as(graph.facts["id_type"], settings.columns.node_id)
         aspect = label_aspect(table, settings.columns, settings.labels.missing)
         contents, _ = Contents(run.folder).read(table, {"labels": aspect})
         expected = fingerprint(labels_inputs(graph, contents))

@@ -137,18 +137,13 @@ def _used(table: Table, columns: ColumnSettings, *keys: str) -> list[str]:
 
 
 def answer_digests(
-    folder: Folder, sources: Sources, settings: Settings, source: str, id_type: str
+    folder: Folder, sources: Sources, settings: Settings, source: str
 ) -> dict[str, dict[str, Any]]:
     """Digest of the table that estimates depend on but posteriors do not.
 
     Its key is ``memberships``; empty if communities are detected.
 
-    Parameters
-    ----------
-    source
-        ``given``, ``leiden`` or ``column:NAME``.
-    id_type
-        The type of the node ids, ``int64`` or ``string``.
+    `source` is ``given``, ``leiden`` or ``column:NAME``.
     """
     columns = settings.columns
     if source == "leiden":
@@ -156,7 +151,6 @@ def answer_digests(
     if source == "given":
         path, aspect = str(sources.memberships), member_aspect(columns)
         table = open_table(path, "memberships table", settings.input)
-        table = table.ids_as(id_type, columns.member)
     else:
         table = open_table(sources.nodes, "node table", settings.input)
         aspect = column_aspect(columns, source.removeprefix("column:"))

@@ -27,7 +27,6 @@ from xnq_dist.graph.tables import Batch, Table, ids_of
 from xnq_dist.graph.values import (
     NULL_WORDS,
     is_text,
-    is_wide,
     of_one_type,
     one_form,
     one_type,
@@ -126,12 +125,6 @@ def read_labels(
     """
     rows = _read(table, columns, progress, missing)
     ids = rows.ids
-    kind = "int64" if pt.is_integer(ids.type) else "string"
-    if len(ids) and kind != nodes.type and not nodes.wide:
-        raise InputError(
-            f"column {columns.node_id!r} of the {table.what} {table.path} holds {kind} "
-            f"ids but the graph has {nodes.type} ids: write both as the same type"
-        )
     index = nodes.index_of(ids)
     foreign = index < 0
     if foreign.any() and unknown == "error":
@@ -192,8 +185,6 @@ class NodeRows:
         """Add a batch; return its ids."""
         named, columns = self._columns.node_id, self._columns
         ids = _valid_text(ids_of(batch, named), batch, named)
-        if self._ids and not is_wide(batch.rows.column(named).type):
-            one_type(ids, self._ids[0].type, named, batch.file)
         self._ids.append(ids)
         labels = plain_labels(batch, columns.label, self._missing)
         if self._roles is not None:

@@ -202,7 +202,6 @@ class _Reader:
         self._contents = Contents(folder)
         self.tables: dict[str, TableProfile] = {}
         self._ids, self._node_digest = nodes
-        self._id_type = "" if self._ids is None else self._ids.type
 
     def nodes(self) -> Digests:
         """Read the node table; return its digests."""
@@ -227,7 +226,6 @@ class _Reader:
             return read[0]
 
         digests = self._read("nodes", table, aspects, observe)
-        self._id_type = self.tables["nodes"].facts["id_type"]
         for observer in read:
             self._ids = observer.ids(table.path)
         self._node_digest = digests["nodes"]
@@ -237,7 +235,6 @@ class _Reader:
         """Profile a table of labels, in place of the node table."""
         columns, settings = self._settings.columns, self._settings
         table = open_table(path, TITLES["labels"], settings.input)
-        table = table.ids_as(self._id_type, columns.node_id)
         aspect = label_aspect(table, columns, settings.labels.missing)
         self._read("labels", table, {"labels": aspect}, lambda: self._of_labels(table))
 
@@ -256,14 +253,14 @@ class _Reader:
         """Read the edge table; return its digest."""
         columns = self._settings.columns
         ends = [columns.src, columns.dst]
-        table = self._open("edges").ids_as(self._id_type, *ends)
+        table = self._open("edges")
         aspect = edge_aspect(table, columns)
         return self._match("edges", table, aspect, ends, columns.weight)
 
     def memberships(self) -> Digests:
         """Read the memberships table; return its digest."""
         columns = self._settings.columns
-        table = self._open("memberships").ids_as(self._id_type, columns.member)
+        table = self._open("memberships")
         aspect = member_aspect(columns)
         used = [columns.member], columns.community
         return self._match("memberships", table, aspect, *used)

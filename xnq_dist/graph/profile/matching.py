@@ -108,7 +108,6 @@ class NodeObserver(TableObserver):
             "same_as_id": sorted(self._same),
             "classes": classes[:LEVELS],
             "n_classes": len(classes),
-            "id_type": str(self._read.ids.type),
         }
 
 
