@@ -240,9 +240,7 @@ class _Known:
             from xnq_dist.groups.detection import engine_of
 
             engine = engine_of(given, graph.facts["n_edges"])
-        tables = answer_digests(
-            self.run.folder, sources, given, source, graph.facts["id_type"]
-        )
+        tables = answer_digests(self.run.folder, sources, given, source)
         prior = [float(value) for value in of["readout"].facts["prior"]]
         return quantify_inputs(
             settings, source, tables, engine, of["labels"], of["posteriors"], prior

@@ -269,9 +269,8 @@ def relabel(
     settings = request.settings
     if request.labels is not None:
         table = open_table(request.labels, "table of labels", settings.input)
-        table = table.ids_as(graph.facts["id_type"], settings.columns.node_id)
         aspect = label_aspect(table, settings.columns, settings.labels.missing)
-        contents = Contents(run.folder).digests(table, {"labels": aspect})
+        contents, _ = Contents(run.folder).read(table, {"labels": aspect})
         expected = fingerprint(labels_inputs(graph, contents))
         if known is None or known.fingerprint != expected:
             require_embeddings(run)

@@ -36,7 +36,7 @@ def digests(folder, where, *names, columns=COLUMNS):
         "town": column_aspect(columns, "town"),
     }
     chosen = {name: aspects[name] for name in names}
-    return Contents(Folder.of(folder)).digests(table, chosen)
+    return Contents(Folder.of(folder)).read(table, chosen)[0]
 
 
 def of(folder, table, *names):
@@ -120,11 +120,11 @@ def test_any_change_of_the_rows_changes_the_digest(tmp_path_factory, table, data
 FIXED = {
     "numbers": (
         pa.table({"src": [1, 2], "dst": [2, -3], "weight": [0.5, 2.0]}),
-        {"edges": "968300657e3258eeeaa588397cd1b166"},
+        {"edges": "153dfda31699dfe6"},
     ),
     "text": (
         pa.table({"src": ["a", "", "a longer name"], "dst": ["ü", "12345678", "x"]}),
-        {"edges": "6758691e123aee569d1a95831347ce71"},
+        {"edges": "c6eced04900462b7"},
     ),
     "lists, flags and gaps": (
         pa.table(
@@ -136,9 +136,9 @@ FIXED = {
             }
         ),
         {
-            "nodes": "52656dcea5ce32b3869aa903139f607b",
-            "features": "57618bc9485a5f3a79718a20b77dc680",
-            "labels": "e25496bd7201197460e28aedfa18bb81",
+            "nodes": "d5711ea75802085f",
+            "features": "a95d9fa80e086000",
+            "labels": "b66dc6909a340186",
         },
     ),
 }

@@ -382,10 +382,6 @@ EDGES = {
         "'src' names node 7 in row 2 of .*edges.parquet, .*input.unknown_nodes",
     ),
     "null end": (edge_table([(0, 1), (1, None)]), "'dst' is null in row 2"),
-    "other type": (
-        edge_table([("0", "1")]),
-        "string ids but the node table has int64 ids",
-    ),
     "negative": (edge_table(weight=[1, -1, 1]), "edge 1 -> 2 is -1 in row 2"),
     "not finite": (edge_table(weight=[1, float("inf"), 1.0]), "1 -> 2 is inf"),
     "null weight": (edge_table(weight=[1.0, None, 1.0]), "1 -> 2 is null"),

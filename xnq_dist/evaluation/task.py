@@ -101,7 +101,7 @@ def _read_splits(
     path: str, ids: NodeIds, labels: NDArray[np.int32]
 ) -> tuple[list[int], NDArray[np.int8]]:
     """Read fold numbers and the role of every node in each fold, shape (folds, N)."""
-    table = open_table(path, "table of splits").ids_as(ids.type, "node_id")
+    table = open_table(path, "table of splits")
     table.require({"node id": "node_id", "fold": "fold", "role": "role"})
     columns = ["node_id", "fold", "role"]
     batches = list(table.batches(columns))

@@ -15,21 +15,23 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from xnq_dist.core.errors import DamagedError, InputError
 from xnq_dist.core.settings import ColumnSettings, Missing, Settings
 from xnq_dist.core.store import Folder, fingerprint
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.locations import state_of
-from xnq_dist.graph.tables import Batch, Sources, Table, open_table
+from xnq_dist.graph.tables import Sources, Table, open_table
+
+if TYPE_CHECKING:
+    from xnq_dist.graph.profile.matching import TableObserver
 
 __all__ = [
     "Aspect",
     "Contents",
-    "Observer",
     "answer_digests",
     "column_aspect",
     "edge_aspect",
@@ -41,12 +43,12 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 CONTENTS = "_contents.json"
-FORMAT = 5
+FORMAT = 6
 """Raised when a digest of the same rows changes, or what is stored with it."""
 RACY = 2_000_000_000
 """Nanoseconds between a change and the reading within which a digest is not cached."""
 CACHED = 100
-"""Number of tables in the cache, the last used ones."""
+"""Number of tables in the cache, the last read ones."""
 
 Digests = dict[str, dict[str, Any]]
 """By aspect: ``rows``, ``digest``, and ``encoded`` if features are more than complete
@@ -73,19 +75,6 @@ class Aspect:
         """Key of the digest in the cache entry of a table."""
         read = sorted(table.as_text)
         return fingerprint(FORMAT, self.columns, self.known, self.missing, read)
-
-
-class Observer(Protocol):
-    """Looks at the batches of a table while they are digested."""
-
-    columns: Sequence[str]
-    """Columns that the batches must have, besides those that are digested."""
-
-    def add(self, batch: Batch) -> None:
-        """Look at one batch."""
-
-    def profile(self, table: Table) -> dict[str, Any]:
-        """What was seen in all batches, as JSON values."""
 
 
 def node_aspects(
@@ -148,110 +137,79 @@ def _used(table: Table, columns: ColumnSettings, *keys: str) -> list[str]:
 
 
 def answer_digests(
-    folder: Folder, sources: Sources, settings: Settings, source: str, id_type: str
+    folder: Folder, sources: Sources, settings: Settings, source: str
 ) -> dict[str, dict[str, Any]]:
     """Digest of the table that estimates depend on but posteriors do not.
 
     Its key is ``memberships``; empty if communities are detected.
 
-    Parameters
-    ----------
-    source
-        ``given``, ``leiden`` or ``column:NAME``.
-    id_type
-        The type of the node ids, ``int64`` or ``string``.
+    `source` is ``given``, ``leiden`` or ``column:NAME``.
     """
-    columns, contents = settings.columns, Contents(folder)
+    columns = settings.columns
     if source == "leiden":
         return {}
-    if source != "given":
+    if source == "given":
+        path, aspect = str(sources.memberships), member_aspect(columns)
+        table = open_table(path, "memberships table", settings.input)
+    else:
         table = open_table(sources.nodes, "node table", settings.input)
         aspect = column_aspect(columns, source.removeprefix("column:"))
-        return contents.digests(table, {"memberships": aspect})
-    table = open_table(str(sources.memberships), "memberships table", settings.input)
-    about = "answer", columns.member, columns.community, id_type
-    known, _ = contents.known(table, about)
-    if known:
-        return known
-    table = table.ids_as(id_type, columns.member)
-    return contents.digests(table, {"memberships": member_aspect(columns)}, about=about)
+    return Contents(folder).read(table, {"memberships": aspect})[0]
 
 
 class Contents:
-    """Digests of tables, with a cache in a run directory."""
+    """Digests and profiles of tables, with a cache in a run directory."""
 
     def __init__(self, folder: Folder | None) -> None:
         self._folder = folder
         self._cache = {} if folder is None else _read_cache(folder)
 
-    def known(
-        self, table: Table, about: Sequence[Any]
-    ) -> tuple[Digests, dict[str, Any] | None]:
-        """Digests and profile that were kept with this `about`; none if it changed.
-
-        Neither the columns nor the rows of the table are read.
-        """
-        entry = self._entry(table)
-        kept = entry["kept"].get(about[0], {})
-        if kept.get("about") != fingerprint(*about):
-            return {}, None
-        digests = {name: entry["digests"][key] for name, key in kept["keys"].items()}
-        return digests, kept["profile"]
-
-    def _entry(self, table: Table) -> dict[str, Any]:
-        """What is known of a table as its files are now."""
-        entry: dict[str, Any] = self._cache.get(_key(table), {})
-        states = _states(table)
-        if states is not None and entry.get("states") == states:
-            return entry
-        return {"states": states, "digests": {}, "kept": {}}
-
-    def digests(
+    def read(
         self,
         table: Table,
         aspects: Mapping[str, Aspect],
-        observer: Observer | None = None,
         about: Sequence[Any] = (),
-    ) -> Digests:
-        """The digest of each aspect of a table.
+        observe: Callable[[], TableObserver] | None = None,
+    ) -> tuple[Digests, dict[str, Any]]:
+        """The digest of each aspect of a table, and its profile as JSON values.
 
-        A table that did not change since it was last read is read only for an
-        `observer`, which gets every batch.
+        A table that did not change since it was last read is not read again.
 
         Parameters
         ----------
         about
-            Name of what is kept for `known`, and what the aspects, the table and the
-            profile are made from; empty: nothing is kept but the digests.
+            What the profile depends on besides the table.
+        observe
+            Makes what looks at all batches and has the profile; None: the profile is
+            empty.
 
         Raises
         ------
         InputError
             For a missing column, or values that the pipeline cannot read.
         """
-        began, entry = time.time_ns(), self._entry(table)
+        began, key, states = time.time_ns(), _key(table), _states(table)
         keys = {name: aspect.key(table) for name, aspect in aspects.items()}
-        known = entry["digests"]
-        if observer is not None or not known.keys() >= {*keys.values()}:
-            read = _digests(table, aspects, observer)
-            states = entry["states"]
-            changed = states is None or states != _states(table)
-            if changed or _newest(table) > began - RACY:
-                return read
-            known |= {keys[name]: each for name, each in read.items()}
-        if about:
-            profile = None if observer is None else observer.profile(table)
-            made = {"about": fingerprint(*about), "keys": keys, "profile": profile}
-            entry["kept"][about[0]] = made
-        self._cache[_key(table)] = entry | {"used": began}
-        self._write_cache()
-        return {name: known[key] for name, key in keys.items()}
-
-    def _write_cache(self) -> None:
-        if self._folder is not None:
+        entry: dict[str, Any] = self._cache.get(key, {})
+        if states is None or entry.get("states") != states:
+            entry = {"states": states, "digests": {}, "about": None, "profile": {}}
+        known, due = entry["digests"], fingerprint(*about)
+        profiled = observe is None or entry["about"] == due
+        if profiled and known.keys() >= {*keys.values()}:
+            return {name: known[each] for name, each in keys.items()}, entry["profile"]
+        observer = None if observe is None else observe()
+        read = _digests(table, aspects, observer)
+        known |= {keys[name]: each for name, each in read.items()}
+        if observer is not None:
+            entry |= {"about": due, "profile": observer.profile(table)}
+        racy = states is None or _newest(states) > began - RACY
+        if self._folder and not racy and states == _states(table):
+            self._cache.pop(key, None)
+            self._cache[key] = entry
+            last = dict([*self._cache.items()][-CACHED:])
             self._folder.create()
-            used = sorted(self._cache.items(), key=lambda item: -item[1]["used"])
-            self._folder.write_record(CONTENTS, {"tables": dict(used[:CACHED])})
+            self._folder.write_record(CONTENTS, {"tables": last})
+        return read, entry["profile"]
 
 
 def _read_cache(folder: Folder) -> dict[str, Any]:
@@ -281,23 +239,23 @@ def _state(table: Table, file: str) -> list[Any] | None:
         ) from error
 
 
-def _states(table: Table) -> str | None:
+def _states(table: Table) -> list[list[Any]] | None:
     """Cache validator of a table: sizes, times, inodes or ETags of its files.
 
     None: the file system provides none.
     """
     states = [_state(table, file) for file in table.files]
-    return None if None in states else fingerprint(*states)
+    known = [state for state in states if state is not None]
+    return known if len(known) == len(states) else None
 
 
-def _newest(table: Table) -> int:
+def _newest(states: list[list[Any]]) -> int:
     """Time of the last change of a file, in nanoseconds."""
-    states = (_state(table, file) or () for file in table.files)
     return max(t for state in states for t in state[1:3] if isinstance(t, int))
 
 
 def _digests(
-    table: Table, aspects: Mapping[str, Aspect], observer: Observer | None = None
+    table: Table, aspects: Mapping[str, Aspect], observer: TableObserver | None = None
 ) -> Digests:
     """The digests of a table, which is read once."""
     for aspect in aspects.values():
@@ -316,7 +274,7 @@ def _digests(
             pairs = zip(found[name], batch_total(batch, *read), strict=True)
             found[name] = [one + other for one, other in pairs]
     return {
-        name: {"rows": rows, "digest": f"{total % (1 << 128):032x}"}
+        name: {"rows": rows, "digest": f"{total % (1 << 64):016x}"}
         | ({"encoded": True} if encoded else {})
         for name, (rows, total, encoded) in found.items()
     }

@@ -1,18 +1,12 @@
-"""A 128-bit hash of each row of a batch, and its sum.
+"""A 64-bit hash of each row of a batch, and its sum.
 
-The definition must not change, because sums are stored. Each row has two 64-bit words
-that start as `START`. A value is folded in as the tag of its type, then its words:
-
-    a = (a ^ word) * M0;  a ^= a >> 32
-    b = (b + word) * M1;  b ^= b >> 29
-
-Ids and labels are integers (one word, two's complement), booleans (0 or 1) or text.
-Text is the number of its UTF-8 bytes, then the bytes as little-endian words of eight,
-the last one padded with zeros. Any other value is a number, as the bits of its float64
-(one zero; no value is NaN), a list of numbers as its length and their bits, or text
-after the boolean whether there is any. At the end each word is mixed by the splitmix64
-finaliser, and ``b << 64 | a`` of all rows are added up modulo 2^128. The sum does not
-depend on the order of rows or on batches; it does depend on how often a row occurs.
+The definition must not change, because sums are stored. A row's hash starts at 0. A
+column folds in the tag of its type, its words, and their number: a word ``w`` turns
+``h`` into the splitmix64 finaliser of ``(h + GAMMA) ^ w``. The word of an integer is
+its two's complement, of a boolean 0 or 1, of text the hash of its UTF-8 bytes
+(`ids.text_hashes`), of another number the bits of its float64 (one zero, one NaN). A
+list has the words of its numbers. The sum modulo 2^64 does not depend on the order of
+rows or on batches; it does depend on how often a row occurs.
 """
 
 from __future__ import annotations
@@ -25,23 +19,19 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 from numba import njit
 
-from xnq_dist.core.arrays import Bytes, Ints, Words, offsets_of
-from xnq_dist.core.random_bits import mix
+from xnq_dist.core.arrays import Ints, Words, offsets_of
+from xnq_dist.core.random_bits import GAMMA, mix
 from xnq_dist.core.settings import Missing
 from xnq_dist.graph.encoding import exact_numbers, needs_encoding
 from xnq_dist.graph.feature_types import kind_of
-from xnq_dist.graph.ids import text_of
+from xnq_dist.graph.ids import text_hashes, text_of
 from xnq_dist.graph.labels import plain_labels
 from xnq_dist.graph.tables import Batch, ids_of
 
-__all__ = ["batch_total"]
+__all__ = ["batch_total", "words_of"]
 
-START = (0x243F6A8885A308D3, 0x13198A2E03707344)
-M0, M1 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 INTEGER, BOOLEAN, TEXT, NUMBER, LIST = 1, 2, 3, 4, 5
 """Tags of the types; part of the definition of a digest."""
-
-
 FEATURES = ("columns.features", "columns.scores")
 VALUES = (*FEATURES, "columns.role", "columns.weight", "columns.label_weight")
 """Settings of columns that are neither ids nor labels."""
@@ -53,7 +43,7 @@ def batch_total(
     known: str | None = None,
     missing: Missing = (),
 ) -> tuple[int, int, bool]:
-    """Rows of a batch in the digest, the sum of their hashes, and `Digest.encoded`.
+    """Rows of a batch in the digest, the sum of their hashes, and ``encoded``.
 
     The parameters are the fields of an `Aspect`.
     """
@@ -63,7 +53,7 @@ def batch_total(
             found = plain_labels(batch, known, missing)
         rows = batch.rows.select([name for _, name in columns])
         batch = Batch(rows.filter(found.is_valid()), batch.file, batch.first)
-    words = new_rows(batch.rows.num_rows)
+    hashes = np.zeros(batch.rows.num_rows, np.uint64)
     encoded = False
     for setting, name in columns:
         if setting in VALUES:
@@ -74,27 +64,30 @@ def batch_total(
             values = ids_of(batch, name)
         if setting in FEATURES:
             encoded = encoded or needs_encoding(values)
-        _fold(words, values, setting not in VALUES)
-    return words.shape[1], total(words), encoded
+        fold(hashes, *words_of(values, exact=setting not in VALUES))
+    return len(hashes), int(hashes.sum()), encoded
 
 
-def _fold(rows: Words, values: pa.Array, plain: bool) -> None:
-    """Fold one column; `plain`: int64, bool or string without nulls."""
+def words_of(values: pa.Array, exact: bool = False) -> tuple[int, Ints, Words]:
+    """Tag of the type, and the words of each row between two offsets.
+
+    `exact`: integers and booleans are not read as numbers.
+    """
     if pt.is_nested(values.type):
         sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
-        fold_lists(rows, LIST, offsets_of(sizes), _bits(values.flatten()))
-    elif kind_of(values.type) == "text":
-        if not plain:
-            _fold(rows, values.is_valid(), True)
+        return LIST, offsets_of(sizes), _bits(values.flatten())
+    if kind_of(values.type) == "text":
         text = values.cast(pa.string()).fill_null("")
-        fold_text(rows, TEXT, *text_of(text))
-    elif not plain:
-        fold_words(rows, NUMBER, _bits(values))
-    elif pt.is_boolean(values.type):
-        bits = values.to_numpy(zero_copy_only=False).astype(np.uint64)
-        fold_words(rows, BOOLEAN, bits)
+        words = text_hashes(*text_of(text)).view(np.uint64)
+        words[values.is_null().to_numpy(zero_copy_only=False)] = 0
+        tag = TEXT
+    elif not exact:
+        tag, words = NUMBER, _bits(values)
     else:
-        fold_words(rows, INTEGER, values.to_numpy().view(np.uint64))
+        tag = BOOLEAN if pt.is_boolean(values.type) else INTEGER
+        integers = values.cast(pa.int8()) if tag == BOOLEAN else values
+        words = integers.to_numpy().astype(np.int64).view(np.uint64)
+    return tag, np.arange(len(words) + 1), words
 
 
 def _bits(values: pa.Array) -> Words:
@@ -104,79 +97,12 @@ def _bits(values: pa.Array) -> Words:
     return numbers.view(np.uint64)
 
 
-def new_rows(n: int) -> Words:
-    """The words of n rows with nothing folded in, shape (2, n)."""
-    words = np.empty((2, n), np.uint64)
-    words[0], words[1] = START
-    return words
-
-
-@njit(cache=True, inline="always")
-def _first(a: np.uint64, word: np.uint64) -> np.uint64:
-    a = (a ^ word) * M0
-    return a ^ (a >> np.uint64(32))
-
-
-@njit(cache=True, inline="always")
-def _second(b: np.uint64, word: np.uint64) -> np.uint64:
-    b = (b + word) * M1
-    return b ^ (b >> np.uint64(29))
-
-
 @njit(cache=True, nogil=True)
-def fold_words(rows: Words, tag: int, words: Words) -> None:
-    """Fold a value of one word into each row."""
-    for i in range(words.shape[0]):
-        rows[0, i] = _first(_first(rows[0, i], np.uint64(tag)), words[i])
-        rows[1, i] = _second(_second(rows[1, i], np.uint64(tag)), words[i])
-
-
-@njit(cache=True, nogil=True)
-def fold_text(rows: Words, tag: int, offsets: Ints, data: Bytes) -> None:
-    """Fold a string into each row: its bytes in `data`, between two offsets."""
-    kind = np.uint64(tag)
-    for i in range(offsets.shape[0] - 1):
-        first, last = offsets[i], offsets[i + 1]
-        size = np.uint64(last - first)
-        a = _first(_first(rows[0, i], kind), size)
-        b = _second(_second(rows[1, i], kind), size)
-        at = first
-        while at < last:
-            word = np.uint64(0)
-            for j in range(min(8, last - at)):
-                word |= np.uint64(data[np.uint64(at + j)]) << np.uint64(8 * j)
-            a, b = _first(a, word), _second(b, word)
-            at += 8
-        rows[0, i], rows[1, i] = a, b
-
-
-@njit(cache=True, nogil=True)
-def fold_lists(rows: Words, tag: int, offsets: Ints, words: Words) -> None:
-    """Fold a list of words into each row; `offsets` as for text."""
-    kind = np.uint64(tag)
-    for i in range(offsets.shape[0] - 1):
-        first, last = offsets[i], offsets[i + 1]
-        size = np.uint64(last - first)
-        a = _first(_first(rows[0, i], kind), size)
-        b = _second(_second(rows[1, i], kind), size)
-        for at in range(first, last):
-            a, b = _first(a, words[at]), _second(b, words[at])
-        rows[0, i], rows[1, i] = a, b
-
-
-@njit(cache=True, nogil=True)
-def _total(rows: Words) -> tuple[np.uint64, np.uint64]:
-    low, high = np.uint64(0), np.uint64(0)
-    for i in range(rows.shape[1]):
-        a, b = mix(rows[0, i]), mix(rows[1, i])
-        low += a
-        high += b
-        if low < a:
-            high += np.uint64(1)
-    return low, high
-
-
-def total(rows: Words) -> int:
-    """The sum of the rows' hashes modulo 2^128."""
-    low, high = _total(rows)
-    return (int(high) << 64) | int(low)
+def fold(hashes: Words, tag: int, offsets: Ints, words: Words) -> None:
+    """Fold a column into the hash of each row: its words between two offsets."""
+    for i in range(hashes.shape[0]):
+        h = mix((hashes[i] + GAMMA) ^ np.uint64(tag))
+        for at in range(offsets[i], offsets[i + 1]):
+            h = mix((h + GAMMA) ^ words[at])
+        size = np.uint64(offsets[i + 1] - offsets[i])
+        hashes[i] = mix((h + GAMMA) ^ size)

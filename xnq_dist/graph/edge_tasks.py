@@ -89,7 +89,6 @@ def read_edges(
         When the number of edges after the sort is not the expected one, and when a file
         of a task is missing or has another size.
     """
-    table = table.ids_as(ids.type, columns.src, columns.dst)
     require_columns(table, "edges", columns)
     weighted = table.has(columns.weight) or settings.duplicates == "sum"
     table = table.settle(columns_read(table, columns))

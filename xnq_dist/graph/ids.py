@@ -7,7 +7,6 @@ table (dense integers) or a hash table.
 
 from __future__ import annotations
 
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,16 +19,15 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Bytes, Ints, Ints32
 from xnq_dist.core.errors import DoesNotFitError, InputError
 from xnq_dist.core.random_bits import mix
-from xnq_dist.graph.formats import format_of
 from xnq_dist.graph.tables import Batch, ids_of
-from xnq_dist.graph.values import is_wide, show
+from xnq_dist.graph.values import show
 
 __all__ = ["NodeIds", "text_of"]
 
 _DENSE = 4
 """Integer ids use a look-up table if their range is at most this many times N."""
-DIGITS = 18
-"""Digits that int64 holds for any number."""
+HASH_START = np.uint64(0xCBF29CE484222325)
+"""State before the first byte of a text, in FNV-1a."""
 MAX_NODES = 2**31 - 1
 """Canonical indices are kept as int32."""
 
@@ -73,25 +71,14 @@ class NodeIds:
                 f"{where} has {len(ids):,} nodes and the maximum is {MAX_NODES:,}: "
                 "split the graph into several runs"
             )
-        if pt.is_integer(ids.type):
-            numbers = np.concatenate(
-                [np.empty(0, np.int64), *(chunk.to_numpy() for chunk in ids.chunks)]
-            )
-            order = np.argsort(numbers, kind="stable")
-            ordered = numbers[order]
-            equal = np.flatnonzero(ordered[1:] == ordered[:-1])
-            values = pa.array(ordered)
-        else:
+        if pt.is_string(ids.type):
             # Use 64-bit offsets: all ids together may exceed 2 GiB.
             ids = ids.cast(pa.large_string())
-            order = pc.sort_indices(ids).to_numpy().astype(np.int64)
-            taken = ids.take(pa.array(order))
-            values = taken.combine_chunks()
-            if isinstance(values, pa.ChunkedArray):
-                values = pa.concat_arrays(values.chunks)
-            equal = np.flatnonzero(pc.equal(values[1:], values[:-1]).to_numpy(False))
-            if values.nbytes < 2**31:
-                values = values.cast(pa.string())
+        order = pc.sort_indices(ids).to_numpy().astype(np.int64)
+        values = pa.concat_arrays(ids.take(pa.array(order)).chunks or [pa.nulls(0)])
+        equal = np.flatnonzero(pc.equal(values[1:], values[:-1]).to_numpy(False))
+        if pt.is_large_string(values.type) and values.nbytes < 2**31:
+            values = values.cast(pa.string())
         if len(equal):
             raise InputError(
                 f"node id {show(values, int(equal[0]))} occurs more than once in "
@@ -124,66 +111,31 @@ class NodeIds:
         """``int64`` or ``string``."""
         return "int64" if pt.is_integer(self.values.type) else "string"
 
-    @cached_property
-    def wide(self) -> bool:
-        """Whether ids are text because one of them, an integer, exceeds int64."""
-        if self.type == "int64":
-            return False
-        size = pc.max(pc.binary_length(self.values)).as_py() or 0
-        whole = pc.match_substring_regex(self.values, r"^(0|-?[1-9]\d*)$")
-        return size > DIGITS and bool(pc.all(whole).as_py())
-
-    def takes(self, ids: pa.Array, stored: pa.DataType) -> bool:
-        """Whether ids, of a column of type `stored`, can be those of nodes."""
-        if pt.is_integer(ids.type):
-            return self.type == "int64" or self.wide
-        return self.type == "string" or is_wide(stored)
-
     def name(self, index: int) -> str:
         """Name, in messages, of the node with this canonical index."""
         return show(self.values, index)
 
     def find(self, batch: Batch, column: str) -> tuple[pa.Array, Ints]:
-        """The ids in a column and their canonical indices, -1 if unknown.
-
-        Raises
-        ------
-        InputError
-            As `ids_of`, and for ids of another type, except text in a file without
-            types: of it, only the text of integers can be known.
-        """
+        """The ids in a column, as `ids_of`, and their canonical indices."""
         ids = ids_of(batch, column)
-        untyped = pt.is_string(ids.type) and format_of(batch.file).untyped
-        if not untyped and not self.takes(ids, batch.rows.column(column).type):
-            raise InputError(
-                f"column {column!r} of {batch.file} holds {ids.type} ids but the node "
-                f"table has {self.type} ids: write both as the same type"
-            )
-        return ids, self.index_of_numbers(ids)
-
-    def index_of_numbers(self, ids: pa.Array) -> Ints:
-        """As `index_of`; text and integers of the same number are the same id."""
-        if pt.is_integer(ids.type) or self.type == "string":
-            return self.index_of(ids)
-        plain = pc.match_substring_regex(ids, r"^(0|-?[1-9]\d{0,17})$")
-        numbers = pc.if_else(plain, ids, None).cast(pa.int64())
-        index = self.index_of(numbers.fill_null(0))
-        return np.where(numbers.is_valid().to_numpy(False), index, -1)
+        return ids, self.index_of(ids)
 
     def index_of(self, ids: pa.Array | pa.ChunkedArray) -> Ints:
-        """Canonical index of each id, -1 if unknown; raises for ids of another type."""
+        """Canonical index of each id, -1 if unknown.
+
+        An integer and its text are the same id.
+        """
         if isinstance(ids, pa.ChunkedArray):
             parts = [self.index_of(chunk) for chunk in ids.chunks]
             return np.concatenate([np.empty(0, np.int64), *parts])
-        if pt.is_integer(ids.type) and self.wide:
-            ids = ids.cast(pa.string())
-        if pt.is_integer(ids.type) != pt.is_integer(self.values.type):
-            kind = "int64" if pt.is_integer(ids.type) else "string"
-            raise InputError(
-                f"ids are {kind} but the node table has {self.type} ids: write both as "
-                "the same type"
-            )
-        return self._lookup.find(ids)
+        if self.type == "string":
+            return self._lookup.find(ids.cast(self.values.type))
+        if pt.is_integer(ids.type):
+            return self._lookup.find(ids)
+        plain = pc.match_substring_regex(ids, r"^(0|-?[1-9]\d{0,17})$")
+        numbers = pc.if_else(plain, ids, None).cast(pa.int64())
+        index = self._lookup.find(numbers.fill_null(0))
+        return np.where(numbers.is_valid().to_numpy(False), index, -1)
 
 
 class _Dense:
@@ -203,8 +155,10 @@ class _Dense:
 class _HashedIntegers:
     def __init__(self, numbers: Ints) -> None:
         self._numbers = numbers
-        self._slots = np.full(_table_size(len(numbers)), -1, np.int32)
-        fill_integers(numbers, self._slots)
+        # A power of two, of which at most half is used.
+        size = 1 << max(2, (2 * len(numbers) - 1).bit_length())
+        self._slots = np.full(size, -1, np.int32)
+        self.distinct = fill_integers(numbers, self._slots)
 
     def find(self, ids: pa.Array) -> Ints:
         out = np.empty(len(ids), np.int64)
@@ -214,22 +168,20 @@ class _HashedIntegers:
 
 class _HashedStrings:
     def __init__(self, values: pa.Array) -> None:
-        self._known = text_of(values)
-        self._hashes = text_hashes(*self._known)
-        self._slots = np.full(_table_size(len(values)), -1, np.int32)
-        fill_integers(self._hashes, self._slots)
+        self._values = values
+        # A further start if two strings have the same hash, which is very rare.
+        for step in range(4):
+            self._start = HASH_START + np.uint64(step)
+            self._hashed = _HashedIntegers(text_hashes(*text_of(values), self._start))
+            if self._hashed.distinct:
+                break
 
     def find(self, ids: pa.Array) -> Ints:
-        asked, out = text_of(ids), np.empty(len(ids), np.int64)
-        hashes = text_hashes(*asked)
-        find_integers(hashes, self._hashes, self._slots, out)
-        check_strings(*asked, hashes, *self._known, self._slots, out)
-        return out
-
-
-def _table_size(n: int) -> int:
-    """Number of slots, a power of two, of a hash table that is at most half full."""
-    return 1 << max(2, (2 * n - 1).bit_length())
+        hashes = text_hashes(*text_of(ids), self._start)
+        found = self._hashed.find(pa.array(hashes))
+        there = self._values.take(pa.array(found, mask=found < 0))
+        same = pc.equal(there, ids).fill_null(False)
+        return np.where(same.to_numpy(zero_copy_only=False), found, -1)
 
 
 def text_of(values: pa.Array) -> tuple[Ints, Bytes]:
@@ -254,14 +206,17 @@ def text_of(values: pa.Array) -> tuple[Ints, Bytes]:
 
 
 @njit(cache=True, nogil=True)
-def fill_integers(numbers: Ints, slots: Ints32) -> None:
-    """Insert distinct integers into an empty open-addressing table."""
+def fill_integers(numbers: Ints, slots: Ints32) -> bool:
+    """Insert integers into an empty hash table; return whether they are distinct."""
     mask = np.uint64(slots.shape[0] - 1)
     for i in range(numbers.shape[0]):
         at = mix(np.uint64(numbers[i])) & mask
         while slots[at] >= 0:
+            if numbers[slots[at]] == numbers[i]:
+                return False
             at = (at + np.uint64(1)) & mask
         slots[at] = i
+    return True
 
 
 @njit(cache=True, nogil=True)
@@ -280,65 +235,12 @@ def find_integers(keys: Ints, numbers: Ints, slots: Ints32, out: Ints) -> None:
 
 
 @njit(cache=True, nogil=True)
-def hash_text(data: Bytes, first: int, last: int) -> np.uint64:
-    """FNV-1a of some bytes, mixed."""
-    h = np.uint64(0xCBF29CE484222325)
-    for i in range(first, last):
-        h = (h ^ np.uint64(data[i])) * np.uint64(0x100000001B3)
-    spread: np.uint64 = mix(h)
-    return spread
-
-
-@njit(cache=True, nogil=True)
-def text_hashes(offsets: Ints, data: Bytes) -> Ints:
-    """The hash of each string."""
+def text_hashes(offsets: Ints, data: Bytes, start: np.uint64 = HASH_START) -> Ints:
+    """The hash of each string: FNV-1a of its bytes, mixed."""
     hashes = np.empty(offsets.shape[0] - 1, np.int64)
     for i in range(hashes.shape[0]):
-        hashes[i] = np.int64(hash_text(data, offsets[i], offsets[i + 1]))
+        h = start
+        for at in range(offsets[i], offsets[i + 1]):
+            h = (h ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
+        hashes[i] = np.int64(mix(h))
     return hashes
-
-
-@njit(cache=True, nogil=True)
-def same_text(a: Bytes, at: int, b: Bytes, first: int, size: int) -> bool:
-    """Whether `size` bytes from two places agree."""
-    differ = np.uint8(0)
-    # With unsigned indices Numba omits the check for negative ones.
-    for j in range(size):
-        differ |= a[np.uint64(at + j)] ^ b[np.uint64(first + j)]
-    return bool(differ == 0)
-
-
-@njit(cache=True, nogil=True)
-def check_strings(
-    offsets: Ints,
-    data: Bytes,
-    hashes: Ints,
-    known_offsets: Ints,
-    known_data: Bytes,
-    slots: Ints32,
-    out: Ints,
-) -> None:
-    """Replace the index of a string that has the hash of another one, -1 when absent.
-
-    `out`: what `find_integers` found for the hashes. Hashes and bytes are compared in
-    separate loops, so that the cache misses of many strings overlap.
-    """
-    n, mask = hashes.shape[0], np.uint64(slots.shape[0] - 1)
-    starts = np.empty((n, 2), np.int64)
-    for i in range(n):
-        if out[i] >= 0:
-            starts[i, 0] = known_offsets[out[i]]
-            starts[i, 1] = known_offsets[out[i] + 1]
-    for i in range(n):
-        at, found = mix(np.uint64(hashes[i])) & mask, out[i]
-        first, size = offsets[i], offsets[i + 1] - offsets[i]
-        start, end = starts[i]
-        while found >= 0 and not (
-            end - start == size and same_text(known_data, start, data, first, size)
-        ):
-            # Another string with the same hash: rare, look at all from the first.
-            found = slots[at]
-            at = (at + np.uint64(1)) & mask
-            if found >= 0:
-                start, end = known_offsets[found], known_offsets[found + 1]
-        out[i] = found

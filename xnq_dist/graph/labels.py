@@ -27,7 +27,6 @@ from xnq_dist.graph.tables import Batch, Table, ids_of
 from xnq_dist.graph.values import (
     NULL_WORDS,
     is_text,
-    is_wide,
     of_one_type,
     one_form,
     one_type,
@@ -126,12 +125,6 @@ def read_labels(
     """
     rows = _read(table, columns, progress, missing)
     ids = rows.ids
-    kind = "int64" if pt.is_integer(ids.type) else "string"
-    if len(ids) and kind != nodes.type and not nodes.wide:
-        raise InputError(
-            f"column {columns.node_id!r} of the {table.what} {table.path} holds {kind} "
-            f"ids but the graph has {nodes.type} ids: write both as the same type"
-        )
     index = nodes.index_of(ids)
     foreign = index < 0
     if foreign.any() and unknown == "error":
@@ -157,7 +150,7 @@ def _read(
     rows = NodeRows(columns, table.has(columns.role), missing)
     done = 0
     for batch in table.batches(rows.names):
-        done += len(rows.add(batch)[0])
+        done += len(rows.add(batch))
         progress("read nodes", done, table.n_rows)
     return rows
 
@@ -188,15 +181,12 @@ class NodeRows:
         """The ids of all rows."""
         return of_one_type(self._ids)
 
-    def add(self, batch: Batch) -> tuple[pa.Array, pa.Array, NDArray[np.int8] | None]:
-        """Add a batch; return its ids, its labels with any role, and `role_codes`."""
+    def add(self, batch: Batch) -> pa.Array:
+        """Add a batch; return its ids."""
         named, columns = self._columns.node_id, self._columns
         ids = _valid_text(ids_of(batch, named), batch, named)
-        if self._ids and not is_wide(batch.rows.column(named).type):
-            one_type(ids, self._ids[0].type, named, batch.file)
         self._ids.append(ids)
-        every = labels = plain_labels(batch, columns.label, self._missing)
-        roles = None
+        labels = plain_labels(batch, columns.label, self._missing)
         if self._roles is not None:
             roles = role_codes(batch, columns.role)
             self._roles.append(np.maximum(roles, -1))
@@ -211,7 +201,19 @@ class NodeRows:
         self.codes.append(np.array([*provisional, -1], np.int32)[codes])
         if columns.label_weight is not None:
             self._weights.append(label_weights(batch, columns.label_weight, labels))
-        return ids, every, roles
+        return ids
+
+    def classes(self) -> list[tuple[Any, int, int, int]]:
+        """The classes: value, labelled nodes, and those of each role."""
+        codes = np.concatenate([np.empty(0, np.int32), *self.codes])
+        every = self._roles or [np.full(len(codes), -1, np.int8)]
+        roles = np.concatenate(every)
+        counts = [
+            np.bincount(codes[(codes >= 0) & chosen], minlength=len(self.seen))
+            for chosen in (True, *(roles == code for code in range(len(ROLES))))
+        ]
+        rows = zip(self.seen, *(each.tolist() for each in counts), strict=True)
+        return sorted(rows, key=lambda row: row[0])
 
     def finish(self, table: Table, index: Ints, n_nodes: int) -> Labels:
         """The labels by canonical index; rows whose index is -1 are left out."""

@@ -138,7 +138,6 @@ def prepare(
             "n_edges": int(csr.indptr[-1]),
             "n_features": blocks.width,
             **scaled,
-            "id_type": rows.ids.type,
             "directed": settings.input.directed,
             "weighted": csr.weighted,
             **measured.facts(),

@@ -249,17 +249,6 @@ class Table:
             return marks
         return [TEXT, astuple(self.reading), *marks]
 
-    def ids_as(self, kind: str, *columns: str) -> Table:
-        """The table with ids of text files as text if other tables' ids are text.
-
-        Parameters
-        ----------
-        kind
-            ``string`` or ``int64``.
-        """
-        more = columns if kind == "string" else ()
-        return replace(self, as_text=self.as_text | frozenset(more))
-
     @cached_property
     def has_footers(self) -> bool:
         """Whether all files store their numbers of rows."""

@@ -11,7 +11,6 @@ from xnq_dist.core.errors import InputError
 __all__ = [
     "NULL_WORDS",
     "is_text",
-    "is_wide",
     "of_one_type",
     "one_form",
     "one_type",
@@ -33,13 +32,8 @@ def is_text(kind: pa.DataType) -> bool:
     )
 
 
-def is_wide(kind: pa.DataType) -> bool:
-    """Whether integers of a type may be too large for int64."""
-    return bool(pt.is_uint64(kind) or (pt.is_decimal(kind) and kind.scale == 0))
-
-
 def of_one_type(ids: list[pa.Array]) -> pa.ChunkedArray:
-    """Ids of a table, as text if some of them are too large for int64."""
+    """Ids of a table, as text if some of them are text or too large for int64."""
     if len({each.type for each in ids}) > 1:
         ids = [each.cast(pa.string()) for each in ids]
     return pa.chunked_array(ids, None if ids else pa.int64())

@@ -82,7 +82,6 @@ def open_memberships(
             opened = from_assignment(communities, settings, scratch)
         else:
             table = open_table(sources.nodes, "node table", settings.input)
-            table = table.ids_as(nodes.type, settings.columns.node_id)
             column = source.removeprefix("column:")
             opened = from_column(table, column, nodes, settings, scratch)
         with opened as memberships:
@@ -100,7 +99,6 @@ def from_memberships(
     `InputError`.
     """
     columns = settings.columns
-    table = table.ids_as(nodes.type, columns.member)
     table.require(
         {"columns.community": columns.community, "columns.member": columns.member}
     )

@@ -190,9 +190,7 @@ def _inputs(
     )
     classes = tuple(str(name) for name in labels.facts["classes"])
     check_prior(settings.labels.prior, classes)
-    tables = answer_digests(
-        run.folder, sources, settings, source, graph.facts["id_type"]
-    )
+    tables = answer_digests(run.folder, sources, settings, source)
     leiden = source == "leiden"
     engine = engine_of(settings, graph.facts["n_edges"]) if leiden else ""
     prior = [float(value) for value in readout.facts["prior"]]

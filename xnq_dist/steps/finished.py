@@ -113,9 +113,9 @@ class Finished:
     def members(self, places: Ints) -> list[Ints]:
         """Read the members of communities; an `InputError` if they changed since."""
         run, source = self.directory, str(self.manifest.inputs["communities"])
-        graph, made = run.complete("graph"), self.manifest.inputs.get("memberships")
+        made = self.manifest.inputs.get("memberships")
         inputs = self.sources, self.settings, source
-        now = answer_digests(run.folder, *inputs, graph.facts["id_type"])
+        now = answer_digests(run.folder, *inputs)
         if dict(now.get("memberships") or {}) != dict(made or {}):
             raise InputError(
                 f"the memberships changed since {run.uri} was made: run xnq-dist run "
@@ -130,6 +130,7 @@ class Finished:
                 for place in places.tolist()
             ]
         found: dict[int, Ints] = {}
+        graph = run.complete("graph")
         with open_memberships(run, graph, self.ids, *inputs) as memberships:
             for chunk in memberships.sorter.chunks():
                 inside = (places >= chunk.first) & (places < chunk.last)

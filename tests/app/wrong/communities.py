@@ -50,7 +50,7 @@ def communities_cases() -> Iterable[Case]:
     yield Case(
         "members-of-another-type",
         text_ids(named, MEMBERS),
-        ("'node_id'", "memberships.parquet", "'u0'", "integers"),
+        ("'node_id'", "'u0'", "such as 0", "alike"),
         right=text_ids(named),
         arguments=GIVEN,
     )

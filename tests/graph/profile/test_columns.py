@@ -65,7 +65,6 @@ def test_every_type_has_a_kind_and_a_range_where_it_has_one(parts, kind, low):
 
 def test_columns_of_many_values_are_counted_up_to_a_bound(monkeypatch):
     monkeypatch.setattr(columns, "LEVELS", 10)
-    monkeypatch.setattr(columns, "SAMPLE", 100)
     few = [pa.array([row % 10 for row in range(50)])] * 20
     assert profile(*few).distinct == 10
     many = [pa.array(range(50 * part, 50 * part + 50)) for part in range(20)]

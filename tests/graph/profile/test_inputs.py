@@ -140,26 +140,6 @@ def test_nodes_without_an_edge_to_another_are_counted(tmp_path, sources):
     assert found.edges.facts["isolated"] == 60 - len(there)
 
 
-def test_text_features_with_a_value_for_each_node_look_like_names():
-    table = findings.TableProfile(
-        "node table",
-        "nodes.csv",
-        40,
-        (
-            findings.ColumnProfile(
-                "label", "text", 40, 0, distinct=2, levels=(("a", 20), ("b", 20))
-            ),
-            findings.ColumnProfile("name", "text", 40, 0, distinct=40),
-            findings.ColumnProfile("town", "text", 40, 0, distinct=12),
-        ),
-        {},
-    )
-    chosen = load_settings(overrides=["columns.features=[name,town]"])
-    (found,) = findings.findings(findings.Seen(chosen, table))
-    assert found.code == "feature-id"
-    assert "'name'" in found.text
-
-
 def test_codes_that_can_be_accepted_are_those_of_findings():
     entries = findings.sentences()
     acceptable = {code for code, entry in entries.items() if entry.get("accept")}

@@ -15,9 +15,7 @@ from xnq_dist.graph.values import is_text
 __all__ = ["ColumnCounter", "ColumnProfile", "TableProfile", "kind_of"]
 
 LEVELS = 10_000
-"""Distinct values above which a column is not counted further."""
-SAMPLE = 1 << 20
-"""Rows that are counted even if there are more than `LEVELS` distinct values."""
+"""Distinct values above which they are not counted."""
 KEPT = 1000
 """Values that a profile lists, the most frequent ones."""
 
@@ -67,10 +65,7 @@ class TableProfile:
 
 def kind_of(kind: pa.DataType) -> str:
     """The type of a column in the words of messages."""
-    for name, test in _KINDS.items():
-        if test(kind):
-            return name
-    return str(kind)
+    return next((name for name, test in _KINDS.items() if test(kind)), str(kind))
 
 
 _KINDS = {
@@ -80,8 +75,6 @@ _KINDS = {
     "dates": pt.is_temporal,
     "text": is_text,
 }
-_COMMON = {"integers": pa.int64(), "numbers": pa.float64(), "text": pa.binary()}
-"""Type in which the values of all batches are counted; text by its bytes."""
 
 
 class ColumnCounter:
@@ -89,11 +82,17 @@ class ColumnCounter:
 
     def __init__(self, name: str, levels: bool = True) -> None:
         self._name = name
-        self._levels = levels
-        self._kind = ""
-        self._rows = self._valid = self._held = 0
+        self._kinds: set[str] = set()
+        self._rows = self._valid = 0
         self._range: list[Any] = []
-        self._counted: list[pa.Table] = []
+        self._counts = _NO_VALUES if levels else None
+
+    @property
+    def kind(self) -> str:
+        """The kinds of all batches."""
+        if self._kinds == {"integers", "numbers"}:
+            return "numbers"
+        return " and ".join(sorted(self._kinds)) or "empty"
 
     def add(self, array: pa.Array) -> None:
         """Count the values of a batch; dictionary encoding is removed before."""
@@ -101,73 +100,54 @@ class ColumnCounter:
         array = array.drop_null()
         if pt.is_uint64(array.type) and (pc.max(array).as_py() or 0) >= 2**63:
             array = array.cast(pa.float64(), safe=False)
-        kind = kind_of(array.type)
-        if kind == "numbers":
+        if pt.is_floating(array.type):
             array = array.filter(pc.invert(pc.is_nan(array)))
         self._valid += len(array)
         if not len(array):
             return
-        if {kind, self._kind} == {"integers", "numbers"}:
-            kind = self._kind = "numbers"
-        if self._kind not in ("", kind):
-            kind, self._levels, self._counted = f"{self._kind} and {kind}", False, []
-        self._kind = kind
-        if kind not in _KINDS:
-            return
-        array = array.cast(_COMMON.get(kind, array.type))
-        if kind != "text":
+        self._kinds.add(kind_of(array.type))
+        if self.kind not in _KINDS:
+            self._counts = None
+        elif self.kind == "text":
+            array = array.cast(pa.binary())  # which may be no UTF-8
+        else:
             both = pc.min_max(array).as_py()
-            self._range = [*self._range, both["min"], both["max"]]
-            self._range = [min(self._range), max(self._range)]
-        if self._levels:
-            self._count(array)
-
-    def _count(self, array: pa.Array) -> None:
-        values, counts = array.value_counts().flatten()
-        self._counted.append(pa.table({"value": values, "rows": counts}))
-        self._held += len(values)
-        if self._held <= 4 * LEVELS:
-            return
-        joined = _joined(self._counted)
-        self._counted, self._held = [joined], len(joined)
-        sample = LEVELS if self._kind == "numbers" else SAMPLE
-        if self._held > LEVELS and self._rows > sample:
-            self._levels, self._counted = False, []
+            ends = [*self._range, both["min"], both["max"]]
+            self._range = [min(ends), max(ends)]
+        if self._counts is not None:
+            values, rows = array.value_counts().flatten()
+            joined = _joined(self._counts, pa.table({"value": values, "rows": rows}))
+            self._counts = joined if len(joined) <= LEVELS else None
 
     def finish(self) -> ColumnProfile:
         """The profile of all batches."""
         levels: list[tuple[Any, int]] = []
-        distinct = None
-        if self._counted:
-            joined = _joined(self._counted)
-            distinct = len(joined)
-            ordered = joined.sort_by(
-                [("rows_sum", "descending"), ("value", "ascending")]
-            )
-            rows = ordered.slice(0, KEPT).to_pydict()
-            levels = [
-                (_plain(value), count)
-                for value, count in zip(rows["value"], rows["rows_sum"], strict=True)
-            ]
+        if self._counts:
+            order = [("rows", "descending"), ("value", "ascending")]
+            most = self._counts.sort_by(order).slice(0, KEPT).to_pydict()
+            levels = [*zip(map(_plain, most["value"]), most["rows"], strict=True)]
         low, high = map(_plain, self._range or (None, None))
         return ColumnProfile(
             self._name,
-            self._kind or "empty",
+            self.kind,
             self._rows,
             self._rows - self._valid,
             low,
             high,
-            distinct,
+            len(self._counts) if self._counts else None,
             tuple(levels),
         )
 
 
-def _joined(tables: list[pa.Table]) -> pa.Table:
+_NO_VALUES = pa.table({"value": pa.nulls(0), "rows": pa.array([], pa.int64())})
+
+
+def _joined(*counts: pa.Table) -> pa.Table:
     """Rows of each distinct value."""
-    renamed = [table.rename_columns(["value", "rows"]) for table in tables]
     # Integers of one file are numbers in another.
-    every = pa.concat_tables(renamed, promote_options="permissive")
-    return every.group_by("value").aggregate([("rows", "sum")])
+    every = pa.concat_tables(counts, promote_options="permissive")
+    found = every.group_by("value").aggregate([("rows", "sum")])
+    return found.rename_columns(["value", "rows"])
 
 
 def _plain(value: Any) -> Any:

@@ -9,17 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import pyarrow as pa
 import yaml
 
 from xnq_dist.core.settings import Settings
-from xnq_dist.graph.encoding import percent_numbers
 from xnq_dist.graph.labels import ROLES
-from xnq_dist.graph.profile.columns import LEVELS, ColumnProfile, TableProfile
+from xnq_dist.graph.profile.columns import ColumnProfile, TableProfile
 from xnq_dist.graph.values import NULL_WORDS
 
 __all__ = ["Finding", "Seen", "findings"]
@@ -39,10 +37,6 @@ SHOWN = 4
 IS_ID = (
     "equals the node id: leave it out of columns.features, or set "
     "checks.accept=[feature-id]"
-)
-IS_NAME = (
-    "has a different text for each node, so it looks like a name: leave it out of "
-    "columns.features, or set checks.accept=[feature-id]"
 )
 IS_NUMBERED = (
     "numbers the rows, so it tells nothing about a node: name the other features in "
@@ -84,38 +78,35 @@ class Seen:
         found = self.nodes.column(self.settings.columns.label)
         return found or ColumnProfile(self.settings.columns.label, "empty", 0, 0)
 
-    @cached_property
-    def missing(self) -> tuple[tuple[Any, int], ...]:
-        """Values that mean unlabelled, and their rows."""
+    @property
+    def missing(self) -> list[Any]:
+        """Values that mean unlabelled."""
         named = self.settings.labels.missing
-        return tuple(
-            (value, rows)
-            for value, rows in self.label.levels
-            if (
-                is_null_word(value)
-                if named == "auto"
-                else text_of_label(value) in named
-            )
-        )
+        values = [value for value, _ in self.label.levels]
+        if named == "auto":
+            return [value for value in values if is_null_word(value)]
+        return [value for value in values if text_of_label(value) in named]
 
-    @cached_property
+    @property
     def classes(self) -> tuple[tuple[Any, int], ...]:
         """The classes and their labelled nodes, in the order of the classes."""
-        roles = self.nodes.facts.get("by_role")
-        if roles:
-            counted = {value: sum(of) - of[2] for value, *of in roles}
-        else:
-            values = {value for value, _ in self.missing}
-            counted = {v: n for v, n in self.label.levels if v not in values}
-        whole = self.label.kind == "numbers"
-        # Other tools write integers with nulls as floats.
-        pairs = [(int(v) if whole else v, n) for v, n in counted.items() if n]
-        return tuple(sorted(pairs, key=lambda pair: (str(type(pair[0])), pair[0])))
+        counted = self.nodes.facts.get("classes", ())
+        return tuple((value, rows) for value, rows, *_ in counted)
 
     @property
     def labelled(self) -> int:
         """Number of labelled nodes."""
-        return self.label.rows - self.label.nulls - sum(n for _, n in self.missing)
+        return sum(rows for _, rows in self.classes)
+
+    @property
+    def other_roles(self) -> list[tuple[Any, int]]:
+        """Roles that are not in `ROLES`, and their nodes."""
+        column = self.nodes.column(self.settings.columns.role)
+        return [
+            (value, rows)
+            for value, rows in (column.levels if column else ())
+            if not is_null_word(value) and value.strip().lower() not in ROLES
+        ]
 
 
 Found = tuple[str, dict[str, Any]]
@@ -179,7 +170,7 @@ def _quoted(value: Any) -> str:
 
 def _setting(seen: Seen, more: Iterable[Any]) -> str:
     """The setting that takes more values as unlabelled."""
-    values = [*(value for value, _ in seen.missing), *more]
+    values = [*seen.missing, *more]
     return f"labels.missing=[{', '.join(map(text_of_label, values))}]"
 
 
@@ -193,39 +184,34 @@ def null_words(seen: Seen) -> Iterator[Found]:
 
 def odd_label(seen: Seen) -> Iterator[Found]:
     """-1 or one word among numbers; -1 and 1 alone are two classes."""
-    levels = {text_of_label(v): (v, n) for v, n in seen.label.levels}
-    texts = sorted(text for text in levels if not is_null_word(text))
-    words = [text for text in texts if not re.fullmatch(r"\s*[-+.\d]+\s*", text)]
-    codes = [text for text in texts if text != "-1"]
-    if len(words) == 1 and len(texts) > 2:
-        (odd,) = words
-    elif codes not in (texts, [], ["1"]) and all(map(str.isdecimal, codes)):
-        odd = "-1"
-    else:
-        return
-    if seen.settings.labels.missing == "auto":
-        value, rows = levels[odd]
-        others = ", ".join([text for text in texts if text != odd][:SHOWN])
-        shown = {"odd": repr(odd) if words else odd, "rows": rows, "others": others}
-        yield "label-odd", {**shown, "setting": _setting(seen, [value])}
+    rows = {text_of_label(v): n for v, n in seen.label.levels if not is_null_word(v)}
+    words = [text for text in rows if not re.fullmatch(r"\s*[-+.\d]+\s*", text)]
+    odd = words[0] if words else "-1"
+    others = sorted(rows.keys() - {odd})
+    codes = all(map(str.isdecimal, others)) and others not in ([], ["1"])
+    known = (len(words) == 1 and len(others) > 1) or (
+        odd in rows and not words and codes
+    )
+    if known and seen.settings.labels.missing == "auto":
+        shown = repr(odd) if words else odd
+        named = {"odd": shown, "rows": rows[odd], "others": ", ".join(others[:SHOWN])}
+        yield "label-odd", named | {"setting": _setting(seen, [odd])}
 
 
 def label_case(seen: Seen) -> Iterator[Found]:
     """Labels such as bot and Bot."""
     groups: dict[str, list[tuple[Any, int]]] = {}
     for value, rows in seen.classes:
-        if isinstance(value, str):
-            folded = " ".join(value.split()).casefold()
-            groups.setdefault(folded, []).append((value, rows))
+        folded = " ".join(str(value).split()).casefold()
+        groups.setdefault(folded, []).append((value, rows))
     for group in [group for group in groups.values() if len(group) > 1][:1]:
         yield "label-case", {"words": listed(group)}
 
 
 def label_ids(seen: Seen) -> Iterator[Found]:
     """A name, an id or a measurement as label column."""
-    label, many = seen.label, seen.label.distinct is None
-    count = LEVELS if many else len(seen.classes)
-    if not seen.labelled or count <= MANY_CLASSES:
+    label, count = seen.label, seen.nodes.facts.get("n_classes", 0)
+    if count <= MANY_CLASSES:
         return
     steps = label.low in (0, 1) and label.high - label.low + 1 == label.distinct
     if seen.labelled < LABELS_A_CLASS * count:
@@ -239,18 +225,17 @@ def label_ids(seen: Seen) -> Iterator[Found]:
         what = f"different numbers from {span}, so it looks like a measurement"
     named = seen.settings.columns
     used = {named.node_id, named.label, named.role, str(named.features)}
-    others = [n for n in seen.nodes.facts.get("names", ()) if n not in used]
+    others = [n for n in seen.nodes.facts["names"] if n not in used]
     there = f" (there are {', '.join(others[:6])})" if others else ""
-    shown = f"more than {LEVELS:,}" if many else f"{count:,}"
-    yield "label-ids", {"what": f"{shown} {what}", "there": there}
+    yield "label-ids", {"what": f"{count:,} {what}", "there": there}
 
 
 def label_counts(seen: Seen) -> Iterator[Found]:
     """No labels, a single class, or a class with too few."""
-    label, classes = seen.label, seen.classes
-    if not label.rows or (label.distinct is None and label.nulls < label.rows):
-        return
+    classes = seen.classes
     few = [value for value, rows in classes if rows < FEWEST_LABELS]
+    if not seen.label.rows:
+        return
     if not classes:
         what = "is null for every node: label some nodes to learn from"
     elif len(classes) == 1:
@@ -265,36 +250,30 @@ def label_counts(seen: Seen) -> Iterator[Found]:
     else:
         return
     because = ""
-    if seen.nodes.facts.get("other_roles"):
+    if seen.other_roles:
         because = f" (labels with a role other than {' and '.join(ROLES)} do not count)"
     yield "label-few", {"because": because, "what": what}
 
 
 def roles(seen: Seen) -> Iterator[Found]:
     """Roles besides train and calibration, and classes that lack one of them."""
-    others = seen.nodes.facts.get("other_roles")
-    if others:
+    if others := seen.other_roles:
         total = sum(rows for _, rows in others)
         yield "role-other", {"total": total, "words": listed(others)}
-    counted = seen.nodes.facts.get("by_role") or []
-    classes = [(value, of) for value, *of in counted if sum(of) > of[2]]
-    used = any(of[0] or of[1] for _, of in classes)
-    for at, role in enumerate(ROLES) if used else ():
-        lacking = [_quoted(value) for value, of in classes if not of[at]]
-        if lacking:
+    counted = seen.nodes.facts.get("classes", ())
+    for at, role in enumerate(ROLES, 1):
+        lacking = [_quoted(value) for value, *rows in counted if not rows[at]]
+        if lacking and any(train + calibration for *_, train, calibration in counted):
             names = ", ".join(lacking[:SHOWN])
             yield "role-class", {"names": names, "lacking": role}
 
 
 def features(seen: Seen) -> Iterator[Found]:
-    """The id, a name, numbers of rows or a copy of the label among the features."""
+    """The id, numbers of rows or a copy of the label among the features."""
     facts, named = seen.nodes.facts, seen.settings.columns.features
     for name in facts.get("copies", ()):
         yield "feature-label", {"column": name, "path": seen.nodes.path}
     like_ids = dict.fromkeys(facts.get("same_as_id", ()), ("refusal", IS_ID))
-    for name in named if isinstance(named, list) else ():
-        if _differs_everywhere(seen.nodes.column(name)):
-            like_ids[name] = "refusal", IS_NAME
     # A list column `features` is used alone.
     if named == "auto" and "features" not in facts.get("names", ()):
         for name in facts.get("indexes", ()):
@@ -306,20 +285,6 @@ def features(seen: Seen) -> Iterator[Found]:
     for name, (level, what) in like_ids.items():
         about = {"column": name, "path": seen.nodes.path}
         yield "feature-id", about | {"level": level, "what": what}
-
-
-def _differs_everywhere(column: ColumnProfile | None) -> bool:
-    """Whether a column has another text in every row, which is no percentage."""
-    if column is None or column.kind != "text" or column.rows <= MANY_CLASSES:
-        return False
-    texts = pa.array([str(value) for value, _ in column.levels], pa.string())
-    percent = len(texts) > 0 and percent_numbers(texts) is not None
-    return column.distinct in (None, column.rows) and not percent
-
-
-def _what(table: TableProfile) -> str:
-    """``nodes``, ``edges`` or ``memberships``."""
-    return table.what.partition(" ")[0].removesuffix("s") + "s"
 
 
 def weights(seen: Seen) -> Iterator[Found]:
@@ -348,38 +313,27 @@ def _not_weights(column: ColumnProfile) -> str:
 
 
 def ids(seen: Seen) -> Iterator[Found]:
-    """Ids of another type than those of the nodes, or of nodes that are not there."""
+    """Ids of nodes that are not in the node table."""
     for table in filter(None, (seen.edges, seen.memberships)):
-        about = {"table": _what(table), "path": table.path}
-        if table.facts["mismatch"]:
-            yield "id-types", about | table.facts["mismatch"]
-        elif table.facts["unknown"]:
-            yield from _unmatched(seen, table, about)
-
-
-def _unmatched(
-    seen: Seen, table: TableProfile, about: dict[str, Any]
-) -> Iterator[Found]:
-    """Rows of nodes that are not in the node table."""
-    facts, what = table.facts, about["table"]
-    count, example = facts["spaces"]
-    about |= {"what": what, "rows": table.rows, "matched": facts["matched"]}
-    about["spaces"] = ""
-    if count:
-        about["spaces"] = f"; {count:,} match without the spaces in ids as {example}"
-    share = facts["matched"] / table.rows
-    if seen.settings.input.unknown_nodes == "drop":
-        if share < MOST_MATCHED:
-            level = "refusal" if share < MATCHED else "warning"
-            yield "few-matches", about | {"share": 100 * share, "level": level}
-        return
-    column, value, row = facts["unknown"]
-    advice = "add the nodes, or set input.unknown_nodes=drop"
-    if not share:
-        nodes = facts["node"]
-        advice = f"the node ids are such as {nodes}, write those of both tables alike"
-    more = {"lost": table.rows - facts["matched"], "advice": advice}
-    yield "unknown-nodes", about | more | {"column": column, "value": value, "row": row}
+        if not table.facts["unknown"]:
+            continue
+        facts, what = table.facts, "edges" if table == seen.edges else "memberships"
+        (column, value, row), matched = facts["unknown"], facts["matched"]
+        about = {"table": what, "what": what, "rows": table.rows, "matched": matched}
+        spaces = value[1:-1] != value[1:-1].strip()
+        about["spaces"] = f"; spaces in ids such as {value} count" if spaces else ""
+        share = matched / table.rows
+        if seen.settings.input.unknown_nodes == "drop":
+            if share < MOST_MATCHED:
+                level = "refusal" if share < MATCHED else "warning"
+                shown = {"path": table.path, "share": 100 * share, "level": level}
+                yield "few-matches", about | shown
+            continue
+        advice = "add the nodes, or set input.unknown_nodes=drop"
+        if not matched:
+            advice = f"the node ids are such as {facts['node']}, write both alike"
+        first = {"column": column, "value": value, "row": row, "advice": advice}
+        yield "unknown-nodes", about | first | {"lost": table.rows - matched}
 
 
 def communities(seen: Seen) -> Iterator[Found]:

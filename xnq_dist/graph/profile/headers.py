@@ -11,7 +11,7 @@ from xnq_dist.core.inputs import choose_source
 from xnq_dist.core.settings import TITLES, ColumnSettings, Settings
 from xnq_dist.graph.tables import Sources, Table, open_table
 
-__all__ = ["check_headers", "missing_columns", "require_columns", "required_columns"]
+__all__ = ["check_headers", "require_columns", "required_columns"]
 
 COLUMNS = {
     "nodes": ("node_id", "label"),
@@ -20,6 +20,7 @@ COLUMNS = {
     "labels": ("node_id", "label"),
 }
 """Settings of the columns that each table must have."""
+TABLES = ("nodes", "edges", "memberships")
 OPTIONAL = {
     "nodes": ("role", "label_weight"),
     "edges": ("weight",),
@@ -52,34 +53,25 @@ def check_headers(sources: Sources, settings: Settings) -> None:
     """
     named = settings.columns
     source = choose_source(sources.memberships, settings)
-    required = {
-        what: required_columns(what, named)
-        for what in ("nodes", "edges", "memberships")
-        if what != "memberships" or source == "given"
-    }
+    kinds = TABLES if source == "given" else TABLES[:2]
     faults = []
     if named.features == []:
         faults.append(
             "columns.features names no column: set it to null to use the graph alone"
         )
-    tables: dict[str, Table] = {}
-    for what in required:
-        path = str(getattr(sources, what))
+    for what in kinds:
         try:
-            tables[what] = open_table(path, TITLES[what], settings.input)
-            _ = tables[what].schemas
+            path = str(getattr(sources, what))
+            table = open_table(path, TITLES[what], settings.input)
+            faults += missing_columns(table, what, named)
         except InputError as error:
-            tables.pop(what, None)
             faults.append(str(error))
             if UNREACHABLE in faults[-1]:
                 raise InfrastructureError(
                     f"{error}: correct the address, or run again when the store answers"
                 ) from error
-    for what, table in tables.items():
-        other = _looks_like(what, tables, named)
-        faults.append(missing_columns(table, required[what], what, other))
-    if any(faults):
-        raise InputError("; and ".join(filter(None, faults)))
+    if faults:
+        raise InputError("; and ".join(faults))
 
 
 def required_columns(what: str, named: ColumnSettings) -> dict[str, str]:
@@ -105,81 +97,54 @@ def require_columns(table: Table, what: str, named: ColumnSettings) -> None:
     table.require({f"columns.{key}": name for key, name in columns.items()})
 
 
-def _looks_like(
-    what: str, tables: Mapping[str, Table], named: ColumnSettings
-) -> str | None:
-    """Which other table this one is by its columns; None: none, or its own.
+def missing_columns(table: Table, what: str, named: ColumnSettings) -> list[str]:
+    """A message about the first file that lacks columns; empty if none does."""
+    required = required_columns(what, named)
+    for file, types in table.schemas.items():
+        there = list(types)
+        missing = {key: name for key, name in required.items() if name not in there}
+        if missing:
+            shown = table.path if len(table.files) == 1 else file
+            names = " or ".join(map(repr, missing.values()))
+            has = f"{shown} has no column {names} ({_has(there)})"
+            if other := _other(what, there, named):
+                return [
+                    f"{has} and looks like the {TITLES[other]}: the paths of the "
+                    f"{TITLES[what]} and the {TITLES[other]} may be exchanged, else "
+                    f"set {_settings(missing)}"
+                ]
+            meant = _names_of(required, there)
+            flags = [f"--set columns.{k}={meant[k]}" for k in missing if k in meant]
+            lost = _settings(key for key in missing if key not in meant)
+            advice = [f"set {lost}"] if lost else []
+            advice += [f"try {' '.join(flags)}"] if flags else []
+            if "features" in lost:
+                advice.append("or columns.features=null to use the graph alone")
+            return [f"{has}: {', '.join(advice)}"]
+    return []
 
-    Columns of other names count only if the two tables look exchanged.
-    """
 
-    def fits(table: str, kind: str, exactly: bool) -> bool:
+def _other(what: str, there: Sequence[str], named: ColumnSettings) -> str | None:
+    """The other table that this one is by its columns; None: none, or its own."""
+
+    def fits(kind: str) -> bool:
         columns = {key: str(getattr(named, key)) for key in COLUMNS[kind]}
-        return all(
-            {*columns.values()} <= {*there}
-            if exactly
-            else len(_names_of(columns, list(there))) == len(columns)
-            for there in tables[table].schemas.values()
-        )
+        return len(_names_of(columns, there)) == len(columns)
 
-    def exchanged(other: str) -> bool:
-        if other not in tables or fits(what, what, False) or fits(other, other, False):
-            return False
-        return fits(what, other, False) and fits(other, what, False)
-
-    for other in COLUMNS.keys() - {what, "labels"}:
-        if fits(what, other, True) or exchanged(other):
-            return other
-    return None
+    others = (kind for kind in TABLES if kind != what and fits(kind))
+    return None if fits(what) else next(others, None)
 
 
-def missing_columns(
-    table: Table, columns: Mapping[str, str], what: str = "", other: str | None = None
-) -> str:
-    """The columns that a file lacks, by setting, as a message; empty if none.
-
-    `what`, `other`: the table that it should be, and the one that it looks like.
-    """
-    for file, there in table.schemas.items():
-        missing = {key: name for key, name in columns.items() if name not in there}
-        if not missing:
-            continue
-        shown = table.path if len(table.files) == 1 else file
-        names = " or ".join(map(repr, missing.values()))
-        advice = f"{shown} has no column {names} ({_has(there)})"
-        if other:
-            lost = " and ".join(_settings(missing))
-            return (
-                f"{advice} and looks like the {TITLES[other]}: the paths of the "
-                f"{TITLES[what]} and the {TITLES[other]} may be exchanged, else set "
-                f"{lost}"
-            )
-        return f"{advice}: {_advice(missing, _names_of(columns, list(there)))}"
-    return ""
-
-
-def _settings(keys: Iterable[str]) -> list[str]:
+def _settings(keys: Iterable[str]) -> str:
     """The settings of columns, each once: a list's columns cannot be set alone."""
-    return list(dict.fromkeys(f"columns.{key.partition('[')[0]}" for key in keys))
+    each = [f"columns.{key.partition('[')[0]}" for key in keys]
+    return " and ".join(dict.fromkeys(each))
 
 
-def _advice(missing: Mapping[str, str], meant: Mapping[str, str]) -> str:
-    """What to set for missing columns, of which some are meant by other names."""
-    advice = []
-    if lost := _settings(key for key in missing if key not in meant):
-        advice.append(f"set {' and '.join(lost)}")
-    if flags := [f"--set columns.{k}={v}" for k, v in meant.items() if k in missing]:
-        advice.append(f"try {' '.join(flags)}")
-    if "columns.features" in lost:
-        advice.append("or columns.features=null to use the graph alone")
-    return ", ".join(advice)
-
-
-def _has(there: Iterable[str]) -> str:
+def _has(there: Sequence[str]) -> str:
     """The columns of a file, for messages."""
-    names = list(there)
-    more = [f"and {len(names) - SHOWN:,} more"] if len(names) > SHOWN else []
-    return f"it has {', '.join([*names[:SHOWN], *more]) or 'none'}"
+    more = [f"and {len(there) - SHOWN:,} more"] if len(there) > SHOWN else []
+    return f"it has {', '.join([*there[:SHOWN], *more]) or 'none'}"
 
 
 def _names_of(columns: Mapping[str, str], there: Sequence[str]) -> dict[str, str]:

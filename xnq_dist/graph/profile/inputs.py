@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -49,12 +49,8 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 PROFILE = "_profile.json"
-FORMAT = 4
+FORMAT = 5
 """Raised when the profile of the same tables changes."""
-
-
-Made = tuple[Table, Mapping[str, Aspect], "TableObserver"]
-"""How a table is read, its aspects, and what looks at its batches."""
 
 
 @dataclass(frozen=True)
@@ -210,39 +206,37 @@ class _Reader:
     def nodes(self) -> Digests:
         """Read the node table; return its digests."""
         settings, table = self._settings, self._open("nodes")
+        chosen = chosen_columns(table, settings)
+        aspects = node_aspects(table, chosen, settings.labels.missing)
+        place = settings.communities.removeprefix("column:")
+        if place != settings.communities:
+            aspects["communities"] = column_aspect(settings.columns, place)
+        features = [*aspects["features"].names[1:], *chosen.scores]
+        read: list[NodeObserver] = []
 
-        def make() -> Made:
+        def observe() -> NodeObserver:
             from xnq_dist.graph.features import FeatureColumns, score_columns
 
-            chosen = chosen_columns(table, settings)
-            aspects = node_aspects(table, chosen, settings.labels.missing)
-            place = settings.communities.removeprefix("column:")
-            if place != settings.communities:
-                aspects["communities"] = column_aspect(settings.columns, place)
-            features = [*aspects["features"].names[1:], *chosen.scores]
-            made = self._of_labels(table, features, place)
+            read.append(self._of_labels(table, features, place))
             # Types that cannot be features are refused before values are read.
-            settled = table.settle(made.columns)
+            settled = table.settle(read[0].columns)
             FeatureColumns(settled, chosen.features)
             if chosen.scores:
                 score_columns(settled, chosen.scores)
-            return table, aspects, made
+            return read[0]
 
-        read = self._read("nodes", table, make)
-        self._node_digest = read["nodes"]
-        return {name: read[name] for name in read if name != "communities"}
+        digests = self._read("nodes", table, aspects, observe)
+        for observer in read:
+            self._ids = observer.ids(table.path)
+        self._node_digest = digests["nodes"]
+        return {name: digests[name] for name in digests if name != "communities"}
 
     def labels(self, path: str) -> None:
         """Profile a table of labels, in place of the node table."""
         columns, settings = self._settings.columns, self._settings
         table = open_table(path, TITLES["labels"], settings.input)
-
-        def make() -> Made:
-            alike = table.ids_as(self._node_ids().type, columns.node_id)
-            aspect = label_aspect(alike, columns, settings.labels.missing)
-            return alike, {"labels": aspect}, self._of_labels(alike)
-
-        self._read("labels", table, make)
+        aspect = label_aspect(table, columns, settings.labels.missing)
+        self._read("labels", table, {"labels": aspect}, lambda: self._of_labels(table))
 
     def _of_labels(
         self, table: Table, features: Sequence[str] = (), *more: str
@@ -257,45 +251,40 @@ class _Reader:
 
     def edges(self) -> Digests:
         """Read the edge table; return its digest."""
-        columns, table = self._settings.columns, self._open("edges")
-
-        def make() -> Made:
-            ends = [columns.src, columns.dst]
-            alike = table.ids_as(self._node_ids().type, *ends)
-            made = self._matching(alike, ends, [columns.weight])
-            return alike, {"edges": edge_aspect(alike, columns)}, made
-
-        return self._read("edges", table, make)
+        columns = self._settings.columns
+        ends = [columns.src, columns.dst]
+        table = self._open("edges")
+        aspect = edge_aspect(table, columns)
+        return self._match("edges", table, aspect, ends, columns.weight)
 
     def memberships(self) -> Digests:
         """Read the memberships table; return its digest."""
-        columns, table = self._settings.columns, self._open("memberships")
+        columns = self._settings.columns
+        table = self._open("memberships")
+        aspect = member_aspect(columns)
+        used = [columns.member], columns.community
+        return self._match("memberships", table, aspect, *used)
 
-        def make() -> Made:
-            alike = table.ids_as(self._node_ids().type, columns.member)
-            made = self._matching(alike, [columns.member], [columns.community])
-            return alike, {"memberships": member_aspect(columns)}, made
+    def _match(
+        self, name: str, table: Table, aspect: Aspect, ids: list[str], used: str | None
+    ) -> Digests:
+        def observe() -> TableObserver:
+            from xnq_dist.graph.profile.matching import MatchObserver
 
-        return self._read("memberships", table, make)
+            watched, columns = self._columns(table, [used]), self._settings.columns
+            return MatchObserver(watched, ids, columns, self._node_ids())
 
-    def _matching(self, table: Table, ids: list[str], used: list[Any]) -> TableObserver:
-        from xnq_dist.graph.profile.matching import MatchObserver
-
-        watched = self._columns(table, used)
-        return MatchObserver(watched, ids, self._settings.columns, self._node_ids())
+        return self._read(name, table, {name: aspect}, observe)
 
     def _open(self, name: str) -> Table:
         path = str(getattr(self._sources, name))
         return open_table(path, TITLES[name], self._settings.input)
 
-    def _there(self, table: Table) -> list[str]:
-        return list(table.schemas[table.files[0]])
-
     def _columns(self, table: Table, used: list[Any]) -> list[str]:
         """The profiled columns: those in use that exist, or all of them."""
-        every = table.schemas.values()
-        shared = [c for c in self._there(table) if all(c in s for s in every)]
-        return [c for c in shared if self._every or c in used]
+        first, *others = table.schemas.values()
+        shared = [name for name in first if all(name in each for each in others)]
+        return [name for name in shared if self._every or name in used]
 
     def _node_ids(self) -> NodeIds:
         """The ids of the nodes, read again if their table was not read here."""
@@ -307,20 +296,19 @@ class _Reader:
             self._ids = NodeIds.from_column(of_one_type(parts), table.path)[0]
         return self._ids
 
-    def _read(self, name: str, table: Table, make: Callable[[], Made]) -> Digests:
-        """Profile a table if it changed, as `make` reads it; return its digests."""
+    def _read(
+        self,
+        name: str,
+        table: Table,
+        aspects: Mapping[str, Aspect],
+        observe: Callable[[], TableObserver],
+    ) -> Digests:
+        """Profile a table unless nothing changed; return its digests."""
         settings = self._settings
-        nodes = {} if name == "nodes" else self._node_digest
-        place, missing = settings.communities, settings.labels.missing
-        named = settings.columns.model_dump()
-        about = name, FORMAT, nodes, named, missing, place, self._every
-        digests, profile = self._contents.known(table, about)
-        if profile is None:
-            table, aspects, made = make()
-            digests = self._contents.digests(table, aspects, made, about)
-            if name == "nodes":
-                self._ids = cast("NodeObserver", made).ids(table.path)
-            profile = made.profile(table)
+        named, missing = settings.columns.model_dump(), settings.labels.missing
+        used = self._node_digest, named, missing, settings.communities, self._every
+        about = name, FORMAT, *used
+        digests, profile = self._contents.read(table, aspects, about, observe)
         if not profile["rows"]:
             raise InputError(
                 f"{table.what} {table.path} has no rows: check that it is the right "

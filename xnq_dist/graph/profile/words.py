@@ -34,10 +34,8 @@ def lines(profile: InputProfile, few: int, brief: bool = False) -> Iterator[str]
         for value, rows in profile.classes[:SHOWN]
     ]
     more = [f"and {n:,} more"] if (n := len(profile.classes) - SHOWN) > 0 else []
-    isolated = ""
-    if not profile.edges.facts["mismatch"]:
-        isolated = f"; {profile.edges.facts['isolated']:,} nodes have no edge"
-    yield f"labels: {'; '.join([*counts, *more])}{isolated}"
+    isolated = f"{profile.edges.facts['isolated']:,} nodes have no edge"
+    yield f"labels: {'; '.join([*counts, *more, isolated])}"
     for each in () if brief else profile.findings:
         yield f"{each.level}: {each.text} ({each.code})"
 
