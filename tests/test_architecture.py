@@ -87,16 +87,16 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 270_700,
+    "all": 263_132,
     "core": 33_118,
     "graph": 56_597,
     "reservoir": 23_606,
     "groups": 2_920,
     "plan and needs": 6_511,
-    "pipeline and the modules next to it": 7_475,
+    "pipeline and the modules next to it": 7_451,
     "command line and flows": 10_190,
     "monitor": 6_755,
-    "evaluation": 34_735,
+    "evaluation": 27_181,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

@@ -9,10 +9,15 @@ import pytest
 from scipy import stats
 
 from tests.evaluation.fake_results import table
-from xnq_dist.evaluation.cells import coverage, holm, means, ratio_cells
-from xnq_dist.evaluation.community_tables import community_tables
+from xnq_dist.evaluation.community_tables import (
+    LEVEL,
+    community_tables,
+    coverage,
+    holm,
+    means,
+    ratio_cells,
+)
 from xnq_dist.evaluation.estimators import TRIVIAL
-from xnq_dist.evaluation.names import shown
 
 GRAPHS = {"twitch-de": "twitch", "twitch-engb": "twitch", "cora-2": "cora"}
 
@@ -74,7 +79,7 @@ def test_cells_above_the_bound_are_those_of_a_paired_t_test():
     for name, above in (("good", 0), ("bad", 3), ("near", 0)):
         cells = ratio_cells(found, name, "pcc")
         assert len(cells) == 3
-        assert sum(cell.above for cell in cells) == above
+        assert sum(cell.pvalue < LEVEL for cell in cells) == above
     cells = ratio_cells(found, "near", "pcc")
     rows_ = {
         (r["dataset"], r["draw"], r["estimator"]): r["ae"] for r in found.to_pylist()
@@ -88,14 +93,14 @@ def test_cells_above_the_bound_are_those_of_a_paired_t_test():
         test = stats.ttest_rel(own, 1.05 * other, alternative="greater")
         pvalues.append(test.pvalue)
         assert cell.ratio == pytest.approx(own.mean() / other.mean())
-        assert cell.name == f"{shown(dataset)}, leiden 3, 6 %"
+        assert cell.name == f"{dataset}, leiden 3, 6 %"
     expected = holm(np.array(pvalues))
     assert [cell.pvalue for cell in cells] == pytest.approx(expected.tolist())
 
 
 def test_tests_need_enough_draws_and_communities():
     few = ratio_cells(results(rows({"pcc": 1.0, "bad": 2.0}, draws=9)), "bad", "pcc")
-    assert [(cell.pvalue, cell.above) for cell in few] == [(None, False)] * 3
+    assert np.isnan([cell.pvalue for cell in few]).tolist() == [True] * 3
     small = results(rows({"pcc": 1.0, "bad": 2.0}, sets=19))
     assert ratio_cells(small, "bad", "pcc") == []
     tiny = results(rows({"pcc": 1.0, "bad": 2.0}, sizes="5-20"))
@@ -107,7 +112,16 @@ def test_tests_need_enough_draws_and_communities():
 def test_holm_is_that_of_its_definition():
     p = np.array([0.04, 0.001, 0.5, 0.02])
     assert holm(p) == pytest.approx([0.08, 0.004, 0.5, 0.06])
-    assert len(holm(np.empty(0))) == 0
+    with_few_draws = holm(np.array([0.04, np.nan, 0.01]))
+    np.testing.assert_allclose(with_few_draws, [0.04, np.nan, 0.02])
+
+
+def covered(shares, sets):
+    """Coverage over draws with these shares of covered sets."""
+    some = rows({"auto": 1.0}, draws=len(shares), graphs={"g": "g"}, sets=sets)
+    for one, share in zip(some, shares, strict=True):
+        one["coverage"] = share
+    return coverage(results(some))
 
 
 def test_bounds_of_coverage_hold_the_truth_where_draws_differ():
@@ -116,29 +130,17 @@ def test_bounds_of_coverage_hold_the_truth_where_draws_differ():
     for _ in range(400):
         # Coverage differs between draws; its mean is .9.
         each = rng.beta(18, 2, 20)
-        one = [
-            {
-                "dataset": "g",
-                "draw": k,
-                "sets": 50,
-                "coverage": rng.binomial(50, each[k]) / 50,
-                "width": 0.1,
-            }
-            for k in range(20)
-        ]
-        found = coverage(one)
+        found = covered([rng.binomial(50, share) / 50 for share in each], 50)
         held += found.lower <= 0.9 <= found.upper
     assert held >= 0.97 * 400
 
 
 def test_coverage_without_an_error_keeps_a_bound_below_one():
-    one = {"dataset": "g", "sets": 20, "coverage": 1.0, "width": 0.1}
-    found = coverage([one | {"draw": k} for k in range(3)])
+    found = covered([1.0] * 3, 20)
     assert found.value == found.upper == 1
     assert found.lower < 0.95
-    alone = coverage([one | {"draw": 0}])
-    assert np.isnan(alone.lower)
-    assert coverage([one | {"draw": 0, "coverage": None}]) is None
+    assert np.isnan(covered([1.0], 20).lower)
+    assert covered([None], 20) is None
 
 
 def check(found):
@@ -151,19 +153,26 @@ def test_tables_say_what_is_above_and_what_covers():
         rows(ratios), rows({"auto": 1.0, "pcc": 1.0}, coverage=0.6, design="half")
     )
     made = check(found)
-    random, half = made["communities-pcc-above"].groups
-    assert (random.title, half.title) == (
-        "random labels",
-        "labels in half of the communities",
-    )
-    name, cells, mean, above, significant = (cell.text for cell in random.rows[0][:5])
-    assert (name, cells, above, significant) == ("auto", "3", "3", "3")
+    ratios = made["communities-pcc-above"].rows
+    assert {group for group, _ in ratios} == {"random labels", "half labels"}
+    cells, mean, above, significant, _ = ratios["random labels", "auto"]
+    assert (cells, above, significant) == ("3", "3", "3")
     assert float(mean) == pytest.approx(1.2, abs=0.03)
-    assert [cell.text for cell in half.rows[0][3:5]] == ["0", "0"]
-    assert made["communities-prior-above"].groups[0].rows[0][4].text == "3"
-    covered = made["communities-coverage"].groups
-    assert covered[0].rows[0][1].text.startswith(".950 [.")
-    assert not covered[0].rows[0][1].text.endswith(("low", "high"))
-    assert covered[1].rows[0][1].text.endswith("] low")
-    by_family = made["communities-families-coverage"].groups
-    assert [group.title for group in by_family] == ["Twitch", "Cora"]
+    assert ratios["half labels", "auto"][2:4] == ["0", "0"]
+    prior = made["communities-prior-above"].rows
+    assert prior["random labels", "auto"][3] == "3"
+    name = "50-100, labels inside"
+    intervals = made["communities-coverage"].rows
+    assert intervals["random labels", name][0].startswith(".950 [.")
+    assert intervals["half labels", name][0].startswith(".600 [.")
+    by_family = made["communities-families-coverage"].rows
+    assert [group for group, _ in by_family] == ["twitch", "cora"]
+
+
+def test_size_classes_are_in_the_order_of_their_numbers():
+    sizes = ("500-", "20-50", "100-500", "50-100")
+    found = results(*(rows({"auto": 1.0}, sizes=size) for size in sizes))
+    names = [name for _, name in check(found)["communities-coverage"].rows]
+    assert [name.split(",")[0] for name in names] == [
+        *("20-50", "50-100", "100-500", "500-")
+    ]

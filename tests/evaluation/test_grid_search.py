@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.errors import SettingsError
 from xnq_dist.evaluation.grid_search import reservoir_draws, strength_grid
 
 
@@ -37,13 +35,8 @@ def test_what_is_set_is_held_fixed_and_moves_nothing_else():
         assert after == {**before, "dim": 64, "input_scale": 0.5, "C": 3.0}
 
 
-def test_a_search_of_nothing_is_refused():
-    with pytest.raises(SettingsError, match="--draws 0 must be at least 1"):
-        reservoir_draws(load_settings(), 0)
-
-
 def test_strengths_are_ten_to_the_range():
-    values = [configuration["C"] for configuration in strength_grid(load_settings())]
+    values = [configuration["C"] for configuration in strength_grid(load_settings(), 1)]
     np.testing.assert_allclose(values, np.logspace(-2, 3, 10))
     fixed = load_settings(overrides=["readout.C=2"])
-    assert strength_grid(fixed) == [{"C": 2.0}]
+    assert strength_grid(fixed, 1) == [{"C": 2.0}]

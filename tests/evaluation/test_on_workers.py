@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,12 +15,11 @@ from xnq_dist.core.errors import InputError, SettingsError, StageError
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation import grid_search
 from xnq_dist.evaluation import on_workers as run
-from xnq_dist.evaluation.keep import PAPER, keep, publish, unpublish
-from xnq_dist.evaluation.methods import embedded, gnn, known_methods
+from xnq_dist.evaluation.keep import keep, publish
+from xnq_dist.evaluation.methods import embedded, gnn
 from xnq_dist.evaluation.methods.known_methods import METHODS, choose_methods
-from xnq_dist.evaluation.results import result_rows, tidy_tables
 from xnq_dist.evaluation.task import TaskSource
-from xnq_dist.evaluation.work import EvaluationWork
+from xnq_dist.evaluation.work import EvaluationWork, read_arrays
 from xnq_dist.graph.prepare import prepare
 
 SETTINGS = small_settings(
@@ -34,7 +34,7 @@ SETTINGS = small_settings(
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small search and few, small samples instead of the paper's."""
     monkeypatch.setattr(grid_search, "DIMS", (16, 24))
-    monkeypatch.setattr(known_methods, "CALIBRATIONS", ("bcts", "none"))
+    monkeypatch.setattr(run, "CALIBRATIONS", ("bcts", "none"))
     monkeypatch.setattr(run, "SAMPLE_SIZE", 40)
     monkeypatch.setattr(run, "REPEATS", 3)
 
@@ -66,55 +66,57 @@ def evaluate(client, work, name="xnq", draws=2, quantifiers=("sld", "cc")):
     return run.evaluate_method(client, work, METHODS[name], draws, quantifiers)
 
 
-def figures(result):
+def rows(tables, split="test", metric="ae"):
+    """Errors by fold, quantifier, draw and calibration."""
+    names = ("fold", "quantifier", "draw", "calibration")
     return {
-        (f.draw, f.split, f.quantifier, f.calibration): f.errors
-        for f in result.validation
+        tuple(row[name] for name in names): row["value"]
+        for row in tables["results"].to_pylist()
+        if (row["split"], row["metric"]) == (split, metric)
     }
 
 
 def test_validation_chooses_and_test_follows(client, work):
-    result = evaluate(client, work)
-    assert len(result.configurations) == 2
-    assert len(result.validation) == 2 * 2 * 2 * 2
+    tables = evaluate(client, work)
+    validation, test = rows(tables, "validation"), rows(tables)
+    assert len(validation) == 2 * 2 * 2 * 2
     # Always estimating one half has an error of .262 on this grid.
-    assert (
-        np.mean([f.errors["ae"] for f in result.test if f.quantifier == "sld"]) < 0.15
-    )
-    for figure in result.test:
-        group = {
-            (f.draw, f.calibration): f.errors["ae"]
-            for f in result.validation
-            if (f.split, f.quantifier) == (figure.split, figure.quantifier)
+    assert np.mean([v for (_, name, *_), v in test.items() if name == "sld"]) < 0.15
+    assert len(test) == 2 * 2
+    for fold, quantifier, *chosen in test:
+        errors = {
+            k[2:]: v for k, v in validation.items() if k[:2] == (fold, quantifier)
         }
-        assert group[figure.draw, figure.calibration] == min(group.values())
-        assert figure.estimate.shape == (63, 2)
-        error = np.abs(figure.estimate - figure.true).mean()
-        np.testing.assert_allclose(figure.errors["ae"], error)
-    rows = result_rows(work.task(), result).to_pylist()
-    test = [row for row in rows if row["split"] == "test"]
-    validation = [row for row in rows if row["split"] == "validation"]
-    assert (len(test), len(validation)) == (2 * 2 * 2, 16 * 2)
-    assert all(row["selected"] for row in test)
-    assert sum(row["selected"] for row in validation) == len(test)
+        assert errors[tuple(chosen)] == min(errors.values())
+        of_fold = [
+            row
+            for row in tables["estimates"].to_pylist()
+            if (row["fold"], row["quantifier"]) == (fold, quantifier)
+        ]
+        assert len(of_fold) == 63 * 2
+        error = np.mean([abs(row["estimate"] - row["true"]) for row in of_fold])
+        np.testing.assert_allclose(test[fold, quantifier, *chosen], error)
+    every = tables["results"].to_pylist()
+    selected = [row["split"] for row in every if row["selected"]]
+    assert (selected.count("test"), selected.count("validation")) == (8, 8)
+    parameters = set(tables["configurations"]["parameter"].to_pylist())
+    assert parameters == {"dim", "recurrent_scale", "input_scale", "C", "seed"}
     names = RunDirectory(work.run).folder.names()
     assert not [n for n in names if n.startswith(("draw", "embeddings"))]
 
 
-def test_scores_of_a_gpu_are_kept_apart_from_a_cpus(work):
-    method = METHODS["xnq"]
-    (configuration,) = method.configurations(work.settings, 1)
-
-    def key(*overrides):
-        return run._unit_key(work, method, configuration, 0, small_settings(*overrides))
-
-    assert key() == key("partitions=3")
-    assert key() != key("backend=gpu")
+def test_scores_of_a_gpu_are_kept_apart_from_a_cpus(client, work, monkeypatch):
+    evaluate(client, work, "wvrn", quantifiers=("sld",))
+    kept = len(work.folder("units").names())
+    on_gpu = work.settings.model_copy(update={"backend": "gpu"})
+    monkeypatch.setattr(run.cluster, "settle", lambda *_: on_gpu)
+    evaluate(client, work, "wvrn", quantifiers=("sld",))
+    assert len(work.folder("units").names()) == 2 * kept
 
 
 def test_same_figures_for_any_number_of_partitions(client, graph, tmp_path):
     found = [
-        figures(evaluate(client, begin(tmp_path / f"{count}", graph, count), draws=1))
+        rows(evaluate(client, begin(tmp_path / f"{count}", graph, count), draws=1))
         for count in (1, 3)
     ]
     assert found[0] == found[1]
@@ -132,7 +134,7 @@ def test_scores_are_computed_once_and_an_interrupted_search_resumes(
         return real(client, work, configuration)
 
     def method():
-        score = known_methods.partial(embedded.row_scores, breaks)
+        score = partial(embedded.row_scores, breaks)
         return dataclasses.replace(METHODS["xnq"], score=score)
 
     with pytest.raises(StageError, match="stopped here"):
@@ -143,7 +145,7 @@ def test_scores_are_computed_once_and_an_interrupted_search_resumes(
     # Another quantifier needs no new fit.
     wider = run.evaluate_method(client, work, method(), 2, ("sld", "cc", "pacc"))
     assert len(calls) == 3
-    assert figures(whole).items() <= figures(wider).items()
+    assert rows(whole, "validation").items() <= rows(wider, "validation").items()
 
 
 @pytest.mark.parametrize(
@@ -157,50 +159,37 @@ def test_scores_are_computed_once_and_an_interrupted_search_resumes(
     ],
 )
 def test_baselines_are_methods(client, work, name, draws, quantifiers):
-    result = evaluate(client, work, name, quantifiers=("sld", "cc", "acc", "pacc"))
-    assert len(result.configurations) == draws
-    assert {*quantifiers} <= {f.quantifier for f in result.test}
-    assert ("sld" in {f.quantifier for f in result.test}) == ("sld" in quantifiers)
+    tables = evaluate(client, work, name, quantifiers=("sld", "cc", "acc", "pacc"))
+    assert len(set(tables["configurations"]["draw"].to_pylist())) == draws
+    used = {quantifier for _, quantifier, *_ in rows(tables)}
+    assert {*quantifiers} <= used
+    assert ("sld" in used) == ("sld" in quantifiers)
     # Twice as many edges within a class as between: neighbours' votes are informative.
     if name != "cdq":
-        assert min(f.errors["ae"] for f in result.test) < 0.25
-
-
-def test_lbq_estimates_the_complete_graph_once_a_fold(client, work):
-    # Not a quantifier of posteriors: the requested quantifiers do not affect it.
-    result = evaluate(client, work, "lbq", quantifiers=("sld",))
-    task = work.task()
-    assert not result.validation
-    assert [f.quantifier for f in result.test] == ["lbq", "lbq"]
-    for figure in result.test:
-        rest = task.rows(figure.split, "calibration", "validation", "test")
-        true = np.bincount(task.labels[rest], minlength=2) / len(rest)
-        np.testing.assert_allclose(figure.true, true[None])
-        found = np.abs(figure.estimate - true).mean()
-        assert figure.errors["ae"] == pytest.approx(found)
-        assert found < 0.25
-    rows = result_rows(task, result).to_pylist()
-    assert {row["split"] for row in rows} == {"test"}
+        assert min(rows(tables).values()) < 0.25
 
 
 def test_xnq_plus_is_a_method_without_a_search(client, graph, tmp_path, monkeypatch):
     settings = small_settings("readout.folds=3", "reservoir.recurrent_scale=select")
     work = begin(tmp_path / "run", graph, settings=settings)
-    result = evaluate(client, work, "xnq+", quantifiers=("sld", "pcc"))
-    (configuration,) = result.configurations
-    assert configuration["recurrent_scale"] == [1.0, 3.0, 8.0, 20.0]
-    by_sld = [f.errors["ae"] for f in result.test if f.quantifier == "sld"]
+    tables = evaluate(client, work, "xnq+", quantifiers=("sld", "pcc"))
+    values = dict(
+        zip(*tables["configurations"].select(["parameter", "value"]), strict=True)
+    )
+    by_name = {str(name): value.as_py() for name, value in values.items()}
+    assert by_name["recurrent_scale"] == "[1.0, 3.0, 8.0, 20.0]"
+    by_sld = [v for (_, name, *_), v in rows(tables).items() if name == "sld"]
     assert np.mean(by_sld) < 0.15
-    task = work.task()
+    task, units = work.task(), work.folder("units")
     pooled = [task.rows(split, "train", "calibration") for split in (0, 1)]
-    for unit in work.units().names():
-        scores = work.read_scores(unit.removesuffix(".npy"))
-        assert any(np.array_equal(scores.held, rows) for rows in pooled)
+    for unit in units.names():
+        held = read_arrays(units, unit.removesuffix(".npy"))["held"]
+        assert any(np.array_equal(held, each) for each in pooled)
     names = RunDirectory(work.run).folder.names()
     assert not [n for n in names if n.startswith(("draw", "embeddings"))]
     monkeypatch.setattr("xnq_dist.readout.plus.learning.plus_scores", None)
     again = evaluate(client, work, "xnq+", quantifiers=("sld", "pcc", "cc"))
-    assert figures(result).items() < figures(again).items()
+    assert rows(tables).items() < rows(again).items()
 
 
 @needs_gnn
@@ -209,31 +198,26 @@ def test_trained_networks_are_methods(client, work, monkeypatch):
     few = dataclasses.replace(
         METHODS["gcn"], configurations=lambda *_: [{"layers": 2, "width": 16}]
     )
-    result = run.evaluate_method(client, work, few, 1, ("sld",))
-    assert len(result.test) == 2
-    assert np.mean([f.errors["ae"] for f in result.test]) < 0.25
+    errors = rows(run.evaluate_method(client, work, few, 1, ("sld",)))
+    assert len(errors) == 2
+    assert np.mean([*errors.values()]) < 0.25
     assert len(METHODS["gin"].configurations(SETTINGS, 1)) == 6
 
 
-def test_tables_are_published_together_and_removed_together(client, work, tmp_path):
+def test_tables_are_published_together(client, work, tmp_path):
     out = RunDirectory(tmp_path).folder
-    result = evaluate(client, work, "lr", quantifiers=("sld",))
+    tables = evaluate(client, work, "lr", quantifiers=("sld",))
     for name in ("one", "two"):
-        task = dataclasses.replace(work.task(), dataset=name)
-        keep(out.child(name), PAPER, tidy_tables(task, result), result.method)
-    tables = publish(out, PAPER)
-    assert set(tables["results"]["dataset"].to_pylist()) == {"one", "two"}
-    assert tables["estimates"].num_rows == 2 * 2 * 63 * 2
+        keep(out.child(name), tables, "lr")
+    published = publish(out, ["results", "estimates"])
+    assert published["estimates"].num_rows == 2 * 2 * 63 * 2
     assert (tmp_path / "results.parquet").exists()
-    unpublish(out, PAPER)
-    assert not list(tmp_path.glob("*.parquet"))
 
 
 @pytest.mark.parametrize(
     ("name", "quantifiers", "error", "words"),
     [
         ("xnq", ("dys",), InputError, "'dys' is defined for two classes"),
-        ("lbq", ("sld",), InputError, "'lbq' is defined for 2 classes, and small"),
         ("enq", ("sld",), StageError, "'enq' gives votes only"),
     ],
 )

@@ -9,7 +9,6 @@ from tests.evaluation.test_community_cases import blocks
 from xnq_dist.evaluation.community_tables import community_tables
 from xnq_dist.evaluation.real import binomial_floor
 from xnq_dist.evaluation.regions import joined
-from xnq_dist.evaluation.rendered_table import Cell
 from xnq_dist.evaluation.rivals import (
     RIVALS,
     plain_features,
@@ -61,7 +60,7 @@ def test_features_are_averaged_over_one_and_two_hops():
     )
     wide = np.random.default_rng(0).normal(size=(300, 400)).astype(np.float32)
     assert plain_features(wide, None).shape == (300, 64)
-    assert plain_features(None, path).shape == (3, 1)
+    assert plain_features(np.empty((3, 0), np.float32), path).shape == (3, 1)
 
 
 def test_estimates_are_mean_scores_with_binomial_intervals():
@@ -118,20 +117,13 @@ def test_tables_have_the_best_rival_of_each_graph_and_the_floor():
     table = results(rows(ratios, graphs=graphs))
     made = {one.name: one for one in community_tables(table)}
     errors = made["communities-ae"]
-    lines = {line[0].text: line for group in errors.groups for line in group.rows}
-    best, alone, full = (
-        lines[name]
-        for name in ("best rival", "rival: features", "rival: features, neighbours")
-    )
-    assert errors.header[2:] == ("Cora-2, 6 %", "Tolokers, 6 %")
-    assert best[2] == alone[2]
-    assert best[3] == full[3]
+    lines = {name: texts for (_, name), texts in errors.rows.items()}
+    assert list(errors.header[2:]) == ["cora-2, 6 %", "tolokers, 6 %"]
+    assert lines["best rival"][1] == lines["features"][1]
+    assert lines["best rival"][2] == lines["boosting"][2]
     # The floor has less error than any estimate can have, and is not the best of them.
-    assert lines["auto"][3].mark == "best"
-    assert lines["binomial floor"][3].mark == ""
-    ((auto, *_),) = (
-        [line for line in group.rows if line[0].text == "auto"]
-        for group in made["communities-rival-above"].groups
-    )
-    assert auto[3] == Cell("0")
-    assert float(auto[2].text) == pytest.approx(0.9 / np.sqrt(1.2 * 1.5), abs=0.03)
+    assert lines["auto"][2].startswith("**")
+    assert not lines["floor"][2].startswith("**")
+    ratios = made["communities-rival-above"].rows["random labels", "auto"]
+    assert ratios[2] == "0"
+    assert float(ratios[1]) == pytest.approx(0.9 / np.sqrt(1.2 * 1.5), abs=0.03)

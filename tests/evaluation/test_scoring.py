@@ -8,9 +8,10 @@ import pytest
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.settings import Settings
 from xnq_dist.evaluation.measures import absolute_error
-from xnq_dist.evaluation.methods.method_interface import Scores, Split, Task
 from xnq_dist.evaluation.protocol import draw_samples
 from xnq_dist.evaluation.scoring import calibrated, estimates, quantifiers_for
+from xnq_dist.evaluation.task import Split, Task
+from xnq_dist.evaluation.work import Scores
 from xnq_dist.readout.calibration import KINDS
 
 
@@ -36,8 +37,8 @@ def test_good_scores_give_small_errors(n_classes, calibration):
     rows = task.rows(0, "test")
     samples = draw_samples(task.labels[rows], n_classes, "test", 0, 0, 200, 5)
     posteriors = calibrated(task, 0, scores, calibration, rows)
-    found = estimates(posteriors, samples, "sld", Settings())
-    plain = estimates(posteriors, samples, "cc", Settings())
+    found = estimates(*posteriors, samples, "sld", Settings())
+    plain = estimates(*posteriors, samples, "cc", Settings())
     error, of_plain = (
         absolute_error(samples.prevalence, one).mean() for one in (found, plain)
     )
@@ -52,8 +53,8 @@ def test_prior_is_of_the_labels_that_the_posteriors_stand_for():
         expected = np.bincount(task.labels[task.rows(0, role)]) / len(
             task.rows(0, role)
         )
-        found = calibrated(task, 0, scores, kind, rows).reference.prior
-        np.testing.assert_allclose(found, expected)
+        _, reference = calibrated(task, 0, scores, kind, rows)
+        np.testing.assert_allclose(reference.prior, expected)
 
 
 def test_votes_are_counted_as_votes():
@@ -63,20 +64,19 @@ def test_votes_are_counted_as_votes():
         np.eye(2)[task.labels[scores.held]],
         scores.target,
         np.eye(2)[task.labels[scores.target]],
-        crisp=True,
     )
     rows = task.rows(0, "test")
     samples = draw_samples(task.labels[rows], 2, "test", 0, 0, 50, 2)
     posteriors = calibrated(task, 0, crisp, "none", rows)
     for quantifier in ("cc", "acc"):
-        found = estimates(posteriors, samples, quantifier, Settings())
+        found = estimates(*posteriors, samples, quantifier, Settings())
         np.testing.assert_allclose(found, samples.prevalence, atol=1e-6)
 
 
 def test_scores_that_are_not_numbers_are_refused():
     task, scores = made()
-    scores.target_logits[3] = np.nan
-    with pytest.raises(StageError, match="1 target nodes have scores"):
+    scores.held_logits[3] = np.nan
+    with pytest.raises(StageError, match="1 nodes have scores"):
         calibrated(task, 0, scores, "bcts", task.rows(0, "test"))
 
 

@@ -124,7 +124,10 @@ def no_class_in_test(table):
     ("change", "words"),
     [
         (replace_role("test", "exam"), "role 'exam' in row .* is not one of train"),
-        (replace_role("test", "train"), "fold 0 has no test node: use folds that have"),
+        (
+            replace_role("test", "train"),
+            "fold 0 has no test node of class '0': use folds",
+        ),
         (unknown_node, "node 10000 in row 5 is not in the node table"),
         (twice, "two rows for one fold"),
         (no_class_in_test, "fold 0 has no test node of class '1'"),

@@ -17,7 +17,6 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.quantifiers import Record, record_of, records
 from xnq_dist.core.settings import Settings
-from xnq_dist.evaluation.names import shown
 from xnq_dist.evaluation.scoring import quantifiers_for
 from xnq_dist.quantify.stage import quantify
 
@@ -75,7 +74,6 @@ def test_a_new_module_is_known_to_settings_and_help(halfway):
 
 
 def test_a_new_module_is_evaluated_and_reported(halfway):
-    assert shown(halfway) == "HalfWay"
     assert halfway in quantifiers_for(None, 2, crisp=False)
     assert halfway not in quantifiers_for(None, 3, crisp=False)
     with pytest.raises(InputError, match="'halfway' is defined for two classes"):

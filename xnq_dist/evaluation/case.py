@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.evaluation.designs import Drawn, Shown
-from xnq_dist.quantify.classic.neighbour_counts import neighbour_sums
 from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import NodeTable, Reference
-
-if TYPE_CHECKING:
-    from scipy.sparse import csr_array
 
 __all__ = ["Case"]
 
@@ -61,20 +56,3 @@ class Case:
         nodes = NodeTable(rows, labels, labelled, classes)
         compared = replace(nodes, posteriors=own.astype(np.float32))
         return cls(truth, nodes, compared, reference, held, shown.drawn)
-
-    def with_neighbours(self, adjacency: csr_array[Any]) -> Case:
-        """Return the case with statistics of every node's neighbours.
-
-        Parameters
-        ----------
-        adjacency
-            In-neighbours, shape (N, N).
-        """
-        neighbours = neighbour_sums(adjacency, self.compared.posteriors)
-        rows = np.flatnonzero(self.nodes.labels >= 0)
-        return replace(
-            self,
-            nodes=replace(self.nodes, neighbours=neighbours),
-            compared=replace(self.compared, neighbours=neighbours),
-            reference=replace(self.reference, neighbours=neighbours[rows]),
-        )

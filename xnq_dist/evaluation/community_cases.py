@@ -3,16 +3,15 @@
 A case is a design, a share and a draw of labels: `xnq+` computes posteriors from these
 labels alone, and every estimator is then applied to every kind of communities. Every
 draw has another reservoir, so that the coverage of the intervals includes the
-uncertainty from the seed. Posteriors and results of a case that are in the folder are
-reused: another estimator needs no new fit.
+uncertainty from the seed. Posteriors and scores of the rivals that are in the folder
+are reused: another estimator needs no new fit.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.quantifiers import records
 from xnq_dist.core.stages import STAGES
-from xnq_dist.core.store import Folder, fingerprint
+from xnq_dist.core.store import fingerprint
 from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.designs import (
     DESIGNS,
@@ -34,8 +33,8 @@ from xnq_dist.evaluation.designs import (
     Shown,
     draw_labels,
 )
-from xnq_dist.evaluation.estimators import TRIVIAL, Estimators
-from xnq_dist.evaluation.keep import arrow_schema, read_parquet, write_parquet
+from xnq_dist.evaluation.estimators import Estimators
+from xnq_dist.evaluation.keep import arrow_schema
 from xnq_dist.evaluation.methods.embedded import plus_posteriors
 from xnq_dist.evaluation.real import score_case
 from xnq_dist.evaluation.regions import (
@@ -50,7 +49,7 @@ from xnq_dist.evaluation.regions import (
     draw_samples_by_class,
     only,
 )
-from xnq_dist.evaluation.rivals import RIVALS, rival_scores
+from xnq_dist.evaluation.rivals import rival_scores
 from xnq_dist.evaluation.split_fit import NodeRows
 from xnq_dist.evaluation.work import EvaluationWork, keep_arrays
 from xnq_dist.graph import layout
@@ -76,7 +75,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-TABLE = "community_results"
 MATTER = {"backend", "reservoir", "exchange", "readout"}
 """Settings that posteriors depend on."""
 
@@ -162,8 +160,7 @@ def evaluate_communities(
     InputError
         When there are too few labels, or no community is large enough.
     """
-    task = work.task()
-    adjacency = layout.read_adjacency(*work.graph())
+    task, adjacency = work.task(), work.adjacency()
     adjacency.sort_indices()
     groups = tuple(
         leiden(adjacency, resolution, work.settings.seed, quick=True)
@@ -174,117 +171,76 @@ def evaluate_communities(
         name: only(sets, pool.known)
         for name, sets in sets_of_kinds(work, plan, adjacency)
     }
-    made = _Cases(client, work, plan, pool, groups, kinds)
-    cases, tables = plan.cases(), []
-    for number, case in enumerate(cases):
-        tables.append(made.results(*case))
+    cases, rows = plan.cases(), []
+    for number, (design, share, draw) in enumerate(cases):
+        seed = work.settings.seed + draw
+        shown = draw_labels(design, pool, share, seed)
+        case = kept_case(client, work, shown, groups[0], seed)
+        rivals = _rivals(work, shown.labels, seed)
+        settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})
+        estimators = Estimators(
+            case, adjacency, groups, settings, plan.quantifiers, rivals
+        )
+        sets = dict(kinds)
+        if design == "random":
+            among = (shown.labels < 0, SAMPLE), (pool.known, MIN_SIZE)
+            for kind, drawn in zip(SAMPLES, among, strict=True):
+                if kind in plan.kinds:
+                    sets[kind] = draw_samples_by_class(
+                        task.labels, len(task.classes), *drawn, seed
+                    )
+        of_case = {
+            "dataset": task.dataset,
+            "graph_family": plan.graph_family or task.dataset,
+            "method": "xnq+",
+            "design": design,
+            "label_share": share,
+            "draw": draw,
+            "labels": int(np.count_nonzero(shown.labels >= 0)),
+        }
+        rows += [of_case | row for row in score_case(case, sets, estimators)]
         progress("cases", number + 1, len(cases))
-    results = pa.concat_tables(tables)
-    if not results.num_rows:
+    if not rows:
         raise InputError(
             f"{task.dataset}: no community has enough unlabelled members with a known "
             "class: give larger communities, or a lower --label-shares"
         )
-    return results
+    return pa.Table.from_pylist(rows, arrow_schema("community_results"))
 
 
-@dataclass(frozen=True, eq=False)
-class _Cases:
-    """What all cases of a graph share, and the folder of their files."""
+def _kept(
+    what: str,
+    work: EvaluationWork,
+    labels: NDArray[np.int32],
+    seed: int,
+    make: Callable[[], dict[str, NDArray[Any]]],
+) -> dict[str, NDArray[Any]]:
+    """Arrays that depend on the shown labels and the seed, which a folder keeps."""
+    key = fingerprint(
+        [STAGES[name].format for name in ("embeddings", "readout", "posteriors")],
+        work.graph()[1].fingerprint,
+        work.task().classes,
+        labels.tobytes().hex(),
+        seed,
+        work.settings.model_dump(include=MATTER, mode="json"),
+    )
+    return keep_arrays(work.folder("cases"), f"{what}-{key}", make)
 
-    client: Client
-    work: EvaluationWork
-    plan: CasePlan
-    pool: LabelPool
-    groups: tuple[NDArray[np.int64], ...]
-    """Leiden community of every node at two resolutions, shape (N,) each."""
-    kinds: dict[str, Communities]
 
-    @property
-    def folder(self) -> Folder:
-        """The folder of posteriors and results."""
-        return Folder.of(self.work.run).child("cases")
+def _rivals(
+    work: EvaluationWork, labels: NDArray[np.int32], seed: int
+) -> dict[str, NDArray[np.float64]]:
+    """Log-probabilities of the rivals in one draw."""
 
-    @cached_property
-    def key(self) -> str:
-        """Fingerprint of what results depend on in every case."""
-        drawn = [
-            (sets.offsets.tobytes().hex(), sets.members.tobytes().hex())
-            for sets in self.kinds.values()
-        ]
-        return fingerprint(
-            STAGES["quantify"].format,
-            self.work.task().dataset,
-            self.plan.kinds,
-            fingerprint(list(self.kinds), drawn),
-            [*(self.plan.quantifiers or records()), *TRIVIAL, *RIVALS],
-            self.work.settings.model_dump(
-                exclude={"cluster", "scratch", "input"}, mode="json"
-            ),
-        )
+    def make() -> dict[str, NDArray[Any]]:
+        features = NodeRows(*work.graph()).matrix()
+        fixed = features, labels, len(work.task().classes), seed
+        made = {"boosting": rival_scores(*fixed, work.adjacency())}
+        if features.shape[1]:
+            made["features"] = rival_scores(*fixed)
+        return made
 
-    def results(self, design: str, share: float, draw: int) -> pa.Table:
-        """The rows of one case, which the folder keeps."""
-        seed = self.work.settings.seed + draw
-        shown = draw_labels(design, self.pool, share, seed)
-        posteriors = _posteriors_key(self.work, shown, seed)
-        key = fingerprint(self.key, posteriors, design, share, draw)
-        name, folder = f"case-{key}.parquet", self.folder
-        if not folder.exists(name):
-            of_case = {
-                "dataset": self.work.task().dataset,
-                "graph_family": self.plan.graph_family or self.work.task().dataset,
-                "method": "xnq+",
-                "design": design,
-                "label_share": share,
-                "draw": draw,
-                "labels": int(np.count_nonzero(shown.labels >= 0)),
-            }
-            scored = self._estimators(shown, seed)
-            sets = self.kinds | self._samples(design, shown, seed)
-            rows = score_case(scored.case, sets, scored)
-            made = [of_case | vars(row) for row in rows]
-            table = pa.Table.from_pylist(made, arrow_schema(TABLE))
-            write_parquet(folder, name, table)
-        return read_parquet(folder, name, TABLE)
-
-    def _samples(self, design: str, shown: Shown, seed: int) -> dict[str, Communities]:
-        """Samples drawn by class, if they are requested and labels are random."""
-        task, kinds = self.work.task(), self.plan.kinds
-        given = task.labels, len(task.classes)
-        among = ((shown.labels < 0, SAMPLE), (task.labels >= 0, MIN_SIZE))
-        return {
-            kind: draw_samples_by_class(*given, *drawn, seed)
-            for kind, drawn in zip(SAMPLES, among, strict=True)
-            if kind in kinds and design == "random"
-        }
-
-    def _estimators(self, shown: Shown, seed: int) -> Estimators:
-        """The estimators of one draw of the labels."""
-        settings = self.work.settings.model_copy(
-            update={"method": "xnq+", "seed": seed}
-        )
-        names, adjacency = self.plan.quantifiers, self.pool.adjacency
-        case = kept_case(self.client, self.work, shown, self.groups[0], seed)
-        rivals = self._rivals(shown.labels, seed)
-        return Estimators(case, adjacency, self.groups, settings, names, rivals)
-
-    def _rivals(
-        self, labels: NDArray[np.int32], seed: int
-    ) -> dict[str, NDArray[np.float64]]:
-        """Log-probabilities of the rivals in one draw, which the folder keeps."""
-
-        def make() -> dict[str, NDArray[Any]]:
-            features = NodeRows(*self.work.graph()).matrix()
-            fixed = labels, self.pool.n_classes, seed
-            made = {"boosting": rival_scores(features, *fixed, self.pool.adjacency)}
-            if features is not None:
-                made["features"] = rival_scores(features, *fixed)
-            return made
-
-        graph = self.work.graph()[1].fingerprint
-        key = fingerprint(graph, labels.tobytes().hex(), seed)
-        return keep_arrays(self.folder, f"rivals-{key}", make)
+    return _kept("rivals", work, labels, seed, make)
 
 
 def kept_case(
@@ -302,10 +258,11 @@ def kept_case(
         Leiden community of every node, shape (N,): held-out scores are by models fitted
         without any label of the group.
     """
-    task = work.task()
-    arrays = keep_arrays(
-        Folder.of(work.run).child("cases"),
-        f"posteriors-{_posteriors_key(work, shown, seed)}",
+    arrays = _kept(
+        "posteriors",
+        work,
+        shown.labels,
+        seed,
         lambda: _posteriors(client, work, shown.labels, groups, seed),
     )
     held = None
@@ -313,6 +270,7 @@ def kept_case(
         index = arrays["held_index"]
         held = Held(index, shown.labels[index], arrays["held"].astype(np.float64))
     rows, own = (arrays[name].astype(np.float64) for name in ("posteriors", "own"))
+    task = work.task()
     return Case.of(task.labels, shown, rows, own, task.classes, held)
 
 
@@ -333,7 +291,7 @@ def sets_of_kinds(
                 yield from _given(work, plan.memberships).items()
         elif name == "attribute":
             features = NodeRows(*work.graph()).matrix()
-            if features is None:
+            if not features.shape[1]:
                 log.info("%s: no features; groups by attribute are skipped", dataset)
             else:
                 yield name, draw_attributes(features, seed)
@@ -356,21 +314,6 @@ def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:
     offsets = offsets_of(sizes)
     members = np.concatenate([part.members for part in parts])
     return by_kind(names, Communities(offsets, members))
-
-
-def _posteriors_key(work: EvaluationWork, shown: Shown, seed: int) -> str:
-    return fingerprint(
-        [
-            STAGES["embeddings"].format,
-            STAGES["readout"].format,
-            STAGES["posteriors"].format,
-        ],
-        work.graph()[1].fingerprint,
-        work.task().classes,
-        shown.labels.tobytes().hex(),
-        seed,
-        work.settings.model_dump(include=MATTER, mode="json"),
-    )
 
 
 def _posteriors(

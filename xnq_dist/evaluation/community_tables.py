@@ -1,218 +1,252 @@
 """Tables of an evaluation on communities.
 
-Some tables check requirements: in no cell may the error of an estimator be
-significantly above that of the mean posterior (PCC) or of the training prior, and the
-intervals must have the right coverage in every size class.
+A cell is a graph, a kind of communities, a design and a share of labels. Draws of the
+labels are the independent repetitions, since communities of one draw share its labels
+and its model.
+
+References
+----------
+S. Holm, "A simple sequentially rejective multiple test procedure", Scandinavian Journal
+of Statistics 6, 1979.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from scipy.stats import gmean
+from numpy.typing import NDArray
+from scipy.stats import gmean, ttest_rel
+from scipy.stats import t as student
 
-from xnq_dist.evaluation.cells import (
-    MIN_DRAWS,
-    MIN_SETS,
-    SMALL,
-    TOLERANCE,
-    Covered,
-    Figures,
-    RatioCell,
-    coverage,
-    means,
-    ratio_cells,
-    real,
-    sized,
-)
-from xnq_dist.evaluation.designs import DESIGNS
-from xnq_dist.evaluation.estimators import TRIVIAL
-from xnq_dist.evaluation.names import shown
 from xnq_dist.evaluation.real import FLOOR
 from xnq_dist.evaluation.regions import SAMPLES
-from xnq_dist.evaluation.rendered_table import (
-    Cell,
-    RenderedTable,
-    RowGroup,
-    table_files,
-    to_text,
-)
+from xnq_dist.evaluation.rendered_table import EMPTY, RenderedTable
 from xnq_dist.evaluation.rivals import RIVALS
 
-__all__ = ["community_outputs", "community_tables"]
+__all__ = ["RatioCell", "community_tables", "coverage", "holm", "means", "ratio_cells"]
 
-RIVAL = "rival"
+MIN_SETS = 20
+"""Minimum number of communities in a cell."""
+MIN_DRAWS = 10
+"""Minimum number of draws for a test."""
+TOLERANCE = 1.05
+"""Maximum ratio of an estimator's error to that of PCC."""
+LEVEL = 0.05
+"""Significance level of a test, over all its cells."""
+BOUNDS = 0.99
+"""Confidence level of the bounds of a coverage."""
+SMALL = "5-20"
+"""Size class that is left out of the tables of errors."""
+METRICS = ("ae", "coverage", "width")
+CELL = ("dataset", "design", "communities", "label_share")
+RIVAL = "best rival"
 """The rival with the lowest error on a graph, by design and share of labels."""
 COMPARED = ("auto", RIVAL, FLOOR, "pcc", "sld", "prior")
 """Estimators of the table of designs."""
-MIN_COVERAGE, MAX_COVERAGE = 0.93, 0.98
-"""Required coverage of 95 % intervals; the maximum is for 20 unlabelled members on."""
-ESTIMATORS = {
-    "auto": "auto",
-    RIVAL: "best rival",
-    FLOOR: "binomial floor",
-    "features": "rival: features",
-    "boosting": "rival: features, neighbours",
-    "boosting_intercept": "rival: and an intercept per community",
-    "prior": "training prior",
-    "lab": "labelled members",
-}
 BOUNDS_NOTE = (
     "In brackets: 99 % confidence bounds, clustered by graph and draw of the labels; "
     "one draw gives no bounds."
 )
 
-
-def _name(estimator: str) -> str:
-    return ESTIMATORS.get(estimator) or shown(estimator)
+Figures = dict[str, Any]
 
 
-def figure(value: float, digits: int = 3) -> str:
+def figure(value: float | None, digits: int = 3) -> str:
     """A number as text, without the zero before the decimal point."""
+    if value is None:
+        return EMPTY
     text = f"{value:.{digits}f}"
     return text.replace("0.", ".", 1) if abs(value) < 1 else text
 
 
-def _cell(value: float | None, digits: int = 3) -> Cell:
-    return Cell() if value is None else Cell(figure(value, digits))
-
-
-def _of(table: pa.Table, **values: object) -> pa.Table:
+def of(table: pa.Table, **values: object) -> pa.Table:
     """Rows that have these values in the named columns."""
     for name, value in values.items():
         table = table.filter(pc.equal(table[name], value))
     return table
 
 
+def _one_of(table: pa.Table, name: str, values: Sequence[str]) -> Any:
+    """Whether a row has one of the values in a column."""
+    return pc.is_in(table[name], pa.array(values))
+
+
+def real(table: pa.Table) -> pa.Table:
+    """Rows of communities, without samples drawn by class."""
+    return table.filter(pc.invert(_one_of(table, "communities", SAMPLES)))
+
+
+def _large(table: pa.Table) -> pa.Table:
+    """Rows of communities that are large enough for the tables of errors."""
+    return table.filter(pc.not_equal(table["sizes"], SMALL))
+
+
+def _distinct(table: pa.Table, name: str) -> list[Any]:
+    return list(table[name].unique().to_pylist())
+
+
+def means(table: pa.Table, by: Sequence[str]) -> list[Figures]:
+    """Figures averaged over communities, grouped by columns, in order of appearance.
+
+    Each group has the columns of `by`, the metrics (None if no community has one), and
+    ``sets``.
+    """
+    sets = table["sets"]
+    parts = {name: table[name] for name in by} | {"sets": sets}
+    for name in METRICS:
+        parts[name] = pc.multiply(table[name], pc.cast(sets, pa.float64()))
+        parts[f"{name} sets"] = pc.if_else(pc.is_valid(table[name]), sets, 0)
+    summed = [(name, "sum") for name in parts if name not in by]
+    groups = pa.table(parts).group_by(list(by), use_threads=False).aggregate(summed)
+    rows = []
+    for row in groups.to_pylist():
+        figures = {name: row[name] for name in by} | {"sets": row["sets_sum"]}
+        for name in METRICS:
+            number = row[f"{name} sets_sum"]
+            figures[name] = row[f"{name}_sum"] / number if number else None
+        rows.append(figures)
+    return rows
+
+
 def _with_best_rival(table: pa.Table) -> pa.Table:
     """The table, and the rows of the best rival under its name."""
-    rivals = table.filter(pc.is_in(table["estimator"], pa.array(RIVALS)))
-    cell = ("dataset", "design", "label_share")
+    rivals = table.filter(_one_of(table, "estimator", RIVALS))
     best: dict[tuple[Any, ...], Figures] = {}
-    for row in means(sized(rivals), (*cell, "estimator")):
+    cell = ("dataset", "design", "label_share")
+    for row in means(_large(rivals), (*cell, "estimator")):
         kept = best.setdefault(tuple(row[name] for name in cell), row)
         if row["ae"] < kept["ae"]:
             kept.update(row)
     parts = [table]
     for row in best.values():
-        rows = _of(rivals, **{name: row[name] for name in (*cell, "estimator")})
+        rows = of(rivals, **{name: row[name] for name in (*cell, "estimator")})
         at = rows.schema.get_field_index("estimator")
         names = pa.array([RIVAL] * rows.num_rows)
         parts.append(rows.set_column(at, rows.schema.field(at), names))
     return pa.concat_tables(parts)
 
 
-def _by_design(table: pa.Table) -> list[tuple[str, pa.Table]]:
-    """Title and rows of every design."""
-    designs = table["design"].unique().to_pylist()
-    return [(DESIGNS[name].title, _of(table, design=name)) for name in designs]
+def _errors(file: str, title: str, table: pa.Table, note: str) -> RenderedTable:
+    """Absolute errors of estimators (rows) by data set and label share (columns).
 
-
-def _covered(covered: Covered | None, maximum: float | None = None) -> list[Cell]:
-    """Cells of coverage and width.
-
-    With `maximum`, a coverage significantly outside `MIN_COVERAGE` to `maximum` is
-    marked low or high.
+    The lowest error of each column is in bold.
     """
-    if covered is None:
-        return [Cell(), Cell()]
-    text = figure(covered.value)
-    if not math.isnan(covered.lower):
-        text += f" [{figure(covered.lower)}, {figure(covered.upper)}]"
-    if maximum is not None:
-        if covered.upper < MIN_COVERAGE:
-            text += " low"
-        elif covered.lower > maximum:
-            text += " high"
-    return [Cell(text), Cell(figure(covered.width))]
+    errors: dict[str, dict[Any, float | None]] = defaultdict(dict)
+    for row in means(table, ("dataset", "label_share", "estimator")):
+        column = f"{row['dataset']}, {100 * row['label_share']:g} %"
+        errors[row["estimator"]][column] = row["ae"]
+    columns = list(dict.fromkeys(column for of in errors.values() for column in of))
+    for found in errors.values():
+        complete = len(found) == len(columns)
+        found["mean"] = float(np.mean([*found.values()])) if complete else None
+    rows: dict[tuple[str, str], list[str]] = {("", name): [] for name in errors}
+    for column in ("mean", *columns):
+        ranked = [of.get(column) for name, of in errors.items() if name != FLOOR]
+        best = min((error for error in ranked if error is not None), default=None)
+        for name, found in errors.items():
+            error = found.get(column)
+            text = figure(error)
+            is_best = name != FLOOR and error is not None and error == best
+            rows["", name].append(f"**{text}**" if is_best else text)
+    return RenderedTable(file, title, ("estimator", "mean", *columns), rows, (note,))
 
 
-def _marked(
-    columns: list[list[float | None]], estimators: Sequence[str]
-) -> list[list[Cell]]:
-    """Cells by column; the lowest error in each column is marked as best."""
-    made = []
-    for column in columns:
-        named = list(zip(estimators, column, strict=True))
-        errors = [v for name, v in named if v is not None and name != FLOOR]
-        best = min(errors, default=None)
-        cells = []
-        for name, value in named:
-            marked = value is not None and value == best and name != FLOOR
-            cell = Cell() if value is None else Cell(figure(value))
-            cells.append(replace(cell, mark="best") if marked else cell)
-        made.append(cells)
-    return made
+class RatioCell(NamedTuple):
+    """An estimator's error in one cell, compared with a baseline's."""
+
+    name: str
+    """Graph, kind of communities and share of labels."""
+    ratio: float
+    """Ratio of the mean errors."""
+    pvalue: float
+    """One-sided paired t test of errors above the bound, after Holm's adjustment over
+    the cells tested together; NaN: too few draws."""
 
 
-def _errors(table: pa.Table, name: str, title: str, note: str) -> RenderedTable | None:
-    """Absolute errors of estimators (rows) by data set and label share (columns)."""
-    rows = means(table, ("dataset", "label_share", "estimator"))
-    if not rows:
-        return None
-    errors = {(r["dataset"], r["label_share"], r["estimator"]): r["ae"] for r in rows}
-    columns = list(dict.fromkeys((d, share) for d, share, _ in errors))
-    first = ("auto", RIVAL, FLOOR)
-    names = dict.fromkeys(estimator for *_, estimator in errors)
-    estimators = sorted(names, key=lambda name: (*first, name).index(name))
-    values: list[list[float | None]] = [
-        [errors.get((*column, estimator)) for estimator in estimators]
-        for column in columns
-    ]
-    overall: list[float | None] = []
-    for k in range(len(estimators)):
-        known = [v for column in values if (v := column[k]) is not None]
-        overall.append(float(np.mean(known)) if len(known) == len(columns) else None)
-    cells = _marked([overall, *values], estimators)
-    # What `auto` is held against, then quantifiers, then other baselines.
-    groups: list[list[tuple[Cell, ...]]] = [[], [], []]
-    for k, estimator in enumerate(estimators):
-        place = 1 + (estimator in (*TRIVIAL, *RIVALS)) if estimator not in first else 0
-        groups[place].append((Cell(_name(estimator)), *(col[k] for col in cells)))
-    header = (f"{shown(d)}, {100 * share:g} %" for d, share in columns)
-    return RenderedTable(
-        name,
-        title,
-        ("estimator", "mean", *header),
-        tuple(RowGroup(tuple(lines)) for lines in groups if lines),
-        (note,),
-    )
+def ratio_cells(
+    table: pa.Table, estimator: str, baseline: str, bound: float = TOLERANCE
+) -> list[RatioCell]:
+    """Compare an estimator with a baseline in each cell of `MIN_SETS` or more sets.
+
+    Mean absolute errors are compared draw by draw; Holm's adjustment is over all cells
+    of the table.
+    """
+    either = _one_of(table, "estimator", [estimator, baseline])
+    compared = _large(real(table.filter(either)))
+    by_draw: dict[tuple[Any, ...], dict[str, Figures]] = defaultdict(dict)
+    for row in means(compared, (*CELL, "draw", "estimator")):
+        by_draw[tuple(row[n] for n in (*CELL, "draw"))][row["estimator"]] = row
+    draws: dict[tuple[Any, ...], list[tuple[float, ...]]] = defaultdict(list)
+    for (*cell, _), pair in by_draw.items():
+        if len(pair) == 2:
+            one, other = pair[estimator], pair[baseline]
+            draws[tuple(cell)].append((one["ae"], other["ae"], one["sets"]))
+    named, pvalues = [], []
+    for (dataset, _, kind, share), figures in draws.items():
+        error, reference, sets = np.array(figures).T
+        if sets.mean() >= MIN_SETS and reference.any():
+            ratio = float(error.mean() / reference.mean())
+            named.append((f"{dataset}, {kind}, {100 * share:g} %", ratio))
+            pvalues.append(_above(error, bound * reference))
+    adjusted = holm(np.array(pvalues)).tolist()
+    return [RatioCell(*cell, p) for cell, p in zip(named, adjusted, strict=True)]
 
 
-def _above(
-    table: pa.Table, baseline: str, bound: float, what: str
-) -> RenderedTable | None:
+def _above(error: NDArray[np.float64], bound: NDArray[np.float64]) -> float:
+    """p-value of the test that errors are above; NaN with too few draws."""
+    if len(error) < MIN_DRAWS:
+        return np.nan
+    if np.ptp(error - bound) == 0:
+        return float(error[0] <= bound[0])
+    return float(ttest_rel(error, bound, alternative="greater").pvalue)
+
+
+def holm(pvalues: NDArray[np.float64]) -> NDArray[np.float64]:
+    """p-values adjusted for multiple tests by Holm's method; NaN stays out.
+
+    Examples
+    --------
+    >>> holm(np.array([0.01, 0.04, 0.02])).tolist()
+    [0.03, 0.04, 0.04]
+    """
+    order = np.argsort(pvalues, kind="stable")[: np.count_nonzero(pvalues >= 0)]
+    factors = np.arange(len(order), 0, -1)
+    adjusted = np.full(len(pvalues), np.nan)
+    adjusted[order] = np.minimum(np.maximum.accumulate(pvalues[order] * factors), 1)
+    return adjusted
+
+
+def _ratios(table: pa.Table, baseline: str, bound: float) -> RenderedTable:
     """Number of cells in which each estimator is above a baseline, by design."""
-    estimators = table["estimator"].unique().to_pylist()
-    if baseline not in estimators:
-        return None
-    without = _of(table, design="half", labelled=False)
-    title = f"{DESIGNS['half'].title}: communities without labels"
-    groups = []
-    for design, rows in [*_by_design(table), (title, without)]:
-        lines = []
-        for estimator in estimators:
-            if estimator in (baseline, FLOOR):
-                continue
-            cells = ratio_cells(rows, estimator, baseline, bound)
-            if cells:
-                lines.append((Cell(_name(estimator)), *_counted(cells, bound)))
-        if lines:
-            groups.append(RowGroup(tuple(lines), design))
+    rows = {}
+    for design in _distinct(table, "design"):
+        some = of(table, design=design)
+        for estimator in _distinct(some, "estimator"):
+            cells = ratio_cells(some, estimator, baseline, bound)
+            if cells and estimator not in (baseline, FLOOR):
+                ratios = np.array([cell.ratio for cell in cells])
+                worst = cells[int(ratios.argmax())]
+                pvalues = np.array([cell.pvalue for cell in cells])
+                significant = np.count_nonzero(pvalues < LEVEL)
+                rows[f"{design} labels", estimator] = [
+                    str(len(cells)),
+                    figure(float(gmean(ratios)), 2),
+                    str(np.count_nonzero(ratios > bound)),
+                    str(significant) if (pvalues >= 0).any() else EMPTY,
+                    f"{figure(worst.ratio, 2)} ({worst.name})",
+                ]
+    name = baseline.replace(RIVAL, "rival")
     return RenderedTable(
-        f"communities-{baseline}-above",
-        f"Cells above {what}",
-        (
-            *("estimator", "cells", "mean ratio", "above"),
-            *("significantly", "worst ratio", "worst cell"),
-        ),
-        tuple(groups),
+        f"communities-{name}-above",
+        f"Cells above {bound:g} times the error of {baseline}",
+        ("estimator", "cells", "mean ratio", "above", "significantly", "worst"),
+        rows,
         (
             "A cell is a graph, kind of communities and share of labels, with at least "
             f"{MIN_SETS} communities of 20 or more unlabelled members. Ratio: ratio of "
@@ -220,152 +254,162 @@ def _above(
             "one-sided paired t test over draws of the labels, level .05 after Holm's "
             f"adjustment over the cells of a row; needs {MIN_DRAWS} draws (-: fewer).",
         ),
-        "lrrrrrl",
     )
 
 
-def _counted(cells: list[RatioCell], bound: float) -> tuple[Cell, ...]:
-    ratios = np.array([cell.ratio for cell in cells])
-    worst = max(cells, key=lambda cell: cell.ratio)
-    tested = any(cell.pvalue is not None for cell in cells)
-    return (
-        Cell(str(len(cells))),
-        _cell(float(gmean(ratios)), 2),
-        Cell(str(int((ratios > bound).sum()))),
-        Cell(str(sum(cell.above for cell in cells))) if tested else Cell(),
-        _cell(worst.ratio, 2),
-        Cell(worst.name),
+class Covered(NamedTuple):
+    """Coverage of intervals, with confidence bounds clustered by draw."""
+
+    value: float
+    lower: float
+    upper: float
+    """Bounds are NaN with fewer than two draws."""
+    width: float
+
+
+def coverage(table: pa.Table) -> Covered | None:
+    """Coverage of the intervals of an estimator; None if it has none.
+
+    The variance is that of a ratio over clusters, or the binomial variance if that is
+    larger. The binomial one adds two covered and two missed sets, so that it is not 0
+    when all are covered.
+    """
+    clusters = means(table, ("dataset", "draw"))
+    known = [row for row in clusters if row["coverage"] is not None]
+    if not known:
+        return None
+    sets, covered, widths = (
+        np.array([row[name] for row in known], float) for name in ("sets", *METRICS[1:])
+    )
+    covered *= sets
+    total, count = sets.sum(), len(sets)
+    value = covered.sum() / total
+    half = np.nan
+    if count > 1:
+        residual = covered - value * sets
+        clustered = (residual @ residual) / total**2 * count / (count - 1)
+        shrunk = (covered.sum() + 2) / (total + 4)
+        binomial = shrunk * (1 - shrunk) / (total + 4)
+        quantile = student.ppf((1 + BOUNDS) / 2, count - 1)
+        half = quantile * np.sqrt(max(clustered, binomial))
+    return Covered(
+        float(value),
+        float(np.maximum(value - half, 0)),
+        float(np.minimum(value + half, 1)),
+        float(widths @ sets / total),
     )
 
 
-Place = tuple[Any, ...]
+def _covered(table: pa.Table) -> list[str]:
+    """Coverage with its bounds, and mean width."""
+    covered = coverage(table)
+    if covered is None:
+        return [EMPTY, EMPTY]
+    text = figure(covered.value)
+    if covered.lower >= 0:
+        text += f" [{figure(covered.lower)}, {figure(covered.upper)}]"
+    return [text, figure(covered.width)]
 
 
 def _by_share(
     name: str,
     title: str,
-    heading: str,
-    groups: Sequence[tuple[str, pa.Table]],
-    by: tuple[str, ...],
-    cells: Callable[[Place, pa.Table], list[Cell]],
-    columns: tuple[str, ...],
+    groups: Mapping[str, pa.Table],
+    by: str,
+    columns: Sequence[str],
+    cells: Callable[[pa.Table], list[str]],
     note: str,
-    label: Callable[[Place], str] = lambda at: _name(str(at[0])),
-    order: Callable[[Place], Any] = lambda _: 0,
 ) -> RenderedTable:
-    """A row for each value of `by`, and `columns` of `cells` for each label share.
+    """A row for each value of `by`, and `columns` of `cells` for each label share."""
+    parts = list(groups.values())
+    shares = _distinct(pa.concat_tables(parts), "label_share") if parts else []
+    rows = {}
+    for group, table in groups.items():
+        # Size classes such as 100-500 are in the order of their numbers.
+        for value in sorted(
+            _distinct(table, by), key=lambda text: int("0" + re.split(r"\D", text)[0])
+        ):
+            row = of(table, **{by: value})
+            each = (cells(of(row, label_share=share)) for share in shares)
+            rows[group, value] = [text for texts in each for text in texts]
+    header = [f"{100 * share:g} % labels: {c}" for share in shares for c in columns]
+    return RenderedTable(name, title, (by, *header), rows, (note,))
 
-    Rows are in the order of `order`, then of appearance.
-    """
-    shares = list(
-        dict.fromkeys(s for _, rows in groups for s in rows["label_share"].to_pylist())
-    )
-    made = []
-    for group, rows in groups:
-        lines = []
-        found = dict.fromkeys(zip(*(rows[n].to_pylist() for n in by), strict=True))
-        for place in sorted(found, key=order):
-            of_place = _of(rows, **dict(zip(by, place, strict=True)))
-            line = [Cell(label(place))]
-            for share in shares:
-                line += cells(place, _of(of_place, label_share=share))
-            lines.append(tuple(line))
-        made += [RowGroup(tuple(lines), group)] if lines else []
-    header = [f"{100 * share:g} % labels{what}" for share in shares for what in columns]
-    return RenderedTable(name, title, (heading, *header), tuple(made), (note,))
+
+def _of_each_design(table: pa.Table) -> dict[str, pa.Table]:
+    designs = _distinct(table, "design")
+    return {f"{name} labels": of(table, design=name) for name in designs}
 
 
 def _designs(table: pa.Table) -> RenderedTable:
     """Errors and coverage by design, on communities and for the complete graph."""
 
-    def cells(_: Place, rows: pa.Table) -> list[Cell]:
+    def cells(rows: pa.Table) -> list[str]:
         whole, made = pc.equal(rows["communities"], "whole"), []
         for part in (rows.filter(pc.invert(whole)), rows.filter(whole)):
             error = [row["ae"] for row in means(part, ("estimator",))]
-            made += [_cell(error[0] if error else None), _covered(_coverage(part))[0]]
+            made += [figure(error[0] if error else None), _covered(part)[0]]
         return made
 
-    table = sized(real(table))
-    compared = pa.concat_tables([_of(table, estimator=name) for name in COMPARED])
+    # In the order of `COMPARED`.
+    parts = [of(_large(real(table)), estimator=name) for name in COMPARED]
     return _by_share(
         "communities-designs",
         "Designs of labels: error and coverage on communities and complete graphs",
+        _of_each_design(pa.concat_tables(parts)),
         "estimator",
-        _by_design(compared),
-        ("estimator",),
+        ("AE", "coverage", "complete graph, AE", "complete graph, coverage"),
         cells,
-        (": AE", ": coverage", ", complete graph: AE", ", complete graph: coverage"),
         "A design that may label only some nodes can have fewer labels than the share "
         "(column labels of community_results.parquet).",
     )
 
 
-def _coverage(table: pa.Table) -> Covered | None:
-    return coverage(means(table, ("dataset", "draw")))
-
-
-def _intervals(place: Place, rows: pa.Table) -> list[Cell]:
-    """Coverage and mean width, checked against the required coverage."""
-    return _covered(_coverage(rows), MAX_COVERAGE if place[0] != SMALL else 1.0)
-
-
 def _interval_tables(table: pa.Table) -> list[RenderedTable]:
     """Coverage of `auto` by size and labels and by family, and of every quantifier."""
     table = table.filter(pc.is_valid(table["coverage"]))
-    auto, large = real(_of(table, estimator="auto")), sized(table)
-    random = _of(auto, design="random")
-    samples = pc.is_in(large["communities"], pa.array(list(SAMPLES)))
-    bounds_note = (
-        f"{BOUNDS_NOTE} Low: the upper bound is below {figure(MIN_COVERAGE, 2)}. "
-        f"High: the lower bound is above {figure(MAX_COVERAGE, 2)} (from 20 unlabelled "
-        "members on)."
-    )
-    columns = ": coverage", ": width"
+    inside = pc.if_else(table["labelled"], "labels inside", "no labels inside")
+    named = pc.binary_join_element_wise(table["sizes"], inside, ", ")
+    table = table.append_column("unlabelled members", named)
+    auto, large = real(of(table, estimator="auto")), _large(table)
+    random = of(auto, design="random")
+    families = {
+        name: of(random, graph_family=name)
+        for name in _distinct(random, "graph_family")
+    }
+    views = {
+        "communities": of(real(large), design="random"),
+        "communities without labels": of(real(large), design="half", labelled=False),
+        "samples drawn by class": large.filter(_one_of(large, "communities", SAMPLES)),
+    }
+    columns = "coverage", "width"
     return [
         _by_share(
             "communities-coverage",
             "Intervals of auto: coverage and mean width",
-            "size and labels",
-            _by_design(auto),
-            ("sizes", "labelled"),
-            _intervals,
+            _of_each_design(auto),
+            "unlabelled members",
             columns,
-            bounds_note,
-            lambda at: (
-                f"{at[0]} unlabelled members, {'' if at[1] else 'no '}labels inside"
-            ),
-            lambda at: (not at[1], int(at[0].partition("-")[0])),
+            _covered,
+            BOUNDS_NOTE,
         ),
         _by_share(
             "communities-families-coverage",
             "Intervals of auto by family of graphs and kind of communities, random "
             "labels",
+            families,
             "communities",
-            [
-                (shown(name), _of(random, graph_family=name))
-                for name in random["graph_family"].unique().to_pylist()
-            ],
-            ("communities",),
-            lambda _, rows: _covered(_coverage(rows), 1.0),
             columns,
-            bounds_note,
-            lambda at: str(at[0]),
+            _covered,
+            BOUNDS_NOTE,
         ),
         _by_share(
             "communities-quantifiers-coverage",
             "Intervals of every estimator: coverage and mean width",
+            views,
             "estimator",
-            [
-                ("communities", _of(real(large), design="random")),
-                (
-                    "communities without labels",
-                    _of(real(large), design="half", labelled=False),
-                ),
-                ("samples drawn by class", large.filter(samples)),
-            ],
-            ("estimator",),
-            lambda _, rows: _covered(_coverage(rows)),
             columns,
+            _covered,
             f"{BOUNDS_NOTE} Intervals have their nominal coverage if the estimator's "
             "assumption holds; on communities, the assumptions of all but auto, cc and "
             "pcc mostly do not hold.",
@@ -381,36 +425,28 @@ def community_tables(table: pa.Table) -> list[RenderedTable]:
         "draw(s) of the labels; the truth is that of the unlabelled members."
     )
     table = _with_best_rival(table)
-    large = sized(table)
-    views = [
-        ("", "on real communities, random labels", _of(real(large), design="random")),
-        (
-            "half-",
-            "on communities without a label, while others have them",
-            _of(real(large), design="half", labelled=False),
+    large = _large(table)
+    views = {
+        "": ("real communities, random labels", of(real(large), design="random")),
+        "half-": (
+            "communities without a label, while others have them",
+            of(real(large), design="half", labelled=False),
         ),
-        ("app-", "on samples drawn by class", _of(large, communities="app")),
-        (
-            "by-class-",
-            "on sets drawn by class, which is not declared",
-            _of(large, communities="by-class"),
+        "app-": ("samples drawn by class", of(large, communities="app")),
+        "by-class-": (
+            "sets drawn by class, which is not declared",
+            of(large, communities="by-class"),
         ),
-    ]
+    }
     made = [
-        _errors(rows, f"communities-{part}ae", f"AE {where}", note)
-        for part, where, rows in views
+        _errors(f"communities-{part}ae", f"AE on {where}", rows, note)
+        for part, (where, rows) in views.items()
     ]
     made += [
         _designs(table),
-        _above(table, "pcc", TOLERANCE, f"{TOLERANCE:g} times PCC"),
-        _above(table, "prior", 1.0, "the training prior"),
-        _above(table, RIVAL, 1.0, "the best rival"),
+        _ratios(table, "pcc", TOLERANCE),
+        _ratios(table, "prior", 1.0),
+        _ratios(table, RIVAL, 1.0),
         *_interval_tables(table),
     ]
-    return [one for one in made if one is not None and one.groups]
-
-
-def community_outputs(table: pa.Table) -> tuple[dict[str, bytes], str]:
-    """Contents of ``tables/communities-*`` by file name, and text for a terminal."""
-    tables = community_tables(table)
-    return table_files(tables), "\n".join(map(to_text, tables))
+    return [one for one in made if one.rows]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,15 +28,18 @@ from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.jobs import Do
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from distributed import Client
 
-    from xnq_dist.evaluation.community_cases import CasePlan
-    from xnq_dist.evaluation.keep import Published
+    from xnq_dist.evaluation.rendered_table import RenderedTable
     from xnq_dist.evaluation.work import EvaluationWork
 
 __all__ = ["DataSource", "find_data", "run_communities_evaluation", "run_evaluation"]
 
 log = logging.getLogger(__name__)
+
+RESULTS = ("results", "configurations", "estimates")
+COMMUNITY_RESULTS = "community_results"
 
 
 @dataclass(frozen=True)
@@ -58,19 +61,22 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
         When there is no such graph.
     """
     from xnq_dist.evaluation.datasets.families import family_of
-    from xnq_dist.evaluation.datasets.known_graphs import TASKS, VARIABLE, find
+    from xnq_dist.evaluation.datasets.known_graphs import TASKS, VARIABLE, download
 
-    folder = Path(data).expanduser()
+    folder, root = Path(data).expanduser(), os.environ.get(VARIABLE)
     name = folder.absolute().name
     if data in TASKS and not (folder / "nodes.parquet").exists():
-        known = TASKS[data]
-        name = data
-        folder = find(known.folder) or _downloaded(known.folder)
-        splits = splits or known.splits
-        positive = positive or known.positive
-    elif not folder.exists() and (root := os.environ.get(VARIABLE)):
+        if not root:
+            raise InputError(
+                f"the graph {data!r} is not on this machine: set {VARIABLE} to the "
+                "folder that contains it, or that it is to be downloaded to"
+            )
+        known, name = TASKS[data], data
+        folder = download(known.folder, Path(root).expanduser())
+        splits, positive = splits or known.splits, positive or known.positive
+    elif root and not folder.exists():
         # A graph in the data folder that is not in the paper.
-        folder = next((f for f in [Path(root) / data] if f.is_dir()), folder)
+        folder = Path(root).expanduser() / data
     for table in ("nodes.parquet", "edges.parquet"):
         if not (folder / table).exists():
             raise InputError(
@@ -78,29 +84,12 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
                 "nodes.parquet and edges.parquet, or one of "
                 f"{', '.join(TASKS)}"
             )
-    if splits is None:
-        default = folder / "splits.parquet"
-        chosen = str(default) if default.exists() else None
-    else:
-        # A name inside the folder, or a path.
-        inside = folder / splits
-        chosen = str(inside if inside.exists() else Path(splits))
+    # Splits are a file in the folder, or a path.
+    inside = folder / (splits or "splits.parquet")
+    chosen = str(inside) if inside.exists() else splits
     tables = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
     task = TaskSource(name, chosen, positive)
     return DataSource(tables, task, family_of(name, folder))
-
-
-def _downloaded(name: str) -> Path:
-    """Download a graph of the paper to ``XNQ_DATA_DIR``; return its folder."""
-    from xnq_dist.evaluation.datasets.known_graphs import VARIABLE, download
-
-    root = os.environ.get(VARIABLE)
-    if not root:
-        raise InputError(
-            f"the graph {name!r} is not on this machine: set {VARIABLE} to the folder "
-            f"that contains {name}/, or that it is to be downloaded to"
-        )
-    return download(name, Path(root).expanduser())
 
 
 def _with_features(source: DataSource, settings: Settings) -> tuple[Settings, bool]:
@@ -114,113 +103,89 @@ def _with_features(source: DataSource, settings: Settings) -> tuple[Settings, bo
     return settings, columns.features is not None
 
 
-Job = Callable[["Client", "EvaluationWork", Progress], dict[str, Any]]
-"""Evaluates one method, or communities, on one dataset and keeps the tables."""
+Job = Callable[["Client", "EvaluationWork", Progress], dict[str, "pa.Table"]]
+"""Evaluates one method, or communities, on one dataset; returns tables by name."""
+Jobs = dict[str, Job]
+"""By the name under which the tables are kept."""
+Render = Callable[[Mapping[str, "pa.Table"]], list["RenderedTable"]]
 
 
-@dataclass(frozen=True)
-class _Jobs:
-    """What is done with one dataset."""
+def _prepare(
+    source: DataSource, settings: Settings, out: str, progress: Progress
+) -> EvaluationWork:
+    """Write graph and labels where the workers read them, and check the task."""
+    from xnq_dist.evaluation.work import EvaluationWork
 
-    tables: Sources
-    settings: Settings
-    task: TaskSource
-    jobs: list[Job]
-
-    def prepare(self, out: str, progress: Progress) -> EvaluationWork:
-        """Write graph and labels where the workers read them, and check the task."""
-        from xnq_dist.evaluation.work import EvaluationWork
-
-        pipeline.prepare(RunDirectory(out), self.tables, self.settings, progress)
-        work = EvaluationWork(out, self.task, self.settings)
-        work.task()
-        return work
+    pipeline.prepare(RunDirectory(out), source.tables, settings, progress)
+    work = EvaluationWork(out, source.task, settings)
+    work.task()
+    return work
 
 
-def _evaluate_method(
-    name: str,
-    draws: int,
-    quantifiers: Sequence[str] | None,
-    client: Client,
-    work: EvaluationWork,
+def _publish(
+    out: Folder,
+    names: Sequence[str],
+    render: Render,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Evaluate one method on one dataset: search, model selection, test."""
-    from xnq_dist.evaluation.keep import PAPER, keep
-    from xnq_dist.evaluation.methods.known_methods import known_methods
-    from xnq_dist.evaluation.on_workers import evaluate_method
-    from xnq_dist.evaluation.results import tidy_tables
+    """Write tables from all results kept in the folder."""
+    from xnq_dist.evaluation.keep import publish
+    from xnq_dist.evaluation.rendered_table import to_markdown
 
-    method = known_methods()[name]
-    result = evaluate_method(client, work, method, draws, quantifiers, progress)
-    keep(Folder.of(work.run), PAPER, tidy_tables(work.task(), result), name)
-    return {"method": name}
-
-
-def _evaluate_on_communities(
-    plan: CasePlan, client: Client, work: EvaluationWork, progress: Progress
-) -> dict[str, Any]:
-    """Evaluate every quantifier on every kind of communities of one dataset."""
-    from xnq_dist.evaluation.community_cases import evaluate_communities
-    from xnq_dist.evaluation.keep import COMMUNITIES, keep
-
-    table = evaluate_communities(client, work, plan, progress)
-    keep(Folder.of(work.run), COMMUNITIES, {"community_results": table})
-    return {"rows": table.num_rows}
-
-
-def _publish(out: str, of: Published, _progress: Progress) -> dict[str, Any]:
-    """Write tables and plots from all results kept in the folder."""
-    from xnq_dist.evaluation.community_tables import community_outputs
-    from xnq_dist.evaluation.keep import COMMUNITIES, publish
-    from xnq_dist.evaluation.paper import paper_outputs
-
-    folder = Folder.of(out)
-    tables = publish(folder, of)
-    outputs = community_outputs if of is COMMUNITIES else paper_outputs
-    files, text = outputs(
-        *(tables[name] for name in of.tables if name != "configurations")
-    )
-    for name, data in files.items():
-        parent, _, file = name.rpartition("/")
-        target = folder.child(parent) if parent else folder
-        target.create()
-        target.write_bytes(file, data)
+    tables, folder = publish(out, names), out.child("tables")
+    made = {f"{one.name}.md": to_markdown(one) for one in render(tables)}
+    folder.create()
+    for name in folder.names():
+        if name.startswith("communities-") == (COMMUNITY_RESULTS in names):
+            folder.delete(name)
+    for name, text in made.items():
+        folder.write_bytes(name, text.encode())
     rows = {name: table.num_rows for name, table in tables.items()}
-    return {"rows": rows, "text": text}
+    return {"rows": rows, "text": "\n".join(made.values())}
 
 
-def _run(datasets: dict[str, _Jobs], out: str, of: Published, do: Do) -> dict[str, Any]:
-    """Run the jobs of every dataset, by its name, then write tables."""
-    from xnq_dist.evaluation.keep import unpublish
+def _run(
+    datasets: Sequence[tuple[DataSource, Settings, Jobs]],
+    out: str,
+    names: Sequence[str],
+    render: Render,
+    do: Do,
+) -> dict[str, Any]:
+    """Run the jobs of every dataset, then write the tables of these names."""
+    from xnq_dist.evaluation.keep import keep
 
     began = time.perf_counter()
     folder = Folder.of(out)
     folder.create()
     done = []
-    cluster = next(iter(datasets.values())).settings.cluster
+    cluster = datasets[0][1].cluster
 
     def connected(
         job: Job, work: EvaluationWork, connection: Connection, progress: Progress
-    ) -> dict[str, Any]:
+    ) -> dict[str, pa.Table]:
         with connect(connection, cluster.timeout) as client:
             return job(client, work, progress)
 
     with run_lock(folder), open_cluster(cluster) as connection:
-        unpublish(folder, of)
-        for name, one in datasets.items():
-            where = folder.child(name).location
-            with pipeline.open_run(where, one.tables) as run, deleting_damage(run):
-                work = do("graph", partial(one.prepare, run.location))
-                for job in one.jobs:
+        for source, settings, jobs in datasets:
+            dataset = source.task.dataset
+            where = folder.child(dataset)
+            with (
+                pipeline.open_run(where.location, source.tables) as run,
+                deleting_damage(run),
+            ):
+                work = do("graph", partial(_prepare, source, settings, run.location))
+                for name, job in jobs.items():
                     started = time.perf_counter()
-                    result = do(name, partial(connected, job, work, connection))
+                    tables = do(dataset, partial(connected, job, work, connection))
+                    keep(where, tables, name)
                     seconds = round(time.perf_counter() - started, 1)
-                    done.append({"dataset": name, **result, "seconds": seconds})
-        published = do("publish", partial(_publish, folder.location, of))
+                    one = {"dataset": dataset, "method": name, "seconds": seconds}
+                    done.append(one)
+        published = do("publish", partial(_publish, folder, names, render))
     return {
         "out": folder.uri,
-        "results": folder.uri_of(f"{of.tables[0]}.parquet"),
+        "results": folder.uri_of(f"{names[0]}.parquet"),
         "tables": folder.uri_of("tables"),
         **published,
         "done": done,
@@ -243,20 +208,27 @@ def run_evaluation(
 
     `do` runs each stage.
     """
-    from xnq_dist.evaluation.keep import PAPER
-    from xnq_dist.evaluation.methods.known_methods import choose_methods
+    from xnq_dist.evaluation.methods.known_methods import Method, choose_methods
+    from xnq_dist.evaluation.on_workers import evaluate_method
+    from xnq_dist.evaluation.paper import paper_tables
 
-    datasets: dict[str, _Jobs] = {}
+    def job_of(method: Method) -> Job:
+        return lambda client, work, progress: evaluate_method(
+            client, work, method, draws, quantifiers, progress
+        )
+
+    datasets = []
     chosen, shares = None if folds is None else tuple(folds), tuple(label_shares)
     for one in sources:
         suited, has_features = _with_features(one, settings)
-        choose_methods(methods, has_features)
-        jobs: list[Job] = [
-            partial(_evaluate_method, name, draws, quantifiers) for name in methods
-        ]
+        jobs = {m.name: job_of(m) for m in choose_methods(methods, has_features)}
         task = replace(one.task, folds=chosen, label_shares=shares)
-        datasets[task.dataset] = _Jobs(one.tables, suited, task, jobs)
-    return _run(datasets, out, PAPER, do)
+        datasets.append((replace(one, task=task), suited, jobs))
+
+    def render(tables: Mapping[str, pa.Table]) -> list[RenderedTable]:
+        return paper_tables(tables["results"], tables["estimates"])
+
+    return _run(datasets, out, RESULTS, render, do)
 
 
 def run_communities_evaluation(
@@ -284,13 +256,23 @@ def run_communities_evaluation(
     dict
         Summary: paths of the results, text, seconds.
     """
-    from xnq_dist.evaluation.community_cases import CasePlan, check_plan
-    from xnq_dist.evaluation.keep import COMMUNITIES
+    from xnq_dist.evaluation.community_cases import (
+        CasePlan,
+        check_plan,
+        evaluate_communities,
+    )
+    from xnq_dist.evaluation.community_tables import community_tables
 
     paths = [Path(one.tables.nodes).parent / "memberships.parquet" for one in sources]
     memberships = [str(path) if path.exists() else None for path in paths]
     check_plan(kinds, designs, quantifiers, label_shares, memberships)
-    datasets: dict[str, _Jobs] = {}
+
+    def job_of(plan: CasePlan) -> Job:
+        return lambda client, work, progress: {
+            COMMUNITY_RESULTS: evaluate_communities(client, work, plan, progress)
+        }
+
+    datasets = []
     for one, members in zip(sources, memberships, strict=True):
         suited, _ = _with_features(one, settings)
         plan = CasePlan(
@@ -302,6 +284,9 @@ def run_communities_evaluation(
             one.family,
             draws,
         )
-        jobs: list[Job] = [partial(_evaluate_on_communities, plan)]
-        datasets[one.task.dataset] = _Jobs(one.tables, suited, one.task, jobs)
-    return _run(datasets, out, COMMUNITIES, do)
+        datasets.append((one, suited, {"communities": job_of(plan)}))
+
+    def render(tables: Mapping[str, pa.Table]) -> list[RenderedTable]:
+        return community_tables(tables[COMMUNITY_RESULTS])
+
+    return _run(datasets, out, [COMMUNITY_RESULTS], render, do)

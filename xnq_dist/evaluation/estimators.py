@@ -18,6 +18,7 @@ from xnq_dist.evaluation.case import Case
 from xnq_dist.evaluation.regions import class_counts_in
 from xnq_dist.evaluation.rivals import rival_estimates
 from xnq_dist.quantify.bootstrap import Bootstrap
+from xnq_dist.quantify.classic.neighbour_counts import neighbour_sums
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.pooling import fit_weights, label_evidence
 from xnq_dist.quantify.default.surroundings import learn_in_process
@@ -32,9 +33,6 @@ __all__ = ["TRIVIAL", "Estimators"]
 TRIVIAL = ("prior", "lab")
 """The training prior; the share among labelled members (shrunk to the prior with one
 pseudo-node)."""
-
-AnyEstimates = Estimates | NDArray[np.float64]
-"""Estimates of a quantifier, or prevalences only, shape (S, C)."""
 
 
 class Estimators:
@@ -67,11 +65,12 @@ class Estimators:
             Log-probabilities of `rival_estimates`; None: no rivals.
         """
         n_classes = len(case.nodes.classes)
-        self.settings = settings
-        self.case = case.with_neighbours(adjacency)
-        self._rivals = rivals
-        # For `auto`, which does without the statistics of neighbours.
-        self._plain = case
+        self._settings = settings
+        self._case, self._rivals = case, rivals
+        neighbours = neighbour_sums(adjacency, case.compared.posteriors)
+        labelled = case.nodes.labels >= 0
+        self._nodes = replace(case.compared, neighbours=neighbours)
+        self._reference = replace(case.reference, neighbours=neighbours[labelled])
         declared = settings.labels.model_copy(update={"drawn": case.drawn})
         self._learnt, _ = learn_in_process(
             case.nodes,
@@ -92,45 +91,40 @@ class Estimators:
             if records()[name].defined_for(n_classes)
         }
         self._bootstraps = {
-            name: Bootstrap.of(quantifier, settings, self.case.reference)
+            name: Bootstrap.of(quantifier, settings, self._reference)
             for name, quantifier in self._quantifiers.items()
         }
 
     def estimates(
         self, sets: Communities, by_class: bool = False
-    ) -> Iterator[tuple[str, AnyEstimates]]:
+    ) -> Iterator[tuple[str, Estimates]]:
         """Yield every estimator's name and estimates for the unlabelled members.
 
         With `by_class`, memberships.drawn=by_class is declared to `auto`.
         """
+        case = self._case
         for name, quantifier in self._quantifiers.items():
-            nodes, reference = self.case.compared, self.case.reference
+            nodes, reference = self._nodes, self._reference
             if isinstance(quantifier, Auto):
-                nodes, reference = self._plain.nodes, self._plain.reference
+                # It does without the statistics of neighbours.
+                nodes, reference = case.nodes, case.reference
                 quantifier = self._drawn if by_class else self._auto(quantifier, sets)
             result = quantifier.estimate(sets, nodes, reference)
             bootstrap = self._bootstraps[name]
             if bootstrap is not None:
                 result = bootstrap.with_ends(sets, nodes, reference, result)
             yield name, result
-        yield from _trivial(self.case, sets).items()
+        done, prior = np.ones(len(sets), np.bool_), case.reference.prior
+        labelled = class_counts_in(sets, case.nodes.labels, len(prior))
+        share = (labelled + prior) / (labelled.sum(axis=1, keepdims=True) + 1)
+        yield "prior", Estimates(np.tile(prior, (len(sets), 1)), done)
+        yield "lab", Estimates(share, done)
         if self._rivals:
-            yield from rival_estimates(sets, self._rivals, self.case.nodes.labels)
+            yield from rival_estimates(sets, self._rivals, case.nodes.labels)
 
     def _auto(self, quantifier: Auto, sets: Communities) -> Auto:
         """`auto` with what it learns from the graph and from a table of these sets."""
-        parts = None
-        if self.settings.auto.pooled:
-            plain = self._plain
-            parts = fit_weights(label_evidence(sets, plain.nodes, plain.reference))
+        parts, case = None, self._case
+        if self._settings.auto.pooled:
+            parts = fit_weights(label_evidence(sets, case.nodes, case.reference))
         return replace(quantifier, learnt=self._learnt, parts=parts)
-
-
-def _trivial(case: Case, sets: Communities) -> dict[str, NDArray[np.float64]]:
-    prior, n_classes = case.reference.prior, len(case.nodes.classes)
-    labelled = class_counts_in(sets, case.nodes.labels, n_classes).astype(np.float64)
-    number = labelled.sum(axis=1, keepdims=True)
-    return {
-        "prior": np.tile(prior, (len(sets), 1)),
-        "lab": (labelled + prior) / (number + 1),
-    }

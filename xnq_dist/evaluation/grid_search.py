@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from typing import Any
 
 import numpy as np
 
-from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.random_bits import Purpose, stream, stream_key
 from xnq_dist.core.settings import Settings
-from xnq_dist.evaluation.methods.method_interface import Configuration
 
-__all__ = ["grid", "reservoir_draws", "strength_grid"]
+__all__ = ["Configuration", "grid", "reservoir_draws", "strength_grid"]
+
+Configuration = dict[str, Any]
+"""Values of a method's hyperparameters, which must be JSON values."""
 
 DIMS = (512, 1024, 2048, 4096)
 """Reservoir dimensions of the paper."""
@@ -28,13 +30,7 @@ def reservoir_draws(settings: Settings, draws: int) -> list[Configuration]:
     A longer search begins with the configurations of a shorter one. Values that the
     settings specify are fixed, and the other values of a draw do not change with them.
 
-    Raises
-    ------
-    SettingsError
-        When `draws` is below 1.
     """
-    if draws < 1:
-        raise SettingsError(f"--draws {draws} must be at least 1")
     configurations = []
     for draw in range(draws):
         key = settings.seed, Purpose.SEARCH, draw
@@ -62,12 +58,12 @@ def reservoir_draws(settings: Settings, draws: int) -> list[Configuration]:
     return configurations
 
 
-def strength_grid(settings: Settings, count: int = 10) -> list[Configuration]:
+def strength_grid(settings: Settings, draws: int) -> list[Configuration]:
     """Grid of C for a readout that has no other hyperparameters."""
     if settings.readout.C != "select":
         return [{"C": settings.readout.C}]
     low, high = (math.log10(end) for end in STRENGTHS)
-    return [{"C": float(10.0**power)} for power in np.linspace(low, high, count)]
+    return [{"C": float(10.0**power)} for power in np.linspace(low, high, 10)]
 
 
 def grid(**values: tuple[object, ...]) -> list[Configuration]:

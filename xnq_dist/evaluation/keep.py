@@ -1,41 +1,19 @@
-"""Results of an evaluation on disk, by dataset and method, and their publication."""
+"""Results of an evaluation on disk, by dataset, and their publication together."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from xnq_dist.core import schemas
-from xnq_dist.core.store import Folder, TableWriter
+from xnq_dist.core.store import Folder
 
-__all__ = [
-    "COMMUNITIES",
-    "PAPER",
-    "Published",
-    "arrow_schema",
-    "keep",
-    "publish",
-    "read_parquet",
-    "unpublish",
-    "write_parquet",
-]
+__all__ = ["arrow_schema", "keep", "publish", "read_parquet", "write_parquet"]
 
-
-@dataclass(frozen=True)
-class Published:
-    """Files of one kind of evaluation."""
-
-    folder: str
-    """Folder of the tables of one dataset, in the dataset's folder."""
-    tables: tuple[str, ...]
-    """Names of registered tables; the first has the results."""
-
-
-PAPER = Published("results", ("results", "configurations", "estimates"))
-COMMUNITIES = Published("communities", ("community_results",))
+FOLDER = "results"
+"""Folder of the tables of one dataset, in the dataset's folder."""
 
 
 def arrow_schema(name: str) -> pa.Schema:
@@ -60,41 +38,23 @@ def read_parquet(folder: Folder, file: str, name: str) -> pa.Table:
     return table
 
 
-def keep(
-    dataset: Folder, of: Published, tables: Mapping[str, pa.Table], method: str = "all"
-) -> None:
-    """Write tables (of a method) to a dataset's folder, replacing earlier ones."""
+def keep(dataset: Folder, tables: Mapping[str, pa.Table], method: str) -> None:
+    """Write tables of a method to a dataset's folder, replacing earlier ones."""
     for name, table in tables.items():
-        write_parquet(dataset.child(of.folder), f"{name}-{method}.parquet", table)
+        write_parquet(dataset.child(FOLDER), f"{name}-{method}.parquet", table)
 
 
-def unpublish(out: Folder, of: Published) -> None:
-    """Remove published tables and figures, which are about to become outdated."""
-    for name in of.tables:
-        out.delete(f"{name}.parquet")
-    for folder in (out.child("tables"), out.child("figures")):
-        for name in folder.names():
-            if name.startswith("communities-") == (of is COMMUNITIES):
-                folder.delete(name)
-
-
-def publish(out: Folder, of: Published) -> dict[str, pa.Table]:
+def publish(out: Folder, names: Sequence[str]) -> dict[str, pa.Table]:
     """Write the tables of all datasets and methods, and return them by name."""
-    folders = [out.child(dataset).child(of.folder) for dataset in out.names()]
+    folders = [out.child(dataset).child(FOLDER) for dataset in out.names()]
     tables = {}
-    for name in of.tables:
+    for name in names:
         parts = [
-            read_parquet(folder, file, name)
+            read_parquet(folder, file, name).replace_schema_metadata()
             for folder in folders
             for file in folder.names()
             if file.startswith(f"{name}-")
         ]
-        metadata = parts[0].schema.metadata
-        tables[name] = pa.concat_tables(
-            [part.replace_schema_metadata(metadata) for part in parts]
-        )
-        with TableWriter(out, f"{name}.parquet.tmp", name) as writer:
-            writer.write(tables[name])
-        temporary = out.path(f"{name}.parquet.tmp")
-        out.filesystem.move(temporary, out.path(f"{name}.parquet"))
+        tables[name] = schemas.conform(pa.concat_tables(parts), name, f"table {name}")
+        write_parquet(out, f"{name}.parquet", tables[name])
     return tables

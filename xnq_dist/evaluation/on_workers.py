@@ -9,46 +9,67 @@ and another quantifier needs no new fit.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from distributed import Client, Future
+import numpy as np
+import pyarrow as pa
+from distributed import Client
+from numpy.typing import NDArray
 
-from xnq_dist.core import cluster
-from xnq_dist.core.errors import InputError, StageError
+from xnq_dist.core import cluster, schemas
+from xnq_dist.core.errors import StageError
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import fingerprint
-from xnq_dist.core.waiting import gather, wait_all
-from xnq_dist.evaluation.measures import mean_errors
+from xnq_dist.core.store import RunDirectory, fingerprint
+from xnq_dist.core.tasks import tasks_on
+from xnq_dist.evaluation.keep import arrow_schema
+from xnq_dist.evaluation.measures import METRICS, mean_errors
 from xnq_dist.evaluation.methods.known_methods import Method
-from xnq_dist.evaluation.methods.method_interface import Configuration, Figure
 from xnq_dist.evaluation.protocol import REPEATS, SAMPLE_SIZE, draw_samples
 from xnq_dist.evaluation.scoring import calibrated, estimates, quantifiers_for
-from xnq_dist.evaluation.work import EvaluationWork
+from xnq_dist.evaluation.work import EvaluationWork, Scores, keep_arrays, read_arrays
 
-__all__ = ["MethodResult", "choose", "evaluate_method"]
+__all__ = ["Figure", "Unit", "choose", "evaluate_method"]
 
 log = logging.getLogger(__name__)
 
-Place = tuple[int, int]
-"""Draw and index of the split."""
+CALIBRATIONS = ("bcts", "platt", "platt_logit", "temperature", "none")
+"""Calibrations of the readout that validation chooses from, as in the paper."""
+MATTER = {"seed", "reservoir", "exchange", "readout", "leiden"}
+"""Settings that scores can depend on."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One configuration in one split."""
+
+    draw: int
+    split: int
+    """Index in ``Task.splits``."""
+    key: str
+    """Name of the file of its scores: a fingerprint of all that they depend on."""
 
 
 @dataclass(frozen=True, eq=False)
-class MethodResult:
-    """All results of one method on one task."""
+class Figure:
+    """Errors of a unit, calibration and quantifier on the samples of a role."""
 
-    method: str
-    embedder: str
-    configurations: list[Configuration]
-    seconds: dict[Place, float]
-    validation: list[Figure]
-    test: list[Figure]
-    """Results of the chosen configurations on the test samples."""
+    unit: Unit
+    quantifier: str
+    calibration: str
+    errors: dict[str, float]
+    """Mean error over the samples by metric."""
+    seconds: float
+    """Wall time to make the scores."""
+    true: NDArray[np.float64]
+    """True prevalences of the samples, shape (S, C)."""
+    estimate: NDArray[np.float64]
+    """Estimated prevalences, as `true`."""
 
 
 def evaluate_method(
@@ -58,7 +79,7 @@ def evaluate_method(
     draws: int,
     quantifiers: Sequence[str] | None,
     progress: Progress = silent,
-) -> MethodResult:
+) -> dict[str, pa.Table]:
     """Search, select and test one method on one task.
 
     Parameters
@@ -68,153 +89,187 @@ def evaluate_method(
     quantifiers
         Names of quantifiers; None: all that are defined for the task.
 
+    Returns
+    -------
+    The tables ``results``, ``configurations`` and ``estimates``. Rows of the split
+    ``test`` exist only for the chosen draws and calibrations.
+
     Raises
     ------
     InputError
-        When the method or a quantifier is not defined for the task.
+        When a quantifier is not defined for the task.
     StageError
         When workers are lost or scores are not numbers.
     """
-    task = work.task()
-    splits = range(len(task.splits))
-    if method.n_classes not in (None, len(task.classes)):
-        raise InputError(
-            f"method {method.name!r} is defined for {method.n_classes} classes, and "
-            f"{task.dataset} has {len(task.classes)}: remove it from --methods, or "
-            "name a positive class with --positive"
-        )
-    if method.of_graph is not None:
-        found = list(method.of_graph(client, work, splits))
-        times = {(0, figure.split): seconds for figure, seconds in found}
-        test = [figure for figure, _ in found]
-        return MethodResult(method.name, method.embedder, [{}], times, [], test)
+    task, name = work.task(), method.name
     names = quantifiers_for(quantifiers, len(task.classes), method.crisp)
     if not names:
         raise StageError(
-            f"method {method.name!r} gives votes only, which need the quantifier cc or "
-            "acc: add one of them to --quantifiers"
+            f"method {name!r} gives votes only, which need the quantifier cc or acc: "
+            "add one of them to --quantifiers"
         )
     configurations = method.configurations(work.settings, draws)
-    settled = cluster.settle(client, work.settings)
-    units = {
-        (draw, split): _unit_key(work, method, configuration, split, settled)
-        for draw, configuration in enumerate(configurations)
-        for split in splits
-    }
-    _score(client, work, method, configurations, units, progress)
-    calibrations = ("none",) if method.crisp else method.calibrations(work.settings)
-    futures = [
-        client.submit(_figures, work, unit, calibrations, names, "validation")
-        for unit in units.items()
-    ]
-    what = f"{method.name}: validation"
-    each = _results(client, futures, progress, what)
-    validation = [figure for figures in each for figure in figures]
-    futures = []
-    for one in choose(validation):
-        place = one.draw, one.split
-        rule = (one.calibration,), (one.quantifier,)
-        unit = place, units[place]
-        futures.append(client.submit(_figures, work, unit, *rule, "test"))
-    test = [figure for (figure,) in _results(client, futures, progress, "test")]
-    times = {place: work.read_scores(key).seconds for place, key in units.items()}
-    all_of = configurations, times, validation, test
-    return MethodResult(method.name, method.embedder, *all_of)
-
-
-def _unit_key(
-    work: EvaluationWork,
-    method: Method,
-    configuration: Configuration,
-    split: int,
-    settled: Settings,
-) -> str:
-    """Fingerprint of all that a score depends on.
-
-    `settled` are the settings with the backend of the workers.
-    """
-    task = work.task()
-    # States computed on a GPU have other bits than on a CPU.
-    place = ["gpu"] if settled.backend == "gpu" else []
-    shown = hashlib.blake2b(digest_size=16)
-    shown.update(task.labels.tobytes())
-    shown.update(task.roles[split].tobytes())
-    return fingerprint(
-        work.graph()[1].fingerprint,
-        list(task.classes),
-        shown.hexdigest(),
-        method.name,
-        configuration,
-        method.relevant_settings(work.settings),
-        *place,
+    units = _score(client, work, method, configurations, progress)
+    calibrations = method.calibrations or CALIBRATIONS
+    tasks = tasks_on(client, Path(), 0)
+    each = tasks.map(
+        partial(_figures, work, "validation", calibrations, names),
+        units,
+        partial(progress, f"{name}: validation"),
     )
+    validation = [figure for figures in each for figure in figures]
+    chosen = choose(validation)
+    test = tasks.map(partial(_test, work), chosen, partial(progress, "test"))
+    results, estimated = [], []
+    for role, figures in ("validation", validation), ("test", test):
+        for one in figures:
+            split = task.splits[one.unit.split]
+            row = {
+                "dataset": task.dataset,
+                "method": name,
+                "embedder": method.embedder,
+                "quantifier": one.quantifier,
+                "calibration": one.calibration,
+                "fold": split.fold,
+                "draw": one.unit.draw,
+                "label_share": split.label_share,
+                "split": role,
+                "selected": role == "test" or one in chosen,
+                "seconds": one.seconds,
+            }
+            results += [row | {"metric": m, "value": one.errors[m]} for m in METRICS]
+            if role == "test":
+                estimated.append(_estimate_rows(row, one, task.classes))
+    values = [
+        {"draw": draw, "parameter": parameter, "value": json.dumps(value)}
+        for draw, configuration in enumerate(configurations)
+        for parameter, value in (configuration or {"(none)": None}).items()
+    ]
+    of_method = {"dataset": task.dataset, "method": name}
+    configured = [of_method | row for row in values]
+    tables = {
+        "results": pa.Table.from_pylist(results, arrow_schema("results")),
+        "configurations": pa.Table.from_pylist(
+            configured, arrow_schema("configurations")
+        ),
+        "estimates": pa.concat_tables(estimated),
+    }
+    return {
+        name: schemas.conform(table, name, f"table {name}")
+        for name, table in tables.items()
+    }
+
+
+def _estimate_rows(
+    row: Mapping[str, Any], figure: Figure, classes: Sequence[str]
+) -> pa.Table:
+    """True and estimated prevalence of every sample, schema ``estimates``."""
+    samples, n_classes = figure.true.shape
+    count = samples * n_classes
+    columns = {
+        **{n: [row[n]] * count for n in ("dataset", "method", "quantifier")},
+        "fold": np.full(count, row["fold"], np.int32),
+        "label_share": np.full(count, row["label_share"]),
+        "sample": np.repeat(np.arange(samples, dtype=np.int32), n_classes),
+        "class": list(classes) * samples,
+        "true": figure.true.ravel(),
+        "estimate": figure.estimate.ravel(),
+    }
+    return pa.table(columns, schema=arrow_schema("estimates"))
 
 
 def _score(
     client: Client,
     work: EvaluationWork,
     method: Method,
-    configurations: Sequence[Configuration],
-    units: dict[Place, str],
+    configurations: Sequence[dict[str, Any]],
     progress: Progress,
-) -> None:
-    """Keep the scores of all units that the folder lacks."""
-    missing = {place: key for place, key in units.items() if not work.has_scores(key)}
-    total = len(missing)
-    if total < len(units):
+) -> list[Unit]:
+    """All units, whose scores the folder keeps afterwards."""
+    task, folder = work.task(), work.folder("units")
+    fixed = [
+        work.graph()[1].fingerprint,
+        list(task.classes),
+        method.name,
+        work.settings.model_dump(include=MATTER, mode="json"),
+        # States computed on a GPU have other bits than on a CPU.
+        cluster.settle(client, work.settings).backend == "gpu",
+    ]
+    shown = [
+        hashlib.blake2b(task.labels.tobytes() + roles.tobytes()).hexdigest()
+        for roles in task.roles
+    ]
+    units = [
+        Unit(draw, split, fingerprint(fixed, configuration, roles))
+        for draw, configuration in enumerate(configurations)
+        for split, roles in enumerate(shown)
+    ]
+    missing = [one for one in units if not folder.exists(f"{one.key}.npy")]
+    if len(missing) < len(units):
         log.info(
             "%s: %d of %d scores are reused from an earlier run",
             method.name,
-            len(units) - total,
+            len(units) - len(missing),
             len(units),
         )
-    if not missing:
-        return
-    draws = sorted({draw for draw, _ in missing})
-    splits = sorted({split for _, split in missing})
-    chosen = [configurations[draw] for draw in draws]
-    for at, split, scores in method.score(client, work, chosen, splits):
-        key = missing.pop((draws[at], split), None)
-        if key is not None:
-            work.write_scores(key, scores)
-            progress(f"{method.name}: scores", total - len(missing), total)
-    if missing:
-        raise StageError(
-            f"method {method.name!r} left {len(missing)} configurations without "
-            "scores: internal error, please report it"
-        )
+    done = 0
+    try:
+        for draw, configuration in enumerate(configurations):
+            of_draw = [one for one in missing if one.draw == draw]
+            if not of_draw:
+                continue
+            splits = [one.split for one in of_draw]
+            made = method.score(client, work, configuration, splits)
+            for one, scores in zip(of_draw, made, strict=True):
+                arrays = {n: np.asarray(value) for n, value in vars(scores).items()}
+                for n in ("held_logits", "target_logits"):
+                    arrays[n] = arrays[n].astype(np.float32)
+                keep_arrays(folder, one.key, arrays.copy)
+                done += 1
+                progress(f"{method.name}: scores", done, len(missing))
+    finally:
+        RunDirectory(work.run).stage("embeddings").folder.delete_folder()
+    return units
 
 
 def _figures(
     work: EvaluationWork,
-    unit: tuple[Place, str],
+    role: str,
     calibrations: Sequence[str],
     quantifiers: Sequence[str],
-    role: str,
+    unit: Unit,
 ) -> list[Figure]:
-    """Errors of a unit on the samples of a role."""
-    (draw, split), key = unit
-    task, scores = work.task(), work.read_scores(key)
-    rows = task.rows(split, role)
+    """Errors of a unit on the samples of a role; estimates stay out for validation."""
+    task = work.task()
+    arrays: dict[str, Any] = read_arrays(work.folder("units"), unit.key)
+    scores = Scores(**arrays)
+    rows = task.rows(unit.split, role)
     samples = draw_samples(
         task.labels[rows],
         len(task.classes),
         role,
-        task.splits[split].fold,
+        task.splits[unit.split].fold,
         work.settings.seed,
         SAMPLE_SIZE,
         REPEATS,
     )
-    true, kept = samples.prevalence, len(samples.sets) if role == "test" else 0
+    kept = len(samples.sets) if role == "test" else 0
     figures = []
     for calibration in calibrations:
-        posteriors = calibrated(task, split, scores, calibration, rows)
+        posteriors = calibrated(task, unit.split, scores, calibration, rows)
         for quantifier in quantifiers:
-            found = estimates(posteriors, samples, quantifier, work.settings)
-            errors = mean_errors(true, found, samples.sizes)
-            rule = draw, split, quantifier, calibration
-            figures.append(Figure(*rule, errors, true[:kept], found[:kept]))
+            found = estimates(*posteriors, samples, quantifier, work.settings)
+            errors = mean_errors(samples.prevalence, found, samples.sizes)
+            true = samples.prevalence[:kept]
+            rule = unit, quantifier, calibration, errors, float(scores.seconds)
+            figures.append(Figure(*rule, true, found[:kept]))
     return figures
+
+
+def _test(work: EvaluationWork, chosen: Figure) -> Figure:
+    rule = (chosen.calibration,), (chosen.quantifier,)
+    (figure,) = _figures(work, "test", *rule, chosen.unit)
+    return figure
 
 
 def choose(figures: Iterable[Figure]) -> list[Figure]:
@@ -224,15 +279,7 @@ def choose(figures: Iterable[Figure]) -> list[Figure]:
     """
     best: dict[tuple[int, str], Figure] = {}
     for figure in figures:
-        kept = best.setdefault((figure.split, figure.quantifier), figure)
+        kept = best.setdefault((figure.unit.split, figure.quantifier), figure)
         if figure.errors["ae"] < kept.errors["ae"]:
-            best[figure.split, figure.quantifier] = figure
+            best[figure.unit.split, figure.quantifier] = figure
     return list(best.values())
-
-
-def _results(
-    client: Client, futures: Sequence[Future[Any]], progress: Progress, what: str
-) -> list[Any]:
-    """Results in the order of the futures; the first failure is raised."""
-    wait_all(client, futures, partial(progress, what))
-    return gather(client, futures)

@@ -1,69 +1,95 @@
-"""The paper's tables with our results, next to the published ones."""
+"""The paper's tables with our results, next to the published ones.
+
+A method's quantifier is chosen by validation, as are its draw and calibration: the
+choice is made from validation rows only, and the test rows are looked up afterwards.
+
+``paper_figures.csv`` has the published test errors: means and standard deviations over
+five folds; the paper does not state whether it divides by n or n - 1.
+``paper_comparison.csv`` has the probabilities of its Bayesian table for AE.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import csv
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from xnq_dist.core.method_records import METHODS
-from xnq_dist.evaluation import paper_figures as published
-from xnq_dist.evaluation.bayes import NSAMPLES, comparison_table
-from xnq_dist.evaluation.names import base, ordered_methods, shown, span, tally
-from xnq_dist.evaluation.paper_figures import PublishedFigures
-from xnq_dist.evaluation.rendered_table import (
-    EMPTY,
-    Cell,
-    Mark,
-    RenderedTable,
-    RowGroup,
-    table_files,
-    to_text,
-)
-from xnq_dist.evaluation.summary import (
-    GRAPH_LEVEL,
-    REFERENCE,
-    FoldMean,
-    Summary,
-    costs,
-    quantifiers_of,
-    summarise,
-)
+from xnq_dist.core.errors import StageError
+from xnq_dist.core.quantifiers import records
+from xnq_dist.evaluation.rendered_table import EMPTY, RenderedTable
 
-__all__ = ["paper_outputs", "paper_tables"]
+__all__ = ["COMPARISON", "FIGURES", "Tested", "compare", "fold_errors", "paper_tables"]
 
 DIGITS = {"ae": 4, "rae": 3}
-"""Number of decimals of our results."""
-METRIC_TEXT = {"ae": "absolute error (AE)", "rae": "relative absolute error (RAE)"}
-FOLDS_NOTE = (
-    "Mean ± sample standard deviation (ddof = 1) over folds; best in bold, second best "
-    "underlined."
+"""Number of decimals of our results, by metric."""
+REFERENCE = "xnq"
+"""The method that others are compared with."""
+VARIANTS = {"wvrn-hard": "wvrn"}
+"""Methods of the paper by the name of their variants."""
+SOFT = ("sld", "cc", "acc", "pcc", "pacc", "hdy", "dys")
+ALLOWED: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("xnq", "xnq+"), ("sld",)),
+    **dict.fromkeys(("wvrn", "lr", "gcn", "gat", "gin"), SOFT),
+    **dict.fromkeys(("cdq", "enq"), ("cc", "acc")),
+}
+"""Quantifiers that a method and its variants may choose in the paper; other methods may
+choose any."""
+NSAMPLES, SEED = 10_000, 0
+"""Draws from the posterior of a Bayesian comparison: probabilities have a standard
+error of at most .005."""
+NOTE = (
+    "Mean ± sample standard deviation (ddof = 1) over folds; best in bold. In "
+    "brackets: the paper's values over five folds. Folds: number on each data set."
 )
-PAPER_NOTE = (
-    "In brackets: the paper's values, mean ± standard deviation over five folds; the "
-    "paper does not state its ddof."
-)
-COMPARED_NOTE = (
-    "Compared: number of configurations (draws, calibrations and quantifiers) from "
-    "which validation chose in each fold."
-)
-BASELINE_NOTE = (
-    "Best baseline: the best of all evaluated methods except ours, including LR and "
-    "the trained networks of the ablation."
-)
-GRAPH_NOTE = (
-    "LBQ estimates the complete graph, not samples of nodes, and is not ranked."
-)
-Figures = Mapping[tuple[str, str], FoldMean | None]
-"""By method (or quantifier) and data set."""
 
 
-def paper_outputs(
+def _published(file: str) -> list[dict[str, str]]:
+    with Path(__file__).with_name(file).open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+FIGURES = {
+    (row["metric"], row["row"], row["dataset"]): (float(row["mean"]), float(row["sd"]))
+    for row in _published("paper_figures.csv")
+}
+"""Published mean error and standard deviation by metric, row and data set; a row is a
+method, or a quantifier on XNQ's embeddings."""
+COMPARISON = {
+    (row["kind"], row["row"]): [float(row[n]) for n in ("worse", "equal", "better")]
+    for row in _published("paper_comparison.csv")
+}
+"""Published probabilities that XNQ's AE is worse, equal or better."""
+METHODS = [*dict.fromkeys(method for _, method, _ in FIGURES)]
+DATASETS = [*dict.fromkeys(dataset for *_, dataset in FIGURES)]
+"""In the order of the paper."""
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Test errors in one fold, with the quantifier that validation chose."""
+
+    dataset: str
+    method: str
+    """For a quantifier of XNQ other than the chosen one, its name."""
+    label_share: float
+    fold: int
+    quantifier: str
+    errors: Mapping[str, float]
+    """Test error by metric."""
+
+
+def paper_tables(
     results: pa.Table, estimates: pa.Table, nsamples: int = NSAMPLES
-) -> tuple[dict[str, bytes], str]:
-    """Contents of ``tables/*.md`` by name, and text for a terminal.
-
-    The same tables give the same bytes.
+) -> list[RenderedTable]:
+    """Every table that the results allow; the same results give the same tables.
 
     Parameters
     ----------
@@ -75,254 +101,171 @@ def paper_outputs(
     Raises
     ------
     StageError
-        When validation cannot choose a quantifier from the results (`summary.choose`).
+        When validation cannot choose a quantifier from the results.
     """
-    summary = summarise(results, estimates)
-    tables = [*paper_tables(results, summary)]
-    text = "\n".join(to_text(one) for one in tables)
-    files = table_files([*tables, comparison_table(results, summary, nsamples)])
-    return files, text
+    tested = fold_errors(results)
+    datasets = _ordered((one.dataset for one in tested), DATASETS)
+    pairs = estimates.group_by(["dataset", "class"]).aggregate([])
+    classes = Counter(pairs["dataset"].to_pylist())
+    kinds = {
+        "binary": [name for name in datasets if classes[name] <= 2],
+        "multi-class": [name for name in datasets if classes[name] > 2],
+    }
+    kinds = {kind: names for kind, names in kinds.items() if names}
+    shares = {one.label_share for one in tested}
+    largest = {
+        name: max(one.label_share for one in tested if one.dataset == name)
+        for name in datasets
+    }
+    usual = [one for one in tested if one.label_share == largest[one.dataset]]
+    made = [
+        _errors(usual, kind, {name: largest[name] for name in names}, metric)
+        for kind, names in kinds.items()
+        for metric in DIGITS
+    ]
+    if len(shares) > 1:
+        made.append(_shares(tested, datasets))
+    return [*made, _cost(results, datasets), _comparison(usual, kinds, nsamples)]
 
 
-def paper_tables(results: pa.Table, summary: Summary) -> Iterator[RenderedTable]:
-    """Yield every table that the results allow, except the Bayesian comparison.
+def _ordered(names: Iterable[str], first: Sequence[str]) -> list[str]:
+    """Distinct names: variants of those in `first` in its order, then the others."""
+    rank = {name: at for at, name in enumerate(first)}
 
-    Parameters
-    ----------
-    results
-        Table of schema ``results``; several data sets may be concatenated.
-    summary
-        Summary of these results.
+    def place(name: str) -> tuple[int, str]:
+        return rank.get(VARIANTS.get(name, name), len(rank)), name
+
+    return sorted(set(names), key=place)
+
+
+def fold_errors(results: pa.Table) -> list[Tested]:
+    """Choose the quantifier by validation, per method, fold and label share.
+
+    The quantifier with the lowest validation AE is chosen from those that the paper
+    allows the method (`ALLOWED`), or from all if none of these was evaluated. Ties go
+    to the first in the order of `ALLOWED`. Within a quantifier, rows marked
+    ``selected`` have the draw and calibration that validation chose.
+
+    Raises
+    ------
+    StageError
+        When there are several quantifiers but no validation AE to choose by.
     """
-    ablation = quantifiers_of(results, REFERENCE)
-    for kind in ("binary", "multi-class"):
-        if not summary.of_kind(kind):
-            continue
-        for metric in ("ae", "rae"):
-            yield _errors(summary, kind, metric)
-        if (table := _ablation(summary, ablation, kind)) is not None:
-            yield table
-    if any(len(summary.shares(name)) > 1 for name in summary.datasets):
-        yield _shares(summary)
-    yield _cost(results, summary)
+    folds: dict[tuple[Any, ...], dict[str, dict[tuple[str, str], float]]] = defaultdict(
+        lambda: defaultdict(dict)
+    )
+    for row in results.filter(results["selected"]).to_pylist():
+        fold = tuple(row[n] for n in ("dataset", "method", "label_share", "fold"))
+        folds[fold][row["quantifier"]][row["split"], row["metric"]] = row["value"]
+    tested = []
+    for (dataset, method, share, fold), errors in sorted(folds.items()):
+        chosen = _choice(f"{method} on {dataset!r}, fold {fold}", method, errors)
+        others = [name for name in errors if method == REFERENCE and name != chosen]
+        for name in [chosen, *others]:
+            of_test = {m: errors[name].get(("test", m)) for m in DIGITS}
+            known = {m: value for m, value in of_test.items() if value is not None}
+            named = method if name == chosen else name
+            tested.append(Tested(dataset, named, share, fold, name, known))
+    return tested
 
 
-def _errors(summary: Summary, kind: str, metric: str) -> RenderedTable:
-    """Errors of methods by data set, with the change against the best baseline."""
-    datasets = summary.of_kind(kind)
-    printed = published.ERRORS[metric]
-    evaluated = _evaluated(summary, datasets)
-    # Rows of the paper are shown even if the method was not evaluated here.
-    known = [m for m in printed if {*printed[m]} & {*datasets}]
-    rows = ordered_methods([*evaluated, *_missing(known, evaluated)])
-    methods = [m for m in rows if m not in published.EMBEDDERS]
-    ours = [m for m in methods if m in METHODS.records()]
-    graph_level = [m for m in methods if m in GRAPH_LEVEL]
-    baselines = [m for m in methods if m not in (*ours, *graph_level)]
-    figures = {(m, d): summary.figure(d, m, metric) for m in methods for d in datasets}
-    ranked = {key: f for key, f in figures.items() if key[0] not in graph_level}
-    marks = _marks(ranked, metric)
-
-    def row(method: str) -> tuple[Cell, ...]:
-        chosen = [c for d in datasets for c in summary.of(d, method)]
-        name = shown(method) + (" (graph level)" if method in graph_level else "")
-        return (
-            Cell(name),
-            *_cells(method, datasets, figures, printed, marks, metric),
-            Cell(tally(c.quantifier for c in chosen) if chosen else EMPTY),
-            Cell(span(c.compared for c in chosen) if chosen else EMPTY),
+def _choice(
+    where: str, method: str, errors: Mapping[str, Mapping[tuple[str, str], float]]
+) -> str:
+    allowed = ALLOWED.get(VARIANTS.get(method, method), ())
+    candidates = [name for name in allowed if name in errors]
+    candidates = candidates or [name for name in records() if name in errors]
+    if len(candidates) == 1:
+        return candidates[0]
+    by_validation = [
+        name for name in candidates if ("validation", "ae") in errors[name]
+    ]
+    if not by_validation:
+        raise StageError(
+            f"results: {where}, has the quantifiers {', '.join(candidates)} but no "
+            "validation AE to choose by: evaluate it on folds with validation nodes"
         )
+    return min(by_validation, key=lambda name: errors[name]["validation", "ae"])
 
-    # LR and trained networks are listed in the ablation, but are baselines too.
-    embedders = [m for m in evaluated if m in published.EMBEDDERS]
-    reference = REFERENCE
-    compared = [m for m in ours if any(figures[m, d] for d in datasets)]
-    against = {"best baseline": [*baselines, *embedders], shown(reference): [reference]}
-    changes = []
-    for called, others in against.items():
-        for method in compared:
-            if others != [method]:
-                cells = _change(summary, method, others, datasets, metric)
-                name = f"Change, {shown(method)} against {called}"
-                changes.append((Cell(name), *cells, Cell(""), Cell("")))
-    groups = [
-        RowGroup(tuple(row(m) for m in part)) for part in (baselines, graph_level, ours)
+
+def _values(
+    tested: Iterable[Tested], metric: str
+) -> dict[tuple[str, str], list[float]]:
+    """Test errors of all folds by method and data set."""
+    values: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for one in tested:
+        if metric in one.errors:
+            values[one.method, one.dataset].append(one.errors[metric])
+    return values
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    """``mean ± sd`` as text; the mean only for one fold."""
+    if not values:
+        return EMPTY
+    mean = f"{np.mean(values):.{digits}f}"
+    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{digits}f}"
+
+
+def _errors(
+    tested: Sequence[Tested], kind: str, datasets: Mapping[str, float], metric: str
+) -> RenderedTable:
+    """Errors by method and data set; `datasets` have the share of labels kept."""
+    digits = DIGITS[metric]
+    values = _values((one for one in tested if one.dataset in datasets), metric)
+    means = {key: round(float(np.mean(each)), digits) for key, each in values.items()}
+    best = {
+        name: min((mean for (_, of), mean in means.items() if of == name), default=None)
+        for name in datasets
+    }
+    # Rows of the paper are shown even if they were not evaluated here.
+    printed = [row for of, row, name in FIGURES if of == metric and name in datasets]
+    rows: dict[tuple[str, str], list[str]] = {}
+    for method in _ordered([*printed, *(name for name, _ in values)], METHODS):
+        texts = []
+        for name in datasets:
+            text = _spread(values[method, name], digits)
+            if means.get((method, name), np.nan) == best[name]:
+                text = f"**{text}**"
+            paper = FIGURES.get((metric, VARIANTS.get(method, method), name))
+            texts.append(f"{text} ({paper[0]:.3f} ± {paper[1]:.3f})" if paper else text)
+        folds = {len(values[method, name]) for name in datasets} - {0}
+        used = Counter(
+            one.quantifier
+            for one in tested
+            if one.method == method and one.dataset in datasets
+        )
+        counts = ", ".join(f"{name} {count}" for name, count in used.most_common())
+        group = f"{REFERENCE} with another quantifier" if method in records() else ""
+        texts += [counts or EMPTY, ", ".join(map(str, sorted(folds))) or EMPTY]
+        rows[group, method] = texts
+    header = [
+        name if share == 1 else f"{name}, {100 * share:.3g} % of the labels"
+        for name, share in datasets.items()
     ]
     return RenderedTable(
         f"{metric}-{kind}",
-        f"Test {METRIC_TEXT[metric]} on {kind} data sets",
-        ("Method", *map(shown, datasets), "Quantifier (folds)", "Compared"),
-        tuple(g for g in (*groups, RowGroup(tuple(changes))) if g.rows),
-        (
-            FOLDS_NOTE,
-            PAPER_NOTE,
-            *_folds(summary, datasets),
-            COMPARED_NOTE,
-            *((BASELINE_NOTE,) if embedders else ()),
-            *((GRAPH_NOTE,) if graph_level else ()),
-        ),
-        "l" + "r" * len(datasets) + "lr",
+        f"Test {metric.upper()} on {kind} data sets",
+        ("method", *header, "quantifiers (folds)", "folds"),
+        dict(sorted(rows.items(), key=lambda item: item[0][0])),
+        (NOTE,),
     )
 
 
-def _evaluated(summary: Summary, datasets: Sequence[str]) -> list[str]:
-    """Methods with results on one of the data sets."""
-    return [m for m in summary.methods if any(summary.of(d, m) for d in datasets)]
-
-
-def _missing(known: Iterable[str], evaluated: Sequence[str]) -> list[str]:
-    """Methods of the paper of which no variant was evaluated."""
-    measured = {base(method) for method in evaluated}
-    return [method for method in known if method not in measured]
-
-
-def _cells(
-    name: str,
-    datasets: Sequence[str],
-    figures: Figures,
-    printed: Mapping[str, Mapping[str, PublishedFigures]],
-    marks: Mapping[tuple[str, str], Mark],
-    metric: str,
-) -> list[Cell]:
-    """Cells of our result, the published one and the rank, by data set."""
-    of_paper = printed.get(base(name), {})
-    return [
-        Cell(
-            _spread(figures[name, d], metric),
-            f"{of_paper[d].mean:.3f} ± {of_paper[d].sd:.3f}" if d in of_paper else "",
-            marks.get((name, d), ""),
-        )
-        for d in datasets
-    ]
-
-
-def _spread(figure: FoldMean | None, metric: str) -> str:
-    """``mean ± sd`` as text; the mean only for one fold, ``-`` for none."""
-    if figure is None:
-        return EMPTY
-    mean = f"{figure.mean:.{DIGITS[metric]}f}"
-    return mean if figure.sd is None else f"{mean} ± {figure.sd:.{DIGITS[metric]}f}"
-
-
-def _change(
-    summary: Summary,
-    method: str,
-    others: Sequence[str],
-    datasets: Sequence[str],
-    metric: str,
-) -> Iterator[Cell]:
-    """A method's error relative to the lowest error of others, in per cent."""
-    for dataset in datasets:
-        figures = [summary.figure(dataset, m, metric) for m in others]
-        lowest = min((f.mean for f in figures if f is not None), default=0.0)
-        figure = summary.figure(dataset, method, metric)
-        if figure is None or lowest == 0:
-            yield Cell()
-        else:
-            change = f"{100 * (figure.mean / lowest - 1):+.1f} %"
-            yield Cell(change.replace("-", "−"))
-
-
-def _ablation(
-    summary: Summary, ablation: Mapping[str, Summary], kind: str
-) -> RenderedTable | None:
-    """AE of other embedders, and of other quantifiers on XNQ's embeddings."""
-    datasets = summary.of_kind(kind)
-    xnq = REFERENCE
-    evaluated = _evaluated(summary, datasets)
-    embedders = [m for m in evaluated if m in published.EMBEDDERS]
-    quantifiers = [q for q in ablation if _evaluated(ablation[q], datasets)]
-    quantifiers = [q for q in quantifiers if q != "sld"]
-    if not embedders and not quantifiers:
-        return None
-    if kind == "binary":
-        # Rows of the paper are shown even if they were not evaluated here.
-        missing = _missing(published.EMBEDDERS, embedders)
-        embedders = list(ordered_methods([*embedders, *missing]))
-        paper = [q for q in published.QUANTIFIERS if q != "sld"]
-        quantifiers = [*paper, *(q for q in quantifiers if q not in paper)]
-    figures: dict[tuple[str, str], FoldMean | None] = {}
-    for d in datasets:
-        figures |= {(m, d): summary.figure(d, m, "ae") for m in (*embedders, xnq)}
-        for q in quantifiers:
-            part = ablation.get(q)
-            figures[q, d] = part.figure(d, xnq, "ae") if part is not None else None
-    marks = _marks(figures, "ae")
-    printed = {**published.QUANTIFIERS, **published.ERRORS["ae"]}
-    parts = {"Node embedder": embedders, "Quantifier": quantifiers, "Reference": [xnq]}
-    groups = []
-    for title, names in parts.items():
-        rows = []
-        for name in names:
-            chosen = [c.quantifier for d in datasets for c in summary.of(d, name)]
-            used = name if name in quantifiers else tally(chosen) if chosen else EMPTY
-            cells = _cells(name, datasets, figures, printed, marks, "ae")
-            rows.append((Cell(shown(name)), *cells, Cell(used)))
-        groups += [RowGroup(tuple(rows), title)] if rows else []
-    return RenderedTable(
-        f"ablation-{kind}",
-        f"Ablation of XNQ's components, test {METRIC_TEXT['ae']} on {kind} data sets",
-        ("Component", *map(shown, datasets), "Quantifier (folds)"),
-        tuple(groups),
-        (FOLDS_NOTE, PAPER_NOTE, *_folds(summary, datasets)),
-        "l" + "r" * len(datasets) + "l",
-    )
-
-
-def _marks(figures: Figures, metric: str) -> dict[tuple[str, str], Mark]:
-    """Marks of the best and second best of each column, after rounding."""
-    marks: dict[tuple[str, str], Mark] = {}
-    for dataset in {d for _, d in figures}:
-        means = {
-            key: round(figure.mean, DIGITS[metric])
-            for key, figure in figures.items()
-            if key[1] == dataset and figure is not None
-        }
-        if len(means) < 2:
-            continue
-        best, *rest = sorted(set(means.values()))
-        for key, mean in means.items():
-            if mean == best:
-                marks[key] = "best"
-            elif mean == rest[0]:
-                marks[key] = "second"
-    return marks
-
-
-def _folds(summary: Summary, datasets: Sequence[str]) -> Iterator[str]:
-    """Yield notes on unusual label shares, and on the folds of each method."""
-    where: dict[tuple[int, ...], list[str]] = {}
-    for d in datasets:
-        share = (summary.shares(d) or (1.0,))[-1]
-        if share < 1:
-            yield f"{shown(d)}: {100 * share:.3g} % of the labels."
-        for m in summary.methods:
-            if folds := tuple(c.fold for c in summary.of(d, m)):
-                where.setdefault(folds, []).append(f"{shown(m)} on {shown(d)}")
-    usual, *others = sorted(where, key=lambda folds: -len(where[folds])) or [()]
-    if usual:
-        yield f"Folds: {', '.join(map(str, usual))}."
-    for folds in others:
-        yield f"Only folds {', '.join(map(str, folds))}: {', '.join(where[folds])}."
-
-
-def _shares(summary: Summary) -> RenderedTable:
+def _shares(tested: Sequence[Tested], datasets: Sequence[str]) -> RenderedTable:
     """AE by the share of labels kept."""
-    datasets = [d for d in summary.datasets if len(summary.shares(d)) > 1]
-    groups = []
-    for method in summary.methods:
-        shares = sorted({s for d in datasets for s in summary.shares(d, method)})
-        rows = []
-        for share in reversed(shares):
-            figures = [summary.figure(d, method, "ae", share) for d in datasets]
-            cells = (Cell(_spread(figure, "ae")) for figure in figures)
-            rows.append((Cell(f"{100 * share:.3g} %"), *cells))
-        groups += [RowGroup(tuple(rows), shown(method))] if rows else []
+    rows = {}
+    for method in _ordered((one.method for one in tested), METHODS):
+        shares = {one.label_share for one in tested if one.method == method}
+        for share in sorted(shares, reverse=True):
+            values = _values((t for t in tested if t.label_share == share), "ae")
+            texts = [_spread(values[method, name], DIGITS["ae"]) for name in datasets]
+            rows[method, f"{100 * share:.3g} %"] = texts
     return RenderedTable(
         "label-shares",
-        "Test absolute error (AE) with fewer labels",
-        ("Labels kept", *map(shown, datasets)),
-        tuple(groups),
+        "Test AE with fewer labels",
+        ("labels kept", *datasets),
+        rows,
         (
             "Share of the training and calibration labels of each fold. Mean ± sample "
             "standard deviation (ddof = 1) over folds.",
@@ -330,27 +273,115 @@ def _shares(summary: Summary) -> RenderedTable:
     )
 
 
-def _cost(results: pa.Table, summary: Summary) -> RenderedTable:
-    """Mean time of a configuration of each method."""
-    seconds = costs(results)
-    rows = [
-        (
-            Cell(shown(m)),
-            *(
-                Cell(f"{seconds[d, m]:,.2f}" if (d, m) in seconds else EMPTY)
-                for d in summary.datasets
-            ),
-        )
-        for m in summary.methods
-    ]
+def _cost(results: pa.Table, datasets: Sequence[str]) -> RenderedTable:
+    """Mean seconds of a configuration, whose scores all quantifiers share."""
+    timed = results.filter(pc.is_valid(results["seconds"]))
+    units = timed.group_by(["dataset", "method", "label_share", "draw", "fold"])
+    each = units.aggregate([("seconds", "max")])
+    means = each.group_by(["method", "dataset"]).aggregate([("seconds_max", "mean")])
+    seconds = {
+        (row["method"], row["dataset"]): f"{row['seconds_max_mean']:,.2f}"
+        for row in means.to_pylist()
+    }
+    methods = _ordered((method for method, _ in seconds), METHODS)
     return RenderedTable(
         "cost",
         "Seconds of a configuration in a fold",
-        ("Method", *map(shown, summary.datasets)),
-        (RowGroup(tuple(rows)),),
+        ("method", *datasets),
+        {("", m): [seconds.get((m, d), EMPTY) for d in datasets] for m in methods},
         (
             "Seconds to compute the scores (embedding and readout), mean over "
-            "configurations, folds and label shares. The paper's times are from "
-            "another machine and not comparable.",
+            "configurations, folds and label shares.",
         ),
+    )
+
+
+def compare(
+    reference: Sequence[float], other: Sequence[float], nsamples: int = NSAMPLES
+) -> tuple[float, list[float]]:
+    """Bayesian signed-rank test of two methods' mean errors, with a fixed seed.
+
+    Parameters
+    ----------
+    reference, other
+        Mean errors on the same data sets.
+    nsamples
+        Number of draws from the posterior.
+
+    Returns
+    -------
+    The half-width of the region of practical equivalence, which is the sample standard
+    deviation of `reference`, and the probabilities that the reference is worse, equal
+    or better.
+
+    References
+    ----------
+    A. Benavoli, G. Corani, J. Demsar, M. Zaffalon, "Time for a change: a tutorial for
+    comparing multiple classifiers through Bayesian analysis", JMLR 2017.
+    """
+    import baycomp
+
+    rope = float(np.std(reference, ddof=1))
+    x, y = np.array(reference), np.array(other)
+    # baycomp's left probability is "the second has lower values"; these are errors, so
+    # the first is worse.
+    result = baycomp.two_on_multiple(
+        x, y, rope=rope, nsamples=nsamples, random_state=SEED
+    )
+    if len(result) == 2:  # baycomp returns no probability of equality if rope is 0
+        result = (result[0], 0.0, result[1])
+    return rope, [float(value) for value in result]
+
+
+def _comparison(
+    tested: Sequence[Tested], kinds: Mapping[str, Sequence[str]], nsamples: int
+) -> RenderedTable:
+    """Compare XNQ with every method with which it shares two data sets of a kind.
+
+    Without baycomp, the table has a note instead of rows.
+    """
+    note = (
+        f"Probability that {REFERENCE}'s error is higher, equal (within the rope) or "
+        f"lower (Bayesian signed-rank test, {nsamples:,} draws, fixed seed), for "
+        "methods with results on two data sets or more. Rope: sample standard "
+        "deviation (ddof = 1) of its means by data set. In brackets: the paper's "
+        "values for AE."
+    )
+    if find_spec("baycomp") is None:
+        note = (
+            "The Bayesian comparison needs the package baycomp: "
+            "pip install 'xnq-dist[evaluation]'."
+        )
+        kinds = {}
+    elif len(kinds) > 1:
+        kinds = {**kinds, "all": [name for names in kinds.values() for name in names]}
+    rows = {}
+    for kind, datasets in kinds.items():
+        for metric in DIGITS:
+            values = _values((one for one in tested if one.dataset in datasets), metric)
+            for method in _ordered((name for name, _ in values), METHODS):
+                pairs = [
+                    (np.mean(values[REFERENCE, name]), np.mean(values[method, name]))
+                    for name in datasets
+                    if values[REFERENCE, name] and values[method, name]
+                ]
+                if method == REFERENCE or len(pairs) < 2:
+                    continue
+                ours, theirs = zip(*pairs, strict=True)
+                rope, found = compare(ours, theirs, nsamples)
+                texts = [f"{p:.3f}" for p in found]
+                if metric == "ae" and (kind, method) in COMPARISON:
+                    paper = COMPARISON[kind, method]
+                    texts = [
+                        f"{t} ({p:.3f})" for t, p in zip(texts, paper, strict=True)
+                    ]
+                group = f"{kind} data sets, {metric.upper()}"
+                rows[group, method] = [str(len(pairs)), f"{rope:.4f}", *texts]
+    against = f"{REFERENCE} against"
+    return RenderedTable(
+        "comparison",
+        f"Bayesian comparison with {REFERENCE}",
+        (against, "data sets", "rope", "p(worse)", "p(equal)", "p(better)"),
+        rows,
+        (note,),
     )

@@ -9,14 +9,14 @@ for errors only. The rows of a case suffice for means, intervals and tests over 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binom
 
 from xnq_dist.evaluation.case import Case
-from xnq_dist.evaluation.estimators import AnyEstimates, Estimators
+from xnq_dist.evaluation.estimators import Estimators
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
 from xnq_dist.evaluation.regions import DECLARED, class_counts_in
 from xnq_dist.quantify.interface import Communities, Estimates
@@ -25,7 +25,6 @@ __all__ = [
     "FLOOR",
     "MIN_UNLABELLED",
     "SIZES",
-    "Row",
     "binomial_floor",
     "score_case",
     "true_counts",
@@ -40,43 +39,69 @@ SIZES = ((5, 20), (20, 50), (50, 100), (100, 500), (500, 2**62))
 """Size classes, by number of unlabelled members."""
 
 
-@dataclass(frozen=True)
-class Row:
-    """Mean results of one estimator on communities of one kind and size class."""
-
-    communities: str
-    estimator: str
-    sizes: str
-    """Minimum and maximum number of unlabelled members."""
-    labelled: bool
-    """Whether the communities have labelled members."""
-    sets: int
-    ae: float
-    rae: float
-    bias: float
-    """Mean error of the last class, with its sign."""
-    coverage: float | None = None
-    """None: the estimator has no intervals."""
-    width: float | None = None
-
-
 def score_case(
     case: Case, kinds: Mapping[str, Communities], estimators: Estimators
-) -> Iterator[Row]:
-    """Apply every estimator to every kind of communities and yield mean results."""
+) -> Iterator[dict[str, Any]]:
+    """Apply every estimator to every kind of communities and yield mean results.
+
+    Rows have the columns of ``community_results`` from ``communities`` on: mean figures
+    of one estimator on communities of one kind and size class.
+    """
     for kind, sets in kinds.items():
         counts, labelled = true_counts(case, sets)
-        sizes = counts.sum(axis=1)
-        scored = sizes >= MIN_UNLABELLED
-        if not scored.any():
+        size = counts.sum(axis=1)
+        some = size >= MIN_UNLABELLED
+        if not some.any():
             continue
-        true = counts[scored] / sizes[scored, None]
-        of_sets = true, sizes[scored], labelled[scored], scored
-        for name, result in estimators.estimates(sets, kind == DECLARED):
-            yield from _rows(kind, name, result, *of_sets)
-        floor = np.zeros_like(counts)
-        floor[scored] = true + binomial_floor(counts[scored])
-        yield from _rows(kind, FLOOR, floor, *of_sets)
+        counts, size, inside = counts[some], size[some], labelled[some] > 0
+        true = counts / size[:, None]
+        found = {
+            name: _figures(result, some, true, size)
+            for name, result in estimators.estimates(sets, kind == DECLARED)
+        }
+        floor, no_bias = true + binomial_floor(counts), np.zeros(len(true))
+        found[FLOOR] = _errors(true, floor, size) | {"bias": no_bias}
+        for name, figures in found.items():
+            for low, high in SIZES:
+                for has_labels in (False, True):
+                    rows = (size >= low) & (size < high) & (inside == has_labels)
+                    if rows.any():
+                        yield {
+                            "communities": kind,
+                            "estimator": name,
+                            "sizes": f"{low}-{high if high < 2**62 else ''}",
+                            "labelled": has_labels,
+                            "sets": int(np.count_nonzero(rows)),
+                            **{k: float(v[rows].mean()) for k, v in figures.items()},
+                        }
+
+
+def _errors(
+    true: NDArray[np.float64],
+    estimate: NDArray[np.float64],
+    size: NDArray[np.float64],
+) -> dict[str, NDArray[np.float64]]:
+    return {
+        "ae": absolute_error(true, estimate),
+        "rae": relative_absolute_error(true, estimate, size.astype(np.int64)),
+        "bias": estimate[:, -1] - true[:, -1],
+    }
+
+
+def _figures(
+    result: Estimates,
+    scored: NDArray[np.bool_],
+    true: NDArray[np.float64],
+    size: NDArray[np.float64],
+) -> dict[str, NDArray[np.float64]]:
+    """Errors of each scored community; coverage and width if there are intervals."""
+    figures = _errors(true, result.prevalence[scored], size)
+    if result.lower is not None and result.upper is not None:
+        lower, upper = result.lower[scored], result.upper[scored]
+        covered = (true >= lower - 1e-9) & (true <= upper + 1e-9)
+        figures["coverage"] = covered.mean(axis=1)
+        figures["width"] = (upper - lower).mean(axis=1)
+    return figures
 
 
 def true_counts(
@@ -108,36 +133,3 @@ def binomial_floor(counts: NDArray[np.float64]) -> NDArray[np.float64]:
     share = counts / size
     above = binom.pmf(counts + 1, size, share)
     return np.asarray(2 * (counts + 1) * (1 - share) * above / size)
-
-
-def _rows(
-    kind: str,
-    name: str,
-    result: AnyEstimates,
-    true: NDArray[np.float64],
-    sizes: NDArray[np.float64],
-    labelled: NDArray[np.int64],
-    scored: NDArray[np.bool_],
-) -> Iterator[Row]:
-    estimate = result.prevalence if isinstance(result, Estimates) else result
-    estimate = estimate[scored]
-    bias = estimate[:, -1] - true[:, -1]
-    values = {
-        "ae": absolute_error(true, estimate),
-        "rae": relative_absolute_error(true, estimate, sizes.astype(np.int64)),
-        "bias": bias if name != FLOOR else np.zeros(len(true)),
-    }
-    ends = (result.lower, result.upper) if isinstance(result, Estimates) else ()
-    if len(ends) == 2 and ends[0] is not None and ends[1] is not None:
-        lower, upper = ends[0][scored], ends[1][scored]
-        covered = (true >= lower - 1e-9) & (true <= upper + 1e-9)
-        values["coverage"] = covered.mean(axis=1)
-        values["width"] = (upper - lower).mean(axis=1)
-    for low, high in SIZES:
-        for inside in (False, True):
-            rows = (sizes >= low) & (sizes < high) & ((labelled > 0) == inside)
-            if rows.any():
-                size = f"{low}-{high}" if high < 2**62 else f"{low}-"
-                number = int(np.count_nonzero(rows))
-                means = {key: float(each[rows].mean()) for key, each in values.items()}
-                yield Row(kind, name, size, inside, number, **means)

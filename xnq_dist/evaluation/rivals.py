@@ -46,7 +46,7 @@ Z = 1.96
 
 
 def plain_features(
-    features: NDArray[np.float32] | None, both: csr_array[Any] | None
+    features: NDArray[np.float32], both: csr_array[Any] | None
 ) -> NDArray[np.float32]:
     """Features of every node, and what a rival with neighbours knows.
 
@@ -55,26 +55,26 @@ def plain_features(
     Parameters
     ----------
     features
-        Shape (N, F); None: there are none, and `both` is required.
+        Shape (N, F).
     both
         Neighbours in either direction, shape (N, N), whose means over one and two hops
         and the log degree are added; None: only features.
     """
     from sklearn.decomposition import TruncatedSVD
 
-    if features is not None and features.shape[1] > MAX_WIDTH:
+    if features.shape[1] > MAX_WIDTH:
         features = TruncatedSVD(WIDTH, random_state=0).fit_transform(features)
-    columns: list[NDArray[Any]] = [] if features is None else [features]
+    columns: list[NDArray[Any]] = [features]
     if both is not None:
         degree = np.asarray(both.sum(axis=1), np.float64)[:, None]
-        for _ in range(2 if columns else 0):
+        for _ in range(2):
             columns.append(both @ columns[-1] / np.maximum(degree, 1))
         columns.append(np.log1p(degree))
     return np.hstack(columns).astype(np.float32)
 
 
 def rival_scores(
-    features: NDArray[np.float32] | None,
+    features: NDArray[np.float32],
     labels: NDArray[np.int32],
     n_classes: int,
     seed: int,
@@ -90,7 +90,7 @@ def rival_scores(
     Parameters
     ----------
     features
-        Shape (N, F); None: there are none.
+        Shape (N, F).
     labels
         Class codes, -1 if unknown, shape (N,).
     adjacency

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,24 +10,17 @@ from numpy.typing import NDArray
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.quantifiers import record_of, records
 from xnq_dist.core.settings import Settings
-from xnq_dist.evaluation.methods.method_interface import Scores, Task
 from xnq_dist.evaluation.protocol import Samples
+from xnq_dist.evaluation.task import Task
+from xnq_dist.evaluation.work import Scores
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.readout.calibration import fit_calibration
 
-__all__ = ["Posteriors", "calibrated", "estimates", "quantifiers_for"]
+__all__ = ["calibrated", "estimates", "quantifiers_for"]
 
 MOVES_PRIOR = ("bcts", "platt", "platt_logit")
 """Calibrations after which posteriors have the prior of the held-out rows."""
-
-
-@dataclass(frozen=True, eq=False)
-class Posteriors:
-    """Calibrated posteriors of the rows that samples are drawn from."""
-
-    nodes: NodeTable
-    reference: Reference
 
 
 def quantifiers_for(
@@ -49,32 +41,28 @@ def quantifiers_for(
         When a requested quantifier is not defined for samples without edges or for the
         number of classes.
     """
-    if requested is None:
-        chosen = [
-            one
-            for one in records().values()
-            if not one.graph and not one.neighbours and one.defined_for(n_classes)
-        ]
-    else:
-        chosen = [record_of(name) for name in requested]
-        for one in chosen:
-            name = one.name
-            if one.graph or one.neighbours:
-                raise InputError(
-                    f"quantifier {name!r} needs communities of a graph, and these are "
-                    "samples without edges: use sld, or evaluate it with --communities"
-                )
-            if not one.defined_for(n_classes):
-                raise InputError(
-                    f"quantifier {name!r} is defined for two classes, and the task has "
-                    f"{n_classes}: name a positive class (--positive), or use dmy"
-                )
-    return tuple(one.name for one in chosen if not crisp or one.votes)
+    known = records() if requested is None else {n: record_of(n) for n in requested}
+    chosen = []
+    for name, one in known.items():
+        of_graph, defined = one.graph or one.neighbours, one.defined_for(n_classes)
+        if requested is not None and of_graph:
+            raise InputError(
+                f"quantifier {name!r} needs communities of a graph, and these are "
+                "samples without edges: use sld, or evaluate it with --communities"
+            )
+        if requested is not None and not defined:
+            raise InputError(
+                f"quantifier {name!r} is defined for two classes, and the task has "
+                f"{n_classes}: name a positive class (--positive), or use dmy"
+            )
+        if defined and not of_graph and (one.votes or not crisp):
+            chosen.append(name)
+    return tuple(chosen)
 
 
 def calibrated(
     task: Task, split: int, scores: Scores, calibration: str, rows: NDArray[np.int64]
-) -> Posteriors:
+) -> tuple[NodeTable, Reference]:
     """Posteriors of target rows after a calibration fitted to the held-out rows.
 
     Parameters
@@ -84,58 +72,49 @@ def calibrated(
     scores
         Scores of that split.
     calibration
-        One of `readout.calibration.KINDS`; ``none`` for crisp scores.
+        One of `readout.calibration.KINDS`.
     rows
         Canonical indexes, a subset of ``scores.target``, ascending.
 
     Raises
     ------
     StageError
-        When a score is NaN, or a row has no score.
+        When a score is NaN.
     """
-    for what, logits in (
-        ("held-out", scores.held_logits),
-        ("target", scores.target_logits),
-    ):
-        if np.isnan(logits).any():
-            raise StageError(
-                f"{int(np.isnan(logits).any(axis=1).sum())} {what} nodes have scores "
-                "that are not numbers: the method did not converge on this task; "
-                "remove it from --methods"
-            )
     at = np.searchsorted(scores.target, rows)
-    at = np.minimum(at, max(0, len(scores.target) - 1))
-    if not len(scores.target) or not np.array_equal(scores.target[at], rows):
-        raise StageError(
-            "some sampled nodes have no scores: internal error, please report it"
-        )
-    truth = task.labels[scores.held]
-    fitted = fit_calibration(calibration, scores.held_logits, truth)
-    n_classes = len(task.classes)
-    votes = np.eye(n_classes, dtype=np.float32)
-    held, posteriors = (
-        votes[logits.argmax(axis=1)] if scores.crisp else fitted.apply(logits)
+    held, target = (
+        logits.astype(np.float64)
         for logits in (scores.held_logits, scores.target_logits[at])
     )
+    bad = np.isnan(np.concatenate([held, target])).any(axis=1)
+    if bad.any():
+        raise StageError(
+            f"{np.count_nonzero(bad)} nodes have scores that are not numbers: the "
+            "method did not converge on this task; remove it from --methods"
+        )
+    truth = task.labels[scores.held]
+    fitted = fit_calibration(calibration, held, truth)
     prior_labels = truth
     train = task.rows(split, "train")
     # Without a calibration that changes the prior, posteriors have the prior of the
     # training rows; cross-fitted scores use all held-out rows for training.
     if calibration not in MOVES_PRIOR and not np.isin(train, scores.held).all():
         prior_labels = task.labels[train]
-    prior = np.bincount(prior_labels, minlength=n_classes) / max(1, len(prior_labels))
-    nodes = NodeTable(
-        posteriors=posteriors,
-        labels=np.full(len(rows), -1, np.int32),
-        out_of_fold=np.zeros(len(rows), np.bool_),
-        classes=task.classes,
+    counts = np.bincount(prior_labels, minlength=len(task.classes))
+    unlabelled, held_out = (
+        np.full(len(rows), -1, np.int32),
+        np.zeros(len(rows), np.bool_),
     )
-    reference = Reference(prior, held, truth)
-    return Posteriors(nodes, reference)
+    nodes = NodeTable(fitted.apply(target), unlabelled, held_out, task.classes)
+    return nodes, Reference(counts / counts.sum(), fitted.apply(held), truth)
 
 
 def estimates(
-    posteriors: Posteriors, samples: Samples, quantifier: str, settings: Settings
+    nodes: NodeTable,
+    reference: Reference,
+    samples: Samples,
+    quantifier: str,
+    settings: Settings,
 ) -> NDArray[np.float64]:
     """Estimated prevalence of every sample, shape (S, C).
 
@@ -144,12 +123,11 @@ def estimates(
     StageError
         When an estimate is not a number.
     """
-    result = make_quantifier(quantifier, settings).estimate(
-        samples.sets, posteriors.nodes, posteriors.reference
-    )
-    if not np.isfinite(result.prevalence).all():
+    made = make_quantifier(quantifier, settings)
+    prevalence = made.estimate(samples.sets, nodes, reference).prevalence
+    if not np.isfinite(prevalence).all():
         raise StageError(
             f"quantifier {quantifier!r} gave prevalences that are not numbers: remove "
             "it from --quantifiers"
         )
-    return result.prevalence
+    return prevalence

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.store import FileRecord, Manifest, Stage
-from xnq_dist.evaluation.methods.method_interface import Scores, Task
+from xnq_dist.evaluation.work import EvaluationWork, Scores
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.readout.logistic import decision, fit
 
@@ -48,31 +48,35 @@ class NodeRows:
             width = column.type.list_size
             yield nodes["index"].to_numpy(), values.reshape(len(column), width)
 
-    def matrix(self) -> NDArray[np.float32] | None:
-        """Rows of all nodes, shape (N, d'); None if they have no columns."""
+    def matrix(self) -> NDArray[np.float32]:
+        """Rows of all nodes, shape (N, d')."""
         index, parts = zip(*self.parts(), strict=True)
-        if not parts[0].shape[1]:
-            return None
         rows: NDArray[np.float32] = np.concatenate(parts)
         return rows[np.argsort(np.concatenate(index))]
 
 
-def fit_split(task: Task, split: int, rows: NodeRows, C: float, memory: int) -> Scores:
+def fit_split(
+    work: EvaluationWork, rows: NodeRows, C: float, seconds: float, split: int
+) -> Scores:
     """Fit a logistic readout to the training rows and score the others.
 
     Parameters
     ----------
     C
         Inverse L2 strength.
-    memory
-        Maximum number of bytes that the training rows may take.
+    seconds
+        Wall time to make the rows.
 
     Raises
     ------
     DoesNotFitError
-        When the training rows need more than `memory`.
+        When the training rows need more than ``readout.memory``.
     """
-    began = time.perf_counter()
+    began, task, memory = (
+        time.perf_counter(),
+        work.task(),
+        work.settings.readout.memory_bytes,
+    )
     train = task.rows(split, "train")
     is_train = np.zeros(len(task.labels), np.bool_)
     is_train[train] = True
@@ -112,5 +116,5 @@ def fit_split(task: Task, split: int, rows: NodeRows, C: float, memory: int) -> 
         logits[: len(held)],
         target,
         logits[len(held) :],
-        seconds=time.perf_counter() - began,
+        seconds + time.perf_counter() - began,
     )

@@ -1,9 +1,13 @@
-"""Loads a task from its tables: true labels, folds, shares of the labels."""
+"""A task: the true labels of a graph, and the nodes' roles in every split.
+
+A split is a fold with a share of its labels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +18,47 @@ from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.evaluation.datasets.test_folds import ROLES, make_folds
-from xnq_dist.evaluation.methods.method_interface import Split, Task
 from xnq_dist.graph import layout
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.tables import open_table
 
-__all__ = ["TaskSource", "load_task"]
+__all__ = ["Split", "Task", "TaskSource", "load_task"]
+
+
+@dataclass(frozen=True)
+class Split:
+    """One fold with one share of its labels."""
+
+    fold: int
+    """Number of the fold, as in the table of splits."""
+    label_share: float = 1.0
+    """Share of the training and calibration labels that is kept."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A labelled graph, in the order of the canonical index."""
+
+    dataset: str
+    classes: tuple[str, ...]
+    """Names of the C classes, in the order of the codes."""
+    labels: NDArray[np.int32]
+    """True class code of every node, -1 if unknown, shape (N,)."""
+    splits: tuple[Split, ...]
+    roles: NDArray[np.int8]
+    """Code of every node's role in every split, -1 for none, shape (splits, N)."""
+
+    def rows(self, split: int, *roles: str) -> NDArray[np.int64]:
+        """Canonical indexes of the nodes that have one of these roles, ascending."""
+        codes = [ROLES.index(role) for role in roles]
+        return np.flatnonzero(np.isin(self.roles[split], codes))
+
+    def known(self, split: int, *roles: str) -> NDArray[np.int32]:
+        """Labels of the nodes with one of these roles, -1 for others, shape (N,)."""
+        shown = np.full(len(self.labels), -1, np.int32)
+        rows = self.rows(split, *roles)
+        shown[rows] = self.labels[rows]
+        return shown
 
 
 @dataclass(frozen=True)
@@ -68,22 +107,26 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
             "of at least two"
         )
     if source.splits is None:
-        roles = make_folds(labels)
-        numbers = list(range(len(roles)))
+        roles = dict(enumerate(make_folds(labels)))
     else:
         ids = layout.load_ids(run.stage("graph"), graph)
-        numbers, roles = _read_splits(source.splits, ids, labels)
-    if source.folds is not None:
-        absent = [fold for fold in source.folds if fold not in numbers]
-        if absent:
+        roles = _read_splits(source.splits, ids, labels)
+    for fold in source.folds or ():
+        if fold not in roles:
             raise SettingsError(
-                f"{source.dataset}: there is no fold {absent[0]}: choose from "
-                f"{', '.join(map(str, numbers))}"
+                f"{source.dataset}: there is no fold {fold}: choose from "
+                f"{', '.join(map(str, roles))}"
             )
-        roles = roles[[numbers.index(fold) for fold in source.folds]]
-        numbers = list(source.folds)
-    for fold, row in zip(numbers, roles, strict=True):
-        _check_fold(source.dataset, fold, row, labels, classes)
+    folds = source.folds or tuple(roles)
+    for fold in folds:
+        for code, role in enumerate(ROLES):
+            counts = np.bincount(labels[roles[fold] == code], minlength=len(classes))
+            if not counts.all():
+                missing = classes[int(np.flatnonzero(counts == 0)[0])]
+                raise InputError(
+                    f"{source.dataset}: fold {fold} has no {role} node of class "
+                    f"{missing!r}: use folds that have every class in every role"
+                )
     splits, rows = [], []
     for share in source.label_shares:
         if not 0 < share <= 1:
@@ -91,84 +134,62 @@ def load_task(run: RunDirectory, source: TaskSource, seed: int) -> Task:
                 f"--label-shares {share:g} is out of range: give shares above 0 and at "
                 "most 1"
             )
-        for fold, row in zip(numbers, roles, strict=True):
+        for fold in folds:
             splits.append(Split(fold, share))
-            rows.append(_keep_share(row, labels, share, fold, seed))
+            rows.append(_keep_share(roles[fold], labels, share, fold, seed))
     return Task(source.dataset, classes, labels, tuple(splits), np.stack(rows))
 
 
 def _read_splits(
     path: str, ids: NodeIds, labels: NDArray[np.int32]
-) -> tuple[list[int], NDArray[np.int8]]:
-    """Read fold numbers and the role of every node in each fold, shape (folds, N)."""
+) -> dict[int, NDArray[np.int8]]:
+    """Role of every node by fold, shape (N,) each."""
     table = open_table(path, "table of splits")
     table.require({"node id": "node_id", "fold": "fold", "role": "role"})
     columns = ["node_id", "fold", "role"]
     batches = list(table.batches(columns))
     if not batches:
         raise InputError(f"{path} has no rows: give every node a role in every fold")
-    read = {
-        name: pa.chunked_array([batch.column(name) for batch in batches])
-        for name in columns
-    }
-    codes = pc.index_in(read["role"], pa.array(ROLES))
-    if codes.null_count:
-        row = int(np.flatnonzero(codes.is_null().to_numpy(zero_copy_only=False))[0])
-        raise InputError(
-            f"{path}: role {read['role'][row].as_py()!r} in row {row} is not one of "
-            f"{', '.join(ROLES)}"
-        )
-    nodes = ids.index_of(read["node_id"])
-    if (nodes < 0).any():
-        row = int(np.flatnonzero(nodes < 0)[0])
-        raise InputError(
-            f"{path}: node {read['node_id'][row].as_py()!r} in row {row} is not in the "
-            "node table"
-        )
-    folds = read["fold"].to_numpy()
-    numbers = sorted({int(fold) for fold in np.unique(folds)})
+    node, fold, role = (
+        pa.chunked_array([batch.column(name) for batch in batches]) for name in columns
+    )
+
+    def refuse(wrong: NDArray[Any], message: Callable[[int], str]) -> None:
+        if wrong.any():
+            raise InputError(f"{path}: {message(int(np.flatnonzero(wrong)[0]))}")
+
+    code = pc.fill_null(pc.index_in(role, pa.array(ROLES)), -1).to_numpy()
+    refuse(
+        code < 0,
+        lambda row: (
+            f"role {role[row].as_py()!r} in row {row} is not one of {', '.join(ROLES)}"
+        ),
+    )
+    nodes = ids.index_of(node)
+    refuse(
+        nodes < 0,
+        lambda row: f"node {node[row].as_py()!r} in row {row} is not in the node table",
+    )
+    refuse(
+        labels[nodes] < 0,
+        lambda row: (
+            f"node {node[row].as_py()!r} has a role but no label: remove the row, or "
+            "give the node a label"
+        ),
+    )
+    numbers, place = np.unique(fold.to_numpy(), return_inverse=True)
     roles = np.full((len(numbers), len(labels)), -1, np.int8)
-    place = np.searchsorted(numbers, folds)
-    cells = place * len(labels) + nodes
-    unique, counts = np.unique(cells, return_counts=True)
-    if (counts > 1).any():
-        twice = int(unique[counts > 1][0]) % len(labels)
-        raise InputError(
-            f"{path}: node {ids.name(twice)} has two rows for one fold: "
-            "give each node one role per fold"
-        )
-    roles.ravel()[cells] = codes.to_numpy()
-    unknown = (roles >= 0) & (labels < 0)
-    if unknown.any():
-        node = int(np.flatnonzero(unknown.any(axis=0))[0])
-        raise InputError(
-            f"{path}: node {ids.name(node)} has a role but no label: remove the row, "
-            "or give the node a label"
-        )
-    return numbers, roles
-
-
-def _check_fold(
-    dataset: str,
-    fold: int,
-    roles: NDArray[np.int8],
-    labels: NDArray[np.int32],
-    classes: Sequence[str],
-) -> None:
-    for code, role in enumerate(ROLES):
-        inside = labels[roles == code]
-        if not len(inside):
-            raise InputError(
-                f"{dataset}: fold {fold} has no {role} node: use folds that have nodes "
-                "in every role"
-            )
-        counts = np.bincount(inside, minlength=len(classes))
-        if not counts.all():
-            missing = classes[int(np.flatnonzero(counts == 0)[0])]
-            raise InputError(
-                f"{dataset}: fold {fold} has no {role} node of class {missing!r}: use "
-                "folds that have every class in every role"
-            )
+    roles[place, nodes] = code
+    again = np.ones(len(nodes), np.bool_)
+    again[np.unique(place * len(labels) + nodes, return_index=True)[1]] = False
+    refuse(
+        again,
+        lambda row: (
+            f"node {node[row].as_py()!r} has two rows for one fold: give each node one "
+            "role per fold"
+        ),
+    )
+    return dict(zip(map(int, numbers), roles, strict=True))
 
 
 def _keep_share(

@@ -1,32 +1,59 @@
-"""Location of an evaluation's graph, task and scores, sent with every Dask task."""
+"""An evaluation's folder: graph, task, scores; sent with every Dask task."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core import npy
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import (
-    Attempt,
-    Folder,
-    Manifest,
-    RunDirectory,
-    Stage,
-)
-from xnq_dist.evaluation.methods.method_interface import Scores, Task
-from xnq_dist.evaluation.task import TaskSource, load_task
+from xnq_dist.core.store import Folder, Manifest, RunDirectory, Stage
+from xnq_dist.evaluation.task import Task, TaskSource, load_task
+from xnq_dist.graph.layout import read_adjacency
 
-__all__ = ["EvaluationWork", "keep_arrays"]
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+__all__ = ["EvaluationWork", "Scores", "adjacency_of", "keep_arrays", "read_arrays"]
 
 Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """Scores of a method for one configuration in one split."""
+
+    held: NDArray[np.int64]
+    """Canonical indexes of labelled nodes whose scores do not depend on their labels,
+    ascending, shape (m,). Calibration and misclassification rates are fitted to
+    these nodes."""
+    held_logits: NDArray[np.floating]
+    """Uncalibrated logits (log-probabilities plus a constant per row), shape (m, C)."""
+    target: NDArray[np.int64]
+    """The nodes with the roles validation and test, ascending, shape (t,)."""
+    target_logits: NDArray[np.floating]
+    """Uncalibrated logits of the targets, shape (t, C)."""
+    seconds: float = 0.0
+    """Wall time for this split."""
+
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        split: int,
+        held: NDArray[np.int64],
+        logits: NDArray[np.floating],
+        seconds: float,
+    ) -> Scores:
+        """Scores from logits of all nodes, shape (N, C)."""
+        target = task.rows(split, "validation", "test")
+        return cls(held, logits[held], target, logits[target], seconds)
 
 
 @dataclass(frozen=True)
@@ -49,47 +76,31 @@ class EvaluationWork:
         made = (run.complete(name).fingerprint for name in ("graph", "labels"))
         return _task(self.run, self.source, self.settings.seed, *made)
 
-    def units(self) -> Folder:
-        """The folder of scores, one file for each configuration and split."""
-        return Folder.of(self.run).child("units")
+    def adjacency(self) -> csr_array[Any]:
+        """In-neighbours of node v in row v, shape (N, N), loaded once per process."""
+        return adjacency_of(self.run, self.graph()[1].fingerprint)
 
-    def has_scores(self, key: str) -> bool:
-        """Whether the scores of one configuration in one split are kept."""
-        return self.units().exists(f"{key}.npy")
-
-    def write_scores(self, key: str, scores: Scores) -> None:
-        """Keep the scores of one configuration in one split."""
-        arrays = {name: np.asarray(value) for name, value in vars(scores).items()}
-        for name in ("held_logits", "target_logits"):
-            arrays[name] = arrays[name].astype(np.float32)
-        keep_arrays(self.units(), key, lambda: arrays)
-
-    def read_scores(self, key: str) -> Scores:
-        """Read scores again."""
-        arrays = npy.read_arrays(io.BytesIO(self.units().read_bytes(f"{key}.npy")))
-        return Scores(
-            arrays["held"],
-            arrays["held_logits"].astype(np.float64),
-            arrays["target"],
-            arrays["target_logits"].astype(np.float64),
-            bool(arrays["crisp"]),
-            float(arrays["seconds"]),
-        )
-
-    @contextmanager
-    def attempt(self, name: str) -> Iterator[Attempt]:
-        """A temporary folder for the files of a pass; it is deleted afterwards."""
-        stage = Stage(Folder.of(self.run).child(f"draw-{name}"), f"draw-{name}")
-        try:
-            yield stage.begin()
-        finally:
-            stage.folder.delete_folder()
+    def folder(self, name: str) -> Folder:
+        """A folder for files that another evaluation reuses."""
+        return Folder.of(self.run).child(name)
 
 
 @lru_cache(maxsize=1)
 def _task(run: str, source: TaskSource, seed: int, graph: str, labels: str) -> Task:
     """The task; another one once the stages with these fingerprints changed."""
     return load_task(RunDirectory(run), source, seed)
+
+
+@lru_cache(maxsize=1)
+def adjacency_of(run: str, graph: str) -> csr_array[Any]:
+    """The adjacency of a run directory whose graph has this fingerprint."""
+    directory = RunDirectory(run)
+    return read_adjacency(directory.stage("graph"), directory.complete("graph"))
+
+
+def read_arrays(folder: Folder, name: str) -> Arrays:
+    """Arrays of a file in the folder."""
+    return dict(npy.read_arrays(io.BytesIO(folder.read_bytes(f"{name}.npy"))))
 
 
 def keep_arrays(folder: Folder, name: str, make: Callable[[], Arrays]) -> Arrays:
@@ -99,4 +110,4 @@ def keep_arrays(folder: Folder, name: str, make: Callable[[], Arrays]) -> Arrays
         npy.write_arrays(buffer, make())
         folder.create()
         folder.write_bytes(f"{name}.npy", buffer.getvalue())
-    return dict(npy.read_arrays(io.BytesIO(folder.read_bytes(f"{name}.npy"))))
+    return read_arrays(folder, name)

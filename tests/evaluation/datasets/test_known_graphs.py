@@ -11,7 +11,7 @@ import pytest
 
 from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
 from xnq_dist.evaluation.datasets import known_graphs
-from xnq_dist.evaluation.datasets.known_graphs import GRAPHS, download, find
+from xnq_dist.evaluation.datasets.known_graphs import GRAPHS, download
 
 
 class Values(np.ndarray):
@@ -56,15 +56,14 @@ def pyg(monkeypatch):
     return module
 
 
-def test_a_graph_is_found_once_it_has_both_tables(tmp_path, monkeypatch):
+def test_a_graph_is_not_downloaded_if_both_tables_are_there(tmp_path, monkeypatch):
+    monkeypatch.setattr(known_graphs.importlib.util, "find_spec", lambda _: None)
     (tmp_path / "cora").mkdir()
     (tmp_path / "cora" / "nodes.parquet").touch()
-    monkeypatch.setenv("XNQ_DATA_DIR", str(tmp_path))
-    assert find("cora") is None
+    with pytest.raises(SettingsError):
+        download("cora", tmp_path)
     (tmp_path / "cora" / "edges.parquet").touch()
-    assert find("cora") == tmp_path / "cora"
-    monkeypatch.delenv("XNQ_DATA_DIR")
-    assert find("cora") is None
+    assert download("cora", tmp_path) == tmp_path / "cora"
 
 
 def test_a_downloaded_graph_becomes_tables_with_folds(pyg, tmp_path):

@@ -48,8 +48,7 @@ class Planted:
 
     def train(self, kind="gcn", seed=0, **other):
         given = {
-            "indptr": self.matrix.indptr,
-            "indices": self.matrix.indices,
+            "adjacency": self.matrix,
             "features": self.features,
             "labels": self.labels,
             "stop_labels": self.stop,
@@ -95,11 +94,11 @@ def test_messages_follow_edges_to_their_targets(kind, graph, monkeypatch):
         monkeypatch.setattr(gnn, name, value)
     indptr = np.ones(241, np.int64)  # one edge: 1 -> 0
     indptr[0] = 0
-    alone = {"indptr": indptr, "indices": np.array([1])}
+    edge = csr_array((np.ones(1), np.array([1]), indptr), shape=(240, 240))
     other = graph.features.copy()
     other[1] += 1
     first, second = (
-        graph.train(kind, features=x, **alone) for x in (graph.features, other)
+        graph.train(kind, features=x, adjacency=edge) for x in (graph.features, other)
     )
     moved = np.flatnonzero(np.abs(first - second).max(axis=1) > 1e-3)
     if kind != "gin":  # whose normalisation is over all nodes

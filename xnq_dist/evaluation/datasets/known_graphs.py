@@ -7,7 +7,6 @@ the tables that every other graph comes as.
 from __future__ import annotations
 
 import importlib.util
-import os
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
 from xnq_dist.evaluation.datasets.test_folds import ROLES, make_folds
 
-__all__ = ["TASKS", "VARIABLE", "KnownTask", "download", "find"]
+__all__ = ["TASKS", "VARIABLE", "KnownTask", "download"]
 
 VARIABLE = "XNQ_DATA_DIR"
 """Environment variable that names the parent folder of the graphs' folders."""
@@ -96,17 +95,8 @@ TASKS = {
 """The paper's eight tasks by name, in its order."""
 
 
-def find(name: str) -> Path | None:
-    """The folder of a graph in ``XNQ_DATA_DIR``; None unless it has both tables."""
-    root = os.environ.get(VARIABLE)
-    if not root:
-        return None
-    folder = Path(root).expanduser() / name
-    return folder if all((folder / table).is_file() for table in TABLES) else None
-
-
 def download(name: str, root: Path) -> Path:
-    """Download one of `GRAPHS` and write its tables to a folder of this name.
+    """The folder of one of `GRAPHS` in `root`, which is downloaded if it is not there.
 
     Raises
     ------
@@ -117,6 +107,8 @@ def download(name: str, root: Path) -> Path:
     InputError
         When the files are not those of the paper's graph.
     """
+    if all((root / name / table).is_file() for table in TABLES):
+        return root / name
     if importlib.util.find_spec("torch_geometric") is None:
         raise SettingsError(
             f"graph {name!r} is not in {root}, and PyTorch Geometric, which would "

@@ -1,4 +1,4 @@
-"""The network baselines in one process: wvRN, ENQ, CDQ and LBQ.
+"""The network baselines in one process: wvRN, ENQ and CDQ.
 
 Adjacencies hold the in-neighbours of node v in row v, shape (N, N); weights count for
 wvRN alone. Labels are the training labels, int32 of shape (N,), -1 for other nodes.
@@ -8,7 +8,7 @@ References
 S. A. Macskassy, F. Provost, "A simple relational classifier", Workshop on
 Multi-Relational Data Mining (MRDM), 2003 (wvRN).
 L. Tang, H. Gao, H. Liu, "Network quantification despite biased labels", Workshop on
-Mining and Learning with Graphs (MLG), 2010 (LBQ, wvRN).
+Mining and Learning with Graphs (MLG), 2010 (wvRN).
 L. Milli, A. Monreale, G. Rossetti, D. Pedreschi, F. Giannotti, F. Sebastiani,
 "Quantification in social networks", IEEE International Conference on Data Science and
 Advanced Analytics (DSAA), 2015 (CDQ, ENQ).
@@ -16,14 +16,12 @@ Advanced Analytics (DSAA), 2015 (CDQ, ENQ).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from xnq_dist.core.errors import InputError
 from xnq_dist.core.random_bits import Purpose, stream
 from xnq_dist.evaluation.regions import class_counts_in, member_communities
 from xnq_dist.quantify.interface import Communities
@@ -33,15 +31,12 @@ __all__ = [
     "densities",
     "draw_from_prior",
     "enq",
-    "lbq",
-    "link_prevalence",
     "majority",
     "wvrn",
 ]
 
 ROWS = 512
 """Number of nodes whose neighbourhoods are held at a time."""
-HIDDEN, NEGATIVE, POSITIVE = range(3)
 
 Matrix = csr_array[Any]
 Labels = NDArray[np.int32]
@@ -98,9 +93,9 @@ def wvrn(
     adjacency: Matrix,
     labels: Labels,
     n_classes: int,
-    rounds: Sequence[int],
-    vote: Literal["soft", "hard"] = "soft",
-) -> dict[int, NDArray[np.float32]]:
+    rounds: int,
+    hard: bool = False,
+) -> NDArray[np.float32]:
     """Compute rounds of weighted votes of the in-neighbours (wvRN).
 
     ``P(y_v = c) = 1/Z sum over in-neighbours u of w_uv P(y_u = c)``, where Z normalises
@@ -108,30 +103,26 @@ def wvrn(
     proportions of the labels and keep them if they have no in-neighbours of positive
     weight. A self-loop counts as any edge.
 
-    With ``hard`` (the paper's equation), a neighbour votes only for its most probable
+    With `hard` (the paper's equation), a neighbour votes only for its most probable
     class; ties go to the lowest code.
 
     Returns
     -------
-    dict
-        Probabilities after each of the rounds, shape (N, C).
+    Probabilities after the last round, shape (N, C).
     """
     counts = _counts(labels, n_classes)
     prior = (counts / counts.sum()).astype(np.float32)
     known = labels[:, None] >= 0
     values = np.where(known, _one_hot(labels, n_classes), prior)
-    kept = {}
-    for turn in range(1, max(rounds) + 1):
+    for _ in range(rounds):
         votes = values
-        if vote == "hard":
+        if hard:
             votes = _one_hot(values.argmax(axis=1).astype(np.int32), n_classes)
         sums = adjacency @ votes
         total = sums.sum(axis=1, keepdims=True)
         shares = sums / np.where(total > 0, total, 1)
         values = np.where(~known & (total > 0), shares, values)
-        if turn in rounds:
-            kept[turn] = values
-    return kept
+    return values
 
 
 def enq(
@@ -215,61 +206,3 @@ def densities(communities: Communities, adjacency: Matrix) -> NDArray[np.float64
             inside = links[nodes][:, nodes].nnz
             density[number] = inside / (len(nodes) * (len(nodes) - 1))
     return density
-
-
-def lbq(adjacency: Matrix, labels: Labels) -> float:
-    """Prevalence of class 1 among all unlabelled nodes (LBQ).
-
-    LBQ estimates complete graphs of two classes only, not nodes or subsets. Distinct
-    edges u -> k are links to k.
-
-    Raises
-    ------
-    InputError
-        As `link_prevalence`.
-    """
-    # After adding 1, code 0 is an unlabelled node, which is counted too.
-    links = _links(adjacency) @ _one_hot(labels + 1, 3)
-    return link_prevalence(links, np.bincount(labels + 1, minlength=3))
-
-
-def link_prevalence(links: NDArray[np.floating], totals: NDArray[np.integer]) -> float:
-    """Prevalence of the positive class from the links to each node.
-
-    For node k, ``P(link to k) = P(link to k | +) p + P(link to k | -) (1 - p)``. The
-    left side is estimated from the unlabelled nodes, the conditionals from the labelled
-    ones. Each node whose conditionals differ gives a p; the result is their median,
-    clipped to [0, 1].
-
-    Parameters
-    ----------
-    links
-        Number of unlabelled, negative and positive nodes that link to each node, shape
-        (N, 3).
-    totals
-        Number of unlabelled, negative and positive nodes, shape (3,).
-
-    Raises
-    ------
-    InputError
-        When no equation can be solved.
-    """
-    for code, what in enumerate(("unlabelled", "negative", "positive")):
-        if not totals[code]:
-            raise InputError(
-                f"LBQ has no {what} node: it needs unlabelled, "
-                "negative and positive nodes"
-            )
-    shares = np.asarray(links, np.float64) / totals
-    # Cross-multiplied integers: the comparison of shares is exact.
-    usable = (
-        links[:, POSITIVE] * totals[NEGATIVE] != links[:, NEGATIVE] * totals[POSITIVE]
-    )
-    if not usable.any():
-        raise InputError(
-            "LBQ has no node for which the shares of links from "
-            "the two classes differ: it needs edges out of labelled nodes"
-        )
-    differences = shares[usable, POSITIVE] - shares[usable, NEGATIVE]
-    solved = (shares[usable, HIDDEN] - shares[usable, NEGATIVE]) / differences
-    return float(np.clip(np.median(solved), 0.0, 1.0))

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,11 +19,11 @@ from xnq_dist.core.inputs import set_scales
 from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.progress import silent
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import Manifest, RunDirectory
-from xnq_dist.core.waiting import gather
-from xnq_dist.evaluation.methods.method_interface import Configuration, Scores
+from xnq_dist.core.store import Folder, Manifest, RunDirectory, Stage
+from xnq_dist.core.tasks import tasks_on
+from xnq_dist.evaluation.grid_search import Configuration
 from xnq_dist.evaluation.split_fit import NodeRows, fit_split
-from xnq_dist.evaluation.work import EvaluationWork
+from xnq_dist.evaluation.work import EvaluationWork, Scores
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -35,7 +36,6 @@ __all__ = [
     "embed_method",
     "plus_configuration",
     "plus_posteriors",
-    "plus_settings",
     "plus_split_scores",
     "row_scores",
 ]
@@ -71,34 +71,21 @@ def row_scores(
     embed: Embed | None,
     client: Client,
     work: EvaluationWork,
-    configurations: Sequence[Configuration],
+    configuration: Configuration,
     splits: Sequence[int],
-) -> Iterator[tuple[int, int, Scores]]:
-    """Embed each configuration once; yield scores of its readout in every split.
+) -> Iterator[Scores]:
+    """Embed a configuration once; yield scores of its readout in every split.
 
     Without `embed`, the raw features are the embedding.
     """
-    stage = RunDirectory(work.run).stage("embeddings")
-    try:
-        for draw, configuration in enumerate(configurations):
-            rows = NodeRows(*work.graph())
-            seconds = 0.0
-            if embed is not None:
-                made = embed(client, work, configuration)
-                rows = NodeRows(*work.graph(), stage, tuple(made.named("part-")))
-                seconds = made.seconds
-            fixed = work, rows, configuration["C"]
-            futures = [
-                client.submit(_fit, *fixed, split, pure=False) for split in splits
-            ]
-            for split, scores in zip(splits, gather(client, futures), strict=True):
-                yield draw, split, replace(scores, seconds=scores.seconds + seconds)
-    finally:
-        stage.folder.delete_folder()
-
-
-def _fit(work: EvaluationWork, rows: NodeRows, C: float, split: int) -> Scores:
-    return fit_split(work.task(), split, rows, C, work.settings.readout.memory_bytes)
+    rows, seconds = NodeRows(*work.graph()), 0.0
+    if embed is not None:
+        made = embed(client, work, configuration)
+        stage = RunDirectory(work.run).stage("embeddings")
+        rows = NodeRows(*work.graph(), stage, tuple(made.named("part-")))
+        seconds = made.seconds
+    one = partial(fit_split, work, rows, configuration["C"], seconds)
+    yield from tasks_on(client, Path(), 0).map(one, splits)
 
 
 def plus_configuration(settings: Settings, draws: int) -> list[Configuration]:
@@ -112,16 +99,6 @@ def plus_configuration(settings: Settings, draws: int) -> list[Configuration]:
             "seed": settings.seed,
         }
     ]
-
-
-def plus_settings(settings: Settings) -> dict[str, Any]:
-    """Settings that its scores depend on, besides the configuration."""
-    names = {"supersteps", "matrix"}
-    return {
-        "reservoir": settings.reservoir.model_dump(include=names),
-        "exchange": settings.exchange.dtype,
-        "readout": settings.readout.model_dump(include={"C", "folds"}),
-    }
 
 
 def plus_posteriors(
@@ -141,37 +118,28 @@ def plus_posteriors(
 
     settings = work.settings.model_copy(update={"method": "xnq+", "seed": seed})
     run = RunDirectory(work.run)
-    embedded = embed_scaled(run, settings, client, *set_scales(settings))
+    made = embed_scaled(run, settings, client, *set_scales(settings))
     began = time.perf_counter()
-    with work.attempt("plus") as attempt:
-        scores = plus_scores(
-            client,
-            Embedded.of(run, settings),
-            labels,
-            work.task().classes,
-            settings,
-            attempt,
-            groups=groups,
-        )
-    return scores, time.perf_counter() - began + embedded.seconds
+    # For the files of the passes, which are deleted afterwards.
+    passes = Stage(Folder.of(work.run).child("draw-plus"), "draw-plus")
+    try:
+        embedded, classes = Embedded.of(run, settings), work.task().classes
+        fixed = client, embedded, labels, classes, settings, passes.begin()
+        scores = plus_scores(*fixed, groups=groups)
+    finally:
+        passes.folder.delete_folder()
+    return scores, time.perf_counter() - began + made.seconds
 
 
 def plus_split_scores(
     client: Client,
     work: EvaluationWork,
-    configurations: Sequence[Configuration],
+    configuration: Configuration,
     splits: Sequence[int],
-) -> Iterator[tuple[int, int, Scores]]:
+) -> Iterator[Scores]:
     """Yield scores of xnq+ in every split; all share the stage ``embeddings``."""
     task = work.task()
     for split in splits:
         known = task.known(split, "train", "calibration")
         scores, seconds = plus_posteriors(client, work, known, work.settings.seed)
-        held, target = (
-            np.flatnonzero(known >= 0),
-            task.rows(split, "validation", "test"),
-        )
-        logits = scores.own.astype(np.float64)
-        made = Scores(held, logits[held], target, logits[target], seconds=seconds)
-        yield 0, split, made
-    RunDirectory(work.run).stage("embeddings").folder.delete_folder()
+        yield Scores.of(task, split, np.flatnonzero(known >= 0), scores.own, seconds)

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import importlib.util
 import math
-import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,15 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import SettingsError, StageError
-from xnq_dist.evaluation.methods.method_interface import Configuration, Scores
-from xnq_dist.evaluation.split_fit import NodeRows
-from xnq_dist.evaluation.work import EvaluationWork
-from xnq_dist.graph.layout import read_adjacency
 
 if TYPE_CHECKING:
-    from distributed import Client
+    from scipy.sparse import csr_array
 
-__all__ = ["Kind", "gnn_logits", "require_gnn", "trained_scores"]
+__all__ = ["Kind", "gnn_logits", "require_gnn"]
 
 Kind = Literal["gcn", "gat", "gin"]
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -75,43 +70,11 @@ def require_gnn() -> None:
             )
 
 
-def trained_scores(
-    kind: Kind,
-    client: Client,
-    work: EvaluationWork,
-    configurations: Sequence[Configuration],
-    splits: Sequence[int],
-) -> Iterator[tuple[int, int, Scores]]:
-    """Train a network for every configuration and split, and yield its scores."""
-    task, graph = work.task(), work.graph()
-    adjacency, features = read_adjacency(*graph), NodeRows(*graph).matrix()
-    if features is None:
-        raise StageError("gcn, gat and gin got no features: internal error, report it")
-    for draw, configuration in enumerate(configurations):
-        for split in splits:
-            began = time.perf_counter()
-            logits = gnn_logits(
-                kind,
-                int(configuration["layers"]),
-                int(configuration["width"]),
-                adjacency.indptr,
-                adjacency.indices,
-                features,
-                task.known(split, "train"),
-                task.known(split, "validation"),
-                len(task.classes),
-                work.settings.seed,
-            )
-            seconds = time.perf_counter() - began
-            yield draw, split, Scores.of(task, split, logits, seconds)
-
-
 def gnn_logits(
     kind: Kind,
     layers: int,
     width: int,
-    indptr: NDArray[np.integer],
-    indices: NDArray[np.integer],
+    adjacency: csr_array[Any],
     features: NDArray[np.float32],
     labels: NDArray[np.int32],
     stop_labels: NDArray[np.int32],
@@ -129,8 +92,8 @@ def gnn_logits(
         Type of the layers: ``gcn``, ``gat`` or ``gin``.
     layers, width
         Number of message-passing layers, and number of columns of each.
-    indptr, indices
-        In-neighbours of each node as CSR: row v has the sources u of edges u -> v.
+    adjacency
+        In-neighbours of node v in row v, shape (N, N); weights are not used.
     features
         Shape (N, F).
     labels, stop_labels
@@ -156,8 +119,9 @@ def gnn_logits(
         from torch_geometric.nn import models
 
         edges = torch.sparse_csr_tensor(
-            *(torch.from_numpy(np.asarray(a, np.int64)) for a in (indptr, indices)),
-            torch.ones(len(indices)),
+            torch.from_numpy(np.asarray(adjacency.indptr, np.int64)),
+            torch.from_numpy(np.asarray(adjacency.indices, np.int64)),
+            torch.ones(adjacency.nnz),
             (len(features), len(features)),
         ).to(device)
         x = torch.from_numpy(np.array(features, np.float32)).to(device)

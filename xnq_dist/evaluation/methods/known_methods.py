@@ -1,57 +1,55 @@
-"""The methods of the comparison: their search spaces and how they compute scores.
-
-A method gives scores of nodes, or, if it is of a complete graph, one estimate a split.
-"""
+"""The methods of the comparison: their search spaces and how they compute scores."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.method_records import METHODS as RECORDED
-from xnq_dist.core.method_records import MethodRecord
 from xnq_dist.core.settings import Settings
-from xnq_dist.evaluation.grid_search import grid, reservoir_draws, strength_grid
+from xnq_dist.evaluation.grid_search import (
+    Configuration,
+    grid,
+    reservoir_draws,
+    strength_grid,
+)
+from xnq_dist.evaluation.methods.baselines import cdq, densities, enq, wvrn
+from xnq_dist.evaluation.methods.demon import demon
 from xnq_dist.evaluation.methods.embedded import (
     embed_draw,
     embed_method,
     plus_configuration,
-    plus_settings,
     plus_split_scores,
     row_scores,
 )
-from xnq_dist.evaluation.methods.gnn import Kind, require_gnn, trained_scores
-from xnq_dist.evaluation.methods.method_interface import Configuration, Figure, Scores
-from xnq_dist.evaluation.methods.network import (
-    cdq_scores,
-    enq_scores,
-    lbq_figures,
-    rival_split_scores,
-    wvrn_scores,
-)
-from xnq_dist.evaluation.work import EvaluationWork
+from xnq_dist.evaluation.methods.gnn import Kind, gnn_logits, require_gnn
+from xnq_dist.evaluation.regions import communities_of
+from xnq_dist.evaluation.rivals import rival_scores
+from xnq_dist.evaluation.split_fit import NodeRows
+from xnq_dist.evaluation.work import EvaluationWork, Scores, adjacency_of
+from xnq_dist.groups.leiden import leiden
+from xnq_dist.quantify.interface import Communities
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["METHODS", "Method", "choose_methods", "known_methods"]
+__all__ = ["METHODS", "Method", "choose_methods"]
 
 Score = Callable[
-    ["Client", EvaluationWork, Sequence[Configuration], Sequence[int]],
-    Iterator[tuple[int, int, Scores]],
+    ["Client", EvaluationWork, Configuration, Sequence[int]], Iterator[Scores]
 ]
-"""Client, work, configurations, indices of splits -> draw, index of split, scores."""
-
-OfGraph = Callable[
-    ["Client", EvaluationWork, Sequence[int]], Iterator[tuple[Figure, float]]
-]
-"""Client, work, indices of splits -> figure of each split, and its seconds."""
-
-CALIBRATIONS = ("bcts", "platt", "platt_logit", "temperature", "none")
-"""Calibrations of the readout that validation chooses from, as in the paper."""
+"""Client, work, configuration, indices of splits -> scores in each of the splits."""
+Logits = Callable[[EvaluationWork, Configuration, int], NDArray[np.floating]]
+"""Work, configuration, index of the split -> logits of all nodes, shape (N, C)."""
+FLOOR = 1e-6
+"""Minimum probability before taking the logarithm; wvRN often gives 0."""
 
 
 @dataclass(frozen=True)
@@ -64,65 +62,121 @@ class Method:
     configurations: Callable[[Settings, int], list[Configuration]]
     """Settings and number of draws -> configurations of the search."""
     score: Score
-    """Scores of all configurations and splits."""
     needs_features: bool = False
     crisp: bool = False
     """Whether scores are votes only, for CC and ACC."""
-    calibrations: Callable[[Settings], tuple[str, ...]] = lambda _: CALIBRATIONS
-    """Calibrations from which validation chooses."""
-    relevant_settings: Callable[[Settings], dict[str, Any]] = lambda _: {}
-    """Settings that its scores depend on, besides the configuration."""
-    of_graph: OfGraph | None = None
-    """Errors of estimates of the complete graph; `score` and the search are unused."""
+    calibrations: tuple[str, ...] = ()
+    """Calibrations from which validation chooses; empty: all, as in the paper."""
     check: Callable[[], None] = lambda: None
     """Raises a `SettingsError` if the method cannot run on this machine."""
-    n_classes: int | None = None
-    """Number of classes that it is defined for; None: any."""
 
 
-def _reservoir_settings(settings: Settings) -> dict[str, Any]:
-    names = {"supersteps", "matrix"}
-    return {
-        "reservoir": settings.reservoir.model_dump(include=names),
-        "exchange": settings.exchange.dtype,
-    }
+def _in_process(logits: Logits) -> Score:
+    """Scores by a function that this process calls for one split after the other.
+
+    This process holds all edges.
+    """
+
+    def score(
+        client: Client,
+        work: EvaluationWork,
+        configuration: Configuration,
+        splits: Sequence[int],
+    ) -> Iterator[Scores]:
+        task = work.task()
+        for split in splits:
+            began, held = time.perf_counter(), task.rows(split, "calibration")
+            found = logits(work, configuration, split)
+            seconds = time.perf_counter() - began
+            yield Scores.of(task, split, held, found, seconds)
+
+    return score
 
 
-def _seed(settings: Settings) -> dict[str, Any]:
-    return {"seed": settings.seed}
+def _wvrn(
+    hard: bool,
+    work: EvaluationWork,
+    configuration: Configuration,
+    split: int,
+) -> NDArray[np.floating]:
+    task, rounds = work.task(), int(configuration["rounds"])
+    known = task.known(split, "train")
+    shares = wvrn(work.adjacency(), known, len(task.classes), rounds, hard)
+    return np.log(np.maximum(shares, FLOOR))
 
 
-def _wvrn(name: str, vote: Literal["soft", "hard"]) -> Method:
-    return Method(
-        name=name,
-        embedder=f"{vote} votes of neighbours",
-        configurations=lambda *_: grid(rounds=(1, 2, 3, 4, 5)),
-        score=partial(wvrn_scores, vote),
+def _enq(
+    work: EvaluationWork, configuration: Configuration, split: int
+) -> NDArray[np.floating]:
+    task, hops = work.task(), int(configuration["hops"])
+    rule = len(task.classes), hops, work.settings.seed
+    votes = enq(work.adjacency(), task.known(split, "train"), *rule)
+    return np.eye(len(task.classes))[votes]
+
+
+def _cdq(
+    work: EvaluationWork, configuration: Configuration, split: int
+) -> NDArray[np.floating]:
+    task, settings = work.task(), work.settings
+    sets, density = _detected(
+        work.run,
+        work.graph()[1].fingerprint,
+        configuration["communities"],
+        settings.leiden.resolution,
+        settings.seed,
+    )
+    used = density if configuration["strategy"] == "density" else None
+    known, n_classes = task.known(split, "train"), len(task.classes)
+    return np.eye(n_classes)[cdq(sets, known, n_classes, settings.seed, used)]
+
+
+@lru_cache(maxsize=1)
+def _detected(
+    run: str, graph: str, name: str, resolution: float, seed: int
+) -> tuple[Communities, NDArray[np.float64]]:
+    """Communities and their densities, which configurations and splits share."""
+    adjacency = adjacency_of(run, graph)
+    if name == "demon":
+        sets = demon(adjacency, seed)
+    else:
+        sets = communities_of(leiden(adjacency, resolution, seed))
+    return sets, densities(sets, adjacency)
+
+
+def _rival(
+    with_neighbours: bool,
+    work: EvaluationWork,
+    configuration: Configuration,
+    split: int,
+) -> NDArray[np.floating]:
+    """Scores of a rival, which cross-fits training and calibration labels."""
+    task, edges = work.task(), work.adjacency() if with_neighbours else None
+    known = task.known(split, "train", "calibration")
+    features = NodeRows(*work.graph()).matrix()
+    return rival_scores(features, known, len(task.classes), work.settings.seed, edges)
+
+
+def _gnn(
+    kind: Kind, work: EvaluationWork, configuration: Configuration, split: int
+) -> NDArray[np.floating]:
+    """Logits of a network that is trained for this configuration and split."""
+    task = work.task()
+    features = NodeRows(*work.graph()).matrix()
+    return gnn_logits(
+        kind,
+        int(configuration["layers"]),
+        int(configuration["width"]),
+        work.adjacency(),
+        features,
+        task.known(split, "train"),
+        task.known(split, "validation"),
+        len(task.classes),
+        work.settings.seed,
     )
 
 
-def _rival(name: str, embedder: str, with_neighbours: bool) -> Method:
-    return Method(
-        name=name,
-        embedder=embedder,
-        configurations=lambda *_: [{}],
-        needs_features=not with_neighbours,
-        calibrations=lambda _: ("none",),
-        relevant_settings=_seed,
-        score=partial(rival_split_scores, with_neighbours),
-    )
-
-
-def _trained(name: Kind) -> Method:
-    return Method(
-        name=name,
-        embedder=f"{name.upper()}, trained",
-        configurations=lambda *_: grid(width=(128, 256), layers=(2, 3, 4)),
-        needs_features=True,
-        relevant_settings=_seed,
-        score=partial(trained_scores, name),
-        check=require_gnn,
-    )
+def _once(settings: Settings, draws: int) -> list[Configuration]:
+    return [{}]
 
 
 METHODS: dict[str, Method] = {
@@ -132,7 +186,6 @@ METHODS: dict[str, Method] = {
             name="xnq",
             embedder="reservoir",
             configurations=reservoir_draws,
-            relevant_settings=_reservoir_settings,
             score=partial(row_scores, embed_draw),
         ),
         Method(
@@ -140,29 +193,58 @@ METHODS: dict[str, Method] = {
             embedder="several reservoirs, label features",
             configurations=plus_configuration,
             # The method's definition fixes the calibration.
-            calibrations=lambda settings: (settings.readout.calibration,),
-            relevant_settings=plus_settings,
+            calibrations=("bcts",),
             score=plus_split_scores,
         ),
         Method(
             name="lr",
             embedder="raw features",
-            configurations=lambda settings, _: strength_grid(settings),
+            configurations=strength_grid,
             score=partial(row_scores, None),
             needs_features=True,
         ),
-        _rival("features", "classifier of features", False),
-        _rival("boosting", "classifier of features and neighbours", True),
-        *(_trained(name) for name in get_args(Kind)),
-        _wvrn("wvrn", "soft"),
-        _wvrn("wvrn-hard", "hard"),
+        Method(
+            name="features",
+            embedder="classifier of features",
+            configurations=_once,
+            calibrations=("none",),
+            score=_in_process(partial(_rival, False)),
+            needs_features=True,
+        ),
+        Method(
+            name="boosting",
+            embedder="classifier of features and neighbours",
+            configurations=_once,
+            calibrations=("none",),
+            score=_in_process(partial(_rival, True)),
+        ),
+        *(
+            Method(
+                name=kind,
+                embedder=f"{kind.upper()}, trained",
+                configurations=lambda *_: grid(width=(128, 256), layers=(2, 3, 4)),
+                score=_in_process(partial(_gnn, kind)),
+                needs_features=True,
+                check=require_gnn,
+            )
+            for kind in get_args(Kind)
+        ),
+        *(
+            Method(
+                name=name,
+                embedder=f"{'hard' if hard else 'soft'} votes of neighbours",
+                configurations=lambda *_: grid(rounds=(1, 2, 3, 4, 5)),
+                score=_in_process(partial(_wvrn, hard)),
+            )
+            for name, hard in (("wvrn", False), ("wvrn-hard", True))
+        ),
         Method(
             name="enq",
             embedder="votes of ego networks",
             configurations=lambda *_: grid(hops=(1, 2)),
             crisp=True,
-            relevant_settings=_seed,
-            score=enq_scores,
+            calibrations=("none",),
+            score=_in_process(_enq),
         ),
         Method(
             name="cdq",
@@ -171,58 +253,35 @@ METHODS: dict[str, Method] = {
                 communities=("demon", "leiden"), strategy=("frequency", "density")
             ),
             crisp=True,
-            relevant_settings=lambda settings: {
-                "seed": settings.seed,
-                "resolution": settings.leiden.resolution,
-            },
-            score=cdq_scores,
-        ),
-        Method(
-            name="lbq",
-            embedder="links of the complete graph",
-            configurations=lambda *_: [{}],
-            score=lambda *_: iter(()),
-            of_graph=lbq_figures,
-            n_classes=2,
+            calibrations=("none",),
+            score=_in_process(_cdq),
         ),
     )
 }
 """Methods of the paper and baselines, by name."""
 
 
-def _of_pipeline(record: MethodRecord) -> Method:
-    """A method of the pipeline: its embeddings, with the logistic readout."""
-    return Method(
-        name=record.name,
-        embedder=record.title,
-        # Configurations differ only in C, so they share the stage.
-        configurations=lambda settings, _: strength_grid(settings),
-        relevant_settings=lambda settings: {
-            "embedding": record.inputs("embeddings"),
-            "seed": settings.seed,
-            "reservoir": settings.reservoir.model_dump(),
-            "exchange": settings.exchange.dtype,
-        },
-        score=partial(row_scores, partial(embed_method, record.name)),
-    )
-
-
-def known_methods() -> dict[str, Method]:
-    """Every method by name; pipeline methods that are not in METHODS come last."""
-    records = RECORDED.records().values()
-    more = {r.name: _of_pipeline(r) for r in records if r.name not in METHODS}
-    return METHODS | more
-
-
 def choose_methods(names: Sequence[str], has_features: bool) -> list[Method]:
     """Return the methods of these names.
+
+    Methods of the pipeline that are not in `METHODS` have the logistic readout.
 
     Raises
     ------
     SettingsError
         When a method does not exist, or needs features or packages that are missing.
     """
-    known = known_methods()
+    of_pipeline = {
+        record.name: Method(
+            name=record.name,
+            embedder=record.title,
+            # Configurations differ only in C, so they share the stage.
+            configurations=strength_grid,
+            score=partial(row_scores, partial(embed_method, record.name)),
+        )
+        for record in RECORDED.records().values()
+    }
+    known = METHODS | of_pipeline | METHODS
     for name in names:
         if name not in known:
             raise SettingsError(
