@@ -104,11 +104,11 @@ def test_times_beyond_the_measured_are_marked():
 def test_rounds_of_sums_over_neighbours_are_those_of_the_stages():
     settings = load_settings(overrides=WIDE)
     size = RunSize.of(SIZE, 1, Workers(1, 1, 2**34))
-    # Two classes in five folds, one in fifteen sets of hidden folds, twice ones; twice.
-    narrow = load_settings(overrides=["reservoir.dim=53"])
-    assert label_sums(size, narrow) == (NeighbourSums(2, 27),) * 2
+    # Two classes in five folds, one without each, twice ones; twice.
+    narrow = load_settings(overrides=["reservoir.dim=33"])
+    assert label_sums(size, narrow) == (NeighbourSums(2, 17),) * 2
     # Wider states leave the memory for both at once.
-    assert label_sums(size, settings) == (NeighbourSums(2, 54),)
+    assert label_sums(size, settings) == (NeighbourSums(2, 34),)
     both = (NeighbourSums(2, 10), NeighbourSums(9, 138))
     assert block_sums(size, settings) == both
     directed = load_settings(overrides=[*WIDE, "input.directed=true"])

@@ -7,7 +7,6 @@ import tracemalloc
 import numpy as np
 import pyarrow as pa
 
-from tests.readout.test_plus_label_features import VARIANTS
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.need import PartitionCounts
 from xnq_dist.core.store import RunDirectory, Stage
@@ -57,8 +56,8 @@ def test_embeddings_are_read_a_row_group_at_a_time(tmp_path):
 
 def test_a_round_of_label_features_takes_no_more_than_its_sums():
     count, classes = 200_000, 2
-    priors = np.full((len(VARIANTS), classes), 1 / classes)
-    fit = FirstFit(None, (), None, priors, VARIANTS)
+    priors = np.full((5, classes), 1 / classes)
+    fit = FirstFit(None, (), None, priors)
     sums = np.ones((count, 2 * fit.width), np.float32)
     step = Around((fit, fit), ()).step
     peak, after = peak_of(lambda: step(0, 1, sums, sums))
