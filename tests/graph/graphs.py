@@ -14,11 +14,6 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.csr import NO_WEIGHTS, ArrayCsr
-from xnq_dist.graph.halo import (
-    build_partition,
-    find_halo,
-    send_lists,
-)
 from xnq_dist.graph.prepare import prepare
 from xnq_dist.graph.tables import Sources
 
@@ -163,34 +158,3 @@ def labels_of(folder):
     manifest = stage.manifest()
     assert manifest is not None
     return stage, manifest
-
-
-def cut(
-    indptr,
-    indices,
-    weights,
-    book,
-):
-    """All partitions of an adjacency in memory (rows: canonical targets)."""
-    pieces = []
-    for number in range(book.partitions):
-        rows = book.owned(number)
-        counts = np.diff(indptr)[rows]
-        edges = np.concatenate(
-            [
-                np.empty(0, np.int64),
-                *(np.arange(indptr[v], indptr[v + 1]) for v in rows),
-            ]
-        )
-        values = None if weights is None else weights[edges]
-        begins = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        pieces.append((begins, indices[edges], values))
-    halos = [find_halo(piece[1], book, p) for p, piece in enumerate(pieces)]
-    sent = [
-        send_lists([halo[at[p] : at[p + 1]] for halo, at in halos], book.offsets[p])
-        for p in range(book.partitions)
-    ]
-    return [
-        build_partition(p, *piece, book, halos[p], sent[p])
-        for p, piece in enumerate(pieces)
-    ]

@@ -86,7 +86,7 @@ def test_same_bits_for_any_partitions_and_equal_to_the_twin(
     overrides, tmp_path, small_graph, client
 ):
     answers = {}
-    for count, partitioner in ((1, "auto"), (2, "metis"), (3, "random"), (7, "stream")):
+    for count, partitioner in ((1, "auto"), (3, "random"), (7, "stream")):
         name = f"{count}-{partitioner}"
         cut = (f"partitions={count}", f"partitioner={partitioner}")
         run = embed(tmp_path / name, small_graph, client, *overrides, *cut)
@@ -225,7 +225,6 @@ def test_embedding_without_a_graph_is_refused(tmp_path, client):
 def test_placement_is_balanced_and_deterministic():
     chosen = place([10, 50, 20, 30], ["b", "a"])
     assert chosen == place([10, 50, 20, 30], ["a", "b"])
-    assert sorted([10 * (w == "a") for w in chosen]).count(10) >= 1
     loads = {
         w: sum(e for e, c in zip([10, 50, 20, 30], chosen, strict=True) if c == w)
         for w in "ab"

@@ -66,12 +66,8 @@ class StopError(Exception):
     pass
 
 
-@pytest.mark.parametrize(
-    "more",
-    [(), ("exchange.dtype=float16", "reservoir.matrix=sparse", "method=xnq+")],
-    ids=["dense", "float16"],
-)
-def test_same_bits_as_together(more, tmp_path, weighted, thread_client, little_memory):
+def test_same_bits_as_together(tmp_path, weighted, thread_client, little_memory):
+    more = "exchange.dtype=float16", "method=xnq+"
     run, settings = prepared(tmp_path / "together", weighted, *more)
     pipeline.embed(run, settings, thread_client)
     expected = embeddings(run)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.conftest import published_values, small_settings, write_graph
+from tests.conftest import small_settings, write_graph
 from tests.graph.test_distances import diameter as diameter_of
-from tests.test_pipeline import whole_line
+from tests.reservoir.test_embed import embed, embeddings
 from xnq_dist import pipeline
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import RunDirectory
@@ -16,25 +16,24 @@ from xnq_dist.graph.prepare import prepare
 from xnq_dist.reservoir.length import with_length
 
 
-def test_states_of_auto_are_those_of_its_number(tmp_path, client):
+def test_states_of_auto_are_those_of_its_number(tmp_path, thread_client):
     graph = write_graph(tmp_path / "input", nodes=200, edges=500)
-    auto = small_settings("reservoir.supersteps=auto", "partitions=2")
-    run = whole_line(tmp_path / "auto", graph.sources, auto, client)
+    auto = "reservoir.supersteps=auto", "partitions=2"
+    run = embed(tmp_path / "auto", graph, thread_client, *auto)
     manifest = run.stage("graph").manifest()
     adjacency = read_adjacency(run.stage("graph"), manifest)
     diameter = diameter_of(adjacency.toarray(), 30)
     assert manifest.facts["effective_diameter"] == diameter
     assert 2 < diameter < 20
-    named = small_settings(f"reservoir.supersteps={diameter + 2}", "partitions=2")
-    other = whole_line(tmp_path / "named", graph.sources, named, client)
-    tables = [published_values(one.uri) for one in (run, other)]
-    assert tables[0].equals(tables[1])
+    named = f"reservoir.supersteps={diameter + 2}", "partitions=2"
+    other = embed(tmp_path / "named", graph, thread_client, *named)
+    np.testing.assert_array_equal(embeddings(run), embeddings(other))
     assert "effective_diameter" not in other.stage("graph").manifest().facts
     # The plan has the number once the graph is read, and the maximum before.
     steps = [
         pipeline.estimate(graph.sources, settings).exchanged_bytes
         for settings in (
-            auto,
+            small_settings(*auto),
             small_settings("reservoir.supersteps=30", "partitions=2"),
         )
     ]
@@ -54,4 +53,3 @@ def test_automatic_length_needs_the_graphs_distances(tmp_path):
     assert again.attempt != manifest.attempt
     found = with_length(auto, again.facts).reservoir.supersteps
     assert found == min(again.facts["effective_diameter"] + 2, 30)
-    assert np.isfinite(found)
