@@ -125,7 +125,7 @@ def test_degenerate_data_keep_calibrations_finite(kind, name):
         np.testing.assert_allclose(posterior.sum(axis=1), 1.0, atol=1e-6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     logits=arrays(np.float64, (23, 3), elements=st.floats(-500, 500)),
     cut=st.integers(1, 22),

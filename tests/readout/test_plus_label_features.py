@@ -183,20 +183,6 @@ def test_rows_described_in_blocks_have_the_same_features(tmp_path, monkeypatch):
     np.testing.assert_array_equal(features(tmp_path / "blocks", *graph), whole)
 
 
-@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_a_label_has_no_effect_on_variants_that_hide_it(tmp_path, weighted):
-    adjacency, labels, folds = sample(weighted)
-    before = features(tmp_path / "a", adjacency, labels, folds)
-    # Self-loops, a pair that sees each other, and any.
-    for node in [v for v in (2, 5, 20, 21, 33) if labels[v] >= 0]:
-        other = labels.copy()
-        other[node] = (labels[node] + 1) % 3
-        after = features(tmp_path / f"b{node}", adjacency, other, folds)
-        hiding = ~VARIANTS.visible()[:, folds[node]]
-        np.testing.assert_array_equal(after[:, hiding], before[:, hiding])
-        assert not np.array_equal(after[:, ~hiding], before[:, ~hiding])
-
-
 def test_each_model_uses_only_its_own_block():
     found = FIRST.scores(X)
     for place in range(len(VARIANTS)):
