@@ -1,9 +1,10 @@
 """Record the answers of the installed package, or make those of the recorded commit.
 
 ``python -m tests.answers.record`` writes the answers of cases that have none; the input
-tables of a new case are put in its folder of `data` first. ``python -m tests.answers.record --again FOLDER`` checks out the recorded commit
-in a folder of its own, and writes what it answers on this machine to FOLDER: a
-comparison of bits on a processor that rounds differently from the one of the records
+tables of a new case are put in its folder of `data` first. ``python -m
+tests.answers.record --again FOLDER`` checks out the recorded commit in a folder of its
+own, and writes what it answers on this machine to FOLDER: a comparison of bits on a
+processor that rounds differently from the one of the records
 (``XNQ_ANSWERS=FOLDER python -m pytest tests/answers``).
 """
 
