@@ -1,9 +1,10 @@
 """Record the answers of the installed package, or make those of the recorded commit.
 
-``python -m tests.answers.record`` writes the inputs and answers of cases that have
-none. ``python -m tests.answers.record --again FOLDER`` checks out the recorded commit
-in a folder of its own, and writes what it answers on this machine to FOLDER: a
-comparison of bits on a processor that rounds differently from the one of the records
+``python -m tests.answers.record`` writes the answers of cases that have none; the input
+tables of a new case are put in its folder of `data` first. ``python -m
+tests.answers.record --again FOLDER`` checks out the recorded commit in a folder of its
+own, and writes what it answers on this machine to FOLDER: a comparison of bits on a
+processor that rounds differently from the one of the records
 (``XNQ_ANSWERS=FOLDER python -m pytest tests/answers``).
 """
 
@@ -25,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.answers.cases import CASES, arguments, write_tables
+from tests.answers.cases import CASES, arguments
 
 __all__ = ["HERE", "RECORD", "answer", "environment"]
 
@@ -56,12 +57,14 @@ def environment() -> dict[str, Any]:
     }
 
 
-def answer(name: str, folder: Path, out: Path) -> dict[str, pa.Table]:
+def answer(
+    name: str, folder: Path, out: Path, cluster: dict[str, str] | None = None
+) -> dict[str, pa.Table]:
     """Run a case by the command line in this process; its tables, without run ids."""
     from xnq_dist.app.cli import main
 
     try:
-        main(arguments(CASES[name], folder, out))
+        main(arguments(CASES[name], folder, out, cluster))
     except SystemExit as ended:
         if ended.code:
             raise RuntimeError(f"the run of {name} ended with {ended.code}") from ended
@@ -76,9 +79,7 @@ def answer(name: str, folder: Path, out: Path) -> dict[str, pa.Table]:
 
 def record(into: Path, inputs: Path) -> None:
     """Write the answers of all cases that have none in the folder `into`."""
-    for seed, name in enumerate(CASES):
-        if not (inputs / name).exists():
-            write_tables(CASES[name], inputs / name, seed)
+    for name in CASES:
         if (into / name / f"{ANSWERS[-1]}-answer.parquet").exists():
             continue
         (into / name).mkdir(parents=True, exist_ok=True)

@@ -61,8 +61,10 @@ def check_table(found: pa.Table, recorded: pa.Table, exact: bool) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_answers_are_the_recorded_ones(name, exact, tmp_path):
-    found = answer(name, HERE / name, tmp_path / "run")
+def test_answers_are_the_recorded_ones(name, exact, tmp_path, request):
+    several = CASES[name].workers > 1
+    cluster = request.getfixturevalue("tls_settings") if several else None
+    found = answer(name, HERE / name, tmp_path / "run", cluster)
     for table in ANSWERS:
         recorded = pq.read_table(RECORDED / name / f"{table}-answer.parquet")
         check_table(found[table], recorded, exact)

@@ -15,13 +15,11 @@ import argparse
 import sys
 import tempfile
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pandas as pd
 from distributed import Client
 
 from xnq_dist.core.config import load_settings
@@ -156,49 +154,26 @@ def verdict_of(selection: Any, case: Case) -> dict[str, Any]:
     }
 
 
-def summary(rows: list[dict[str, Any]]) -> str:
+def summary(rows: pd.DataFrame) -> str:
     """Alarms, power by lambda, errors and coverage as text."""
-    lines = []
-
-    def of(design: str) -> list[dict[str, Any]]:
-        return [row for row in rows if row["design"] == design]
-
-    def mean(some: list[dict[str, Any]], name: str) -> float:
-        values = [row[name] for row in some if row[name] is not None]
-        return float(np.mean(values)) if values else float("nan")
-
-    for design in dict.fromkeys(row["design"] for row in rows):
-        some = of(design)
-        by_class = [row["verdict"] in ("class", "both") for row in some]
-        by_place = [row["verdict"] in ("place", "both") for row in some]
-        line = f"{design:12} {len(some):5} draws, found: class {sum(by_class)}, "
-        line += f"place {sum(by_place)}; error of the whole graph plain "
-        line += f"{mean(some, 'plain_error'):.4f}, unknown {mean(some, 'error'):.4f}, "
-        line += f"declared {mean(some, 'declared_error'):.4f}; coverage of it "
-        line += f"{mean(some, 'covered'):.3f} ({mean(some, 'declared_covered'):.3f}), "
-        line += f"width {mean(some, 'width'):.3f} ({mean(some, 'declared_width'):.3f})"
-        line += ", communities with / without labels "
-        line += (
-            f"{mean(some, 'covered_with'):.3f} / {mean(some, 'covered_without'):.3f}"
-        )
-        line += f" ({mean(some, 'declared_covered_with'):.3f} / "
-        line += f"{mean(some, 'declared_covered_without'):.3f})"
-        lines.append(line)
-        if any(by_class):
-            hit = [
-                row for row, is_found in zip(some, by_class, strict=True) if is_found
-            ]
-            lines.append(
-                f"{'':12} where class is found: error {mean(hit, 'plain_error'):.4f} "
-                f"-> {mean(hit, 'error'):.4f}"
-            )
-    biased = of("balanced") + of("positives")
-    for low, high in pairwise(LAMBDAS):
-        some = [row for row in biased if low <= row["lambda"] < high]
-        if some:
-            power = np.mean([row["verdict"] in ("class", "both") for row in some])
-            lines.append(f"lambda {low}-{high}: power {power:.2f} of {len(some)}")
-    return "\n".join(lines)
+    rows = rows.assign(
+        found_class=rows["verdict"].isin(["class", "both"]),
+        found_place=rows["verdict"].isin(["place", "both"]),
+    )
+    figures = rows.drop(columns=["graph", "share", "draw", "verdict"])
+    found = rows[rows["found_class"]].groupby("design")
+    biased = rows[rows["design"].isin(["balanced", "positives"])]
+    reach = pd.cut(biased["lambda"], LAMBDAS, right=False)
+    power = biased.groupby(reach, observed=True)["found_class"]
+    return "\n\n".join(
+        [
+            figures.groupby("design").mean().T.round(4).to_string(),
+            "Error of the complete graph where a choice by class is found:",
+            found[["plain_error", "error"]].mean().round(4).to_string(),
+            "Power by lambda:",
+            power.agg(["mean", "size"]).round(2).to_string(),
+        ]
+    )
 
 
 def main() -> None:
@@ -216,24 +191,16 @@ def main() -> None:
         Client(processes=False, **one) as client,
     ):
         graph = load(options.folder, options.positive, made)
-        rows = all_draws(graph, options, client)
+        designs = [item.split("=") for item in options.designs.split(",")]
+        rows = pd.DataFrame(
+            judged(graph, design, share, draw, client)
+            for design, draws in designs
+            for share in map(float, options.shares.split(","))
+            for draw in range(int(draws))
+        )
     if options.out is not None:
-        pq.write_table(pa.Table.from_pylist(rows), options.out)
+        rows.to_parquet(options.out)
     sys.stdout.write(f"{graph.name}\n{summary(rows)}\n")
-
-
-def all_draws(
-    graph: Graph, options: argparse.Namespace, client: Client
-) -> list[dict[str, Any]]:
-    """One row a draw, written to the file after every tenth."""
-    rows = []
-    for design, draws in (item.split("=") for item in options.designs.split(",")):
-        for share in map(float, options.shares.split(",")):
-            for draw in range(int(draws)):
-                rows.append(judged(graph, design, share, draw, client))
-                if options.out is not None and len(rows) % 10 == 0:
-                    pq.write_table(pa.Table.from_pylist(rows), options.out)
-    return rows
 
 
 if __name__ == "__main__":

@@ -29,12 +29,13 @@ from quapy.method import aggregative
 from quapy.protocol import UPP
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import (
-    StratifiedKFold,
     cross_val_predict,
     train_test_split,
 )
 
+from tests.quantify.classic.test_quapy import THEIRS
 from tests.quantify.samples import labelled_reference, make_nodes, their_quantifier
+from tests.readout.samples import fit_readout_arrays
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.quantifiers import records
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
@@ -42,22 +43,10 @@ from xnq_dist.quantify.classic.neighbour_counts import with_votes
 from xnq_dist.quantify.interface import Communities
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.readout.calibration import fit_calibration
-from xnq_dist.readout.logistic import GRID, decision, fit, row_losses
+from xnq_dist.readout.logistic import decision
 from xnq_dist.readout.plus.learning import PRIOR_ROWS
 
 TABLES = "spambase,wdbc,ionosphere,sonar,optdigits,satimage,letter"
-THEIRS: dict[str, tuple[type, dict[str, Any]]] = {
-    "pcc": (aggregative.PCC, {}),
-    "acc": (aggregative.PACC, {}),
-    "pacc": (aggregative.PACC, {}),
-    "sld": (aggregative.EMQ, {}),
-    "sld_bcts": (aggregative.EMQ, {"calib": "bcts"}),
-    "kdey_ml": (aggregative.KDEyML, {}),
-    "dmy": (aggregative.DMy, {"divergence": "topsoe"}),
-    "hdy": (aggregative.HDy, {}),
-    "dys": (aggregative.DyS, {"divergence": "topsoe"}),
-}
-"""QuaPy's class and options under our name; ACC is given votes as rows of 0 and 1."""
 FOLDS = 5
 
 Array = np.ndarray[Any, Any]
@@ -81,19 +70,10 @@ def their_posteriors(x: Array, y: Array, test: Array) -> tuple[Array, Array]:
 
 def our_posteriors(x: Array, y: Array, test: Array) -> tuple[Array, Array]:
     """The same by our readout: C with the lowest log-loss out of fold, then BCTS."""
-    n_classes = int(y.max()) + 1
-    parts = list(StratifiedKFold(FOLDS).split(x, y))
-    best, held = (np.inf, 0.0), np.empty((len(y), n_classes))
-    for strength in GRID[::2]:
-        logits = np.empty_like(held)
-        for rows, out in parts:
-            logits[out] = decision(fit(x[rows], y[rows], n_classes, strength), x[out])
-        loss = float(row_losses(logits, y).mean())
-        if loss < best[0]:
-            best, held = (loss, strength), logits
-    model = fit(x, y, n_classes, best[1])
+    found = fit_readout_arrays(x, y, None, int(y.max()) + 1, load_settings().readout, 0)
+    held = found.held_out_logits
     calibration = fit_calibration("bcts", held, y, PRIOR_ROWS)
-    return calibration.apply(held), calibration.apply(decision(model, test))
+    return calibration.apply(held), calibration.apply(decision(found.model, test))
 
 
 def table_rows(path: Path, repeats: int) -> Iterator[dict[str, Any]]:
@@ -130,17 +110,17 @@ def table_rows(path: Path, repeats: int) -> Iterator[dict[str, Any]]:
         ae = float(absolute_error(true, answer).mean())
         rae = float(relative_absolute_error(true, answer, sizes).mean())
         yield shared | {"quantifier": "auto", "ours": ae, "ours_rae": rae}
-        for name, (kind, options) in THEIRS.items():
-            if name in records() and not records()[name].defined_for(n_classes):
+        for name, (kind, options, _) in THEIRS.items():
+            if not records()[name].defined_for(n_classes):
                 continue
             quantifier = make_quantifier(name, settings)
             found = quantifier.estimate(sets, nodes, reference).prevalence
             fitted, queried = held, rows
-            if name == "acc":
+            if name in ("cc", "acc"):
                 fitted, queried = (
                     with_votes(one)[:, one.shape[1] :] for one in (held, rows)
                 )
-            theirs = their_quantifier(kind, fitted, y, **options)
+            theirs = their_quantifier(getattr(aggregative, kind), fitted, y, **options)
             # EMQ learns it from the classifier's fit, which is not done again.
             theirs.train_prevalence = reference.prior
             answers = np.array([theirs.aggregate(queried[one]) for one in samples])

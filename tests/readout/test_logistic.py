@@ -28,21 +28,21 @@ from xnq_dist.readout.logistic import (
 from xnq_dist.readout.objective import Rows
 
 
-def mean_objective(coef, intercept, x, y, C, weights=None):
+def mean_objective(coef, intercept, x, y, C, weights=1.0):
     """Mean log-loss plus penalty, slow and obvious; a binary model has one weight."""
     scores = x.astype(np.float64) @ coef.T + intercept
     losses = -log_softmax(scores, axis=1)[np.arange(len(y)), y]
-    weights = np.ones(len(y)) if weights is None else weights
+    weights = np.broadcast_to(weights, len(y))
     return (weights @ losses + (coef**2).sum() / (2 * C)) / weights.sum()
 
 
-def sklearn_fit(x, y, C, weights=None):
+def sklearn_fit(x, y, C):
     """Weights and intercepts, a row a class, at a tight tolerance."""
     model = LogisticRegression(C=C, tol=1e-10, max_iter=100_000, solver="newton-cg")
     with warnings.catch_warnings():
         # Its line search ends at rounding, before such a tolerance.
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(x.astype(np.float64), y, weights)
+        model.fit(x.astype(np.float64), y)
     coef, intercept = model.coef_, model.intercept_
     if len(coef) == 1:
         coef = np.concatenate([0 * coef, coef])
@@ -50,12 +50,11 @@ def sklearn_fit(x, y, C, weights=None):
     return coef, intercept
 
 
-def assert_optimum(model, x, y, C, weights=None):
+def assert_optimum(model, x, y, C):
     """The loss to a millionth, posteriors to 1e-4."""
-    expected = sklearn_fit(x, y, C, weights)
-    rest = x, y, C, weights
-    found = mean_objective(model.coef, model.intercept, *rest)
-    assert found == pytest.approx(mean_objective(*expected, *rest), rel=1e-6)
+    expected = sklearn_fit(x, y, C)
+    found = mean_objective(model.coef, model.intercept, x, y, C)
+    assert found == pytest.approx(mean_objective(*expected, x, y, C), rel=1e-6)
     posterior = softmax(x.astype(np.float64) @ expected[0].T + expected[1], axis=1)
     own = softmax(decision(model, x), axis=1)
     np.testing.assert_allclose(own, posterior, atol=1e-4)

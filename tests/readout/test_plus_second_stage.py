@@ -8,8 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from xnq_dist.readout.logistic import FitJob, fit_jobs, row_losses
-from xnq_dist.readout.plus.first_stage import GRID, block_rows
+from xnq_dist.readout.logistic import fit_jobs, row_losses
 from xnq_dist.readout.plus.node_folds import class_priors, node_folds
 from xnq_dist.readout.plus.second_stage import (
     KINDS,
@@ -103,10 +102,8 @@ def test_few_labels_add_the_first_stage_to_the_pool():
     assert len(found) == len(stage.weights) == 7
 
 
-def test_models_of_a_fold_are_the_same_whatever_its_labels(monkeypatch):
-    monkeypatch.setattr("xnq_dist.readout.plus.second_stage.GRID", (1.0,))
+def test_trees_of_a_fold_are_the_same_whatever_its_labels():
     rows = sample("crossed")
-    before, *_ = fitted(rows)
     flipped = rows.labels.copy()
     flipped[11] = 1 - flipped[11]
     other = replace(rows, labels=flipped)
@@ -117,10 +114,6 @@ def test_models_of_a_fold_are_the_same_whatever_its_labels(monkeypatch):
         trees = [each.truncated(min(one.turns for one in both)) for each in both]
         for name, values in trees[0].to_arrays("").items():
             np.testing.assert_array_equal(values, trees[1].to_arrays("")[name])
-    after, *_ = fitted(other)
-    np.testing.assert_array_equal(before.coef[fold], after.coef[fold])
-    np.testing.assert_array_equal(before.priors[fold], after.priors[fold])
-    assert not np.array_equal(before.coef, after.coef)
 
 
 def test_trees_use_features_degrees_and_the_leading_spectrum():
@@ -190,16 +183,3 @@ def test_the_search_goes_from_the_middle_towards_lower_losses(losses, best):
     assert found == best
     assert tried[0] == 3
     assert len(set(tried)) == len(tried)
-
-
-def test_a_class_whose_labels_are_hidden_has_a_small_probability():
-    rng = np.random.default_rng(5)
-    x = rng.standard_normal((60, 5)).astype(np.float32)
-    labels = (np.arange(60) % 2).astype(np.int32)
-    labels[:2] = 2
-    folds = node_folds(np.arange(60), FOLDS, 0)
-    folds[:2] = 1
-    rows = block_rows(x, labels, folds, None, 3, slice(0, 5))
-    (found,) = fit_jobs(rows, [FitJob((1,), GRID[0])])
-    assert np.isfinite(found.model.intercept).all()
-    assert np.isfinite(found.loss)

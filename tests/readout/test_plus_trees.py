@@ -106,19 +106,6 @@ def test_a_row_has_the_same_bits_at_any_place():
     np.testing.assert_array_equal(boosted_logits(again, z), whole)
 
 
-@pytest.mark.parametrize("classes", [2, 3])
-def test_losses_of_each_round_are_those_of_the_truncated_model(classes):
-    z, labels = rows(classes)
-    new, truth = z[:90] + 0.1, labels[:90]
-    found = fit_trees(z, labels, classes, SHAPE, (new, truth))
-    assert found.losses.shape == (found.trees.turns + 1,)
-    for turns in (1, 17, found.trees.turns):
-        cut = found.trees.truncated(turns)
-        assert cut.turns == turns
-        logits = boosted_logits(cut, new)
-        assert row_losses(logits, truth).sum() == pytest.approx(found.losses[turns])
-
-
 def test_a_class_without_a_row_has_a_small_probability():
     z, labels = rows(2)
     found = fit_trees(z, labels, 3, SHAPE).trees

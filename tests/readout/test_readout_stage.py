@@ -22,20 +22,6 @@ from xnq_dist.readout import work as work_module
 NODES, DIM = 700, 10
 
 
-@pytest.fixture(scope="module")
-def threads_client():
-    """One worker of two threads in this process."""
-    from distributed import Client
-
-    with Client(
-        processes=False,
-        n_workers=1,
-        threads_per_worker=2,
-        dashboard_address="127.0.0.1:0",
-    ) as client:
-        yield client
-
-
 def graph_labels(classes=3, roles=False):
     """Half of the nodes labelled; with roles a tenth of those without one."""
     x, truth = states(NODES, DIM, classes)
@@ -118,19 +104,13 @@ def readout_bits(run):
     return stage.read_arrays(record)
 
 
-@pytest.mark.parametrize("with_roles", [False, True], ids=["cross-fit", "roles"])
-def test_same_bits_for_any_partitions_and_workers(
-    tmp_path, request, threads_client, with_roles, monkeypatch
-):
-    x, labels, role = graph_labels(roles=with_roles)
+def test_same_bits_with_roles_for_any_partitions(tmp_path, thread_client, monkeypatch):
+    x, labels, role = graph_labels(roles=True)
     bits, readouts, facts = [], [], []
-    # Small batches in this process, one batch in the worker processes.
     monkeypatch.setattr(rows_module, "BATCH", 100)
     for parts in (1, 2, 3):
-        processes = parts == 3 and not with_roles
-        where = request.getfixturevalue("client") if processes else threads_client
         run = make_run(tmp_path / str(parts), parts, x, labels, role, empty=parts == 2)
-        fit_and_write(run, SETTINGS, where)
+        fit_and_write(run, SETTINGS, thread_client)
         bits.append(read_posteriors(run))
         readouts.append(readout_bits(run))
         facts.append(run.stage("readout").manifest().facts)
@@ -143,16 +123,15 @@ def test_same_bits_for_any_partitions_and_workers(
         assert figures == facts[0]
     posterior, flags = bits[0]
     np.testing.assert_allclose(posterior.sum(axis=1), 1.0, atol=1e-6)
-    expected = (labels >= 0) & (role != "train" if with_roles else True)
-    np.testing.assert_array_equal(flags, expected)
+    np.testing.assert_array_equal(flags, (labels >= 0) & (role != "train"))
 
 
-def test_tasks_do_what_the_pure_functions_do(tmp_path, threads_client):
+def test_tasks_do_what_the_pure_functions_do(tmp_path, thread_client):
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 2, x, labels, role)
     steps = []
     manifest = fit_and_write(
-        run, SETTINGS, threads_client, lambda *step: steps.append(step)
+        run, SETTINGS, thread_client, lambda *step: steps.append(step)
     )
     used = np.flatnonzero(labels >= 0)
     y = labels[used].astype(np.int32)
@@ -173,11 +152,11 @@ def test_tasks_do_what_the_pure_functions_do(tmp_path, threads_client):
 
 
 def test_class_order_is_in_every_file_and_the_summary_is_readable(
-    tmp_path, threads_client
+    tmp_path, thread_client
 ):
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 2, x, labels, role)
-    manifest = fit_and_write(run, SETTINGS, threads_client)
+    manifest = fit_and_write(run, SETTINGS, thread_client)
     for record in manifest.files:
         with run.stage("posteriors").folder.open_input(record.name) as stream:
             schema = pq.read_schema(stream)
@@ -193,41 +172,41 @@ def test_class_order_is_in_every_file_and_the_summary_is_readable(
     assert len(summary["calibration_parameters"]["bias"]) == 3
 
 
-def test_complete_stages_are_reused_until_settings_change(tmp_path, threads_client):
+def test_complete_stages_are_reused_until_settings_change(tmp_path, thread_client):
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 1, x, labels, role)
-    first = fit_and_write(run, SETTINGS, threads_client)
+    first = fit_and_write(run, SETTINGS, thread_client)
     readout = run.stage("readout").manifest()
     memory = load_settings(
         overrides=["method=xnq", "readout.folds=3", "seed=4", "readout.memory=1GiB"]
     )
-    assert fit_and_write(run, memory, threads_client) == first
+    assert fit_and_write(run, memory, thread_client) == first
     # Posteriors lost: the readout stays.
     run.stage("posteriors").folder.delete(first.files[0].name)
-    again = fit_and_write(run, SETTINGS, threads_client)
+    again = fit_and_write(run, SETTINGS, thread_client)
     assert again.attempt != first.attempt
     assert run.stage("readout").manifest() == readout
     assert again.files[0].checksum == first.files[0].checksum
     given = load_settings(
         overrides=["method=xnq", "readout.folds=3", "seed=4", "readout.C=0.1"]
     )
-    other = fit_and_write(run, given, threads_client)
+    other = fit_and_write(run, given, thread_client)
     assert other.files[0].checksum != first.files[0].checksum
     assert run.stage("readout").manifest().facts["C"] == 0.1
 
 
-def test_half_precision_embeddings_end_to_end(tmp_path, threads_client):
+def test_half_precision_embeddings_end_to_end(tmp_path, thread_client):
     x, labels, role = graph_labels(classes=2)
     half = make_run(tmp_path / "h", 2, x, labels, role, 2, dtype="float16")
     rounded = x.astype(np.float16).astype(np.float32)
     full = make_run(tmp_path / "f", 1, rounded, labels, role, 2)
     for run in (half, full):
-        fit_and_write(run, SETTINGS, threads_client)
+        fit_and_write(run, SETTINGS, thread_client)
     np.testing.assert_array_equal(read_posteriors(half)[0], read_posteriors(full)[0])
 
 
 def test_too_little_memory_is_refused_before_any_embedding_is_read(
-    tmp_path, threads_client
+    tmp_path, thread_client
 ):
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 2, x, labels, role)
@@ -236,7 +215,7 @@ def test_too_little_memory_is_refused_before_any_embedding_is_read(
     count = int((labels >= 0).sum())
     small = load_settings(overrides=["method=xnq", "readout.memory=20kB"])
     with pytest.raises(DoesNotFitError) as refused:
-        fit_and_write(run, small, threads_client)
+        fit_and_write(run, small, thread_client)
     message = str(refused.value)
     assert f"{count:,} labelled nodes ({DIM} columns)" in message
     assert f"{count * DIM * 8 / 2**20:.3g} MiB" in message
@@ -244,14 +223,14 @@ def test_too_little_memory_is_refused_before_any_embedding_is_read(
 
 
 def test_another_sample_of_the_labels_is_fitted_again(
-    tmp_path, threads_client, monkeypatch
+    tmp_path, thread_client, monkeypatch
 ):
     x, labels, role = graph_labels(2, False)
     run = make_run(tmp_path, 1, x, labels, role, 2)
     counts = []
     for rows in (10_000, 5_000, 150):
         monkeypatch.setattr(method, "MAX_ROWS", rows)
-        fit_and_write(run, SETTINGS, threads_client)
+        fit_and_write(run, SETTINGS, thread_client)
         readout = run.stage("readout").manifest()
         counts.append((readout.facts["n_fitted"], readout.inputs.get("rows")))
     every = int((labels >= 0).sum())
@@ -267,21 +246,20 @@ def test_memory_for_one_copy_of_the_rows_is_enough():
         assert (labels[found] == 0).all()
 
 
-@pytest.mark.parametrize("with_roles", [False, True], ids=["cross-fit", "roles"])
 def test_labels_beyond_the_maximum_are_out_of_fold(
-    tmp_path, threads_client, with_roles, monkeypatch, caplog
+    tmp_path, thread_client, monkeypatch, caplog
 ):
     """Models are fitted to the same sample for any partitions."""
     monkeypatch.setattr(method, "MAX_ROWS", 150)
-    x, labels, role = graph_labels(2, with_roles)
+    x, labels, role = graph_labels(2, True)
     posteriors = []
     for parts in (1, 3):
         run = make_run(tmp_path / str(parts), parts, x, labels, role, 2)
         with caplog.at_level("INFO", "xnq_dist.readout.work"):
-            fit_and_write(run, SETTINGS, threads_client)
+            fit_and_write(run, SETTINGS, thread_client)
         posterior, flags = read_posteriors(run)
         posteriors.append(posterior)
-    used = sum(r is not None for r in role) if with_roles else (labels >= 0).sum()
+    used = sum(r is not None for r in role)
     assert f"models are fitted to 150 of {used} labelled nodes" in caplog.text
     np.testing.assert_array_equal(*posteriors)
     index, facts = readout_bits(run)["index"], run.stage("readout").manifest().facts
@@ -290,19 +268,19 @@ def test_labels_beyond_the_maximum_are_out_of_fold(
     np.testing.assert_array_equal(flags, (labels >= 0) & ~fitted)
 
 
-def test_a_class_with_one_label_is_named(tmp_path, threads_client):
+def test_a_class_with_one_label_is_named(tmp_path, thread_client):
     x, labels, role = graph_labels()
     labels[np.flatnonzero(labels == 1)[1:]] = -1
     run = make_run(tmp_path, 2, x, labels, role)
     with pytest.raises(InputError, match="class 'dog' has one labelled node"):
-        fit_and_write(run, SETTINGS, threads_client)
+        fit_and_write(run, SETTINGS, thread_client)
     assert run.stage("readout").manifest() is None
 
 
-def test_errors_name_what_is_missing_or_mismatched(tmp_path, threads_client):
+def test_errors_name_what_is_missing_or_mismatched(tmp_path, thread_client):
     x, labels, role = graph_labels()
     with pytest.raises(StageError, match="no complete stage 'graph': run prepare"):
-        fit_and_write(RunDirectory(tmp_path / "none"), SETTINGS, threads_client)
+        fit_and_write(RunDirectory(tmp_path / "none"), SETTINGS, thread_client)
     run = make_run(tmp_path / "run", 2, x, labels, role)
     other = make_run(tmp_path / "other", 3, x, labels, role)
     graph = other.stage("graph").manifest()
@@ -313,10 +291,10 @@ def test_errors_name_what_is_missing_or_mismatched(tmp_path, threads_client):
         target.folder.write_bytes(name, other.stage("graph").folder.read_bytes(name))
     assert target.manifest() == graph
     with pytest.raises(StageError, match="3 partitions but embeddings of 2"):
-        fit_and_write(run, SETTINGS, threads_client)
+        fit_and_write(run, SETTINGS, thread_client)
 
 
-def test_embeddings_in_another_order_are_refused(tmp_path, threads_client):
+def test_embeddings_in_another_order_are_refused(tmp_path, thread_client):
     x, labels, role = graph_labels()
     run = make_run(tmp_path / "run", 1, x, labels, role)
     stage = run.stage("embeddings")
@@ -327,11 +305,11 @@ def test_embeddings_in_another_order_are_refused(tmp_path, threads_client):
     file = attempt.write_table("part-00000", swapped, "embeddings")
     stage.commit(attempt, [file], "e", {}, {"dim": DIM}, 0.0)
     with pytest.raises(StageError, match="differs from the graph's nodes at row 0"):
-        fit_and_write(run, SETTINGS, threads_client)
+        fit_and_write(run, SETTINGS, thread_client)
     damaged = stage.folder.read_bytes(file.name)
     stage.folder.write_bytes(file.name, b"x" * len(damaged))
     with pytest.raises(StageError, match="differs from its checksum"):
-        fit_and_write(run, SETTINGS, threads_client)
+        fit_and_write(run, SETTINGS, thread_client)
 
 
 def _die(part, local):
@@ -341,7 +319,7 @@ def _die(part, local):
 
 
 def test_workers_that_die_again_and_again_end_in_one_sentence(
-    tmp_path, threads_client, monkeypatch
+    tmp_path, thread_client, monkeypatch
 ):
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 1, x, labels, role)
@@ -352,10 +330,10 @@ def test_workers_that_die_again_and_again_end_in_one_sentence(
         ),
         stage_errors(run.uri, "readout"),
     ):
-        fit_and_write(run, SETTINGS, threads_client)
+        fit_and_write(run, SETTINGS, thread_client)
 
 
-def test_missing_nodes_are_an_error(tmp_path, threads_client):
+def test_missing_nodes_are_an_error(tmp_path, thread_client):
     x, labels, role = graph_labels()
     run = make_run(tmp_path, 1, x, labels, role)
     graph = run.stage("graph")
@@ -365,4 +343,4 @@ def test_missing_nodes_are_an_error(tmp_path, threads_client):
     graph.folder.write_record("_manifest.json", values)
     assert graph.manifest().fingerprint == manifest.fingerprint
     with pytest.raises(StageError, match="700 rows for 701 nodes"):
-        fit_and_write(run, SETTINGS, threads_client)
+        fit_and_write(run, SETTINGS, thread_client)

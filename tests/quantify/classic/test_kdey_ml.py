@@ -8,14 +8,9 @@ from sklearn.neighbors import KernelDensity
 
 from tests.quantify.samples import (
     draw_posteriors,
-    field_library,
-    labelled_reference,
-    make_communities,
-    make_nodes,
-    their_quantifier,
 )
 from xnq_dist.quantify.classic import kdey_ml as density
-from xnq_dist.quantify.classic.kdey_ml import KdeyMl, log_densities
+from xnq_dist.quantify.classic.kdey_ml import log_densities
 
 
 def exact_posteriors(n, prior, seed):
@@ -57,20 +52,3 @@ def test_chunks_keep_every_bit_and_distance_keeps_densities_positive(monkeypatch
     assert np.isfinite(whole).all()
     monkeypatch.setattr(density, "PAIRS", 150)
     np.testing.assert_array_equal(log_densities(held, labels)(posteriors), whole)
-
-
-@pytest.mark.oracle
-@pytest.mark.parametrize("prior", [[0.7, 0.3], [0.1, 0.4, 0.3, 0.2]], ids=len)
-def test_estimates_are_those_of_quapy(prior):
-    made = field_library().KDEyML
-    posteriors, classes = draw_posteriors(1500, np.array(prior), 1.1, 2)
-    reference = labelled_reference(posteriors[:300], classes[:300])
-    theirs = their_quantifier(made, reference.posteriors, reference.labels)
-    rng = np.random.default_rng(0)
-    sets = [rng.integers(300, 1500, n) for n in (50, 300, 500)]
-    nodes, batch = make_nodes(posteriors), make_communities(*sets)
-    found = KdeyMl().estimate(batch, nodes, reference)
-    assert found.converged.all()
-    for ours, members in zip(found.prevalence, sets, strict=True):
-        other = theirs.aggregate(posteriors[members].astype(np.float64))
-        np.testing.assert_allclose(ours, other, atol=1e-3)

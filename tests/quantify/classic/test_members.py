@@ -18,7 +18,7 @@ from tests.quantify.samples import (
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.quantifiers import records
-from xnq_dist.quantify.classic import members
+from xnq_dist.quantify.classic import histograms, members
 from xnq_dist.quantify.classic.members import usable_members
 from xnq_dist.quantify.interface import Reference
 from xnq_dist.quantify.registry import make_quantifier
@@ -65,8 +65,9 @@ def test_usable_members_are_those_of_their_definition(seed, dense):
 
 @pytest.mark.parametrize(("name", "classes"), CASES)
 def test_members_drawn_twice_count_twice_and_other_communities_keep_every_bit(
-    name, classes
+    name, classes, monkeypatch
 ):
+    monkeypatch.setattr(histograms, "BLOCK", 2)
     posteriors, reference = drawn(classes)
     rng = np.random.default_rng(1)
     sets = [rng.integers(0, 300, n) for n in (1, 7, 90)]

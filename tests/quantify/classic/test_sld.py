@@ -73,17 +73,6 @@ def test_kept_tiles_are_at_most_512_mib():
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("prior", PRIORS.values(), ids=PRIORS)
-def test_estimates_are_those_of_quapy(prior):
-    emq = field_library().EMQ
-    posteriors, sets = shifted_sets(prior, seed=5, sizes=(1, 3, 20, 100, 500, 3000))
-    found = estimate(posteriors, sets, prior)
-    for s, members in enumerate(sets):
-        theirs, _ = emq.EM(np.array(prior), posteriors[members].astype(float))
-        np.testing.assert_allclose(found.prevalence[s], theirs, atol=1e-9)
-
-
-@pytest.mark.oracle
 def test_zero_prior_and_saturated_posteriors_agree_with_quapy():
     emq = field_library().EMQ
     rng = np.random.default_rng(2)

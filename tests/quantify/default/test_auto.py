@@ -69,8 +69,12 @@ def test_estimates_are_known_labels_and_mean_posteriors(n_classes, partitions):
     groups = np.stack([groups, np.arange(N) % 3, np.arange(N) // 9])[:partitions]
     auto = Auto(learnt=Learnt.of(nodes, reference, groups))
     sets = [np.arange(40), np.arange(30, 200), np.flatnonzero(nodes.labels >= 0)[:5]]
+    sets.append(np.arange(N))
     batch = make_communities(*sets)
     found = auto.estimate(batch, nodes, reference)
+    whole = auto.estimate(None, nodes, reference)
+    for name in ("prevalence", "lower", "upper", "sd"):
+        np.testing.assert_array_equal(getattr(whole, name), getattr(found, name)[-1:])
     answer = combine(batch, nodes, found, "count")
     p = nodes.posteriors.astype(np.float64)
     p /= p.sum(axis=1, keepdims=True)
@@ -87,16 +91,6 @@ def test_estimates_are_known_labels_and_mean_posteriors(n_classes, partitions):
     assert (answer.lower[2] == answer.upper[2]).all()
     assert (answer.lower <= answer.prevalence).all()
     assert (answer.prevalence <= answer.upper).all()
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_all_nodes_are_estimated_as_a_community_that_lists_them(n_classes):
-    nodes, reference, groups, _ = drawn(n_classes)
-    auto = Auto(learnt=Learnt.of(nodes, reference, groups))
-    whole = auto.estimate(None, nodes, reference)
-    listed = auto.estimate(make_communities(np.arange(N)), nodes, reference)
-    for name in ("prevalence", "lower", "upper", "sd"):
-        np.testing.assert_array_equal(getattr(whole, name), getattr(listed, name))
 
 
 def test_nodes_without_a_posterior_count_as_the_prior():

@@ -28,14 +28,14 @@ def tilted_by_hand(nodes, factors):
     return p / p.sum(axis=1, keepdims=True)
 
 
-def some_tilt(n_classes: int, share: float = 0.3, alone: bool = False) -> Tilt:
+def some_tilt(n_classes: int) -> Tilt:
     bias = np.linspace(-0.7, 0.7, n_classes)
     width = 1 if n_classes == 2 else n_classes
-    return Tilt(np.exp(-bias), share, alone, np.full(width, 0.2), 1.3)
+    return Tilt(np.exp(-bias), 0.3, False, np.full(width, 0.2), 1.3)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-def test_estimates_are_the_mixture_of_two_means(n_classes):
+def test_estimates_are_the_mixture_of_two_scenarios_or_one_alone(n_classes):
     nodes, reference, groups, _ = drawn(n_classes)
     tilt = some_tilt(n_classes)
     auto = Auto(learnt=Learnt.of(nodes, reference, groups, tilt=tilt))
@@ -56,21 +56,13 @@ def test_estimates_are_the_mixture_of_two_means(n_classes):
     # The shift of all nodes is in the tilted scenario only, and so is the inflation.
     wide, narrow = found.scenarios[1].sd[2], found.scenarios[0].sd[2]
     assert (wide > 1.3 * narrow).all()
-
-
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_one_scenario_alone_is_the_tilted_one(n_classes):
-    nodes, reference, groups, _ = drawn(n_classes)
-    tilt = some_tilt(n_classes, 1.0, alone=True)
-    auto = Auto(learnt=Learnt.of(nodes, reference, groups, tilt=tilt))
-    mixed = dataclasses.replace(tilt, alone=False)
-    other = Auto(learnt=Learnt.of(nodes, reference, groups, tilt=mixed))
-    batch = make_communities(np.arange(100))
-    one = auto.estimate(batch, nodes, reference)
-    two = other.estimate(batch, nodes, reference)
+    alone = dataclasses.replace(tilt, share=1.0, alone=True)
+    auto = Auto(learnt=dataclasses.replace(auto.learnt, tilt=alone))
+    one = auto.estimate(make_communities(*sets), nodes, reference)
     assert one.scenarios is None
-    np.testing.assert_array_equal(one.prevalence, two.scenarios[1].prevalence)
-    np.testing.assert_array_equal(one.upper, two.scenarios[1].upper)
+    for name in ("prevalence", "lower", "upper"):
+        tilted = getattr(found.scenarios[1], name)
+        np.testing.assert_array_equal(getattr(one, name), tilted)
 
 
 def found_selection(**changes) -> Selection:
