@@ -37,7 +37,7 @@ def digests(folder, where, *names, columns=COLUMNS):
         "town": column_aspect(columns, "town"),
     }
     chosen = {name: aspects[name] for name in names}
-    return Contents(Folder.of(folder)).read(table, chosen)[0]
+    return Contents(Folder.of(folder)).read(table, lambda: (chosen, None))[0]
 
 
 def of(folder, table, *names):
@@ -325,7 +325,8 @@ def test_another_name_of_a_column_is_read_anew(tmp_path, aged, reads):
     turned = ColumnSettings(src="dst", dst="src")
     kept = Contents(Folder.of(tmp_path / "kept"))
     table = open_table(aged, "edge table")
-    (found,) = kept.read(table, {"edges": edge_aspect(table, turned)})[0].values()
+    aspects = {"edges": edge_aspect(table, turned)}
+    found = kept.read(table, lambda: (aspects, None))[0]["edges"]
     assert len(reads) == 2
     assert found != digests(tmp_path / "kept", aged, "edges")["edges"]
 

@@ -50,7 +50,7 @@ def text_of(table, separator=",", decimal="."):
 def digests(path, *overrides):
     table = open_table(path, "node table", load_settings(overrides=overrides).input)
     kept = Contents(Folder.of(path.parent / "kept"))
-    return kept.read(table, node_aspects(table, COLUMNS))[0]
+    return kept.read(table, lambda: (node_aspects(table, COLUMNS), None))[0]
 
 
 def read(path, *overrides):
@@ -229,7 +229,7 @@ def test_a_column_that_is_text_in_one_file_is_text_in_all(tmp_path):
     aspects = {"edges": edge_aspect(table, ColumnSettings())}
     found = [
         Contents(Folder.of(tmp_path / "kept")).read(
-            open_table(tmp_path / name, "edge table"), aspects
+            open_table(tmp_path / name, "edge table"), lambda: (aspects, None)
         )[0]
         for name in ("many", "e.parquet")
     ]
@@ -254,7 +254,9 @@ def test_detected_types_are_recalled(tmp_path, monkeypatch):
     monkeypatch.setattr("xnq_dist.graph.tables._TEXTS", {})
     scans: list[str] = []
     monkeypatch.setattr(
-        csv_table, "_blocks", lambda _, file, *__: scans.append(file) or iter(())
+        csv_table.TextFile,
+        "_blocks",
+        lambda self, _: scans.append(self.path) or iter(()),
     )
     assert digests(tmp_path / "t.csv") == first
     assert not scans
@@ -379,13 +381,6 @@ def test_an_unknown_ending_is_named(tmp_path):
     (tmp_path / "edges.dat").write_text("1 2\n2 3\n")
     with pytest.raises(InputError, match=r"an unknown ending: rename it to end in one"):
         read(tmp_path / "edges.dat")
-
-
-def test_an_ogb_folder_is_named(tmp_path):
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw" / "edge.csv.gz").write_bytes(gzip.compress(b"1,2\n"))
-    with pytest.raises(InputError, match=r"looks like an OGB folder.*other-formats"):
-        open_table(tmp_path, "edge table")
 
 
 @pytest.mark.parametrize(
