@@ -87,13 +87,13 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 262_435,
+    "all": 261_774,
     "core": 33_118,
-    "graph": 56_597,
+    "graph": 55_927,
     "reservoir": 23_606,
     "groups": 2_920,
     "plan and needs": 6_495,
-    "pipeline and the modules next to it": 7_451,
+    "pipeline and the modules next to it": 7_460,
     "command line and flows": 10_190,
     "monitor": 6_755,
     "evaluation": 27_181,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import SmallGraph, published_values, small_settings, write_graph
@@ -21,14 +19,12 @@ from xnq_dist import open_run, run_stages
 from xnq_dist.app.settings_help import settings_help
 from xnq_dist.core.clusters import CLUSTERS, ClusterKind
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.method_records import METHODS, MethodRecord
 from xnq_dist.core.records import PartRecord, Registry
 from xnq_dist.due import due_stages
 from xnq_dist.evaluation.methods.known_methods import choose_methods
 from xnq_dist.evaluation.on_workers import evaluate_method
-from xnq_dist.graph.formats import FORMATS, Format
-from xnq_dist.graph.tables import Sources, open_table
 from xnq_dist.jobs import run_all
 from xnq_dist.report.sections import SECTIONS
 from xnq_dist.steps import STEPS
@@ -53,54 +49,6 @@ def add(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Add]:
     yield added
     for name in [name for name in sys.modules if name.startswith(folder.name)]:
         del sys.modules[name]
-
-
-JSON_LINES = '''
-"""JSON, one object a line."""
-
-import pyarrow as pa
-import pyarrow.json
-
-
-def schema(filesystem, file):
-    with filesystem.open_input_stream(file) as stream:
-        return pa.json.read_json(stream).schema
-
-
-def batches(filesystem, file, columns, rows, schema):
-    with filesystem.open_input_stream(file) as stream:
-        yield from pa.json.read_json(stream).select(columns).to_batches(rows)
-'''
-
-
-def test_a_new_input_format_is_read_by_a_run(
-    add: Add, small_graph: SmallGraph, thread_client: Any, tmp_path: Path
-) -> None:
-    lines = Format(
-        name="jsonl",
-        title="a file of JSON lines",
-        endings=(".jsonl",),
-        hint="write one object a line",
-        module=ADDED,
-    )
-    add(FORMATS, lines, JSON_LINES)
-    folders = []
-    for table in (small_graph.sources.nodes, small_graph.sources.edges):
-        folder = tmp_path / Path(table).stem
-        folder.mkdir()
-        rows = map(json.dumps, pq.read_table(table).to_pylist())
-        (folder / "part-0.jsonl").write_text("\n".join(rows))
-        folders.append(str(folder))
-    found = []
-    for name, sources in ("given", small_graph.sources), ("lines", Sources(*folders)):
-        out = tmp_path / name
-        with open_run(str(out), sources) as run:
-            run_stages(run, sources, small_settings(), thread_client)
-        found.append(published_values(out))
-    assert found[0].equals(found[1])
-    (Path(folders[1]) / "part-1.jsonl").write_text("no object")
-    with pytest.raises(InputError, match=r"is not a file of JSON lines .*one object a"):
-        _ = open_table(folders[1], "edge table").schemas
 
 
 THREADS = '''

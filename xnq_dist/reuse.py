@@ -269,8 +269,9 @@ def relabel(
     settings = request.settings
     if request.labels is not None:
         table = open_table(request.labels, "table of labels", settings.input)
-        aspect = label_aspect(table, settings.columns, settings.labels.missing)
-        contents, _ = Contents(run.folder).read(table, {"labels": aspect})
+        missing = settings.labels.missing
+        aspects = {"labels": label_aspect(table, settings.columns, missing)}
+        contents, _ = Contents(run.folder).read(table, lambda: (aspects, None))
         expected = fingerprint(labels_inputs(graph, contents))
         if known is None or known.fingerprint != expected:
             require_embeddings(run)

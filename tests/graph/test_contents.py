@@ -36,7 +36,7 @@ def digests(folder, where, *names, columns=COLUMNS):
         "town": column_aspect(columns, "town"),
     }
     chosen = {name: aspects[name] for name in names}
-    return Contents(Folder.of(folder)).read(table, chosen)[0]
+    return Contents(Folder.of(folder)).read(table, lambda: (chosen, None))[0]
 
 
 def of(folder, table, *names):

@@ -47,7 +47,7 @@ def text_of(table, separator=",", decimal="."):
 def digests(path, *overrides):
     table = open_table(path, "node table", load_settings(overrides=overrides).input)
     kept = Contents(Folder.of(path.parent / "kept"))
-    return kept.read(table, node_aspects(table, COLUMNS))[0]
+    return kept.read(table, lambda: (node_aspects(table, COLUMNS), None))[0]
 
 
 def read(path, *overrides):
@@ -226,7 +226,7 @@ def test_a_column_that_is_text_in_one_file_is_text_in_all(tmp_path):
     aspects = {"edges": edge_aspect(table, ColumnSettings())}
     found = [
         Contents(Folder.of(tmp_path / "kept")).read(
-            open_table(tmp_path / name, "edge table"), aspects
+            open_table(tmp_path / name, "edge table"), lambda: (aspects, None)
         )[0]
         for name in ("many", "e.parquet")
     ]
@@ -251,7 +251,9 @@ def test_detected_types_are_recalled(tmp_path, monkeypatch):
     monkeypatch.setattr("xnq_dist.graph.tables._TEXTS", {})
     scans: list[str] = []
     monkeypatch.setattr(
-        csv_table, "_blocks", lambda _, file, *__: scans.append(file) or iter(())
+        csv_table.TextFile,
+        "_blocks",
+        lambda self, _: scans.append(self.path) or iter(()),
     )
     assert digests(tmp_path / "t.csv") == first
     assert not scans
@@ -371,11 +373,24 @@ def test_files_of_other_formats_are_named(tmp_path, data, words, name):
         read(tmp_path / name)
 
 
-def test_an_ogb_folder_is_named(tmp_path):
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw" / "edge.csv.gz").write_bytes(gzip.compress(b"1,2\n"))
-    with pytest.raises(InputError, match=r"looks like an OGB folder.*other-formats"):
-        open_table(tmp_path, "edge table")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("t.csv", "looks like Parquet: rename it to end in .parquet"),
+        ("t.parquet", "is not a complete Parquet file"),
+    ],
+)
+def test_a_damaged_file_keeps_its_format_in_the_message(tmp_path, name, words):
+    pq.write_table(NODES, tmp_path / "whole.parquet")
+    (tmp_path / name).write_bytes((tmp_path / "whole.parquet").read_bytes()[:-30])
+    with pytest.raises(InputError, match=words):
+        read(tmp_path / name)
+
+
+def test_an_unknown_ending_is_named(tmp_path):
+    (tmp_path / "edges.dat").write_text("1 2\n2 3\n")
+    with pytest.raises(InputError, match=r"an unknown ending: rename it to end in one"):
+        read(tmp_path / "edges.dat")
 
 
 @pytest.mark.parametrize(

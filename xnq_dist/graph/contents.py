@@ -71,10 +71,10 @@ class Aspect:
         """Names of the columns."""
         return [name for _, name in self.columns]
 
-    def key(self, table: Table) -> str:
+    @property
+    def key(self) -> str:
         """Key of the digest in the cache entry of a table."""
-        read = sorted(table.as_text)
-        return fingerprint(FORMAT, self.columns, self.known, self.missing, read)
+        return fingerprint(FORMAT, self.columns, self.known, self.missing)
 
 
 def node_aspects(
@@ -110,7 +110,7 @@ def edge_aspect(table: Table, columns: ColumnSettings) -> Aspect:
     return Aspect(_named(columns, *keys))
 
 
-def member_aspect(columns: ColumnSettings) -> Aspect:
+def member_aspect(table: Table, columns: ColumnSettings) -> Aspect:
     """The digested columns of a memberships table."""
     return Aspect(_named(columns, "member", "community"))
 
@@ -149,12 +149,16 @@ def answer_digests(
     if source == "leiden":
         return {}
     if source == "given":
-        path, aspect = str(sources.memberships), member_aspect(columns)
+        path = str(sources.memberships)
         table = open_table(path, "memberships table", settings.input)
+        aspect = member_aspect(table, columns)
     else:
         table = open_table(sources.nodes, "node table", settings.input)
         aspect = column_aspect(columns, source.removeprefix("column:"))
-    return Contents(folder).read(table, {"memberships": aspect})[0]
+    return Contents(folder).read(table, lambda: ({"memberships": aspect}, None))[0]
+
+
+Made = tuple[Mapping[str, Aspect], "TableObserver | None"]
 
 
 class Contents:
@@ -165,11 +169,7 @@ class Contents:
         self._cache = {} if folder is None else _read_cache(folder)
 
     def read(
-        self,
-        table: Table,
-        aspects: Mapping[str, Aspect],
-        about: Sequence[Any] = (),
-        observe: Callable[[], TableObserver] | None = None,
+        self, table: Table, make: Callable[[], Made], about: Sequence[Any] = ()
     ) -> tuple[Digests, dict[str, Any]]:
         """The digest of each aspect of a table, and its profile as JSON values.
 
@@ -177,11 +177,10 @@ class Contents:
 
         Parameters
         ----------
+        make
+            Makes the aspects, and what looks at all batches and has the profile.
         about
-            What the profile depends on besides the table.
-        observe
-            Makes what looks at all batches and has the profile; None: the profile is
-            empty.
+            What these depend on besides the table; empty: there is no profile.
 
         Raises
         ------
@@ -189,19 +188,22 @@ class Contents:
             For a missing column, or values that the pipeline cannot read.
         """
         began, key, states = time.time_ns(), _key(table), _states(table)
-        keys = {name: aspect.key(table) for name, aspect in aspects.items()}
         entry: dict[str, Any] = self._cache.get(key, {})
         if states is None or entry.get("states") != states:
-            entry = {"states": states, "digests": {}, "about": None, "profile": {}}
+            entry = {"states": states, "digests": {}, "about": None}
         known, due = entry["digests"], fingerprint(*about)
-        profiled = observe is None or entry["about"] == due
-        if profiled and known.keys() >= {*keys.values()}:
-            return {name: known[each] for name, each in keys.items()}, entry["profile"]
-        observer = None if observe is None else observe()
-        read = _digests(table, aspects, observer)
+        if about and entry["about"] == due:
+            kept = {name: known[each] for name, each in entry["keys"].items()}
+            return kept, entry["profile"]
+        aspects, observer = make()
+        keys = {name: aspect.key for name, aspect in aspects.items()}
+        if observer is None and known.keys() >= {*keys.values()}:
+            return {name: known[each] for name, each in keys.items()}, {}
+        read, profile = _digests(table, aspects, observer), {}
         known |= {keys[name]: each for name, each in read.items()}
         if observer is not None:
-            entry |= {"about": due, "profile": observer.profile(table)}
+            profile = observer.profile(table)
+            entry |= {"about": due, "keys": keys, "profile": profile}
         racy = states is None or _newest(states) > began - RACY
         if self._folder and not racy and states == _states(table):
             self._cache.pop(key, None)
@@ -209,7 +211,7 @@ class Contents:
             last = dict([*self._cache.items()][-CACHED:])
             self._folder.create()
             self._folder.write_record(CONTENTS, {"tables": last})
-        return read, entry["profile"]
+        return read, profile
 
 
 def _read_cache(folder: Folder) -> dict[str, Any]:

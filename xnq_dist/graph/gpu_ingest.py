@@ -25,9 +25,8 @@ from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.core.settings import ColumnSettings, InputSettings, Settings
 from xnq_dist.core.sizes import human, parse_bytes
 from xnq_dist.graph.edges import Pairs, PairsOf, arrow_pairs, columns_read
-from xnq_dist.graph.formats import format_of
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.tables import Table
+from xnq_dist.graph.tables import Table, is_text_file
 
 __all__ = ["edge_pairs"]
 
@@ -164,7 +163,7 @@ def _is_readable(
 ) -> bool:
     """Whether cuDF reads a share as Arrow does."""
     (file,) = share.files
-    if format_of(file).name != "parquet" or share.in_folders.get(file):
+    if is_text_file(file) or share.in_folders.get(file):
         return False
     there = share.schemas[file]
     weight = there.get(str(columns.weight), pa.float64())

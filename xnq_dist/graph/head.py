@@ -26,8 +26,6 @@ __all__ = [
 
 SAMPLE = 1 << 16
 """Rows of an edge table that are looked at."""
-_TEXT_ROW = 24
-"""Bytes of a row assumed for files that do not store their number of rows."""
 
 
 def count_tables(sources: Sources, settings: Settings) -> GraphSize:
@@ -69,16 +67,11 @@ def count_tables(sources: Sources, settings: Settings) -> GraphSize:
 def count_rows(table: Table, what: str, columns: ColumnSettings) -> int:
     """Rows of a table that has the columns of `what`, a key of `TITLES`.
 
-    They come from the files' footers; lines of text tables are counted; for other
-    formats rows are estimated from the size.
+    They come from the files' footers; lines of text tables are counted.
     """
     required = required_columns(what, columns)
     table.require({f"columns.{key}": name for key, name in required.items()})
-    rows = table.n_rows
-    if not table.has_footers:
-        empty = _first(table, [next(iter(required.values()))]) is None
-        size = sum(table.filesystem.get_file_info(f).size for f in table.files)
-        rows = 0 if empty else table.count_lines() or max(1, size // _TEXT_ROW)
+    rows = table.count_rows()
     if rows == 0:
         raise InputError(
             f"{table.what} {table.path} has no rows: check that it is the right file"

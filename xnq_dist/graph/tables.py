@@ -20,9 +20,9 @@ import pyarrow.types as pt
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings import InputSettings, Reading
-from xnq_dist.graph.formats import FORMATS, format_of, has_ending
-from xnq_dist.graph.formats.csv_table import TextFile, open_text
+from xnq_dist.graph.formats.csv_table import TEXT_ENDINGS, TextFile, open_text
 from xnq_dist.graph.formats.looks import looks_like
+from xnq_dist.graph.formats.parquet_table import PARQUET_ENDINGS, ParquetFile
 from xnq_dist.graph.formats.text_types import joined
 from xnq_dist.graph.locations import (
     filesystem_of,
@@ -38,10 +38,26 @@ __all__ = [
     "Sources",
     "Table",
     "ids_of",
+    "is_text_file",
     "open_table",
 ]
 
 log = logging.getLogger(__name__)
+
+
+ENDINGS = ", ".join((PARQUET_ENDINGS[0], TEXT_ENDINGS[0]))
+
+
+def has_ending(file: str, endings: tuple[str, ...]) -> bool:
+    """Whether a file's name, without the ending of a compression, has an ending."""
+    for packed in (".gz", ".bz2", ".zst", ".lz4"):
+        file = file.removesuffix(packed)
+    return file.endswith(endings)
+
+
+def is_text_file(file: str) -> bool:
+    """Whether a file is a text table by its name."""
+    return has_ending(file, TEXT_ENDINGS)
 
 
 @dataclass(frozen=True)
@@ -88,8 +104,6 @@ class Table:
     filesystem: Any
     reading: Reading = field(default_factory=Reading)
     """How text files are written."""
-    as_text: frozenset[str] = frozenset()
-    """Columns that stay text in text files."""
     texts: dict[str, TextFile] = field(default_factory=dict, compare=False, repr=False)
     """What is known of text files so far."""
     in_folders: dict[str, dict[str, Any]] = field(
@@ -112,9 +126,8 @@ class Table:
         found = []
         for file in self.files:
             single = replace(self, files=(file,))
-            with self._reading(file) as (reader, _):
-                grouped = format_of(file).grouped
-                sizes = reader.group_rows(self.filesystem, file) if grouped else []
+            with self._reading(file) as reader:
+                sizes = reader.group_rows()
             groups = self.groups or range(len(sizes))
             first, begin, size = self.first, groups.start, 0
             for group in groups:
@@ -128,34 +141,35 @@ class Table:
         return found
 
     @contextmanager
-    def _reading(self, file: str) -> Iterator[tuple[Any, dict[str, Any]]]:
-        """The module of a file's format, and its arguments for text files.
+    def _reading(self, file: str) -> Iterator[ParquetFile | TextFile]:
+        """A file, to be read.
 
         Reading errors in the block become `InputError`. The block must include the
         iteration, where Arrow raises errors too.
         """
-        record = format_of(file)
         try:
-            text = {"text": self._text(file)} if record.untyped else {}
-            yield FORMATS.module_of(record.name), text
+            if is_text_file(file):
+                yield self._text(file)
+            else:
+                yield ParquetFile(self.filesystem, file)
         except pa.ArrowNotImplementedError as error:
             raise InputError(
                 f"{file} has a column that Arrow does not read ({error}): write the "
                 "column as another type, large ids as text"
             ) from error
         except (pa.ArrowException, OSError, UnicodeError) as error:
-            if look := self._look(file):
-                raise InputError(f"{file} {look}") from error
             reason = " ".join(str(error).split())
-            raise InputError(
-                f"{file} is not {record.title} ({reason}): {record.hint}"
-            ) from error
+            advice = (
+                f"is not a text table that can be read ({reason}): check the row, or "
+                "write Parquet"
+                if is_text_file(file)
+                else self._look(file)
+                or f"is not a complete Parquet file ({reason}): copy or write it again"
+            )
+            raise InputError(f"{file} {advice}") from error
 
     def _look(self, file: str) -> str | None:
-        """What a file of another format looks like; None: a damaged file."""
-        record = format_of(file)
-        if not record.grouped:
-            return None
+        """What a file that is not Parquet looks like; None: a damaged file."""
         with (
             suppress(OSError),
             self.filesystem.open_input_stream(file, compression=None) as stream,
@@ -165,9 +179,8 @@ class Table:
                 return None
             if look := looks_like(head, file):
                 return look
-        if not has_ending(file, record.endings):
-            known = ", ".join(each.endings[0] for each in FORMATS.records().values())
-            return f"has an unknown ending: rename it to end in one of {known}"
+        if not has_ending(file, PARQUET_ENDINGS):
+            return f"has an unknown ending: rename it to end in one of {ENDINGS}"
         return None
 
     def _text(self, file: str) -> TextFile:
@@ -189,8 +202,8 @@ class Table:
     def _schemas(self) -> dict[str, pa.Schema]:
         found = {}
         for file in self.files:
-            with self._reading(file) as (reader, text):
-                found[file] = reader.schema(self.filesystem, file, **text)
+            with self._reading(file) as reader:
+                found[file] = reader.schema()
         return found
 
     @cached_property
@@ -198,19 +211,13 @@ class Table:
         """The columns of every file; those of text are known after `settle`."""
         return {
             file: {name: value.type for name, value in self._added(file).items()}
-            | {
-                name: pa.string() if self._stays_text(file, name) else kind
-                for name, kind in zip(schema.names, schema.types, strict=True)
-            }
+            | dict(zip(schema.names, schema.types, strict=True))
             for file, schema in self._schemas.items()
         }
 
     def _added(self, file: str) -> dict[str, Any]:
         """Columns that the names of a file's folders add to its own."""
         return self.in_folders.get(file, {})
-
-    def _stays_text(self, file: str, column: str) -> bool:
-        return column in self.as_text and format_of(file).untyped
 
     def _once(self, file: str, column: str) -> None:
         """Raise if a file has two columns of one name."""
@@ -225,60 +232,50 @@ class Table:
     def settle(self, columns: Iterable[str]) -> Table:
         """The table with the types of all values of some columns of text files.
 
-        The files are read for this, unless it has been done. A column that is text in
-        one text file is text in all of them.
+        The files are read for this, unless it has been done. A column has the same type
+        in all text files, text if it is text in one.
         """
-        names = set(columns) - self.as_text
-        kinds: dict[str, set[str]] = {name: set() for name in names}
-        for file in filter(lambda name: format_of(name).untyped, self.files):
-            with self._reading(file) as (_, arguments):
-                known = arguments["text"]
-                known.settle(self.filesystem, file, names)
-                for name in names & known.kinds.keys():
-                    kinds[name].add(known.kinds[name])
-        mixed = {name for name, found in kinds.items() if len(found) > 1}
-        text = {name for name in mixed if reduce(joined, kinds[name]) == "text"}
+        names, texts = set(columns), []
+        for file in filter(is_text_file, self.files):
+            with self._reading(file):
+                texts.append(self._text(file))
+                texts[-1].settle(names)
+        for name in names:
+            there = [text for text in texts if name in text.kinds]
+            kind = reduce(joined, (text.kinds[name] for text in there), "null")
+            for text in there:
+                text.kinds[name] = kind
         # A new table: the types in `schemas` may have changed.
-        table = replace(self, as_text=self.as_text | text)
-        return table if any(kinds.values()) else self
+        return replace(self) if texts else self
 
     def marks(self, file: str) -> list[Any]:
         """What the values depend on but the file: how text is read, and folders."""
         marks = [f"{name} {value!r}" for name, value in self._added(file).items()]
-        if not format_of(file).untyped:
-            return marks
-        return [TEXT, astuple(self.reading), *marks]
-
-    @cached_property
-    def has_footers(self) -> bool:
-        """Whether all files store their numbers of rows."""
-        return all(format_of(file).grouped for file in self.files)
+        return [TEXT, astuple(self.reading), *marks] if is_text_file(file) else marks
 
     @cached_property
     def n_rows(self) -> int:
-        """Rows of all files; 0 if a file does not store its number of rows."""
-        if not self.has_footers:
-            return 0
+        """Rows of Parquet files; text files do not store their number."""
         total = 0
         for file in self.files:
-            with self._reading(file) as (reader, _):
-                sizes = reader.group_rows(self.filesystem, file)
-                total += sum(sizes[group] for group in self.groups or range(len(sizes)))
+            with self._reading(file) as reader:
+                sizes = reader.group_rows()
+            total += sum(sizes[group] for group in self.groups or range(len(sizes)))
         return total
 
-    def count_lines(self) -> int:
-        """Lines of all text files, at least their number of rows; 0: other formats."""
-        total = 0
-        for file in filter(lambda name: format_of(name).untyped, self.files):
-            with self._reading(file) as (reader, arguments):
-                total += reader.lines(self.filesystem, file, **arguments)
+    def count_rows(self) -> int:
+        """Rows of all files; of text files their lines."""
+        total = self.n_rows
+        for file in filter(is_text_file, self.files):
+            with self._reading(file):
+                total += self._text(file).lines()
         return total
 
     def chunks(self, columns: set[str]) -> Iterator[Any]:
-        """Yield the footers' metadata of the columns' chunks; none without footers."""
-        for file in self.files if self.has_footers else ():
-            with self._reading(file) as (reader, _):
-                for chunk in reader.chunks(self.filesystem, file):
+        """Yield the metadata of the columns' chunks in the footers of Parquet files."""
+        for file in self.files:
+            with self._reading(file) as reader:
+                for chunk in () if isinstance(reader, TextFile) else reader.chunks():
                     if chunk.path_in_schema.split(".")[0] in columns:
                         yield chunk
 
@@ -320,7 +317,7 @@ class Table:
 
     def _reads(self, file: str) -> str:
         """How a text file is read, for messages about its columns."""
-        if not format_of(file).untyped:
+        if not is_text_file(file):
             return ""
         dialect = self._text(file).dialect.text()
         return f" (read with {dialect}; set by input.separator, input.header, ...)"
@@ -351,14 +348,8 @@ class Table:
         added = {n: v for n, v in self._added(file).items() if n not in own}
         # A column of the file has its rows, where only others are requested.
         read = [name for name in columns if name not in added] or own[:1]
-        with self._reading(file) as (reader, more):
-            if more:
-                more["as_text"] = self.as_text
-            if self.groups is not None:
-                more["groups"] = self.groups
-            for batch in reader.batches(
-                self.filesystem, file, read, rows, self._schemas[file], **more
-            ):
+        with self._reading(file) as reader:
+            for batch in reader.batches(read, rows, self.groups):
                 if added:
                     each = {n: pa.repeat(v, batch.num_rows) for n, v in added.items()}
                     each |= dict(zip(read, batch.columns, strict=True))
@@ -430,28 +421,20 @@ def open_table(
         raise InputError(
             f"{what} {text} cannot be read ({error}): check the path and permissions"
         ) from error
-    if any(file.endswith("raw/edge.csv.gz") for file in found):
-        raise InputError(
-            f"{what} {text} looks like an OGB folder, which run does not read: load it "
-            "in Python and write tables (docs/how-to/other-formats.md)"
-        )
-    known = FORMATS.records().values()
-    every = tuple(ending for each in known for ending in each.endings)
-    for each in known:
-        for endings in zip(each.endings) if each.untyped else (each.endings,):
-            files = tuple(sorted(file for file in found if has_ending(file, endings)))
-            others = {f for f in found if has_ending(f, every)} - set(files)
-            if files and others:
-                log.warning(
-                    "%s: only the %s files of %s are read, and not %s",
-                    *(what, endings[0], shown, posixpath.basename(min(others))),
-                )
-            if files:
-                named = what, shown, files, filesystem, reading
-                return Table(*named, in_folders=folder_columns(root, files))
-    first = ", ".join(each.endings[0] for each in known)
+    every = {file for file in found if has_ending(file, PARQUET_ENDINGS + TEXT_ENDINGS)}
+    for endings in (PARQUET_ENDINGS, *((ending,) for ending in TEXT_ENDINGS)):
+        files = tuple(sorted(file for file in every if has_ending(file, endings)))
+        if not files:
+            continue
+        if others := every.difference(files):
+            log.warning(
+                "%s: only the %s files of %s are read, and not %s",
+                *(what, endings[0], shown, posixpath.basename(min(others))),
+            )
+        columns = folder_columns(root, files)
+        return Table(what, shown, files, filesystem, reading, in_folders=columns)
     raise InputError(
-        f"{what}: folder {text} holds no file that ends in {first}: check the path"
+        f"{what}: folder {text} holds no file that ends in {ENDINGS}: check the path"
     )
 
 

@@ -6,8 +6,8 @@ the first complete pass corrects them, and later passes use the result.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +20,9 @@ from xnq_dist.graph.formats.looks import looks_like
 from xnq_dist.graph.formats.sniffing import Dialect, sniff
 from xnq_dist.graph.formats.text_types import joined, kind_of, type_of, typed
 
-__all__ = ["TextFile", "batches", "open_text", "schema"]
+__all__ = ["TEXT_ENDINGS", "TextFile", "open_text"]
 
-
+TEXT_ENDINGS = (".csv", ".tsv", ".tab", ".txt")
 BLOCK = 4 << 20
 """Bytes of the block that a batch is parsed from."""
 HEAD = 1 << 18
@@ -33,32 +33,106 @@ HEAD = 1 << 18
 class TextFile:
     """What is known of one file."""
 
+    filesystem: Any
+    path: str
     dialect: Dialect
     kinds: dict[str, str]
     """Kinds of the columns (`text_types`)."""
     settled: set[str] = field(default_factory=set)
     """Columns whose kind is that of all values."""
 
-    def settle(self, filesystem: Any, file: str, columns: Collection[str]) -> None:
+    def settle(self, columns: Collection[str]) -> None:
         """Read the columns, unless it has been done, for the kinds of all values."""
         due = sorted(set(columns) & self.kinds.keys() - self.settled)
-        if not due:
-            return
-        for name, values in _columns(filesystem, file, due, self):
-            kind = self.kinds[name]
-            if typed(values, kind, self.dialect.decimal) is None:
-                found = kind_of(values, self.dialect.decimal)
-                self.kinds[name] = joined(kind, found)
+        for block in self._blocks(due) if due else ():
+            for name, values in zip(due, block.columns, strict=True):
+                kind = self.kinds[name]
+                if typed(values, kind, self.dialect.decimal) is None:
+                    found = kind_of(values, self.dialect.decimal)
+                    self.kinds[name] = joined(kind, found)
         self.settled |= set(due)
 
+    def schema(self) -> pa.Schema:
+        """Names and types of the columns, as far as they are known."""
+        names = self.dialect.names
+        return pa.schema([(name, type_of(self.kinds[name])) for name in names])
 
-def open_text(filesystem: Any, file: str, reading: Reading) -> TextFile:
+    def group_rows(self) -> list[int]:
+        """Empty: rows are in no groups."""
+        return []
+
+    def lines(self) -> int:
+        """Lines after the header; a value with line ends counts as several."""
+        total, last = -int(bool(self.dialect.header)), b"\n"
+        with self.filesystem.open_input_stream(self.path) as stream:
+            while block := stream.read(1 << 22):
+                total += block.count(b"\n")
+                last = block[-1:]
+        return total + (last != b"\n")
+
+    def batches(
+        self, columns: list[str], rows: int, groups: range | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the columns, one block of the file at a time."""
+        for block in self._blocks(columns):
+            arrays = []
+            for name, values in zip(columns, block.columns, strict=True):
+                array = typed(values, self.kinds[name], self.dialect.decimal)
+                if array is None and name in self.settled:
+                    raise InfrastructureError(
+                        f"{self.path} changed while it was read: run again"
+                    )
+                arrays.append(values if array is None else array)
+            yield pa.record_batch(arrays, names=columns)
+
+    def _blocks(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the columns as text."""
+        dialect, first = self.dialect, 0
+        if dialect.empty:
+            return
+        wrong: list[pacsv.InvalidRow] = []
+
+        def note(row: pacsv.InvalidRow) -> str:
+            wrong.append(row)
+            return "error"
+
+        opened = self.filesystem.open_input_stream
+        with _unequal_rows(self.path, dialect, wrong), opened(
+            self.path
+        ) as stream, pacsv.open_csv(
+            stream,
+            read_options=pacsv.ReadOptions(
+                block_size=BLOCK,
+                column_names=dialect.names,
+                skip_rows_after_names=int(dialect.header),
+                use_threads=False,  # Arrow counts rows in one thread only; as fast
+            ),
+            parse_options=pacsv.ParseOptions(
+                delimiter=dialect.separator,
+                newlines_in_values=True,
+                invalid_row_handler=note,
+            ),
+            convert_options=pacsv.ConvertOptions(
+                include_columns=columns,
+                column_types=dict.fromkeys(columns, pa.binary()),
+                null_values=[""],
+                strings_can_be_null=True,
+            ),
+        ) as reader:  # fmt: skip
+            for block in reader:
+                pairs = zip(columns, block.columns, strict=True)
+                text = [_valid(raw, name, self.path, first) for name, raw in pairs]
+                yield pa.record_batch(text, names=columns)
+                first += block.num_rows
+
+
+def open_text(filesystem: Any, path: str, reading: Reading) -> TextFile:
     """Detect how a file is written, from its first bytes."""
-    with filesystem.open_input_stream(file) as stream:
+    with filesystem.open_input_stream(path) as stream:
         head = stream.read(HEAD)
-    if look := looks_like(head, file):
-        raise InputError(f"{file} {look}")
-    dialect = sniff(head, len(head) < HEAD, reading, file)
+    if look := looks_like(head, path):
+        raise InputError(f"{path} {look}")
+    dialect = sniff(head, len(head) < HEAD, reading, path)
     rows = [row for row in dialect.first if len(row) == len(dialect.names)]
     kinds = {
         name: kind_of(
@@ -66,101 +140,7 @@ def open_text(filesystem: Any, file: str, reading: Reading) -> TextFile:
         )
         for at, name in enumerate(dialect.names)
     }
-    return TextFile(dialect, kinds)
-
-
-def lines(filesystem: Any, file: str, text: TextFile) -> int:
-    """Lines after the header; a value with line ends counts as several."""
-    total, last = -int(bool(text.dialect.header)), b""
-    with filesystem.open_input_stream(file) as stream:
-        while block := stream.read(1 << 22):
-            total += block.count(b"\n")
-            last = block[-1:]
-    return max(1, total + (last != b"\n"))
-
-
-def schema(filesystem: Any, file: str, text: TextFile) -> pa.Schema:
-    """Names and types of the columns, as far as they are known."""
-    names = text.dialect.names
-    return pa.schema([(name, type_of(text.kinds[name])) for name in names])
-
-
-def batches(
-    filesystem: Any,
-    file: str,
-    columns: list[str],
-    rows: int,
-    schema: pa.Schema,
-    text: TextFile,
-    as_text: Collection[str] = (),
-) -> Iterator[pa.RecordBatch]:
-    """Yield the columns, one block of the file at a time.
-
-    Parameters
-    ----------
-    as_text
-        Columns whose values stay text.
-    """
-    arrays = []
-    for name, values in _columns(filesystem, file, columns, text):
-        kind = "text" if name in as_text else text.kinds[name]
-        array = typed(values, kind, text.dialect.decimal)
-        if array is None and name in text.settled:
-            raise InfrastructureError(f"{file} changed while it was read: run again")
-        arrays.append(values if array is None else array)
-        if len(arrays) == len(columns):
-            yield pa.record_batch(arrays, names=columns)
-            arrays = []
-
-
-def _columns(
-    filesystem: Any, file: str, columns: list[str], text: TextFile
-) -> Iterator[tuple[str, pa.Array]]:
-    """Yield the columns' text, column after column of each block."""
-    first = 0
-    with closing(_blocks(filesystem, file, columns, text)) as blocks:
-        for block in blocks:
-            for name, raw in zip(columns, block.columns, strict=True):
-                yield name, _valid(raw, name, file, first)
-            first += block.num_rows
-
-
-def _blocks(
-    filesystem: Any, file: str, columns: list[str], text: TextFile
-) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the columns as bytes."""
-    dialect = text.dialect
-    if dialect.empty:
-        return
-    wrong: list[pacsv.InvalidRow] = []
-
-    def note(row: pacsv.InvalidRow) -> str:
-        wrong.append(row)
-        return "error"
-
-    with _unequal_rows(file, dialect, wrong), filesystem.open_input_stream(
-        file
-    ) as stream, pacsv.open_csv(
-        stream,
-        read_options=pacsv.ReadOptions(
-            block_size=BLOCK,
-            column_names=dialect.names,
-            skip_rows_after_names=int(dialect.header),
-            use_threads=False,  # Arrow counts rows in one thread only; as fast
-        ),
-        parse_options=pacsv.ParseOptions(
-            delimiter=dialect.separator,
-            newlines_in_values=True,
-            invalid_row_handler=note,
-        ),
-        convert_options=pacsv.ConvertOptions(
-            include_columns=columns,
-            column_types=dict.fromkeys(columns, pa.binary()),
-            null_values=[""],
-            strings_can_be_null=True,
-        ),
-    ) as reader:  # fmt: skip
-        yield from reader
+    return TextFile(filesystem, path, dialect, kinds)
 
 
 @contextmanager

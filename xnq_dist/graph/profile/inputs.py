@@ -7,7 +7,7 @@ tables are not profiled again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +15,13 @@ import pyarrow as pa
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.inputs import choose_source
-from xnq_dist.core.settings import TITLES, Settings
+from xnq_dist.core.settings import TITLES, ColumnSettings, Settings
 from xnq_dist.core.store import Folder
 from xnq_dist.graph.contents import (
     Aspect,
     Contents,
     Digests,
+    Made,
     column_aspect,
     edge_aspect,
     label_aspect,
@@ -35,7 +36,7 @@ from xnq_dist.graph.values import of_one_type
 if TYPE_CHECKING:
     from xnq_dist.graph.ids import NodeIds
     from xnq_dist.graph.profile.findings import Finding
-    from xnq_dist.graph.profile.matching import NodeObserver, TableObserver
+    from xnq_dist.graph.profile.matching import NodeObserver
 
 __all__ = [
     "PROFILE",
@@ -206,26 +207,26 @@ class _Reader:
     def nodes(self) -> Digests:
         """Read the node table; return its digests."""
         settings, table = self._settings, self._open("nodes")
-        chosen = chosen_columns(table, settings)
-        aspects = node_aspects(table, chosen, settings.labels.missing)
-        place = settings.communities.removeprefix("column:")
-        if place != settings.communities:
-            aspects["communities"] = column_aspect(settings.columns, place)
-        features = [*aspects["features"].names[1:], *chosen.scores]
         read: list[NodeObserver] = []
 
-        def observe() -> NodeObserver:
+        def make() -> Made:
             from xnq_dist.graph.features import FeatureColumns, score_columns
 
+            chosen = chosen_columns(table, settings)
+            aspects = node_aspects(table, chosen, settings.labels.missing)
+            place = settings.communities.removeprefix("column:")
+            if place != settings.communities:
+                aspects["communities"] = column_aspect(settings.columns, place)
+            features = [*aspects["features"].names[1:], *chosen.scores]
             read.append(self._of_labels(table, features, place))
             # Types that cannot be features are refused before values are read.
             settled = table.settle(read[0].columns)
             FeatureColumns(settled, chosen.features)
             if chosen.scores:
                 score_columns(settled, chosen.scores)
-            return read[0]
+            return aspects, read[0]
 
-        digests = self._read("nodes", table, aspects, observe)
+        digests = self._read("nodes", table, make)
         for observer in read:
             self._ids = observer.ids(table.path)
         self._node_digest = digests["nodes"]
@@ -233,10 +234,14 @@ class _Reader:
 
     def labels(self, path: str) -> None:
         """Profile a table of labels, in place of the node table."""
-        columns, settings = self._settings.columns, self._settings
+        settings = self._settings
         table = open_table(path, TITLES["labels"], settings.input)
-        aspect = label_aspect(table, columns, settings.labels.missing)
-        self._read("labels", table, {"labels": aspect}, lambda: self._of_labels(table))
+
+        def make() -> Made:
+            aspect = label_aspect(table, settings.columns, settings.labels.missing)
+            return {"labels": aspect}, self._of_labels(table)
+
+        self._read("labels", table, make)
 
     def _of_labels(
         self, table: Table, features: Sequence[str] = (), *more: str
@@ -253,28 +258,31 @@ class _Reader:
         """Read the edge table; return its digest."""
         columns = self._settings.columns
         ends = [columns.src, columns.dst]
-        table = self._open("edges")
-        aspect = edge_aspect(table, columns)
-        return self._match("edges", table, aspect, ends, columns.weight)
+        return self._match("edges", edge_aspect, ends, columns.weight)
 
     def memberships(self) -> Digests:
         """Read the memberships table; return its digest."""
         columns = self._settings.columns
-        table = self._open("memberships")
-        aspect = member_aspect(columns)
-        used = [columns.member], columns.community
-        return self._match("memberships", table, aspect, *used)
+        ids, used = [columns.member], columns.community
+        return self._match("memberships", member_aspect, ids, used)
 
     def _match(
-        self, name: str, table: Table, aspect: Aspect, ids: list[str], used: str | None
+        self,
+        name: str,
+        aspect_of: Callable[[Table, ColumnSettings], Aspect],
+        ids: list[str],
+        used: str | None,
     ) -> Digests:
-        def observe() -> TableObserver:
+        table, columns = self._open(name), self._settings.columns
+
+        def make() -> Made:
             from xnq_dist.graph.profile.matching import MatchObserver
 
-            watched, columns = self._columns(table, [used]), self._settings.columns
-            return MatchObserver(watched, ids, columns, self._node_ids())
+            watched, nodes = self._columns(table, [used]), self._node_ids()
+            observer = MatchObserver(watched, ids, columns, nodes)
+            return {name: aspect_of(table, columns)}, observer
 
-        return self._read(name, table, {name: aspect}, observe)
+        return self._read(name, table, make)
 
     def _open(self, name: str) -> Table:
         path = str(getattr(self._sources, name))
@@ -296,19 +304,13 @@ class _Reader:
             self._ids = NodeIds.from_column(of_one_type(parts), table.path)[0]
         return self._ids
 
-    def _read(
-        self,
-        name: str,
-        table: Table,
-        aspects: Mapping[str, Aspect],
-        observe: Callable[[], TableObserver],
-    ) -> Digests:
+    def _read(self, name: str, table: Table, make: Callable[[], Made]) -> Digests:
         """Profile a table unless nothing changed; return its digests."""
         settings = self._settings
         named, missing = settings.columns.model_dump(), settings.labels.missing
         used = self._node_digest, named, missing, settings.communities, self._every
         about = name, FORMAT, *used
-        digests, profile = self._contents.read(table, aspects, about, observe)
+        digests, profile = self._contents.read(table, make, about)
         if not profile["rows"]:
             raise InputError(
                 f"{table.what} {table.path} has no rows: check that it is the right "
