@@ -17,13 +17,14 @@ from tests.conftest import SmallGraph, published_values, small_settings, write_g
 from tests.evaluation.test_on_workers import begin
 from tests.report.fake_run import prevalence_table, write_fake_run
 from tests.report.test_page import made as made_page
-from xnq_dist import open_run, run_stages
+from tests.test_pipeline import made_once, run, whole_line
 from xnq_dist.app.settings_help import settings_help
 from xnq_dist.core.clusters import CLUSTERS, ClusterKind
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError, SettingsError
 from xnq_dist.core.method_records import METHODS, MethodRecord
 from xnq_dist.core.records import PartRecord, Registry
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.due import due_stages
 from xnq_dist.evaluation.methods.known_methods import choose_methods
 from xnq_dist.evaluation.names import ordered_methods, shown
@@ -34,6 +35,8 @@ from xnq_dist.jobs import run_all
 from xnq_dist.report.sections import SECTIONS
 from xnq_dist.steps import STEPS
 from xnq_dist.steps.publish import publish
+
+__all__ = ["made_once", "run"]
 
 ADDED = "more_modules.added"
 Add = Callable[["Registry[Any]", PartRecord, str], None]
@@ -75,7 +78,7 @@ def batches(filesystem, file, columns, rows, schema):
 
 
 def test_a_new_input_format_is_read_by_a_run(
-    add: Add, small_graph: SmallGraph, thread_client: Any, tmp_path: Path
+    add: Add, small_graph: SmallGraph, run: RunDirectory, client: Any, tmp_path: Path
 ) -> None:
     lines = Format(
         name="jsonl",
@@ -92,13 +95,8 @@ def test_a_new_input_format_is_read_by_a_run(
         rows = map(json.dumps, pq.read_table(table).to_pylist())
         (folder / "part-0.jsonl").write_text("\n".join(rows))
         folders.append(str(folder))
-    found = []
-    for name, sources in ("given", small_graph.sources), ("lines", Sources(*folders)):
-        out = tmp_path / name
-        with open_run(str(out), sources) as run:
-            run_stages(run, sources, small_settings(), thread_client)
-        found.append(published_values(out))
-    assert found[0].equals(found[1])
+    found = whole_line(tmp_path / "lines", Sources(*folders), small_settings(), client)
+    assert published_values(found.uri).equals(published_values(run.uri))
     (Path(folders[1]) / "part-1.jsonl").write_text("no object")
     with pytest.raises(InputError, match=r"is not a file of JSON lines .*one object a"):
         _ = open_table(folders[1], "edge table").schemas
@@ -127,7 +125,7 @@ def start(settings, size, stack):
 
 
 def test_a_new_cluster_kind_does_a_run(
-    add: Add, small_graph: SmallGraph, client: Any, tmp_path: Path
+    add: Add, small_graph: SmallGraph, run: RunDirectory, tmp_path: Path
 ) -> None:
     with pytest.raises(
         SettingsError, match=r"cluster.kind = 'threads': choose one of auto, local"
@@ -136,17 +134,9 @@ def test_a_new_cluster_kind_does_a_run(
     threads = {"name": "threads", "title": "threads of this process"}
     add(CLUSTERS, ClusterKind(**threads, module=ADDED), THREADS)
     assert "; threads: threads of this process" in settings_help()
-    settings, sources = small_settings("cluster.kind=threads"), small_graph.sources
-    found = run_all(sources, str(tmp_path / "threads"), settings)
-    assert set(found["stages"]) == {
-        *("graph", "embeddings", "readout", "posteriors", "quantify", "publish")
-    }
-    with open_run(str(tmp_path / "processes"), sources) as run:
-        run_stages(run, sources, small_settings(), client)
-    on_threads, on_processes = map(
-        published_values, (tmp_path / "threads", tmp_path / "processes")
-    )
-    assert on_threads.equals(on_processes)
+    settings = small_settings("cluster.kind=threads")
+    run_all(small_graph.sources, str(tmp_path / "threads"), settings)
+    assert published_values(tmp_path / "threads").equals(published_values(run.uri))
 
 
 SECTION = '''
@@ -226,19 +216,10 @@ def test_a_new_method_does_a_run_and_is_evaluated(
     assert "; raw: Raw features" in settings_help()
     settings = small_settings("method=raw", "partitions=2")
     sources, out = small_graph.sources, tmp_path / "out"
-    with open_run(str(out), sources) as run:
-        run_stages(run, sources, settings, thread_client)
-        embedded = run.stage("embeddings")
-        manifest = embedded.manifest()
-        assert manifest
-        rows = [
-            row
-            for record in manifest.named("part-")
-            for row in embedded.read_table(record, "embeddings").to_pylist()
-        ]
-        assert not due_stages(run, sources, settings)
-        assert "embeddings" in due_stages(run, sources, small_settings("partitions=2"))
-    rows.sort(key=lambda row: row["node_id"])
+    run = whole_line(out, sources, settings, thread_client)
+    assert not due_stages(run, sources, settings)
+    assert "embeddings" in due_stages(run, sources, small_settings("partitions=2"))
+    rows = pq.read_table(out / "embeddings").sort_by("node_id").to_pylist()
     given = small_graph.features
     np.testing.assert_array_equal([row["embedding"] for row in rows], given)
     page = " ".join((out / "report.html").read_text().split())
