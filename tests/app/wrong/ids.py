@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import date
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tests.app.wrong.builders import (
     DROP,
@@ -55,11 +53,6 @@ def ids_cases() -> Iterable[Case]:
         right=edit(NODES, node_id=lambda c: pa.array(c, pa.uint64())),
     )
     yield Case(
-        "lists-as-ids",
-        edit(NODES, node_id=lambda c: [[v] for v in c]),
-        ("'node_id'", "nodes.parquet", "list"),
-    )
-    yield Case(
         "dates-as-ids",
         edit(NODES, node_id=lambda c: [date.fromordinal(v + 1) for v in c]),
         ("'src'", "edges.parquet", "node ids are text", "same type"),
@@ -75,12 +68,6 @@ def ids_cases() -> Iterable[Case]:
         text_ids(named, EDGES),
         ("'src'", "edges.parquet", "'u", "row 1", "integers"),
         right=text_ids(named),
-    )
-    yield Case(
-        "numbers-as-text-in-edges",
-        text_ids(str, EDGES),
-        ("'src'", "edges.parquet", "text", "same type"),
-        right=text_ids(str),
     )
     yield Case(
         "integers-among-text",
@@ -123,12 +110,6 @@ def ids_cases() -> Iterable[Case]:
         status=0,
     )
     yield Case(
-        "loops-alone",
-        _loops,
-        ("60 nodes have no edge",),
-        status=0,
-    )
-    yield Case(
         "most-nodes-isolated",
         edit(EDGES, **dict.fromkeys(("src", "dst"), lambda c: [v % 9 for v in c])),
         ("51 nodes have no edge",),
@@ -140,11 +121,4 @@ def ids_cases() -> Iterable[Case]:
         ("columns.src and columns.dst both name 'dst'",),
         arguments=sets("columns.src=dst"),
         right_arguments=sets("columns.src=dst", "columns.dst=src"),
-    )
-
-
-def _loops(folder: Path) -> None:
-    table = pq.read_table(folder / "edges.parquet")
-    pq.write_table(
-        pa.table({"src": table["dst"], "dst": table["dst"]}), folder / "edges.parquet"
     )
