@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import numpy as np
@@ -86,6 +90,8 @@ def write_graph(
 def package_log() -> Iterator[None]:
     """A command sets up the package's log lines for its process: undo that."""
     log = logging.getLogger("xnq_dist")
+    for handler in logging.getLogger().handlers:
+        handler.setLevel(0)  # Dask raises it for as long as a local cluster runs
     before = [*log.handlers], log.level, log.propagate
     yield
     log.handlers, level, log.propagate = before
@@ -114,6 +120,30 @@ def small_settings(*overrides: str) -> Settings:
         "cluster.threads=1",
     ]
     return load_settings(overrides=[*base, *overrides])
+
+
+def wait_until(
+    holds: Callable[[], object], seconds: float = 240, every: float = 0.1
+) -> None:
+    """Wait until a condition holds; fail after a number of seconds."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, f"waited {seconds} s in vain"
+        time.sleep(every)
+
+
+def free_port() -> int:
+    """A port of this machine that nothing listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def started(
+    *command: str | Path, env: dict[str, str] | None = None, **more: Any
+) -> subprocess.Popen[bytes]:
+    """A process without input, whose output is not kept."""
+    quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    return subprocess.Popen(command, env=env, **quiet | more)
 
 
 def published_values(out: Path | str, table: str = "prevalence") -> pa.Table:

@@ -2,17 +2,12 @@
 
 ``python -m tests.processors GRAPH OUT`` embeds the graph with each matrix in one and in
 three partitions, quantifies it with the default method, and writes ``OUT/arrays.npz``.
-With ``--dense`` it embeds with the dense matrix only, in three partitions. With
-``--unfinished FOLDER`` one embedding is stopped after a checkpoint, its run directory
-copied to that folder, and then continued; a process whose OUT has such a copy named
-``going-on`` continues from it.
+With ``--dense`` it embeds with the dense matrix only, in three partitions.
 """
 
 from __future__ import annotations
 
 import argparse
-import shutil
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +16,7 @@ from distributed import Client, LocalCluster
 from threadpoolctl import threadpool_info
 
 from tests.conftest import small_settings
+from tests.test_pipeline import whole_line
 from xnq_dist import pipeline
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.tables import Sources
@@ -29,30 +25,15 @@ CHAOTIC = (
     "reservoir.dim=40",
     "reservoir.supersteps=12",
     "reservoir.recurrent_scale=20.0",
-    "checkpoint.every=3",
 )
 PLUS = ("method=xnq+", "quantifier=auto", "reservoir.dim=48", "intervals.resamples=20")
 
 
-class Stop(Exception):  # noqa: N818 - an event
-    """Raised to end the embedding."""
-
-
-def stop_late(what: str, done: int, total: int) -> None:
-    """A progress callback that ends the embedding before its last superstep."""
-    if what == "supersteps" and total > done >= total - 3:
-        raise Stop
-
-
-def embed(out: Path, sources: Sources, client: Client, *overrides: str, keep=None):
+def embed(out: Path, sources: Sources, client: Client, *overrides: str):
     run = RunDirectory(out)
     run.folder.create()
     settings = small_settings(*CHAOTIC, *overrides)
     pipeline.prepare(run, sources, settings)
-    if keep is not None:
-        with suppress(Stop):
-            pipeline.embed(run, settings, client, stop_late)
-        shutil.copytree(out, keep)
     pipeline.embed(run, settings, client)
     return by_node(out / "embeddings", "embedding")
 
@@ -65,13 +46,7 @@ def by_node(folder: Path, column: str) -> np.ndarray:
 
 def quantify(out: Path, sources: Sources, client: Client) -> dict[str, np.ndarray]:
     settings = small_settings(*PLUS)
-    with pipeline.open_run(str(out), sources) as run:
-        pipeline.prepare(run, sources, settings)
-        pipeline.embed(run, settings, client)
-        pipeline.fit_readout(run, settings, client)
-        pipeline.posteriors(run, settings, client)
-        pipeline.quantify(run, sources, settings, client)
-        pipeline.publish(run, settings)
+    whole_line(out, sources, settings, client)
     table = pq.read_table(out / "prevalence.parquet")
     names = ("prevalence", "lower", "upper")
     return {
@@ -86,7 +61,6 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("graph", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--unfinished", type=Path)
     parser.add_argument("--dense", action="store_true")
     arguments = parser.parse_args()
     graph, out = arguments.graph, arguments.out
@@ -112,11 +86,6 @@ def main() -> None:
             if not arguments.dense or (matrix, parts) == ("dense", 3)
         }
         if not arguments.dense:
-            keep = arguments.unfinished
-            dense = ("partitions=2", "reservoir.matrix=dense")
-            found["going on"] = embed(
-                out / "going-on", sources, client, *dense, keep=keep
-            )
             found |= quantify(out / "plus", sources, client)
     blas = [
         one.get("architecture", "")

@@ -9,19 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import SmallGraph, published_values, small_settings, write_graph
 from tests.evaluation.test_on_workers import begin
 from tests.report.fake_run import prevalence_table, write_fake_run
 from tests.report.test_page import made as made_page
-from xnq_dist import open_run, run_stages
+from tests.test_pipeline import made_once, run, whole_line
 from xnq_dist.app.settings_help import settings_help
 from xnq_dist.core.clusters import CLUSTERS, ClusterKind
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.method_records import METHODS, MethodRecord
 from xnq_dist.core.records import PartRecord, Registry
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.due import due_stages
 from xnq_dist.evaluation.methods.known_methods import choose_methods
 from xnq_dist.evaluation.on_workers import evaluate_method
@@ -29,6 +31,8 @@ from xnq_dist.jobs import run_all
 from xnq_dist.report.sections import SECTIONS
 from xnq_dist.steps import STEPS
 from xnq_dist.steps.publish import publish
+
+__all__ = ["made_once", "run"]
 
 ADDED = "more_modules.added"
 Add = Callable[["Registry[Any]", PartRecord, str], None]
@@ -74,7 +78,7 @@ def start(settings, size, stack):
 
 
 def test_a_new_cluster_kind_does_a_run(
-    add: Add, small_graph: SmallGraph, client: Any, tmp_path: Path
+    add: Add, small_graph: SmallGraph, run: RunDirectory, tmp_path: Path
 ) -> None:
     with pytest.raises(
         SettingsError, match=r"cluster.kind = 'threads': choose one of auto, local"
@@ -83,17 +87,9 @@ def test_a_new_cluster_kind_does_a_run(
     threads = {"name": "threads", "title": "threads of this process"}
     add(CLUSTERS, ClusterKind(**threads, module=ADDED), THREADS)
     assert "; threads: threads of this process" in settings_help()
-    settings, sources = small_settings("cluster.kind=threads"), small_graph.sources
-    found = run_all(sources, str(tmp_path / "threads"), settings)
-    assert set(found["stages"]) == {
-        *("graph", "embeddings", "readout", "posteriors", "quantify", "publish")
-    }
-    with open_run(str(tmp_path / "processes"), sources) as run:
-        run_stages(run, sources, small_settings(), client)
-    on_threads, on_processes = map(
-        published_values, (tmp_path / "threads", tmp_path / "processes")
-    )
-    assert on_threads.equals(on_processes)
+    settings = small_settings("cluster.kind=threads")
+    run_all(small_graph.sources, str(tmp_path / "threads"), settings)
+    assert published_values(tmp_path / "threads").equals(published_values(run.uri))
 
 
 SECTION = '''
@@ -173,19 +169,10 @@ def test_a_new_method_does_a_run_and_is_evaluated(
     assert "; raw: Raw features" in settings_help()
     settings = small_settings("method=raw", "partitions=2")
     sources, out = small_graph.sources, tmp_path / "out"
-    with open_run(str(out), sources) as run:
-        run_stages(run, sources, settings, thread_client)
-        embedded = run.stage("embeddings")
-        manifest = embedded.manifest()
-        assert manifest
-        rows = [
-            row
-            for record in manifest.named("part-")
-            for row in embedded.read_table(record, "embeddings").to_pylist()
-        ]
-        assert not due_stages(run, sources, settings)
-        assert "embeddings" in due_stages(run, sources, small_settings("partitions=2"))
-    rows.sort(key=lambda row: row["node_id"])
+    run = whole_line(out, sources, settings, thread_client)
+    assert not due_stages(run, sources, settings)
+    assert "embeddings" in due_stages(run, sources, small_settings("partitions=2"))
+    rows = pq.read_table(out / "embeddings").sort_by("node_id").to_pylist()
     given = small_graph.features
     np.testing.assert_array_equal([row["embedding"] for row in rows], given)
     page = " ".join((out / "report.html").read_text().split())

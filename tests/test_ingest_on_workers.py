@@ -14,6 +14,7 @@ from tests.conftest import (
     small_settings,
 )
 from tests.graph.test_prepare import digests
+from tests.test_pipeline import made_once, run
 from xnq_dist import jobs, pipeline
 from xnq_dist.core import leftovers
 from xnq_dist.core.config import load_settings
@@ -22,6 +23,8 @@ from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph import edge_tasks
 from xnq_dist.plan import GraphSize, Plan, ingest
 from xnq_dist.plan.of_tables import estimate_counts, make_plan
+
+__all__ = ["made_once", "run"]
 
 
 @pytest.fixture
@@ -41,6 +44,7 @@ def graph_of(out: Path) -> Manifest:
 def test_a_run_has_the_same_results(
     tmp_path: Path,
     small_graph: SmallGraph,
+    run: RunDirectory,
     monkeypatch: pytest.MonkeyPatch,
     by_workers: None,
 ) -> None:
@@ -52,24 +56,20 @@ def test_a_run_has_the_same_results(
         return real(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(jobs.cluster, "open_cluster", counted)
-    (tmp_path / "scratch").mkdir()
-    for name, *kind in (
-        ("alone", "cluster.workers=1"),
-        ("workers", "cluster.kind=local"),
-    ):
-        more = "partitions=3", f"scratch={tmp_path / 'scratch'}", *kind
-        jobs.run_all(small_graph.sources, str(tmp_path / name), small_settings(*more))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    settings = small_settings(f"scratch={scratch}", "cluster.kind=local")
+    jobs.run_all(small_graph.sources, str(tmp_path / "workers"), settings)
     plan = Plan.read(RunDirectory(tmp_path / "workers").folder)
     assert plan is not None
     assert plan.planned.ingest_workers == 2
     # One cluster reads the edges and does the later stages.
-    assert [chosen[0].kind for chosen in opened] == ["auto", "local"]
-    alone, found = graph_of(tmp_path / "alone"), graph_of(tmp_path / "workers")
+    assert len(opened) == 1
+    alone, found = graph_of(Path(run.uri)), graph_of(tmp_path / "workers")
     assert digests(found) == digests(alone)
     assert found.facts == alone.facts
-    values = [published_values(tmp_path / name) for name in ("alone", "workers")]
-    assert values[0].equals(values[1])
-    assert list((tmp_path / "scratch").iterdir()) == []
+    assert published_values(tmp_path / "workers").equals(published_values(run.uri))
+    assert list(scratch.iterdir()) == []
 
 
 def test_workers_elsewhere_share_the_run_directory(
@@ -91,7 +91,10 @@ def test_workers_elsewhere_share_the_run_directory(
 
     monkeypatch.setattr("xnq_dist.graph.prepare.read_edges", spied)
     with pipeline.open_run(str(tmp_path / "run"), small_graph.sources) as run:
-        jobs.run_stages(run, small_graph.sources, settings, client)  # type: ignore
+        pipeline.prepare(
+            *(run, small_graph.sources, settings),
+            connect=lambda: nullcontext(client),
+        )
     folders = [name for name in seen if name.startswith(leftovers.PREFIX)]
     assert len(folders) == 1
     assert in_run(run.folder) == []
@@ -117,12 +120,11 @@ def test_a_table_that_workers_cannot_read_is_read_in_one_process(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("xnq_dist.graph.prepare.visible", lambda *_: False)
-    settings = small_settings("partitions=3")
     run = RunDirectory(tmp_path / "run")
     run.folder.create()
     with caplog.at_level(logging.WARNING):
         pipeline.prepare(
-            *(run, small_graph.sources, settings),
+            *(run, small_graph.sources, small_settings("partitions=3")),
             connect=lambda: nullcontext(client),
         )
     assert "edges are read in this process" in caplog.text

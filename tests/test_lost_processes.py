@@ -6,16 +6,13 @@ stage ends with an error. Neither takes longer than `cluster.timeout` + 60 s.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,17 +20,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import SmallGraph, small_settings, write_graph
+from tests.chaos.processes import Cluster
+from tests.conftest import small_settings, write_graph
 from tests.graph.test_prepare import digests
-from xnq_dist import pipeline
+from xnq_dist import jobs, pipeline
 from xnq_dist.core import cluster, waiting
 from xnq_dist.core.errors import InfrastructureError
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import edge_tasks
+from xnq_dist.graph.tables import Sources
 from xnq_dist.plan import ingest
 
-TIMEOUT = 6.0
+TIMEOUT = 10.0
 """`cluster.timeout` of these tests; workers import modules in less."""
 
 SETTINGS = ("partitions=4", f"cluster.timeout={TIMEOUT:g}", "cluster.kind=address")
@@ -41,98 +40,35 @@ SETTINGS = ("partitions=4", f"cluster.timeout={TIMEOUT:g}", "cluster.kind=addres
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:distributed.*")
 
 
-@dataclass
-class Processes:
-    """A scheduler and two workers."""
-
-    address: str
-    scheduler: subprocess.Popen[bytes]
-    workers: list[subprocess.Popen[bytes]]
-
-    def settings(self, *more: str) -> Settings:
-        """Settings that name this cluster."""
-        return small_settings(*SETTINGS, f"cluster.address={self.address}", *more)
-
-
-@contextmanager
-def _process(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-m", "dask", *arguments]
-    with subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as started:
-        try:
-            yield started
-        finally:
-            started.kill()
-
-
 @pytest.fixture
-def processes(tmp_path: Path) -> Iterator[Processes]:
-    """A cluster without nannies, which would restart workers."""
-    file = tmp_path / "scheduler.json"
-    own = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard")
-    with ExitStack() as started:
-        scheduler = started.enter_context(
-            _process("scheduler", *own, "--scheduler-file", str(file))
-        )
-        end = time.monotonic() + 60
-        while not file.exists() or not file.read_text():
-            assert time.monotonic() < end, "the scheduler did not start"
-            time.sleep(0.05)
-        address = json.loads(file.read_text())["address"]
-        worker = ("worker", address, "--no-nanny", "--nthreads", "1", "--no-dashboard")
-        found = [
-            started.enter_context(
-                _process(*worker, "--local-directory", str(tmp_path / f"worker-{n}"))
-            )
-            for n in range(2)
-        ]
-        with cluster.connect(cluster.Connection(address), 60.0) as client:
-            while len(cluster.workers(client)) < 2:
-                assert time.monotonic() < end + 60, "the workers did not start"
-                time.sleep(0.1)
-        yield Processes(address, scheduler, found)
+def processes(tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path, 2) as started:
+        yield started
 
 
-@dataclass
-class Done:
-    """A run without faults."""
-
-    folder: Path
-    graph: SmallGraph
+def settings_on(processes: Cluster) -> Settings:
+    """Settings that name this cluster."""
+    return small_settings(*SETTINGS, f"cluster.address={processes.address}")
 
 
 @pytest.fixture(scope="module")
-def calm(
-    tmp_path_factory: pytest.TempPathFactory,
-    cluster_connection: cluster.Connection,
-    tls_settings: dict[str, str],
-) -> Done:
+def calm(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Sources]:
+    """The directory of a run without faults, in one process, and its tables."""
     folder = tmp_path_factory.mktemp("calm")
     graph = write_graph(folder / "input", nodes=200, edges=800)
-    members = {"community": [f"c{v % 7}" for v in range(200)], "node_id": range(200)}
-    path = folder / "input" / "memberships.parquet"
-    pq.write_table(pa.table({k: list(v) for k, v in members.items()}), path)
-    graph = replace(graph, sources=replace(graph.sources, memberships=str(path)))
-    run = RunDirectory(folder / "run")
-    run.folder.create()
-    where = [f"cluster.{name}={value}" for name, value in tls_settings.items()]
-    settings = small_settings(*SETTINGS, *where)
-    pipeline.prepare(run, graph.sources, settings)
-    with cluster.connect(cluster_connection) as client:
-        pipeline.embed(run, settings, client)
-        pipeline.fit_readout(run, settings, client)
-        pipeline.posteriors(run, settings, client)
-        pipeline.quantify(run, graph.sources, settings, client)
-    return Done(folder / "run", graph)
+    nodes = np.arange(200)
+    members = pa.table({"community": nodes % 7, "node_id": nodes})
+    path = str(folder / "input" / "memberships.parquet")
+    pq.write_table(members, path)
+    sources = replace(graph.sources, memberships=path)
+    single = small_settings("partitions=4", "cluster.workers=1")
+    jobs.run_all(sources, str(folder / "run"), single)
+    return folder / "run", sources
 
 
-def begun(calm: Done, folder: Path, *stages: str) -> RunDirectory:
+def begun(calm: tuple[Path, Sources], folder: Path, *stages: str) -> RunDirectory:
     """A copy of the run without faults that has only these stages."""
-    shutil.copytree(calm.folder, folder)
+    shutil.copytree(calm[0], folder)
     for stage in ("embeddings", "readout", "posteriors", "quantify"):
         if stage not in stages:
             shutil.rmtree(folder / stage, ignore_errors=True)
@@ -151,18 +87,17 @@ def values(folder: Path, stage: str) -> list[bytes]:
 def do(
     stage: str,
     run: RunDirectory,
-    calm: Done,
-    processes: Processes,
+    calm: tuple[Path, Sources],
+    processes: Cluster,
     fault: Callable[[], None],
-    *more: str,
-) -> float:
-    """Run a stage and inject a fault at its first progress; return the seconds."""
-    settings = processes.settings(*more)
+) -> None:
+    """Run a stage and inject a fault at its first progress."""
+    settings = settings_on(processes)
     injected = False
 
     def progress(what: str, done: int, total: int) -> None:
         nonlocal injected
-        if not injected and what not in ("communities",):
+        if not injected and what != "communities":
             injected = True
             fault()
 
@@ -175,12 +110,10 @@ def do(
                 pipeline.fit_readout(run, settings, client, progress)
                 pipeline.posteriors(run, settings, client, progress)
             else:
-                sources = calm.graph.sources
-                pipeline.quantify(run, sources, settings, client, progress)
+                pipeline.quantify(run, calm[1], settings, client, progress)
     finally:
         assert injected
         assert time.monotonic() - began < TIMEOUT + 60
-    return time.monotonic() - began
 
 
 BEFORE = {
@@ -202,7 +135,7 @@ def test_a_stopped_worker_is_replaced_by_the_others(
     finally:
         with suppress(ProcessLookupError):
             os.kill(stopped.pid, signal.SIGCONT)
-    assert values(tmp_path / "run", stage) == values(calm.folder, stage)
+    assert values(tmp_path / "run", stage) == values(calm[0], stage)
     assert "no sign of life" in caplog.text or "has not answered" in caplog.text
 
 
@@ -221,57 +154,43 @@ def test_edges_of_a_lost_worker_are_read_again(calm, processes, tmp_path, monkey
 
     at = cluster.Connection(processes.address)
     found = pipeline.prepare(
-        *(run, calm.graph.sources, processes.settings(), progress),
+        *(run, calm[1], settings_on(processes), progress),
         connect=lambda: cluster.connect(at, TIMEOUT),
     )
     assert killed
-    graph = RunDirectory(calm.folder).stage("graph").manifest()
+    graph = RunDirectory(calm[0]).stage("graph").manifest()
     assert digests(found) == digests(graph)
     assert found.facts == graph.facts
 
 
 @pytest.mark.faults
-def test_all_workers_dead_in_the_readout_end_it_in_a_sentence(
-    calm, processes, tmp_path
-):
-    run = begun(calm, tmp_path / "run", "embeddings")
-
-    def kill() -> None:
-        for worker in processes.workers:
-            worker.kill()
-
-    with pytest.raises(
-        InfrastructureError, match=r"no Dask worker.*run again to resume"
-    ):
-        do("posteriors", run, calm, processes, kill)
-
-
-@pytest.mark.faults
-def test_all_workers_stopped_in_quantify_end_it_in_a_sentence(
-    calm, processes, tmp_path, monkeypatch
+@pytest.mark.parametrize(
+    ("stage", "number"),
+    [("posteriors", signal.SIGKILL), ("quantify", signal.SIGSTOP)],
+    ids=["readout-killed", "quantify-stopped"],
+)
+def test_loss_of_all_workers_ends_the_stage_in_a_sentence(
+    stage, number, calm, processes, tmp_path, monkeypatch
 ):
     # These workers are not restarted, so a shorter wait is enough.
     monkeypatch.setattr(waiting, "RETURN", 3.0)
-    run = begun(calm, tmp_path / "run", *BEFORE["quantify"])
+    run = begun(calm, tmp_path / "run", *BEFORE[stage])
 
-    def stop() -> None:
+    def lose() -> None:
         for worker in processes.workers:
-            os.kill(worker.pid, signal.SIGSTOP)
+            worker.send_signal(number)
 
     with pytest.raises(
         InfrastructureError, match=r"no Dask worker.*run again to resume"
     ):
-        do("quantify", run, calm, processes, stop)
+        do(stage, run, calm, processes, lose)
 
 
+@pytest.mark.faults
 @pytest.mark.parametrize(
     ("stage", "number"),
-    [
-        ("posteriors", signal.SIGKILL),
-        pytest.param("quantify", signal.SIGKILL, marks=pytest.mark.faults),
-        pytest.param("quantify", signal.SIGSTOP, marks=pytest.mark.faults),
-    ],
-    ids=["readout-killed", "quantify-killed", "quantify-stopped"],
+    [("posteriors", signal.SIGKILL), ("quantify", signal.SIGSTOP)],
+    ids=["readout-killed", "quantify-stopped"],
 )
 def test_a_lost_scheduler_ends_the_stage_in_a_sentence(
     stage, number, calm, processes, tmp_path

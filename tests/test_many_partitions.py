@@ -33,15 +33,3 @@ def test_same_results_and_small_references_with_48_partitions(tmp_path, graph, c
     manifests = [run.complete("graph") for run in (two, many)]
     assert max(len(pickle.dumps(manifest)) for manifest in manifests) < 1000
     assert "halo_sizes" not in manifests[1].facts
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["xnq", "xnq+"])
-def test_same_results_with_1024_partitions_on_two_workers(
-    method, tmp_path, graph, client
-):
-    two, many = (
-        made(tmp_path / str(n), graph, client, n, f"method={method}") for n in (2, 1024)
-    )
-    check_same(two, many)
-    assert many.complete("graph").facts["partitions"] == 1024

@@ -14,16 +14,16 @@ from tests.conftest import SmallGraph, published_values, small_settings, write_g
 from tests.readout.samples import graph_with_scores
 from tests.test_due import (
     LATER,
+    QUICK,
+    READOUT,
     SETTINGS,
-    attempts,
     made_once,
     members_of,
-    night,
+    other_labels,
     redone,
-    relabelled,
     run,
-    vars_of,
 )
+from tests.test_pipeline import attempts, relabel, whole_line
 from xnq_dist import jobs, pipeline
 from xnq_dist.core import cluster
 from xnq_dist.core.errors import (
@@ -34,7 +34,6 @@ from xnq_dist.core.errors import (
 )
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.due import due_stages
-from xnq_dist.graph.tables import Sources
 from xnq_dist.reuse import Request
 
 __all__ = ["made_once", "run"]
@@ -75,77 +74,55 @@ def label_table(folder: Path, labels: np.ndarray) -> str:
     return str(path)
 
 
-def other_labels(graph: SmallGraph) -> np.ndarray:
-    labels = graph.labels.copy()
-    labels[np.flatnonzero(labels < 0)[:6]] = 1
-    labels[np.flatnonzero(labels >= 0)[:2]] = -1
-    return labels
-
-
-@pytest.mark.parametrize("elsewhere", [False, True], ids=["same", "other"])
-def test_new_labels_answer_as_a_run_from_nothing(
-    tmp_path, graph, run, client, elsewhere
-):
-    sources = members_of(graph)
-    before = attempts(run)
-    labels = other_labels(graph)
-    out = [tmp_path / "other"] if elsewhere else []
-    made = requantify(client, run, *out, labels=label_table(tmp_path, labels))
+def test_new_labels_answer_as_a_run_from_nothing(tmp_path, graph, run, client):
+    sources, before, labels = members_of(graph), attempts(run), other_labels(graph)
+    out = tmp_path / "other"
+    made = requantify(client, run, out, labels=label_table(tmp_path, labels))
     assert redone(made, before) == LATER
-    new = relabelled(SmallGraph(sources, *vars_of(graph)), labels)
-    fresh = night(tmp_path / "fresh", new, SETTINGS, client)
+    relabel(sources.nodes, labels)
+    fresh = whole_line(tmp_path / "fresh", sources, SETTINGS, client)
     assert prevalence(made) == prevalence(fresh)
     # The same holds for a run with these labels in its node table.
     again = attempts(made)
-    night(Path(made.uri), new, SETTINGS, client)
+    whole_line(out, sources, SETTINGS, client)
     assert redone(made, again) == set()
 
 
 def with_scores(*names):
     named = ("columns.features=features", f"columns.scores=[{', '.join(names)}]")
-    plus = ("method=xnq+", "reservoir.recurrent_scale=select", "readout.folds=3")
+    plus = ("method=xnq+", "reservoir.recurrent_scale=[1.0]", "readout.folds=3")
     return small_settings(*plus, *named)
 
 
 @pytest.mark.usefixtures("no_trees")
-def test_new_scores_change_the_readout_and_what_follows(tmp_path, client):
-    sources = graph_with_scores(tmp_path / "input")
-    run = night(tmp_path / "run", sources, with_scores("good"), client)
-    after = {"readout", "posteriors", "quantify"}
-    for settings in (with_scores("noise", "gaps"), with_scores()):
-        before, names = attempts(run), settings.columns.scores
-        due = due_stages(run, sources, settings)
-        assert {*due} == {"scores", *after, "published"}
-        night(Path(run.uri), sources, settings, client)
-        assert redone(run, before) == after
-        scores = run.stage("scores").manifest()
-        assert (scores.inputs["columns"] if scores else []) == names
-        assert due_stages(run, sources, settings) == ()
-        fresh = night(tmp_path / f"fresh-{len(names)}", sources, settings, client)
-        assert prevalence(run) == prevalence(fresh)
-
-
-@pytest.mark.usefixtures("no_trees")
-def test_new_labels_are_read_with_the_scores_of_the_graph(tmp_path, client):
+def test_new_scores_change_the_readout_and_new_labels_keep_them(tmp_path, client):
     """Scores cannot be changed without the node table."""
     sources = graph_with_scores(tmp_path / "input")
-    base = night(tmp_path / "run", sources, with_scores("good"), client)
+    run = whole_line(tmp_path / "run", sources, with_scores("noise", "gaps"), client)
+    for names in (), ("good",):
+        due = due_stages(run, sources, with_scores(*names))
+        assert {*due} == {"scores", *READOUT, "published"}
+    before, settings = attempts(run), with_scores("good")
+    whole_line(run.uri, sources, settings, client)
+    assert redone(run, before) == READOUT
+    assert run.stage("scores").manifest().inputs["columns"] == ["good"]
+    assert due_stages(run, sources, settings) == ()
     labels = pq.read_table(sources.nodes)["truth"].to_numpy()
     Path(sources.nodes).unlink()
-    made = requantify(client, base, labels=label_table(tmp_path, labels))
+    made = requantify(client, run, labels=label_table(tmp_path, labels))
     facts = made.stage("readout").manifest().facts
     assert facts["n_labelled"] == 400
     assert facts["scores"]["gain"]["lower"] > 0
     for other in ("[]", "[noise]"):
         with pytest.raises(SettingsError, match=r"made with other settings .*scores"):
-            requantify(client, base, overrides=[f"columns.scores={other}"])
+            requantify(client, run, overrides=[f"columns.scores={other}"])
 
 
 def test_new_memberships_need_no_table_of_the_graph(tmp_path, graph, run, client):
     sources = members_of(graph)
     before = attempts(run)
     new = members_of(graph, "new", shift=10)
-    expected = prevalence(night(tmp_path / "fresh", new, SETTINGS, client))
+    expected = prevalence(whole_line(tmp_path / "fresh", new, SETTINGS, client))
     Path(sources.nodes).unlink()
     Path(sources.edges).unlink()
     made = requantify(client, run, tmp_path / "other", memberships=str(new.memberships))
@@ -169,28 +146,22 @@ def test_the_base_is_never_written_and_may_go(tmp_path, graph, run, client):
     }
 
 
-def test_files_are_shared_with_the_base(tmp_path, graph, run, client):
-    made = requantify(client, run, tmp_path / "b")
-    for name in ("graph", "embeddings", "posteriors"):
-        for record in run.stage(name).manifest().files:
-            one, other = (Path(r.uri) / name / record.name for r in (run, made))
-            assert one.samefile(other)
-
-
-def test_files_that_cannot_be_linked_are_copied(
-    tmp_path, graph, run, client, monkeypatch
+@pytest.mark.parametrize("links", [True, False])
+def test_files_are_shared_with_the_base_or_copied(
+    tmp_path, graph, run, client, monkeypatch, links
 ):
-
     def refused(*_: Any) -> None:
         raise OSError(18, "Invalid cross-device link")
 
-    monkeypatch.setattr("os.link", refused)
+    if not links:
+        monkeypatch.setattr("os.link", refused)
     made = requantify(client, run, tmp_path / "b")
     assert prevalence(made) == prevalence(run)
-    record = run.stage("embeddings").manifest().files[0]
-    one, other = (Path(r.uri) / "embeddings" / record.name for r in (run, made))
-    assert not one.samefile(other)
-    assert one.read_bytes() == other.read_bytes()
+    for name in ("graph", "embeddings", "posteriors"):
+        for record in run.stage(name).manifest().files:
+            one, other = (Path(r.uri) / name / record.name for r in (run, made))
+            assert one.samefile(other) == links
+            assert one.read_bytes() == other.read_bytes()
 
 
 def test_what_new_tables_show_is_refused_before_workers_start(
@@ -250,37 +221,28 @@ def test_settings_of_other_embeddings_are_refused(tmp_path, graph, run, client):
     for override in ("reservoir.dim=99", "seed=9", "input.directed=false"):
         with pytest.raises(SettingsError, match="leave these settings out"):
             requantify(client, run, tmp_path / "b", overrides=[override])
-    made = requantify(client, run, tmp_path / "b", overrides=["readout.C=0.1"])
-    assert redone(made, attempts(run)) == {"readout", "posteriors", "quantify"}
 
 
-@pytest.mark.parametrize("unknown", ["error", "drop"])
 def test_labels_of_unknown_nodes_are_refused_or_dropped_as_set(
-    tmp_path, graph, run, client, unknown
+    tmp_path, graph, run, client
 ):
-    labels = other_labels(graph)
+    labels, before = other_labels(graph), attempts(run)
     path = label_table(tmp_path, labels)
-    table = pq.read_table(path)
     more = pa.table({"node_id": [777], "label": [1]})
-    pq.write_table(pa.concat_tables([table, more]), path)
-    overrides = [f"input.unknown_nodes={unknown}"]
-    if unknown == "error":
-        before = attempts(run)
-        with pytest.raises(InputError, match=r"names node 777, which is not in the gr"):
-            requantify(client, run, labels=path, overrides=overrides)
-        assert attempts(run) == before
-        return
-    made = requantify(client, run, labels=path, overrides=overrides)
+    pq.write_table(pa.concat_tables([pq.read_table(path), more]), path)
+    with pytest.raises(InputError, match=r"names node 777, which is not in the gr"):
+        requantify(client, run, labels=path, overrides=["input.unknown_nodes=error"])
+    assert attempts(run) == before
+    drop = ["input.unknown_nodes=drop"]
+    made = requantify(client, run, labels=path, overrides=drop)
     facts = made.stage("labels").manifest().facts
     assert facts["unknown_dropped"] == 1
     assert facts["n_labelled"] == int((labels >= 0).sum())
 
 
 def test_embeddings_that_were_not_kept_serve_memberships_alone(tmp_path, graph, client):
-    settings = small_settings(
-        "partitions=2", "reservoir.supersteps=3", "embeddings.write=false"
-    )
-    run = night(tmp_path / "run", members_of(graph), settings, client)
+    settings = small_settings(*QUICK, "embeddings.write=false")
+    run = whole_line(tmp_path / "run", members_of(graph), settings, client)
     before = attempts(run)
     new = members_of(graph, "new", shift=10)
     made = requantify(client, run, memberships=str(new.memberships))
@@ -298,15 +260,16 @@ def test_directories_that_cannot_serve_are_refused(tmp_path, graph, run, client)
         Request.of(str(tmp_path / "nowhere"))
     sources = members_of(graph)
     other = write_graph(tmp_path / "o", nodes=120, edges=300)
-    theirs = night(tmp_path / "theirs", other.sources, SETTINGS, client)
+    theirs = tmp_path / "theirs"
+    with pipeline.open_run(str(theirs), other.sources) as held:
+        pipeline.prepare(held, other.sources, SETTINGS)
     with pytest.raises(RunDirectoryError, match="another graph with 120 nodes"):
-        requantify(client, run, Path(theirs.uri))
+        requantify(client, run, theirs)
     (tmp_path / "run" / "embeddings" / "_manifest.json").unlink()
     with pytest.raises(StageError, match="no complete stage 'embeddings'"):
         requantify(client, run, tmp_path / "b")
-    detected = night(
-        tmp_path / "d", graph.sources, small_settings("communities=leiden"), client
-    )
+    leiden = small_settings(*QUICK, "communities=leiden")
+    detected = whole_line(tmp_path / "d", graph.sources, leiden, client)
     with pytest.raises(SettingsError, match="--set communities=given"):
         Request.of(detected.uri, memberships=str(sources.memberships))
 
@@ -323,10 +286,7 @@ def test_a_base_that_changes_meanwhile_is_noticed(
         if source.name == "graph":
             pipeline.fit_readout(
                 run,
-                small_settings(
-                    *("partitions=2", "reservoir.supersteps=3", "reservoir.dim=12"),
-                    "readout.C=0.3",
-                ),
+                small_settings(*QUICK, "readout.C=0.3"),
                 client,
             )
         return copied
@@ -341,17 +301,14 @@ def test_a_base_that_changes_meanwhile_is_noticed(
 
 
 def test_column_of_the_node_table_needs_that_table(tmp_path, graph, client):
-    settings = small_settings(
-        "partitions=2", "reservoir.supersteps=3", "communities=column:label"
-    )
-    run = night(tmp_path / "run", graph.sources, settings, client)
+    settings = small_settings(*QUICK, "communities=column:label")
+    run = whole_line(tmp_path / "run", graph.sources, settings, client)
     made = requantify(client, run, tmp_path / "b", overrides=["quantifier=pcc"])
     assert prevalence(made)
     nodes = Path(graph.sources.nodes)
     nodes.rename(nodes.with_name("gone.parquet"))
     with pytest.raises(InputError, match="does not exist"):
         requantify(client, run, tmp_path / "b", overrides=["quantifier=cc"])
-    assert Sources(str(nodes), graph.sources.edges) == graph.sources
 
 
 def test_damage_in_the_base_is_repaired_or_named(tmp_path, graph, run, client):
@@ -371,7 +328,7 @@ def test_damage_in_the_base_is_repaired_or_named(tmp_path, graph, run, client):
     with pytest.raises(RunDirectoryError, match=r"repair it with xnq-dist run on"):
         requantify(client, run, tmp_path / "third")
     # In the same directory the stage is deleted and the readout computed again.
-    (labels,) = [label_table(tmp_path, other_labels(graph))]
+    labels = label_table(tmp_path, other_labels(graph))
     with pytest.raises(StageError, match="no complete stage 'embeddings'"):
         requantify(client, run, labels=labels)
 
@@ -381,7 +338,7 @@ def test_weights_of_labels_come_with_a_table_of_labels(tmp_path, graph, client):
     plus = ("method=xnq+", "readout.folds=3", "partitions=1")
     small = ("reservoir.dim=12", "reservoir.supersteps=3")
     sources = members_of(graph)
-    run = night(tmp_path / "run", sources, small_settings(*plus, *small), client)
+    run = whole_line(tmp_path / "run", sources, small_settings(*plus, *small), client)
     weighted = ["labels.drawn=weighted", "columns.label_weight=w"]
     with pytest.raises(SettingsError, match="name their table with --labels"):
         requantify(client, run, tmp_path / "other", overrides=weighted)

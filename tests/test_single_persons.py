@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ import pytest
 
 from tests.api.test_estimate import FAST
 from tests.conftest import write_graph
-from tests.report.test_page_data import CLASS, decoded
 from xnq_dist import PrevalenceResult, estimate_prevalence
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.monitor.news import published_rows
@@ -140,16 +138,6 @@ def test_pages_and_log_lines_hide_suppressed_values(made):
         words = re.sub(r"<[^>]+>", " ", text)
         assert not re.search(r"owl\W{1,3}[12]\b(?! %)", words), source
     html = Path(made["result"].report).read_text(encoding="utf-8")
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html)
-    assert found is not None
-    assert json.loads(found[1])["n"] == len(made["sets"])
-    data = decoded(found[1])
-    for name in gone:
-        k = data["names"].index(name)
-        assert (data["labelled"][k], data["note"][k]) == (0, -1)
-        for one in data["classes"]:
-            codes = [int(one[column][k]) for column, _ in CLASS]
-            assert codes == [*[65535] * 3, -32768]
     rows = re.findall(r"<tr>.*?</tr>", html, re.DOTALL)
     for name in gone:
         (row,) = [each for each in rows if f">{name}<" in each]

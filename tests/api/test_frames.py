@@ -44,15 +44,10 @@ def rows(table: pa.Table) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "turned",
-    [pa.Table.to_pandas, pl.from_arrow, lambda t: t, pa.RecordBatchReader.from_batches],
+    [pa.Table.to_pandas, pl.from_arrow, lambda table: table, pa.Table.to_reader],
     ids=["pandas", "polars", "arrow", "reader"],
 )
 def test_frames_give_the_tables_they_hold(turned):
-    if turned is pa.RecordBatchReader.from_batches:
-
-        def turned(table: pa.Table) -> Any:
-            return pa.RecordBatchReader.from_batches(table.schema, table.to_batches())
-
     tables = made(turned(NODES), turned(EDGE_TABLE))
     assert rows(tables.nodes) == rows(NODES)
     assert rows(tables.edges) == rows(EDGE_TABLE)
@@ -160,9 +155,7 @@ def test_a_graph_with_the_attributes_of_pytorch_geometric_is_read():
         "dst": [1, 2, 3],
         "weight": [1.0, 2.0, 3.0],
     }
-
-
-def test_labels_outside_the_training_and_validation_masks_are_unlabelled():
+    # Labels outside the training and validation masks are hidden.
     masks = {"train_mask": [1, 0, 0, 0], "val_mask": [0, 1, 1, 0]}
     shown = data(**{name: np.array(mask, bool) for name, mask in masks.items()})
     assert made(shown).nodes["label"].to_pylist() == [0, 1, None, None]

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 import yaml
 
-from tests.conftest import small_settings, write_graph
+from tests.conftest import (
+    free_port,
+    small_settings,
+    started,
+    wait_until,
+    write_graph,
+)
 from xnq_dist.app.environment import DEFAULTS
 from xnq_dist.jobs import run_all
 from xnq_dist.monitor.progress import in_view
@@ -69,19 +72,20 @@ def running_server(
     environment: dict[str, str],
 ) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """A `prefect server`: the URL of its API, and its process."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}/api"
-    command = [PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(port)]
-    server = subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    where = ("--host", "127.0.0.1", "--port", str(port))
+    server = started(PREFECT, "server", "start", *where, env=environment)
+
+    def answers() -> bool:
+        assert server.poll() is None, "the server ended"
+        try:
+            return httpx.get(f"{url}/health", timeout=5).is_success
+        except httpx.HTTPError:
+            return False
+
     try:
-        _wait_until_it_answers(f"{url}/health", server)
+        wait_until(answers, 300)
         yield url, server
     finally:
         server.terminate()
@@ -93,22 +97,6 @@ def server_environment(prefect_home) -> Iterator[dict[str, str]]:
     """The environment of a job that uses a running `prefect server`."""
     with running_server(prefect_home) as (url, _):
         yield prefect_home | {"PREFECT_API_URL": url}
-
-
-@dataclass(frozen=True)
-class Nightly:
-    """A running deployment."""
-
-    run: Path
-    """Its run directory."""
-    worker: subprocess.Popen[bytes]
-
-    def end(self) -> None:
-        """Stop further runs, which would slow down the following tests.
-
-        Does not wait for a run in progress.
-        """
-        end_all(self.worker)
 
 
 def end_all(process: subprocess.Popen[bytes]) -> None:
@@ -184,35 +172,5 @@ def prefect(environment: dict[str, str], *words: str) -> str:
 
 def start_worker(environment: dict[str, str], *options: str) -> subprocess.Popen[bytes]:
     """A worker of the pool `xnq`."""
-    return subprocess.Popen(
-        [PREFECT, "worker", "start", "--pool", "xnq", *options],
-        env=environment | {"XNQ_ROOT": str(ROOT)},
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-@pytest.fixture(scope="session")
-def deployed(tmp_path_factory, server_environment) -> Iterator[Nightly]:
-    """The deployment `nightly` on a small graph, scheduled every minute."""
-    every_minute = {"cron": "* * * * *", "timezone": "UTC"}
-    run = deploy(server_environment, tmp_path_factory.mktemp("nightly"), every_minute)
-    nightly_runs = Nightly(run, start_worker(server_environment, "--limit", "1"))
-    try:
-        yield nightly_runs
-    finally:
-        nightly_runs.end()
-
-
-def _wait_until_it_answers(url: str, server: subprocess.Popen[bytes]) -> None:
-    end = time.monotonic() + 300
-    while time.monotonic() < end:
-        if server.poll() is not None:
-            pytest.fail(f"prefect server ended with status {server.returncode}")
-        try:
-            with urllib.request.urlopen(url, timeout=5):  # noqa: S310 - loopback
-                return
-        except OSError:
-            time.sleep(0.3)
-    pytest.fail(f"{url} did not answer")
+    command = (PREFECT, "worker", "start", "--pool", "xnq", *options)
+    return started(*command, env=environment | {"XNQ_ROOT": str(ROOT)}, cwd=ROOT)

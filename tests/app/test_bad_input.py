@@ -5,10 +5,8 @@ What is found before the plan is in `wrong`.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -39,16 +37,6 @@ def dask(tls_settings) -> list[str]:
     return [f"--set=cluster.{name}={value}" for name, value in tls_settings.items()]
 
 
-def change(file: Path, column: str, values: Callable[[pa.ChunkedArray], object]):
-    """Rewrite a table with one column changed."""
-    table = pq.read_table(file)
-    at = table.schema.get_field_index(column)
-    changed = values(table[column])
-    if not isinstance(changed, pa.Array | pa.ChunkedArray):
-        changed = pa.array(changed, table[column].type)
-    pq.write_table(table.set_column(at, column, changed), file)
-
-
 def run(tables: Path, *arguments: str, out: Path | None = None) -> list[str]:
     return [*run_words(tables, out or tables.parent / "run", *QUICK), *arguments]
 
@@ -64,37 +52,26 @@ def refused(capfd, arguments: list[str], status: int = 2) -> str:
     return last
 
 
-def infinite_features(t: Path) -> None:
-    def spoil(column):
-        values = column.to_pylist()
-        values[3][1] = float("inf")
-        return values
-
-    change(t / "nodes.parquet", "features", spoil)
+def infinite(values: list[list[float]]) -> pa.Array:
+    values[3][1] = float("inf")
+    return pa.array(values, pa.list_(pa.float32(), 5))
 
 
-def unequal_features(t: Path) -> None:
-    def spoil(column):
-        values = column.to_pylist()
-        values[3] = values[3][:-1]
-        return pa.array(values, pa.list_(pa.float32()))
-
-    change(t / "nodes.parquet", "features", spoil)
+def unequal(values: list[list[float]]) -> pa.Array:
+    values[3] = values[3][:-1]
+    return pa.array(values, pa.list_(pa.float32()))
 
 
-@pytest.mark.parametrize(
-    ("spoil", "names"),
-    [
-        (infinite_features, ["features", "3"]),
-        (unequal_features, ["features", "3"]),
-    ],
-    ids=lambda value: value.__name__ if callable(value) else None,
-)
-def test_bad_tables_are_refused_in_one_sentence(tables, capfd, dask, spoil, names):
-    spoil(tables)
+@pytest.mark.parametrize("spoil", [infinite, unequal])
+def test_bad_features_are_refused_in_one_sentence(tables, capfd, dask, spoil):
+    file = tables / "nodes.parquet"
+    table = pq.read_table(file)
+    at = table.schema.get_field_index("features")
+    spoilt = spoil(table["features"].to_pylist())
+    pq.write_table(table.set_column(at, "features", spoilt), file)
     sentence = refused(capfd, run(tables, *dask))
-    for name in names:
-        assert name in sentence
+    assert "features" in sentence
+    assert "3" in sentence
     out = tables.parent / "run"
     assert not (out / "prevalence.parquet").exists()
     assert not (out / "graph" / "_manifest.json").exists()
@@ -130,63 +107,24 @@ def test_directory_in_use(tables, capfd):
     assert f"in use by process {os.getpid()}" in sentence
 
 
-@pytest.mark.server
-def test_unknown_community_members_and_what_follows(prefect_api, tables, capfd, dask):
-    """Unknown nodes are refused, or dropped by setting; the run reports to Prefect."""
-    change(tables / "memberships.parquet", "node_id", lambda c: [0, 1, 1, 5000])
-    given = ("--memberships", str(tables / "memberships.parquet"), *dask)
-    sentence = refused(capfd, run(tables, *given))
-    assert "5000" in sentence
-    assert "input.unknown_nodes" in sentence
-    out = tables.parent / "run"
-    assert not (out / "prevalence.parquet").exists()
-    main_ok(
-        run(tables, *given, "--set=input.unknown_nodes=drop", "--prefect", "--json")
-    )
-    summary = json.loads(capfd.readouterr().out.strip().splitlines()[-1])
-    assert summary["communities"] == 2
-    rows = pq.read_table(out / "prevalence.parquet").to_pylist()
-    assert [row["n_nodes"] for row in rows] == [2, 2, 1, 1]
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.sorting import ArtifactSort
-
-    # The server has those of other tests too, and returns 200 at most.
-    with get_client(sync_client=True) as client:
-        artifacts = client.read_artifacts(sort=ArtifactSort.CREATED_DESC)
-    shown = f"first rows of {out}"
-    table = [a for a in artifacts if a.description == shown]
-    assert len(table) == 1
-    assert json.loads(table[0].data)[0]["community"] == 1
-    progress = {a.description: a.data for a in artifacts if a.type == "progress"}
-    for step in ("embed: supersteps 2/2", "posteriors: partitions 1/1"):
-        (done,) = (progress[text] for text in progress if text.startswith(step))
-        assert done == 100.0
-
-
 def main_ok(arguments: list[str]) -> None:
     assert ended(*arguments) == 0
 
 
-@pytest.mark.parametrize("limit", ["10.0 MiB", "200.0 MiB"])
-def test_plan_that_does_not_fit_ends_with_status_3(tables, capfd, limit):
-    sentence = refused(
-        capfd,
-        run(tables, f"--set=cluster.memory_limit={limit}", "--set=cluster.workers=1"),
-        status=3,
-    )
-    assert f"may use {limit}" in sentence
+def test_plan_that_does_not_fit_ends_with_status_3(tables, capfd):
+    little = ("--set=cluster.memory_limit=200MiB", "--set=cluster.workers=1")
+    sentence = refused(capfd, run(tables, *little), status=3)
+    assert "may use 200.0 MiB" in sentence
     assert "cluster.memory_limit" in sentence
 
 
-@pytest.mark.parametrize("closed", ["2>&-", ">&-", "<&- >&- 2>&-"])
-def test_a_run_with_closed_streams_is_complete(tables, closed):
+def test_a_run_with_closed_streams_is_complete(tables):
     words = [*PROGRAM, *run(tables)]
     done = subprocess.run(
-        ["sh", "-c", f'"$@" {closed}', "sh", *words],
+        ["sh", "-c", '"$@" <&- >&- 2>&-', "sh", *words],
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
+    assert done.returncode == 0
     assert (tables.parent / "run" / "prevalence.parquet").exists()

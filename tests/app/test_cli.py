@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 import subprocess
 import sys
 import time
-from contextvars import Context
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.app.commands import PROGRAM, ended, executed
+from tests.app.commands import PROGRAM, ended, run_words
 from tests.conftest import write_graph
-from xnq_dist.api.result import PrevalenceResult
-from xnq_dist.app import output
 from xnq_dist.app.cli import main
 from xnq_dist.app.machine_checks import examine
 from xnq_dist.app.settings_help import COMMON, settings_rows
@@ -60,20 +54,6 @@ def test_run_help_has_the_common_settings_and_settings_lists_all(capsys):
     listed = capsys.readouterr().out
     assert "readout.calibration = bcts" in listed
     assert "reservoir" not in listed
-    assert ended("settings", "machine") == 0
-    listed = capsys.readouterr().out
-    assert listed.split("\n\n")[1].startswith("Machine\n")
-    assert "readout.memory = 2 GiB" in listed
-    assert "readout.folds" not in listed
-
-
-def test_run_help_explains_settings_in_full_on_a_wide_terminal(capsys, monkeypatch):
-    meanings = {name: meaning for name, _, _, meaning in settings_rows()}
-    monkeypatch.setenv("COLUMNS", "200")
-    assert ended("run", "--help") == 0
-    text = " ".join(capsys.readouterr().out.split())
-    for name in COMMON:
-        assert meanings[name] in text
 
 
 def test_version_and_usage_errors(capsys):
@@ -83,30 +63,16 @@ def test_version_and_usage_errors(capsys):
     assert ended("nonsense") == 2
 
 
-def test_the_shell_completes_commands(monkeypatch, capsys):
-    monkeypatch.setenv("_XNQ_DIST_COMPLETE", "source_bash")
-    assert ended() == 0
-    assert "_XNQ_DIST_COMPLETE=complete_bash" in capsys.readouterr().out
-    monkeypatch.setenv("_XNQ_DIST_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", "xnq-dist label")
-    monkeypatch.setenv("COMP_CWORD", "1")
-    assert ended() == 0
-    assert capsys.readouterr().out.split() == ["label-plan"]
-
-
 @pytest.mark.parametrize(
     ("arguments", "status", "key"),
     [
         (["settings", "readout"], 0, "readout.C"),
         (["settings", "nonsense"], 2, "error"),
-        (["run"], 2, "error"),
         (["run", "--nodes", "n.csv", "--edges", "e.csv", "--out", "o"], 2, "error"),
         (["nonsense"], 2, "error"),
-        (["generate", "--out", "o", "--nodes", "many"], 2, "error"),
         (["generate", "--out", "o", "--homophily", "2"], 2, "error"),
         (["estimate", "--nodes", "1e5", "--edges", "1e6"], 0, "partitions"),
         (["requantify", "--run", "nowhere"], 2, "error"),
-        (["doctor", "nowhere", "--verify"], 2, "error"),
         (["label-plan", "nowhere", "--budget", "5"], 2, "error"),
         (["evaluate", "--data", "nowhere", "--out", "o"], 2, "error"),
     ],
@@ -134,15 +100,6 @@ def test_a_plan_that_does_not_fit_is_one_object_with_its_error(capsys):
     assert values["nodes"] == 1_000_000
     assert values["exit_code"] == 3
     assert "cluster.memory_limit" in values["error"]
-
-
-def test_a_command_is_timed_from_the_creation_of_its_process(monkeypatch):
-    ticks = os.sysconf("SC_CLK_TCK")
-    fields = " ".join(["S", *map(str, range(4, 22)), str(7 * ticks), "9"])
-    monkeypatch.setattr(Path, "read_text", lambda _path: f"12 (a b) c) {fields}")
-    monkeypatch.setattr(time, "clock_gettime", lambda _clock: 9.251)
-    # No other command has set its clock in an empty context.
-    assert Context().run(output.elapsed) == 2.25
 
 
 def test_time_left_follows_the_plan_and_the_pace_of_a_long_step():
@@ -177,13 +134,10 @@ def test_time_left_follows_the_plan_and_the_pace_of_a_long_step():
 @pytest.mark.slow
 def test_the_first_line_comes_within_a_second_and_the_time_is_the_wall_clock(tmp_path):
     write_graph(tmp_path / "input", nodes=300, edges=900)
-    tables = [
-        f"--{name}={tmp_path}/input/{name}.parquet" for name in ("nodes", "edges")
-    ]
-    command = [*PROGRAM, "run", *tables, "--json"]
+    words = run_words(tmp_path / "input", tmp_path / "run", "reservoir.dim=8")
     began = time.time()
     with subprocess.Popen(
-        [*command, f"--out={tmp_path}/run", "--set=reservoir.dim=8"],
+        [*PROGRAM, *words, "--json"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     ) as process:
@@ -202,16 +156,12 @@ def test_generate_then_estimate(tmp_path, capsys):
     assert ended(*made, "--communities", "8", "--json") == 0
     counts = json.loads(capsys.readouterr().out)["counts"]
     assert pq.read_table(tmp_path / "edges.parquet").num_rows == counts["edges"]
-    tables = ("--nodes", f"{tmp_path}/nodes.parquet", "--edges")
-    tables += (f"{tmp_path}/edges.parquet", "--set", "partitions=3")
-    assert ended("estimate", *tables, "--json") == 0
+    tables = [f"--{name}={tmp_path}/{name}.parquet" for name in ("nodes", "edges")]
+    assert ended("estimate", *tables, "--set", "partitions=3", "--json") == 0
     shown = capsys.readouterr()
     plan = json.loads(shown.out)
-    assert plan["nodes"] == 500
-    assert plan["partitions"] == 3
+    assert (plan["nodes"], plan["partitions"]) == (500, 3)
     assert "memory of a worker" in shown.err
-    assert ended("estimate", *tables, "--set", "cluster.memory_limit=100MiB") == 3
-    assert "cluster.memory_limit" in capsys.readouterr().err
     counts = ("--nodes", "1e6", "--edges", "1e7")
     assert ended("estimate", *counts, "--labelled", "5") == 2
     capsys.readouterr()
@@ -248,12 +198,7 @@ def test_an_internal_error_is_one_line_with_status_1(tmp_path, capsys, monkeypat
 
     monkeypatch.setattr("xnq_dist.pipeline.estimate", broken)
     write_graph(tmp_path, nodes=20, edges=30)
-    tables = (
-        "--nodes",
-        f"{tmp_path}/nodes.parquet",
-        "--edges",
-        f"{tmp_path}/edges.parquet",
-    )
+    tables = [f"--{name}={tmp_path}/{name}.parquet" for name in ("nodes", "edges")]
     assert ended("estimate", *tables) == 1
     error = capsys.readouterr().err
     assert "internal error: RuntimeError: a bug; please report it" in error
@@ -261,28 +206,6 @@ def test_an_internal_error_is_one_line_with_status_1(tmp_path, capsys, monkeypat
     monkeypatch.setenv("XNQ_DEBUG", "1")
     with pytest.raises(RuntimeError):
         main(["estimate", *tables])
-
-
-@pytest.mark.ci
-def test_demo_from_end_to_end_without_a_prefect_server(tmp_path, prefect_home):
-    """README's first command."""
-    out = tmp_path / "demo"
-    began = time.time()
-    done = executed("demo", "--out", str(out), "--json", env=prefect_home)
-    assert done.returncode == 0, done.stderr
-    summary = json.loads(done.stdout)
-    assert not re.search(r"\d\.\d{9,}|object at 0x|\['|\('", done.stderr), done.stderr
-    compared = summary["compared"]
-    assert compared["this run"]["covered"] >= 44
-    for name in ("prevalence.parquet", "totals.parquet", "report.html"):
-        assert (out / "run" / name).stat().st_mtime > began
-    names = pq.read_table(out / "run" / "prevalence.parquet")["community"].to_pylist()
-    assert PrevalenceResult(out / "run").contrast(names[0], names[-1]).num_rows == 2
-    plan = str(out / "plan.csv")
-    assert ended("label-plan", str(out / "run"), "--budget", "25", "--out", plan) == 0
-    assert len(Path(plan).read_text(encoding="utf-8").splitlines()) == 26
-    page = (out / "run" / "report.html").read_text(encoding="utf-8")
-    assert "<b>&#34;live" not in page
 
 
 LOSES_ITS_SIGNAL = """

@@ -6,13 +6,11 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tests.app.commands import executed
-from xnq_dist import load_demo, read_published
+from xnq_dist import load_demo
 from xnq_dist.app import demo
 
 ROOT = Path(__file__).parents[2]
@@ -75,34 +73,6 @@ def test_json_has_error_and_coverage(shown: SimpleNamespace) -> None:
     assert compared[demo.LABELLED]["covered"] is None
 
 
-def test_the_plain_answer_is_the_mean_of_scores_and_known_classes() -> None:
-    rng = np.random.default_rng(5)
-    ids = [f"u{k}" for k in range(300)]
-    bots = rng.random(300) < 0.3
-    known = rng.random(300) < 0.5
-    features = rng.normal(size=(300, 2)) + bots[:, None]
-    labels = [
-        ("bot" if b else "human") if k else None
-        for b, k in zip(bots, known, strict=True)
-    ]
-    nodes = pa.table(
-        {
-            "node_id": ids,
-            "features": pa.FixedSizeListArray.from_arrays(features.ravel(), 2),
-            "label": labels,
-        }
-    )
-    ends = rng.integers(0, 300, (2, 900))
-    edges = pa.table(
-        {name: np.array(ids)[e] for name, e in zip(("src", "dst"), ends, strict=True)}
-    )
-    scores = demo._scores(nodes, edges, bots.astype(float), known)
-    assert np.array_equal(scores[known], bots[known])
-    unknown = scores[~known]
-    assert np.all((unknown > 0) & (unknown < 1))
-    assert unknown[bots[~known]].mean() > unknown[~bots[~known]].mean() + 0.2
-
-
 def test_the_tables_in_python_are_those_of_the_command(shown: SimpleNamespace) -> None:
     for name, table in zip(("nodes", "edges", "memberships"), load_demo(), strict=True):
         there = pq.read_table(shown.folder / "xnq-demo" / "input" / f"{name}.parquet")
@@ -119,10 +89,3 @@ def test_the_label_plan_is_a_table_with_headings(shown: SimpleNamespace) -> None
     now, planned, random, published = map(float, row.split()[-4:])
     assert planned < random <= now
     assert published > 0
-
-
-def test_results_print_as_one_line(shown: SimpleNamespace) -> None:
-    text = repr(read_published(shown.folder / "xnq-demo" / "run"))
-    assert text.startswith("Version(")
-    assert text.endswith("prevalence, totals)")
-    assert len(text) < 300

@@ -1,20 +1,14 @@
 """The deployment `nightly` while workers, flow runs and their processes are killed.
 
-With `deploy/prefect.yaml`, `deploy/automations.yaml`, a real server on SQLite and on
-PostgreSQL, and real workers.
+With `deploy/prefect.yaml`, `deploy/automations.yaml`, a real server and real workers.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import socket
-import subprocess
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,7 +27,7 @@ from tests.app.conftest import (
     running_server,
     start_worker,
 )
-from tests.conftest import published_values, write_graph
+from tests.conftest import published_values, started, wait_until, write_graph
 from xnq_dist.app.running import run_pipeline
 from xnq_dist.core.config import load_settings
 from xnq_dist.graph.tables import Sources
@@ -53,71 +47,14 @@ LONG = {
     "checkpoint": {"every": 25},
 }
 """Settings of an embedding that lasts some seconds."""
-PROGRAMS = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
 
 
-@contextmanager
-def postgres(folder: Path) -> Iterator[str]:
-    """URL of a database on a PostgreSQL server of its own."""
-    if not PROGRAMS:
-        pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
-    folder.mkdir()
-    as_user: dict[str, object] = {}
-    if os.getuid() == 0:  # which the server refuses
-        shutil.chown(folder, "postgres")
-        as_user = {"user": "postgres"}
-        for parent in folder.parents:
-            if parent.stat().st_uid == 0 and parent != Path("/"):
-                parent.chmod(parent.stat().st_mode | 0o011)
-    programs = PROGRAMS[-1].parent
-    data = folder / "data"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **as_user}
-    subprocess.run(
-        [programs / "initdb", "-D", data, "-A", "trust", "-U", "postgres"],
-        check=True,
-        timeout=120,
-        cwd=folder,
-        **quiet,
-    )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    listen = ("-h", "127.0.0.1", "-p", str(port), "-k", str(folder))
-    server = subprocess.Popen(
-        [programs / "postgres", "-D", data, *listen], cwd=folder, **quiet
-    )
-    try:
-        ready = [programs / "pg_isready", "-h", "127.0.0.1", "-p", str(port)]
-        wait_until(
-            lambda: not subprocess.run(ready, check=False, **quiet).returncode, 60
-        )
-        yield f"postgresql+asyncpg://postgres@127.0.0.1:{port}/postgres"
-    finally:
-        server.send_signal(signal.SIGINT)
-        server.wait(30)
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def server(request, tmp_path, prefect_home) -> Iterator[dict[str, str]]:
+@pytest.fixture
+def server(tmp_path, prefect_home) -> Iterator[dict[str, str]]:
     """The environment of a server with the automations of this project."""
-    environment = {
-        **prefect_home,
-        "PREFECT_HOME": str(tmp_path / "prefect"),
-    }
-    with (
-        postgres(tmp_path / "postgres")
-        if request.param == "postgresql"
-        else _sqlite() as database,
-    ):
-        if database:
-            environment["PREFECT_API_DATABASE_CONNECTION_URL"] = database
-        with running_server(environment) as (url, _):
-            yield environment | {"PREFECT_API_URL": url}
-
-
-@contextmanager
-def _sqlite() -> Iterator[None]:
-    yield
+    environment = prefect_home | {"PREFECT_HOME": str(tmp_path / "prefect")}
+    with running_server(environment) as (url, _):
+        yield environment | {"PREFECT_API_URL": url}
 
 
 def automate(environment: dict[str, str], folder: Path, silence: int) -> None:
@@ -158,13 +95,6 @@ def schedule_late(environment: dict[str, str], minutes: int) -> None:
 
 def states(environment: dict[str, str]) -> Counter[str]:
     return Counter(run["state_type"] for run in flow_runs(environment))
-
-
-def wait_until(holds: Callable[[], object], seconds: float = 240) -> None:
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, f"waited {seconds} s in vain"
-        time.sleep(0.2)
 
 
 def checkpointed(run: Path) -> bool:
@@ -240,13 +170,9 @@ def test_a_container_that_is_asked_to_end_saves_its_work_and_reschedules_its_run
     (made,) = flow_runs(server)
     text = (ROOT / "deploy" / "prefect.yaml").read_text()
     variables = yaml.safe_load(text)["definitions"]["pool"]["job_variables"]["env"]
-    pod = subprocess.Popen(
-        [PREFECT, "flow-run", "execute", made["id"]],
-        env=server | variables | {"XNQ_ROOT": str(ROOT)},
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    environment = server | variables | {"XNQ_ROOT": str(ROOT)}
+    execute = (PREFECT, "flow-run", "execute", made["id"])
+    pod = started(*execute, env=environment, cwd=ROOT)
     try:
         wait_until(lambda: checkpointed(run))
         time.sleep(0.2)

@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,6 @@ from tests.disks import NoSmallDisk, mounted
 from xnq_dist.app import machine_checks
 from xnq_dist.app.directory_checks import Check, examine_directory
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.leftovers import owned_name
 from xnq_dist.core.lock import LOCK, _machine
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
@@ -50,11 +50,16 @@ def dead_process() -> int:
     return process.pid
 
 
-def rewrite(file: Path, change: Callable[[dict], None]) -> None:
-    """Change a sealed record."""
-    values = json.loads(file.read_text())
-    change(values)
-    file.write_text(sealed(values))
+def rewritten(name: str, **changes: Any) -> Callable[[Path], None]:
+    """Changes values of a sealed record, or of a mapping in it."""
+
+    def plant(run: Path) -> None:
+        values = json.loads((run / name).read_text())
+        for key, new in changes.items():
+            values[key] = values[key] | new if isinstance(new, dict) else new
+        (run / name).write_text(sealed(values))
+
+    return plant
 
 
 def of_settings(run: Path, *overrides: str) -> Settings:
@@ -72,43 +77,11 @@ def silent_owner_elsewhere(run: Path) -> None:
     os.utime(run / LOCK, (time.time() - 7200,) * 2)
 
 
-def live_owner_elsewhere(run: Path) -> None:
-    lock(run)
-
-
-def clock_ahead(run: Path) -> None:
-    lock(run, heartbeat=time.time() + 600)
-
-
 def damaged_file(run: Path) -> None:
     (file, *_) = run.glob("embeddings/*.parquet")
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 16
     file.write_bytes(data)
-
-
-def manifest_missing(run: Path) -> None:
-    (run / "readout" / "_manifest.json").unlink()
-
-
-def pointer_to_a_missing_version(run: Path) -> None:
-    (version,) = (run / "versions").iterdir()
-    shutil.rmtree(version)
-
-
-def newer_format(run: Path) -> None:
-    def newer(values: dict) -> None:
-        values["version"] += 1
-        values["versions"]["xnq-dist"] = "9.1"
-
-    rewrite(run / "quantify" / "_manifest.json", newer)
-
-
-def newer_stage(run: Path) -> None:
-    def newer(values: dict) -> None:
-        values["inputs"]["format"] += 1
-
-    rewrite(run / "graph" / "_manifest.json", newer)
 
 
 def checkpoint_of_another_plan(run: Path) -> None:
@@ -125,59 +98,70 @@ def checkpoint_of_another_plan(run: Path) -> None:
     stage.commit(attempt, files, fingerprint(inputs), inputs, {}, 0.1)
 
 
-def leftovers(run: Path) -> None:
-    (run / "graph" / "part.parquet.0123abcd.tmp").write_bytes(b"x" * 100)
-
-
-def scratch_of_a_dead_process(run: Path) -> None:
-    name = owned_name("states").replace(f"-{os.getpid()}-", f"-{dead_process()}-")
-    Path(tempfile.gettempdir(), name).mkdir()
-
-
-def settings_refused(run: Path) -> None:
-    rewrite(run / "_run.json", lambda values: values["settings"].update(seed=-1))
-
-
-def killed_in_the_middle(run: Path) -> None:
-    def middle(values: dict) -> None:
-        values.update(state="running", ended=None, stage="embed", step="supersteps")
-
-    rewrite(run / "_status.json", middle)
-
-
-def table_gone(run: Path) -> None:
-    def elsewhere(values: dict) -> None:
-        values["sources"]["nodes"] = str(run / "none.parquet")
-
-    rewrite(run / "_run.json", elsewhere)
-
-
-FAULTS: list[tuple[Callable[[Path], None], str, str, str]] = [
-    (dead_owner, "lock", "note", "run again, which takes the lock over"),
-    (silent_owner_elsewhere, "lock", "note", "77 on other, last heartbeat 7200 s ago"),
-    (live_owner_elsewhere, "lock", "note", "wait for it to end"),
-    (clock_ahead, "clock", "fault", "600 s ahead of.*by NTP"),
-    (damaged_file, "files", "fault", "differs from its checksum.*run again"),
-    (manifest_missing, "stages", "note", "readout: no manifest.*run again"),
-    (pointer_to_a_missing_version, "files", "fault", "not complete: run again"),
-    (newer_format, "format", "fault", "xnq-dist 9.1.*install that version"),
-    (newer_stage, "format", "fault", "graph was made by .* install that version"),
-    (checkpoint_of_another_plan, "checkpoints", "note", "reservoir.dim: 999 -> 24"),
-    (leftovers, "leftovers", "note", "0123abcd.tmp of killed runs: run again"),
-    (scratch_of_a_dead_process, "leftovers", "note", "of killed runs: run again"),
-    (settings_refused, "record", "fault", "seed"),
-    (killed_in_the_middle, "last run", "note", "embed: supersteps.*resumes"),
-    (table_gone, "due", "fault", "none.parquet does not exist"),
-]
+FAULTS: dict[str, tuple[Callable[[Path], Any], str, str, str]] = {
+    "dead owner": (dead_owner, "lock", "note", "run again, which takes the lock over"),
+    "silent owner": (
+        *(silent_owner_elsewhere, "lock", "note"),
+        "77 on other, last heartbeat 7200 s ago",
+    ),
+    "live owner": (lock, "lock", "note", "wait for it to end"),
+    "clock ahead": (
+        lambda run: lock(run, heartbeat=time.time() + 600),
+        *("clock", "fault", "600 s ahead of.*by NTP"),
+    ),
+    "damaged file": (
+        *(damaged_file, "files", "fault"),
+        "differs from its checksum.*run again",
+    ),
+    "no manifest": (
+        lambda run: (run / "readout" / "_manifest.json").unlink(),
+        *("stages", "note", "readout: no manifest.*run again"),
+    ),
+    "no version": (
+        lambda run: shutil.rmtree(*(run / "versions").iterdir()),
+        *("files", "fault", "not complete: run again"),
+    ),
+    "newer format": (
+        rewritten("quantify/_manifest.json", version=99, versions={"xnq-dist": "9.1"}),
+        *("format", "fault", "xnq-dist 9.1.*install that version"),
+    ),
+    "newer stage": (
+        rewritten("graph/_manifest.json", inputs={"format": 99}),
+        *("format", "fault", "graph was made by .* install that version"),
+    ),
+    "other checkpoint": (
+        checkpoint_of_another_plan,
+        *("checkpoints", "note", "reservoir.dim: 999 -> 24"),
+    ),
+    "leftovers": (
+        lambda run: (run / "graph" / "part.parquet.0123abcd.tmp").touch(),
+        *("leftovers", "note", "0123abcd.tmp of killed runs: run again"),
+    ),
+    "bad settings": (
+        rewritten("_run.json", settings={"seed": -1}),
+        *("record", "fault", "seed"),
+    ),
+    "killed": (
+        rewritten(
+            "_status.json",
+            **{"state": "running", "ended": None, "stage": "embed", "step": "rounds"},
+        ),
+        *("last run", "note", "embed: rounds.*resumes"),
+    ),
+    "no table": (
+        rewritten("_run.json", sources={"nodes": "none.parquet"}),
+        *("due", "fault", "none.parquet does not exist"),
+    ),
+}
 
 
 def test_every_check_of_a_healthy_directory_is_ok(run_copy):
     assert findings(run_copy) == {}
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault[0].__name__)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_named_with_its_fix(run_copy, fault):
-    plant, name, state, text = fault
+    plant, name, state, text = FAULTS[fault]
     plant(run_copy)
     found = findings(run_copy)
     assert found[name].state == state, found

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.chaos.processes import Cluster, Launch, Running, marked, wait_until
-from tests.conftest import write_graph
+from tests.chaos.processes import Cluster, Launch, Running, marked
+from tests.conftest import wait_until, write_graph
 
 pytestmark = [pytest.mark.faults, pytest.mark.server]
 
@@ -58,7 +56,7 @@ def at(running: Running, stage: str) -> None:
     """Wait until a run has reached a stage."""
     order = ("start", "graph", "embed", "readout", "quantify", "publish")
     wanted = order.index(stage)
-    assert wait_until(
+    wait_until(
         lambda: running.over or order.index(running.reached()) >= wanted, 120, 0.002
     )
     assert not running.over, "".join(running.lines)
@@ -90,7 +88,7 @@ def test_signals_at_any_stage_end_with_status_4_and_the_next_run_resumes(
     at(killed, "embed")
     os.kill(killed.process.pid, signal.SIGKILL)
     assert killed.end(120) == -signal.SIGKILL
-    assert wait_until(lambda: not marked(launch.mark), 60)
+    wait_until(lambda: not marked(launch.mark), 60)
     for stage, number in (
         ("graph", signal.SIGINT),
         ("embed", signal.SIGTERM),
@@ -103,7 +101,7 @@ def test_signals_at_any_stage_end_with_status_4_and_the_next_run_resumes(
         sentence = ended(running, 4)
         assert f"interrupted by {number.name}" in sentence
         assert "run again to resume" in sentence
-        assert wait_until(lambda: not marked(launch.mark), 30)
+        wait_until(lambda: not marked(launch.mark), 30)
         assert not (out / "_lock.json").exists()
     found = whole(launch.start(out, SETTINGS), out)
     assert found.equals(
@@ -112,39 +110,31 @@ def test_signals_at_any_stage_end_with_status_4_and_the_next_run_resumes(
     assert list(launch.temporary.glob("xnq-dist-*")) == []
 
 
-def test_a_terminated_command_resumes_after_its_last_superstep(launch, tmp_path):
-    """SIGTERM to all its processes, as from systemd or Prefect."""
-    longer = [*SETTINGS, "reservoir.supersteps=4000", "checkpoint.every=1000"]
-    running = launch.start(tmp_path / "run", longer)
-    periodic = tmp_path / "run/checkpoints/step-01000/_manifest.json"
-    assert wait_until(lambda: running.over or periodic.exists(), 120, 0.002)
-    time.sleep(0.2)
-    os.killpg(running.process.pid, signal.SIGTERM)
-    began = time.monotonic()
-    assert "interrupted by SIGTERM" in ended(running, 4)
-    assert time.monotonic() - began < 30  # of Kubernetes and SLURM, then SIGKILL
-    words = "checkpoint after superstep", "resuming after superstep"
-    (written,) = steps(words[0], running)
-    assert 1000 < written < 4000
-    again = launch.start(tmp_path / "run", longer)
-    found = whole(again, tmp_path / "run")
-    assert steps(words[1], again) == [written]
-    calm = tmp_path / "calm"
-    assert found.equals(whole(launch.start(calm, longer), calm))
-
-
-def steps(words: str, running: Running) -> list[int]:
-    """Numbers of supersteps that a run's log lines name."""
-    return [int(n) for n in re.findall(rf"{words} (\d+)", "".join(running.lines))]
-
-
 def test_lost_scheduler_ends_with_status_4(launch, tmp_path):
-    with Cluster(launch, 1) as cluster:
+    with Cluster(tmp_path, 1, launch.environ()) as cluster:
         where = ["cluster.kind=address", f"cluster.address={cluster.address}"]
         running = launch.start(tmp_path / "run", [*SETTINGS, *where])
         at(running, "embed")
         cluster.scheduler.kill()
         assert "run again" in ended(running, 4)
+
+
+@pytest.mark.parametrize("stage", ["embed", "quantify"])
+def test_a_command_whose_workers_are_killed_recovers_or_names_it(
+    launch, tmp_path, stage
+):
+    two = [*SETTINGS, "cluster.workers=2"]
+    running = launch.start(tmp_path / "run", two)
+    at(running, stage)
+    for worker in running.workers:
+        worker.kill()
+    if status := running.end(240):
+        assert status in (3, 4)
+        ended(running, status)
+    found = whole(launch.start(tmp_path / "run", two), tmp_path / "run")
+    calm = tmp_path / "calm"
+    assert found.equals(whole(launch.start(calm, two), calm))
+    wait_until(lambda: not marked(launch.mark), 30)
 
 
 def test_ignored_hang_up_stays_ignored(launch, tmp_path):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.app.test_bad_input import dask, main_ok, refused, run, tables
+from tests.app.commands import ended
+from tests.app.test_bad_input import dask, main_ok, run, tables
 from tests.conftest import published_values
 
 __all__ = ["dask", "tables"]
@@ -29,7 +29,10 @@ def test_the_same_command_repairs_what_verify_finds(tables, capfd, dask):
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 16
     file.write_bytes(data)
-    refused_verify(out, file, capfd)
+    assert ended("doctor", "--verify", str(out)) == 1
+    shown = capfd.readouterr().out
+    assert f"{file} differs from its checksum between byte 0 and" in shown
+    assert "deletes what is damaged and makes it again" in shown
     # A changed setting reads them again: a worker finds the damage, the run repairs it.
     main_ok(run(tables, *given, "--set=readout.C=0.5"))
     log = capfd.readouterr().err
@@ -38,20 +41,3 @@ def test_the_same_command_repairs_what_verify_finds(tables, capfd, dask):
     main_ok(run(tables, *given))
     assert published_values(out).equals(expected)
     assert pq.read_table(out / "prevalence.parquet").num_rows == 4
-
-
-def refused_verify(out: Path, file: Path, capfd) -> None:
-    from xnq_dist.app.cli import main
-
-    with pytest.raises(SystemExit) as ended:
-        main(["doctor", "--verify", str(out)])
-    assert ended.value.code == 1
-    shown = capfd.readouterr().out
-    assert f"{file} differs from its checksum between byte 0 and" in shown
-    assert "deletes what is damaged and makes it again" in shown
-
-
-def test_verify_of_another_folder_is_refused(tmp_path, capfd):
-    assert "is not a run directory" in refused(
-        capfd, ["doctor", "--verify", str(tmp_path)]
-    )

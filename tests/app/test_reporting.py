@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import socket
 import subprocess
@@ -17,7 +16,7 @@ import pytest
 
 from tests.app.commands import PROGRAM, SMALL, executed, run_words
 from tests.app.conftest import running_server
-from tests.conftest import write_graph
+from tests.conftest import wait_until, write_graph
 from xnq_dist.app import running
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.monitor import on_prefect
@@ -89,19 +88,6 @@ def test_a_run_without_an_api_leaves_prefect_unimported(plain):
 
 
 @pytest.mark.faults
-def test_results_are_the_same_with_an_api_that_is_dead_throughout(
-    graph, plain, prefect_home, tmp_path
-):
-    dead = without_api(prefect_home, PREFECT_API_URL="http://127.0.0.1:9/api")
-    running = start(graph, tmp_path / "run", dead)
-    text, log = running.communicate(timeout=240)
-    assert running.returncode == 0, log
-    assert json.loads(text.strip().splitlines()[-1])["communities"] > 0
-    assert log.count("Prefect's API does not accept reports") == 1
-    assert same_results(tmp_path / "run", plain)
-
-
-@pytest.mark.faults
 def test_a_silent_api_is_waited_for_at_the_end_alone(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/api"
@@ -162,10 +148,7 @@ def test_results_are_the_same_with_an_api_that_stops_in_the_middle(
     out = tmp_path / "run"
     with running_server(prefect_home) as (url, server):
         running = start(graph, out, without_api(prefect_home, PREFECT_API_URL=url))
-        end = time.monotonic() + 120
-        while not (out / "graph" / "_manifest.json").exists():
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        wait_until((out / "graph" / "_manifest.json").exists, 120, 0.02)
         server.send_signal(signal.SIGSTOP)
         try:
             _, log = running.communicate(timeout=240)
@@ -201,7 +184,7 @@ def test_a_run_is_a_flow_run_with_a_task_run_a_stage(
     )
     assert any("log-loss" in line["message"] for line in logs)
     shown = {a.key or a.description for a in artifacts if a.flow_run_id == found.id}
-    assert "xnq-prevalence" in shown
+    assert {"xnq-prevalence", "xnq-run"} <= shown
     for step in ("embed: supersteps", "posteriors: partitions"):
         assert any(text.startswith(step) for text in shown)
 

@@ -49,36 +49,26 @@ def memberships(folder: Path, shift: int) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize(
-    "kind",
-    ["address", pytest.param("local", marks=pytest.mark.server)],
-)
 def test_commands_do_what_changed_and_start_workers_only_for_it(
-    tmp_path, capfd, started, kind, request
+    tmp_path, capfd, started, tls_settings
 ):
-    """On existing workers, and on local workers with reports to a Prefect API."""
-    dask = {"kind": "local"}
-    if kind == "local":
-        request.getfixturevalue("prefect_api")
-    else:
-        dask = request.getfixturevalue("tls_settings")
     graph = write_graph(tmp_path, nodes=100, edges=300)
     out, other = str(tmp_path / "run"), str(tmp_path / "other")
     tables = ["--nodes", graph.sources.nodes, "--edges", graph.sources.edges]
     tables += ["--memberships", memberships(tmp_path, 0), "--out", out]
     quick = [f"--set={setting}" for setting in QUICK]
-    quick += [f"--set=cluster.{name}={value}" for name, value in dask.items()]
+    quick += [f"--set=cluster.{name}={value}" for name, value in tls_settings.items()]
     assert ended("run", *tables, *quick) == 0
-    assert started == [kind]
+    assert started == ["address"]
     first = {name: RunDirectory(out).stage(name).manifest() for name in ("graph",)}
 
     # Only the page depends on the setting, so it is published without workers.
     assert ended("run", *tables, *quick, "--set=anomalies.rate=0.2") == 0
-    assert started == [kind]
+    assert started == ["address"]
     capfd.readouterr()
     assert ended("run", *tables, *quick, "--set=anomalies.rate=0.2") == 0
     assert "nothing changed since" in capfd.readouterr().out
-    assert started == [kind]
+    assert started == ["address"]
 
     asked = ["--run", out, "--memberships", memberships(tmp_path, 10), "--json"]
     assert ended("requantify", *asked, "--out", other) == 0

@@ -7,7 +7,6 @@ that its own server refuses, scheduled runs that are never created.
 from __future__ import annotations
 
 import json
-import time
 from pathlib import Path
 
 import httpx
@@ -15,17 +14,20 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.app.conftest import deploy, end_all, prefect, running_server, start_worker
+from tests.conftest import wait_until
 
 pytestmark = pytest.mark.server
 
 
-def test_a_cron_run_happens(deployed):
-    end = time.monotonic() + 240
-    while not (deployed.run / "published.json").exists():
-        assert time.monotonic() < end, "no scheduled run came to its end"
-        time.sleep(1)
-    deployed.end()
-    assert pq.read_table(deployed.run / "prevalence.parquet").num_rows > 0
+def test_a_cron_run_happens(tmp_path: Path, server_environment):
+    every_minute = {"cron": "* * * * *", "timezone": "UTC"}
+    run = deploy(server_environment, tmp_path, every_minute)
+    worker = start_worker(server_environment, "--limit", "1")
+    try:
+        wait_until((run / "published.json").exists)
+    finally:
+        end_all(worker)
+    assert pq.read_table(run / "prevalence.parquet").num_rows > 0
 
 
 def test_a_run_by_hand_has_merged_settings_log_lines_and_an_event(
@@ -39,13 +41,8 @@ def test_a_run_by_hand_has_merged_settings_log_lines_and_an_event(
         prefect(environment, "deployment", "run", "xnq-nightly/nightly", "-p", given)
         worker = start_worker(environment)
         try:
-            end = time.monotonic() + 240
-            while _states(url) != ["COMPLETED"]:
-                assert time.monotonic() < end, _states(url)
-                time.sleep(1)
-            while "xnq.run.published" not in _events(url):
-                assert time.monotonic() < end, _events(url)
-                time.sleep(1)
+            wait_until(lambda: _states(url) == ["COMPLETED"])
+            wait_until(lambda: "xnq.run.published" in _events(url))
             lines = httpx.post(f"{url}/logs/filter", json={}, timeout=60).json()
         finally:
             end_all(worker)

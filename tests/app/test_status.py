@@ -10,14 +10,19 @@ from pathlib import Path
 import pytest
 
 from tests.app.test_bad_input import main_ok
+from tests.conftest import wait_until
+from tests.report.fake_run import prevalence_table, write_fake_run
+from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.lock import LOCK, run_lock
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory, sealed
 from xnq_dist.core.waiting import LOOKED
+from xnq_dist.monitor.news import RunPage
 from xnq_dist.monitor.progress import expect, in_view
 from xnq_dist.monitor.standing import standing
 from xnq_dist.monitor.status import RunStatus, recorded
+from xnq_dist.steps.publish import publish
 
 
 @pytest.fixture
@@ -53,10 +58,8 @@ def test_a_run_shows_stage_superstep_owner_and_time_left_while_it_works(begun):
     with recorded(begun.uri) as status, run_lock(begun.folder):
         expect(500.0)
         in_view("embed", work)
-        end = time.monotonic() + 30
-        while (found := standing(begun.uri)).get("step") != "supersteps":
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        wait_until(lambda: standing(begun.uri).get("step") == "supersteps", 30)
+        found = standing(begun.uri)
         assert (begun.folder.read_record(LOCK) or {})["token"]  # still held
     assert found["state"] == "running"
     assert (found["step"], found["done"], found["total"]) == ("supersteps", 12, 30)
@@ -147,20 +150,27 @@ def test_the_time_of_the_last_success_outlives_a_failure(begun):
     assert RunStatus.read(begun).succeeded == good.ended
 
 
-@pytest.mark.slow
-def test_status_reads_a_run_on_an_object_store(tmp_path):
-    from tests.object_store import serving
+def test_the_text_for_prefect_has_place_losses_changes_and_cause(tmp_path):
+    def night(seed: int) -> RunDirectory:
+        names = [f"page {number}" for number in range(40)]
+        table = prevalence_table(names, intervals=True, seed=seed)
+        run = write_fake_run(tmp_path / "run", [table])
+        publish(run, load_settings(overrides=["quantifier=auto"]))
+        return run
 
-    with serving(tmp_path) as store:
-        uri = store.uri("bucket/run")
-        run = RunDirectory(uri)
-        run.folder.create()
-        RunRecord().write(run.folder)
-        with recorded(uri), run_lock(run.folder):
-            in_view("embed", lambda progress: progress("supersteps", 1, 3))
-            end = time.monotonic() + 60
-            while RunStatus.read(run) is None:
-                assert time.monotonic() < end
-                time.sleep(0.1)
-            assert standing(uri)["state"] == "running"
-        assert standing(uri)["state"] == "finished"
+    status = RunStatus(stage="embed", step="supersteps", done=12, total=30, workers=1)
+    status.lost_workers = ["tcp://bb"]
+    page = RunPage(night(0), status, "http://reports.example/nightly/")
+    assert page.text().startswith("# embed: supersteps 12/30")
+    assert "| workers | 1, 1 lost (tcp://bb) |" in page.text()
+    night(1)
+    status.state, status.ended = "done", 1.0
+    where = "http://reports.example/nightly/report.html"
+    assert page.message().endswith(f"0 new, 0 gone. Report: {where}")
+    assert "**Since last time:** " in page.text()
+    assert (
+        "| community | class | before | now |\n|---|---|---|---|\n| page" in page.text()
+    )
+    status.state, status.message, status.exit_code = "failed", "no <b>column</b>", 2
+    assert page.text().startswith("# Failed in stage embed\n\n**Cause:** no &#60;b")
+    assert "**Next:** correct the table or setting" in page.text()

@@ -1,68 +1,101 @@
-"""Other users of the machine have no access to a running job."""
+"""Those who have no credentials of a running job have no access to it.
+
+Its files are its owner's alone (`core/test_cluster.py`), so that other users of the
+machine have none either.
+"""
 
 from __future__ import annotations
 
-import json
+import asyncio
+import http.client
 import os
 import signal
-import subprocess
-import sys
-import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from distributed import LocalCluster
+from distributed import LocalCluster, Security
+from distributed.core import connect
+from distributed.protocol.pickle import dumps
 
 from tests.app.commands import PROGRAM, SHORT, run_words
-from tests.conftest import write_graph
+from tests.conftest import started, wait_until, write_graph
 
-STRANGER = Path(__file__).with_name("stranger.py")
-NOBODY = 65534
-"""Whom the stranger is where the tests are run by root; else the same user, who has
-the credentials of nothing."""
+pytestmark = pytest.mark.slow
 
-
-def ask(folder: Path, ports: list[int]) -> dict[int, dict[str, Any]]:
-    """Responses to another user from each port."""
-    folder.mkdir(exist_ok=True)
-    folder.chmod(0o777)
-    user = NOBODY if os.getuid() == 0 else os.getuid()
-    done = subprocess.run(
-        [sys.executable, str(STRANGER), str(user), str(folder), *map(str, ports)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        cwd="/",
-        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
-    )
-    assert done.returncode == 0, done.stderr
-    return {int(port): answers for port, answers in json.loads(done.stdout).items()}
+PAGES = ("/", "/info/main/workers.html", "/json/identity.json", "/metrics")
+SECONDS = 10
+"""That an answer may take."""
 
 
-def listening(pid: int) -> dict[int, int]:
-    """Ports that a process and its children listen at, with their owners."""
+def listening(pid: int) -> set[int]:
+    """Ports that a process and its children listen at."""
     process = psutil.Process(pid)
     return {
-        connection.laddr.port: each.pid
+        connection.laddr.port
         for each in (process, *process.children(recursive=True))
         for connection in each.net_connections("tcp")
         if connection.status == psutil.CONN_LISTEN
     }
 
 
-@pytest.fixture
-def open_folder(tmp_path_factory) -> Iterator[Path]:
-    """A folder that every user can write to."""
-    import tempfile
+async def request(address: str, op: str, file: Path, arguments: Any) -> None:
+    """Ask for a new file, as Dask's processes ask each other to run a function."""
+    message = {
+        "op": op,
+        "function": dumps(Path.touch),
+        "args": dumps((file,)),
+        "kwargs": dumps({}),
+        "wait": True,
+        "reply": True,
+    }
 
-    with tempfile.TemporaryDirectory(dir="/tmp") as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
+    async def asked() -> None:
+        comm = await connect(address, timeout=SECONDS, **arguments)
+        try:
+            await comm.write(message)
+            await comm.read()
+        finally:
+            comm.abort()
+
+    # `connect` has no timeout for a peer that accepts and sends nothing.
+    with suppress(OSError, TimeoutError, ValueError, EOFError):
+        await asyncio.wait_for(asked(), SECONDS)
+
+
+async def executed(folder: Path, ports: set[int]) -> set[str]:
+    """Operations that ports executed, without credentials and with others."""
+    folder.mkdir()
+    own = Security.temporary().get_connection_args("client")
+    tries = [
+        request(f"{scheme}://127.0.0.1:{port}", op, folder / f"{scheme} {op}", more)
+        for port in ports
+        for scheme, more in (("tcp", {}), ("tls", own))
+        for op in ("run_function", "run")
+    ]
+    await asyncio.gather(*tries)
+    return {file.name for file in folder.iterdir()}
+
+
+def pages(ports: set[int]) -> set[int]:
+    """HTTP status of the pages at all ports that are of web servers."""
+    found = set()
+    for port in ports:
+        for page in PAGES:
+            url = f"http://127.0.0.1:{port}{page}"
+            try:
+                with urllib.request.urlopen(url, timeout=SECONDS) as answer:
+                    found.add(answer.status)
+            except urllib.error.HTTPError as error:
+                found.add(error.code)
+            except (OSError, ValueError, http.client.HTTPException):
+                break
+    return found
 
 
 @contextmanager
@@ -74,49 +107,34 @@ def running_job(folder: Path, home: dict[str, str]) -> Iterator[int]:
         *("cluster.workers=2", "cluster.threads=1"),
     )
     words = run_words(folder / "input", folder / "run", *SHORT, *settings)
-    command = [*PROGRAM, *words]
     environment = {k: v for k, v in home.items() if k != "PREFECT_API_URL"}
-    log = (folder / "log").open("w")
-    with log, subprocess.Popen(command, env=environment, stderr=log) as job:
+    checkpoints = folder / "run" / "checkpoints"
+    with started(*PROGRAM, *words, env=environment) as job:
         try:
-            checkpoints = folder / "run" / "checkpoints"
-            end = time.monotonic() + 240
-            while not any(checkpoints.glob("*/_manifest.json")):
-                assert job.poll() is None, (folder / "log").read_text()
-                assert time.monotonic() < end, (folder / "log").read_text()
-                time.sleep(0.2)
+            wait_until(lambda: [*checkpoints.glob("*/_manifest.json")])
             yield job.pid
         finally:
             job.send_signal(signal.SIGTERM)
             job.wait(120)
 
 
-@pytest.mark.slow
-def test_a_cluster_with_credentials_refuses_other_users(
-    tmp_path, open_folder, prefect_home
-):
+def test_a_cluster_with_credentials_refuses_those_without(tmp_path, prefect_home):
     with running_job(tmp_path, prefect_home) as pid:
         ports = listening(pid)
-        answers = ask(open_folder / "stranger", list(ports))
-        assert set(listening(pid)) == set(ports)  # nothing ended, nothing opened
-    # Scheduler, two nannies, two workers; the pages of three.
-    assert len(ports) == 8
-    for answer in answers.values():
-        assert not answer["ran"]
-        assert set(answer["pages"].values()) <= {404}
+        # Scheduler, two nannies, two workers; the pages of three.
+        assert len(ports) == 8
+        assert asyncio.run(executed(tmp_path / "made", ports)) == set()
+        assert pages(ports) <= {404}
+        assert listening(pid) == ports  # nothing ended, nothing opened
     assert (tmp_path / "run").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.slow
-def test_a_cluster_without_credentials_obeys_other_users(open_folder):
+def test_a_cluster_without_credentials_obeys_everyone(tmp_path):
     """On an open cluster, the attack of the test above succeeds."""
     with LocalCluster(
         n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0"
-    ) as cluster:
+    ):
         ports = listening(os.getpid())
-        answers = ask(open_folder / "stranger", list(ports))
-        scheduler = int(cluster.scheduler_address.rsplit(":", 1)[1])
-    assert answers[scheduler]["ran"] == ["tcp run_function"]
-    others = [a["ran"] for port, a in answers.items() if port != scheduler]
-    assert ["tcp run"] in others
-    assert {200, 404} <= {s for a in answers.values() for s in a["pages"].values()}
+        ran = asyncio.run(executed(tmp_path / "made", ports))
+        assert {200, 404} <= pages(ports)
+    assert ran == {"tcp run_function", "tcp run"}

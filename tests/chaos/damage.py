@@ -11,27 +11,16 @@ between two supersteps.
     silent      a published value differs
     late        the first run failed, the second one repaired it
     stuck       the second run failed, too
-
-``python -m tests.chaos.damage --cases 1000 --out damage.jsonl`` goes on where it was
-interrupted: seeds that are in the file are not done again.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import logging
-import os
 import shutil
-import sys
-import tempfile
-import time
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -66,18 +55,16 @@ QUICK = (
 )
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """The outcome of one case."""
 
+    outcome: str
     seed: int
     state: str
     """One of `STATES`."""
     file: str
     kind: str
-    outcome: str
-    seconds: float
-    errors: tuple[str, ...] = ()
+    errors: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -146,19 +133,7 @@ def prepared(folder: Path, client: Client) -> Bench:
 
 def copied(source: Path, target: Path) -> None:
     """Copy a folder; hard links between its files are kept."""
-    seen: dict[int, Path] = {}
-    for path in sorted(source.rglob("*")):
-        there = target / path.relative_to(source)
-        if path.is_dir():
-            there.mkdir(parents=True, exist_ok=True)
-            continue
-        there.parent.mkdir(parents=True, exist_ok=True)
-        number = path.stat().st_ino
-        if number in seen:
-            os.link(seen[number], there)
-        else:
-            seen[number] = there
-            shutil.copyfile(path, there)
+    subprocess.run(["cp", "-a", str(source), str(target)], check=True, timeout=60)
 
 
 def damage(path: Path, kind: str, rng: np.random.Generator) -> None:
@@ -179,24 +154,6 @@ def damage(path: Path, kind: str, rng: np.random.Generator) -> None:
         length = min(SECTOR, size - at)
         stream.seek(at)
         stream.write(bytes(length) if kind == "zero" else rng.bytes(length))
-
-
-@contextmanager
-def deletions() -> Iterator[list[str]]:
-    """Messages of the block that name what is deleted because it is damaged."""
-    found: list[str] = []
-
-    class Kept(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if "is deleted because it is damaged" in (text := record.getMessage()):
-                found.append(text)
-
-    handler, logger = Kept(), logging.getLogger("xnq_dist")
-    logger.addHandler(handler)
-    try:
-        yield found
-    finally:
-        logger.removeHandler(handler)
 
 
 def differing(bench: Bench, state: str, out: Path, uncompared: bool) -> list[str]:
@@ -226,12 +183,41 @@ def differing(bench: Bench, state: str, out: Path, uncompared: bool) -> list[str
     )
 
 
-def one_case(bench: Bench, seed: int) -> Outcome:
+def one_case(bench: Bench, seed: int, caplog: Any) -> Outcome:
     """Damage one file of one run, and run again."""
     rng = np.random.default_rng([14, seed])
     state = str(rng.choice(list(STATES)))
     out = bench.folder / f"case-{seed}"
     copied(bench.state(state), out)
+    path, kind = damaged(out, rng)
+    errors: list[str] = []
+    outcome = "stuck"
+    for attempt in ("first", "second"):
+        caplog.clear()
+        try:
+            run_again(bench, out, *STATES[state])
+            lines = caplog.messages
+            deleted = [line for line in lines if "deleted because it is da" in line]
+            lost = any(f"{out}/versions/" in line for line in deleted)
+            wrong = differing(bench, state, out, uncompared=lost)
+        except (XnqError, ValueError, OSError, KeyError, TypeError) as error:
+            errors.append(f"{attempt} run: {type(error).__name__}: {error}")
+            continue
+        if wrong:
+            outcome = "silent"
+            errors.append(f"{attempt} run: {', '.join(wrong)} differ")
+        elif attempt == "second":
+            outcome = "late"
+        else:
+            outcome = "repaired" if deleted else "same"
+        break
+    shutil.rmtree(out)
+    name = str(path.relative_to(out))
+    return Outcome(outcome, seed, state, name, kind, tuple(errors))
+
+
+def damaged(out: Path, rng: np.random.Generator) -> tuple[Path, str]:
+    """Damage one file of a run directory; return its path and the kind of damage."""
     files = [path for path in out.rglob("*") if path.is_file() and path.stat().st_size]
     # Each folder has the same probability, for any number of files.
     places: dict[str, list[Path]] = {}
@@ -246,79 +232,4 @@ def one_case(bench: Bench, seed: int) -> Outcome:
         shutil.copyfile(other, path)
     else:
         damage(path, kind, rng)
-    name = str(path.relative_to(out))
-    began = time.perf_counter()
-    errors: list[str] = []
-    outcome = "stuck"
-    with deletions() as deleted:
-        for attempt in ("first", "second"):
-            try:
-                run_again(bench, out, *STATES[state])
-                lost = any(f"{out}/versions/" in line for line in deleted)
-                wrong = differing(bench, state, out, uncompared=lost)
-            except (XnqError, ValueError, OSError, KeyError, TypeError) as error:
-                errors.append(f"{attempt} run: {type(error).__name__}: {error}")
-                continue
-            if wrong:
-                outcome = "silent"
-                errors.append(f"{attempt} run: {', '.join(wrong)} differ")
-            elif attempt == "second":
-                outcome = "late"
-            else:
-                outcome = "repaired" if deleted else "same"
-            break
-    seconds = round(time.perf_counter() - began, 2)
-    if outcome in ("same", "repaired"):
-        shutil.rmtree(out)
-    return Outcome(seed, state, name, kind, outcome, seconds, tuple(errors))
-
-
-@contextmanager
-def one_process() -> Iterator[Client]:
-    """Workers as threads of this process."""
-    from distributed import Client, LocalCluster
-
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            processes=False,
-            dashboard_address=None,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield client
-
-
-def main() -> None:
-    """Cases by seed, recorded as JSON lines."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--out", type=Path, required=True)
-    chosen = parser.parse_args()
-    known = []
-    if chosen.out.exists():
-        known = [json.loads(line) for line in chosen.out.read_text().splitlines()]
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
-    done = {record["seed"] for record in known}
-    counts = Counter(record["outcome"] for record in known)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        one_process() as client,
-        chosen.out.open("a") as record,
-    ):
-        bench = prepared(Path(folder), client)
-        for seed in range(chosen.first, chosen.first + chosen.cases):
-            if seed in done:
-                continue
-            found = one_case(bench, seed)
-            record.write(json.dumps(asdict(found)) + "\n")
-            record.flush()
-            counts[found.outcome] += 1
-            sys.stdout.write(f"{seed}: {found.outcome} {found.file} {found.kind}\n")
-    sys.stdout.write(f"{dict(counts)}\n")
-
-
-if __name__ == "__main__":
-    main()
+    return path, kind

@@ -10,14 +10,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 import psutil
 
-__all__ = ["Cluster", "Launch", "Running", "leaks", "marked", "send", "wait_until"]
+from tests.conftest import started, wait_until
+
+__all__ = ["Cluster", "Launch", "Running", "marked"]
 
 ROOT = Path(__file__).parents[2]
 MARK = "XNQ_CHAOS_CASE"
@@ -37,48 +38,6 @@ def marked(mark: str) -> list[psutil.Process]:
         with contextlib.suppress(psutil.Error):
             if process.environ().get(MARK) == mark and process.status() != "zombie":
                 found.append(process)
-    return found
-
-
-def wait_until(holds: Callable[[], bool], seconds: float, every: float = 0.02) -> bool:
-    """Whether a condition held within a number of seconds."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if holds():
-            return True
-        time.sleep(every)
-    return holds()
-
-
-def send(number: signal.Signals, processes: list[psutil.Process]) -> bool:
-    """Send a signal; whether a process was there to receive it."""
-    sent = False
-    for process in processes:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(number)
-            sent = True
-    return sent
-
-
-def leaks(mark: str, temporary: Path, out: Path, seconds: float) -> list[str]:
-    """What the runs of a case left behind: processes, temporary files and locks.
-
-    Processes that are still there after some seconds are killed.
-    """
-    wait_until(lambda: not marked(mark), seconds, 0.5)
-    found = []
-    for process in marked(mark):
-        with contextlib.suppress(psutil.Error):
-            found.append(f"process {process.pid} {' '.join(process.cmdline())[:80]}")
-            process.kill()
-    left = [*temporary.glob("xnq-dist-*")]
-    # Dask removes files of dead workers when the next one starts.
-    workers = temporary.glob("dask-scratch-space*/worker-*")
-    left += [path for path in workers if path.is_dir()]
-    found += [f"temporary {path.name}" for path in left]
-    found += [str(path.relative_to(out)) for path in out.rglob("*.tmp")]
-    if (out / "_lock.json").exists():
-        found.append("_lock.json")
     return found
 
 
@@ -188,12 +147,6 @@ class Running:
         time.sleep(0.1)  # the threads read the remaining lines
         return status
 
-    def kill(self) -> None:
-        """End the process and its descendants."""
-        send(signal.SIGKILL, self.children(""))
-        self.process.kill()
-        self.process.wait(60)
-
 
 def _keep(source: IO[str], kept: list[str]) -> None:
     with source:
@@ -202,45 +155,31 @@ def _keep(source: IO[str], kept: list[str]) -> None:
 
 
 class Cluster:
-    """Context manager: a scheduler and workers that a run uses by address."""
+    """Context manager: a scheduler and workers that a run uses by address.
 
-    def __init__(self, launch: Launch, workers: int) -> None:
-        self._environment = launch.environ()
-        self._folder = launch.temporary.parent
-        self._file = self._folder / "scheduler.json"
-        self._processes = [self._dask("scheduler", "--port", "0")]
+    Workers have no nannies, which would restart them.
+    """
+
+    def __init__(
+        self, folder: Path, workers: int, environment: dict[str, str] | None = None
+    ) -> None:
+        self._environment = environment
+        self._file = folder / "scheduler.json"
+        self.scheduler = self._dask("scheduler", "--port", "0")
         options = ("--nthreads", "1", "--no-nanny", "--death-timeout", "60")
-        place = ("--local-directory", str(self._folder))
-        for _ in range(workers):
-            self._processes.append(self._dask("worker", *place, *options))
+        place = ("--local-directory", str(folder))
+        self.workers = [self._dask("worker", *place, *options) for _ in range(workers)]
 
     def _dask(self, *command: str) -> subprocess.Popen[bytes]:
         shared = ["--scheduler-file", str(self._file), "--host", "127.0.0.1"]
-        dask = [sys.executable, "-m", "dask", *command, *shared, "--no-dashboard"]
-        return subprocess.Popen(
-            dask,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-
-    @property
-    def scheduler(self) -> subprocess.Popen[bytes]:
-        """Its process."""
-        return self._processes[0]
-
-    @property
-    def workers(self) -> list[subprocess.Popen[bytes]]:
-        """Theirs."""
-        return self._processes[1:]
+        words = ("-m", "dask", *command, *shared, "--no-dashboard")
+        return started(sys.executable, *words, env=self._environment)
 
     def __enter__(self) -> Cluster:
         from distributed import Client
 
         try:
-            if not wait_until(self._written, 60):
-                raise TimeoutError("the scheduler did not start")
+            wait_until(self._written, 60)
             with Client(self.address, timeout=60) as client:
                 client.wait_for_workers(len(self.workers), timeout=60)
         except BaseException:
@@ -262,7 +201,6 @@ class Cluster:
         return str(json.loads(self._file.read_text())["address"])
 
     def __exit__(self, *_: object) -> None:
-        for process in self._processes:
+        for process in (self.scheduler, *self.workers):
             process.kill()
             process.wait(60)
-        self._file.unlink(missing_ok=True)

@@ -16,8 +16,8 @@ def bench(tmp_path_factory, thread_client) -> Bench:
 
 
 @pytest.mark.parametrize("cases", rest_in("faults", (4, 40), 4))
-def test_damaged_files_are_repaired_by_the_next_run(bench, cases):
-    found = [one_case(bench, seed) for seed in range(cases)]
+def test_damaged_files_are_repaired_by_the_next_run(bench, caplog, cases):
+    found = [one_case(bench, seed, caplog) for seed in range(cases)]
     bad = [case for case in found if case.outcome not in ("same", "repaired")]
     assert bad == []
     assert Counter(case.outcome for case in found)["repaired"] >= cases // 4

@@ -9,13 +9,13 @@ import re
 import tomllib
 from email.message import Message
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from tests.deploy.image import instructions
 from xnq_dist._version import __version__
 
 ROOT = Path(__file__).parents[2]
@@ -37,6 +37,15 @@ def _audit() -> Any:
 
 
 audit = _audit()
+
+
+def instructions() -> list[tuple[str, str]]:
+    """The instructions of the Dockerfile in order, with continued lines joined."""
+    text = (ROOT / "deploy" / "docker" / "Dockerfile").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not re.match(r"\s*(#|$)", line)]
+    joined = "\n".join(lines).replace("\\\n", " ").splitlines()
+    pairs = (line.split(maxsplit=1) for line in joined)
+    return [(name.upper(), " ".join(value.split())) for name, value in pairs]
 
 
 @pytest.mark.parametrize("name", LOCKS)
@@ -119,11 +128,7 @@ def test_a_package_with_an_unknown_licence_fails_the_audit(
     metadata["Name"] = "Some_Package"
     metadata["License"] = "Ask us"
 
-    class Distribution:
-        pass
-
-    one = Distribution()
-    one.metadata = metadata  # type: ignore[attr-defined]
+    one = SimpleNamespace(metadata=metadata)
     monkeypatch.setattr(audit.importlib.metadata, "distributions", lambda: [one])
     monkeypatch.setattr(audit, "locked", lambda *_: {"some-package": "1.0"})
     monkeypatch.setattr(audit, "audit_vulnerabilities", list)
@@ -145,9 +150,8 @@ def test_packages_without_an_answer_count_as_not_audited(
     assert (known, audited) == (["a 1: X-1, fixed in no version"], 1)
 
     monkeypatch.setattr(audit, "locked", lambda *_: {"a": "1", "b": "1"})
-    monkeypatch.setattr(
-        audit.subprocess, "run", lambda *_, **__: type("Done", (), {"stdout": ""})()
-    )
+    done = SimpleNamespace(stdout="")
+    monkeypatch.setattr(audit.subprocess, "run", lambda *_, **__: done)
     assert audit.audit_vulnerabilities() == []
     assert "2 of 2 packages not audited" in capsys.readouterr().out
 

@@ -12,11 +12,10 @@ from tests.reservoir.test_embed import embed, embeddings
 from tests.reservoir.test_in_turn import prepared, size_here
 from tests.reservoir.test_rounds import prepared as partitioned
 from tests.reservoir.test_rounds import propagated
-from tests.test_pipeline import whole_line
 from xnq_dist import pipeline
 from xnq_dist.core import backend as backends
 from xnq_dist.core import cluster
-from xnq_dist.core.errors import DoesNotFitError, SettingsError
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.reservoir import device, needs
 
 SPARSE = ("reservoir.matrix=sparse",)
@@ -134,15 +133,6 @@ def test_reservoirs_run_in_turn_on_a_small_gpu_with_the_same_bits(
     assert facts_of(run)["units_at_once"] == 8
     assert "supersteps, reservoir 3 of 3" in said
     np.testing.assert_array_equal(embeddings(run), expected)
-
-
-def test_states_too_large_for_a_gpu_are_refused_with_both_numbers(
-    device_client, tmp_path, small_graph
-):
-    settings = small_settings("backend=gpu", "cluster.device_memory=1MiB")
-    refused = r"of its GPU's memory but may use 1\.0 MiB: set a smaller reservoir.dim"
-    with pytest.raises(DoesNotFitError, match=refused):
-        whole_line(tmp_path / "run", small_graph.sources, settings, device_client)
 
 
 @pytest.mark.parametrize(

@@ -197,15 +197,13 @@ def test_a_reader_finds_sorts_filters_switches_and_downloads(open_page: Open) ->
     assert {row["quality"] for row in rows} == {"caution"}
     assert [row["page"] for row in rows][: min(left, 25)] == names_shown(tab)
     tab.click("#facet-caution")
+    # A formula is text in the download.
+    tab.fill("#search", "=1+1")
+    assert "'=1+1," in saved(tab)
+    tab.fill("#search", "")
     tab.select_option("#class", label="people")
     tab.locator("#sort-share", has_text="people").wait_for(timeout=5000)
     assert violations(tab) == []
-
-
-def test_a_formula_is_text_in_the_download(open_page: Open) -> None:
-    tab = open_page()
-    tab.fill("#search", "=1+1")
-    assert "'=1+1," in saved(tab)
 
 
 def test_an_anchor_opens_a_community(open_page: Open) -> None:
@@ -292,7 +290,6 @@ def test_every_plot_has_its_data_and_can_be_saved(open_page: Open, name: str) ->
     tab.click(f"#{name}-data summary")
     # The table is made when its element opens.
     tab.locator(f"#{name}-data tbody tr").nth(3).wait_for(timeout=5000)
-    assert violations(tab) == []
     root = ElementTree.fromstring(saved(tab, f"#{name}-save"))  # noqa: S314 - our page's
     assert root.get("viewBox")
     kinds = {each.tag.rpartition("}")[2] for each in root.iter()}
@@ -318,8 +315,7 @@ def test_a_script_in_a_name_or_added_later_is_blocked(
     tab.close()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "dark"), (390, "light")])
 def test_no_rule_of_accessibility_is_broken(
     open_page: Open, width: int, scheme: str
 ) -> None:

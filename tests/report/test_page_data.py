@@ -110,7 +110,10 @@ def test_the_data_leave_out_suppressed_values() -> None:
 
 @pytest.mark.parametrize(
     ("count", "width", "limit"),
-    [(40_000, 5, 5_000_000), (100_000, 10, 12_000_000)],
+    [
+        (40_000, 5, 5_000_000),
+        pytest.param(100_000, 10, 12_000_000, marks=pytest.mark.slow),
+    ],
 )
 def test_a_page_of_all_communities_stays_within_its_limit(
     count: int, width: int, limit: int

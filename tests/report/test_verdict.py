@@ -12,7 +12,6 @@ import pytest
 from tests.report.fake_run import prevalence_table, results_of, totals_table
 from tests.report.test_page import changed_columns
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.report.naming import Naming
@@ -36,10 +35,6 @@ def judged(
     facts = {"readout": {"skill": skill}, "labels": {"n_labelled": 630}}
     made = results_of(table, settings, totals_table(classes), **facts)
     return verdict(Page(replace(made, directory=RunDirectory("/my runs/a"))))
-
-
-def words(made: Verdict) -> int:
-    return len(" ".join(made.lines).split())
 
 
 def test_the_answer_comes_first_and_the_next_step_last() -> None:
@@ -97,26 +92,9 @@ def test_skill_is_named(value: float, lower: float, level: str) -> None:
     assert warned == (level == "warning")
 
 
-@pytest.mark.parametrize("intervals", [True, False])
-@pytest.mark.parametrize("classes", [("person", "bot"), tuple("abcde"), ("0",)])
-def test_it_stays_under_eighty_words(classes: tuple[str, ...], intervals: bool) -> None:
-    names = [f"a community with a very long name, number {k}" for k in range(40)]
-    for skill in (SKILL, {**SKILL, "lower": -0.1}, None):
-        made = judged(prevalence_table(names, classes, intervals), WORDS, skill)
-        assert words(made) < 80
-        assert made.lines
-
-
 def test_an_empty_table_has_a_verdict() -> None:
     made = judged(prevalence_table(["a"]).slice(0, 0))
     assert "There are no communities." in made.lines
-
-
-def test_it_is_read_back_from_the_facts_of_results() -> None:
-    made = judged(prevalence_table(["a", "b"]))
-    facts = {"verdict": {"level": made.level, "lines": list(made.lines)}}
-    assert Verdict.of(facts) == made
-    assert Verdict.of({}) is None
 
 
 def test_a_suppressed_community_is_counted_and_its_name_hidden() -> None:
@@ -159,8 +137,3 @@ def test_words_have_a_plural() -> None:
     naming = Naming(settings.report)
     assert naming.some_communities(1200) == "1,200 counties"
     assert (naming.nodes(1), naming.nodes()) == ("person", "people")
-
-
-def test_unusable_words_are_refused() -> None:
-    with pytest.raises(SettingsError, match=r"report\.community"):
-        load_settings(overrides=["report.community=''"])

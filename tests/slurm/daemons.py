@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from tests.conftest import free_port
+
 __all__ = ["missing", "slurm_cluster"]
 
 CPUS = 6
@@ -78,7 +80,7 @@ def slurm_cluster(folder: Path) -> Iterator[dict[str, str]]:
     for name in ("state", "spool"):
         (folder / name).mkdir()
     host = socket.gethostname().split(".")[0]
-    controller, node = _free_port(), _free_port()
+    controller, node = free_port(), free_port()
     values = {"host": host, "folder": folder, "cpus": CPUS}
     text = CONFIGURATION.format(controller=controller, node=node, **values)
     configuration = folder / "slurm.conf"
@@ -133,11 +135,6 @@ def slurm_cluster(folder: Path) -> Iterator[dict[str, str]]:
 
 def _path() -> str:
     return f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def _until(holds: object, folder: Path) -> None:

@@ -8,8 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import dask
 import pyarrow.parquet as pq
 import pytest
 
-from tests.conftest import published_values, small_settings
+from tests.conftest import published_values, small_settings, wait_until
 from tests.slurm.conftest import SETTINGS
 from xnq_dist import jobs, pipeline
 from xnq_dist.core import cluster
@@ -90,7 +88,7 @@ def test_a_cancelled_job_is_replaced_and_the_bits_stay(slurm, graph, calm, tmp_p
         first = set(cluster.workers(client))
         pipeline.embed(run, settings, client, strike)
         assert cancelled
-        until(lambda: len(cluster.workers(client)) == 2)
+        wait_until(lambda: len(cluster.workers(client)) == 2)
         assert set(cluster.workers(client)) != first
         assert cancelled[0] not in running(slurm)
         pipeline.fit_readout(run, settings, client)
@@ -98,14 +96,6 @@ def test_a_cancelled_job_is_replaced_and_the_bits_stay(slurm, graph, calm, tmp_p
         pipeline.quantify(run, graph.sources, settings, client)
         pipeline.publish(run, settings)
     assert same_bits(tmp_path / "run", calm)
-
-
-def until(holds: Callable[[], Any]) -> None:
-    """Wait until something holds."""
-    end = time.monotonic() + 600
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 def submit(slurm: Any, graph: Any, out: Path, *options: str) -> str:
@@ -124,11 +114,9 @@ def submit(slurm: Any, graph: Any, out: Path, *options: str) -> str:
 
 def finished(slurm: Any, job: str, out: Path) -> str:
     """The log of a job once it has left the queue."""
-    end = time.monotonic() + 900
     log = out.parent / "job.log"
-    while job in slurm("squeue", "--noheader", "--format=%i"):
-        assert time.monotonic() < end, log.read_text()
-        time.sleep(0.5)
+    queued = ("squeue", "--noheader", "--format=%i")
+    wait_until(lambda: job not in slurm(*queued), 900, 0.5)
     return log.read_text()
 
 
@@ -149,12 +137,12 @@ def test_one_allocation_ends_with_the_same_bits(slurm, graph, longer, tmp_path, 
     limit = ("--time=1", "--signal=B:TERM@50") if ending == "time limit" else ()
     job = submit(slurm, graph, out, *limit)
     if ending == "signalled":
-        until(lambda: list(out.glob("checkpoints/step-*/_manifest.json")))
+        wait_until(lambda: list(out.glob("checkpoints/step-*/_manifest.json")))
         slurm("scancel", "--batch", "--signal=TERM", job)
     if ending == "time limit":
         log = tmp_path / "job.log"
-        until(lambda: log.exists() and "interrupted by SIGTERM" in log.read_text())
-        until(lambda: "Restarts=1" in slurm("scontrol", "show", "job", job))
+        wait_until(lambda: log.exists() and "interrupted by SIGTERM" in log.read_text())
+        wait_until(lambda: "Restarts=1" in slurm("scontrol", "show", "job", job))
         slurm("scontrol", "update", f"JobId={job}", "TimeLimit=60")
     lines = finished(slurm, job, out)
     assert same_bits(out, longer), lines
@@ -168,7 +156,7 @@ def test_one_allocation_ends_with_the_same_bits(slurm, graph, longer, tmp_path, 
 @pytest.mark.slurm
 def test_a_cancelled_allocation_stays_cancelled(slurm, graph, tmp_path):
     job = submit(slurm, graph, tmp_path / "run")
-    until(lambda: (tmp_path / "run" / "graph").exists())
+    wait_until(lambda: (tmp_path / "run" / "graph").exists())
     slurm("scancel", "--full", job)
     finished(slurm, job, tmp_path / "run")
     assert "JobState=CANCELLED" in slurm("scontrol", "show", "job", job)
@@ -222,7 +210,7 @@ with cluster.open_cluster(slurm_settings("cluster.timeout=10").cluster):
 def test_jobs_of_a_killed_client_end_by_themselves(slurm, tmp_path):
     done = subprocess.run([sys.executable, "-c", KILLED], timeout=200, check=False)
     assert done.returncode == -signal.SIGKILL
-    until(lambda: not running(slurm))
+    wait_until(lambda: not running(slurm))
     # The next run removes the killed one's folder.
     assert len(list(tmp_path.glob("xnq-dist-*"))) == 1
     with cluster.open_cluster(slurm_settings().cluster):

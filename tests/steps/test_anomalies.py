@@ -21,7 +21,6 @@ from xnq_dist.steps.anomalies import (
     find_anomalies,
     pvalues_of_class,
     qvalues,
-    reference_of,
     robust_reference,
 )
 from xnq_dist.steps.view import ranks
@@ -90,9 +89,7 @@ NULLS = 10_000
     [
         (0.3, 0.0, 0.5),
         (0.3, 0.06, 0.0),
-        (0.3, 0.5, 0.5),
         (0.03, 0.0, 0.5),
-        (0.03, 0.06, 0.0),
         (0.03, 0.5, 0.5),
     ],
 )
@@ -115,8 +112,9 @@ def test_pvalues_of_nulls_are_uniform_and_false_discoveries_rare(
     assert (against(overall, seen) < 0.05).mean() < 0.056
 
 
-@pytest.mark.parametrize("sharpness", [0.05, 0.6, 2.0])
-@pytest.mark.parametrize("known", [2, 8, 40])
+@pytest.mark.parametrize(
+    ("sharpness", "known"), [(0.05, 2), (0.05, 40), (0.6, 8), (2.0, 2), (2.0, 40)]
+)
 def test_power_is_that_of_the_binomial_test_or_more(sharpness, known):
     rng = np.random.default_rng(5)
     share = np.where(np.arange(4000) < 400, 0.6, 0.3)
@@ -144,18 +142,13 @@ def against(share, seen):
 
 
 def exact_tails(statistic, trials, r, unlabelled, error):
-    """P(A >= a), P(A <= a): both binomials term by term, normal noise."""
-    number = max(unlabelled, 1)
-    shown = 1 / (r * (1 - r) / number + error**2)
-    upper = lower = 0.0
-    for k in range(trials + 1):
-        for j in range(unlabelled + 1):
-            weight = binom.pmf(k, trials, r) * binom.pmf(j, unlabelled, r)
-            middle = (k - trials * r) / (r * (1 - r)) + (j / number - r) * shown
-            z = (statistic - middle) / (shown * error)
-            upper += weight * norm.sf(z)
-            lower += weight * norm.cdf(z)
-    return upper, lower
+    """P(A >= a), P(A <= a): sums over both binomials, normal noise."""
+    shown = 1 / (r * (1 - r) / unlabelled + error**2)
+    k, j = np.arange(trials + 1)[:, None], np.arange(unlabelled + 1)
+    weight = binom.pmf(k, trials, r) * binom.pmf(j, unlabelled, r)
+    middle = (k - trials * r) / (r * (1 - r)) + (j / unlabelled - r) * shown
+    z = (statistic - middle) / (shown * error)
+    return (weight * norm.sf(z)).sum(), (weight * norm.cdf(z)).sum()
 
 
 def test_pvalues_are_those_of_sums_over_all_counts():
@@ -299,8 +292,8 @@ def test_communities_without_an_interval_keep_their_rows():
     assert len(pc.unique(rows["community"])) == 30
     for row in rows.to_pylist():
         nothing, no_interval = row["community"] % 3 == 1, row["community"] % 5 == 1
-        assert (row["prevalence"] is None) == nothing
-        assert (row["rank_prevalence"] is None) == nothing
+        for name in ("prevalence", "rank_prevalence"):
+            assert (row[name] is None) == nothing
         for name in ("effect", "pvalue", "qvalue", "anomalous", "rank_effect"):
             assert (row[name] is None) == (nothing or no_interval), name
 
@@ -335,17 +328,3 @@ def test_equal_values_are_ranked_by_size_and_place():
     values = np.array([[0.5], [np.nan], [0.5], [0.9], [0.5]])
     sizes = np.array([10, 99, 30, 1, 30])
     assert ranks(values, sizes)[:, 0].tolist() == [4, None, 2, 1, 3]
-
-
-def test_the_page_compares_with_the_reference_of_the_tests():
-    table = prevalence_table(np.arange(40), intervals=True)
-    made = results_of(table)
-    alone = made.tables["anomalies"].filter(
-        pc.equal(made.tables["anomalies"]["class"], "bot")
-    )
-    near = reference_of(made.view)
-    assert abs(alone["reference"].to_numpy() - near).max() < 0.1
-    without = results_of(prevalence_table(np.arange(40))).view
-    weights, last = without.n_nodes, without.prevalence[:, -1]
-    mean = (weights * last).sum() / weights.sum()
-    assert reference_of(without) == pytest.approx(mean)

@@ -61,31 +61,16 @@ def draw_world(rng, size=1000, moved=0.1):
 
 def test_at_most_the_rate_of_the_changes_are_false():
     rng = np.random.default_rng(0)
-    false = found = there = careless = careless_false = 0
+    false = found = there = 0
     for _ in range(60):
         then, now, n, moved = draw_world(rng)
-        a, b = estimated(rng, then, n), estimated(rng, now, n)
-        flagged = independent(b, a).qvalue[:, 1] <= 0.05
+        later, earlier = estimated(rng, now, n), estimated(rng, then, n)
+        flagged = independent(later, earlier).qvalue[:, 1] <= 0.05
         false += np.count_nonzero(flagged & ~moved)
         found += np.count_nonzero(flagged)
         there += np.count_nonzero(moved)
-        # The earlier results are assumed to be exact.
-        naive = independent(b, (a[0], a[0], a[0])).qvalue[:, 1] <= 0.05
-        careless_false += np.count_nonzero(naive & ~moved)
-        careless += np.count_nonzero(naive)
     assert false <= 0.05 * found
     assert found - false >= 0.3 * there
-    assert careless_false > 0.1 * careless
-
-
-def test_noise_alone_is_no_change():
-    rng = np.random.default_rng(1)
-    worlds = 0
-    for _ in range(150):
-        then, _, n, _ = draw_world(rng, size=200)
-        pair = estimated(rng, then, n), estimated(rng, then, n)
-        worlds += bool((independent(*pair).qvalue <= 0.05).any())
-    assert worlds <= 0.05 * 150 + 2 * np.sqrt(150 * 0.05 * 0.95)
 
 
 def two_nights(rng, size=300, moved=0.0, noise=0.3, labels=0):
@@ -255,13 +240,11 @@ def test_new_and_gone_communities_are_listed():
 
 
 def test_classes_in_another_order_are_matched():
-    names = ("x", "y", "z")
-    then = view_of({"a": [0.1, 0.2, 0.7]}, ("z", "x", "y"))
-    now = view_of({"a": [0.2, 0.7, 0.1]}, names)
+    then = view_of({"a": [0.1, 0.2, 0.7], "b": [0.1, 0.2, 0.7]}, ("z", "x", "y"))
+    now = view_of({"a": [0.2, 0.7, 0.1]}, ("x", "y", "z"))
     rows = changes_of(now, then).to_pylist()
-    assert [abs(row["effect"]) < 1e-9 for row in rows] == [True] * 3
-    gone = view_of({"b": [0.1, 0.2, 0.7]}, ("z", "x", "y"))
-    rows = changes_of(now, gone).to_pylist()
+    effects = [row["effect"] for row in rows if row["status"] == "both"]
+    assert effects == pytest.approx([0, 0, 0], abs=1e-9)
     before = {row["class"]: row["before"] for row in rows if row["status"] == "gone"}
     assert before == pytest.approx({"x": 0.2, "y": 0.7, "z": 0.1})
 

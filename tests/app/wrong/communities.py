@@ -14,7 +14,6 @@ from tests.app.wrong.builders import (
     VALID,
     Case,
     at,
-    chosen,
     edit,
     named,
     sets,
@@ -76,23 +75,10 @@ def communities_cases() -> Iterable[Case]:
         right_arguments=GIVEN,
         status=0,
     )
-    yield chosen(
-        "column-of-communities-with-fractions",
-        "communities=column:income",
-        "communities=column:age",
-        ("'income'", "row 1", "integers or text"),
-    )
     yield Case(
         "column-of-communities-all-null",
         edit(NODES, town=pa.nulls(60, pa.string())),
         ("'town'", "no value", "column:NAME"),
         arguments=sets("communities=column:town"),
         right=edit(NODES, town=["x", None] * 30),
-    )
-    yield Case(
-        "community-and-member-alike",
-        VALID,
-        ("columns.member and columns.community",),
-        arguments=(*GIVEN, *sets("columns.member=community")),
-        right_arguments=GIVEN,
     )

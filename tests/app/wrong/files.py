@@ -28,8 +28,6 @@ from tests.app.wrong.builders import (
 
 def files_cases() -> Iterable[Case]:
     nodes, edges = "nodes.parquet", "edges.parquet"
-    yield Case("no-node-table", remove(nodes), (nodes, "does not exist", "check"))
-    yield Case("no-edge-table", remove(edges), (edges, "does not exist", "check"))
     yield Case(
         "no-memberships",
         remove("memberships.parquet"),
@@ -106,15 +104,6 @@ def files_cases() -> Iterable[Case]:
         arguments=("--nodes=nowhere://x/nodes.parquet",),
         right_arguments=("--nodes=file://{folder}/nodes.parquet",),
     )
-    nowhere = "s3://a:b@bucket/x.parquet?endpoint_override=nowhere.invalid&region=x"
-    yield Case(
-        "unknown-host",
-        VALID,
-        ("nowhere.invalid", "correct the address", "run again"),
-        arguments=(f"--nodes={nowhere}",),
-        right_arguments=("--nodes={folder}/nodes.parquet",),
-        status=4,
-    )
     yield Case(
         "tables-interchanged",
         VALID,
@@ -122,16 +111,6 @@ def files_cases() -> Iterable[Case]:
             *("'node_id'", "'src'", "columns.node_id", "columns.src"),
             *("looks like the edge table", "looks like the node table", "exchanged"),
         ),
-        arguments=("--nodes={folder}/edges.parquet", "--edges={folder}/nodes.parquet"),
-        right_arguments=(),
-    )
-    yield Case(
-        "tables-of-other-columns-interchanged",
-        both(
-            rename(NODES, node_id="id", label="class"),
-            rename(EDGES, src="source", dst="target"),
-        ),
-        ("looks like the edge table", "looks like the node table", "exchanged"),
         arguments=("--nodes={folder}/edges.parquet", "--edges={folder}/nodes.parquet"),
         right_arguments=(),
     )

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import date
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from tests.app.wrong.builders import (
     DROP,
@@ -53,11 +51,6 @@ def ids_cases() -> Iterable[Case]:
         edit(NODES, node_id=lambda c: pa.array([2**63 + v for v in c], pa.uint64())),
         ("285 of 285 edges", "such as '9223372036854775808'", "alike"),
         right=edit(NODES, node_id=lambda c: pa.array(c, pa.uint64())),
-    )
-    yield Case(
-        "lists-as-ids",
-        edit(NODES, node_id=lambda c: [[v] for v in c]),
-        ("'node_id'", "nodes.parquet", "list"),
     )
     yield Case(
         "dates-as-ids",
@@ -117,12 +110,6 @@ def ids_cases() -> Iterable[Case]:
         status=0,
     )
     yield Case(
-        "loops-alone",
-        _loops,
-        ("60 nodes have no edge",),
-        status=0,
-    )
-    yield Case(
         "most-nodes-isolated",
         edit(EDGES, **dict.fromkeys(("src", "dst"), lambda c: [v % 9 for v in c])),
         ("51 nodes have no edge",),
@@ -134,11 +121,4 @@ def ids_cases() -> Iterable[Case]:
         ("columns.src and columns.dst both name 'dst'",),
         arguments=sets("columns.src=dst"),
         right_arguments=sets("columns.src=dst", "columns.dst=src"),
-    )
-
-
-def _loops(folder: Path) -> None:
-    table = pq.read_table(folder / "edges.parquet")
-    pq.write_table(
-        pa.table({"src": table["dst"], "dst": table["dst"]}), folder / "edges.parquet"
     )
