@@ -192,6 +192,7 @@ def test_folds_are_fits_of_the_other_rows(classes, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(objective, "GROUP_ROWS", 128)
         patch.setattr(objective, "BLOCK_VALUES", 64 * 15)
+        patch.setattr(objective, "VALUES", 64 * 15)
         found = fit_jobs(rows, [FitJob(each, 0.5) for each in hidden])
     for each, one in zip(hidden, found, strict=True):
         seen = (folds >= 0) & ~np.isin(folds, each)
