@@ -20,6 +20,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import sparse
@@ -85,7 +86,7 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[])
     given = parser.parse_args()
     data = Path(os.environ["XNQ_DATA_DIR"], given.graph)
-    compared, any_flag, noise = [], 0, []
+    compared, noise = [], []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ids = write_nodes(data, folder, given.share)
@@ -103,23 +104,21 @@ def main() -> None:
             if table["class"].nunique() == 2:
                 table = table[table["class"] == table["class"].max()]
             table = table[table["qvalue"].notna()]
-            compared.append(table)
-            any_flag += bool(table["changed"].any())
+            compared.append(table.assign(night=night))
             claimed = pq.read_table(out / "prevalence.parquet").to_pandas()
             errors = table.merge(claimed, on=["community", "class"])
             ratio = errors["effect"] / (np.sqrt(2) * errors["se"])
             noise.append(float((ratio[errors["se"] > 0] ** 2).mean()))
-    rows = sum(map(len, compared))
-    communities = np.mean([table["community"].nunique() for table in compared])
-    flagged = sum(
-        table.loc[table["changed"], "community"].nunique() for table in compared
-    )
-    small = sum((table["pvalue"] < 0.05).sum() for table in compared) / rows
-    out_of = sum(((t["lower"] > 0) | (t["upper"] < 0)).sum() for t in compared) / rows
+    every = pd.concat(compared)
+    communities = every.groupby("night")["community"].nunique().mean()
+    flagged = every[every["changed"]].groupby("night")["community"].nunique()
+    small = (every["pvalue"] < 0.05).mean()
+    out_of = ((every["lower"] > 0) | (every["upper"] < 0)).mean()
     used = resource.getrusage(resource.RUSAGE_SELF)
     sys.stdout.write(
         f"| {given.graph} | {given.share:g} | {len(compared)} | {communities:.0f} | "
-        f"{rows} | {flagged} | {any_flag} | {100 * small:.1f} | {100 * out_of:.1f} | "
+        f"{len(every)} | {flagged.sum()} | {len(flagged)} | "
+        f"{100 * small:.1f} | {100 * out_of:.1f} | "
         f"{np.sqrt(np.mean(noise)):.2f} | {used.ru_utime + used.ru_stime:.0f} |\n"
     )
 

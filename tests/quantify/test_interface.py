@@ -27,20 +27,17 @@ def answer(members, q, labelled):
     return combine(batch, NODES, estimates, labelled)
 
 
-def test_known_labels_are_counted_exactly_by_combine():
-    found = answer([[0, 1, 2, 3, 4]], [0.5, 0.25, 0.25], "count")
-    np.testing.assert_allclose(found.prevalence, [[3 / 5, 0.5 / 5, 1.5 / 5]])
+@pytest.mark.parametrize(
+    ("labelled", "expected"),
+    [("count", [3 / 5, 0.5 / 5, 1.5 / 5]), ("exclude", [0.5, 0.25, 0.25])],
+)
+def test_known_labels_are_counted_exactly_or_left_out(labelled, expected):
+    found = answer([[0, 1, 2, 3, 4]], [0.5, 0.25, 0.25], labelled)
+    np.testing.assert_allclose(found.prevalence, [expected])
     counts = (found.n_nodes[0], found.n_labelled[0], found.n_estimated[0])
     assert counts == (5, 3, 2)
     assert not found.converged[0]
     assert found.notes.tolist() == [""]
-
-
-def test_excluded_labels_are_left_out():
-    found = answer([[0, 1, 2, 3, 4]], [0.5, 0.25, 0.25], "exclude")
-    np.testing.assert_array_equal(found.prevalence, [[0.5, 0.25, 0.25]])
-    counts = (found.n_nodes[0], found.n_labelled[0], found.n_estimated[0])
-    assert counts == (5, 3, 2)
 
 
 def test_fully_labelled_communities_are_counted():

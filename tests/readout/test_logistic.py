@@ -1,10 +1,8 @@
 """The solver against scikit-learn and SciPy, and the same bits everywhere."""
 
 import logging
-import threading
 import warnings
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
@@ -192,6 +190,7 @@ def test_folds_are_fits_of_the_other_rows(classes, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(objective, "GROUP_ROWS", 128)
         patch.setattr(objective, "BLOCK_VALUES", 64 * 15)
+        patch.setattr(objective, "VALUES", 64 * 15)
         found = fit_jobs(rows, [FitJob(each, 0.5) for each in hidden])
     for each, one in zip(hidden, found, strict=True):
         seen = (folds >= 0) & ~np.isin(folds, each)
@@ -230,24 +229,6 @@ def test_a_warm_start_changes_only_the_path():
     np.testing.assert_array_equal(start.coef, kept)
     np.testing.assert_allclose(warm.coef, cold.coef, atol=2e-4)
     np.testing.assert_allclose(warm.intercept, cold.intercept, atol=2e-4)
-
-
-def test_same_bits_in_threads_that_overlap():
-    x, y = states(400, 80, 2)
-    expected = fit(x, y, 2, 1.0)
-    found = [None] * 6
-
-    def work(place):
-        found[place] = fit(x, y, 2, 1.0)
-
-    threads = [threading.Thread(target=partial(work, place)) for place in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for model in found:
-        np.testing.assert_array_equal(model.coef, expected.coef)
-        np.testing.assert_array_equal(model.intercept, expected.intercept)
 
 
 def test_fits_that_do_not_converge_are_counted_in_one_warning(monkeypatch, caplog):

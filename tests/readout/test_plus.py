@@ -338,13 +338,9 @@ def test_switching_the_method_redoes_what_depends_on_it(tmp_path, graph, thread_
     first, second = redo(plain), redo(both)
     changed = {name for name in first if first[name] != second[name]}
     assert changed == {"embeddings", "readout", "posteriors"}
-    assert redo(both) == second
     third = redo(small_settings(*PLUS, *scales, "readout.folds=4"))
     changed = {name for name in first if second[name] != third[name]}
     assert changed == {"readout", "posteriors"}
-    again = redo(plain)
-    assert again["graph"] == first["graph"]
-    assert again["readout"] != third["readout"]
 
 
 def test_more_classes_roles_and_isolated_nodes(tmp_path, thread_client):

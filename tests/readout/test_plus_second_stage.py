@@ -19,9 +19,7 @@ from xnq_dist.readout.plus.second_stage import (
     fit_linear,
     pool_weights,
     pooled,
-    second_rows,
     standardised,
-    tree_columns,
     used_by_trees,
 )
 from xnq_dist.readout.regularisation import search_from_middle
@@ -114,32 +112,6 @@ def test_trees_of_a_fold_are_the_same_whatever_its_labels():
         trees = [each.truncated(min(one.turns for one in both)) for each in both]
         for name, values in trees[0].to_arrays("").items():
             np.testing.assert_array_equal(values, trees[1].to_arrays("")[name])
-
-
-def test_trees_use_features_degrees_and_the_leading_spectrum():
-    # One feature and the degree at three hops; then the spectrum.
-    np.testing.assert_array_equal(tree_columns(BLOCKS, "trees"), range(2, 8))
-    spectral = tree_columns(BLOCKS, "trees with spectrum")
-    np.testing.assert_array_equal(spectral, range(2, 12))
-    wide = tree_columns((4, 3 * 129, 128), "trees with spectrum")
-    assert len(wide) == 3 * 33 + 32
-    assert wide[32] == 4 + 128  # log degree is the last column of a hop
-    np.testing.assert_array_equal(
-        tree_columns((4, 6), "trees with spectrum"), range(4, 10)
-    )
-    for blocks in (BLOCKS, (4, 6), (4, 3 * 129, 128)):
-        for kind in KINDS:
-            used = tree_columns(blocks, kind)
-            np.testing.assert_array_equal(used_by_trees(blocks)[: len(used)], used)
-
-
-def test_rows_are_log_odds_and_label_features():
-    rng = np.random.default_rng(2)
-    scores = rng.standard_normal((9, 2, 3))
-    z = second_rows(scores, rng.random((9, 2)).astype(np.float32))
-    assert z.shape == (9, 6)
-    np.testing.assert_allclose(z[:, 0], scores[:, 0, 1] - scores[:, 0, 0])
-    np.testing.assert_allclose(z[:, 3], scores[:, 1, 2] - scores[:, 1, 0])
 
 
 def test_the_pool_is_the_best_of_a_grid():

@@ -18,6 +18,7 @@ from xnq_dist.core.settings import method
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.readout import rows as rows_module
 from xnq_dist.readout import work as work_module
+from xnq_dist.readout.logistic import decision
 
 NODES, DIM = 700, 10
 
@@ -140,6 +141,11 @@ def test_tasks_do_what_the_pure_functions_do(tmp_path, thread_client):
     arrays = readout_bits(run)
     for name, values in saved.to_arrays().items():
         np.testing.assert_array_equal(arrays[name], values)
+    expected = saved.calibration.apply(decision(saved.model, x))
+    # A labelled node keeps the posterior of the models that have not seen its label.
+    assert (expected[used] != saved.held_out_posteriors).any()
+    expected[used] = saved.held_out_posteriors
+    np.testing.assert_array_equal(read_posteriors(run)[0], expected)
     facts = run.stage("readout").manifest().facts
     assert facts["strengths"] == saved.diagnostics["strengths"]
     assert manifest.stage == "posteriors"

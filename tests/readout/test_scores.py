@@ -69,15 +69,6 @@ def test_a_good_score_lowers_log_loss_and_error(runs, sources):
     assert 0.2 < gain["lower"] < gain["value"] < gain["upper"]
 
 
-def test_reservoir_and_embeddings_are_those_without_scores(runs):
-    tables = []
-    for run in (runs[""], runs["gaps"]):
-        stage = run.stage("embeddings")
-        (record,) = stage.manifest().named("part-")
-        tables.append(stage.read_table(record, "embeddings"))
-    assert tables[0].equals(tables[1])
-
-
 def test_a_gap_in_a_score_is_a_column_of_its_own(runs, sources):
     graph, stage = (runs["gaps"].stage(name) for name in ("graph", "scores"))
     (record,) = stage.manifest().named("scores-")

@@ -10,7 +10,6 @@ from scipy.stats import norm
 from tests.selection.simulated import draw_world, label, rows_of
 from xnq_dist.selection.model import fit_model, plain_terms
 from xnq_dist.selection.place import (
-    degree_bins,
     place_terms,
     uneven,
 )
@@ -64,13 +63,6 @@ def test_labels_by_class_alone_are_even_over_places():
         (spread,) = uneven(rows.place.groups, rows.labelled, found.rates)
         high += spread.z > 4 and spread.cv2 > 0.05
     assert high == 0
-
-
-def test_bins_of_degree_keep_equal_degrees_together():
-    degree = np.repeat([1.0, 2.0, 3.0, 10.0], [50, 30, 15, 5])
-    bins = degree_bins(degree, 10)
-    assert [len(set(bins[degree == d])) for d in (1, 2, 3, 10)] == [1] * 4
-    assert (np.diff(bins) >= 0).all()
 
 
 def test_a_sample_of_nodes_is_the_same_for_one_seed_and_bounded():

@@ -95,15 +95,3 @@ def test_iteration_limit_agrees_with_quapy(monkeypatch):
         theirs, _ = emq.EM(np.array([0.5, 0.5]), posteriors[sets[0]].astype(float), 0.0)
     np.testing.assert_allclose(found.prevalence[0], theirs, atol=1e-12)
     assert not found.converged[0]
-
-
-@pytest.mark.parametrize("certain", [0, 1])
-def test_prevalence_of_saturated_classes_is_on_the_simplex(certain):
-    posteriors = np.tile(np.eye(2, dtype=np.float32)[certain], (1000, 1))
-    found = estimate(posteriors, [np.arange(1000), [5]], [0.7, 0.3])
-    np.testing.assert_allclose(found.prevalence, [np.eye(2)[certain]] * 2, atol=1e-13)
-    assert (found.prevalence >= 0).all()
-    mixed = np.concatenate([posteriors, 1 - posteriors[:250], [[1e-30, 1.0]]])
-    found = estimate(mixed, [np.arange(1251)], [0.7, 0.3])
-    q, _ = slow_sld(mixed, np.array([0.7, 0.3]))
-    np.testing.assert_allclose(found.prevalence[0], q, atol=1e-12)
