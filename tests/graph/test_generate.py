@@ -105,13 +105,25 @@ def test_counts_of_the_network_add_up(graph):
     ]
 
 
-def test_edges_are_distinct_and_without_loops(graph):
+def assert_simple(graph, nodes):
+    """No loop, and no edge twice."""
     src, dst = ends(graph)
     assert (src != dst).all()
-    pairs = np.minimum(src, dst) * 3000 + np.maximum(src, dst)
+    pairs = np.minimum(src, dst) * nodes + np.maximum(src, dst)
     assert len(np.unique(pairs)) == len(pairs)
+
+
+def test_edges_and_classes_are_as_described(graph):
+    assert_simple(graph, 3000)
+    src, dst = ends(graph)
     # Both directions occur, so that a reader cannot rely on src < dst.
     assert 0.4 < (src < dst).mean() < 0.6
+    degree = np.bincount(np.concatenate([src, dst]), minlength=3000)
+    assert abs(degree.mean() - 10) < 0.3
+    assert degree.max() > 8 * degree.mean()
+    assert np.median(degree) < degree.mean()
+    shares = np.bincount(table(graph, "truth")["label"].to_numpy()) / 3000
+    assert np.allclose(shares, np.array([4, 2, 1]) / 7, atol=0.06)
 
 
 @pytest.mark.parametrize(
@@ -124,32 +136,16 @@ def test_homophily_is_as_requested(tmp_path, homophily, classes):
     assert abs(measured - homophily) <= tolerance
 
 
-def test_degrees_have_the_mean_and_a_tail(graph):
-    degree = np.bincount(np.concatenate(ends(graph)), minlength=3000)
-    assert abs(degree.mean() - 10) < 0.3
-    assert degree.max() > 8 * degree.mean()
-    assert np.median(degree) < degree.mean()
-
-
-def test_classes_are_skewed(graph):
-    shares = np.bincount(table(graph, "truth")["label"].to_numpy()) / 3000
-    assert np.allclose(shares, np.array([4, 2, 1]) / 7, atol=0.06)
-
-
-def test_communities_overlap_and_name_a_member_once(graph):
+def test_communities_overlap_and_differ(graph):
+    label = table(graph, "truth")["label"].to_numpy()
     community, node = memberships(graph)
-    assert len(np.unique(community)) == 40
-    assert len(np.unique(community * 3000 + node)) == len(node)
     sizes = np.bincount(community)
+    assert len(sizes) == 40
+    assert len(np.unique(community * 3000 + node)) == len(node)
     assert sizes.min() >= 10
     assert sizes.max() > 2 * np.median(sizes)
     assert np.bincount(node).max() >= 2
-
-
-def test_prevalence_varies_between_communities(graph):
-    label = table(graph, "truth")["label"].to_numpy()
-    community, node = memberships(graph)
-    share = np.bincount(community, label[node] == 0) / np.bincount(community)
+    share = np.bincount(community, label[node] == 0) / sizes
     for kind in (0, 1):
         assert np.ptp(share[kind::2]) > 0.5
 
@@ -183,19 +179,13 @@ def test_string_ids_join(tmp_path):
     assert "community-07" in members["community"].to_pylist()
 
 
-@pytest.mark.parametrize("nodes", [10, 30])
-def test_tiny_networks_have_every_class(tmp_path, nodes):
-    graph = made(tmp_path, nodes=nodes, degree=3, classes=2, communities=5)
+@pytest.mark.parametrize(("nodes", "degree"), [(10, 3), (30, 3), (40, 39)])
+def test_tiny_and_dense_networks_are_completed(tmp_path, nodes, degree):
+    graph = made(tmp_path, nodes=nodes, degree=degree, classes=2, communities=5)
     labels = table(graph, "nodes")["label"].drop_null().to_pylist()
     assert {0, 1} <= set(labels)
     assert graph.counts["edges"] > 0
-
-
-def test_dense_networks_are_completed(tmp_path):
-    graph = made(tmp_path, nodes=40, degree=39, classes=2)
-    src, dst = ends(graph)
-    pairs = np.minimum(src, dst) * 40 + np.maximum(src, dst)
-    assert len(np.unique(pairs)) == len(pairs)
+    assert_simple(graph, nodes)
 
 
 @pytest.mark.parametrize(

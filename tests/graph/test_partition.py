@@ -10,6 +10,8 @@ from tests.graph.graphs import csr_of, random_matrix
 from xnq_dist.core.errors import DoesNotFitError, SettingsError
 from xnq_dist.graph import batches
 from xnq_dist.graph import partition as module
+from xnq_dist.graph.balance import hold_limits
+from xnq_dist.graph.clustering import contract, find_clusters
 from xnq_dist.graph.partition import divide, metis_memory
 
 NAMES = ["metis", "stream", "contiguous", "random"]
@@ -82,6 +84,39 @@ def test_the_stream_is_near_metis_and_both_keep_the_limits(partitions, monkeypat
     monkeypatch.setattr(module, "MIN_MEMORY", 1 << 10)
     part, _ = divide(csr, partitions, "stream", memory=1)
     assert halo_rows(csr, part) <= 0.85 * halo["random"]
+
+
+@pytest.mark.parametrize("start", ["one", "nodes", "hubs"])
+def test_limits_hold_from_any_start(start):
+    csr, rng = social(300, 3), np.random.default_rng(3)
+    degrees = np.diff(csr.indptr)
+    part = {
+        "one": np.zeros(300, np.int32),
+        "nodes": (rng.random(300) < 0.1).astype(np.int32),
+        "hubs": (degrees > np.median(degrees)).astype(np.int32),
+    }[start]
+    hold_limits(csr, part, 5)
+    assert (np.bincount(part, minlength=5) > 0).all()
+    assert_limits_hold(csr, part, 5)
+
+
+def test_the_contracted_graph_counts_edges_between_clusters():
+    matrix = random_matrix(200, 0.1, 3)
+    csr = csr_of(matrix + matrix.T)
+    label, sizes = find_clusters(csr, np.diff(csr.indptr) + 1.0, 200.0)
+    one_hot = sp.csr_array((np.ones(200), (np.arange(200), label)))
+    # Both rows of an edge count for both of its clusters.
+    due = 2 * (one_hot.T @ ((matrix + matrix.T) != 0) @ one_hot).toarray()
+    np.fill_diagonal(due, 0)
+    every = contract(csr, label, sizes, 10**6)
+    some = contract(csr, label, sizes, int(due.sum() / 8))
+    found, sample = (
+        sp.csr_array((each.counts, each.indices, each.indptr)).toarray()
+        for each in (every, some)
+    )
+    np.testing.assert_array_equal(found, due)
+    assert (sample <= due).all()
+    assert 0.2 * due.sum() < sample.sum() < 0.3 * due.sum()
 
 
 def test_a_stream_without_community_structure_is_divided(monkeypatch):

@@ -124,7 +124,7 @@ def larger(seed=0):
     roles = [["train", "calibration", None][v % 3] for v in range(60)]
     labels = pa.array([None if v % 7 == 0 else v % 2 for v in range(60)])
     nodes = node_table(60, role=pa.array(roles), label=labels)
-    return nodes, edge_table([tuple(row) for row in rows], weight=rng.random(400) ** 20)
+    return nodes, edge_table([tuple(row) for row in rows], weight=rng.random(400))
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
@@ -137,6 +137,17 @@ def test_files_are_independent_of_the_order_of_rows(tmp_path, partitioner):
     _, second = run(tmp_path / "b", nodes, links, *extra, partitions=3)
     assert digests(first) == digests(second)
     assert first.facts == second.facts
+
+
+def test_weights_of_duplicates_add_up_to_the_same_bits_in_any_order(tmp_path):
+    """The largest is halfway between two float32, and the small ones decide."""
+    large, found = 2.0**53 + 2.0**29, []
+    for at, weights in enumerate(([large, 1.0, 1.0], [1.0, 1.0, large])):
+        links = edge_table([(0, 1)] * 3, weight=weights)
+        where = tmp_path / str(at), node_table(4), links
+        adjacency = layout.read_adjacency(*run(*where, "input.duplicates=sum"))
+        found.append(adjacency.toarray()[1, 0])
+    assert found == [2.0**53 + 2.0**30] * 2
 
 
 def test_facts_say_what_became_of_every_row(tmp_path):

@@ -27,7 +27,7 @@ LITTLE = 1 << 18
 def planted(folder, blocks=50, size=60, between=2.0, weights=False):
     """Blocks of nodes in random order, with loops and edges of one direction.
 
-    Returns the tables and the block of each node.
+    Weights are large inside of blocks. Returns the tables and the block of each node.
     """
     rng, nodes = np.random.default_rng(3), blocks * size
     name = rng.permutation(nodes)
@@ -35,12 +35,14 @@ def planted(folder, blocks=50, size=60, between=2.0, weights=False):
     inside += size * rng.integers(0, blocks, nodes * 5)
     ends = rng.integers(0, nodes, (2, int(nodes * between)))
     ends = np.unique(name[np.concatenate([inside, ends], axis=1)], axis=1)
-    more = {"weight": rng.integers(1, 9, ends.shape[1]) / 4} if weights else {}
+    block = np.argsort(name) // size
+    same = block[ends[0]] == block[ends[1]]
+    more = {"weight": np.where(same, 4.0, 0.25)} if weights else {}
     folder.mkdir(exist_ok=True)
     sources = str(folder / "nodes.parquet"), str(folder / "edges.parquet")
     pq.write_table(node_table(nodes), sources[0])
     pq.write_table(pa.table({"src": ends[0], "dst": ends[1], **more}), sources[1])
-    return Sources(*sources), np.argsort(name) // size
+    return Sources(*sources), block
 
 
 KINDS = {
@@ -52,7 +54,8 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_streamed_communities_are_as_good_as_leidens_in_any_partitions(tmp_path, kind):
-    sources, _ = planted(tmp_path, blocks=30, weights=kind == "weighted")
+    more = {"between": 20.0, "weights": True} if kind == "weighted" else {}
+    sources, _ = planted(tmp_path, blocks=20, **more)
     found = []
     for partitions in (1, 5):
         directory = RunDirectory(tmp_path / f"run{partitions}")
