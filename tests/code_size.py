@@ -10,6 +10,7 @@ import ast
 import io
 import tokenize
 from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 __all__ = ["long_functions", "tokens"]
@@ -27,7 +28,7 @@ LAYOUT = {
 
 def tokens(files: Iterable[Path]) -> int:
     """Tokens of code of Python files."""
-    return sum(_tokens(file.read_text(encoding="utf-8")) for file in files)
+    return sum(map(_tokens, files))
 
 
 def long_functions(files: Iterable[Path], limit: int) -> dict[str, int]:
@@ -44,7 +45,9 @@ def long_functions(files: Iterable[Path], limit: int) -> dict[str, int]:
     return found
 
 
-def _tokens(text: str) -> int:
+@cache
+def _tokens(file: Path) -> int:
+    text = file.read_text(encoding="utf-8")
     left_out = set(_lines_left_out(ast.parse(text)))
     return sum(
         token.type not in LAYOUT and token.start[0] not in left_out

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -177,21 +178,29 @@ def tls_settings(
     }
 
 
-@pytest.fixture(scope="session")
-def thread_client() -> Iterator[object]:
-    """Two workers as threads of this process, so that coverage includes their code."""
+@contextmanager
+def thread_workers(workers: int, threads: int = 2) -> Iterator[object]:
+    """The client of workers as threads of this process, so that coverage includes
+    their code."""
     from distributed import Client, LocalCluster
 
     quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
     with (
         LocalCluster(
-            n_workers=2,
-            threads_per_worker=2,
+            n_workers=workers,
+            threads_per_worker=threads,
             processes=False,
             scheduler_kwargs=quiet,
         ) as cluster,
-        Client(cluster) as found,
+        Client(cluster, set_as_default=False) as found,
     ):
+        yield found
+
+
+@pytest.fixture(scope="session")
+def thread_client() -> Iterator[object]:
+    """The client of two workers as threads of this process."""
+    with thread_workers(2) as found:
         yield found
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
-from distributed import Client, LocalCluster
+from distributed import Client
 from threadpoolctl import threadpool_info
 
-from tests.conftest import small_settings
+from tests.conftest import small_settings, thread_workers
 from tests.test_pipeline import whole_line
 from xnq_dist import pipeline
 from xnq_dist.core.store import RunDirectory
@@ -66,13 +66,7 @@ def main() -> None:
     graph, out = arguments.graph, arguments.out
     sources = Sources(str(graph / "nodes.parquet"), str(graph / "edges.parquet"))
     out.mkdir(parents=True, exist_ok=True)
-    quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, scheduler_kwargs=quiet
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with thread_workers(1) as client:
         found = {
             f"{matrix} {parts}": embed(
                 out / f"{matrix}-{parts}",

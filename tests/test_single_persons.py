@@ -73,8 +73,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def suppressed(made: dict[str, Any]) -> set[str]:
-    rows = made["result"].prevalence.to_pylist()
-    return {row["community"] for row in rows if row["quality"] == "suppressed"}
+    rows = made["result"].to_pandas("prevalence")
+    return {*rows["community"][rows["quality"] == "suppressed"]}
 
 
 def rows_for_people(made: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

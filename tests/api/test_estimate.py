@@ -18,7 +18,6 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from scipy import sparse
 
 from tests.conftest import write_graph
 from xnq_dist import PrevalenceResult, estimate_prevalence
@@ -84,17 +83,6 @@ def test_paths_and_frames_give_the_same_bits(graph, result, tmp_path):
     assert values(again).equals(values(result))
     assert Path(again.report) == tmp_path / "out" / "report.html"
     assert {text.partition(":")[0] for text, _, _ in said} >= {"graph", "readout"}
-
-
-def test_a_matrix_with_arrays_gives_the_same_bits(graph, result):
-    ends = (graph.edges["src"].to_numpy(), graph.edges["dst"].to_numpy())
-    matrix = sparse.csr_array((np.ones(len(ends[0])), ends), shape=(120, 120))
-    symmetric = ((matrix + matrix.T) > 0).astype(int)
-    labels = graph.nodes["label"].to_pandas()
-    again = estimate_prevalence(
-        symmetric, memberships=MEMBERS, labels=labels, features=graph.x, **FAST
-    )
-    assert values(again).equals(values(result))
 
 
 def test_the_result_has_its_tables_for_arrow_pandas_and_polars(result):

@@ -113,40 +113,18 @@ EXPECTED = {
 What `LONELY` and `CLASSIFIER` leave unchecked is in the tests above.
 """
 
-WITHOUT_FIT = {
-    "check_estimator_cloneable",
-    "check_estimator_tags_renamed",
-    "check_valid_tag_types",
-    "check_estimator_repr",
-    "check_no_attributes_set_in_init",
-    "check_fit_score_takes_y",
-    "check_estimators_unfitted",
-    "check_do_not_raise_errors_in_init_or_set_params",
-    "check_mixin_order",
-    "check_parameters_default_constructible",
-    "check_get_params_invariance",
-    "check_set_params",
-    "check_complex_data",
-    "check_estimators_empty_data_messages",
-    "check_nonsquare_error",
-    "check_requires_y_none",
-    "check_fit_non_negative",
-    "check_fit1d",
-    "check_fit2d_1sample",
-}
-
 
 def checks() -> list[object]:
     made = []
     for estimator, check in estimator_checks_generator(fast()):
         name = getattr(check, "func", check).__name__
-        marks = [] if name in WITHOUT_FIT else [pytest.mark.slow]
-        if name in EXPECTED:
-            marks.append(pytest.mark.xfail(reason=EXPECTED[name], strict=True))
-        made.append(pytest.param(estimator, check, id=name, marks=marks))
+        known = name in EXPECTED
+        mark = pytest.mark.xfail(known, reason=EXPECTED.get(name, ""), strict=True)
+        made.append(pytest.param(estimator, check, id=name, marks=mark))
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("estimator", "check"), checks())
 def test_scikit_learn_accepts_the_estimator(estimator, check):
     check(estimator)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.app.commands import ended
 from tests.app.test_status import lock
 from tests.disks import NoSmallDisk, mounted
 from xnq_dist.app import machine_checks
@@ -166,6 +167,17 @@ def test_a_planted_fault_is_named_with_its_fix(run_copy, fault):
     found = findings(run_copy)
     assert found[name].state == state, found
     assert re.search(text, found[name].text), found[name].text
+
+
+def test_verify_names_damaged_files_and_what_repairs_them(run_copy, capfd):
+    assert ended("doctor", "--verify", str(run_copy), "--json") == 0
+    shown = capfd.readouterr()
+    assert f"{run_copy}: all files are intact" in shown.err
+    assert json.loads(shown.out)["files"][0] == "ok"
+    damaged_file(run_copy)
+    assert ended("doctor", "--verify", str(run_copy)) == 1
+    words = r"parquet differs from its checksum between byte 0 and.*makes it again"
+    assert re.search(words, capfd.readouterr().out, re.DOTALL)
 
 
 def test_changed_settings_are_named_with_what_they_make_due(run_copy):

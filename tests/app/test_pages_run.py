@@ -40,16 +40,22 @@ def script(page: str) -> str:
     return "\n".join(lines)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where a reader of one page goes on with the other."""
+    return tmp_path_factory.mktemp("pages")
+
+
 @pytest.mark.ci
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_the_page_run_in_their_order(page: str, tmp_path: Path) -> None:
+def test_the_commands_of_the_page_run_in_their_order(page: str, folder: Path) -> None:
     commands = script(page)
     assert commands.count("xnq-dist ") >= 4
     assert commands.count("python - <<") == 1
     bin_first = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         ["bash", "-c", commands],
-        cwd=tmp_path,
+        cwd=folder,
         env={**os.environ, "PATH": bin_first},
         capture_output=True,
         text=True,

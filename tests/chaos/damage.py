@@ -97,15 +97,13 @@ def published(out: Path) -> dict[str, pa.Table]:
 
     Names of the run and the locations of the partitions' files are left out.
     """
-    version = read_published(out)
-    found = {name: version.read(name) for name in version.tables()}
-    for name in list(found):
-        found[f"{name} at its usual path"] = pq.read_table(out / f"{name}.parquet")
-    per_run = {"run_id", "run", "created"}
-    return {
-        name: table.select([one for one in table.column_names if one not in per_run])
-        for name, table in found.items()
-    }
+    version, found = read_published(out), {}
+    for name in version.tables():
+        top = pq.read_table(out / f"{name}.parquet")
+        for place, table in (("", version.read(name)), (" at its usual path", top)):
+            per_run = {"run_id", "run", "created"} & {*table.column_names}
+            found[name + place] = table.drop_columns(list(per_run))
+    return found
 
 
 def prepared(folder: Path, client: Client) -> Bench:
@@ -138,22 +136,17 @@ def copied(source: Path, target: Path) -> None:
 
 def damage(path: Path, kind: str, rng: np.random.Generator) -> None:
     """Change one file in place."""
-    size = path.stat().st_size
-    with path.open("r+b") as stream:
-        if kind == "cut":
-            stream.truncate(int(rng.integers(0, size)))
-            return
-        if kind == "flip":
-            at = int(rng.integers(0, size))
-            stream.seek(at)
-            value = stream.read(1)[0] ^ (1 << int(rng.integers(0, 8)))
-            stream.seek(at)
-            stream.write(bytes([value]))
-            return
-        at = int(rng.integers(0, -(-size // SECTOR))) * SECTOR
-        length = min(SECTOR, size - at)
-        stream.seek(at)
-        stream.write(bytes(length) if kind == "zero" else rng.bytes(length))
+    data = bytearray(path.read_bytes())
+    at = int(rng.integers(0, len(data)))
+    if kind == "cut":
+        del data[at:]
+    elif kind == "flip":
+        data[at] ^= 1 << int(rng.integers(0, 8))
+    else:
+        at -= at % SECTOR
+        length = min(SECTOR, len(data) - at)
+        data[at : at + length] = bytes(length) if kind == "zero" else rng.bytes(length)
+    path.write_bytes(data)
 
 
 def differing(bench: Bench, state: str, out: Path, uncompared: bool) -> list[str]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.conftest import small_settings
+from tests.conftest import small_settings, thread_workers
 from xnq_dist.core import backend as backends
 from xnq_dist.core import cluster
 
@@ -70,8 +70,6 @@ def device_client(request, monkeypatch):
 @contextmanager
 def one_worker(device_client):
     """The client of a single worker with the same device."""
-    from distributed import Client, LocalCluster
-
     if not device_client.scheduler.address.startswith("inproc"):
         single = small_settings("cluster.workers=1").cluster
         with (
@@ -80,11 +78,5 @@ def one_worker(device_client):
         ):
             yield client
         return
-    quiet = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
-    with (
-        LocalCluster(
-            n_workers=1, threads_per_worker=2, processes=False, scheduler_kwargs=quiet
-        ) as started,
-        Client(started, set_as_default=False) as client,
-    ):
+    with thread_workers(1) as client:
         yield client

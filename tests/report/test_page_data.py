@@ -17,7 +17,7 @@ from tests.report.fake_run import NASTY, prevalence_table, results_of
 from tests.report.test_page import changed_columns, with_warnings
 from xnq_dist.core.config import load_settings
 from xnq_dist.report.page import page
-from xnq_dist.report.page_data import Page, typical_error
+from xnq_dist.report.page_data import Page
 from xnq_dist.steps.view import QUALITIES
 
 BASE = (("n", "<u4"), ("labelled", "<u4"), ("note", "<i4"))
@@ -145,18 +145,3 @@ def test_the_communities_with_the_lowest_shares_are_left_out_first(
     assert shown.encoded.communities_left_out == 20
     names = decoded(shown.encoded.text)["names"]
     assert names == [view.name(k) for k in view.ranked[:10]]
-
-
-def test_typical_error_is_the_median_at_the_size():
-    sizes = np.repeat([10.0, 100.0, 1000.0], 50)
-    error = np.repeat([0.3, 0.2, 0.1], 50)
-    error[::5] = np.nan
-    error[7] = 0.9
-    at = np.array([10.0, 100.0, 1000.0, 1.0, 1e6, 10**1.5])
-    found = typical_error(sizes, error, at)
-    assert found == pytest.approx([0.3, 0.2, 0.1, 0.3, 0.1, 0.25])
-    nothing = np.full(3, np.nan)
-    assert typical_error(np.ones(3), nothing, at).tolist() == [0.0] * 6
-    # Few communities give one value for all sizes.
-    few = typical_error(np.arange(1.0, 9), np.linspace(0, 1, 8), at)
-    assert few == pytest.approx([0.5] * 6)

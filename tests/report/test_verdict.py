@@ -92,11 +92,6 @@ def test_skill_is_named(value: float, lower: float, level: str) -> None:
     assert warned == (level == "warning")
 
 
-def test_an_empty_table_has_a_verdict() -> None:
-    made = judged(prevalence_table(["a"]).slice(0, 0))
-    assert "There are no communities." in made.lines
-
-
 def test_a_suppressed_community_is_counted_and_its_name_hidden() -> None:
     table = prevalence_table(["tiny", "b", "c"], intervals=True)
     share = np.array([0.0, 1.0, 0.5, 0.5, 0.6, 0.4])

@@ -21,7 +21,6 @@ from xnq_dist.steps.anomalies import (
     find_anomalies,
     pvalues_of_class,
     qvalues,
-    robust_reference,
 )
 from xnq_dist.steps.view import ranks
 
@@ -202,24 +201,6 @@ def test_labels_alone_give_the_exact_binomial_test():
         one = against(0.5, labels_alone(np.array([k]), many))
         exact = binomial_pvalues(k, many[0], 0.5)
         assert one[0] == pytest.approx(exact, rel=1e-6, abs=1e-14)
-
-
-def test_reference_is_the_mean_of_the_others_without_outliers():
-    rng = np.random.default_rng(1)
-    size = rng.integers(50, 300, 500).astype(np.float64)
-    values = rng.binomial(size.astype(int), 0.3) / size
-    values[:60] = 0.75
-    kept, scale = robust_reference(values, size)
-    assert not kept[:60].any()
-    assert kept[60:].mean() > 0.98
-    assert 1.0 <= scale < 1.4
-    # With ordinary differences, no community is left out of the reference.
-    apart = rng.uniform(0.1, 0.9, 500)
-    kept, scale = robust_reference(apart, size)
-    assert kept.mean() > 0.95
-    assert scale > 2
-    none, _ = robust_reference(np.zeros(0), np.zeros(0))
-    assert none.size == 0
 
 
 def test_effects_are_of_the_mean_of_the_others():

@@ -71,12 +71,15 @@ def test_earlier_results_of_the_directory_are_compared_with(tmp_path: Path) -> N
     assert again == [row["before"] for row in rows]
 
 
-def test_comparison_can_be_switched_off(tmp_path: Path) -> None:
+def test_comparison_can_be_switched_off_and_begun_anew(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     made(folder)
     made(folder, "anomalies.last=null", seed=1)
     assert not (folder / "changes.parquet").exists()
     assert "Since the earlier results" not in page_of(folder)
+    Published(RunDirectory(folder)).begin_anew()  # for another graph
+    made(folder, seed=2)
+    assert not (folder / "changes.parquet").exists()
 
 
 def test_bad_earlier_runs_are_named_before_the_work(tmp_path: Path) -> None:

@@ -230,13 +230,10 @@ def test_a_plan_is_a_table_of_unlabelled_nodes_with_weights(finished, tmp_path, 
         if row["community"]:
             assert row["node_id"] in sets[row["community"]]
     assert len({row["node_id"] for row in rows}) == 20
-    widths = [row.now for row in plan.communities]
-    assert widths == sorted(widths, reverse=True)
-    for row in plan.communities:
-        assert row.planned < row.now
-        assert row.published > 0
-    worst = max(row.planned for row in plan.communities)
-    assert worst <= max(row.random for row in plan.communities)
+    planned = plan.communities
+    assert planned == sorted(planned, key=lambda row: -row.now)
+    assert all(row.planned < row.now and row.published > 0 for row in planned)
+    assert max(row.planned for row in planned) <= max(row.random for row in planned)
     assert plan_labels(where, 20, seed=3).table.equals(plan.table)
     others = (plan_labels(where, 20, seed=seed).table for seed in range(4, 9))
     assert not all(other.equals(plan.table) for other in others)

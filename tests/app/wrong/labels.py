@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,38 +22,43 @@ from tests.app.wrong.builders import (
 )
 
 
+def with_labels(values: Any) -> Spoil:
+    """Other labels, or a function of the labels."""
+    return edit(NODES, label=values)
+
+
 def labels_cases() -> Iterable[Case]:
     for word in ("NA", "null", "?", "  "):
         yield Case(
             f"label-{word.strip() or len(word)}",
-            edit(NODES, label=first(6, word)),
+            with_labels(first(6, word)),
             ("'label'", "nodes.parquet", f"{word!r} (6)", "labels.missing=[]"),
-            right=edit(NODES, label=first(6, "Nauru")),
+            right=with_labels(first(6, "Nauru")),
             status=0,
         )
     yield Case(
         "label-minus-one",
-        edit(NODES, label=labels(lambda v: v % 4 - 1)),
+        with_labels(labels(lambda v: v % 4 - 1)),
         ("'label'", "-1 (15 nodes)", "labels.missing=[-1]", "labels.missing=[]"),
-        right=edit(NODES, label=labels(lambda v: v % 4 - 1)),
+        right=with_labels(labels(lambda v: v % 4 - 1)),
         right_arguments=sets("labels.missing=[-1]"),
     )
     yield Case(
         "label-minus-one-as-text",
-        edit(NODES, label=labels(lambda v: str(v % 3 - 1))),
+        with_labels(labels(lambda v: str(v % 3 - 1))),
         ("'label'", "-1 (20 nodes)", "labels.missing=[-1]"),
-        right=edit(NODES, label=labels(lambda v: "-1" if v % 2 else "1")),
+        right=with_labels(labels(lambda v: "-1" if v % 2 else "1")),
     )
     for name, word in (("case", "Bot"), ("space", " bot")):
         yield Case(
             f"labels-differ-by-{name}",
-            edit(NODES, label=first(5, word)),
+            with_labels(first(5, word)),
             ("'label'", repr(word), "'bot'", "checks.accept=[label-case]"),
-            right=edit(NODES, label=first(5, "robot")),
+            right=with_labels(first(5, "robot")),
         )
     yield Case(
         "labels-differ-by-case-and-are-accepted",
-        edit(NODES, label=first(5, "Bot")),
+        with_labels(first(5, "Bot")),
         ("accepted",),
         arguments=sets("checks.accept=[label-case]"),
         status=0,
@@ -60,16 +66,16 @@ def labels_cases() -> Iterable[Case]:
     numbers = labels(lambda v: "unknown" if v < 9 else str(v % 3))
     yield Case(
         "numbers-and-a-word",
-        edit(NODES, label=numbers),
+        with_labels(numbers),
         ("'unknown' (9 nodes)", "labels.missing=[unknown]", "labels.missing=[]"),
-        right=edit(NODES, label=numbers),
+        right=with_labels(numbers),
         right_arguments=sets("labels.missing=[unknown]"),
     )
     yield Case(
         "name-as-label",
-        edit(NODES, label=labels(named)),
+        with_labels(labels(named)),
         ("60 classes for 60 labelled", "columns.label", "age", "label-ids"),
-        right=edit(NODES, label=labels(lambda v: named(v % 15))),
+        right=with_labels(labels(lambda v: named(v % 15))),
     )
     many = list(range(18, 88)) * 3
     yield Case(
@@ -80,40 +86,38 @@ def labels_cases() -> Iterable[Case]:
     )
     yield Case(
         "no-label",
-        edit(NODES, label=[None] * 60),
+        with_labels([None] * 60),
         ("'label'", "nodes.parquet", "null for every node", "label some"),
     )
     yield Case(
         "one-class",
-        edit(NODES, label=labels(lambda v: "bot", 40)),
+        with_labels(labels(lambda v: "bot", 40)),
         ("'label'", "single class, 'bot'", "two classes"),
-        right=edit(NODES, label=labels(lambda v: "bot" if v > 1 else "human", 40)),
+        right=with_labels(labels(lambda v: "bot" if v > 1 else "human", 40)),
     )
     yield Case(
         "a-class-with-one-label",
-        edit(NODES, label=first(1, "rare")),
+        with_labels(first(1, "rare")),
         ("'rare'", "1 labelled node", "labels.missing=[rare]"),
-        right=edit(NODES, label=first(2, "rare")),
+        right=with_labels(first(2, "rare")),
     )
     yield Case(
         "labels-with-fractions",
-        edit(NODES, label=labels(lambda v: v / 2)),
+        with_labels(labels(lambda v: v / 2)),
         ("'label'", "not integers", "integers, strings or booleans"),
-        right=edit(NODES, label=labels(lambda v: float(v % 2), 50)),
+        right=with_labels(labels(lambda v: float(v % 2), 50)),
     )
     yield Case(
         "lists-as-labels",
-        edit(NODES, label=labels(lambda v: [v % 2])),
+        with_labels(labels(lambda v: [v % 2])),
         ("'label'", "list"),
-        right=edit(
-            NODES, label=pa.array(labels(lambda v: f"c{v % 2}")).dictionary_encode()
-        ),
+        right=with_labels(pa.array(labels(lambda v: f"c{v % 2}")).dictionary_encode()),
     )
     yield Case(
         "labels-beyond-int64",
-        edit(NODES, label=pa.array(labels(lambda v: 2**63 + v % 2), pa.uint64())),
+        with_labels(pa.array(labels(lambda v: 2**63 + v % 2), pa.uint64())),
         ("'label'", "too large", "strings"),
-        right=edit(NODES, label=pa.array(labels(lambda v: v % 2), pa.uint64())),
+        right=with_labels(pa.array(labels(lambda v: v % 2), pa.uint64())),
     )
     yield Case(
         "labels-of-two-types-in-two-files",
@@ -123,9 +127,8 @@ def labels_cases() -> Iterable[Case]:
     )
     yield Case(
         "labels-that-are-not-utf-8",
-        edit(
-            NODES,
-            label=lambda c: pa.array(
+        with_labels(
+            lambda c: pa.array(
                 [b"b\xf6t" if v == "bot" else b"no" for v in c], pa.binary()
             ).view(pa.string()),
         ),
@@ -133,7 +136,7 @@ def labels_cases() -> Iterable[Case]:
     )
     yield Case(
         "hdy-of-three-classes",
-        edit(NODES, label=first(9, "cat")),
+        with_labels(first(9, "cat")),
         ("quantifier=hdy", "two classes", "3", "quantifier=auto"),
         arguments=sets("quantifier=hdy"),
         right=VALID,
