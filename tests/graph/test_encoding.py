@@ -41,37 +41,28 @@ def people(n=N, **changed):
 
 
 def read(folder, nodes, *extra, partitions=2):
-    """Each feature by name in order of the ids, the encoding, and the manifest."""
+    """Each feature by name in order of the ids, and the manifest."""
     stage, manifest = run(folder, nodes, edge_table(), *extra, partitions=partitions)
-    (record,) = manifest.named(layout.ENCODING + "-")
-    encoding = stage.read_table(record, "feature_encoding").to_pylist()
-    names = [row["feature"] for row in encoding]
+    (record,) = manifest.named(layout.SCALING + "-")
+    names = stage.read_table(record, "feature_scaling")["feature"].to_pylist()
     found = features_of(stage, manifest).T
-    return dict(zip(names, found, strict=True)), encoding, manifest
+    return dict(zip(names, found, strict=True)), manifest
 
 
 def test_columns_of_every_type_become_numbers(tmp_path):
     nodes = people()
-    found, encoding, manifest = read(tmp_path, nodes, UNSCALED)
-    kinds = {row["feature"]: row["kind"] for row in encoding}
+    found, _ = read(tmp_path, nodes, UNSCALED)
     towns = nodes["town"].to_pylist()
     ranked = sorted({t for t in towns if t}, key=lambda t: (-towns.count(t), t))
-    assert kinds == {
-        "income": "number",
-        "income is missing": "missing",
-        "member": "boolean",
-        "member is missing": "missing",
-        "born": "date",
-        "born is missing": "missing",
-        **{f"town = {town}": "category" for town in ranked},
-        "town is missing": "missing",
-    }
-    assert list(found) == list(kinds)
+    assert list(found) == [
+        *("income", "income is missing", "member", "member is missing"),
+        *("born", "born is missing", *(f"town = {town}" for town in ranked)),
+        "town is missing",
+    ]
     for name in ("income", "member", "born", "town"):
         absent = nodes[name].is_null().to_numpy()
         assert np.array_equal(found[f"{name} is missing"], absent)
-    fill = next(row["fill"] for row in encoding if row["feature"] == "income")
-    assert fill == np.median(nodes["income"].drop_null().to_numpy())
+    fill = np.median(nodes["income"].drop_null().to_numpy())
     due = nodes["income"].fill_null(fill).to_numpy().astype(np.float32)
     assert np.array_equal(found["income"], due)
     days = nodes["born"].cast(pa.int32()).to_pylist()
@@ -79,13 +70,6 @@ def test_columns_of_every_type_become_numbers(tmp_path):
     assert found["born"][known].tolist() == [days[at] for at in known]
     for town in ranked:
         assert found[f"town = {town}"].tolist() == [each == town for each in towns]
-    assert manifest.facts["encoded"] == {
-        "number": 1,
-        "missing": 4,
-        "boolean": 1,
-        "date": 1,
-        "category": 3,
-    }
 
 
 @pytest.mark.parametrize(
@@ -96,24 +80,22 @@ def test_percentages_are_read_as_numbers(tmp_path, form, mark):
     numbers = [at + 0.5 for at in range(N)]
     texts = [form.format(str(value).replace(".", mark)) for value in numbers]
     nodes = people(share=pa.array([None, "NA", *texts[2:]]))
-    found, encoding, _ = read(tmp_path, nodes, UNSCALED)
-    kinds = {row["feature"]: row["kind"] for row in encoding}
+    found, _ = read(tmp_path, nodes, UNSCALED)
     sign = -1 if form.startswith("-") else 1
-    assert kinds["share"] == "percent"
     assert np.array_equal(found["share"][2:], sign * np.array(numbers[2:], np.float32))
     assert found["share is missing"].tolist() == [1, 1] + [0] * (N - 2)
 
 
 def test_text_with_one_row_of_another_kind_stays_text(tmp_path):
     nodes = people(share=pa.array(["5 %", "many"] * (N // 2)))
-    found, _, _ = read(tmp_path, nodes, UNSCALED)
+    found, _ = read(tmp_path, nodes, UNSCALED)
     assert {"share = 5 %", "share = many"} <= set(found)
 
 
 def test_an_index_of_pandas_is_left_out_of_the_features(tmp_path):
     numbers = {name: np.arange(N) for name in ("Unnamed: 0", "__index_level_0__")}
     index = pa.array(np.arange(N) / 2)  # of prices, say
-    found, _, _ = read(tmp_path, people(**numbers, index=index), UNSCALED)
+    found, _ = read(tmp_path, people(**numbers, index=index), UNSCALED)
     assert "index" in found
     assert set(found) & set(numbers) == set()
 
@@ -144,9 +126,9 @@ def test_levels_beyond_the_limit_are_hashed(tmp_path):
     few = streets[:20] * 6
     one_hot, *_ = read(tmp_path / "a", people(2 * N, town=pa.array(few)))
     assert sum(name.startswith("town = ") for name in one_hot) == 20
-    hashed, encoding, _ = read(tmp_path / "b", people(2 * N, town=pa.array(streets)))
+    hashed, _ = read(tmp_path / "b", people(2 * N, town=pa.array(streets)))
     names = [f"town hashed [{at}]" for at in range(32)]
-    assert [row["feature"] for row in encoding if row["kind"] == "hashed"] == names
+    assert [name for name in hashed if "hashed" in name] == names
     rows = np.stack([hashed[name] for name in names], 1)
     assert len(np.unique(rows[:21], axis=0)) > 8
     assert np.array_equal(rows[:21], rows[21:42])
@@ -154,8 +136,7 @@ def test_levels_beyond_the_limit_are_hashed(tmp_path):
 
 def test_text_with_a_value_for_each_node_is_left_out(tmp_path, caplog):
     names = pa.array([f"name {at}" for at in range(N)])
-    found, encoding, _ = read(tmp_path, people(town=names))
-    assert not any(row["source"] == "town" for row in encoding)
+    found, _ = read(tmp_path, people(town=names))
     assert "town" not in " ".join(found)
     assert "'town' has a different value for almost every node" in caplog.text
 
@@ -177,10 +158,10 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_any_form_of_the_table_gives_the_same_bits(tmp_path, form):
     nodes = people()
-    due, encoding, _ = read(tmp_path / "a", nodes)
+    due, _ = read(tmp_path / "a", nodes)
     count = 3 if form == "partitions" else 1
     found = read(tmp_path / "b", FORMS[form](nodes), partitions=count)
-    assert found[1] == encoding
+    assert list(found[0]) == list(due)
     for name, column in due.items():
         assert np.array_equal(found[0][name], column), name
 
@@ -200,16 +181,14 @@ def test_gaps_in_a_list_are_filled_and_marked_once(tmp_path):
 def test_complete_numbers_are_kept_as_numbers(tmp_path):
     nodes = node_table(N, age=pa.array(range(N)), ok=pa.array([True, False] * (N // 2)))
     _, manifest = run(tmp_path, nodes, edge_table(), "columns.features=[age, ok]")
-    assert not manifest.named(layout.ENCODING + "-")
-    assert "encoded" not in manifest.facts
     assert manifest.inputs["settings"]["features"] == {"scale": "auto"}
     assert set(manifest.inputs["features"]) == {"rows", "digest"}
 
 
 def test_auto_takes_all_columns_without_another_use(tmp_path):
     nodes = people(role=pa.nulls(N, pa.string()), group=["a"] * N, tags=[["x"]] * N)
-    _, encoding, _ = read(tmp_path, nodes, "communities=column:group")
-    sources = dict.fromkeys(row["source"] for row in encoding)
+    found, _ = read(tmp_path, nodes, "communities=column:group")
+    sources = dict.fromkeys(name.split()[0] for name in found)
     assert list(sources) == ["income", "member", "born", "town"]
 
 
@@ -272,5 +251,6 @@ def test_what_is_learnt_from_a_large_table_is_independent_of_its_order():
     x, zip_code, name = found[0].sources
     assert x.fills is not None
     assert abs(x.fills[0] - 5) < 0.1
-    assert (zip_code.hashed, name.kind) == (32, "left out")
-    assert found[0].table().equals(found[1].table())
+    assert (zip_code.hashed, name.names) == (32, ())
+    assert found[0].names == found[1].names
+    assert found[0].sources[0].fills == found[1].sources[0].fills

@@ -163,16 +163,12 @@ def test_named_columns_are_standardised_and_the_run_says_how(tmp_path):
     stage, manifest = run(tmp_path, nodes, edge_table(), ON)
     found = features_of(stage, manifest)
     assert np.abs(found).max() <= scaling.LIMIT
-    assert manifest.facts["scaling"] == {
-        "kept": 0,
-        "two values": 1,
-        "robust": 2,
-        "constant": 0,
-    }
     table = load_scaling(stage, manifest)
     assert table is not None
     rows = {row["feature"]: row for row in table.to_pylist()}
     assert list(rows) == NAMES
+    kinds = [row["kind"] for row in rows.values()]
+    assert kinds == ["robust", "robust", "two values"]
     age = nodes["age"].to_numpy()
     assert rows["age"]["center"] == np.median(age)
     z = np.arcsinh((age - rows["age"]["center"]) / rows["age"]["spread"])
@@ -185,8 +181,9 @@ def test_no_scale_keeps_the_values_of_the_table(tmp_path):
     found = features_of(stage, manifest)
     due = [nodes[name].to_numpy().astype(np.float32) for name in NAMES]
     assert np.array_equal(found, np.stack(due, 1))
-    assert manifest.facts["scaling"] is None
-    assert load_scaling(stage, manifest) is None
+    table = load_scaling(stage, manifest)
+    assert table["feature"].to_pylist() == NAMES
+    assert set(table["kind"].to_pylist()) == {"kept"}
 
 
 def test_a_change_below_float32_makes_the_stage_anew(tmp_path):
@@ -222,6 +219,6 @@ def test_lists_of_one_scale_keep_their_bits(data_folder, name):
     rows = read_nodes(table, ColumnSettings())[:2]
     chosen = scaling_of(columns, *rows, "auto")
     assert chosen is not None
-    assert chosen.facts()["kept"] == columns.width
+    assert int((chosen.kinds == scaling.KEPT).sum()) == columns.width
     for _, matrix in columns.batches(*rows):
         assert np.array_equal(chosen.apply(matrix), matrix.astype(np.float32))

@@ -7,17 +7,19 @@ clustered again in the same way until it is small enough for METIS.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
-from xnq_dist.core.arrays import Floats, Ints, Ints32, offsets_of
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.random_bits import mix
 from xnq_dist.core.threads import map_threads
 from xnq_dist.graph.csr import ArrayCsr, Csr, spans
 from xnq_dist.graph.moves import FIRST, Communities, numbered
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
 
 __all__ = ["PAIR", "coarsen", "contract", "find_clusters"]
 
@@ -37,19 +39,6 @@ PAIR = 64
 EVERY = np.uint64(2**64 - 1)
 
 
-@dataclass(frozen=True)
-class Contracted:
-    """An undirected graph of clusters; each pair is stored in both directions."""
-
-    indptr: Ints
-    """Shape (C + 1,)."""
-    indices: Ints32
-    counts: Ints
-    """Sampled edges between the two clusters."""
-    sizes: Floats
-    """Sum of the nodes' weights in each cluster, shape (C,)."""
-
-
 def find_clusters(csr: Csr, weights: Floats, limit: float) -> tuple[Ints32, Floats]:
     """Cluster of every node, shape (N,), and the weight of each, shape (C,).
 
@@ -67,144 +56,91 @@ def find_clusters(csr: Csr, weights: Floats, limit: float) -> tuple[Ints32, Floa
     return label, np.bincount(label, weights, clusters).astype(np.float64)
 
 
-def coarsen(small: Contracted, limit: float, edges: int) -> tuple[Contracted, Ints32]:
+def coarsen(
+    small: sp.csr_array, sizes: Floats, limit: float, edges: int
+) -> tuple[sp.csr_array, Floats, Ints32]:
     """Cluster a contracted graph again until it has at most `edges` entries.
 
     When clusters stop growing, only the heaviest edges are kept. No cluster grows
-    beyond the limit. Returns the last graph, and the cluster in it of each cluster
-    of `small`.
+    beyond the limit. Returns the last graph, the weights of its clusters, and the
+    cluster in it of each cluster of `small`.
     """
-    place = np.arange(len(small.sizes), dtype=np.int32)
-    while len(small.indices) > edges:
-        before = len(small.sizes)
-        votes = small.counts.astype(np.float32)
-        adjacency = ArrayCsr(small.indptr, small.indices, votes)
-        label, sizes = find_clusters(adjacency, small.sizes, limit)
+    place = np.arange(len(sizes), dtype=np.int32)
+    while small.nnz > edges:
+        before = len(sizes)
+        votes = small.data.astype(np.float32)
+        adjacency = ArrayCsr(small.indptr.astype(np.int64), small.indices, votes)
+        label, sizes = find_clusters(adjacency, sizes, limit)
         place = label[place]
         ends = label[np.repeat(np.arange(before), np.diff(small.indptr))]
-        others = label[small.indices]
-        upward = ends < others
-        pairs = ends[upward].astype(np.int64) * len(sizes) + others[upward]
-        del ends, others
-        small = _between(pairs, small.counts[upward], sizes)
+        small = _between(ends, label[small.indices], small.data, len(sizes))
         if len(sizes) > MIN_SHRINKAGE * before:
             break
-    return _heaviest(small, edges), place
+    return _heaviest(small, edges), sizes, place
 
 
-def _heaviest(small: Contracted, edges: int) -> Contracted:
+def _heaviest(small: sp.csr_array, edges: int) -> sp.csr_array:
     """The graph with its heaviest pairs only, at most `edges` entries."""
-    if len(small.indices) <= edges:
+    from scipy import sparse
+
+    if small.nnz <= edges:
         return small
-    clusters = len(small.sizes)
-    low = np.repeat(np.arange(clusters), np.diff(small.indptr))
-    pairs = np.flatnonzero(low < small.indices)
-    heavy = np.argsort(-small.counts[pairs], kind="stable")
-    pairs = pairs[heavy[: edges // 2]]
-    return _between(
-        low[pairs] * clusters + small.indices[pairs], small.counts[pairs], small.sizes
-    )
+    pairs = sparse.triu(small).tocoo()
+    heavy = np.argsort(-pairs.data, kind="stable")[: edges // 2]
+    low, high = pairs.row[heavy], pairs.col[heavy]
+    kept = _between(low, high, pairs.data[heavy], small.shape[0])
+    return both_ways(kept)
 
 
-def _between(pairs: Ints, counts: Ints | None, sizes: Floats) -> Contracted:
-    """The graph of pairs ``low * C + high`` with their counts (None: one each)."""
-    clusters = len(sizes)
-    if counts is None:
-        pairs.sort()
-    else:
-        order = np.argsort(pairs, kind="stable")
-        pairs, counts = pairs[order], counts[order]
-        del order
-    starts = np.flatnonzero(np.diff(pairs, prepend=-1))
-    if counts is None:
-        sums = np.diff(starts, append=len(pairs))
-    elif len(starts):
-        sums = np.add.reduceat(counts, starts)
-    else:
-        sums = counts
-    low, high = np.divmod(pairs[starts], clusters)
-    low, high = low.astype(np.int32), high.astype(np.int32)
-    degrees = np.bincount(low, minlength=clusters)
-    degrees += np.bincount(high, minlength=clusters)
-    indptr = offsets_of(degrees)
-    indices = np.empty(2 * len(low), np.int32)
-    both = np.empty(2 * len(low), np.int64)
-    fill_both(low, high, sums, indptr[:-1].copy(), indices, both)
-    return Contracted(indptr, indices, both, sizes)
+def _between(ends: Ints32, others: Ints32, counts: Ints, clusters: int) -> sp.csr_array:
+    """The graph of edges with other clusters at their ends, and their sums."""
+    from scipy import sparse
+
+    apart = ends != others
+    pairs = ends[apart], others[apart]
+    shape = clusters, clusters
+    return sparse.coo_array((counts[apart], pairs), shape=shape).tocsr()
 
 
-@njit(cache=True, nogil=True)
-def fill_both(
-    low: Ints32, high: Ints32, sums: Ints, at: Ints, indices: Ints32, counts: Ints
-) -> None:
-    """Add each pair to the rows of both ends; `at` is the next free entry of a row."""
-    for pair in range(low.shape[0]):
-        a, b = low[pair], high[pair]
-        indices[at[a]], counts[at[a]] = b, sums[pair]
-        at[a] += 1
-        indices[at[b]], counts[at[b]] = a, sums[pair]
-        at[b] += 1
+def both_ways(graph: sp.csr_array) -> sp.csr_array:
+    """The graph with the reverse of each edge, added up."""
+    both: sp.csr_array = graph + graph.T
+    return both
 
 
-def contract(csr: Csr, label: Ints32, sizes: Floats, keep: int) -> Contracted:
+def contract(csr: Csr, label: Ints32, clusters: int, keep: int) -> sp.csr_array:
     """The graph between the clusters of `find_clusters`, from about `keep` edges.
 
-    If there are more edges between clusters, a sample is drawn by a hash of the two
-    nodes: both directions of an edge are kept or left out together, for any chunks.
-    Memory is `PAIR` bytes for each kept edge.
+    Each pair is stored in both directions, with the number of edges. If there are more
+    edges between clusters, a sample is drawn by a hash of the two nodes: both
+    directions of an edge are kept or left out together, for any chunks. Memory is
+    `PAIR` bytes for each kept edge.
     """
     keep = min(keep, MAX_VOTES)
-
     # First assume that all edges are between clusters; if the sample is then less than
     # half as large as allowed, sample again with the estimated number.
     edges = max(int(csr.indptr[-1]), 1)
-    parts: list[Ints] = []
     for _ in range(2):
         limit = np.uint64(int(keep / edges * 2**53) << 11) if keep < edges else EVERY
-        sample = partial(sample_rows, label, len(sizes), limit, csr)
+        sample = partial(_sample, csr, label, limit)
         parts = map_threads(sample, list(spans(csr.indptr, SAMPLE_CHUNK)))
-        size = sum(map(len, parts))
+        size = sum(part.shape[1] for part in parts)
         if limit == EVERY or 2 * size > keep:
             break
         edges = max(int(size / keep * edges * SAMPLE_MARGIN), 1)
-    parts.append(np.empty(0, np.int64))
-    pairs = np.concatenate(parts)
+    pairs = np.concatenate([np.empty((2, 0), np.int32), *parts], axis=1)
     del parts
-    return _between(pairs, None, sizes)
+    ones = np.ones(pairs.shape[1], np.int64)
+    return both_ways(_between(pairs[0], pairs[1], ones, clusters))
 
 
-def sample_rows(
-    label: Ints32, clusters: int, limit: np.uint64, csr: Csr, span: tuple[int, int]
-) -> Ints:
-    """The pairs of clusters of some rows' edges; see `sample_pairs`."""
+def _sample(csr: Csr, label: Ints32, limit: np.uint64, span: tuple[int, int]) -> Ints32:
+    """The clusters at both ends of edges with a hash up to `limit`, shape (2, n)."""
     rows = csr.rows(*span)
-    pairs = np.empty(len(rows.indices), np.int64)
-    size = sample_pairs(*rows.edges, label, clusters, limit, pairs)
-    return pairs[:size].copy()
-
-
-@njit(cache=True, nogil=True)
-def sample_pairs(
-    first: int,
-    indptr: Ints,
-    indices: Ints32,
-    label: Ints32,
-    clusters: int,
-    limit: np.uint64,
-    pairs: Ints,
-) -> int:
-    """Write ``low * C + high`` of edges with a hash up to `limit`; return how many."""
-    size = 0
-    every = limit == EVERY
-    for row in range(indptr.shape[0] - 1):
-        v = first + row
-        for edge in range(indptr[row], indptr[row + 1]):
-            u = indices[edge]
-            ends = (np.uint64(min(u, v)) << np.uint64(32)) | np.uint64(max(u, v))
-            # Compare labels last: most edges are not in a small sample.
-            if every or mix(ends) <= limit:
-                a, b = label[v], label[u]
-                if a != b:
-                    pairs[size] = np.int64(min(a, b)) * clusters + max(a, b)
-                    size += 1
-    return size
+    nodes = np.repeat(np.arange(*span), np.diff(rows.indptr))
+    ends = np.stack([nodes, rows.indices])
+    if limit < EVERY:
+        low, high = np.sort(ends, axis=0).astype(np.uint64)
+        ends = ends[:, mix.py_func((low << np.uint64(32)) | high) <= limit]
+    clusters: Ints32 = label[ends]
+    return clusters[:, clusters[0] != clusters[1]]

@@ -15,8 +15,9 @@ are not used.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -24,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
+from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.graph.feature_types import HASHED, LEVELS, kind_of
 from xnq_dist.graph.formats.text_types import NULL_WORDS
 from xnq_dist.graph.ids import text_hashes, text_of
@@ -94,68 +95,43 @@ def percent_numbers(text: pa.Array) -> Floats | None:
 class Source:
     """One feature column of the table, and the columns that it becomes."""
 
-    name: str
-    kind: str
+    names: tuple[str, ...]
+    """Of the produced columns."""
     fills: Floats | None = None
     """Values for gaps in numbers, shape (F,); NaN where a column has none."""
+    percent: bool = False
+    """Whether numbers are percentages in text."""
     levels: tuple[bytes, ...] = ()
+    """Values of text with a column of their own."""
     hashed: int = 0
-    """Number of columns that text is hashed into; 0: one for each level."""
-    missing: int = 0
-    """Rows without a value (of a list: without one of its values)."""
+    """Number of columns that text is hashed into instead."""
+    missing: bool = False
+    """Whether a column marks rows without a value (of a list: without one of them)."""
 
-    def matrix(self, values: Values) -> Floats32 | Matrix:
+    def matrix(self, values: Values) -> Matrix:
         """The source's produced columns, without NaN."""
         if self.fills is not None:
-            if self.kind == "percent":
+            if self.percent:
                 values = cast(Floats, percent_numbers(values))[:, None]
             gaps = np.isnan(values)
-            filled = np.where(gaps, self.fills.astype(values.dtype), values)
-            return _joined([filled, *self._marks(gaps.any(axis=1))], len(filled))
-        text = values.cast(pa.binary())
-        empty = text.is_null().to_numpy(zero_copy_only=False)
-        if self.hashed:
+            found = np.where(gaps, self.fills.astype(values.dtype), values)
+            empty = gaps.any(axis=1)
+        elif self.hashed:
+            empty = values.is_null().to_numpy(zero_copy_only=False)
             hashes = text_hashes(*text_of(values.fill_null(""))).view(np.uint64)
             codes = (hashes % np.uint64(self.hashed)).astype(np.int64)
             signs = np.where(hashes >> np.uint64(63), -1, 1)
             codes[empty] = -1
             found = (codes[:, None] == np.arange(self.hashed)) * signs[:, None]
+            found = found.astype(np.float32)
         else:
+            empty = values.is_null().to_numpy(zero_copy_only=False)
             known = pa.array(self.levels, pa.binary())
-            codes = pc.index_in(text, known).fill_null(-1).to_numpy()
-            found = codes[:, None] == np.arange(len(self.levels))
-        return _joined([found.astype(np.float32), *self._marks(empty)], len(found))
-
-    def _marks(self, empty: Bools) -> list[Floats32]:
-        return [empty[:, None].astype(np.float32)] if self.missing else []
-
-    def rows(self) -> list[dict[str, Any]]:
-        """The produced columns in order, as rows of the table ``feature_encoding``."""
-        rows: list[tuple[str, str, str | None, float | None]] = []
-        if self.fills is not None:
-            for at, value in enumerate(self.fills.tolist()):
-                fill = None if np.isnan(value) else value
-                if self.kind == "list":
-                    rows.append((f"{self.name}[{at}]", "number", None, fill))
-                else:
-                    rows.append((self.name, self.kind, None, fill))
-        for at in range(self.hashed):
-            rows.append((f"{self.name} hashed [{at}]", "hashed", None, None))
-        for level in self.levels:
-            text = level.decode(errors="replace")
-            rows.append((f"{self.name} = {text}", "category", text, None))
-        if self.missing:
-            rows.append((f"{self.name} is missing", "missing", None, None))
-        names = "feature", "kind", "level", "fill"
-        return [
-            {"source": self.name} | dict(zip(names, row, strict=True)) for row in rows
-        ]
-
-
-def _joined(parts: Sequence[Matrix], rows: int) -> Matrix:
-    if not parts:
-        return np.empty((rows, 0), np.float32)
-    return cast(Matrix, np.concatenate(parts, axis=1))
+            codes = pc.index_in(values.cast(pa.binary()), known).fill_null(-1)
+            found = codes.to_numpy()[:, None] == np.arange(len(self.levels))
+            found = found.astype(np.float32)
+        marks = [empty[:, None].astype(np.float32)] if self.missing else []
+        return cast(Matrix, np.concatenate([found, *marks], axis=1))
 
 
 @dataclass(frozen=True)
@@ -167,29 +143,15 @@ class Encoding:
     def matrix(self, values: Sequence[Values]) -> Matrix:
         """Numbers of some rows, shape (n, F), without NaN."""
         pairs = zip(self.sources, values, strict=True)
-        found = _joined([source.matrix(each) for source, each in pairs], len(values[0]))
+        parts = [source.matrix(each) for source, each in pairs if source.names]
         # Without any column, the graph alone is used.
-        return found if found.shape[1] else np.ones((len(found), 1), np.float32)
+        parts = parts or [np.ones((len(values[0]), 1), np.float32)]
+        return cast(Matrix, np.concatenate(parts, axis=1))
 
     @property
     def names(self) -> list[str]:
         """Names of the produced columns."""
-        return [row["feature"] for row in self._rows()] or ["constant"]
-
-    def _rows(self) -> list[dict[str, Any]]:
-        return [row for source in self.sources for row in source.rows()]
-
-    def table(self) -> pa.Table:
-        """Schema ``feature_encoding``: one row per produced column."""
-        names = "feature", "source", "kind", "level", "fill"
-        kinds = [pa.string()] * 4 + [pa.float64()]
-        schema = pa.schema(list(zip(names, kinds, strict=True)))
-        return pa.Table.from_pylist(self._rows(), schema)
-
-    def facts(self) -> dict[str, int]:
-        """Number of produced columns of each kind, as JSON values."""
-        kinds = [row["kind"] for row in self._rows()]
-        return {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+        return [n for source in self.sources for n in source.names] or ["constant"]
 
 
 class _Numbers:
@@ -199,13 +161,11 @@ class _Numbers:
         self._name, self._kind = name, kind
         self._low: Any = np.nan
         self._gaps: Any = False
-        self._missing = 0
         self._sample: list[Matrix] = []
 
     def add(self, values: Matrix, chosen: Bools) -> None:
         gaps = np.isnan(values)
         self._gaps = self._gaps | gaps.any(axis=0)
-        self._missing += int(np.count_nonzero(gaps.any(axis=1)))
         self._low = np.fmin(self._low, np.fmin.reduce(values, axis=0))
         self._sample.append(values[chosen])
 
@@ -222,7 +182,11 @@ class _Numbers:
             # Values that are too rare for the sample: the smallest one; none at all: 0.
             rare = np.nan_to_num(self._low[at])
             fills[at] = np.median(present) if len(present) else rare
-        return Source(self._name, self._kind, fills, missing=self._missing)
+        missing, name = bool(np.any(self._gaps)), self._name
+        places = range(len(fills)) if self._kind == "list" else ()
+        names = [f"{name}[{at}]" for at in places] or [name]
+        percent = self._kind == "percent"
+        return Source((*names, *_mark(name, missing)), fills, percent, missing=missing)
 
 
 class _Text:
@@ -231,9 +195,9 @@ class _Text:
     def __init__(self, name: str, nodes: int) -> None:
         self._name = name
         self._largest = np.uint64(min(int(VALUES_SEEN / nodes * 2**64), 2**64 - 1))
-        self._counts: dict[bytes, int] = {}
-        self._rows = self._missing = 0
-        self._seen: dict[int, int] = {}
+        self._counts: Counter[bytes] = Counter()
+        self._missing = False
+        self._seen: Counter[int] = Counter()
         self._percent: _Numbers | None = _Numbers(name, "percent")
 
     def add(self, values: pa.Array, chosen: Bools) -> None:
@@ -242,32 +206,37 @@ class _Text:
             self._percent.add(numbers[:, None], chosen)
         else:
             self._percent = None
-        self._missing += values.null_count
+        self._missing |= bool(values.null_count)
         present = values.drop_null()
-        self._rows += len(present)
         hashes = text_hashes(*text_of(present)).view(np.uint64)
-        found = np.unique(hashes[hashes <= self._largest], return_counts=True)
-        for value, times in zip(*(each.tolist() for each in found), strict=True):
-            self._seen[value] = self._seen.get(value, 0) + times
-        if len(self._counts) > LEVELS:
-            return
-        for each in pc.value_counts(present.cast(pa.binary())):
-            value = each["values"].as_py()
-            self._counts[value] = self._counts.get(value, 0) + each["counts"].as_py()
-            if len(self._counts) > LEVELS:
-                break
+        self._seen.update(hashes[hashes <= self._largest].tolist())
+        if len(self._counts) <= LEVELS:
+            counted = present.cast(pa.binary()).value_counts()[: LEVELS + 1]
+            for each in counted.to_pylist():
+                self._counts[each["values"]] += each["counts"]
 
     def finish(self) -> Source:
         if self._percent is not None and self._percent.found:
             return self._percent.finish()
-        counts = self._counts
-        made = Source(self._name, "text", missing=self._missing)
+        name, counts, missing = self._name, self._counts, self._missing
+        mark = _mark(name, missing)
         if len(counts) <= LEVELS:
-            ranked = sorted(counts, key=lambda value: (-counts[value], value))
-            return replace(made, levels=tuple(ranked))
-        if sum(self._seen.values()) < ROWS_A_VALUE * len(self._seen):
-            return Source(self._name, "left out")
-        return replace(made, hashed=HASHED)
+            levels = tuple(sorted(counts, key=lambda value: (-counts[value], value)))
+            names = [f"{name} = {each.decode(errors='replace')}" for each in levels]
+            return Source((*names, *mark), levels=levels, missing=missing)
+        if self._seen.total() < ROWS_A_VALUE * len(self._seen):
+            log.warning(
+                "feature column %r has a different value for almost every node and is "
+                "left out: leave it out of columns.features",
+                name,
+            )
+            return Source(())
+        names = [f"{name} hashed [{at}]" for at in range(HASHED)]
+        return Source((*names, *mark), hashed=HASHED, missing=missing)
+
+
+def _mark(name: str, missing: bool) -> list[str]:
+    return [f"{name} is missing"] if missing else []
 
 
 def learn_encoding(
@@ -295,12 +264,4 @@ def learn_encoding(
         chosen = node_hashes(index) <= largest_hash(nodes, width)
         for learner, each in zip(learners, values, strict=True):
             learner.add(each, chosen)
-    encoding = Encoding(tuple(learner.finish() for learner in learners))
-    for source in encoding.sources:
-        if source.kind == "left out":
-            log.warning(
-                "feature column %r has a different value for almost every node and is "
-                "left out: leave it out of columns.features",
-                source.name,
-            )
-    return encoding
+    return Encoding(tuple(learner.finish() for learner in learners))

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from xnq_dist.graph.ids import NodeIds
 
 __all__ = [
-    "ENCODING",
     "HALO_SIZES",
     "SCALING",
     "file_stem",
@@ -38,8 +37,6 @@ __all__ = [
 ]
 
 
-ENCODING = "feature-encoding"
-"""Name of the table of encoded feature columns, without the attempt."""
 HALO_SIZES = "halo-sizes"
 """Name of the file of `halo_sizes`, without the attempt."""
 SCALING = "feature-scaling"

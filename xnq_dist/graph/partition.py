@@ -158,19 +158,17 @@ def _stream(csr: Csr, partitions: int, memory: int) -> Ints32:
     weights = _node_weights(csr).astype(np.float64)
     limit = weights.sum() / (partitions * CLUSTERS)
     label, sizes = find_clusters(csr, weights, limit)
-    contracted = contract(csr, label, sizes, memory // PAIR)
-    small, place = coarsen(contracted, limit, memory // METIS_ENTRY)
-    del contracted
+    whole = contract(csr, label, len(sizes), memory // PAIR)
+    small, shares, place = coarsen(whole, sizes, limit, memory // METIS_ENTRY)
+    del whole
     log.info(
         "%d clusters, %d clusters of clusters with %d edges between them",
-        len(sizes),
-        len(small.sizes),
-        len(small.indices) // 2,
+        *(len(sizes), len(shares), small.nnz // 2),
     )
-    if len(small.sizes) < partitions or not len(small.indices):
+    if len(shares) < partitions or not small.nnz:
         return _contiguous(csr, partitions)
-    shares = small.sizes.astype(np.int64)
-    part = metis(small.indptr, small.indices, shares, partitions, small.counts)
+    of_graph = small.indptr, small.indices, shares.astype(np.int64)
+    part = metis(*of_graph, partitions, small.data)
     return part[place][label]
 
 

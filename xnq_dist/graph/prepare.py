@@ -39,7 +39,6 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labelling import label, write_labels
 from xnq_dist.graph.labels import Labels, read_nodes
 from xnq_dist.graph.layout import (
-    ENCODING,
     HALO_SIZES,
     SCALING,
     file_stem,
@@ -48,7 +47,7 @@ from xnq_dist.graph.partition import divide
 from xnq_dist.graph.partition_files import write_partitions
 from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.row_tasks import RowPasses
-from xnq_dist.graph.scaling import Scaling
+from xnq_dist.graph.scaling import CONSTANT, Scaling
 from xnq_dist.graph.scoring import read_scores, write_scores
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
@@ -132,12 +131,11 @@ def prepare(
         stage = run.stage(STAGE)
         attempt = stage.begin()
         written = _write(attempt, csr, rows.ids, blocks, book, tasks, progress)
-        scaling, scaled = _write_scaling(attempt, rows.features, blocks.width)
+        scaling = _write_scaling(attempt, rows.features, blocks.width)
         facts = {
             "n_nodes": len(rows.ids),
             "n_edges": int(csr.indptr[-1]),
             "n_features": blocks.width,
-            **scaled,
             "directed": settings.input.directed,
             "weighted": csr.weighted,
             **measured.facts(),
@@ -329,25 +327,18 @@ def _write(
     )
 
 
-def _write_scaling(
-    attempt: Attempt, features: _Scaled, width: int
-) -> tuple[list[FileRecord], dict[str, Any]]:
-    """Write how features were scaled and encoded; return the files, and the facts."""
-    files, facts = [], {"scaling": features.scaling and features.scaling.facts()}
-    if features.scaling is not None:
-        table = features.scaling.table(features.columns.feature_names(width))
-        files.append(attempt.write_table(SCALING, table, "feature_scaling"))
-        if features.scaling.facts()["constant"] == len(features.scaling.kinds):
-            log.warning(
-                "every feature column is constant and has no effect: name other "
-                "columns in columns.features, or set it to null to use the graph alone"
-            )
-    encoding = features.columns.encoding
-    if encoding is not None:
-        table = encoding.table()
-        files.append(attempt.write_table(ENCODING, table, "feature_encoding"))
-        facts["encoded"] = encoding.facts()
-    return files, facts
+def _write_scaling(attempt: Attempt, features: _Scaled, width: int) -> list[FileRecord]:
+    """Write the names of the features, and how they were scaled."""
+    names = features.columns.feature_names(width)
+    if not names:
+        return []
+    scaling = features.scaling or Scaling.unchanged(len(names))
+    if (scaling.kinds == CONSTANT).all():
+        log.warning(
+            "every feature column is constant and has no effect: name other "
+            "columns in columns.features, or set it to null to use the graph alone"
+        )
+    return [attempt.write_table(SCALING, scaling.table(names), "feature_scaling")]
 
 
 def _write_nodes(

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -111,8 +110,8 @@ class ColumnStatistics:
         self._rows = 0
         self._low = np.full(width, np.inf)
         self._high = np.full(width, -np.inf)
-        self._counts = np.zeros((2, width), np.int64)
-        self._few = np.ones(width, bool)
+        self._values = np.zeros((2, width))
+        self._counts = np.zeros((3, width), np.int64)
         self._hashes: list[Words] = []
         self._sample: list[Matrix] = []
 
@@ -123,36 +122,35 @@ class ColumnStatistics:
         self._hashes.append(hashes[chosen])
         self._sample.append(matrix[chosen])
         self._rows += len(matrix)
-        low, high = matrix.min(axis=0), matrix.max(axis=0)
-        few = self._few
-        if few.any():
-            part = matrix if few.all() else matrix[:, few]
-            counts = np.stack(
-                [np.count_nonzero(part == ends[few], axis=0) for ends in (low, high)]
-            )
-            counts[1, (low == high)[few]] = 0
-            self._count(low[few].astype(float), high[few].astype(float), counts)
-        self._low = np.minimum(self._low, low)
-        self._high = np.maximum(self._high, high)
-
-    def _count(self, low: Floats, high: Floats, counts: NDArray[np.intp]) -> None:
-        """Update how often the smallest and the largest value occur."""
-        few = self._few.copy()
-        values = np.stack([self._low[few], self._high[few], low, high])
-        times = np.concatenate([self._counts[:, few], counts])
-        ends = np.minimum(values[0], low), np.maximum(values[1], high)
-        totals = [np.where(values == end, times, 0).sum(axis=0) for end in ends]
-        totals[1][ends[0] == ends[1]] = 0
-        self._counts[:, few] = totals
-        self._few[few] = totals[0] + totals[1] == self._rows
+        self._low = np.minimum(self._low, matrix.min(axis=0))
+        self._high = np.maximum(self._high, matrix.max(axis=0))
+        count_values(matrix, self._values, self._counts)
 
     def measures(self) -> Measures:
         """Statistics of all rows."""
         order = np.argsort(np.concatenate(self._hashes), kind="stable")
         sample = np.concatenate(self._sample)[order].astype(np.float64, copy=False)
         # The counts are valid for columns of at most two values.
-        at_low, at_high = np.where(self._few, self._counts, 0)
+        counts = np.where(self._counts[2] == 0, self._counts[:2], 0)
+        turned = (counts[1] > 0) & (self._values[0] > self._values[1])
+        at_low, at_high = np.where(turned, counts[::-1], counts)
         return Measures(self._rows, self._low, self._high, at_low, at_high, sample)
+
+
+@njit(cache=True, nogil=True)
+def count_values(matrix: Matrix, values: Floats, counts: Ints) -> None:
+    """Count the first two values of each column, (2, F), and the rows of others.
+
+    `counts`: shape (3, F).
+    """
+    for row in range(matrix.shape[0]):
+        for at in range(matrix.shape[1]):
+            value, k = matrix[row, at], 0
+            while k < 2 and counts[k, at] > 0 and values[k, at] != value:
+                k += 1
+            if k < 2:
+                values[k, at] = value
+            counts[k, at] += 1
 
 
 @dataclass(frozen=True)
@@ -167,6 +165,12 @@ class Scaling:
     gain: Floats
     """Factor on the standardised values."""
 
+    @classmethod
+    def unchanged(cls, width: int) -> Scaling:
+        """Columns as they are."""
+        ones = np.ones(width)
+        return cls(np.full(width, KEPT, np.int8), np.zeros(width), ones, ones)
+
     def apply(self, matrix: Matrix) -> Floats32:
         """Scale raw features, shape (n, F), to inputs of the same shape."""
         if not np.any(self.kinds):
@@ -179,11 +183,6 @@ class Scaling:
                 z = compressed(z) if kind == ROBUST else z
                 scaled[:, at] = self.gain[at] * z
         return scaled
-
-    def facts(self) -> dict[str, Any]:
-        """Number of columns of each kind, as JSON values."""
-        counts = np.bincount(self.kinds, minlength=len(KINDS)).tolist()
-        return dict(zip(KINDS, counts, strict=True))
 
     def table(self, names: Sequence[str]) -> pa.Table:
         """Schema ``feature_scaling``: one row per column, with these names."""
