@@ -87,7 +87,7 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 266_688,
+    "all": 265_548,
     "core": 33_118,
     "graph": 60_067,
     "reservoir": 23_606,
@@ -96,7 +96,7 @@ BUDGETS = {
     "pipeline and the modules next to it": 7_475,
     "command line and flows": 10_190,
     "monitor": 6_755,
-    "evaluation": 27_190,
+    "evaluation": 26_127,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

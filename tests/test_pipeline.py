@@ -407,7 +407,7 @@ def test_refusals_come_before_the_work(tmp_path, small_graph, client):
     pipeline.check_sources(sources, named)
     with (
         pipeline.open_run(str(out), sources) as run,
-        pytest.raises(SettingsError, match="has the classes 0, 1, 2 and this run 0, 1"),
+        pytest.raises(SettingsError, match="classes = 0, 1, 2 and this run with 0, 1"),
     ):
         pipeline.prepare(run, sources, named)
     nowhere = small_settings(f"anomalies.last={tmp_path / 'nowhere'}")

@@ -58,9 +58,9 @@ def pyg(monkeypatch):
 
 def test_the_paper_has_eight_tasks_on_seven_graphs():
     assert len(TASKS) == 8
-    assert {task.folder for task in TASKS.values()} == set(GRAPHS)
-    for task in TASKS.values():
-        assert task.splits in GRAPHS[task.folder].splits
+    assert {graph for graph, *_ in TASKS.values()} == set(GRAPHS)
+    for graph, splits, _ in TASKS.values():
+        assert splits in GRAPHS[graph].splits
 
 
 def test_a_graph_is_not_downloaded_if_both_tables_are_there(tmp_path, monkeypatch):
