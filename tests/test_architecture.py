@@ -87,14 +87,14 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 265_548,
+    "all": 265_142,
     "core": 33_118,
     "graph": 60_067,
     "reservoir": 23_606,
     "groups": 2_920,
     "plan and needs": 6_511,
     "pipeline and the modules next to it": 7_475,
-    "command line and flows": 10_190,
+    "command line and flows": 9_849,
     "monitor": 6_755,
     "evaluation": 26_127,
 }

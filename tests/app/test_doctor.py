@@ -20,12 +20,10 @@ from tests.disks import NoSmallDisk, mounted
 from xnq_dist.app import machine_checks
 from xnq_dist.app.directory_checks import Check, examine_directory
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.leftovers import owned_name
 from xnq_dist.core.lock import LOCK, _machine
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import RunDirectory, Stage, fingerprint, sealed
-from xnq_dist.core.store.checksums import FileRecord
+from xnq_dist.core.store import RunDirectory, sealed
 
 
 @pytest.fixture(autouse=True)
@@ -111,29 +109,6 @@ def newer_stage(run: Path) -> None:
     rewrite(run / "graph" / "_manifest.json", newer)
 
 
-def checkpoint_of_another_plan(run: Path) -> None:
-    directory = RunDirectory(run)
-    manifest = directory.stage("embeddings").manifest()
-    assert manifest is not None
-    inputs = json.loads(json.dumps(manifest.inputs))
-    inputs["reservoir"]["dim"] = 999
-    step = directory.folder.child("checkpoints").child("step-00002")
-    step.create()
-    stage = Stage(step, "checkpoints/step-00002")
-    attempt = stage.begin()
-    files: list[FileRecord] = [attempt.write_bytes("state", "npy", b"x")]
-    stage.commit(attempt, files, fingerprint(inputs), inputs, {}, 0.1)
-
-
-def leftovers(run: Path) -> None:
-    (run / "graph" / "part.parquet.0123abcd.tmp").write_bytes(b"x" * 100)
-
-
-def scratch_of_a_dead_process(run: Path) -> None:
-    name = owned_name("states").replace(f"-{os.getpid()}-", f"-{dead_process()}-")
-    Path(tempfile.gettempdir(), name).mkdir()
-
-
 def settings_refused(run: Path) -> None:
     rewrite(run / "_run.json", lambda values: values["settings"].update(seed=-1))
 
@@ -158,13 +133,10 @@ FAULTS: list[tuple[Callable[[Path], None], str, str, str]] = [
     (live_owner_elsewhere, "lock", "note", "wait for it to end"),
     (clock_ahead, "clock", "fault", "600 s ahead of.*by NTP"),
     (damaged_file, "files", "fault", "differs from its checksum.*run again"),
-    (manifest_missing, "stages", "note", "readout: no manifest.*run again"),
+    (manifest_missing, "due", "note", "the next run makes readout"),
     (pointer_to_a_missing_version, "files", "fault", "not complete: run again"),
     (newer_format, "format", "fault", "xnq-dist 9.1.*install that version"),
     (newer_stage, "format", "fault", "graph was made by .* install that version"),
-    (checkpoint_of_another_plan, "checkpoints", "note", "reservoir.dim: 999 -> 24"),
-    (leftovers, "leftovers", "note", "0123abcd.tmp of killed runs: run again"),
-    (scratch_of_a_dead_process, "leftovers", "note", "of killed runs: run again"),
     (settings_refused, "record", "fault", "seed"),
     (killed_in_the_middle, "last run", "note", "embed: supersteps.*resumes"),
     (table_gone, "due", "fault", "none.parquet does not exist"),

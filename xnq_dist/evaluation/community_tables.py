@@ -219,7 +219,7 @@ def _ratios(table: pa.Table, baseline: str, bound: float) -> RenderedTable:
     name = baseline.replace(RIVAL, "rival")
     return RenderedTable(
         f"communities-{name}-above",
-        f"Cells above {bound:g} times the error of {baseline}",
+        f"Cells above {bound:.2f} times the error of {baseline}",
         ("estimator", "cells", "mean ratio", "above", "significantly", "worst"),
         rows,
         (
