@@ -251,7 +251,7 @@ def test_earlier_results_are_checked_before_the_work(tmp_path, small_graph):
     publish(earlier, small_settings("quantifier=auto"))
     sources, out = small_graph.sources, tmp_path / "run"
     for last, words in (
-        (earlier.uri, "has the classes 0, 1, 2 and this run 0, 1"),
+        (earlier.uri, "classes = 0, 1, 2 and this run with 0, 1"),
         (out, "own directory"),
     ):
         settings = small_settings("quantifier=auto", f"anomalies.last={last}")

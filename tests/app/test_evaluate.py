@@ -52,7 +52,7 @@ def test_evaluation_draws_its_own_labels(tmp_path, capsys, prefect_api):
     )
     said = capsys.readouterr()
     assert done == 0, said.err
-    assert "AE on real communities" in said.out
+    assert "Errors and intervals on real communities" in said.out
     rows = pq.read_table(tmp_path / "out" / "community_results.parquet").to_pylist()
     assert {r["estimator"] for r in rows} == {"auto", "pcc", *TRIVIAL, *RIVALS, "floor"}
     assert {r["design"] for r in rows} == {"random", "positives"}

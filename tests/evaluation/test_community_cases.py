@@ -28,7 +28,7 @@ from xnq_dist.evaluation.community_cases import (
     evaluate_communities,
 )
 from xnq_dist.evaluation.community_tables import community_tables
-from xnq_dist.evaluation.comparison import _publish
+from xnq_dist.evaluation.comparison import COMMUNITY_RESULTS, _publish
 from xnq_dist.evaluation.designs import DESIGNS, LabelPool, draw_labels
 from xnq_dist.evaluation.estimators import TRIVIAL, Estimators
 from xnq_dist.evaluation.keep import keep
@@ -251,7 +251,7 @@ def test_interrupted_evaluation_goes_on_with_the_next_case(
     monkeypatch.setattr(
         stage, "_posteriors", lambda *a: asked.append(2) or real_posteriors(*a)
     )
-    table = evaluate_communities(client, work, plan)
+    table = evaluate_communities(client, work, plan)["community_results"]
     # Four cases, of which two are in the folder.
     assert asked == [1, 1, 2, 2]
     rows = table.to_pylist()
@@ -262,34 +262,32 @@ def test_interrupted_evaluation_goes_on_with_the_next_case(
     assert 140 < labels["half", 0.5] < 210
     # Nothing is fitted again, also for other estimators and communities.
     monkeypatch.setattr(stage, "_posteriors", None)
-    assert evaluate_communities(client, work, plan).equals(table)
+    again = evaluate_communities(client, work, plan)
+    assert again["community_results"].equals(table)
     other = evaluate_communities(
         client,
         work,
         CasePlan(("random", "whole"), (0.5, 0.1), quantifiers=("cc",), draws=1),
-    )
+    )["community_results"]
     assert set(other["communities"].to_pylist()) == {"random", "whole"}
 
     out = tmp_path / "out"
     out.mkdir()
     keep(Folder.of(str(out / "small")), {"community_results": table}, "communities")
-
-    def render(tables):
-        return community_tables(tables["community_results"])
-
     (out / "tables").mkdir()
     (out / "tables" / "communities-outdated.md").write_text("of an earlier version")
-    published = _publish(Folder.of(str(out)), ["community_results"], render, silent)
+    published = _publish(
+        Folder.of(str(out)), COMMUNITY_RESULTS, community_tables, silent
+    )
     assert published["rows"] == {"community_results": len(table)}
     whole = pq.read_table(out / "community_results.parquet")
     assert whole.equals(table)
     for title in (
-        "AE on real communities, random labels",
-        "AE on sets drawn by class",
+        "Errors and intervals on real communities, random labels",
+        "Errors and intervals on sets drawn by class",
         "Cells above 1.05 times the error of pcc",
         "Designs of labels",
         "Intervals of auto: coverage",
-        "Intervals of every estimator",
     ):
         assert title in published["text"]
     files = sorted(path.name for path in (out / "tables").iterdir())
@@ -311,7 +309,7 @@ def test_every_design_and_kind_is_evaluated_without_nodes_of_unknown_class(
     kinds = (*REGIONS, "attribute", "given", "app")
     designs, asked = tuple(DESIGNS), ("pcc", "auto")
     plan = CasePlan(kinds, (0.2,), designs, asked, given, "smalls", draws=1)
-    table = evaluate_communities(client, work, plan)
+    table = evaluate_communities(client, work, plan)["community_results"]
     rows = [r for r in table.to_pylist() if r["estimator"] == "pcc"]
     made = {"leiden 1", "leiden 3", "leiden 10", "given dorm", "given year"}
     made |= {"unions of 2", "unions of 10"}
@@ -334,7 +332,7 @@ def test_graphs_without_features_or_memberships_do_without_those_kinds(
     plan = CasePlan(
         ("given", "attribute", "random"), (0.5,), ("random",), ("pcc",), draws=1
     )
-    table = evaluate_communities(client, work, plan)
+    table = evaluate_communities(client, work, plan)["community_results"]
     assert set(table["communities"].to_pylist()) == {"random"}
 
 

@@ -19,7 +19,9 @@ from xnq_dist.evaluation.rendered_table import RenderedTable, to_markdown
 
 
 def tables(found, guesses=()) -> dict[str, RenderedTable]:
-    return {made.name: made for made in paper_tables(found, estimates(guesses), 20)}
+    return {
+        made.name: made for made in paper_tables(found, estimates(guesses), nsamples=20)
+    }
 
 
 def rows(made: RenderedTable) -> dict[str, list[str]]:
@@ -144,11 +146,12 @@ def test_folds_seconds_and_shares_of_labels_are_listed() -> None:
     every = tables(results([*both(0.1, seconds=6.0), *few]))
     assert rows(every["cost"])["xnq"] == ["5.00"]
     assert rows(tables(results(units))["cost"])["xnq"] == ["6.00"]
-    shares = rows(every["label-shares"])
-    assert [shares[name] for name in ("100 %", "2 %")] == [["0.1000"], ["0.3000"]]
-    alone = tables(results(few))
-    assert "label-shares" not in alone
-    assert alone["ae-binary"].header[1] == "cora-2, 2 % of the labels"
+    assert list(every["ae-binary"].header[1:3]) == [
+        *("cora-2", "cora-2, 2 % of the labels")
+    ]
+    assert rows(every["ae-binary"])["xnq"][:2] == [
+        *("**0.1000** (0.015 ± 0.011)", "**0.3000**")
+    ]
     odd = exact({"xnq": {"cora-2": 0.1}}).to_pylist()
     folds = rows(tables(results([*odd, *both(0.1, method="enq")]))["ae-binary"])
     assert [folds[name][-1] for name in ("xnq", "enq", "cdq")] == ["2", "1", "-"]
@@ -161,7 +164,7 @@ def test_kind_of_a_data_set_comes_from_its_number_of_classes() -> None:
     guesses = table(
         "estimates", [common | {"sample": 0, "true": 0.3} | m for m in many]
     )
-    made = {one.name: one for one in paper_tables(found, guesses, 20)}
+    made = {one.name: one for one in paper_tables(found, guesses, nsamples=20)}
     assert made["ae-multi-class"].header[1] == "flickr"
     assert made["ae-binary"].header[1] == "mine"
 
@@ -173,7 +176,7 @@ def test_the_same_tables_give_the_same_text() -> None:
         return [to_markdown(one) for one in tables(found).values()]
 
     assert text() == text()
-    empty = paper_tables(*(table(name, []) for name in ("results", "estimates")), 10)
+    empty = paper_tables(*(table(name, []) for name in ("results", "estimates")))
     assert [one.name for one in empty] == ["cost", "comparison"]
 
 

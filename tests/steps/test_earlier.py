@@ -98,7 +98,7 @@ def test_bad_earlier_runs_are_named_before_the_work(tmp_path: Path) -> None:
         (none, "seed=0", "has no intervals"),
         (whole, "quantifier=sld", "made with quantifier = auto and this run with sld"),
         (whole, "labelled=exclude", "made with labelled = count"),
-        (whole, "columns.label=spam", "labels in column label and this run those in"),
+        (whole, "columns.label=spam", "columns.label = label and this run with spam"),
     ):
         with pytest.raises(SettingsError, match=said) as caught:
             check_named(settings_of(f"anomalies.last={wanted}", override))
@@ -109,7 +109,7 @@ def test_bad_earlier_runs_are_named_before_the_work(tmp_path: Path) -> None:
     named = settings_of(f"anomalies.last={whole}")
     with pytest.raises(SettingsError, match="is this run's own directory: set"):
         check_named(named, whole)
-    with pytest.raises(SettingsError, match="has the classes person, bot and this run"):
+    with pytest.raises(SettingsError, match="with classes = bot, person and"):
         check_named(named, classes=("bot", "ghost"))
     assert check_named(named, classes=("bot", "person")) is not None
     assert check_named(settings_of()) is None
@@ -127,11 +127,16 @@ def found(*communities: int) -> dict[str, Any]:
     [
         ({}, {}, ""),
         ({}, {"intervals": False}, "this run has no intervals"),
-        ({"classes": ("bot", "ghost")}, {}, "has the classes bot, ghost and this run"),
+        (
+            {"classes": ("bot", "ghost")},
+            {},
+            "classes = bot, ghost and this run with",
+        ),
+        ({"source": "column:a"}, {"source": "column:a"}, ""),
         (
             {"source": "column:a"},
             {"source": "column:b"},
-            "has the communities column:a and this run column:b",
+            "with communities = column:a and this run with column:b",
         ),
         (found(0, 0, 1), found(0, 0, 1), ""),
         (found(0, 0, 1), found(0, 1, 1), "has other detected communities"),

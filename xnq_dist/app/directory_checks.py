@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,11 +16,7 @@ from xnq_dist.core.errors import DamagedError, XnqError
 from xnq_dist.core.failures import OPEN, stage_errors
 from xnq_dist.core.inputs import (
     ELSEWHERE,
-    embeddings_inputs,
-    selects_scales,
-    set_scales,
 )
-from xnq_dist.core.leftovers import in_run, in_scratch
 from xnq_dist.core.lock import LOCK, Holder, holder
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.run_record import RunRecord
@@ -35,7 +30,7 @@ from xnq_dist.core.store import (
     require_run,
     verify,
 )
-from xnq_dist.due import as_recorded, due_stages
+from xnq_dist.due import due_stages
 from xnq_dist.graph.tables import Sources
 from xnq_dist.monitor.standing import standing
 from xnq_dist.plan import Plan, check_fits
@@ -102,7 +97,6 @@ def _at_rest(
     record, unusable = _record(run)
     found = {
         "files": (_files(directory), "every byte agrees with its checksum"),
-        "stages": (_stages(run), "none was interrupted"),
         "format": (_formats(run), "this version reads all stages"),
         "record": (unusable, "settings and tables of the last run"),
     }
@@ -112,8 +106,6 @@ def _at_rest(
         found |= {
             "settings": (_settings(before, used), "those of the last run"),
             "due": (_due(run, record, used), "nothing changed"),
-            "checkpoints": (_checkpoints(run, used), "none, or of this plan"),
-            "leftovers": (_leftovers(run, used), "none of killed runs"),
             "space": (_space(run), "enough for the last plan"),
             "memory limit": (_memory(used), "not above this machine's memory"),
         }
@@ -174,35 +166,19 @@ def _files(directory: str) -> Finding:
     damaged = [f"{fault.path} {fault.what}" for fault in verify(directory)]
     if not damaged:
         return None
+    left = len(damaged) - NAMED
+    more = f" and {left} more" if left > 0 else ""
     return "fault", (
-        f"{_some(damaged)}: {AGAIN} deletes what is damaged and makes it again; check "
+        f"{'; '.join(damaged[:NAMED])}{more}: {AGAIN} deletes what is damaged and makes it again; check "
         "the disk if this happens repeatedly"
     )
 
 
-def _some(found: Sequence[str]) -> str:
-    """Up to `NAMED` of some findings, and the number of the others."""
-    left = len(found) - NAMED
-    return "; ".join(found[:NAMED]) + (f" and {left} more" if left > 0 else "")
-
-
-def _manifests(run: RunDirectory) -> Iterator[tuple[str, Mapping[str, Any] | None]]:
-    """Name of each stage folder and values of its manifest, of whatever version."""
-    for stage in run.stages():
-        with suppress(DamagedError):  # `verify` reports it
-            yield stage.name, stage.folder.read_record(MANIFEST)
-
-
-def _stages(run: RunDirectory) -> Finding:
-    found = [name for name, values in _manifests(run) if values is None]
-    without = ", ".join(name for name in found if name != "checkpoints")
-    if not without:
-        return None
-    return "note", f"{without}: no manifest, as after an interruption: {AGAIN} makes it"
-
-
 def _formats(run: RunDirectory) -> Finding:
-    for name, values in _manifests(run):
+    for stage in run.stages():
+        name, values = stage.name, None
+        with suppress(DamagedError):  # `verify` reports it
+            values = stage.folder.read_record(MANIFEST)
         if values is None:
             continue
         number = int((values.get("inputs") or {}).get("format") or 0)
@@ -258,34 +234,6 @@ def _due(run: RunDirectory, record: RunRecord, settings: Settings) -> Finding:
         if made
         else None
     )
-
-
-def _checkpoints(run: RunDirectory, settings: Settings) -> Finding:
-    graph = run.stage("graph").manifest()
-    for stage in run.stages():
-        if graph is None or not stage.name.startswith("checkpoints/"):
-            continue
-        if (manifest := stage.manifest()) is None:
-            continue
-        used = as_recorded(settings, manifest)
-        inputs = embeddings_inputs(graph, used, *set_scales(used))
-        then = dict(manifest.inputs)
-        if selects_scales(settings):  # only the stage `select` knows them
-            del inputs["scales"], then["scales"]
-        if changed := "; ".join(differences(then, inputs)):
-            return "note", (
-                f"{stage.name} is of another plan ({changed}): the next run begins at "
-                "superstep 1 and removes it; to resume there, set those back"
-            )
-    return None
-
-
-def _leftovers(run: RunDirectory, settings: Settings) -> Finding:
-    found = [*map(run.folder.uri_of, in_run(run.folder))]
-    found += [str(path) for path in in_scratch(settings.scratch)]
-    if not found:
-        return None
-    return "note", f"{_some(found)} of killed runs: {AGAIN} removes them"
 
 
 def _space(run: RunDirectory) -> Finding:

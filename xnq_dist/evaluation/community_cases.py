@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,16 +98,6 @@ class CasePlan:
     draws: int = 3
     """Number of random draws of the labelled nodes."""
 
-    def cases(self) -> list[tuple[str, float, int]]:
-        """Design, share of the labels and number of the draw of every case."""
-        # Draws are outermost: all cases of a draw share its reservoir.
-        return [
-            (design, share, draw)
-            for draw in range(self.draws)
-            for design in self.designs
-            for share in self.label_shares
-        ]
-
 
 def check_plan(
     kinds: Sequence[str],
@@ -144,7 +135,7 @@ def check_plan(
 
 def evaluate_communities(
     client: Client, work: EvaluationWork, plan: CasePlan, progress: Progress = silent
-) -> pa.Table:
+) -> dict[str, pa.Table]:
     """Apply every estimator to every kind of communities in every case.
 
     This process must hold all edges and N x C posteriors. Nodes without a known class
@@ -152,8 +143,8 @@ def evaluate_communities(
 
     Returns
     -------
-    pa.Table
-        Schema ``community_results``.
+    dict
+        The table ``community_results``.
 
     Raises
     ------
@@ -171,8 +162,10 @@ def evaluate_communities(
         name: only(sets, pool.known)
         for name, sets in sets_of_kinds(work, plan, adjacency)
     }
-    cases, rows = plan.cases(), []
-    for number, (design, share, draw) in enumerate(cases):
+    # Draws are outermost: all cases of a draw share its reservoir.
+    cases = [*product(range(plan.draws), plan.designs, plan.label_shares)]
+    rows = []
+    for number, (draw, design, share) in enumerate(cases):
         seed = work.settings.seed + draw
         shown = draw_labels(design, pool, share, seed)
         case = kept_case(client, work, shown, groups[0], seed)
@@ -205,7 +198,8 @@ def evaluate_communities(
             f"{task.dataset}: no community has enough unlabelled members with a known "
             "class: give larger communities, or a lower --label-shares"
         )
-    return pa.Table.from_pylist(rows, arrow_schema("community_results"))
+    name = "community_results"
+    return {name: pa.Table.from_pylist(rows, arrow_schema(name))}
 
 
 def _kept(
@@ -233,7 +227,7 @@ def _rivals(
     """Log-probabilities of the rivals in one draw."""
 
     def make() -> dict[str, NDArray[Any]]:
-        features = NodeRows(*work.graph()).matrix()
+        features = NodeRows(work).matrix()
         fixed = features, labels, len(work.task().classes), seed
         made = {"boosting": rival_scores(*fixed, work.adjacency())}
         if features.shape[1]:
@@ -290,7 +284,7 @@ def sets_of_kinds(
             else:
                 yield from _given(work, plan.memberships).items()
         elif name == "attribute":
-            features = NodeRows(*work.graph()).matrix()
+            features = NodeRows(work).matrix()
             if not features.shape[1]:
                 log.info("%s: no features; groups by attribute are skipped", dataset)
             else:

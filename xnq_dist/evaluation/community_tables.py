@@ -132,31 +132,6 @@ def _with_best_rival(table: pa.Table) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-def _errors(file: str, title: str, table: pa.Table, note: str) -> RenderedTable:
-    """Absolute errors of estimators (rows) by data set and label share (columns).
-
-    The lowest error of each column is in bold.
-    """
-    errors: dict[str, dict[Any, float | None]] = defaultdict(dict)
-    for row in means(table, ("dataset", "label_share", "estimator")):
-        column = f"{row['dataset']}, {100 * row['label_share']:g} %"
-        errors[row["estimator"]][column] = row["ae"]
-    columns = list(dict.fromkeys(column for of in errors.values() for column in of))
-    for found in errors.values():
-        complete = len(found) == len(columns)
-        found["mean"] = float(np.mean([*found.values()])) if complete else None
-    rows: dict[tuple[str, str], list[str]] = {("", name): [] for name in errors}
-    for column in ("mean", *columns):
-        ranked = [of.get(column) for name, of in errors.items() if name != FLOOR]
-        best = min((error for error in ranked if error is not None), default=None)
-        for name, found in errors.items():
-            error = found.get(column)
-            text = figure(error)
-            is_best = name != FLOOR and error is not None and error == best
-            rows["", name].append(f"**{text}**" if is_best else text)
-    return RenderedTable(file, title, ("estimator", "mean", *columns), rows, (note,))
-
-
 class RatioCell(NamedTuple):
     """An estimator's error in one cell, compared with a baseline's."""
 
@@ -244,7 +219,7 @@ def _ratios(table: pa.Table, baseline: str, bound: float) -> RenderedTable:
     name = baseline.replace(RIVAL, "rival")
     return RenderedTable(
         f"communities-{name}-above",
-        f"Cells above {bound:g} times the error of {baseline}",
+        f"Cells above {bound:.2f} times the error of {baseline}",
         ("estimator", "cells", "mean ratio", "above", "significantly", "worst"),
         rows,
         (
@@ -300,6 +275,12 @@ def coverage(table: pa.Table) -> Covered | None:
     )
 
 
+def _error(table: pa.Table) -> str:
+    """Mean absolute error of an estimator."""
+    rows = means(table, ("estimator",))
+    return figure(rows[0]["ae"] if rows else None)
+
+
 def _covered(table: pa.Table) -> list[str]:
     """Coverage with its bounds, and mean width."""
     covered = coverage(table)
@@ -347,8 +328,7 @@ def _designs(table: pa.Table) -> RenderedTable:
     def cells(rows: pa.Table) -> list[str]:
         whole, made = pc.equal(rows["communities"], "whole"), []
         for part in (rows.filter(pc.invert(whole)), rows.filter(whole)):
-            error = [row["ae"] for row in means(part, ("estimator",))]
-            made += [figure(error[0] if error else None), _covered(part)[0]]
+            made += [_error(part), _covered(part)[0]]
         return made
 
     # In the order of `COMPARED`.
@@ -366,21 +346,16 @@ def _designs(table: pa.Table) -> RenderedTable:
 
 
 def _interval_tables(table: pa.Table) -> list[RenderedTable]:
-    """Coverage of `auto` by size and labels and by family, and of every quantifier."""
+    """Coverage of `auto` by size and labels, and by family."""
     table = table.filter(pc.is_valid(table["coverage"]))
     inside = pc.if_else(table["labelled"], "labels inside", "no labels inside")
     named = pc.binary_join_element_wise(table["sizes"], inside, ", ")
     table = table.append_column("unlabelled members", named)
-    auto, large = real(of(table, estimator="auto")), _large(table)
+    auto = real(of(table, estimator="auto"))
     random = of(auto, design="random")
     families = {
         name: of(random, graph_family=name)
         for name in _distinct(random, "graph_family")
-    }
-    views = {
-        "communities": of(real(large), design="random"),
-        "communities without labels": of(real(large), design="half", labelled=False),
-        "samples drawn by class": large.filter(_one_of(large, "communities", SAMPLES)),
     }
     columns = "coverage", "width"
     return [
@@ -403,26 +378,33 @@ def _interval_tables(table: pa.Table) -> list[RenderedTable]:
             _covered,
             BOUNDS_NOTE,
         ),
-        _by_share(
-            "communities-quantifiers-coverage",
-            "Intervals of every estimator: coverage and mean width",
-            views,
-            "estimator",
-            columns,
-            _covered,
-            f"{BOUNDS_NOTE} Intervals have their nominal coverage if the estimator's "
-            "assumption holds; on communities, the assumptions of all but auto, cc and "
-            "pcc mostly do not hold.",
-        ),
     ]
+
+
+def _errors(file: str, where: str, table: pa.Table, note: str) -> RenderedTable:
+    """Errors, coverage and width of every estimator on all data sets and on each."""
+
+    def cells(rows: pa.Table) -> list[str]:
+        return [_error(rows), *_covered(rows)]
+
+    names = _distinct(table, "dataset")
+    groups = {name: of(table, dataset=name) for name in names}
+    if len(names) > 1:
+        groups = {"all data sets": table, **groups}
+    columns = ("AE", "coverage", "width")
+    title = f"Errors and intervals on {where}"
+    return _by_share(file, title, groups, "estimator", columns, cells, note)
 
 
 def community_tables(table: pa.Table) -> list[RenderedTable]:
     """All tables that have rows."""
     draws = pc.count_distinct(table["draw"]).as_py()
     note = (
-        f"Mean over communities with at least 20 unlabelled members and over {draws} "
-        "draw(s) of the labels; the truth is that of the unlabelled members."
+        f"Means over communities with at least 20 unlabelled members and over {draws} "
+        "draw(s) of the labels; the truth is that of the unlabelled members. "
+        f"{BOUNDS_NOTE} Intervals have their nominal coverage if the estimator's "
+        "assumption holds; on communities, the assumptions of all but auto, cc and pcc "
+        "mostly do not hold."
     )
     table = _with_best_rival(table)
     large = _large(table)
@@ -439,7 +421,7 @@ def community_tables(table: pa.Table) -> list[RenderedTable]:
         ),
     }
     made = [
-        _errors(f"communities-{part}ae", f"AE on {where}", rows, note)
+        _errors(f"communities-{part}ae", where, rows, note)
         for part, (where, rows) in views.items()
     ]
     made += [

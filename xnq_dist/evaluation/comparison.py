@@ -6,7 +6,6 @@ is not computed again.
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,17 +28,14 @@ from xnq_dist.jobs import Do
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from distributed import Client
 
     from xnq_dist.evaluation.rendered_table import RenderedTable
     from xnq_dist.evaluation.work import EvaluationWork
 
 __all__ = ["DataSource", "find_data", "run_communities_evaluation", "run_evaluation"]
 
-log = logging.getLogger(__name__)
-
-RESULTS = ("results", "configurations", "estimates")
-COMMUNITY_RESULTS = "community_results"
+RESULTS = ("results", "estimates", "configurations")
+COMMUNITY_RESULTS = ("community_results",)
 
 
 @dataclass(frozen=True)
@@ -71,9 +67,9 @@ def find_data(data: str, splits: str | None, positive: str | None) -> DataSource
                 f"the graph {data!r} is not on this machine: set {VARIABLE} to the "
                 "folder that contains it, or that it is to be downloaded to"
             )
-        known, name = TASKS[data], data
-        folder = download(known.folder, Path(root).expanduser())
-        splits, positive = splits or known.splits, positive or known.positive
+        graph, usual_splits, usual_positive = TASKS[data]
+        name, folder = data, download(graph, Path(root).expanduser())
+        splits, positive = splits or usual_splits, positive or usual_positive
     elif root and not folder.exists():
         # A graph in the data folder that is not in the paper.
         folder = Path(root).expanduser() / data
@@ -96,18 +92,17 @@ def _with_features(source: DataSource, settings: Settings) -> tuple[Settings, bo
     """Settings with the features that ``auto`` chooses, and whether there are any."""
     nodes = open_table(source.tables.nodes, "node table", settings.input)
     columns = chosen_columns(nodes, settings)
-    if settings.columns.features is not None and columns.features is None:
-        name = source.task.dataset
-        log.info("%s: the node table has no features; only edges are used", name)
     settings = settings.model_copy(update={"columns": columns})
     return settings, columns.features is not None
 
 
-Job = Callable[["Client", "EvaluationWork", Progress], dict[str, "pa.Table"]]
-"""Evaluates one method, or communities, on one dataset; returns tables by name."""
-Jobs = dict[str, Job]
+Job = Callable[..., dict[str, "pa.Table"]]
+"""Evaluates one method, or communities, on one dataset; returns tables by name. Called
+with a client, the work and ``progress``."""
+Jobs = Mapping[str, Job]
 """By the name under which the tables are kept."""
-Render = Callable[[Mapping[str, "pa.Table"]], list["RenderedTable"]]
+Render = Callable[..., list["RenderedTable"]]
+"""Makes tables in Markdown from the published ones."""
 
 
 def _prepare(
@@ -133,10 +128,10 @@ def _publish(
     from xnq_dist.evaluation.rendered_table import to_markdown
 
     tables, folder = publish(out, names), out.child("tables")
-    made = {f"{one.name}.md": to_markdown(one) for one in render(tables)}
+    made = {f"{one.name}.md": to_markdown(one) for one in render(*tables.values())}
     folder.create()
     for name in folder.names():
-        if name.startswith("communities-") == (COMMUNITY_RESULTS in names):
+        if name.startswith("communities-") == (names == COMMUNITY_RESULTS):
             folder.delete(name)
     for name, text in made.items():
         folder.write_bytes(name, text.encode())
@@ -164,7 +159,7 @@ def _run(
         job: Job, work: EvaluationWork, connection: Connection, progress: Progress
     ) -> dict[str, pa.Table]:
         with connect(connection, cluster.timeout) as client:
-            return job(client, work, progress)
+            return job(client, work, progress=progress)
 
     with run_lock(folder), open_cluster(cluster) as connection:
         for source, settings, jobs in datasets:
@@ -208,25 +203,22 @@ def run_evaluation(
 
     `do` runs each stage.
     """
-    from xnq_dist.evaluation.methods.known_methods import Method, choose_methods
+    from xnq_dist.evaluation.methods.known_methods import choose_methods
     from xnq_dist.evaluation.on_workers import evaluate_method
     from xnq_dist.evaluation.paper import paper_tables
-
-    def job_of(method: Method) -> Job:
-        return lambda client, work, progress: evaluate_method(
-            client, work, method, draws, quantifiers, progress
-        )
 
     datasets = []
     chosen, shares = None if folds is None else tuple(folds), tuple(label_shares)
     for one in sources:
         suited, has_features = _with_features(one, settings)
-        jobs = {m.name: job_of(m) for m in choose_methods(methods, has_features)}
+        evaluated = choose_methods(methods, has_features)
+        rule: dict[str, Any] = {"draws": draws, "quantifiers": quantifiers}
+        jobs = {m.name: partial(evaluate_method, method=m, **rule) for m in evaluated}
         task = replace(one.task, folds=chosen, label_shares=shares)
         datasets.append((replace(one, task=task), suited, jobs))
 
-    def render(tables: Mapping[str, pa.Table]) -> list[RenderedTable]:
-        return paper_tables(tables["results"], tables["estimates"])
+    def render(results: pa.Table, estimates: pa.Table, _: pa.Table) -> list[Any]:
+        return paper_tables(results, estimates)
 
     return _run(datasets, out, RESULTS, render, do)
 
@@ -267,11 +259,6 @@ def run_communities_evaluation(
     memberships = [str(path) if path.exists() else None for path in paths]
     check_plan(kinds, designs, quantifiers, label_shares, memberships)
 
-    def job_of(plan: CasePlan) -> Job:
-        return lambda client, work, progress: {
-            COMMUNITY_RESULTS: evaluate_communities(client, work, plan, progress)
-        }
-
     datasets = []
     for one, members in zip(sources, memberships, strict=True):
         suited, _ = _with_features(one, settings)
@@ -284,9 +271,7 @@ def run_communities_evaluation(
             one.family,
             draws,
         )
-        datasets.append((one, suited, {"communities": job_of(plan)}))
-
-    def render(tables: Mapping[str, pa.Table]) -> list[RenderedTable]:
-        return community_tables(tables[COMMUNITY_RESULTS])
-
-    return _run(datasets, out, [COMMUNITY_RESULTS], render, do)
+        datasets.append(
+            (one, suited, {"communities": partial(evaluate_communities, plan=plan)})
+        )
+    return _run(datasets, out, COMMUNITY_RESULTS, community_tables, do)

@@ -54,11 +54,6 @@ class LabelPool:
         """Nodes whose class is known, shape (N,)."""
         return np.asarray(self.truth >= 0)
 
-    def count(self, share: float, allowed: int) -> int:
-        """Number of labels of a design that may label `allowed` nodes."""
-        requested = share * np.count_nonzero(self.known)
-        return round(min(requested, max(share, MAX_LABELLED) * allowed))
-
 
 @dataclass(frozen=True, eq=False)
 class Shown:
@@ -76,35 +71,28 @@ def draw_labels(name: str, pool: LabelPool, share: float, seed: int) -> Shown:
     `share` is relative to all nodes with a known class; a design may allow fewer.
     """
     random = stream(seed, Purpose.DESIGNS, list(DESIGNS).index(name))
-    chosen = DESIGNS[name].draw(pool, share, random)
-    _two_of_each_class(pool, chosen, random)
-    labels = np.where(chosen, pool.truth, -1).astype(np.int32)
-    return Shown(labels, DESIGNS[name].drawn)
+    design = DESIGNS[name]
+    found = design.draw(pool, random)
+    if design.drawn == "by_class":
+        chosen = _by_class(pool, found, share, random)
+    else:
+        rows = random.permutation(np.flatnonzero(pool.known & found))
+        requested = share * np.count_nonzero(pool.known)
+        count = round(min(requested, max(share, MAX_LABELLED) * len(rows)))
+        chosen = _first(pool, rows, count)
+    # Each class has at least two labels.
+    for code in range(pool.n_classes):
+        missing = 2 - np.count_nonzero(chosen & (pool.truth == code))
+        if missing > 0:
+            spare = np.flatnonzero(~chosen & (pool.truth == code))
+            chosen[random.permutation(spare)[:missing]] = True
+    return Shown(np.where(chosen, pool.truth, -1).astype(np.int32), design.drawn)
 
 
 def _first(pool: LabelPool, rows: NDArray[np.int64], count: int) -> Mask:
     chosen = np.zeros(len(pool.truth), np.bool_)
     chosen[rows[:count]] = True
     return chosen
-
-
-def _two_of_each_class(
-    pool: LabelPool, chosen: Mask, random: np.random.Generator
-) -> None:
-    """Add nodes to `chosen`, so that each class has at least two."""
-    for code in range(pool.n_classes):
-        missing = 2 - np.count_nonzero(chosen & (pool.truth == code))
-        if missing > 0:
-            spare = np.flatnonzero(~chosen & (pool.truth == code))
-            chosen[random.permutation(spare)[:missing]] = True
-
-
-def _among(
-    pool: LabelPool, allowed: Mask, share: float, random: np.random.Generator
-) -> Mask:
-    """A random sample of the nodes that may be labelled."""
-    rows = random.permutation(np.flatnonzero(pool.known & allowed))
-    return _first(pool, rows, pool.count(share, len(rows)))
 
 
 def _by_class(
@@ -124,44 +112,44 @@ def _by_class(
     return chosen
 
 
-def _random(pool: LabelPool, share: float, random: np.random.Generator) -> Mask:
-    """A random sample of all nodes."""
-    return _among(pool, pool.known, share, random)
+def _random(pool: LabelPool, random: np.random.Generator) -> Mask:
+    """All nodes."""
+    return pool.known
 
 
-def _half(pool: LabelPool, share: float, random: np.random.Generator) -> Mask:
+def _half(pool: LabelPool, random: np.random.Generator) -> Mask:
     """Nodes of random communities that together have half of all nodes or more."""
     sizes = np.bincount(pool.group)
     order = random.permutation(len(sizes))
     before = np.concatenate([[0], np.cumsum(sizes[order])[:-1]])
     chosen = np.zeros(len(sizes), np.bool_)
     chosen[order[before < len(pool.group) / 2]] = True
-    return _among(pool, np.asarray(chosen[pool.group]), share, random)
+    return np.asarray(chosen[pool.group])
 
 
-def _balanced(pool: LabelPool, share: float, random: np.random.Generator) -> Mask:
-    """The same number of nodes of every class."""
+def _balanced(pool: LabelPool, random: np.random.Generator) -> NDArray[np.float64]:
+    """Odds with which every class has the same number of labels."""
     sizes = np.bincount(pool.truth[pool.known], minlength=pool.n_classes)
-    return _by_class(pool, 1 / np.maximum(sizes, 1), share, random)
+    return 1 / np.maximum(sizes, 1)
 
 
-def _positives(pool: LabelPool, share: float, random: np.random.Generator) -> Mask:
-    """Random nodes, those of the last class with `POSITIVE_ODDS` relative to others."""
+def _positives(pool: LabelPool, random: np.random.Generator) -> NDArray[np.float64]:
+    """Odds of `POSITIVE_ODDS` for the last class, relative to the others."""
     odds = np.ones(pool.n_classes)
     odds[-1] = POSITIVE_ODDS
-    return _by_class(pool, odds, share, random)
+    return odds
 
 
-def _high_degree(pool: LabelPool, share: float, random: np.random.Generator) -> Mask:
-    """A sample of the third of the nodes with the largest in-degree."""
+def _high_degree(pool: LabelPool, random: np.random.Generator) -> Mask:
+    """The third of the nodes with the largest in-degree."""
     n_nodes = len(pool.truth)
     degree = np.diff(pool.adjacency.indptr)
     order = np.lexsort((random.random(n_nodes), -degree))
-    return _among(pool, _first(pool, order, n_nodes // PART), share, random)
+    return _first(pool, order, n_nodes // PART)
 
 
-def _region(pool: LabelPool, share: float, random: np.random.Generator) -> Mask:
-    """A sample of one region: the third of the nodes nearest to a random node."""
+def _region(pool: LabelPool, random: np.random.Generator) -> Mask:
+    """One region: the third of the nodes nearest to a random node."""
     n_nodes = len(pool.truth)
     within = np.zeros(n_nodes, np.bool_)
     # If a component is smaller than the region, continue from another start.
@@ -174,31 +162,26 @@ def _region(pool: LabelPool, share: float, random: np.random.Generator) -> Mask:
                 pool.adjacency, start, directed=False, return_predecessors=False
             )
             within[near[~within[near]][:missing]] = True
-    return _among(pool, within, share, random)
+    return within
 
 
 @dataclass(frozen=True)
 class Design:
     """One way in which nodes are chosen for labelling."""
 
-    draw: Callable[[LabelPool, float, np.random.Generator], Mask]
+    draw: Callable[[LabelPool, np.random.Generator], NDArray[Any]]
+    """The nodes that it may label, shape (N,), of which a random sample is; by class,
+    odds of a label for each class, shape (C,)."""
     drawn: Drawn
     """The value of `labels.drawn` that describes it."""
-    title: str
 
 
 DESIGNS = {
-    "random": Design(_random, "random", "random labels"),
-    "half": Design(_half, "by_place", "labels in half of the communities"),
-    "balanced": Design(_balanced, "by_class", "labels balanced by class"),
-    "positives": Design(
-        _positives,
-        "by_class",
-        "nodes of the last class five times as likely to be labelled",
-    ),
-    "high_degree": Design(
-        _high_degree, "by_place", "only nodes of high degree labelled"
-    ),
-    "region": Design(_region, "by_place", "only one region labelled"),
+    "random": Design(_random, "random"),
+    "half": Design(_half, "by_place"),
+    "balanced": Design(_balanced, "by_class"),
+    "positives": Design(_positives, "by_class"),
+    "high_degree": Design(_high_degree, "by_place"),
+    "region": Design(_region, "by_place"),
 }
 """Designs by name. Add new ones at the end: positions are keys of the random stream."""

@@ -77,10 +77,10 @@ class Tested:
     """Test errors in one fold, with the quantifier that validation chose."""
 
     dataset: str
+    column: str
+    """The data set, with the share of its labels unless all are kept."""
     method: str
     """For a quantifier of XNQ other than the chosen one, its name."""
-    label_share: float
-    fold: int
     quantifier: str
     errors: Mapping[str, float]
     """Test error by metric."""
@@ -104,28 +104,15 @@ def paper_tables(
         When validation cannot choose a quantifier from the results.
     """
     tested = fold_errors(results)
-    datasets = _ordered((one.dataset for one in tested), DATASETS)
     pairs = estimates.group_by(["dataset", "class"]).aggregate([])
     classes = Counter(pairs["dataset"].to_pylist())
-    kinds = {
-        "binary": [name for name in datasets if classes[name] <= 2],
-        "multi-class": [name for name in datasets if classes[name] > 2],
-    }
-    kinds = {kind: names for kind, names in kinds.items() if names}
-    shares = {one.label_share for one in tested}
-    largest = {
-        name: max(one.label_share for one in tested if one.dataset == name)
-        for name in datasets
-    }
-    usual = [one for one in tested if one.label_share == largest[one.dataset]]
+    kinds: dict[str, list[Tested]] = defaultdict(list)
+    for one in tested:
+        kinds["multi-class" if classes[one.dataset] > 2 else "binary"].append(one)
     made = [
-        _errors(usual, kind, {name: largest[name] for name in names}, metric)
-        for kind, names in kinds.items()
-        for metric in DIGITS
+        _errors(some, kind, metric) for kind, some in kinds.items() for metric in DIGITS
     ]
-    if len(shares) > 1:
-        made.append(_shares(tested, datasets))
-    return [*made, _cost(results, datasets), _comparison(usual, kinds, nsamples)]
+    return [*made, _cost(results), _comparison(kinds, nsamples)]
 
 
 def _ordered(names: Iterable[str], first: Sequence[str]) -> list[str]:
@@ -165,7 +152,9 @@ def fold_errors(results: pa.Table) -> list[Tested]:
             of_test = {m: errors[name].get(("test", m)) for m in DIGITS}
             known = {m: value for m, value in of_test.items() if value is not None}
             named = method if name == chosen else name
-            tested.append(Tested(dataset, named, share, fold, name, known))
+            column = f"{dataset}, {100 * share:.3g} % of the labels"
+            column = dataset if share == 1 else column
+            tested.append(Tested(dataset, column, named, name, known))
     return tested
 
 
@@ -191,11 +180,11 @@ def _choice(
 def _values(
     tested: Iterable[Tested], metric: str
 ) -> dict[tuple[str, str], list[float]]:
-    """Test errors of all folds by method and data set."""
+    """Test errors of all folds by method and column."""
     values: dict[tuple[str, str], list[float]] = defaultdict(list)
     for one in tested:
         if metric in one.errors:
-            values[one.method, one.dataset].append(one.errors[metric])
+            values[one.method, one.column].append(one.errors[metric])
     return values
 
 
@@ -207,12 +196,10 @@ def _spread(values: Sequence[float], digits: int) -> str:
     return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.{digits}f}"
 
 
-def _errors(
-    tested: Sequence[Tested], kind: str, datasets: Mapping[str, float], metric: str
-) -> RenderedTable:
-    """Errors by method and data set; `datasets` have the share of labels kept."""
-    digits = DIGITS[metric]
-    values = _values((one for one in tested if one.dataset in datasets), metric)
+def _errors(tested: Sequence[Tested], kind: str, metric: str) -> RenderedTable:
+    """Errors by method and data set."""
+    digits, values = DIGITS[metric], _values(tested, metric)
+    datasets = _ordered((one.column for one in tested), DATASETS)
     means = {key: round(float(np.mean(each)), digits) for key, each in values.items()}
     best = {
         name: min((mean for (_, of), mean in means.items() if of == name), default=None)
@@ -230,50 +217,21 @@ def _errors(
             paper = FIGURES.get((metric, VARIANTS.get(method, method), name))
             texts.append(f"{text} ({paper[0]:.3f} ± {paper[1]:.3f})" if paper else text)
         folds = {len(values[method, name]) for name in datasets} - {0}
-        used = Counter(
-            one.quantifier
-            for one in tested
-            if one.method == method and one.dataset in datasets
-        )
+        used = Counter(one.quantifier for one in tested if one.method == method)
         counts = ", ".join(f"{name} {count}" for name, count in used.most_common())
         group = f"{REFERENCE} with another quantifier" if method in records() else ""
         texts += [counts or EMPTY, ", ".join(map(str, sorted(folds))) or EMPTY]
         rows[group, method] = texts
-    header = [
-        name if share == 1 else f"{name}, {100 * share:.3g} % of the labels"
-        for name, share in datasets.items()
-    ]
     return RenderedTable(
         f"{metric}-{kind}",
         f"Test {metric.upper()} on {kind} data sets",
-        ("method", *header, "quantifiers (folds)", "folds"),
+        ("method", *datasets, "quantifiers (folds)", "folds"),
         dict(sorted(rows.items(), key=lambda item: item[0][0])),
         (NOTE,),
     )
 
 
-def _shares(tested: Sequence[Tested], datasets: Sequence[str]) -> RenderedTable:
-    """AE by the share of labels kept."""
-    rows = {}
-    for method in _ordered((one.method for one in tested), METHODS):
-        shares = {one.label_share for one in tested if one.method == method}
-        for share in sorted(shares, reverse=True):
-            values = _values((t for t in tested if t.label_share == share), "ae")
-            texts = [_spread(values[method, name], DIGITS["ae"]) for name in datasets]
-            rows[method, f"{100 * share:.3g} %"] = texts
-    return RenderedTable(
-        "label-shares",
-        "Test AE with fewer labels",
-        ("labels kept", *datasets),
-        rows,
-        (
-            "Share of the training and calibration labels of each fold. Mean ± sample "
-            "standard deviation (ddof = 1) over folds.",
-        ),
-    )
-
-
-def _cost(results: pa.Table, datasets: Sequence[str]) -> RenderedTable:
+def _cost(results: pa.Table) -> RenderedTable:
     """Mean seconds of a configuration, whose scores all quantifiers share."""
     timed = results.filter(pc.is_valid(results["seconds"]))
     units = timed.group_by(["dataset", "method", "label_share", "draw", "fold"])
@@ -284,6 +242,7 @@ def _cost(results: pa.Table, datasets: Sequence[str]) -> RenderedTable:
         for row in means.to_pylist()
     }
     methods = _ordered((method for method, _ in seconds), METHODS)
+    datasets = _ordered((dataset for _, dataset in seconds), DATASETS)
     return RenderedTable(
         "cost",
         "Seconds of a configuration in a fold",
@@ -333,12 +292,11 @@ def compare(
     return rope, [float(value) for value in result]
 
 
-def _comparison(
-    tested: Sequence[Tested], kinds: Mapping[str, Sequence[str]], nsamples: int
-) -> RenderedTable:
+def _comparison(kinds: Mapping[str, Sequence[Tested]], nsamples: int) -> RenderedTable:
     """Compare XNQ with every method with which it shares two data sets of a kind.
 
-    Without baycomp, the table has a note instead of rows.
+    Results with fewer labels are left out. Without baycomp, the table has a note
+    instead of rows.
     """
     note = (
         f"Probability that {REFERENCE}'s error is higher, equal (within the rope) or "
@@ -354,16 +312,17 @@ def _comparison(
         )
         kinds = {}
     elif len(kinds) > 1:
-        kinds = {**kinds, "all": [name for names in kinds.values() for name in names]}
+        kinds = {**kinds, "all": [one for some in kinds.values() for one in some]}
     rows = {}
-    for kind, datasets in kinds.items():
+    for kind, tested in kinds.items():
+        complete = [one for one in tested if one.column == one.dataset]
         for metric in DIGITS:
-            values = _values((one for one in tested if one.dataset in datasets), metric)
+            values = _values(complete, metric)
             for method in _ordered((name for name, _ in values), METHODS):
                 pairs = [
-                    (np.mean(values[REFERENCE, name]), np.mean(values[method, name]))
-                    for name in datasets
-                    if values[REFERENCE, name] and values[method, name]
+                    (np.mean(values[REFERENCE, name]), np.mean(each))
+                    for (of, name), each in list(values.items())
+                    if of == method and values[REFERENCE, name]
                 ]
                 if method == REFERENCE or len(pairs) < 2:
                     continue

@@ -137,18 +137,52 @@ def draw_regions(
         return {kind: joined([np.arange(n_nodes)])}
     if kind == "unions":
         return _unions(leiden(adjacency, UNION_RESOLUTION, seed), seed)
-    draws = {"bfs": _bfs, "walk": _walk, "followers": _followers, "random": _scattered}
     random = stream(seed, Purpose.REGIONS, REGIONS.index(kind))
     sets = []
     for _ in range(COUNT * TRIES):
         start = int(random.integers(n_nodes))
         size = int(random.integers(MIN_SIZE, MAX_SIZE + 1))
-        members = draws[kind](adjacency, start, size, random)
-        if members is not None:
+        members = _region(kind, adjacency, start, size, random)
+        if len(members) >= (MIN_FOLLOWERS if kind == "followers" else MIN_SIZE):
             sets.append(np.sort(members))
         if len(sets) == COUNT:
             break
     return {kind: joined(sets)} if sets else {}
+
+
+def _region(
+    kind: str,
+    adjacency: csr_array[Any],
+    start: int,
+    size: int,
+    random: np.random.Generator,
+) -> NDArray[np.int64]:
+    """A region of at most `size` nodes; followers are all neighbours of the start."""
+
+    def neighbours(node: int) -> NDArray[np.int64]:
+        ends = adjacency.indptr[node : node + 2]
+        return np.asarray(adjacency.indices[slice(*ends)], np.int64)
+
+    if kind == "bfs":
+        order = breadth_first_order(adjacency, start, return_predecessors=False)
+        return order[:size].astype(np.int64)
+    if kind == "followers":
+        near = neighbours(start)
+        return np.unique(near[near != start])
+    if kind == "random":
+        # A set larger than the graph is not drawn.
+        size = size if size <= adjacency.shape[0] else 0
+        return random.choice(adjacency.shape[0], size, replace=False)
+    # Nodes that a random walk with restarts visits.
+    seen, at = {start}, start
+    for _ in range(20 * size):
+        near = neighbours(at)
+        back = not len(near) or random.random() < RESTART
+        at = start if back else int(near[random.integers(len(near))])
+        seen.add(at)
+        if len(seen) == size:
+            break
+    return np.array(list(seen))
 
 
 def _unions(assignment: NDArray[np.int64], seed: int) -> dict[str, Communities]:
@@ -162,52 +196,6 @@ def _unions(assignment: NDArray[np.int64], seed: int) -> dict[str, Communities]:
             sets = [np.flatnonzero(np.isin(assignment, names)) for names in drawn]
             unions[f"unions of {size}"] = joined(sets)
     return unions
-
-
-def _neighbours(adjacency: csr_array[Any], node: int) -> NDArray[np.int64]:
-    return np.asarray(
-        adjacency.indices[adjacency.indptr[node] : adjacency.indptr[node + 1]], np.int64
-    )
-
-
-def _bfs(
-    adjacency: csr_array[Any], start: int, size: int, random: np.random.Generator
-) -> NDArray[np.int64] | None:
-    """The first nodes of a breadth-first search."""
-    near = breadth_first_order(adjacency, start, return_predecessors=False)[:size]
-    return near.astype(np.int64) if len(near) >= MIN_SIZE else None
-
-
-def _followers(
-    adjacency: csr_array[Any], start: int, size: int, random: np.random.Generator
-) -> NDArray[np.int64] | None:
-    """All neighbours of a node, without the node itself."""
-    near = _neighbours(adjacency, start)
-    near = np.unique(near[near != start])
-    return near if len(near) >= MIN_FOLLOWERS else None
-
-
-def _scattered(
-    adjacency: csr_array[Any], start: int, size: int, random: np.random.Generator
-) -> NDArray[np.int64] | None:
-    """A random set of nodes."""
-    n_nodes = adjacency.shape[0]
-    return random.choice(n_nodes, size, replace=False) if size <= n_nodes else None
-
-
-def _walk(
-    adjacency: csr_array[Any], start: int, size: int, random: np.random.Generator
-) -> NDArray[np.int64] | None:
-    """Nodes that a random walk with restarts visits."""
-    seen, at = {start}, start
-    for _ in range(20 * size):
-        near = _neighbours(adjacency, at)
-        back = not len(near) or random.random() < RESTART
-        at = start if back else int(near[random.integers(len(near))])
-        seen.add(at)
-        if len(seen) == size:
-            break
-    return np.array(list(seen)) if len(seen) >= MIN_SIZE else None
 
 
 def draw_attributes(features: NDArray[np.floating], seed: int) -> Communities:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.errors import DoesNotFitError
-from xnq_dist.core.store import FileRecord, Manifest, Stage
+from xnq_dist.core.store import FileRecord, Stage
 from xnq_dist.evaluation.work import EvaluationWork, Scores
 from xnq_dist.graph.layout import load_nodes
 from xnq_dist.readout.logistic import decision, fit
@@ -27,8 +27,7 @@ __all__ = ["NodeRows", "fit_split"]
 class NodeRows:
     """Rows of the nodes in parts: their embeddings, or the raw features."""
 
-    graph: Stage
-    manifest: Manifest
+    work: EvaluationWork
     embeddings: Stage | None = None
     """The stage whose rows are used; None: the features in the graph's node tables."""
     files: tuple[FileRecord, ...] = ()
@@ -36,9 +35,10 @@ class NodeRows:
 
     def parts(self) -> Iterator[tuple[NDArray[np.int64], NDArray[Any]]]:
         """Canonical indexes and rows of each part, shapes (n,) and (n, d')."""
-        for number in range(int(self.manifest.facts["partitions"])):
+        graph, manifest = self.work.graph()
+        for number in range(int(manifest.facts["partitions"])):
             names = ["index"] if self.embeddings else ["index", "features"]
-            nodes = load_nodes(self.graph, self.manifest, number, names)
+            nodes = load_nodes(graph, manifest, number, names)
             if self.embeddings:
                 table = self.embeddings.read_table(self.files[number], "embeddings")
                 column = table["embedding"].combine_chunks()
@@ -55,9 +55,7 @@ class NodeRows:
         return rows[np.argsort(np.concatenate(index))]
 
 
-def fit_split(
-    work: EvaluationWork, rows: NodeRows, C: float, seconds: float, split: int
-) -> Scores:
+def fit_split(rows: NodeRows, C: float, seconds: float, split: int) -> Scores:
     """Fit a logistic readout to the training rows and score the others.
 
     Parameters
@@ -74,8 +72,8 @@ def fit_split(
     """
     began, task, memory = (
         time.perf_counter(),
-        work.task(),
-        work.settings.readout.memory_bytes,
+        rows.work.task(),
+        rows.work.settings.readout.memory_bytes,
     )
     train = task.rows(split, "train")
     is_train = np.zeros(len(task.labels), np.bool_)

@@ -12,12 +12,15 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Folder, Published, RunDirectory
 from xnq_dist.steps.results import Results, Run
 
-__all__ = ["check_named", "comparable", "earlier_results", "why_not"]
+__all__ = [
+    "check_named",
+    "comparable",
+    "earlier_results",
+    "what_must_agree",
+    "why_not",
+]
 
 log = logging.getLogger(__name__)
-
-MUST_AGREE = ("quantifier", "labelled")
-"""Settings that must be the same for two prevalences to be comparable."""
 
 
 def earlier_results(
@@ -75,9 +78,10 @@ def check_named(
             "anomalies.last = previous"
         )
     earlier = _named(last)
-    values = settings.model_dump(mode="json")
-    reason = _other_settings(earlier, values) or _other_classes(earlier, classes)
-    if reason:
+    known = _of_settings(settings.model_dump(mode="json"))
+    if classes:
+        known["classes"] = sorted(classes)
+    if reason := _difference(earlier, known):
         raise SettingsError(f"anomalies.last: {reason}")
     return earlier
 
@@ -95,18 +99,9 @@ def comparable(earlier: Run | str | None, results: Results) -> Run | str | None:
 
 def why_not(earlier: Run, now: Run) -> str:
     """Why two results cannot be compared, in a sentence; empty when they can."""
-    reason = _other_settings(earlier, now.settings)
-    reason = reason or _other_classes(earlier, now.view.classes)
-    if reason:
+    if reason := _difference(earlier, what_must_agree(now)):
         return reason
-    named = any(run.source.startswith("column:") for run in (earlier, now))
-    if earlier.source and named and earlier.source != now.source:
-        return (
-            f"{earlier.where} has the communities {earlier.source} and this run "
-            f"{now.source}, where the same name means another community: name a run "
-            "with the same communities"
-        )
-    if "leiden" in (earlier.source, now.source) and earlier.detected != now.detected:
+    if earlier.detected != now.detected:
         return (
             f"{earlier.where} has other detected communities, and their numbers do not "
             "correspond to those of this run: give the communities with --memberships, "
@@ -120,36 +115,46 @@ def why_not(earlier: Run, now: Run) -> str:
     return ""
 
 
-def _other_settings(earlier: Run, now: Mapping[str, Any]) -> str:
-    for name in MUST_AGREE:
-        if earlier.settings.get(name) != now[name]:
-            return (
-                f"{earlier.where} was made with {name} = {earlier.settings.get(name)} "
-                f"and this run with {now[name]}, which alone can change estimates: use "
-                "the same value in both"
+def what_must_agree(run: Run) -> dict[str, Any]:
+    """Values that are the same in two runs with comparable estimates.
+
+    Where communities were detected, these must be the same too.
+    """
+    return {
+        **_of_settings(run.settings),
+        "communities": run.source if run.source.startswith("column:") else "",
+        "classes": sorted(run.view.classes),
+    }
+
+
+def _of_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "quantifier": settings.get("quantifier"),
+        "labelled": settings.get("labelled"),
+        "columns.label": (settings.get("columns") or {}).get("label"),
+    }
+
+
+def _difference(earlier: Run, known: Mapping[str, Any]) -> str:
+    """What differs from the known values of this run; also missing intervals."""
+    before = what_must_agree(earlier)
+    for name, value in known.items():
+        if before[name] != value:
+            then, now = (
+                ", ".join(each[:6]) if isinstance(each, list) else each or "given"
+                for each in (before[name], value)
             )
-    label = (earlier.settings.get("columns") or {}).get("label")
-    if label != now["columns"]["label"]:
-        return (
-            f"{earlier.where} used the labels in column {label} and this run those in "
-            f"{now['columns']['label']}: name a run with the same label column"
-        )
+            return (
+                f"{earlier.where} was made with {name} = {then} and this run with "
+                f"{now}, so their estimates cannot be compared: use the same in both, "
+                "or set anomalies.last = null"
+            )
     if not earlier.view.has_intervals:
         return (
             f"{earlier.where} has no intervals, so a change cannot be distinguished "
             "from chance: name a run with intervals"
         )
     return ""
-
-
-def _other_classes(earlier: Run, classes: Sequence[str]) -> str:
-    if not classes or set(classes) == set(earlier.view.classes):
-        return ""
-    return (
-        f"{earlier.where} has the classes {_names(earlier.view.classes)} and this run "
-        f"{_names(classes)}: name a run with the same classes, or set "
-        "anomalies.last = null"
-    )
 
 
 ADVICE = "set it to the directory of a finished run, to previous or to null"
@@ -169,8 +174,3 @@ def _named(directory: str) -> Run:
         f"anomalies.last: {directory} is not a complete run with published results: "
         f"{ADVICE}"
     )
-
-
-def _names(classes: Sequence[str]) -> str:
-    shown = ", ".join(classes[:6])
-    return f"{shown}, …" if len(classes) > 6 else shown

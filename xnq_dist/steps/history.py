@@ -21,6 +21,7 @@ from xnq_dist.core.inputs import PREVIOUS
 from xnq_dist.core.schemas import class_column
 from xnq_dist.core.store import Published, RunDirectory, fingerprint
 from xnq_dist.steps.changes import Changed, changes_table, compare
+from xnq_dist.steps.earlier import what_must_agree
 from xnq_dist.steps.results import Results, Run
 from xnq_dist.steps.view import QUALITIES, PrevalenceView, nulls_for_nan
 
@@ -222,12 +223,10 @@ def _rows_of(run: Run, changed: Changed | None, rate: float) -> pa.Table:
 
 
 def _series(run: Run) -> str:
-    """What must be equal for names and estimates to be comparable (`why_not`)."""
-    columns = run.settings.get("columns") or {}
-    source = run.source if run.source.startswith("column:") else ""
-    parts = [run.settings.get(name) for name in ("quantifier", "labelled")]
-    parts += [columns.get("label"), None]  # None: node weights, in earlier versions
-    return fingerprint(*parts, source, run.detected, sorted(run.view.classes))[:16]
+    """Fingerprint of what must be equal for names and estimates to be comparable."""
+    *settings, source, classes = what_must_agree(run).values()
+    # None: node weights, in earlier versions.
+    return fingerprint(*settings, None, source, run.detected, classes)[:16]
 
 
 def _history_table(results: Results, changed: Changed | None) -> pa.Table:

@@ -99,18 +99,13 @@ class PrevalenceView:
             return np.ascontiguousarray(values.reshape(-1, width)[:, columns])
 
         def numbers(name: str, empty: float = np.nan) -> NDArray[Any]:
-            if name not in table.column_names:  # published by an earlier release
-                return cells(np.full(len(table), empty))
             return cells(pc.fill_null(table[name], empty).to_numpy())
 
         def counts(name: str) -> Ints:
             return np.asarray(numbers(name, 0).max(axis=1, initial=0), np.int64)
 
-        quality = np.zeros(len(table), np.uint8)
-        if "quality" in table.column_names:
-            ratings = pc.index_in(table["quality"], pa.array(QUALITIES))
-            quality = pc.fill_null(ratings, 0).to_numpy().astype(np.uint8)
-        ratings = cells(quality)
+        codes = pc.fill_null(pc.index_in(table["quality"], pa.array(QUALITIES)), 0)
+        ratings = cells(codes.to_numpy().astype(np.uint8))
         gone = np.any(ratings == QUALITIES.index(SUPPRESSED), axis=1)
         names, notes = (
             table[name].combine_chunks()[::width] for name in ("community", "note")

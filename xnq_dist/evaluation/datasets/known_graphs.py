@@ -20,24 +20,11 @@ from numpy.typing import NDArray
 from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
 from xnq_dist.evaluation.datasets.test_folds import ROLES, make_folds
 
-__all__ = ["TASKS", "VARIABLE", "KnownTask", "download"]
+__all__ = ["TASKS", "VARIABLE", "download"]
 
 VARIABLE = "XNQ_DATA_DIR"
 """Environment variable that names the parent folder of the graphs' folders."""
 TABLES = ("nodes.parquet", "edges.parquet")
-
-
-@dataclass(frozen=True)
-class KnownTask:
-    """A task of the paper on one of its graphs."""
-
-    name: str
-    folder: str
-    """Name of the graph's folder."""
-    splits: str = "splits.parquet"
-    """File of folds in the folder."""
-    positive: str | None = None
-    """Class that is evaluated against all others; None: all classes."""
 
 
 @dataclass(frozen=True)
@@ -78,21 +65,13 @@ GRAPHS = {
     },
 }
 
-TASKS = {
-    task.name: task
-    for task in (
-        KnownTask("cora-2", "cora", positive="2"),
-        KnownTask("cora-multi", "cora", "splits_multiclass.parquet"),
-        *(
-            KnownTask(name, name)
-            for name in (
-                *("genius", "questions", "tolokers"),
-                *("twitch-de", "amazon-ratings", "flickr"),
-            )
-        ),
-    )
+TASKS: dict[str, tuple[str, str, str | None]] = {
+    "cora-2": ("cora", "splits.parquet", "2"),
+    "cora-multi": ("cora", "splits_multiclass.parquet", None),
+    **{name: (name, "splits.parquet", None) for name in GRAPHS if name != "cora"},
 }
-"""The paper's eight tasks by name, in its order."""
+"""The paper's eight tasks: name of the graph's folder, file of folds in it, and class
+that is evaluated against all others (None: all classes)."""
 
 
 def download(name: str, root: Path) -> Path:

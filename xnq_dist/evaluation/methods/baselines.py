@@ -31,6 +31,7 @@ __all__ = [
     "densities",
     "draw_from_prior",
     "enq",
+    "links",
     "majority",
     "wvrn",
 ]
@@ -48,7 +49,7 @@ def _one_hot(labels: Labels, n_classes: int) -> NDArray[np.float32]:
     return hot.astype(np.float32)
 
 
-def _links(adjacency: Matrix) -> Matrix:
+def links(adjacency: Matrix) -> Matrix:
     """The adjacency with 1 for every distinct edge, whatever its weight."""
     ones = np.ones(adjacency.nnz, np.float32)
     return csr_array((ones, adjacency.indices, adjacency.indptr), adjacency.shape)
@@ -134,13 +135,13 @@ def enq(
     counts once, for any number of paths; the node itself does not count. A node that
     reaches no label gets a class drawn from the training labels.
     """
-    links, hot = _links(adjacency), _one_hot(labels, n_classes)
+    edges, hot = links(adjacency), _one_hot(labels, n_classes)
     votes = np.empty(labels.shape, np.int64)
     for first in range(0, len(labels), ROWS):
         some = slice(first, first + ROWS)
-        near = links[some]
+        near = edges[some]
         if hops == 2:
-            near = (near + near @ links).tocsr()
+            near = (near + near @ edges).tocsr()
         near.data = np.ones(near.nnz, np.float32)
         itself = near.diagonal(first)[:, None]
         votes[some] = majority(near @ hot - itself * hot[some], labels, n_classes)
@@ -195,14 +196,14 @@ def densities(communities: Communities, adjacency: Matrix) -> NDArray[np.float64
     Distinct edges u -> v with u != v and both ends inside are counted; an undirected
     edge counts twice. The density of one node is 0.
     """
-    links = _links(adjacency)
-    links.setdiag(0)
-    links.eliminate_zeros()
+    edges = links(adjacency)
+    edges.setdiag(0)
+    edges.eliminate_zeros()
     density = np.zeros(len(communities))
     for number, nodes in enumerate(
         np.split(communities.members, communities.offsets[1:-1])
     ):
         if len(nodes) > 1:
-            inside = links[nodes][:, nodes].nnz
+            inside = edges[nodes][:, nodes].nnz
             density[number] = inside / (len(nodes) * (len(nodes) - 1))
     return density

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from xnq_dist.core.random_bits import Purpose, stream
+from xnq_dist.evaluation.methods.baselines import links
 from xnq_dist.evaluation.regions import joined
 from xnq_dist.quantify.interface import Communities
 
@@ -62,7 +63,7 @@ def demon(adjacency: csr_array[Any], seed: int) -> Communities:
     n_nodes = adjacency.shape[0]
     rank = visiting_order(n_nodes, seed)
     order = np.argsort(rank)
-    indptr, indices = _ranked(adjacency, rank)
+    indptr, indices = _ranked(adjacency, order)
     place, votes = np.full(n_nodes, -1, np.int64), np.zeros(n_nodes, np.int64)
     pool: list[set[int]] = []
     of_node: list[list[int]] = [[] for _ in range(n_nodes)]
@@ -83,18 +84,16 @@ def visiting_order(n_nodes: int, seed: int) -> NDArray[np.int64]:
 
 
 def _ranked(
-    adjacency: csr_array[Any], rank: NDArray[np.int64]
+    adjacency: csr_array[Any], order: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """CSR arrays of neighbours in either direction, with nodes renumbered by rank."""
-    rows = np.repeat(rank, np.diff(adjacency.indptr))
-    columns = rank[adjacency.indices]
-    apart = rows != columns
-    ends = np.concatenate([rows[apart], columns[apart]])
-    others = np.concatenate([columns[apart], rows[apart]])
-    pairs = np.unique(ends * len(rank) + others)
-    rows, columns = np.divmod(pairs, len(rank))
-    degrees = np.bincount(rows, minlength=len(rank))
-    return np.concatenate([[0], np.cumsum(degrees)]), columns
+    """CSR arrays of neighbours in either direction, with nodes in visiting order."""
+    one_way = links(adjacency)
+    both = (one_way + one_way.T).tocsr()
+    both.setdiag(0)
+    both.eliminate_zeros()
+    ranked = both[order][:, order]
+    ranked.sort_indices()
+    return ranked.indptr.astype(np.int64), ranked.indices.astype(np.int64)
 
 
 def _merge(community: set[int], pool: list[set[int]], of_node: list[list[int]]) -> None:

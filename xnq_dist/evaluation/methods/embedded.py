@@ -78,13 +78,13 @@ def row_scores(
 
     Without `embed`, the raw features are the embedding.
     """
-    rows, seconds = NodeRows(*work.graph()), 0.0
+    rows, seconds = NodeRows(work), 0.0
     if embed is not None:
         made = embed(client, work, configuration)
         stage = RunDirectory(work.run).stage("embeddings")
-        rows = NodeRows(*work.graph(), stage, tuple(made.named("part-")))
+        rows = NodeRows(work, stage, tuple(made.named("part-")))
         seconds = made.seconds
-    one = partial(fit_split, work, rows, configuration["C"], seconds)
+    one = partial(fit_split, rows, configuration["C"], seconds)
     yield from tasks_on(client, Path(), 0).map(one, splits)
 
 

@@ -152,7 +152,7 @@ def _rival(
     """Scores of a rival, which cross-fits training and calibration labels."""
     task, edges = work.task(), work.adjacency() if with_neighbours else None
     known = task.known(split, "train", "calibration")
-    features = NodeRows(*work.graph()).matrix()
+    features = NodeRows(work).matrix()
     return rival_scores(features, known, len(task.classes), work.settings.seed, edges)
 
 
@@ -161,7 +161,7 @@ def _gnn(
 ) -> NDArray[np.floating]:
     """Logits of a network that is trained for this configuration and split."""
     task = work.task()
-    features = NodeRows(*work.graph()).matrix()
+    features = NodeRows(work).matrix()
     return gnn_logits(
         kind,
         int(configuration["layers"]),

@@ -97,12 +97,9 @@ def without_values(table: pa.Table) -> pa.Table:
 
     Pages, artifacts, logs and comparisons are made from such rows.
     """
-    if "quality" not in table.column_names:
-        return table  # published by an early version
     gone = pc.fill_null(pc.equal(table["quality"], SUPPRESSED), False)
     for name in VALUES:
-        if name in table.column_names:
-            place, kind = table.schema.get_field_index(name), table.schema.field(name)
-            values = pc.if_else(gone, pa.scalar(None, kind.type), table[name])
-            table = table.set_column(place, name, values)
+        place, kind = table.schema.get_field_index(name), table.schema.field(name)
+        values = pc.if_else(gone, pa.scalar(None, kind.type), table[name])
+        table = table.set_column(place, name, values)
     return table
