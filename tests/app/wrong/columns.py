@@ -248,7 +248,7 @@ def roles_cases() -> Iterable[Case]:
     for name, value, shown in (
         ("negative", -1.0, "-1.0"),
         ("zero", 0.0, "0.0"),
-        ("null", None, "None"),
+        ("null", None, "null"),
         ("infinite", float("inf"), "inf"),
     ):
         yield Case(
@@ -261,7 +261,7 @@ def roles_cases() -> Iterable[Case]:
     yield Case(
         "label-weight-text",
         edit(NODES, chance=["high"] * 60),
-        ("'chance'", "string", "numbers"),
+        ("'chance'", "string", "not a number"),
         right=edit(NODES, chance=[2] * 60),
         arguments=drawn,
     )

@@ -127,7 +127,7 @@ def labels_cases() -> Iterable[Case]:
     yield Case(
         "labels-with-fractions",
         edit(NODES, label=labels(lambda v: v / 2)),
-        ("'label'", "not integers", "integers, strings or booleans"),
+        ("'label'", "is 0.5 in row 2", "integers, strings or booleans"),
         right=edit(NODES, label=labels(lambda v: float(v % 2), 50)),
     )
     yield Case(
