@@ -87,9 +87,9 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 259_158,
+    "all": 258_994,
     "core": 33_118,
-    "graph": 54_857,
+    "graph": 54_716,
     "reservoir": 23_606,
     "groups": 2_920,
     "plan and needs": 6_495,

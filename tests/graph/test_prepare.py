@@ -332,7 +332,10 @@ NODES = {
         node_table(4, label=[b"x"] * 4),
         "is binary: write labels as integers",
     ),
-    "fractions": (node_table(4, label=[0.5, 1, 2, 3]), "numbers that are not integers"),
+    "fractions": (
+        node_table(4, label=[0.5, 1, 2, 3]),
+        "is 0.5 in row 1 of .*labels are integers",
+    ),
     "large label": (
         node_table(4, label=pa.array([2**63, 1, 2, 3], pa.uint64())),
         "integers too large for int64",
@@ -393,9 +396,9 @@ EDGES = {
         "'src' names node 7 in row 2 of .*edges.parquet, .*input.unknown_nodes",
     ),
     "null end": (edge_table([(0, 1), (1, None)]), "'dst' is null in row 2"),
-    "negative": (edge_table(weight=[1, -1, 1]), "edge 1 -> 2 is -1 in row 2"),
-    "not finite": (edge_table(weight=[1, float("inf"), 1.0]), "1 -> 2 is inf"),
-    "null weight": (edge_table(weight=[1.0, None, 1.0]), "1 -> 2 is null"),
+    "negative": (edge_table(weight=[1, -1, 1]), "holds -1 in row 2"),
+    "not finite": (edge_table(weight=[1, float("inf"), 1.0]), "holds inf in row 2"),
+    "null weight": (edge_table(weight=[1.0, None, 1.0]), "holds null in row 2"),
     "huge weight": (edge_table(weight=[1.0, 1e39, 1.0]), "finite in float32"),
     "odd weight": (edge_table(weight=["a", "b", "c"]), "is string, not a number"),
     "copies differ": (
@@ -443,7 +446,6 @@ def test_settings_that_cannot_be_met_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("second", "words"),
     [
-        ({"node_id": ["a", "b", "c", "d"]}, "holds string in"),
         ({"node_id": [4, 5, 6, 7], "label": ["a"] * 4}, "holds string in"),
         (
             {
@@ -453,7 +455,7 @@ def test_settings_that_cannot_be_met_are_refused(tmp_path):
             "holds 1 features per node but 2",
         ),
     ],
-    ids=["ids", "labels", "features"],
+    ids=["labels", "features"],
 )
 def test_files_of_one_table_that_disagree_are_refused(tmp_path, second, words):
     nodes = [node_table(4), node_table(4, **second)]

@@ -8,10 +8,9 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.types as pt
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Ints
+from xnq_dist.core.arrays import Floats
 from xnq_dist.core.errors import InputError, StageError
 from xnq_dist.core.settings import ColumnSettings, InputSettings
 from xnq_dist.core.threads import map_threads
@@ -19,7 +18,7 @@ from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.sort import PairSorter
-from xnq_dist.graph.tables import Batch, Table, ids_of
+from xnq_dist.graph.tables import Batch, Table
 from xnq_dist.graph.values import show
 
 __all__ = [
@@ -82,7 +81,7 @@ def arrow_pairs(
     # Ids, indices, keys and the decoded batch together: some 200 bytes a row.
     rows = int(np.clip(rules.memory_bytes // 1024, 1024, 1 << 18))
     for batch in ahead(table.batches(names, rows)):
-        find = partial(_indices, batch, ids, rules)
+        find = partial(ids.find, batch, unknown=rules.unknown_nodes)
         source, target = map_threads(find, ends, 2)
         weighted = columns.weight in names
         yield source, target, weights_of(batch, columns) if weighted else None
@@ -153,37 +152,15 @@ def checked_csr(
     return replace(csr, weighted=csr.weighted and weighted)
 
 
-def _indices(batch: Batch, ids: NodeIds, settings: InputSettings, column: str) -> Ints:
-    batch_ids, index = ids.find(batch, column)
-    if settings.unknown_nodes == "error" and len(index) and index.min() < 0:
-        at = int(np.argmax(index < 0))
-        raise InputError(
-            f"column {column!r} names node {show(batch_ids, at)} in {batch.row(at)}, "
-            f"which is not in the node table (its ids are {ids.type}): add the node, "
-            "or set input.unknown_nodes to drop"
-        )
-    return index
-
-
 def weights_of(batch: Batch, columns: ColumnSettings) -> Floats:
     """The weights of a batch, shape (rows,), finite and not negative."""
-    array = batch.column(str(columns.weight))
-    if not (pt.is_integer(array.type) or pt.is_floating(array.type)):
-        raise InputError(
-            f"column {columns.weight!r} of {batch.file} is {array.type}, not a number: "
-            "set columns.weight to a column of numbers, or to null to use edges "
-            "without weights"
-        )
+    largest = np.finfo(np.float32).max
+    rule = (
+        "weights must be finite in float32 and not negative; set columns.weight to "
+        "such a column, or to null to use edges without weights"
+    )
+    values = batch.numbers(
+        str(columns.weight), lambda values: (values >= 0) & (values <= largest), rule
+    )
     # Adding zero turns -0.0 into 0.0: equal weights then have equal bits.
-    values = array.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy() + 0.0
-    valid = (values >= 0) & (values <= np.finfo(np.float32).max)
-    if not valid.all():
-        at = int(np.argmin(valid))
-        value = array[at].as_py()
-        raise InputError(
-            f"the weight of edge {show(ids_of(batch, columns.src), at)} -> "
-            f"{show(ids_of(batch, columns.dst), at)} is "
-            f"{'null' if value is None else value} in {batch.row(at)}: weights must be "
-            "finite in float32 and not negative"
-        )
-    return np.asarray(values, np.float64)
+    return values + 0.0

@@ -7,7 +7,7 @@ table (dense integers) or a hash table.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -115,10 +115,26 @@ class NodeIds:
         """Name, in messages, of the node with this canonical index."""
         return show(self.values, index)
 
-    def find(self, batch: Batch, column: str) -> tuple[pa.Array, Ints]:
-        """The ids in a column, as `ids_of`, and their canonical indices."""
+    def find(
+        self, batch: Batch, column: str, unknown: Literal["error", "drop"]
+    ) -> Ints:
+        """The canonical indices of the ids in a column, -1 if unknown.
+
+        Raises
+        ------
+        InputError
+            As `ids_of`, and for the first unknown one if that is an error.
+        """
         ids = ids_of(batch, column)
-        return ids, self.index_of(ids)
+        index = self.index_of(ids)
+        if unknown == "error" and len(index) and index.min() < 0:
+            at = int(np.argmax(index < 0))
+            raise InputError(
+                f"column {column!r} names node {show(ids, at)} in {batch.row(at)}, "
+                f"which is not in the node table (its ids are such as {self.name(0)}): "
+                "add the node, or set input.unknown_nodes = drop to leave such rows out"
+            )
+        return index
 
     def index_of(self, ids: pa.Array | pa.ChunkedArray) -> Ints:
         """Canonical index of each id, -1 if unknown.

@@ -23,7 +23,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import ColumnSettings, Missing
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import require_columns
-from xnq_dist.graph.tables import Batch, Table, ids_of
+from xnq_dist.graph.tables import Batch, Table, ids_of, whole_numbers
 from xnq_dist.graph.values import (
     NULL_WORDS,
     is_text,
@@ -288,7 +288,9 @@ def _typed_labels(batch: Batch, column: str) -> pa.Array:
     if pt.is_null(kind):
         return array.cast(pa.int64())
     if pt.is_floating(kind):
-        return _integers(array, batch, column)
+        # Other tools write integer columns with nulls as floats, with NaN for null.
+        rule = "labels are integers, strings or booleans"
+        return whole_numbers(array, batch, column, rule)
     if pt.is_integer(kind):
         try:
             return array.cast(pa.int64())
@@ -306,19 +308,6 @@ def _typed_labels(batch: Batch, column: str) -> pa.Array:
         f"label column {column!r} of {batch.file} is {kind}: write labels as "
         "integers, strings or booleans"
     )
-
-
-def _integers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
-    # Other tools write integer columns with nulls as floats, with NaN for null.
-    array = array.cast(pa.float64())
-    array = pc.if_else(pc.is_nan(array), pa.scalar(None, pa.float64()), array)
-    try:
-        return array.cast(pa.int64())
-    except pa.ArrowInvalid as error:
-        raise InputError(
-            f"label column {column!r} of {batch.file} holds numbers that are not "
-            "integers: write the classes as integers, strings or booleans"
-        ) from error
 
 
 def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
@@ -345,24 +334,14 @@ def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:
 
 def label_weights(batch: Batch, column: str, labels: pa.Array) -> Floats:
     """A batch's inclusion weights, finite and above 0; 0 without a label."""
-    array = batch.column(column)
     known = labels.is_valid().to_numpy(zero_copy_only=False)
-    expected = "the inclusion weight of a labelled node must be finite and above 0"
-    kind = array.type
-    if not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_null(kind)):
-        raise InputError(
-            f"column {column!r} of {batch.file} is {kind}: {expected}; write numbers "
-            "(columns.label_weight)"
-        )
-    values = array.cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
-    with np.errstate(invalid="ignore"):
-        wrong = known & ~(np.isfinite(values) & (values > 0))
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise InputError(
-            f"column {column!r} holds {array[at].as_py()!r} in {batch.row(at)}: "
-            f"{expected} (columns.label_weight)"
-        )
+    rule = (
+        "the inclusion weight of a labelled node must be finite and above 0 "
+        "(columns.label_weight)"
+    )
+    values = batch.numbers(
+        column, lambda values: ~known | (np.isfinite(values) & (values > 0)), rule
+    )
     return np.where(known, values, 0.0)
 
 

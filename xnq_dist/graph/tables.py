@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import posixpath
 import re
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, field, replace
 from functools import cache, cached_property, reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.types as pt
 
+from xnq_dist.core.arrays import Bools, Floats
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings import InputSettings, Reading
@@ -40,6 +42,7 @@ __all__ = [
     "ids_of",
     "is_text_file",
     "open_table",
+    "whole_numbers",
 ]
 
 log = logging.getLogger(__name__)
@@ -85,6 +88,26 @@ class Batch:
     def column(self, name: str) -> pa.Array:
         """The values of a column: no dictionaries, decimals or durations."""
         return plain_values(self.rows.column(name))
+
+    def numbers(self, name: str, valid: Callable[[Floats], Bools], rule: str) -> Floats:
+        """The values of a column as float64, NaN without one; raise if one is invalid.
+
+        `rule`: what is valid and what to set, for messages.
+        """
+        array = self.column(name)
+        kind = array.type
+        if not (pt.is_integer(kind) or pt.is_floating(kind) or pt.is_null(kind)):
+            raise InputError(
+                f"column {name!r} of {self.file} is {kind}, not a number: {rule}"
+            )
+        found = array.cast(pa.float64(), safe=False).fill_null(np.nan).to_numpy()
+        known = valid(found)
+        if not known.all():
+            at = int(np.argmin(known))
+            value = array[at].as_py()
+            shown = "null" if value is None else value
+            raise InputError(f"column {name!r} holds {shown} in {self.row(at)}: {rule}")
+        return np.asarray(found, np.float64)
 
     def row(self, at: int) -> str:
         """A row's name in messages: its number, from 1, and its file."""
@@ -470,7 +493,7 @@ def ids_of(batch: Batch, column: str) -> pa.Array:
     """
     array = batch.column(column)
     if pt.is_floating(array.type):
-        array = _whole_numbers(array, batch, column)
+        array = whole_numbers(array, batch, column, "ids are integers or text")
     if array.null_count:
         at = pc.index(pc.is_null(array), pa.scalar(True)).as_py()
         raise InputError(
@@ -492,8 +515,11 @@ def ids_of(batch: Batch, column: str) -> pa.Array:
     )
 
 
-def _whole_numbers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
-    """Integers that another tool wrote as floats; NaN becomes null."""
+def whole_numbers(array: pa.Array, batch: Batch, column: str, rule: str) -> pa.Array:
+    """Integers that another tool wrote as floats; NaN becomes null.
+
+    `rule`: what the column must hold, for messages.
+    """
     wide = array.cast(pa.float64())
     wide = pc.if_else(pc.is_nan(wide), None, wide)
     exact = pc.and_(pc.equal(pc.floor(wide), wide), pc.less(pc.abs(wide), 2.0**53))
@@ -501,6 +527,6 @@ def _whole_numbers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
         at = pc.index(exact, pa.scalar(False)).as_py()
         raise InputError(
             f"column {quoted(column)} is {wide[at].as_py()} in {batch.row(at)}, and "
-            "ids are integers or text: write the column as one of them"
+            f"{rule}: write the column as one of them"
         )
     return wide.cast(pa.int64())

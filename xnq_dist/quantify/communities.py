@@ -25,7 +25,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairChunk, PairSorter
 from xnq_dist.graph.tables import Batch, Sources, Table, ids_of, open_table
-from xnq_dist.graph.values import one_form, show
+from xnq_dist.graph.values import one_form
 from xnq_dist.quantify.interface import Communities
 
 __all__ = [
@@ -214,17 +214,10 @@ def _add(
     named, nodes = known
     for batch in batches:
         communities = one_form(ids_of(batch, columns[0]))
-        members, index = nodes.find(batch, columns[1])
+        index = nodes.find(batch, columns[1], unknown)
         code = named.index_of(communities)
         missing = index < 0
         if missing.any():
-            if unknown == "error":
-                at = int(np.argmax(missing))
-                raise InputError(
-                    f"node {show(members, at)} in column {columns[1]!r}, "
-                    f"{batch.row(at)}, is not in the node table: correct it, or set "
-                    "input.unknown_nodes = drop to leave such memberships out"
-                )
             dropped += int(np.count_nonzero(missing))
             index, code = index[~missing], code[~missing]
         sorter.add(code, index)

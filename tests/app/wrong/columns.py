@@ -217,7 +217,7 @@ def roles_cases() -> Iterable[Case]:
     drawn = sets("labels.drawn=weighted", "columns.label_weight=chance")
     for name, value, shown in (
         ("negative", -1.0, "-1.0"),
-        ("null", None, "None"),
+        ("null", None, "null"),
     ):
         yield Case(
             f"label-weight-{name}",
@@ -229,7 +229,7 @@ def roles_cases() -> Iterable[Case]:
     yield Case(
         "label-weight-text",
         edit(NODES, chance=["high"] * 60),
-        ("'chance'", "string", "numbers"),
+        ("'chance'", "string", "not a number"),
         right=edit(NODES, chance=[2] * 60),
         arguments=drawn,
     )

@@ -104,7 +104,7 @@ def labels_cases() -> Iterable[Case]:
     yield Case(
         "labels-with-fractions",
         with_labels(labels(lambda v: v / 2)),
-        ("'label'", "not integers", "integers, strings or booleans"),
+        ("'label'", "is 0.5 in row 2", "integers, strings or booleans"),
         right=with_labels(labels(lambda v: float(v % 2), 50)),
     )
     yield Case(

@@ -18,7 +18,7 @@ from xnq_dist.graph.feature_types import index_columns
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labels import NodeRows
 from xnq_dist.graph.profile.columns import LEVELS, ColumnCounter, TableProfile
-from xnq_dist.graph.tables import Batch, Table
+from xnq_dist.graph.tables import Batch, Table, ids_of
 from xnq_dist.graph.values import show
 
 __all__ = ["MatchObserver", "NodeObserver", "TableObserver"]
@@ -180,15 +180,14 @@ class MatchObserver(TableObserver):
         super().add(batch)
         if self._named.weight in self.columns:
             weights_of(batch, self._named)
-        found = [self._nodes.find(batch, name) for name in self._ends]
-        index = np.stack([each for _, each in found])
+        index = np.stack([self._nodes.find(batch, n, "drop") for n in self._ends])
         known = (index >= 0).all(axis=0)
         self._matched += int(np.count_nonzero(known))
         if self._unknown is None and not known.all():
             at = int(np.argmin(known))
             end = int(np.argmin(index[:, at]))
-            shown = show(found[end][0], at)
-            self._unknown = [self._ends[end], shown, batch.row(at)]
+            name = self._ends[end]
+            self._unknown = [name, show(ids_of(batch, name), at), batch.row(at)]
         ends = index[:, known & (index[0] != index[-1])]
         self._joined[ends.ravel()] = True
 
