@@ -189,10 +189,15 @@ def test_results_are_published_and_repaired_on_any_storage(
         monkeypatch.setattr("xnq_dist.core.store.published.os.link", refuse)
     elif storage == "store":
         monkeypatch.setattr(Folder, "is_local", property(lambda self: False))
-    for settings in (Settings(), OTHER):
-        publish(run, settings)
-    version = read_published(run.uri)
+    publish(run, Settings())
     top = Path(run.uri, "prevalence.parquet")
+    before = top.read_bytes()
+    with top.open("rb") as reading:
+        publish(run, OTHER)
+        # On a disk a file is replaced, never written in place.
+        assert storage == "store" or reading.read() == before
+    assert top.read_bytes() != before
+    version = read_published(run.uri)
     assert top.samefile(version.path("prevalence")) == (storage == "links")
     Path(run.uri, "partitions.parquet").write_bytes(b"torn")
     if storage == "links":  # one file under two names
