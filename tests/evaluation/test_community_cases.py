@@ -139,7 +139,8 @@ def test_samples_have_the_prevalence_drawn(smallest):
 
 
 def score(case, sets, matrix, block, names):
-    estimators = Estimators(case, matrix, (block,), small_settings(), names)
+    settings = small_settings("intervals.resamples=50")
+    estimators = Estimators(case, matrix, (block,), settings, names)
     return list(score_case(case, {"blocks": sets}, estimators))
 
 
