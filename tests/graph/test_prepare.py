@@ -313,7 +313,6 @@ def test_features_of_every_kind_become_float32(tmp_path, name):
 def test_no_features_means_the_constant_one(tmp_path, nodes, chosen):
     stage, manifest = run(tmp_path, nodes, edge_table(), *chosen)
     assert features_of(stage, manifest).tolist() == [[1.0]] * 4
-    assert manifest.facts["scaling"] is None
 
 
 NODES = {

@@ -204,8 +204,11 @@ def test_stage_function_deletes_damage_for_the_next_run(tmp_path, graph, thread_
     (record, *_) = run.stage("posteriors").manifest().files
     flip(Path(run.stage("posteriors").folder.path(record.name)))
     changed = small_settings(*QUICK, "quantifier=pcc")
-    with pytest.raises(DamagedError, match="which deletes the damaged stage"):
-        whole_line(out, graph.sources, changed, thread_client)
+    with (
+        pipeline.open_run(str(out), graph.sources) as again,
+        pytest.raises(DamagedError, match="which deletes the damaged stage"),
+    ):
+        pipeline.quantify(again, graph.sources, changed, thread_client)
     assert (
         read_published(out).read("prevalence").drop_columns("run_id").equals(expected)
     )
