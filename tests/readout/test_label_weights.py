@@ -20,9 +20,9 @@ from xnq_dist.readout.diagnostics import quality
 from xnq_dist.readout.logistic import FitJob, fit, fit_jobs
 from xnq_dist.readout.plus.first_stage import block_rows
 from xnq_dist.readout.plus.learning import scaled_weights
-from xnq_dist.readout.plus.node_folds import class_priors
 from xnq_dist.readout.plus.second_stage import pool_weights
 from xnq_dist.readout.plus.trees import Shape, boosted_logits, fit_trees
+from xnq_dist.readout.plus.variants import Variants, class_priors
 
 N = 200
 TWICE = np.repeat(np.arange(N), np.where(np.arange(N) % 3 == 0, 2, 1))
@@ -86,8 +86,8 @@ def test_weights_act_in_pool_first_stage_trees_and_priors():
     raised = boosted_logits(heavy, x)[:, 1] - boosted_logits(light, x)[:, 1]
     assert raised.mean() > 0.5
     np.testing.assert_allclose(
-        class_priors(y, folds, 5, 2, WEIGHTS),
-        class_priors(y[TWICE], folds[TWICE], 5, 2),
+        class_priors(y, folds, 2, Variants(5), WEIGHTS),
+        class_priors(y[TWICE], folds[TWICE], 2, Variants(5)),
     )
     logits = np.stack([np.zeros(N), x[:, 0]], axis=1)
     calibration = fit_calibration("none", logits, y)

@@ -22,9 +22,9 @@ from xnq_dist.readout.plus import label_features
 from xnq_dist.readout.plus import learning as plus
 from xnq_dist.readout.plus.label_features import read_each
 from xnq_dist.readout.plus.learning import plus_scores
-from xnq_dist.readout.plus.node_folds import node_folds
 from xnq_dist.readout.plus.plus_model import SavedPlus
 from xnq_dist.readout.plus.second_stage import second_rows, used_by_trees
+from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.rows import FEATURES, OWN, Part
 from xnq_dist.readout.work import Embedded, ReadoutWork
 
@@ -133,8 +133,9 @@ def test_held_rows_are_independent_of_the_labels_of_their_group(
     rows, rows_then = seen
     np.testing.assert_array_equal(rows.folds, rows_then.folds)
     assert len(np.unique(rows.folds[own])) == 1
+    fold = rows.folds[own][0]
     np.testing.assert_array_equal(rows.scores[own], rows_then.scores[own])
-    np.testing.assert_array_equal(rows.z[own], rows_then.z[own])
+    np.testing.assert_array_equal(rows.z[own, fold], rows_then.z[own, fold])
     assert (rows.z[~own] != rows_then.z[~own]).any()
     assert (written["posterior"] != again).any()
 
@@ -234,10 +235,10 @@ def run_with_scores(tmp_path_factory, thread_client):
 
 
 @pytest.mark.usefixtures("no_trees")
-def test_flipping_a_label_leaves_the_inputs_of_its_own_score(
+def test_flipping_a_label_leaves_the_models_of_its_own_fold(
     tmp_path, run_with_scores, thread_client
 ):
-    """At fixed C, the node's label features and first stages keep their bits."""
+    """At fixed C, rounds, pool and calibration the node's score keeps its bits."""
     run = run_with_scores
     labels = load_labels(run.stage("labels"), run.stage("labels").manifest())
     kept, features = {}, {}
@@ -270,7 +271,15 @@ def test_flipping_a_label_leaves_the_inputs_of_its_own_score(
     before, after = kept["before"], kept["after"]
     first = [which.first.scores(x)[:, fold] for which in (before, after)]
     np.testing.assert_array_equal(*first)
+    z = second_rows(first[0], features["before"])
+    assert len(before.second.weights) == len(after.second.weights)
     assert len(before.second.of_scores) == 3
+    for own, other in zip(
+        before.second.components(first[0], z, x, fold),
+        after.second.components(first[1], z, x, fold),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(own, other)
     others = [which.first.scores(x)[:, fold - 1] for which in (before, after)]
     assert not np.array_equal(*others)
 

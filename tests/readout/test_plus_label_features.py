@@ -15,17 +15,18 @@ from xnq_dist.readout.plus.label_features import (
     feature_count,
     label_features,
 )
-from xnq_dist.readout.plus.node_folds import class_priors, node_folds
+from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
 from xnq_dist.readout.rows import Part
 
 NODES, FOLDS = 40, 3
+VARIANTS = Variants(FOLDS)
 RNG = np.random.default_rng(8)
 BLOCKS = (3, 2)
 X = RNG.standard_normal((NODES, sum(BLOCKS))).astype(np.float32)
 FIRST = FirstStage(
     BLOCKS,
-    RNG.standard_normal((FOLDS, 3, sum(BLOCKS))),
-    RNG.standard_normal((FOLDS, len(BLOCKS), 3)),
+    RNG.standard_normal((len(VARIANTS), 3, sum(BLOCKS))),
+    RNG.standard_normal((len(VARIANTS), len(BLOCKS), 3)),
 )
 
 
@@ -58,7 +59,7 @@ def sample(weighted: bool):
 
 def priors_of(labels, folds):
     known = labels >= 0
-    return class_priors(labels[known], folds[known], FOLDS, 3)
+    return class_priors(labels[known], folds[known], 3, VARIANTS)
 
 
 def first_fit(tmp_path, labels, folds, first=FIRST):
@@ -67,7 +68,7 @@ def first_fit(tmp_path, labels, folds, first=FIRST):
     known = {"labels": labels, "folds": folds, "fitted": labels >= 0}
     record = attempt.write_arrays("labels-00000", **known)
     models = attempt.write_arrays("models", **first.to_arrays())
-    return FirstFit(attempt, (record,), models, priors_of(labels, folds))
+    return FirstFit(attempt, (record,), models, priors_of(labels, folds), VARIANTS)
 
 
 def around(adjacency, *fits, threads=1):
@@ -83,31 +84,33 @@ def around(adjacency, *fits, threads=1):
 
 
 def features(tmp_path, adjacency, labels, folds, smoothing=2.0):
-    """With each fold hidden, shape (n, K, F)."""
+    """In every variant, shape (n, V, F)."""
     fit = first_fit(tmp_path, labels, folds)
     (rounds,) = around(adjacency, fit)
     hops, means = zip(*map(fit.split, rounds), strict=True)
     return np.stack(
         [
-            label_features(hops, means, fit.priors, np.full(NODES, hidden), smoothing)
-            for hidden in range(FOLDS)
+            label_features(
+                hops, means, fit.priors, np.full(NODES, place), VARIANTS, smoothing
+            )
+            for place in range(len(VARIANTS))
         ],
         axis=1,
     )
 
 
-def logits(fold, block):
+def logits(place, block):
     columns = slice(0, 3) if block == 0 else slice(3, 5)
-    coef = FIRST.coef[fold][:, columns]
-    return X[:, columns].astype(np.float64) @ coef.T + FIRST.intercept[fold, block]
+    coef = FIRST.coef[place][:, columns]
+    return X[:, columns].astype(np.float64) @ coef.T + FIRST.intercept[place, block]
 
 
-def mean_twin(weight, labels, folds, hidden):
+def mean_twin(weight, labels, folds, place, hidden):
     """Mean probabilities of neighbours after each round, node by node."""
-    each = [softmax(logits(hidden, block), axis=1) for block in (0, 1)]
-    values, prior = (each[0] + each[1]) / 2, priors_of(labels, folds)[hidden]
+    each = [softmax(logits(place, block), axis=1) for block in (0, 1)]
+    values, prior = (each[0] + each[1]) / 2, priors_of(labels, folds)[place]
     for v in range(NODES):
-        if labels[v] >= 0 and folds[v] != hidden:
+        if labels[v] >= 0 and folds[v] not in hidden:
             values[v] = np.eye(3)[labels[v]]
     found = []
     for _ in range(2):
@@ -118,25 +121,38 @@ def mean_twin(weight, labels, folds, hidden):
 
 
 def twin(adjacency, labels, folds, smoothing=2.0):
-    """Node by node, fold by fold, walk by walk."""
+    """Node by node, variant by variant, walk by walk."""
     weight = adjacency.toarray().astype(np.float64)
-    out = np.zeros((NODES, FOLDS, feature_count(3)))
-    for hidden in range(FOLDS):
-        seen = (labels >= 0) & (folds != hidden)
+    out = np.zeros((NODES, len(VARIANTS), feature_count(3)))
+    for place, hidden in enumerate(VARIANTS.hidden):
+        seen = (labels >= 0) & ~np.isin(folds, hidden)
         prior = np.bincount(labels[seen], minlength=3) + 0.5
         prior /= prior.sum()
-        means = mean_twin(weight, labels, folds, hidden)
+        means = mean_twin(weight, labels, folds, place, hidden)
         for v in range(NODES):
             row = []
             for walk in (weight[v], weight[v] @ weight):
                 count = np.zeros(3)
                 for u in np.flatnonzero(seen):
                     count[labels[u]] += walk[u]
-                count /= 1 - 1 / FOLDS
+                count /= 1 - len(hidden) / FOLDS
                 share = (count + smoothing * prior) / (count.sum() + smoothing)
                 row += [*share[1:], np.log1p(count.sum())]
-            out[v, hidden] = [*row, *means[v], np.log1p(weight[v].sum())]
+            out[v, place] = [*row, *means[v], np.log1p(weight[v].sum())]
     return out
+
+
+def test_variants_hide_each_fold_alone_and_each_pair():
+    variants = Variants(4)
+    assert len(variants) == len(variants.hidden) == 10
+    places = variants.places()
+    np.testing.assert_array_equal(places, places.T)
+    for a in range(4):
+        for b in range(4):
+            assert set(variants.hidden[places[a, b]]) == {a, b}
+            np.testing.assert_array_equal(
+                np.flatnonzero(~variants.visible()[places[a, b]]), sorted({a, b})
+            )
 
 
 def test_folds_are_those_of_the_node_and_of_one_size():
@@ -168,7 +184,7 @@ def test_rows_described_in_blocks_have_the_same_features(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
-def test_a_label_has_no_effect_where_its_fold_is_hidden(tmp_path, weighted):
+def test_a_label_has_no_effect_on_variants_that_hide_it(tmp_path, weighted):
     adjacency, labels, folds = sample(weighted)
     before = features(tmp_path / "a", adjacency, labels, folds)
     # Self-loops, a pair that sees each other, and any.
@@ -176,7 +192,7 @@ def test_a_label_has_no_effect_where_its_fold_is_hidden(tmp_path, weighted):
         other = labels.copy()
         other[node] = (labels[node] + 1) % 3
         after = features(tmp_path / f"b{node}", adjacency, other, folds)
-        hiding = np.arange(FOLDS) == folds[node]
+        hiding = ~VARIANTS.visible()[:, folds[node]]
         np.testing.assert_array_equal(after[:, hiding], before[:, hiding])
         assert not np.array_equal(after[:, ~hiding], before[:, ~hiding])
 

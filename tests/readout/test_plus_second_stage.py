@@ -1,15 +1,13 @@
-"""The second stage: folds, held-out choices, the same after a round trip."""
+"""The second stage: nested folds, held-out choices, the same after a round trip."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 import pytest
 
 from xnq_dist.readout.logistic import fit_jobs, row_losses
-from xnq_dist.readout.plus.node_folds import class_priors, node_folds
 from xnq_dist.readout.plus.second_stage import (
     KINDS,
     SecondRows,
@@ -22,6 +20,7 @@ from xnq_dist.readout.plus.second_stage import (
     standardised,
     used_by_trees,
 )
+from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
 from xnq_dist.readout.regularisation import search_from_middle
 
 FOLDS = 3
@@ -40,7 +39,7 @@ def sample(kind: str, count: int = 600, classes: int = 2) -> SecondRows:
     x = rng.standard_normal((count, len(used_by_trees(BLOCKS)))).astype(np.float32)
     folds = node_folds(np.arange(count), FOLDS, 0)
     first = np.full((count, len(BLOCKS), classes), -np.log(classes))
-    return SecondRows(labels, folds, z, x, BLOCKS, first)
+    return SecondRows(labels, folds, np.stack([z] * FOLDS, axis=1), x, BLOCKS, first)
 
 
 def fitted(rows: SecondRows, classes: int = 2, kinds=tuple(KINDS)):
@@ -48,8 +47,11 @@ def fitted(rows: SecondRows, classes: int = 2, kinds=tuple(KINDS)):
         kind: [fit_kind(rows, classes, kind, fold) for fold in range(FOLDS)]
         for kind in kinds
     }
-    priors = class_priors(rows.labels, rows.folds, FOLDS, classes)
-    (linear,) = fit_linear(partial(fit_jobs, standardised(rows, classes)), FOLDS)
+    priors = class_priors(rows.labels, rows.folds, classes, Variants(FOLDS))[:FOLDS]
+    ready = [standardised(rows, classes, fold) for fold in range(FOLDS)]
+    (linear,) = fit_linear(
+        lambda jobs: [fit_jobs(ready[job.block], [job])[0] for job in jobs], FOLDS
+    )
     return conclude(rows, classes, linear, fits, priors)
 
 
@@ -81,7 +83,7 @@ def test_held_out_scores_are_those_of_the_folds_own_models(classes, provided):
     again = SecondStage.from_arrays(stage.to_arrays())
     for fold in range(FOLDS):
         own = rows.folds == fold
-        arguments = rows.scores[own], rows.z[own], rows.x[own], fold
+        arguments = rows.scores[own], rows.z[own, fold].copy(), rows.x[own], fold
         np.testing.assert_allclose(stage.scores(*arguments), held[own], atol=1e-10)
         np.testing.assert_array_equal(
             again.scores(*arguments), stage.scores(*arguments)
@@ -96,7 +98,7 @@ def test_few_labels_add_the_first_stage_to_the_pool():
     rows = sample("linear", 120)
     stage, _, facts = fitted(rows)
     assert list(facts["pool"])[-3:] == ["block 0", "block 1", "block 2"]
-    found = stage.components(rows.scores[:4], rows.z[:4], rows.x[:4], 0)
+    found = stage.components(rows.scores[:4], rows.z[:4, 0].copy(), rows.x[:4], 0)
     assert len(found) == len(stage.weights) == 7
 
 

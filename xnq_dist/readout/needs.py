@@ -9,6 +9,7 @@ from xnq_dist.core.settings.method import MAX_ROWS
 from xnq_dist.readout.plus.cross import HELD_ROWS
 from xnq_dist.readout.plus.label_features import HOPS, feature_count, fits_at_once
 from xnq_dist.readout.plus.second_stage import KINDS, tree_columns
+from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.rows import BATCH
 from xnq_dist.readout.select import INPUT_SCALES, RECURRENT_SCALES
 from xnq_dist.reservoir.needs import (
@@ -22,9 +23,9 @@ from xnq_dist.reservoir.volume import WORKER
 
 __all__ = ["candidates_of", "fitted_rows", "label_sums", "needs"]
 
-BATCHES = 3
+BATCHES = 5
 """Copies of a batch of embeddings while the file is read and decoded: what a worker has
-more after reading than before (measured: 100 MiB with batches of 28 MiB)."""
+more after reading than before (measured: 170 MiB with batches of 28 MiB)."""
 
 
 def needs(size: RunSize, settings: Settings) -> Need:
@@ -64,12 +65,12 @@ def _plus_memory(size: RunSize, settings: Settings) -> int:
     around = around * label_sums(size, settings)[0].width + moves.owned * features
     width = len(blocks) * (size.classes - 1) + features
     trees = [len(tree_columns(blocks, kind)) for kind in KINDS]
-    second = nodes * (8 * width + 4 * max(trees))
+    second = nodes * (8 * folds * width + 4 * max(trees))
     phases = (
         # Rows of all partitions, joined; later rows that are sent to other workers.
         held + rows,
         held + 4 * around + 8 * moves.edges,
-        held + second + 2 * 4 * nodes * features,
+        held + second + 2 * 4 * nodes * folds * features,
         # Inputs of trees in float64, twice while they are put together.
         second + 2 * 8 * threads * nodes * (width + max(trees)),
         4 * moves.largest * folds * features,
@@ -86,8 +87,8 @@ def _described(size: RunSize, settings: Settings, fitted: int) -> tuple[int, int
     if not method_of(settings.method).second_stage:
         return 0, 0
     folds, count = settings.readout.folds, _features(size, settings)
-    # Every node has features for each fold; fitted nodes have their own fold's twice.
-    features = (folds + min(1.0, fitted / max(1, size.nodes))) * count
+    # Every node has features for each fold; those of fitted nodes are computed again.
+    features = (1 + min(1.0, fitted / max(1, size.nodes))) * folds * count
     return 4 * HOPS * label_sums(size, settings)[0].width, 4 * int(features)
 
 
@@ -117,6 +118,6 @@ def label_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
         return ()
     folds = settings.readout.folds
     # With nodes and with complete groups as folds.
-    width = folds * (2 * size.classes - 1) + 2
+    width = folds * size.classes + len(Variants(folds)) * (size.classes - 1) + 2
     at_once = fits_at_once(width, supersteps_of(size, settings).units)
     return (NeighbourSums(HOPS, at_once * width),) * (2 // at_once)

@@ -21,7 +21,7 @@ from xnq_dist.quantify.default.scenarios import (
     tilt_of,
 )
 from xnq_dist.quantify.interface import NodeTable, Reference
-from xnq_dist.readout.plus.node_folds import node_folds
+from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.reservoir.propagation import only_sums, propagate
 from xnq_dist.selection.verdict import Selection
 

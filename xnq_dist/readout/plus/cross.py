@@ -1,9 +1,9 @@
-"""Cross-fitting of xnq+: first stages without each fold, label features, rows.
+"""Cross-fitting of xnq+: first stages of every variant, label features, rows.
 
 One task joins the labelled rows; label features count all labels, and everything else
-stays in files, one per partition. Folds consist of single nodes for the readout itself,
-and of complete groups to measure the error in groups without labels; both share the
-passes over the embeddings.
+stays in files, one per partition. `variants` lists the folds that are hidden from each
+model. Folds consist of single nodes for the readout itself, and of complete groups to
+measure the error in groups without labels; both share the passes over the embeddings.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,12 +27,12 @@ from xnq_dist.readout.plus.label_features import (
     feature_count,
     spread_features,
 )
-from xnq_dist.readout.plus.node_folds import class_priors
 from xnq_dist.readout.plus.second_stage import (
     SecondRows,
     second_rows,
     used_by_trees,
 )
+from xnq_dist.readout.plus.variants import Variants, class_priors
 from xnq_dist.readout.regularisation import Fitter, cross_fit, search_from_middle
 from xnq_dist.readout.rows import Part, join
 from xnq_dist.readout.tasks import TaskFits
@@ -180,21 +180,26 @@ def _known(work: ReadoutWork, folding: Folding) -> tuple[Ints32, Ints32, Floats 
 def _first_stages(
     work: ReadoutWork, foldings: int, fit_all: Fitter
 ) -> tuple[list[list[LinearModel]], tuple[float, ...]]:
-    """Fit the models of each folding and block without each fold; choose C by block."""
+    """Fit the models of each folding and block in every variant; choose C by block."""
     blocks, readout = len(work.source.blocks), work.settings.readout
     grid = GRID if readout.C == "select" else (readout.C,)
     chosen = cross_fit([grid] * blocks, readout.folds, search_from_middle, fit_all)
     strengths = tuple(grid[one.place] for one in chosen)
+    hidden = Variants(readout.folds).hidden
+    # No start from a model of one hidden fold: it was fitted to the other fold.
     jobs = [
-        FitJob((fold,), strengths[at % blocks], None, at)
-        for at in range(blocks, blocks * foldings)
-        for fold in range(readout.folds)
+        FitJob(folds, strengths[at % blocks], None, at)
+        for at in range(blocks * foldings)
+        for folds in (hidden[readout.folds :] if at < blocks else hidden)
     ]
-    fits = [*chain(*(one.fits for one in chosen)), *(fit_all(jobs) if jobs else ())]
-    models = [fit.model for fit in fits]
-    warn_of_unconverged(models[: blocks * readout.folds])
-    starts = range(0, len(models), readout.folds)
-    return [models[at:][: readout.folds] for at in starts], strengths
+    made = iter(fit_all(jobs))
+    before = [one.fits for one in chosen] + [()] * (blocks * (foldings - 1))
+    models = [
+        [fit.model for fit in (*some, *islice(made, len(hidden) - len(some)))]
+        for some in before
+    ]
+    warn_of_unconverged(list(chain(*models[:blocks])))
+    return models, strengths
 
 
 def _written(
@@ -215,15 +220,16 @@ def _written(
     )
     arrays = FirstStage.of(work.source.blocks, models).to_arrays()
     shown, weights = np.flatnonzero(work.labels >= 0), work.weights
+    variants = Variants(work.settings.readout.folds)
     priors = class_priors(
         work.labels[shown],
         folding.fold_of(shown),
-        work.settings.readout.folds,
         len(work.classes),
+        variants,
         None if weights is None else weights[shown],
     )
     record = folding.attempt.write_arrays("models", **arrays)
-    return FirstFit(folding.attempt, labels, record, priors)
+    return FirstFit(folding.attempt, labels, record, priors, variants)
 
 
 def _rows(x: NDArray[Any], at: Ints) -> NDArray[Any]:
@@ -247,14 +253,20 @@ def _second_rows(
 ) -> SecondRows:
     """Compute the second stage's inputs for the fitted rows."""
     first = FirstStage.from_arrays(fit.where.read_arrays(fit.models))
-    classes, blocks = first.coef.shape[1], first.blocks
-    scores = np.empty((len(x), len(blocks), classes))
-    for begin in range(0, len(x), BLOCK):
+    features, count = join(fitted_features, at), fit.variants.folds
+    places = fit.variants.places()[folds]
+    n, classes, blocks = len(x), first.coef.shape[1], first.blocks
+    z = np.empty((n, count, len(blocks) * (classes - 1) + features.shape[2]))
+    out_of_fold = np.empty((n, len(blocks), classes))
+    for begin in range(0, n, BLOCK):
         block = slice(begin, begin + BLOCK)
-        every = first.scores(x[block])
-        scores[block] = every[np.arange(len(every)), folds[block]]
-    features = join(fitted_features, at)
-    z, embedded = second_rows(scores, features), x[:, used_by_trees(blocks)]
-    provided = features.shape[1] - feature_count(classes)
-    of_rows = labels, folds, z, embedded, blocks, scores, weights
+        scores = first.scores(x[block])
+        each = np.arange(len(scores))
+        out_of_fold[block] = scores[each, folds[block]]
+        for fold in range(count):
+            of_fold = scores[each, places[block, fold]]
+            z[block, fold] = second_rows(of_fold, features[block, fold])
+    embedded = x[:, used_by_trees(blocks)]
+    provided = features.shape[2] - feature_count(classes)
+    of_rows = labels, folds, z, embedded, blocks, out_of_fold, weights
     return SecondRows(*of_rows, provided)

@@ -1,8 +1,8 @@
-"""The first stage of xnq+: a logistic regression for each block of columns and fold.
+"""The first stage of xnq+: a logistic regression for each block of columns and variant.
 
 Blocks (reservoir, features, spectrum) are scaled to a total variance of 1 each, so they
-share one grid of C. C is chosen by the out-of-fold loss, with a weak penalty on the
-distance from the middle of the grid, for tasks with few labels.
+share one grid of C. C is chosen by the out-of-fold loss of the single folds, with a
+weak penalty on the distance from the middle of the grid, for tasks with few labels.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ GRID = tuple(float(10.0**step) for step in range(-1, 6))
 
 @dataclass(frozen=True, eq=False)
 class FirstStage:
-    """Logistic readouts without each fold, for each block of unscaled columns."""
+    """Logistic readouts of every variant and block, for unscaled columns."""
 
     blocks: tuple[int, ...]
     """Columns of each block."""
     coef: Floats
-    """Shape (K, C, columns)."""
+    """Shape (V, C, columns)."""
     intercept: Floats
-    """Shape (K, B, C)."""
+    """Shape (V, B, C)."""
 
     @classmethod
     def of(
         cls, blocks: Sequence[int], models: Sequence[Sequence[LinearModel]]
     ) -> FirstStage:
-        """Construct from the models of each block, one for each fold."""
+        """Construct from the models of each block, one for each variant."""
         coef = [np.stack([model.coef for model in block]) for block in models]
         shifts = [np.stack([model.intercept for model in block]) for block in models]
         return cls(
@@ -65,8 +65,12 @@ class FirstStage:
         blocks = tuple(arrays["first_blocks"].tolist())
         return cls(blocks, arrays["first_coef"], arrays["first_intercept"])
 
+    def single(self, folds: int) -> FirstStage:
+        """Return the variants that hide a single fold."""
+        return FirstStage(self.blocks, self.coef[:folds], self.intercept[:folds])
+
     def scores(self, x: NDArray[Any]) -> Floats:
-        """Return log-probabilities of rows, shape (n, K, B, C)."""
+        """Return log-probabilities of rows, shape (n, V, B, C)."""
         count, classes, _ = self.coef.shape
         logs = np.empty((len(x), count, len(self.blocks), classes))
         for at, columns in enumerate(columns_of(self.blocks)):
@@ -78,12 +82,12 @@ class FirstStage:
 
 @njit(cache=True, nogil=True)
 def log_shares(logits: Floats, shifts: Floats, out: Floats) -> None:
-    """Log-probabilities, (n, K, C), of ``logits + shifts``."""
+    """Log-probabilities, (n, V, C), of ``logits + shifts``."""
     for row in range(len(logits)):
-        for k in range(len(shifts)):
-            values, best = out[row, k], 0
+        for v in range(len(shifts)):
+            values, best = out[row, v], 0
             for c in range(len(values)):
-                values[c] = logits[row, k, c] + shifts[k, c]
+                values[c] = logits[row, v, c] + shifts[v, c]
                 if values[c] > values[best]:
                     best = c
             top, mass = values[best], 0.0

@@ -1,13 +1,15 @@
-"""Label features of xnq+: labels and posteriors around a node, with each fold hidden.
+"""Label features of xnq+: labels and posteriors around a node, in every variant.
 
-Labels are counted by fold, and the counts without a fold are a sum over the others: so
-they cannot depend on a hidden label, neither through a self-loop nor through a walk
-that returns. Posteriors are those of the first-stage models without the fold, replaced
-by labels where these are visible; that of the first class follows from the others and
-is left out. Both are sums over the in-neighbours, computed together by halo exchange.
+Labels are counted by fold, and a variant's counts are a sum over its visible folds: so
+features of a variant cannot depend on a hidden label, neither through a self-loop nor
+through a walk that returns. Posteriors are those of a variant's first-stage models,
+replaced by labels where these are visible; that of the first class follows from the
+others and is left out. Both are sums over the in-neighbours, computed together by halo
+exchange.
 
-Every node has F float32 features (`feature_count`) with each of the K folds hidden. The
-scores of another model (`columns.scores`) follow, the same for every fold. They are
+Every node has F float32 features (`feature_count`) with each of the K folds hidden;
+labelled rows that models are fitted to have them with their own fold hidden, too. The
+scores of another model (`columns.scores`) follow, the same in every variant. They are
 in files, one per partition, so no process holds all of them. Several cross-fits
 have columns next to each other, and share one pass over the embeddings.
 """
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,6 +28,7 @@ from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.core.waiting import gather
 from xnq_dist.readout.plus.first_stage import FirstStage
+from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.rows import FEATURES, Part
 from xnq_dist.readout.tasks import watch
 from xnq_dist.readout.work import ReadoutWork
@@ -52,7 +56,7 @@ BLOCK = 1 << 15
 
 @dataclass(frozen=True, eq=False)
 class FirstFit:
-    """First-stage models without each fold, and the labels that they were fitted to."""
+    """First-stage models of every variant, and the labels that they were fitted to."""
 
     attempt: Attempt
     """Writes its files."""
@@ -62,7 +66,8 @@ class FirstFit:
     models: FileRecord
     """The arrays of `FirstStage`."""
     priors: Floats
-    """Class shares of the labels outside each fold, shape (K, C)."""
+    """Class shares of the labels visible to each variant, shape (V, C)."""
+    variants: Variants
 
     @property
     def where(self) -> Stage:
@@ -76,16 +81,16 @@ class FirstFit:
 
     @property
     def _counts(self) -> int:
-        return self.priors.size + 1
+        return self.variants.folds * int(self.priors.shape[1]) + 1
 
     def split(self, values: Floats32) -> tuple[Floats32, Floats32]:
         """Views of the label counts, and of posteriors with ones."""
         return values[:, : self._counts], values[:, self._counts :]
 
-    def by_fold(self, posteriors: Floats32) -> Floats32:
-        """View of posteriors with ones by hidden fold, shape (n, K, C - 1)."""
-        count, classes = self.priors.shape
-        return posteriors[:, :-1].reshape(len(posteriors), count, classes - 1)
+    def by_variant(self, posteriors: Floats32) -> Floats32:
+        """View of posteriors with ones by variant, shape (n, V, C - 1)."""
+        variants, classes = self.priors.shape
+        return posteriors[:, :-1].reshape(len(posteriors), variants, classes - 1)
 
 
 def label_counts(
@@ -133,12 +138,12 @@ class Around:
         for fit, (counts, posteriors) in zip(self.fits, each, strict=True):
             arrays = fit.where.read_arrays(fit.labels[number])
             labels, folds = arrays["labels"], arrays["folds"]
-            count, classes = fit.priors.shape
-            counts[:] = label_counts(labels, folds, count, classes)
+            classes = fit.priors.shape[1]
+            counts[:] = label_counts(labels, folds, fit.variants.folds, classes)
             known = np.flatnonzero(labels >= 0)
-            seen = (folds[known, None] != np.arange(count))[:, :, None]
+            seen = fit.variants.visible()[:, folds[known]].T[:, :, None]
             hot = np.eye(classes, dtype=np.float32)[labels[known], None]
-            values = fit.by_fold(posteriors)
+            values = fit.by_variant(posteriors)
             values[known] = np.where(seen, hot[..., 1:], values[known])
         return out
 
@@ -154,7 +159,7 @@ class Around:
             _, posteriors = fit.split(of_fit)
             for first in range(0, len(sums), BLOCK):
                 block = posteriors[first : first + BLOCK]
-                total = fit.by_fold(block)
+                total = fit.by_variant(block)
                 total += fit.priors[:, 1:].astype(np.float32)
                 total /= block[:, -1:, None] + 1
                 block[:, -1] = 1.0
@@ -225,7 +230,7 @@ def _write_features(
     rounds: Sequence[FileRecord],
     complete: bool,
 ) -> list[FileRecord]:
-    """Write features of fitted rows without their fold, and of all without each."""
+    """Write features of fitted rows in K variants; of all, their fold hidden, once."""
     fits = around.fits
     values = [fits[0].where.read_arrays(record)["values"] for record in rounds]
     scores = around.parts[number].read_scores(len(values[0]))
@@ -235,20 +240,34 @@ def _write_features(
     ):
         known = fit.where.read_arrays(fit.labels[number])
         folds, rows = known["folds"], np.flatnonzero(known["fitted"])
-        hops, means = zip(*(fit.split(each[rows]) for each in of_fit), strict=True)
-        fitted = label_features(hops, means, fit.priors, folds[rows])
-        arrays = {"fitted": np.concatenate([fitted, scores[rows]], axis=1)}
+        features = partial(label_features, priors=fit.priors, variants=fit.variants)
+        arrays, count = {}, fit.variants.folds
         if complete and not written:
             hops, means = zip(*map(fit.split, of_fit), strict=True)
-            count, width = len(fit.priors), fitted.shape[1]
-            each = np.empty((len(folds), count, width + scores.shape[1]), np.float32)
-            for fold in range(count):
-                hidden = np.full(len(folds), fold)
-                each[:, fold, :width] = label_features(hops, means, fit.priors, hidden)
-            each[:, :, width:] = scores[:, None]
-            arrays["each"] = each
+            every = [
+                features(hops, means, chosen=np.full(len(folds), fold))
+                for fold in range(count)
+            ]
+            arrays["each"] = _with_scores(every, scores)
+        hops, means = zip(*(fit.split(each[rows]) for each in of_fit), strict=True)
+        places = fit.variants.places()[folds[rows]]
+        by_fold = [
+            features(hops, means, chosen=places[:, fold]) for fold in range(count)
+        ]
+        arrays["fitted"] = _with_scores(by_fold, scores[rows])
         written.append(fit.attempt.write_arrays(f"{FEATURES}{number:05d}", **arrays))
     return written
+
+
+def _with_scores(by_fold: Sequence[Floats32], scores: Floats32) -> Floats32:
+    """Features with each fold hidden, and the same scores, shape (n, K, F)."""
+    count = by_fold[0].shape[1]
+    shape = len(scores), len(by_fold), count + scores.shape[1]
+    features = np.empty(shape, np.float32)
+    for fold, values in enumerate(by_fold):
+        features[:, fold, :count] = values
+    features[:, :, count:] = scores[:, None]
+    return features
 
 
 def read_each(where: Stage, record: FileRecord) -> Floats32:
@@ -266,26 +285,28 @@ def label_features(
     hops: Sequence[Floats32],
     means: Sequence[Floats32],
     priors: Floats,
-    hidden: Ints,
+    chosen: Ints,
+    variants: Variants,
     smoothing: float = SMOOTHING,
 ) -> Floats32:
-    """Label features of rows, a fold of each hidden, shape (n, `feature_count`).
+    """Label features of rows, each in its chosen variant, shape (n, `feature_count`).
 
     For each hop: the share of each class but the first among the labels that walks of
     that length reach, smoothed to the prior with `smoothing` pseudo-labels, and
-    log(1 + labels reached), with counts divided by the share of the other folds; the
+    log(1 + labels reached), with counts divided by the share of visible folds; the
     neighbours' mean probabilities at each hop; log(1 + degree). `hops` and `means` are
     those of `FirstFit.split` after rounds 1 and 2.
     """
-    features = np.empty((len(hidden), feature_count(priors.shape[1])), np.float32)
+    features = np.empty((len(chosen), feature_count(priors.shape[1])), np.float32)
     # In blocks, because float64 intermediates take several times the memory.
-    for start in range(0, len(hidden), BLOCK):
+    for start in range(0, len(chosen), BLOCK):
         block = slice(start, start + BLOCK)
         features[block] = _features_of_rows(
             [values[block] for values in hops],
             [values[block] for values in means],
             priors,
-            hidden[block],
+            chosen[block],
+            variants,
             smoothing,
         )
     return features
@@ -295,24 +316,27 @@ def _features_of_rows(
     hops: Sequence[Floats32],
     means: Sequence[Floats32],
     priors: Floats,
-    hidden: Ints,
+    chosen: Ints,
+    variants: Variants,
     smoothing: float,
 ) -> Floats:
-    rows, (folds, classes), prior = len(hidden), priors.shape, priors[hidden]
+    rows, classes = len(chosen), priors.shape[1]
+    visible, prior = variants.visible()[chosen], priors[chosen]
+    visible_share = visible.mean(axis=1)[:, None]
     columns = []
     for values in hops:
-        by_fold = values[:, :-1].reshape(rows, folds, classes)
+        by_fold = values[:, :-1].reshape(rows, variants.folds, classes)
         # Visible folds are added; subtracting hidden ones from a total would leave a
         # rounding residue of the node's own label, a leak that trees can exploit.
         counts = np.zeros((rows, classes))
-        for fold in range(folds):
-            counts += np.where(hidden[:, None] != fold, by_fold[:, fold], 0.0)
-        counts *= folds / (folds - 1)
+        for fold in range(variants.folds):
+            counts += np.where(visible[:, fold, None], by_fold[:, fold], 0.0)
+        counts /= visible_share
         reached = counts.sum(axis=1, keepdims=True)
         share = (counts + smoothing * prior) / (reached + smoothing)
         columns += [share[:, 1:], np.log1p(reached)]
     for values in means:
-        posteriors = values[:, :-1].reshape(rows, folds, classes - 1)
-        columns.append(posteriors[np.arange(rows), hidden])
+        by_variant = values[:, :-1].reshape(rows, len(variants), classes - 1)
+        columns.append(by_variant[np.arange(rows), chosen])
     columns.append(np.log1p(hops[0][:, -1:].astype(np.float64)))
     return np.concatenate(columns, axis=1)

@@ -2,12 +2,12 @@
 
 One task joins the rows of the labelled nodes that models are fitted to; label features
 count all labels, and everything else stays in files of the stage, one per partition.
-`node_folds` defines the folds.
+`variants` defines the hidden folds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,6 @@ from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.plus.cross import Folding, cross_fits, group_folding
 from xnq_dist.readout.plus.first_stage import FirstStage
 from xnq_dist.readout.plus.label_features import FirstFit
-from xnq_dist.readout.plus.node_folds import node_folds
 from xnq_dist.readout.plus.plus_model import SavedPlus, partition_logits
 from xnq_dist.readout.plus.second_stage import (
     KINDS,
@@ -38,6 +37,7 @@ from xnq_dist.readout.plus.second_stage import (
     standardised,
 )
 from xnq_dist.readout.plus.trees import TreeFit
+from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.regularisation import ChosenC
 from xnq_dist.readout.rows import Part, write_readout
 from xnq_dist.readout.tasks import TaskFits, in_window
@@ -176,13 +176,18 @@ def _linear_fits(work: ReadoutWork, rows: Sequence[_Future]) -> list[ChosenC]:
     Where there are scores of another model, those of the first rows without them are
     last.
     """
-    settings, submit = work.settings, partial(work.client.submit, pure=False)
-    classes = len(work.classes)
-    ready = [submit(standardised, each, classes) for each in rows]
-    if settings.columns.scores:
-        ready.append(submit(_without_scores, rows[0], classes))
+    columns, count = work.settings.columns, work.settings.readout.folds
+    sets: list[tuple[Callable[..., Rows], _Future]]
+    sets = [(standardised, each) for each in rows]
+    if columns.scores:
+        sets.append((_without_scores, rows[0]))
+    ready = [
+        work.client.submit(make, each, len(work.classes), fold, pure=False)
+        for make, each in sets
+        for fold in range(count)
+    ]
     fits = TaskFits(work.client, ready, "second stage", work.progress)
-    return fit_linear(fits, settings.readout.folds, len(ready))
+    return fit_linear(fits, count, len(sets))
 
 
 def _trees(
@@ -203,9 +208,9 @@ def _trees(
     return {kind: futures[at * folds :][:folds] for at, kind in enumerate(KINDS)}
 
 
-def _without_scores(rows: SecondRows, n_classes: int) -> Rows:
-    """Rows for models without the scores of another model."""
-    return standardised(rows, n_classes, slice(-rows.provided))
+def _without_scores(rows: SecondRows, n_classes: int, fold: int) -> Rows:
+    """Rows for models without a fold, and without the scores of another model."""
+    return standardised(rows, n_classes, fold, slice(-rows.provided))
 
 
 def scaled_weights(weights: Floats, shown: Ints) -> Floats:
@@ -227,7 +232,8 @@ def _write_held(
     attempt: Attempt,
 ) -> FileRecord:
     """Write the canonical `index` of labelled nodes and their `posterior`; one task."""
-    _, held, _ = conclude(rows, first.priors.shape[1], linear, {}, first.priors)
+    priors = first.priors[: first.variants.folds]
+    _, held, _ = conclude(rows, priors.shape[1], linear, {}, priors)
     fitted = fit_calibration(calibration, held, rows.labels, PRIOR_ROWS, rows.weights)
     posterior = fitted.apply(held)
     return attempt.write_arrays("held", index=index, posterior=posterior)
@@ -246,8 +252,9 @@ def _finish(
     settings: Settings,
 ) -> tuple[list[FileRecord], dict[str, Any]]:
     """Fit second stage, pool and calibration; return the readout's files and facts."""
-    fitted, priors = len(rows.labels), fit.priors
-    first = FirstStage.from_arrays(fit.where.read_arrays(fit.models))
+    count, fitted = settings.readout.folds, len(rows.labels)
+    first = FirstStage.from_arrays(fit.where.read_arrays(fit.models)).single(count)
+    priors = fit.priors[:count]
     second, held, chosen = conclude(rows, len(classes), linear, trees, priors)
     kind = settings.readout.calibration
     calibration = fit_calibration(kind, held, rows.labels, PRIOR_ROWS, rows.weights)
@@ -261,7 +268,7 @@ def _finish(
         "C": strengths[0],
         "strengths": list(strengths),
         "calibration": kind,
-        "folds": settings.readout.folds,
+        "folds": count,
         "n_labelled": len(index),
         "n_fitted": fitted,
         "n_judged": fitted,

@@ -14,12 +14,12 @@ from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.readout.calibration import Calibration
 from xnq_dist.readout.plus.first_stage import FirstStage
 from xnq_dist.readout.plus.label_features import read_each
-from xnq_dist.readout.plus.node_folds import node_folds
 from xnq_dist.readout.plus.second_stage import (
     SecondStage,
     second_rows,
     used_by_trees,
 )
+from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.rows import OWN, Part, write_scored
 
 __all__ = ["SavedPlus", "partition_logits", "write_plus_posteriors"]
@@ -30,6 +30,7 @@ class SavedPlus:
     """A fitted xnq+ readout, as needed to score rows."""
 
     first: FirstStage
+    """First stages of the K variants that hide one fold."""
     second: SecondStage
     calibration: Calibration
     prior: Floats

@@ -1,11 +1,9 @@
 """The second stage of xnq+: models of first-stage scores and label features, pooled.
 
-Fold k's models are fitted to the labelled rows of the other folds. A labelled row's
-inputs are without the labels of its own fold, whichever model they are for: those
-without fold k, too, need K (K + 1) / 2 first stages and gain nothing (log-loss of
-unlabelled nodes 1.00 to 1.04 times as large on nine tasks). Trees use columns of the
-embedding, too. Boosting rounds and the weights of the pool are chosen by the log-loss
-of the held-out rows.
+Fold k's models are fitted to the labelled rows of the other folds, with inputs from
+which the row's own fold and fold k are hidden. They score every row of fold k with fold
+k hidden. Trees use columns of the embedding, too. Boosting rounds and the weights of
+the pool are chosen by the log-loss of these scores.
 
 The pool is a convex combination of log-probabilities. The constant prior is one of its
 models, so estimates of poor models shrink to it. Where there are scores of another
@@ -35,6 +33,7 @@ from xnq_dist.readout.lbfgs import STACKED
 from xnq_dist.readout.logistic import (
     FitJob,
     LinearModel,
+    LogisticFit,
     decision,
     fit_jobs,
     row_losses,
@@ -96,7 +95,7 @@ class SecondRows:
     folds: Ints32
     """Shape (n,)."""
     z: Floats
-    """`second_rows` with the row's own fold hidden, shape (n, D)."""
+    """`second_rows` with each fold and the row's own hidden, shape (n, K, D)."""
     x: NDArray[Any]
     """The columns `used_by_trees` of the embedding, shape (n, columns)."""
     blocks: tuple[int, ...]
@@ -109,10 +108,15 @@ class SecondRows:
     provided: int = 0
     """Number of the last columns of `z` that are scores of another model."""
 
-    def tree_inputs(self, kind: str, rows: Bools) -> Floats:
-        """Return the inputs of trees of a kind."""
+    @property
+    def count(self) -> int:
+        """Number of folds."""
+        return int(self.z.shape[1])
+
+    def tree_inputs(self, kind: str, rows: Bools, fold: int) -> Floats:
+        """Return the inputs of trees of a kind, with a fold hidden."""
         embedded = self.x[rows, : len(tree_columns(self.blocks, kind))]
-        return np.concatenate([self.z[rows], embedded], axis=1)
+        return np.concatenate([self.z[rows, fold], embedded], axis=1)
 
 
 def tree_columns(blocks: Sequence[int], kind: str) -> Ints:
@@ -240,8 +244,8 @@ class SecondStage:
 def fit_kind(rows: SecondRows, n_classes: int, kind: str, fold: int) -> TreeFit:
     """Fit trees of one kind to the rows of the other folds; run as one task."""
     held = rows.folds == fold
-    test = rows.tree_inputs(kind, held), rows.labels[held]
-    inputs = rows.tree_inputs(kind, ~held)
+    test = rows.tree_inputs(kind, held, fold), rows.labels[held]
+    inputs = rows.tree_inputs(kind, ~held, fold)
     weights = None if rows.weights is None else rows.weights[~held]
     train = inputs, rows.labels[~held], n_classes, KINDS[kind]
     return fit_trees(*train, test, weights)
@@ -280,13 +284,17 @@ def conclude(
         priors,
         rows.blocks,
         np.full(count, 1.0 / count),
-        _of_scores(rows, priors.shape),
+        _of_scores(rows, n_classes),
     )
     parts = [np.empty((len(rows.labels), n_classes)) for _ in range(count)]
-    for fold in range(len(priors)):
+    for fold in range(rows.count):
         held = rows.folds == fold
-        inputs = rows.scores[held], rows.z[held], rows.x[held]
-        for part, values in zip(parts, stage.components(*inputs, fold), strict=True):
+        z = np.ascontiguousarray(rows.z[held, fold])
+        for part, values in zip(
+            parts,
+            stage.components(rows.scores[held], z, rows.x[held], fold),
+            strict=True,
+        ):
             part[held] = values
     weights = pool_weights(parts, rows.labels, rows.weights)
     chosen = replace(stage, weights=weights)
@@ -303,16 +311,14 @@ def conclude(
     return chosen, pooled(parts, weights), facts
 
 
-def _of_scores(rows: SecondRows, shape: tuple[int, ...]) -> tuple[LinearModel, ...]:
-    """Fit regressions of another model's scores alone, without each of K folds.
-
-    `shape` is (K, C).
-    """
+def _of_scores(rows: SecondRows, n_classes: int) -> tuple[LinearModel, ...]:
+    """Fit regressions of another model's scores alone, without each fold."""
     if not rows.provided:
         return ()
-    alone = standardised(rows, shape[1], slice(-rows.provided, None))
-    fits = fit_jobs(alone, [FitJob((fold,), 1.0) for fold in range(shape[0])])
-    return tuple(fit.model for fit in fits)
+    alone = slice(-rows.provided, None)
+    ready = [standardised(rows, n_classes, k, alone) for k in range(rows.count)]
+    fits = [fit_jobs(each, [FitJob((k,), 1.0)]) for k, each in enumerate(ready)]
+    return tuple(fit.model for (fit,) in fits)
 
 
 def gain_of_scores(
@@ -323,10 +329,11 @@ def gain_of_scores(
     `linear` and `without` are by `fit_linear`, with all columns and without the scores.
     """
     losses = np.empty((2, len(rows.labels)))
-    for place, chosen in enumerate((linear, without)):
-        for fold, fit in enumerate(chosen.fits):
-            held, model = rows.folds == fold, fit.model
-            z = np.ascontiguousarray(rows.z[held, : model.coef.shape[1]])
+    for fold in range(rows.count):
+        held = rows.folds == fold
+        for place, chosen in enumerate((linear, without)):
+            model = chosen.fits[fold].model
+            z = np.ascontiguousarray(rows.z[held, fold, : model.coef.shape[1]])
             losses[place, held] = row_losses(decision(model, z), rows.labels[held])
     if rows.weights is not None:
         losses *= rows.weights / rows.weights.mean()
@@ -336,20 +343,27 @@ def gain_of_scores(
 def fit_linear(fit_all: Fitter, folds: int, sets: int = 1) -> list[ChosenC]:
     """Fit logistic regressions without each fold, for each set of rows; choose C.
 
-    The rows are `standardised`.
+    Jobs of `fit_all` for fold k of set s have the block ``s * folds + k``, of which the
+    rows are `standardised`.
     """
-    return cross_fit([GRID] * sets, folds, search_from_middle, fit_all)
+
+    def fit_each(jobs: Sequence[FitJob]) -> Sequence[LogisticFit]:
+        return fit_all(
+            [replace(job, block=job.block * folds + job.hidden[0]) for job in jobs]
+        )
+
+    return cross_fit([GRID] * sets, folds, search_from_middle, fit_each)
 
 
 def standardised(
-    rows: SecondRows, n_classes: int, columns: slice = slice(None)
+    rows: SecondRows, n_classes: int, fold: int, columns: slice = slice(None)
 ) -> Rows:
-    """Rows penalised by the columns' variances.
+    """Rows for the models without a fold, penalised by the columns' variances.
 
     `columns`: the columns of `z` that are used.
     """
-    z = rows.z[:, columns]
-    spread = z.std(axis=0)
+    z, used = rows.z[:, fold, columns], rows.folds != fold
+    spread = z[used].std(axis=0) if used.any() else np.ones(z.shape[1])
     spread[spread < 1e-9] = 1.0  # constant columns
     fields = z, rows.labels, rows.folds, n_classes, rows.weights
     smooth = Rows.of(*fields, smooth=True)
