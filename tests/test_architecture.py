@@ -87,7 +87,7 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 265_142,
+    "all": 265_121,
     "core": 33_118,
     "graph": 60_067,
     "reservoir": 23_606,
@@ -96,7 +96,7 @@ BUDGETS = {
     "pipeline and the modules next to it": 7_475,
     "command line and flows": 9_849,
     "monitor": 6_755,
-    "evaluation": 26_127,
+    "evaluation": 26_106,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

@@ -169,8 +169,8 @@ def _files(directory: str) -> Finding:
     left = len(damaged) - NAMED
     more = f" and {left} more" if left > 0 else ""
     return "fault", (
-        f"{'; '.join(damaged[:NAMED])}{more}: {AGAIN} deletes what is damaged and makes it again; check "
-        "the disk if this happens repeatedly"
+        f"{'; '.join(damaged[:NAMED])}{more}: {AGAIN} deletes what is damaged and "
+        "makes it again; check the disk if this happens repeatedly"
     )
 
 
