@@ -5,9 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["METRICS", "absolute_error", "mean_errors", "relative_absolute_error"]
-
-METRICS = ("ae", "rae")
+__all__ = ["absolute_error", "mean_errors", "relative_absolute_error"]
 
 Array = NDArray[np.float64]
 

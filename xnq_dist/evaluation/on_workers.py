@@ -28,7 +28,7 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.store import RunDirectory, fingerprint
 from xnq_dist.core.tasks import tasks_on
 from xnq_dist.evaluation.keep import arrow_schema
-from xnq_dist.evaluation.measures import METRICS, mean_errors
+from xnq_dist.evaluation.measures import mean_errors
 from xnq_dist.evaluation.methods.known_methods import Method
 from xnq_dist.evaluation.protocol import REPEATS, SAMPLE_SIZE, draw_samples
 from xnq_dist.evaluation.scoring import calibrated, estimates, quantifiers_for
@@ -137,7 +137,8 @@ def evaluate_method(
                 "selected": role == "test" or one in chosen,
                 "seconds": one.seconds,
             }
-            results += [row | {"metric": m, "value": one.errors[m]} for m in METRICS]
+            for metric, value in one.errors.items():
+                results.append(row | {"metric": metric, "value": value})
             if role == "test":
                 estimated.append(_estimate_rows(row, one, task.classes))
     values = [

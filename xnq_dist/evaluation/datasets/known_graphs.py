@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from xnq_dist.core.errors import InfrastructureError, InputError, SettingsError
 from xnq_dist.evaluation.datasets.test_folds import ROLES, make_folds
@@ -137,12 +136,8 @@ def _tables(known: KnownGraph, data: Any) -> dict[str, pa.Table]:
     }
     for file, positive in known.splits.items():
         codes = labels if positive is None else labels == positive
-        tables[file] = _table_of_splits(make_folds(codes.astype(np.int32)))
+        roles = make_folds(codes.astype(np.int32))
+        folds, nodes = np.nonzero(roles >= 0)
+        role = pa.DictionaryArray.from_arrays(roles[folds, nodes], pa.array(ROLES))
+        tables[file] = pa.table({"node_id": nodes, "fold": folds, "role": role})
     return tables
-
-
-def _table_of_splits(roles: NDArray[np.int8]) -> pa.Table:
-    """Table with ``node_id, fold, role``, one row per fold and node with a role."""
-    folds, nodes = np.nonzero(roles >= 0)
-    names = pa.DictionaryArray.from_arrays(roles[folds, nodes], pa.array(ROLES))
-    return pa.table({"node_id": nodes, "fold": folds, "role": names})
