@@ -87,16 +87,16 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 258_994,
-    "core": 33_118,
+    "all": 259_705,
+    "core": 33_153,
     "graph": 54_716,
     "reservoir": 23_606,
     "groups": 2_920,
-    "plan and needs": 6_495,
+    "plan and needs": 6_511,
     "pipeline and the modules next to it": 7_460,
     "command line and flows": 9_849,
     "monitor": 6_755,
-    "evaluation": 26_118,
+    "evaluation": 26_097,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 
