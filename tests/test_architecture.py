@@ -87,13 +87,13 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 259_705,
+    "all": 259_729,
     "core": 33_153,
     "graph": 54_716,
     "reservoir": 23_606,
     "groups": 2_920,
     "plan and needs": 6_511,
-    "pipeline and the modules next to it": 7_460,
+    "pipeline and the modules next to it": 7_484,
     "command line and flows": 9_849,
     "monitor": 6_755,
     "evaluation": 26_097,

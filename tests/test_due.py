@@ -241,6 +241,10 @@ def test_a_damaged_record_of_the_run_is_written_again(tmp_path, graph, run, dama
         pipeline.prepare(held, sources, SETTINGS)
     assert redone(run, before) == set()
     assert path.read_bytes() == whole
+    path.write_bytes(b"")
+    # Opened by a run that finds nothing else to do: it writes tables and settings.
+    with pipeline.open_run(run.uri, sources):
+        assert due_stages(run, sources, SETTINGS) == ("published",)
     # The run directory still knows the graph that it was made from.
     path.write_bytes(b"")
     other = write_graph(tmp_path / "other", nodes=120, edges=300).sources

@@ -176,6 +176,9 @@ class _Known:
     def is_made(self, name: str) -> bool:
         """Whether a stage is complete, and made from what is there now."""
         if name == "published":
+            record = RunRecord.read(self.run.folder)
+            if record is None or not record.settings:
+                return False  # a lost record: the run writes its tables and settings
             return _is_published(self.run, published_inputs(self.stages, self.settings))
         manifest = self.stages.get(name)
         needed = (each for each in STAGES[name].after if self.wanted(each))
