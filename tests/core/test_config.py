@@ -72,6 +72,9 @@ from xnq_dist.selection.scored_rows import model_bytes
         ("reservoir.dim=[", "the value is not YAML"),
         ("reservoir.dim=" + "[" * 100_000, "the value is not YAML"),
         ("exchange.dtype=float8", "exchange.dtype = 'float8'"),
+        ("input.separator=ab", "input.separator"),
+        ("input.header=3", "input.header"),
+        ("input.decimal=;", "input.decimal"),
     ],
 )
 def test_bad_setting_is_named(override, message):

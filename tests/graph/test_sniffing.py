@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.errors import InputError, SettingsError
+from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import Reading
 from xnq_dist.graph.formats.sniffing import sniff
 
@@ -113,11 +113,3 @@ def test_the_dialect_is_one_line():
 def test_separators_are_set(given, separator):
     settings = load_settings(overrides=[f"input.separator={given}"]).input
     assert settings.reading.separator == separator
-
-
-@pytest.mark.parametrize(
-    "override", ["input.separator=ab", "input.header=3", "input.decimal=;"]
-)
-def test_values_that_cannot_be_used_are_refused(override):
-    with pytest.raises(SettingsError, match=override.partition("=")[0]):
-        load_settings(overrides=[override])

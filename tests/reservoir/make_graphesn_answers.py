@@ -1,19 +1,13 @@
 """Make ``answers/graphesn.npz``: states of graphesn 0.2.17 on a small graph.
 
-Run with graphesn, torch and torch_geometric installed (none is needed by the tests):
+Run with graphesn and its packages torch, torch_geometric, torch_sparse and
+torch_scatter installed (none is needed by the tests):
 
     python tests/reservoir/make_graphesn_answers.py
-
-graphesn imports torch_sparse and torch_scatter for inputs that are not used here (a
-`SparseTensor` adjacency, pooling). If they are not installed, empty modules replace
-them; the stored update is still computed by graphesn.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-import types
 from pathlib import Path
 
 import numpy as np
@@ -22,16 +16,6 @@ import numpy as np
 def main() -> None:
     """Compute and store."""
     import torch
-
-    for name, members in {
-        "torch_sparse": ("matmul", "SparseTensor"),
-        "torch_scatter": ("segment_sum_coo",),
-    }.items():
-        if importlib.util.find_spec(name) is None:
-            module = types.ModuleType(name)
-            for member in members:
-                setattr(module, member, type(member, (), {}))
-            sys.modules[name] = module
     from graphesn import StaticGraphReservoir
 
     rng = np.random.default_rng(7)

@@ -22,7 +22,6 @@ from xnq_dist.graph.layout import read_adjacency
 from xnq_dist.reservoir import embed as driver
 from xnq_dist.reservoir import exchange
 from xnq_dist.reservoir.checkpoint import Checkpoints, checkpoint_interval
-from xnq_dist.reservoir.context import place
 from xnq_dist.reservoir.embed import embed_scaled
 from xnq_dist.reservoir.supersteps import run_reservoir
 from xnq_dist.reservoir.weights import draw_weights
@@ -220,16 +219,6 @@ def _fail(number, states):
 def test_embedding_without_a_graph_is_refused(tmp_path, client):
     with pytest.raises(StageError, match="run prepare first"):
         embed_scaled(RunDirectory(tmp_path), small_settings(), client, 1.0, 1.0)
-
-
-def test_placement_is_balanced_and_deterministic():
-    chosen = place([10, 50, 20, 30], ["b", "a"])
-    assert chosen == place([10, 50, 20, 30], ["a", "b"])
-    loads = {
-        w: sum(e for e, c in zip([10, 50, 20, 30], chosen, strict=True) if c == w)
-        for w in "ab"
-    }
-    assert abs(loads["a"] - loads["b"]) <= 10
 
 
 def test_checkpoint_interval_follows_the_cost():
