@@ -87,9 +87,9 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 259_729,
+    "all": 259_791,
     "core": 33_153,
-    "graph": 54_716,
+    "graph": 54_778,
     "reservoir": 23_606,
     "groups": 2_920,
     "plan and needs": 6_511,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -61,6 +62,21 @@ def test_more_nodes_than_int32_holds_are_refused(
     monkeypatch.setattr(module, "MAX_NODES", 2)
     with pytest.raises(DoesNotFitError, match="has 3 nodes and the maximum is 2"):
         NodeIds.from_column(chunked([1, 2, 3], pa.int64()))
+
+
+def test_an_integer_and_its_text_are_the_same_id():
+    numbers, _ = NodeIds.from_column(chunked([1, -2, 10, 2**63 - 1], pa.int64()))
+    # The text of another number, of another form, or of one beyond 64 bits is unknown.
+    asked = pa.array(["1", "-2", "01", "+1", "x", "10", str(2**63 - 1), str(2**63)])
+    assert numbers.index_of(asked).tolist() == [1, 0, -1, -1, -1, 2, 3, -1]
+    text, _ = NodeIds.from_column(chunked(["1", "02", str(2**64)], pa.string()))
+    assert text.index_of(pa.array([1, 2, 3])).tolist() == [1, -1, -1]
+
+
+def test_ids_whose_hashes_are_always_equal_are_refused(monkeypatch):
+    monkeypatch.setattr(module, "text_hashes", lambda at, *_: np.ones(len(at) - 1, int))
+    with pytest.raises(InputError, match="same hash from each of four starts"):
+        NodeIds.from_column(chunked(["aaa", "bbb"], pa.string()))
 
 
 def test_strings_with_the_same_hash_are_told_apart(monkeypatch):

@@ -148,7 +148,11 @@ class NodeIds:
             return self._lookup.find(ids.cast(self.values.type))
         if pt.is_integer(ids.type):
             return self._lookup.find(ids)
-        plain = pc.match_substring_regex(ids, r"^(0|-?[1-9]\d{0,17})$")
+        plain = pc.match_substring_regex(ids, r"^(0|-?[1-9]\d{0,18})$")
+        # Of 19 digits, those that 64 bits hold.
+        digits = pc.utf8_ltrim(ids, "-")
+        short = pc.less(pc.utf8_length(digits), 19)
+        plain = pc.and_(plain, pc.or_(short, pc.less_equal(digits, str(2**63 - 1))))
         numbers = pc.if_else(plain, ids, None).cast(pa.int64())
         index = self._lookup.find(numbers.fill_null(0))
         return np.where(numbers.is_valid().to_numpy(False), index, -1)
@@ -190,7 +194,11 @@ class _HashedStrings:
             self._start = HASH_START + np.uint64(step)
             self._hashed = _HashedIntegers(text_hashes(*text_of(values), self._start))
             if self._hashed.distinct:
-                break
+                return
+        raise InputError(
+            "node ids have the same hash from each of four starts: use other ids, such "
+            "as their row numbers"
+        )
 
     def find(self, ids: pa.Array) -> Ints:
         hashes = text_hashes(*text_of(ids), self._start)
