@@ -154,11 +154,11 @@ class Table:
             groups = self.groups or range(len(sizes))
             first, begin, size = self.first, groups.start, 0
             for group in groups:
-                size, group = size + sizes[group], group + 1
-                if size >= rows or group == groups.stop:
-                    part = replace(single, groups=range(begin, group), first=first)
+                size, end = size + sizes[group], group + 1
+                if size >= rows or end == groups.stop:
+                    part = replace(single, groups=range(begin, end), first=first)
                     found.append(part)
-                    first, begin, size = first + size, group, 0
+                    first, begin, size = first + size, end, 0
             if not sizes:
                 found.append(single)
         return found
