@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from xnq_dist.core.arrays import Floats, Ints, Ints32
+from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.random_bits import mix
 from xnq_dist.core.threads import map_threads
 from xnq_dist.graph.csr import ArrayCsr, Csr, spans
@@ -92,7 +92,9 @@ def _heaviest(small: sp.csr_array, edges: int) -> sp.csr_array:
     return both_ways(kept)
 
 
-def _between(ends: Ints32, others: Ints32, counts: Ints, clusters: int) -> sp.csr_array:
+def _between(
+    ends: Ints32, others: Ints32, counts: Ints32, clusters: int
+) -> sp.csr_array:
     """The graph of edges with other clusters at their ends, and their sums."""
     from scipy import sparse
 
@@ -130,7 +132,7 @@ def contract(csr: Csr, label: Ints32, clusters: int, keep: int) -> sp.csr_array:
         edges = max(int(size / keep * edges * SAMPLE_MARGIN), 1)
     pairs = np.concatenate([np.empty((2, 0), np.int32), *parts], axis=1)
     del parts
-    ones = np.ones(pairs.shape[1], np.int64)
+    ones = np.ones(pairs.shape[1], np.int32)
     return both_ways(_between(pairs[0], pairs[1], ones, clusters))
 
 
