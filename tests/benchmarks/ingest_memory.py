@@ -1,153 +1,84 @@
 """Peak memory and speed of `prepare`, compared with loading all edges at once.
 
-Run manually: ``python tests/benchmarks/ingest_memory.py --edges 20000000``. Each row
-is measured in a new process and printed as one line of JSON. Peak memory is the peak
-resident memory of the process, including imports; `base_mib` is the value after
-the imports.
+    python tests/benchmarks/ingest_memory.py [--nodes 2000000] [--degree 20]
+
+A generated graph with ids of text (`--integers`: of integers). Each row is measured in
+a new process and printed as one line of JSON. Peak memory is the peak resident memory
+of the process, including imports; `base_mib` is the value after the imports.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
+import pandas as pd
 import pyarrow.parquet as pq
 
-BLOCK = 1 << 20
+from tests.benchmarks.partition_quality import high_water
+from xnq_dist.core.config import load_settings
+from xnq_dist.core.store import RunDirectory
+from xnq_dist.graph.generate import generate
+from xnq_dist.graph.prepare import prepare
+from xnq_dist.graph.tables import Sources
+
 ACTIONS = ("prepare", "pandas")
 
 
-def peak_mib() -> float:
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1)
-
-
-def named(index: np.ndarray, kind: str) -> pa.Array:
-    numbers = pa.array(index)
-    if kind == "int":
-        return numbers
-    return pc.binary_join_element_wise("user-", numbers.cast(pa.string()), "")
-
-
-def generate(folder: Path, n_nodes: int, n_edges: int, kind: str, seed: int) -> None:
-    """A graph with a heavy tail: sources by a power law, targets uniform."""
-    rng = np.random.default_rng(seed)
-    ids = rng.permutation(n_nodes) * 7 + 3
-    with pq.ParquetWriter(folder / "nodes.parquet", node_schema(kind)) as writer:
-        for first in range(0, n_nodes, BLOCK):
-            some = ids[first : first + BLOCK]
-            labels = rng.integers(0, 2, len(some))
-            values = rng.random(8 * len(some), dtype=np.float32)
-            writer.write_table(
-                pa.table(
-                    {
-                        "node_id": named(some, kind),
-                        "label": pa.array(labels, mask=rng.random(len(some)) > 0.1),
-                        "features": pa.FixedSizeListArray.from_arrays(values, 8),
-                    }
-                )
-            )
-    kind_of_id = node_schema(kind).field("node_id").type
-    schema = pa.schema([("src", kind_of_id), ("dst", kind_of_id)])
-    with pq.ParquetWriter(folder / "edges.parquet", schema) as writer:
-        for first in range(0, n_edges, BLOCK):
-            count = min(BLOCK, n_edges - first)
-            source = (n_nodes * rng.random(count) ** 2).astype(np.int64)
-            target = rng.integers(0, n_nodes, count)
-            ends = {"src": named(ids[source], kind), "dst": named(ids[target], kind)}
-            writer.write_table(pa.table(ends))
-
-
-def node_schema(kind: str) -> pa.Schema:
-    return pa.schema(
-        [
-            ("node_id", pa.int64() if kind == "int" else pa.string()),
-            ("label", pa.int64()),
-            ("features", pa.list_(pa.float32(), 8)),
-        ]
-    )
-
-
-def work(
-    action: str, folder: Path, n_edges: int, memory: str, partitions: int
-) -> dict[str, Any]:
+def work(action: str, folder: Path, memory: str, partitions: int) -> dict[str, object]:
     """One row, in this process."""
-    row: dict[str, Any] = {"what": action, "edges": n_edges}
+    files = [folder / "nodes.parquet", folder / "edges.parquet"]
+    base, rows = high_water(), pq.ParquetFile(files[1]).metadata.num_rows
+    began = time.monotonic()
     if action == "prepare":
-        from xnq_dist.core.config import load_settings
-        from xnq_dist.core.store import RunDirectory
-        from xnq_dist.graph.prepare import prepare
-        from xnq_dist.graph.tables import Sources
-
-        base = peak_mib()
-        settings = load_settings(
-            overrides=["partitioner=stream", f"input.memory={memory}"]
-        )
-        began = time.monotonic()
-        sources = Sources(str(folder / "nodes.parquet"), str(folder / "edges.parquet"))
-        run = RunDirectory(folder / "out")
-        facts = prepare(run, sources, settings, partitions).facts
-        row |= {"input_memory": memory, "partitions": partitions}
-        row |= {"directed_edges": facts["n_edges"]}
+        chosen = ["partitioner=stream", f"input.memory={memory}"]
+        settings = load_settings(overrides=chosen)
+        sources = Sources(*map(str, files))
+        prepare(RunDirectory(folder / "out"), sources, settings, partitions)
     else:
-        import pandas as pd
-
-        base = peak_mib()
-        began = time.monotonic()
-        frame = pd.read_parquet(folder / "edges.parquet")
-        row["edges"] = len(frame)
+        frame = pd.read_parquet(files[1])
         # Column by column: ids as Python objects, as pandas held text for years.
-        columns = {name: frame.pop(name).astype(object) for name in ("src", "dst")}
-        row["columns"] = len(columns)
+        [frame.pop(name).astype(object) for name in ("src", "dst")]
     took = time.monotonic() - began
-    return row | {
-        "peak_mib": peak_mib(),
+    return {
+        "what": action,
+        "edges": rows,
+        "peak_mib": high_water(),
         "base_mib": base,
         "seconds": round(took, 2),
-        "edges_per_second": round(row["edges"] / took),
+        "edges_per_second": round(rows / took),
     }
 
 
 def main() -> None:
+    """Measure each action in a new process, and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--edges", type=int, default=20_000_000)
-    parser.add_argument("--nodes", type=int, default=0, help="default: edges / 10")
-    parser.add_argument("--ids", choices=["int", "string"], default="string")
+    parser.add_argument("--nodes", type=int, default=2_000_000)
+    parser.add_argument("--degree", type=float, default=20.0)
+    parser.add_argument("--integers", action="store_true")
     parser.add_argument("--memory", default="256 MiB")
     parser.add_argument("--partitions", type=int, default=16)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--action", choices=ACTIONS, help="one row, in this process")
-    parser.add_argument("--folder", type=Path, help="tables of an earlier call")
-    arguments = parser.parse_args()
-    if arguments.action:
-        row = work(
-            arguments.action,
-            arguments.folder,
-            arguments.edges,
-            arguments.memory,
-            arguments.partitions,
-        )
-        sys.stdout.write(json.dumps(row | {"ids": arguments.ids}) + "\n")
+    parser.add_argument("--row", nargs=2, metavar=("ACTION", "FOLDER"))
+    chosen = parser.parse_args()
+    options = chosen.memory, chosen.partitions
+    if chosen.row:
+        row = work(chosen.row[0], Path(chosen.row[1]), *options)
+        sys.stdout.write(json.dumps(row) + "\n")
         return
     with tempfile.TemporaryDirectory() as name:
-        nodes = arguments.nodes or max(arguments.edges // 10, 2)
-        folder = Path(name)
-        generate(folder, nodes, arguments.edges, arguments.ids, arguments.seed)
+        size = chosen.nodes, chosen.degree
+        text = not chosen.integers
+        generate(name, *size, 8, 2, 0.8, 100, 0, string_ids=text)
         for action in ACTIONS:
-            command = [sys.executable, __file__, "--action", action]
-            command += ["--folder", name, "--edges", str(arguments.edges)]
-            command += ["--ids", arguments.ids, "--memory", arguments.memory]
-            command += ["--partitions", str(arguments.partitions)]
-            subprocess.run(command, check=True)
+            command = [sys.executable, "-m", "tests.benchmarks.ingest_memory"]
+            command += ["--memory", chosen.memory]
+            command += ["--partitions", str(chosen.partitions)]
+            subprocess.run([*command, "--row", action, name], check=True)
 
 
 if __name__ == "__main__":
