@@ -170,7 +170,7 @@ def test_rows_are_those_of_each_community_alone(made, client, tmp_path):
     left = made.run.stage("quantify").folder.names()
     kept = [record.name for record in manifest.files]
     assert sorted(left) == sorted(["_manifest.json", *kept])
-    assert [name.split("-")[0] for name in kept] == ["prevalence", "evidence", "totals"]
+    assert [name.split("-")[0] for name in kept] == ["prevalence", "totals"]
 
 
 def test_estimates_are_redone_for_settings_that_they_depend_on(made, client, tmp_path):

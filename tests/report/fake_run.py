@@ -72,25 +72,6 @@ LABEL_FIGURES = (
 )
 
 
-def evidence_table(table: pa.Table, classes: Sequence[str]) -> pa.Table:
-    """Evidence with numbers of labels that correspond to the prevalences."""
-    width = max(len(classes), 1)
-    labelled = table["n_labelled"].to_numpy()
-    share = np.nan_to_num(table["prevalence"].to_numpy(zero_copy_only=False))
-    rows = table.num_rows
-    error = np.sqrt(0.2 / np.maximum(table["n_estimated"].to_numpy(), 1))
-    return pa.table(
-        {
-            "community": np.repeat(np.arange(rows // width), width),
-            "class": table["class"],
-            "known": np.rint(labelled * share).astype(np.int64),
-            "scores": share,
-            "error": error,
-            "skew": np.zeros(rows),
-        }
-    )
-
-
 def stages_of(**facts: dict[str, Any]) -> dict[str, Manifest]:
     """Stages with these facts, and one that read the graph."""
     graph = {"n_nodes": 100, "counts": {"duplicates_dropped": 17}}
@@ -122,7 +103,6 @@ def results_of(
     made = Results(tables, settings or Settings(), nowhere, stages, earlier=earlier)
     view = made.view
     if tested:
-        tables["evidence"] = evidence_table(table, view.classes)
         tables |= anomalies.make(made) | history.make(made)
     else:
         q = np.random.default_rng(1).random(view.prevalence.shape)
@@ -221,9 +201,6 @@ def write_fake_run(
             for number, table in enumerate(tables):
                 stem = f"prevalence-{number:05d}"
                 files.append(attempt.write_table(stem, table, "prevalence"))
-            if tables:
-                whole = evidence_table(pa.concat_tables(tables), classes)
-                files.append(attempt.write_table("evidence-00000", whole, "evidence"))
             totals = totals_table(classes)
             files.append(attempt.write_table("totals", totals, "totals"))
             if detected is not None:

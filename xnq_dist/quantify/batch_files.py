@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from xnq_dist.graph.ids import NodeIds
 from xnq_dist.quantify.batches import BatchJob, CommunityBatch
 from xnq_dist.quantify.checks import disclosure
 from xnq_dist.quantify.communities import Memberships, community_batches
-from xnq_dist.quantify.community_rows import evidence_rows, prevalence_rows
+from xnq_dist.quantify.community_rows import prevalence_rows
 
 __all__ = ["write_batches", "write_tables"]
 
@@ -61,25 +60,20 @@ def write_tables(
     classes: list[Any],
     method: str,
     estimated: list[tuple[CommunityBatch, FileRecord]],
-) -> tuple[list[FileRecord], dict[str, int]]:
-    """Write the batches to the tables of the stage, one row per community and class.
+) -> tuple[FileRecord, dict[str, int]]:
+    """Write the batches to the table ``prevalence``.
 
-    Returns the records and facts: the numbers of communities, of memberships, of
+    Returns its record and facts: the numbers of communities, of memberships, of
     communities without convergence, and of suppressed ones.
     """
     found: Counter[str] = Counter()
-    with ExitStack() as opened:
-        writers = {
-            name: opened.enter_context(job.attempt.table_writer(name, name))
-            for name in ("prevalence", "evidence")
-        }
+    with job.attempt.table_writer("prevalence", "prevalence") as writer:
         for batch, record in estimated:
             arrays = job.stage.read_arrays(record)
             arrays["suppressed"] = disclosure.too_small(arrays, job.settings)
             names = memberships.names.slice(batch.first, len(arrays["n_nodes"]))
             rows = prevalence_rows(arrays, names, classes, method, job.settings)
-            writers["prevalence"].write(rows)
-            writers["evidence"].write(evidence_rows(arrays, batch.first, classes))
+            writer.write(rows)
             job.stage.folder.delete(record.name)
             found["n_communities"] += len(names)
             found["n_memberships"] += int(arrays["n_nodes"].sum())
@@ -95,4 +89,4 @@ def write_tables(
             f"{found['n_memberships']} memberships instead of {expected[0]} and "
             f"{expected[1]}: this is an internal error, please report it"
         )
-    return [writer.record for writer in writers.values()], dict(found)
+    return writer.record, dict(found)

@@ -17,7 +17,6 @@ from xnq_dist.core.method_records import method_of
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, RunDirectory, Stage
 from xnq_dist.quantify.bootstrap import Bootstrap
-from xnq_dist.quantify.checks.evidence import EvidenceMoments, gather_evidence
 from xnq_dist.quantify.default.auto import Auto
 from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.pooling import label_evidence
@@ -77,7 +76,6 @@ class Loaded:
 
     nodes: NodeTable
     reference: Reference
-    moments: EvidenceMoments
     bootstrap: Bootstrap | None
     """Computes intervals; None: the quantifier has its own, or there are none."""
 
@@ -135,8 +133,7 @@ class BatchJob:
                 reference = replace(reference, neighbours=around)
         quantifier = make_quantifier(settings.quantifier, settings)
         bootstrap = Bootstrap.of(quantifier, settings, reference)
-        moments = EvidenceMoments.of(nodes, reference.prior)
-        return Loaded(nodes, reference, moments, bootstrap)
+        return Loaded(nodes, reference, bootstrap)
 
     def quantifier(self) -> Quantifier:
         """Return the quantifier; `auto` with its learnt variances."""
@@ -178,15 +175,8 @@ def estimate_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
     estimates = quantifier.estimate(*inputs)
     if loaded.bootstrap is not None:
         estimates = loaded.bootstrap.with_ends(*inputs, estimates, batch.first)
-    learnt = quantifier.learnt if isinstance(quantifier, Auto) else None
-    evidence = gather_evidence(*inputs, learnt, loaded.moments)
     prevalence = combine(*inputs[:2], estimates, job.settings.labelled)
-    arrays = vars(prevalence) | {
-        "scores": evidence.scores,
-        "scores_error": evidence.error,
-        "scores_skew": evidence.skew,
-    }
-    return job.attempt.write_arrays(f"batch-{batch.number:05d}", **arrays)
+    return job.attempt.write_arrays(f"batch-{batch.number:05d}", **vars(prevalence))
 
 
 def estimate_graph(job: BatchJob) -> dict[str, NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""Rows of the stage's tables: ``prevalence``, ``totals``, ``evidence`` and sums."""
+"""Rows of the stage's tables: ``prevalence``, ``totals``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from xnq_dist.quantify.checks.quality import noted, qualities, standard_errors
 
 __all__ = [
     "community_ids",
-    "evidence_rows",
     "label_facts",
     "prevalence_rows",
     "total_rows",
@@ -84,29 +83,6 @@ def total_rows(
             "detectable_factor": doubles([each["detectable"] for each in answers]),
             "weight_by_class": doubles([labels.get("tilted")] * count),
             **scenarios,
-        }
-    )
-
-
-def evidence_rows(
-    arrays: dict[str, NDArray[Any]], first: int, classes: list[Any]
-) -> pa.Table:
-    """One row per community and class (schema ``evidence``), numbered from `first`."""
-    known, scores = arrays["known"], arrays["scores"]
-    error, skew = arrays["scores_error"], arrays["scores_skew"]
-    size, n_classes = known.shape
-    if n_classes == 2:
-        scores = np.concatenate([1 - scores, scores], axis=1)
-        error = np.repeat(error, 2, axis=1)
-        skew = np.concatenate([-skew, skew], axis=1)
-    return pa.table(
-        {
-            "community": first + np.repeat(np.arange(size), n_classes),
-            "class": class_column(classes, size),
-            "known": known.reshape(-1),
-            "scores": _nullable(scores.reshape(-1)),
-            "error": _nullable(error.reshape(-1)),
-            "skew": _nullable(skew.reshape(-1)),
         }
     )
 

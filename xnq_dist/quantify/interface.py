@@ -210,8 +210,6 @@ class Prevalence:
     """Members with a known label, shape (S,)."""
     n_estimated: Ints
     """Members whose class is estimated, shape (S,)."""
-    known: Ints
-    """Labelled members of each class, shape (S, C)."""
     prevalence: Floats
     """Shape (S, C); NaN rows where there is nothing to estimate."""
     converged: Bools
@@ -276,7 +274,6 @@ def combine_counts(
         n_nodes=sizes,
         n_labelled=n_labelled,
         n_estimated=n_estimated,
-        known=counts,
         prevalence=of_all(estimates.prevalence),
         converged=np.where(usable, estimates.converged, True),
         notes=notes,

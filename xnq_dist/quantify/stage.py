@@ -97,8 +97,7 @@ def quantify(
     -------
     Manifest
         Of the stage: ``prevalence-*``, one row per community and class; ``totals-*``,
-        one row per class for the complete graph; ``evidence-*``, the evidence of labels
-        and of posteriors that the anomaly tests use; ``communities-*`` when
+        one row per class for the complete graph; ``communities-*`` when
         communities were detected; for `auto` ``learnt-*``, for label plans and
         contrasts. The fact ``labels`` describes how the labelled nodes were chosen.
 
@@ -156,9 +155,9 @@ def quantify(
         estimated = _over(batches, estimate_batch, job, client, progress, last=True)
     graph_arrays = result(client, whole)
     labels = label_facts(learnt.get("labels"), graph_arrays, classes, settings)
-    files, counts = write_tables(job, memberships, classes, quantifier.name, estimated)
+    table, counts = write_tables(job, memberships, classes, quantifier.name, estimated)
     totals = total_rows(graph_arrays, classes, quantifier.name, settings, labels)
-    files.append(attempt.write_table("totals", totals, "totals"))
+    files = [table, attempt.write_table("totals", totals, "totals")]
     files += [job.learnt] if job.learnt is not None else []
     files += [detected.record] if detected is not None else []
     facts = {

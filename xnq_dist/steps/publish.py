@@ -139,7 +139,7 @@ def _results(
         profile = None
     made = Results({}, settings, run, stages, run_id, facts=facts, profile=profile)
     quantify = stages["quantify"]
-    for name in ("prevalence", "totals", "evidence"):
+    for name in ("prevalence", "totals"):
         parts = _parts(run, quantify, name, settings)
         made.tables[name] = pa.concat_tables(list(parts))
     facts |= {

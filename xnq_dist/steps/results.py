@@ -64,7 +64,7 @@ class Results:
     """Tables and facts of a run that is being published."""
 
     tables: dict[str, pa.Table]
-    """``prevalence``, ``totals`` and ``evidence``, then those that steps have made."""
+    """``prevalence`` and ``totals``, then those that steps have made."""
     settings: Settings
     directory: RunDirectory
     stages: Mapping[str, Manifest] = field(default_factory=dict)

@@ -117,15 +117,6 @@ class Learnt:
         return np.asarray(np.maximum(variance, 0.0) + sums.weight**2 * level)
 
     @classmethod
-    def nothing(cls, nodes: NodeTable) -> Learnt:
-        """Construct without any shift, with all nodes in one group."""
-        width = len(class_codes(nodes.posteriors.shape[1]))
-        none, least = np.zeros(width), 1.0 / (np.count_nonzero(nodes.labels >= 0) + 2.0)
-        groups = np.zeros(len(nodes.labels), np.int32)
-        each = none[None]
-        return cls(groups, each, none, each, least, none, none, each)
-
-    @classmethod
     def of(
         cls,
         nodes: NodeTable,
