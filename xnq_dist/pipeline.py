@@ -16,7 +16,6 @@ from contextlib import (
     ExitStack,
     contextmanager,
     nullcontext,
-    suppress,
 )
 from dataclasses import asdict, replace
 from functools import partial, wraps
@@ -153,9 +152,9 @@ def _take(run: RunDirectory, overwrite: bool) -> None:
             )
     if overwrite:
         _remove(run)
-    else:
-        _check_record(run)
     delete_damage(run)
+    if RunRecord.read(folder) is None:
+        RunRecord().write(folder)
     sweep_run(folder)
 
 
@@ -173,19 +172,6 @@ def _remove(run: RunDirectory) -> None:
 def _holds_stages(run: RunDirectory) -> bool:
     """Whether the folder has a stage or published results."""
     return any(s.manifest() for s in (*run.stages(), *Published(run).stages()))
-
-
-def _check_record(run: RunDirectory) -> None:
-    """Write the record again, from the inputs of ``graph``, if missing or damaged."""
-    with suppress(DamagedError):
-        if RunRecord.read(run.folder) is not None:
-            return
-    graph = run.stage("graph").manifest()
-    RunRecord(nodes=graph.inputs.get("nodes") if graph else None).write(run.folder)
-    if graph is not None:
-        log.warning(
-            "%s was missing or damaged and is written again", run.folder.uri_of(RUN)
-        )
 
 
 @in_stage("graph")

@@ -41,7 +41,7 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 BROKEN = {errno.EROFS, errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE}
 DISK = FULL | BROKEN | {errno.ENOTCONN}
 """Numbers of an `OSError` of a disk that is full, read-only, failing or missing."""
-ACCESS = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR})
+ACCESS = {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
 """Numbers of an `OSError` of a file that is missing, or that others own."""
 NO_FILES = {errno.EMFILE, errno.ENFILE}
 NO_MEMORY: Signs = {"MemoryError", "KilledWorker", errno.ENOMEM, *NO_FILES}
