@@ -115,12 +115,12 @@ def renamed_communities(memberships: str) -> None:
     ("change", "expected", "words"),
     [
         ("labels", LATER, "readout and quantify are done again"),
-        ("memberships", {"quantify"}, "150 as before, but with other values"),
+        ("memberships", {"quantify"}, "memberships: other values, in 150 rows"),
         (
             "features",
             EVERY,
-            "stage graph: done again, changed: features: 150 as before, but with other "
-            "values: the graph is partitioned and embedded again",
+            "stage graph: done again, changed: features: other values, in 150 rows: "
+            "the graph is partitioned and embedded again",
         ),
         ("reservoir.dim=13", EMBEDDED, "reservoir.dim: 12 -> 13"),
         ("readout.C=0.1", READOUT, "readout.C: 1 -> 0.1"),

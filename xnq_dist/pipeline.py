@@ -154,7 +154,8 @@ def _take(run: RunDirectory, overwrite: bool) -> None:
         _remove(run)
     delete_damage(run)
     if RunRecord.read(folder) is None:
-        RunRecord().write(folder)
+        graph = run.stage("graph").manifest()
+        RunRecord(nodes=graph.inputs["nodes"] if graph else None).write(folder)
     sweep_run(folder)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -119,11 +118,6 @@ class Folder:
         """Bytes of a file; None if it does not exist."""
         info = self._info(name)
         return int(info.size) if info.type == pafs.FileType.File else None
-
-    def age(self, name: str) -> float:
-        """Seconds since a file was written; 0 if it does not exist."""
-        written = self._info(name).mtime
-        return time.time() - written.timestamp() if written else 0.0
 
     def names(self) -> list[str]:
         """Sorted names of the files and folders inside; empty if there is no folder."""
