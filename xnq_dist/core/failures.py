@@ -11,7 +11,7 @@ import errno
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from xnq_dist.core.errors import (
     ConnectionLostError,
@@ -23,9 +23,7 @@ from xnq_dist.core.errors import (
     XnqError,
     causes,
 )
-
-if TYPE_CHECKING:
-    from xnq_dist.core.store import RunDirectory
+from xnq_dist.core.store import RunDirectory, deleting_damage
 
 __all__ = ["OPEN", "explained", "in_stage", "place_of", "stage_errors"]
 
@@ -37,7 +35,7 @@ TEMPORARY = "xnq-dist-"
 """Part of the paths of this package's temporary files."""
 
 Signs = Collection[int | str]
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 BROKEN = {errno.EROFS, errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE}
 DISK = FULL | BROKEN | {errno.ENOTCONN}
 """Numbers of an `OSError` of a disk that is full, read-only, failing or missing."""
@@ -124,12 +122,12 @@ def stage_errors(folder: str, stage: str) -> Iterator[None]:
 
 
 def in_stage(stage: str) -> Callable[[F], F]:
-    """`stage_errors` for a function whose first argument is the run directory."""
+    """`stage_errors` and `deleting_damage` for a function of a run directory."""
 
     def decorate(function: F) -> F:
         @wraps(function)
         def named(run: RunDirectory, /, *args: Any, **kwargs: Any) -> Any:
-            with stage_errors(run.uri, stage):
+            with stage_errors(run.uri, stage), deleting_damage(run):
                 return function(run, *args, **kwargs)
 
         return cast(F, named)
@@ -189,17 +187,15 @@ def _disk_behind(error: XnqError, folder: str, stage: str) -> XnqError | None:
     if isinstance(error, InfrastructureError | DoesNotFitError):
         return None
     signs: set[int | str] = {*DISK, *NO_ANSWER, *BUSY}
-    users: tuple[type[XnqError], ...] = (InputError, SettingsError)
-    if stage in ("", OPEN):
-        users += (RunDirectoryError,)  # a wrong folder was chosen; none was lost
-    if not isinstance(error, users):
+    # The user chose a wrong table or folder; later, one was lost.
+    if not (isinstance(error, InputError | SettingsError) or stage in ("", OPEN)):
         signs |= ACCESS
     for cause in causes(error):
         if isinstance(cause, OSError) and _shows(cause, signs):
             where = f"{_named(error, folder, stage)}: " if stage else ""
-            todo = "free space there" if _shows(cause, FULL) else "check that place"
             return InfrastructureError(
-                f"{where}{error}; {todo} and run again to resume"
+                f"{where}{error}; free space there, or check that place, and run again "
+                "to resume"
             )
     return None
 
