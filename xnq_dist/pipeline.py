@@ -33,7 +33,6 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.redaction import redacted, within
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.sizes import human
 from xnq_dist.core.store import (
     FOLDERS,
     RUN,
@@ -229,13 +228,6 @@ def _check_planned(run: RunDirectory, planned: Figures, settings: Settings) -> N
     due = run.stage("quantify").manifest() is None
     if due and planned.worker_limit < EMBEDDER:  # no worker could start
         check_fits(planned)
-    if planned.worker_memory > planned.worker_limit and planned.partitions > 1:
-        log.warning(
-            "a partition needs up to %s of a worker's memory and %s is available: set "
-            "more partitions if a stage stops for lack of memory",
-            human(planned.worker_memory),
-            human(planned.worker_limit),
-        )
 
 
 @contextmanager
