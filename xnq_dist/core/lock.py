@@ -172,7 +172,7 @@ def _alive(folder: Folder, found: dict[str, Any], locked_here: bool) -> bool:
         return True
     # Its clock may differ from this one: check whether the heartbeat changes.
     time.sleep(1.5 * HEARTBEAT)
-    return (_read(folder) or {}).get("heartbeat") != heartbeat
+    return bool((_read(folder) or {}).get("heartbeat") != heartbeat)
 
 
 def _beat(folder: Folder, token: str, stop: threading.Event) -> None:
