@@ -11,7 +11,7 @@ import errno
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from xnq_dist.core.errors import (
     ConnectionLostError,
@@ -23,7 +23,9 @@ from xnq_dist.core.errors import (
     XnqError,
     causes,
 )
-from xnq_dist.core.store import RunDirectory, deleting_damage
+
+if TYPE_CHECKING:
+    from xnq_dist.core.store import RunDirectory
 
 __all__ = ["OPEN", "explained", "in_stage", "place_of", "stage_errors"]
 
@@ -127,6 +129,9 @@ def in_stage(stage: str) -> Callable[[F], F]:
     def decorate(function: F) -> F:
         @wraps(function)
         def named(run: RunDirectory, /, *args: Any, **kwargs: Any) -> Any:
+            # The command line imports this module for its help, which is to be fast.
+            from xnq_dist.core.store import deleting_damage
+
             with stage_errors(run.uri, stage), deleting_damage(run):
                 return function(run, *args, **kwargs)
 
