@@ -279,19 +279,14 @@ def test_a_base_that_changes_meanwhile_is_noticed(
 ):
     from xnq_dist import reuse as module
 
-    real = module._take_stage
+    real, other = module._take_file, small_settings(*QUICK, "readout.C=0.3")
 
-    def changes(source, target, manifest):
-        copied = real(source, target, manifest)
-        if source.name == "graph":
-            pipeline.fit_readout(
-                run,
-                small_settings(*QUICK, "readout.C=0.3"),
-                client,
-            )
-        return copied
+    def changes(source, target, name):
+        real(source, target, name)
+        if source.uri.endswith("/graph"):
+            pipeline.fit_readout(run, other, client)
 
-    monkeypatch.setattr(module, "_take_stage", changes)
+    monkeypatch.setattr(module, "_take_file", changes)
     with pytest.raises(RunDirectoryError, match="run again when no other run uses"):
         requantify(client, run, tmp_path / "b")
     monkeypatch.undo()
@@ -311,9 +306,7 @@ def test_column_of_the_node_table_needs_that_table(tmp_path, graph, client):
         requantify(client, run, tmp_path / "b", overrides=["quantifier=cc"])
 
 
-def test_damage_in_the_base_is_repaired_or_named(tmp_path, graph, run, client):
-    expected = prevalence(run)
-
+def test_damage_in_the_base_is_named(tmp_path, graph, run, client):
     def flip(name: str) -> None:
         record = run.stage(name).manifest().files[0]
         file = Path(run.uri) / name / record.name
@@ -321,9 +314,6 @@ def test_damage_in_the_base_is_repaired_or_named(tmp_path, graph, run, client):
         data[len(data) // 2] ^= 4
         file.write_bytes(data)
 
-    flip("posteriors")
-    made = requantify(client, run, tmp_path / "other")
-    assert prevalence(made) == expected
     flip("embeddings")
     with pytest.raises(RunDirectoryError, match=r"repair it with xnq-dist run on"):
         requantify(client, run, tmp_path / "third")

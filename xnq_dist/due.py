@@ -42,6 +42,7 @@ from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.tables import Sources
 
 __all__ = [
+    "Known",
     "as_recorded",
     "due_after_embeddings",
     "due_stages",
@@ -135,7 +136,7 @@ def _due(
 
     A stage is due if one that it is made from is, or if its inputs differ.
     """
-    known = _Known(run, sources, settings)
+    known = Known(run, sources, settings)
     due: list[str] = []
     for name in names:
         follows = not set(due).isdisjoint(STAGES[name].after)
@@ -146,7 +147,7 @@ def _due(
     return tuple(name for name in STAGES if name in due)
 
 
-class _Known:
+class Known:
     """What a run's complete stages and its tables say, for the inputs of a stage.
 
     Inputs are asked for only if the stages that a stage is made from are kept.

@@ -16,18 +16,16 @@ from contextlib import (
     ExitStack,
     contextmanager,
     nullcontext,
-    suppress,
 )
 from dataclasses import asdict, replace
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 from xnq_dist.core import cluster
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.errors import DamagedError, RunDirectoryError
 from xnq_dist.core.failures import OPEN, in_stage, stage_errors
-from xnq_dist.core.inputs import posteriors_inputs, readout_inputs
 from xnq_dist.core.leftovers import sweep_run
 from xnq_dist.core.lock import LOCK, run_lock
 from xnq_dist.core.method_records import METHODS
@@ -35,7 +33,6 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.redaction import redacted, within
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.sizes import human
 from xnq_dist.core.store import (
     FOLDERS,
     RUN,
@@ -43,8 +40,6 @@ from xnq_dist.core.store import (
     Published,
     RunDirectory,
     delete_damage,
-    deleting_damage,
-    fingerprint,
 )
 from xnq_dist.core.tasks import Tasks, tasks_on
 from xnq_dist.graph.profile.inputs import read_contents
@@ -84,22 +79,6 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def _stage(name: str) -> Callable[[F], F]:
-    """Errors name the stage; damaged files are deleted for `repaired`."""
-
-    def decorate(function: F) -> F:
-        @wraps(function)
-        def guarded(run: RunDirectory, /, *args: Any, **kwargs: Any) -> Any:
-            with stage_errors(run.uri, name), deleting_damage(run):
-                return function(run, *args, **kwargs)
-
-        return cast(F, guarded)
-
-    return decorate
 
 
 @contextmanager
@@ -153,9 +132,10 @@ def _take(run: RunDirectory, overwrite: bool) -> None:
             )
     if overwrite:
         _remove(run)
-    else:
-        _check_record(run)
     delete_damage(run)
+    if RunRecord.read(folder) is None:
+        graph = run.stage("graph").manifest()
+        RunRecord(nodes=graph.inputs["nodes"] if graph else None).write(folder)
     sweep_run(folder)
 
 
@@ -175,19 +155,6 @@ def _holds_stages(run: RunDirectory) -> bool:
     return any(s.manifest() for s in (*run.stages(), *Published(run).stages()))
 
 
-def _check_record(run: RunDirectory) -> None:
-    """Write the record again, from the inputs of ``graph``, if missing or damaged."""
-    with suppress(DamagedError):
-        if RunRecord.read(run.folder) is not None:
-            return
-    graph = run.stage("graph").manifest()
-    RunRecord(nodes=graph.inputs.get("nodes") if graph else None).write(run.folder)
-    if graph is not None:
-        log.warning(
-            "%s was missing or damaged and is written again", run.folder.uri_of(RUN)
-        )
-
-
 @in_stage("graph")
 def plan_run(run: RunDirectory, sources: Sources, settings: Settings) -> Plan:
     """The plan of a run, made once at its start; `prepare` records it."""
@@ -200,7 +167,7 @@ def plan_run(run: RunDirectory, sources: Sources, settings: Settings) -> Plan:
     return plan
 
 
-@_stage("graph")
+@in_stage("graph")
 def prepare(
     run: RunDirectory,
     sources: Sources,
@@ -261,13 +228,6 @@ def _check_planned(run: RunDirectory, planned: Figures, settings: Settings) -> N
     due = run.stage("quantify").manifest() is None
     if due and planned.worker_limit < EMBEDDER:  # no worker could start
         check_fits(planned)
-    if planned.worker_memory > planned.worker_limit and planned.partitions > 1:
-        log.warning(
-            "a partition needs up to %s of a worker's memory and %s is available: set "
-            "more partitions if a stage stops for lack of memory",
-            human(planned.worker_memory),
-            human(planned.worker_limit),
-        )
 
 
 @contextmanager
@@ -309,7 +269,7 @@ def _claim(
     ).write(run.folder)
 
 
-@_stage("embeddings")
+@in_stage("embeddings")
 def embed(
     run: RunDirectory,
     settings: Settings,
@@ -324,10 +284,8 @@ def embed(
         When the partitioned graph needs more memory or disk than is available.
     """
     settings = _settled(run, settings, client, "embeddings")
-    if _released(run) and (
-        settings.embeddings.write or not _readout_is_current(run, settings)
-    ):
-        # The readout needs the embeddings again: compute them again.
+    before = run.stage("embeddings").manifest()
+    if before is not None and before.released:  # needed again, see `due`
         run.stage("embeddings").folder.delete_folder()
     made: Manifest = METHODS.module_of(settings.method).embed(
         run, settings, client, progress
@@ -335,7 +293,7 @@ def embed(
     return made
 
 
-@_stage("readout")
+@in_stage("readout")
 def fit_readout(
     run: RunDirectory,
     settings: Settings,
@@ -346,12 +304,10 @@ def fit_readout(
     from xnq_dist.readout import stage
 
     settings = _settled(run, settings, client, "posteriors")
-    if _released(run) and run.stage("posteriors").manifest() is not None:
-        return run.complete("readout")  # `embed` has checked that it is current
     return stage.fit_readout(run, settings, client, progress)
 
 
-@_stage("posteriors")
+@in_stage("posteriors")
 def posteriors(
     run: RunDirectory,
     settings: Settings,
@@ -366,16 +322,13 @@ def posteriors(
     from xnq_dist.readout import stage
 
     settings = _settled(run, settings, client, "posteriors")
-    released, written = _released(run), run.stage("posteriors").manifest()
-    if released and written is not None:
-        return written
     written = stage.write_posteriors(run, settings, client, progress)
-    if not (released or settings.embeddings.write):
+    if not settings.embeddings.write:
         run.stage("embeddings").release(run.complete("embeddings"))
     return written
 
 
-@_stage("quantify")
+@in_stage("quantify")
 def quantify(
     run: RunDirectory,
     sources: Sources,
@@ -388,12 +341,6 @@ def quantify(
 
     settings = _settled(run, settings, client, "quantify")
     return stage.quantify(run, sources, settings, client, progress)
-
-
-def _released(run: RunDirectory) -> bool:
-    """Whether the embeddings were removed after use."""
-    embeddings = run.stage("embeddings").manifest()
-    return embeddings is not None and embeddings.released
 
 
 REMAINING = {"posteriors": ("readout", "quantify"), "quantify": ("quantify",)}
@@ -436,7 +383,7 @@ def _settled(
     return settings
 
 
-@_stage("publish")
+@in_stage("publish")
 def publish(run: RunDirectory, settings: Settings) -> None:
     """Publish tables and the report page at the top of the run directory."""
     from xnq_dist.steps import publish as stage
@@ -446,21 +393,6 @@ def publish(run: RunDirectory, settings: Settings) -> None:
 
 def _bytes_in(folder: str) -> int:
     return sum(f.stat().st_size for f in Path(folder).rglob("*") if f.is_file())
-
-
-def _readout_is_current(run: RunDirectory, settings: Settings) -> bool:
-    """Whether readout and posteriors were made from these embeddings and settings."""
-    names = ("graph", "embeddings", "labels", "readout", "posteriors")
-    graph, embeddings, labels, readout, written = (
-        run.stage(name).manifest() for name in names
-    )
-    if not (graph and embeddings and labels and readout and written):
-        return False
-    scores = run.stage("scores").manifest() if settings.columns.scores else None
-    inputs = readout_inputs(graph, embeddings, labels, scores, settings)
-    return readout.fingerprint == fingerprint(
-        inputs
-    ) and written.fingerprint == fingerprint(posteriors_inputs(readout))
 
 
 def absolute_paths(sources: Sources) -> dict[str, str | None]:

@@ -17,26 +17,19 @@ import pyarrow.fs as pafs
 from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.differences import differences
 from xnq_dist.core.errors import RunDirectoryError, SettingsError, StageError
-from xnq_dist.core.inputs import (
-    embeddings_inputs,
-    graph_inputs,
-    labels_inputs,
-    selects_scales,
-    set_scales,
-)
+from xnq_dist.core.inputs import labels_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES, following
 from xnq_dist.core.store import (
     MANIFEST,
-    FileRecord,
+    Folder,
     Manifest,
     RunDirectory,
-    Stage,
     fingerprint,
 )
-from xnq_dist.due import as_recorded, require_embeddings
+from xnq_dist.due import Known, as_recorded, require_embeddings
 from xnq_dist.graph.contents import Contents, label_aspect
 from xnq_dist.graph.tables import Sources, open_table
 
@@ -119,13 +112,17 @@ def take_over(run: RunDirectory, request: Request) -> None:
     base = RunDirectory(request.base)
     stages = _complete_stages(base)
     graph = stages["graph"]
-    _check_settings(stages, request)
+    _check_settings(base, stages, request)
     nodes = graph.inputs["nodes"]
     if base.uri != run.uri:
         record = RunRecord.read(run.folder) or RunRecord()
         record.belongs(nodes, run.uri)
-        _take_stages(base, run, stages, request.labels is None)
-        if _complete_stages(base) != stages:
+        try:
+            _take_stages(base, run, stages, request.labels is None)
+            unchanged = _complete_stages(base) == stages
+        except FileNotFoundError:
+            unchanged = False
+        if not unchanged:
             raise RunDirectoryError(
                 f"{base.uri} changed while its stages were taken over: run again when "
                 "no other run uses it"
@@ -154,98 +151,73 @@ def _complete_stages(run: RunDirectory) -> dict[str, Manifest]:
     return stages
 
 
-def _check_settings(stages: Mapping[str, Manifest], request: Request) -> None:
+def _check_settings(
+    base: RunDirectory, stages: Mapping[str, Manifest], request: Request
+) -> None:
     """Refuse settings that would change the graph or its embeddings."""
-    graph, embeddings = stages["graph"], stages["embeddings"]
-    settings = as_recorded(request.settings, embeddings)
-    partitions = int(graph.facts["partitions"])
-    recurrent, inputs = embeddings.inputs["scales"]
-    if isinstance(recurrent, list):
-        recurrent = tuple(recurrent)
-    if not selects_scales(settings):
-        recurrent, inputs = set_scales(settings)
+    graph, settings = stages["graph"], request.settings
     # unknown_nodes of the run was applied to edges; the new one applies to labels only.
     rules = {"unknown_nodes": graph.inputs["settings"]["input"]["unknown_nodes"]}
     as_read = settings.model_copy(
         update={"input": settings.input.model_copy(update=rules)}
     )
-    expected = (
-        (graph, graph_inputs(graph.inputs, as_read, partitions)),
-        (embeddings, embeddings_inputs(graph, settings, recurrent, inputs)),
-    )
-    made = {"scores": stages["scores"].inputs["columns"] if "scores" in stages else []}
-    pairs = [(stage.inputs, inputs_now) for stage, inputs_now in expected]
-    pairs.append((made, {"scores": settings.columns.scores}))
-    for recorded, inputs_now in pairs:
-        if fingerprint(recorded) != fingerprint(inputs_now):
-            changed = "; ".join(differences(recorded, inputs_now))
-            raise SettingsError(
-                f"the embeddings of {request.base} were made with other settings "
-                f"({changed}): leave these settings out, or use xnq-dist run, which "
-                "embeds again"
-            )
+    known = Known(base, request.sources, as_read)
+    known.tables = graph.inputs
+    scored = stages["scores"].inputs["columns"] if "scores" in stages else []
+    now = {"columns.scores": settings.columns.scores}
+    changed = differences({"columns.scores": scored}, now)
+    for name in ("graph", "embeddings"):
+        inputs = known.inputs(name, as_recorded(as_read, stages[name]))
+        if fingerprint(inputs) != stages[name].fingerprint:
+            changed += differences(stages[name].inputs, inputs)
+    if changed:
+        raise SettingsError(
+            f"the embeddings of {request.base} were made with other settings "
+            f"({'; '.join(changed)}): leave these settings out, or use xnq-dist run, "
+            "which embeds again"
+        )
 
 
 def _take_stages(
     base: RunDirectory, run: RunDirectory, stages: Mapping[str, Manifest], labels: bool
 ) -> None:
-    """Link or copy missing or differing stages.
+    """Link or copy missing or differing stages, the manifest of each last.
 
     `labels`: whether the labels of `base` replace different ones of `run`.
     """
-    copied = 0
-    for name in TAKEN:
-        source, target = stages.get(name), run.stage(name).manifest()
-        if source is None or (target and target.fingerprint == source.fingerprint):
+    for name, made in stages.items():
+        source, target = base.stage(name), run.stage(name)
+        known = target.manifest()
+        stays = name in OF_LABELS and not labels
+        if known and (stays or known.fingerprint == made.fingerprint):
             continue
-        if name in OF_LABELS and target is not None and not labels:
-            continue
-        if faults := base.stage(name).damages():
-            if name in OF_LABELS and name != "labels":
-                log.warning("%s: the stage %s is done again", faults[0], name)
-                continue
-            fault = faults[0]
+        for fault in source.damages():
             raise RunDirectoryError(
                 f"{fault.path} {fault.what}: repair it with xnq-dist run on "
                 f"{base.uri}, then run this again"
             )
         run.remove(name)
-        copied += _take_stage(base.stage(name), run.stage(name), source)
-    if copied:
-        log.info("%s: copied %s bytes of %s", run.uri, f"{copied:,}", base.uri)
+        target.folder.create()
+        for record in made.files:
+            _take_file(source.folder, target.folder, record.name)
+        target.folder.write_bytes(MANIFEST, source.folder.read_bytes(MANIFEST))
 
 
-def _take_stage(source: Stage, target: Stage, manifest: Manifest) -> int:
-    """Link or copy one stage, its manifest last; return the bytes copied."""
-    target.folder.create()
-    copied = sum(_take_file(source, target, record) for record in manifest.files)
-    target.folder.write_bytes(MANIFEST, source.folder.read_bytes(MANIFEST))
-    return copied
-
-
-def _take_file(source: Stage, target: Stage, record: FileRecord) -> int:
-    old, new = source.folder.path(record.name), target.folder.path(record.name)
-    if source.folder.is_local and target.folder.is_local:
+def _take_file(source: Folder, target: Folder, name: str) -> None:
+    old, new = source.path(name), target.path(name)
+    if source.is_local and target.is_local:
         try:
             os.link(old, new)
-        except FileExistsError:
-            return 0
-        except FileNotFoundError as error:
-            raise RunDirectoryError(
-                f"{source.folder.uri_of(record.name)} was removed: run again when no "
-                "other run uses that directory"
-            ) from error
         except OSError:  # another file system, or one without links
             log.debug("%s cannot be linked and is copied", old)
         else:
-            return 0
+            return
     pafs.copy_files(
         old,
         new,
-        source_filesystem=source.folder.filesystem,
-        destination_filesystem=target.folder.filesystem,
+        source_filesystem=source.filesystem,
+        destination_filesystem=target.filesystem,
     )
-    return record.bytes
 
 
 def relabel(

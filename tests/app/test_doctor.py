@@ -91,10 +91,6 @@ FAULTS: dict[str, tuple[Callable[[Path], Any], str, str, str]] = {
         "77 on other, last heartbeat 7200 s ago",
     ),
     "live owner": (lock, "lock", "note", "wait for it to end"),
-    "clock ahead": (
-        lambda run: lock(run, heartbeat=time.time() + 600),
-        *("clock", "fault", "600 s ahead of.*by NTP"),
-    ),
     "damaged file": (
         *(damaged_file, "files", "fault"),
         "differs from its checksum.*run again",

@@ -8,7 +8,6 @@ import signal
 import threading
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import dask
@@ -130,7 +129,7 @@ def test_three_settings_open_a_cluster_of_ones_own(
     ("change", "sentence"),
     [
         ({"tls_ca": None, "tls_cert": None, "tls_key": None}, "needs certificates"),
-        ({"tls_cert": "/nowhere.pem"}, r"/nowhere\.pem cannot be read .*tls_cert"),
+        ({"tls_cert": "/nowhere.pem"}, r"cannot be used \(.*No such file"),
         ({"tls_ca": __file__}, "cannot be used .*PEM"),
         ({"tls_key": "CERT"}, "cannot be used .*cluster.tls_key is the key to"),
         ({"tls_key": None}, "belong together: set all three"),
@@ -210,7 +209,7 @@ def test_a_worker_that_stops_at_its_start_ends_with_the_cluster(monkeypatch):
     thread.start()
     settings = small_settings("cluster.workers=2", "cluster.timeout=4").cluster
     with (
-        pytest.raises(InfrastructureError, match=r"did not answer in time.*run again"),
+        pytest.raises(InfrastructureError, match=r"no answer in time.*run again"),
         cluster.open_cluster(settings),
     ):
         pass
@@ -222,17 +221,7 @@ def test_a_worker_that_stops_at_its_start_ends_with_the_cluster(monkeypatch):
     assert not psutil.pid_exists(stopped[0])
 
 
-@pytest.mark.parametrize(
-    ("writable", "daemon", "sentence"),
-    [
-        (False, False, r"\(/dev/shm is not writable\): .*cluster.workers=1"),
-        (True, True, r"\(the processes of a pool may not start.*cluster.workers=1"),
-        (True, False, r"\(Read-only file system\): run again"),
-    ],
-)
-def test_workers_that_cannot_start_are_named_with_their_cause(
-    monkeypatch, writable, daemon, sentence
-):
+def test_workers_that_cannot_start_are_named_with_their_cause(monkeypatch):
     def start(*_: Any) -> None:
         # As Dask does: its own error names no cause.
         raise RuntimeError("Nanny failed to start.") from OSError(
@@ -240,12 +229,10 @@ def test_workers_that_cannot_start_are_named_with_their_cause(
         )
 
     monkeypatch.setattr(local, "start", start)
-    monkeypatch.setattr(cluster.os, "access", lambda *_: writable)
-    process = SimpleNamespace(daemon=daemon)
-    monkeypatch.setattr(cluster.multiprocessing, "current_process", lambda: process)
     settings = small_settings("cluster.workers=2").cluster
+    words = r"\(Read-only file system\): run again.*cluster.workers=1"
     with (
-        pytest.raises(InfrastructureError, match=sentence),
+        pytest.raises(InfrastructureError, match=words),
         cluster.open_cluster(settings),
     ):
         pass

@@ -37,8 +37,6 @@ from xnq_dist.plan import Plan, check_fits
 
 __all__ = ["Check", "examine_directory", "intact"]
 
-SKEW = 30.0
-"""Seconds that the clocks of a machine and of a disk may differ."""
 LOW = 1 << 30
 """Bytes that should be free on the disk of a run directory."""
 AGAIN = "run again, which"
@@ -81,7 +79,6 @@ def examine_directory(directory: str, settings: Settings | None = None) -> list[
     found: dict[str, tuple[Finding, str]] = {
         "last run": (_last_run(directory), "it came to its end"),
         "lock": (_lock(run, held), "nobody holds it"),
-        "clock": (_clock(held), "that of the lock's owner agrees"),
     }
     if works:
         found["files"] = ("note", "not checked while a run writes them"), ""
@@ -143,23 +140,12 @@ def _lock(run: RunDirectory, held: Holder | None) -> Finding:
             ("note", f"{LOCK} cannot be read: {AGAIN} removes it") if damaged else None
         )
     who = f"process {held.pid} on {held.host}"
-    age = f"last heartbeat {abs(held.age):.0f} s ago"
+    age = f"last heartbeat {abs(time.time() - held.heartbeat):.0f} s ago"
     if held.alive:
         text = f"held by {who}, {age}: wait for it to end, or end that process"
     else:
         text = f"{who}, {age}, which held it, has ended: {AGAIN} takes the lock over"
     return "note", text
-
-
-def _clock(held: Holder | None) -> Finding:
-    ahead = 0.0 if held is None else held.heartbeat - (time.time() - held.age)
-    if held is None or abs(ahead) <= SKEW:
-        return None
-    return "fault", (
-        f"the clock of {held.host} is {abs(ahead):.0f} s "
-        f"{'ahead of' if ahead > 0 else 'behind'} that of the directory's disk, so "
-        "that a dead run may look alive: set both clocks by NTP, such as with chrony"
-    )
 
 
 def _files(directory: str) -> Finding:

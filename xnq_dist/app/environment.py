@@ -27,6 +27,9 @@ DEFAULTS = {
     "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
     "PREFECT_CLI_COLORS": "false",
     "DASK_LOGGING__DISTRIBUTED": "warning",
+    # Worker processes start as `python -c`, which would import a module of the working
+    # folder, such as a types.py, in place of Python's own.
+    "PYTHONSAFEPATH": "1",
 }
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -21,62 +23,45 @@ ROWS = 256
 """Rows of a block: few enough for a processor's second-level cache."""
 
 
-class _OneBlasThread:
-    """Limits the process's BLAS to one thread while any thread is in the block.
-
-    The limit belongs to the process and threads of a worker overlap, so the first
-    thread to enter sets it and the last one to leave resets it. A separate thread does
-    both, because only the thread that set a limit can undo it.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._done = threading.Event()
-        self._holder: threading.Thread | None = None
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                held, self._done = threading.Event(), threading.Event()
-                self._holder = threading.Thread(
-                    target=_hold, args=(held, self._done), daemon=True
-                )
-                self._holder.start()
-                held.wait()
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside and self._holder is not None:
-                self._done.set()
-                self._holder.join()
-
-
 @lru_cache(maxsize=1)
 def _libraries(_modules: int) -> ThreadpoolController:
     """Loaded libraries with threads; an import may add one, so found again after it."""
     return ThreadpoolController()
 
 
-def _hold(held: threading.Event, done: threading.Event) -> None:
-    try:
-        with _libraries(len(sys.modules)).limit(limits=1, user_api="blas"):
-            held.set()
-            done.wait()
-    finally:
-        held.set()
+@dataclass
+class _Limit:
+    """The limit of one BLAS thread, which belongs to the process."""
+
+    inside: int = 0
+    """Threads that are in the block: the first one sets the limit, the last resets."""
+    held: Any = None
+    thread: Any = None
+    """A thread that does both: only the one that set a limit can undo it."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
-_LIMIT = _OneBlasThread()
+_LIMIT = _Limit()
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
     """Run BLAS on one thread: a fixed order of sums, and faster on small blocks."""
-    with _LIMIT:
+    with _LIMIT.lock:
+        if not _LIMIT.inside:
+            _LIMIT.thread = ThreadPoolExecutor(1)
+            limit = _libraries(len(sys.modules)).limit
+            _LIMIT.held = _LIMIT.thread.submit(limit, limits=1, user_api="blas")
+            _LIMIT.held.result()
+        _LIMIT.inside += 1
+    try:
         yield
+    finally:
+        with _LIMIT.lock:
+            _LIMIT.inside -= 1
+            if not _LIMIT.inside:
+                _LIMIT.thread.submit(_LIMIT.held.result().restore_original_limits)
+                _LIMIT.thread.shutdown()
 
 
 def for_each_block(

@@ -63,9 +63,6 @@ WORKER = "Dask Worker process"
 CLOSE = 10.0
 """Seconds to wait for a client to close if the scheduler does not answer."""
 
-SEMAPHORES = "/dev/shm"  # noqa: S108 - only looked at
-"""Folder that the semaphores of Linux need, and with them processes of Python."""
-
 TERMINATE = 1.15
 """Share of its memory limit at which a local worker is ended: the plan uses up to the
 limit, with about this accuracy."""
@@ -162,17 +159,19 @@ def open_cluster(settings: ClusterSettings) -> Iterator[Connection]:
             stack.enter_context(dask.config.set(PLANNED | planned))
             stack.callback(_kill_left, multiprocessing.active_children())
             try:
-                with kept_from_children(), _without_working_folder():
+                with kept_from_children():
                     cluster = module.start(settings, size, stack)
             except (AssertionError, OSError, RuntimeError, TimeoutError) as error:
                 # A nanny of distributed 2026.8 raises AssertionError for a worker that
                 # does not start in time. Without GPUs the usual cause is that the
                 # processes were killed.
                 kind = ClusterError if record.gpu else InfrastructureError
-                reason, advice = _not_started(error)
+                # Dask's own errors do not name the cause.
+                reason = str([*causes(error, contexts=True)][-1]) or "no answer in time"
                 raise kind(
-                    f"a Dask cluster of {size.count} workers cannot be "
-                    f"started ({reason}): {advice}"
+                    f"a Dask cluster of {size.count} workers cannot be started "
+                    f"({reason}): run again; if it fails again, reduce "
+                    "cluster.memory_limit, or set cluster.workers=1"
                 ) from error
             stack.callback(_close, cluster, 30.0)
             if record.queued:
@@ -191,39 +190,6 @@ def open_cluster(settings: ClusterSettings) -> Iterator[Connection]:
                     "run again; if they are lost again, give each worker more memory"
                 )
         yield connection
-
-
-def _not_started(error: Exception) -> tuple[str, str]:
-    """Why worker processes did not start, and what to do."""
-    alone = "set cluster.workers=1"
-    if not os.access(SEMAPHORES, os.W_OK):
-        return f"{SEMAPHORES} is not writable", f"make it writable, or {alone}"
-    if multiprocessing.current_process().daemon:
-        return "the processes of a pool may not start others", alone
-    again = "run again; if it fails again, reduce cluster.workers or "
-    # Dask's own errors do not name the cause.
-    reason = str([*causes(error, contexts=True)][-1])
-    return reason or "a worker did not answer in time", f"{again}cluster.memory_limit"
-
-
-@contextmanager
-def _without_working_folder() -> Iterator[None]:
-    """Keep Python processes started in the block from importing the working folder.
-
-    A user's folder may hold a ``types.py``, and workers start as ``python -c``. The
-    variable is reset afterwards because the user's processes would inherit it; a worker
-    that is restarted later therefore does import from the working folder.
-    """
-    name = "PYTHONSAFEPATH"
-    before = os.environ.get(name)
-    os.environ[name] = "1"
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = before
 
 
 @contextmanager
@@ -327,20 +293,17 @@ def settle(client: Client, settings: Settings) -> Settings:
         return settings
     # Ignore workers that are lost during the call; the stage runs without them.
     answers = run_on_workers(client, _why_no_gpu)
-    reasons = [(a, why) for a, why in sorted(answers.items()) if isinstance(why, str)]
-    without = [f"{address} ({why})" for address, why in reasons if why]
-    requested = settings.backend == "gpu"
-    if without:
-        first = without[0]
-        counts = f"{len(without)} of {len(reasons)} workers have no GPU, as {first}"
-        if requested:
-            raise SettingsError(
-                f"backend = gpu needs a GPU on every worker; {counts}: set backend "
-                "= cpu, or start these workers on machines with a GPU"
-            )
-        if len(without) < len(reasons):
-            log.warning("%s: all workers use CPUs", counts)
-    on_gpus = not without and (reasons or requested)
+    reasons = {at: why for at, why in answers.items() if isinstance(why, str)}
+    without = [f"{at} ({why})" for at, why in sorted(reasons.items()) if why]
+    missing = f"{len(without)} of {len(reasons)} workers have no GPU"
+    if without and settings.backend == "gpu":
+        raise SettingsError(
+            f"{missing}, as {without[0]}: set backend = cpu, or start these workers on "
+            "machines with a GPU"
+        )
+    if 0 < len(without) < len(reasons):
+        log.warning("%s: all workers use CPUs", missing)
+    on_gpus = not without and (reasons or settings.backend == "gpu")
     return settings.model_copy(update={"backend": "gpu" if on_gpus else "cpu"})
 
 

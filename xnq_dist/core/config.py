@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import difflib
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
 
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.settings import Settings
@@ -26,74 +29,8 @@ __all__ = [
 WORDS = {"str": "text", "bool": "true, false", "int": "integer", "float": "number"}
 """Names of types."""
 
-CHECKED = ("value_error", "character", "choice")
-"""Types of errors whose message was written for users."""
-
-ONE_EXCHANGE = "states stay in memory, and workers have one way to exchange them"
-GONE = {
-    "anomalies.reference": "communities are compared with the mean of the others",
-    "auto.reference_edges": "graphs of more than 5,000,000 edges are contracted first",
-    "benchmark": "adjust estimates to known totals in the tool that has them",
-    "columns.node_weight": "every node counts once; give each person or view its node",
-    "columns.parent": "list the members of a larger community as a community",
-    "features.hashed": "text with more than 20 values is hashed into 32 columns",
-    "features.levels": "text with more than 20 values is hashed into 32 columns",
-    "fit": "the column quality has one verdict (quality.widths)",
-    "input.compression": "it follows from the ending of the name, such as .csv.gz",
-    "input.encoding": "write text tables as UTF-8",
-    "input.engine": "cuDF reads edges with cluster.kind = cuda where it is installed",
-    "input.nulls": "write missing values as empty cells; labels.missing is for labels",
-    "input.quote": "quotes are double",
-    "input.self_loops": "edges from a node to itself are kept; leave such rows out of "
-    "the edge table to drop them",
-    "intervals.seed_runs": "intervals have what one run knows",
-    "memberships.parents": "list the members of a larger community as a community",
-    "cluster.bandwidth": "the plan needs no bandwidth",
-    "cluster.protocol": "GPU workers use TCP, encrypted",
-    "cluster.slurm.account": "set cluster.slurm.directives = [--account=NAME]",
-    "cluster.slurm.interface": "set jobqueue.slurm.interface in Dask's configuration",
-    "cluster.slurm.queue": "set cluster.slurm.directives = [--partition=NAME]",
-    "cluster.slurm.walltime": "set cluster.slurm.directives = ['--time=4:00:00']",
-    "cluster.template": "start workers on Kubernetes with deploy/kubernetes, and set "
-    "cluster.kind = address",
-    "evaluation.calibrations": "validation chooses from all five",
-    "evaluation.dims": "the search draws from 512, 1024, 2048 and 4096; set "
-    "reservoir.dim to search with one",
-    "evaluation.label_draws": "set evaluate --draws",
-    "evaluation.repeats": "the paper's protocol has 100 samples",
-    "evaluation.sample_size": "the paper's samples have 500 nodes",
-    "embeddings.dtype": "embeddings are float32; embeddings.write = false keeps none",
-    "exchange.engine": ONE_EXCHANGE,
-    "exchange.states": ONE_EXCHANGE,
-    "kdey.bandwidth": "kdey_ml has kernels of standard deviation 0.1",
-    "leiden.engine": "the edges and input.memory decide",
-    "lineage": "wrap the command in the events of your scheduler",
-    "matching.bins": "dys and dmy have histograms of 8 bins",
-    "plus.boosting": "validation decides whether boosted trees are used",
-    "plus.input_scale": "set reservoir.input_scale",
-    "plus.recurrent_scales": "set reservoir.recurrent_scale",
-    "plus.smoothing": "class shares among labelled neighbours have a prior of 10 "
-    "pseudo-counts",
-    "quality.caution_below": "the interval of a small community is wide",
-    "quality.narrow": "set quality.widths = [0.15, 0.4]",
-    "quality.relative": "quality goes by the width of the interval alone",
-    "quality.suppressed_below": "set disclosure.min_size",
-    "quality.wide": "set quality.widths = [0.15, 0.4]",
-    "reservoir.bias_scale": "the bias is uniform in plus or minus 0.1",
-    "reservoir.nonzeros": "a sparse W has 16 non-zeros in each row",
-    "reservoir.precision": "GPUs compute in float32",
-    "reservoir.rho": "the spectral radius of the adjacency matrix is measured",
-    "reservoir.tile": ONE_EXCHANGE,
-    "report.width": "the page counts intervals narrower than 30 points as narrow",
-    "retention.history_rows": "the table history has up to 1,000,000 rows",
-    "retention.quarantine_days": "damaged files are deleted and made again",
-    "sinks": "write prevalence.parquet to your store (docs/how-to/recipes.md)",
-    "sld.max_iterations": "EM stops after 1,000 iterations",
-    "sld.tolerance": "EM stops at a mean absolute change of 0.0001",
-    "watch.log": "log lines are text; _status.json of the run directory is JSON",
-    "watch.metrics": "read _status.json and published.json of the run directory",
-}
-"""Settings and sections of earlier versions, and what became of them."""
+SAID = ("value_error", "character", "choice", "greater_than", "less_than")
+"""Beginnings of the types of errors whose message says what is allowed."""
 
 
 def load_settings(
@@ -110,8 +47,7 @@ def load_settings(
     overrides
         Texts ``key.key=value``; the value is read as YAML.
     base
-        Values that the file and `overrides` replace, as nested mappings; settings of
-        earlier versions get their present names.
+        Values that the file and `overrides` replace, as nested mappings.
 
     Raises
     ------
@@ -124,7 +60,7 @@ def load_settings(
     >>> load_settings(overrides=["reservoir.dim=64"]).reservoir.dim
     64
     """
-    values = merged(renamed(base or {}))
+    values = merged(base or {})
     if file is not None:
         values = merged(values, _read_yaml(Path(file)))
     for override in overrides:
@@ -146,12 +82,14 @@ def load_settings(
     return validate_settings(values)
 
 
-def validate_settings(values: Mapping[str, Any]) -> Settings:
+def validate_settings(
+    values: Mapping[str, Any], unknown: Literal["forbid", "ignore"] = "forbid"
+) -> Settings:
     """`Settings` from nested mappings; `SettingsError` names every key at fault."""
     try:
-        return Settings.model_validate(dict(values))
+        return Settings.model_validate(dict(values), extra=unknown)
     except ValidationError as error:
-        raise SettingsError(explain(error, Settings)) from error
+        raise SettingsError(explain(error)) from error
 
 
 def recorded_settings(
@@ -159,33 +97,10 @@ def recorded_settings(
 ) -> Settings:
     """Settings that a run directory records, with `overrides` as in `load_settings`.
 
-    An earlier version may have written them: settings get their present names, and
-    those that this version does not have are left out.
+    Those that this version does not have are left out.
     """
-    return load_settings(base=_known(renamed(values), Settings), overrides=overrides)
-
-
-def _known(values: Mapping[str, Any], model: type[BaseModel]) -> dict[str, Any]:
-    """The values that a model has fields for, in its sections too."""
-    known = {name: values[name] for name in model.model_fields if name in values}
-    for name, value in known.items():
-        kind: Any = model.model_fields[name].annotation
-        section = isinstance(kind, type) and issubclass(kind, BaseModel)
-        if section and isinstance(value, Mapping):
-            known[name] = _known(value, kind)
-    return known
-
-
-def renamed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Recorded settings with their present names, as nested mappings."""
-    new = merged(values)
-    quality, cluster = new.get("quality") or {}, new.get("cluster") or {}
-    if "suppressed_below" in quality:
-        size = {"min_size": max(quality.pop("suppressed_below"), 1)}
-        new["disclosure"] = size | (new.get("disclosure") or {})
-    if cluster.get("kind") == "single":
-        cluster |= {"kind": "auto", "workers": 1}
-    return new
+    known = validate_settings(values, unknown="ignore").model_dump(mode="json")
+    return load_settings(base=known, overrides=overrides)
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -252,71 +167,35 @@ def values_of(kind: Any) -> str:
     return WORDS.get(name, name)
 
 
-def _names(path: str, value: Any) -> Iterator[str]:
-    """Names of the settings in an unknown section, or the unknown name itself."""
-    if path in GONE or not isinstance(value, Mapping) or not value:
-        yield path
-        return
-    for name, inner in value.items():
-        yield from _names(f"{path}.{name}", inner)
-
-
-def _unknown(name: str, keys: Iterable[str]) -> str:
-    """What became of a setting that there is not, or the one that it resembles."""
-    import difflib
-
-    if name in GONE:
-        return f"this setting is gone: {GONE[name]}"
-    if gone := [became for key, became in GONE.items() if key.startswith(f"{name}.")]:
-        return f"this section is gone: {'; '.join(gone)}"
-    plain = name.replace("__", ".")
-    near = difflib.get_close_matches(plain, keys, n=1, cutoff=0.6)
-    if near == [name]:
-        section, _, last = name.rpartition(".")
-        return f"in a file, write {last} on a line of its own below {section}:"
-    return f"unknown setting (did you mean {near[0]}?)" if near else "unknown setting"
-
-
-def explain(error: ValidationError, model: type[BaseModel]) -> str:
-    """One message with each invalid key of a model, its value and what is allowed."""
-    keys = dict(known_settings(model))
-    faults: dict[str, list[str]] = {}
-    values: dict[str, Any] = {}
+def explain(error: ValidationError) -> str:
+    """One message with each invalid key, its value and what is allowed."""
+    settings = dict(known_settings(Settings))
+    faults: dict[str, list[ErrorDetails]] = {}
     for item in error.errors(include_url=False):
-        path = ""
-        # Pydantic adds the branch of a union to the location: keep the setting's key.
-        for part in item["loc"]:
-            longer = f"{path}.{part}" if path else str(part)
-            known = any(k == longer or k.startswith(longer + ".") for k in keys)
-            if path in keys or (not known and item["type"] != "extra_forbidden"):
-                break
-            path = longer
-        if item["type"] == "extra_forbidden":
-            for name in _names(path, item["input"]):
-                faults.setdefault(name, []).append(_unknown(name, keys))
-            continue
-        text = item["msg"].removeprefix("Value error, ")
-        text = text[:1].lower() + text[1:]
-        if path in keys and item["type"] not in CHECKED:
-            text = _plain(item["type"], text, keys[path])
-        faults.setdefault(path, []).append(text)
-        if item["type"] != "value_error":
-            values[path] = item["input"]
-    sentences = []
-    for path, texts in faults.items():
-        shown = f" = {values[path]!r}" if path in values else ""
-        where = f"{path}{shown}: " if path else ""
-        named = dict.fromkeys(filter(None, texts))
-        if not named:
-            named = {f"allowed: {values_of(keys[path].annotation)}": None}
-        sentences.append(where + ", or ".join(named))
+        # After the setting's key, the location has the branch of a union.
+        keys = [*accumulate(map(str, item["loc"]), "{}.{}".format)] or [""]
+        path = next((key for key in keys if key in settings), keys[-1])
+        faults.setdefault(path, []).append(item)
+    sentences = (_fault(path, items, settings) for path, items in faults.items())
     return "settings: " + "; ".join(sentences)
 
 
-def _plain(kind: str, text: str, field: FieldInfo) -> str:
-    """Pydantic's message in plain words; empty if the allowed values say it."""
-    if kind.startswith(("greater_than", "less_than")):
-        return text.replace("input should", "must")
-    if kind.endswith("too_short"):
-        return "must not be empty"
-    return str(field.description) if kind == "string_pattern_mismatch" else ""
+def _fault(
+    path: str, items: Sequence[ErrorDetails], settings: Mapping[str, FieldInfo]
+) -> str:
+    """What is wrong with a key, from pydantic's errors of all branches of its type."""
+    if items[0]["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(path, settings, n=1)
+        hint = f" (did you mean {near[0]}?)" if near else ""
+        return f"{path}: unknown setting{hint}"
+    said = [item["msg"] for item in items if item["type"].startswith(SAID)]
+    if not said and path in settings:
+        allowed = values_of(settings[path].annotation)
+        if allowed == "text":  # of a pattern, which the description explains
+            allowed = str(settings[path].description)
+        said = [f"allowed: {allowed}"]
+    text = ", or ".join(dict.fromkeys(said or [items[0]["msg"]]))
+    text = text.replace("Value error, ", "").replace("Input should", "must")
+    if items[0]["type"] == "value_error":
+        return f"{path}: {text}" if path else text
+    return f"{path} = {items[0]['input']!r}: {text}"

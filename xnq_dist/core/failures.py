@@ -37,11 +37,11 @@ TEMPORARY = "xnq-dist-"
 """Part of the paths of this package's temporary files."""
 
 Signs = Collection[int | str]
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 BROKEN = {errno.EROFS, errno.EIO, errno.ENODEV, errno.ENXIO, errno.ESTALE}
 DISK = FULL | BROKEN | {errno.ENOTCONN}
 """Numbers of an `OSError` of a disk that is full, read-only, failing or missing."""
-ACCESS = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR})
+ACCESS = {errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR}
 """Numbers of an `OSError` of a file that is missing, or that others own."""
 NO_FILES = {errno.EMFILE, errno.ENFILE}
 NO_MEMORY: Signs = {"MemoryError", "KilledWorker", errno.ENOMEM, *NO_FILES}
@@ -124,12 +124,15 @@ def stage_errors(folder: str, stage: str) -> Iterator[None]:
 
 
 def in_stage(stage: str) -> Callable[[F], F]:
-    """`stage_errors` for a function whose first argument is the run directory."""
+    """`stage_errors` and `deleting_damage` for a function of a run directory."""
 
     def decorate(function: F) -> F:
         @wraps(function)
         def named(run: RunDirectory, /, *args: Any, **kwargs: Any) -> Any:
-            with stage_errors(run.uri, stage):
+            # The command line imports this module for its help, which is to be fast.
+            from xnq_dist.core.store import deleting_damage
+
+            with stage_errors(run.uri, stage), deleting_damage(run):
                 return function(run, *args, **kwargs)
 
         return cast(F, named)
@@ -189,17 +192,15 @@ def _disk_behind(error: XnqError, folder: str, stage: str) -> XnqError | None:
     if isinstance(error, InfrastructureError | DoesNotFitError):
         return None
     signs: set[int | str] = {*DISK, *NO_ANSWER, *BUSY}
-    users: tuple[type[XnqError], ...] = (InputError, SettingsError)
-    if stage in ("", OPEN):
-        users += (RunDirectoryError,)  # a wrong folder was chosen; none was lost
-    if not isinstance(error, users):
+    # The user chose a wrong table or folder; later, one was lost.
+    if not (isinstance(error, InputError | SettingsError) or stage in ("", OPEN)):
         signs |= ACCESS
     for cause in causes(error):
         if isinstance(cause, OSError) and _shows(cause, signs):
             where = f"{_named(error, folder, stage)}: " if stage else ""
-            todo = "free space there" if _shows(cause, FULL) else "check that place"
             return InfrastructureError(
-                f"{where}{error}; {todo} and run again to resume"
+                f"{where}{error}; free space there, or check that place, and run again "
+                "to resume"
             )
     return None
 

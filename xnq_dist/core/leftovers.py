@@ -1,8 +1,8 @@
 """Removes temporary files of killed runs.
 
 The name of a temporary folder includes its owner, so that the owner is known as soon as
-the folder exists. Only folders of this user are removed whose owner was a process of
-this machine that has ended.
+the folder exists. Only folders are removed whose owner was a process of this machine
+that has ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import psutil
 
 from xnq_dist.core.store import Folder
 
-__all__ = ["in_run", "in_scratch", "owned_name", "sweep_run", "sweep_scratch"]
+__all__ = ["in_run", "owned_name", "sweep_run", "sweep_scratch"]
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,6 @@ PREFIX = "xnq-dist-"
 _OWNED = re.compile(rf"{PREFIX}(?P<machine>[0-9a-f]{{8}})-(?P<pid>\d+)-")
 _TEMPORARY = re.compile(r"\.[0-9a-f]{8,32}\.tmp$|\.\d+\.tmp$")
 """Endings of files that are being written in a run directory."""
-LOCKS = 120.0
-"""Seconds after which a lock's file that is being written belongs to a dead process."""
 
 
 def owned_name(kind: str = "") -> str:
@@ -46,63 +44,52 @@ def owned_name(kind: str = "") -> str:
     return "-".join([*filter(None, parts), uuid.uuid4().hex[:8]])
 
 
-def in_scratch(where: str | Path | None = None) -> list[Path]:
-    """Temporary folders of processes of this machine and user that have ended.
+def sweep_scratch(where: str | Path | None = None) -> None:
+    """Remove temporary folders of processes of this machine that have ended.
+
+    Those of other users cannot be removed.
 
     Parameters
     ----------
     where
         Folder to search; None: the system's folder for temporary files.
     """
-    here, ended = _machine(), []
     for path in Path(where or tempfile.gettempdir()).glob(f"{PREFIX}*"):
         found = _OWNED.match(path.name)
-        if found is None or found["machine"] != here or not _is_mine(path):
-            continue
         # The number may be that of another process by now: removed after that one.
-        if not psutil.pid_exists(int(found["pid"])):
-            ended.append(path)
-    return ended
-
-
-def sweep_scratch(where: str | Path | None = None) -> None:
-    """Remove the folders of `in_scratch`."""
-    for path in in_scratch(where):
-        _remove(path)
+        if (
+            found is not None
+            and found["machine"] == _machine()
+            and not psutil.pid_exists(int(found["pid"]))
+        ):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def in_run(folder: Folder) -> list[str]:
     """What is being written in a run directory, or was by a killed run.
 
-    Temporary files, and temporary folders that all workers see.
+    Temporary folders that all workers see, and temporary files.
     """
     folders = [name for name in folder.names() if _OWNED.match(name)]
     return folders + [
         name
         for name in folder.files()
-        # The lock's heartbeat goes on meanwhile.
-        if _TEMPORARY.search(name)
-        and not _OWNED.match(name)
-        and not (name.startswith("_lock.json.") and folder.age(name) < LOCKS)
+        if _TEMPORARY.search(name) and not _OWNED.match(name)
     ]
 
 
-def sweep_run(folder: Folder | str | Path) -> None:
-    """Remove what a killed run was writing; the lock must be held.
+def sweep_run(folder: Folder) -> None:
+    """Remove what a killed run was writing in a run directory, whose lock is held.
 
-    Parameters
-    ----------
-    folder
-        A run directory.
+    A heartbeat of the lock that is removed meanwhile is written again.
     """
-    opened = Folder.of(folder) if isinstance(folder, str | Path) else folder
-    for name in in_run(opened):
+    for name in in_run(folder):
         with suppress(FileNotFoundError):  # this run's status, complete by now
-            if opened.is_folder(name):
-                opened.child(name).delete_folder()
+            if folder.is_folder(name):
+                folder.child(name).delete_folder()
             else:
-                opened.delete(name)
-        log.info("removed %s of a killed run", opened.uri_of(name))
+                folder.delete(name)
+        log.info("removed %s of a killed run", folder.uri_of(name))
 
 
 def _machine() -> str:
@@ -113,20 +100,3 @@ def _machine() -> str:
     space = os.readlink("/proc/self/ns/pid")
     text = f"{socket.gethostname()} {space}".encode()
     return hashlib.blake2b(text, digest_size=4).hexdigest()
-
-
-def _is_mine(path: Path) -> bool:
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return False
-    return status.st_uid == os.getuid() and not path.is_symlink() and path.is_dir()
-
-
-def _remove(path: Path) -> None:
-    # Two runs may remove it at the same time.
-    shutil.rmtree(path, ignore_errors=True)
-    if path.exists():
-        log.warning("%s of a killed run cannot be removed: remove it yourself", path)
-    else:
-        log.info("removed %s of a killed run", path)

@@ -35,8 +35,6 @@ STALE = 120.0
 """Seconds without a heartbeat after which an owner on another machine is dead."""
 SETTLE = 1.0
 """Seconds in which a rival on another machine, which saw no live owner, writes too."""
-MINE: set[str] = set()
-"""Tokens of the locks that this process has."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +45,13 @@ class Holder:
     pid: int
     heartbeat: float
     """Time of the last heartbeat by the owner's clock, in seconds since the epoch."""
-    age: float
-    """Seconds since the file was written, by the clock of its disk or store."""
-    mine: bool
-    """Whether it is this process."""
     alive: bool
     """Whether its process runs, or on another machine has a young heartbeat."""
+
+    @property
+    def mine(self) -> bool:
+        """Whether it is this process."""
+        return (self.host, self.pid) == (socket.gethostname(), os.getpid())
 
 
 def holder(folder: Folder) -> Holder | None:
@@ -60,23 +59,15 @@ def holder(folder: Folder) -> Holder | None:
     found = _read(folder)
     if not found:
         return None
-    beat, age = float(found.get("heartbeat", 0.0)), folder.age(LOCK)
-    alive = min(abs(time.time() - beat), abs(age)) < STALE
-    if found.get("machine") == _machine(folder) and folder.is_local:
+    alive = abs(time.time() - found["heartbeat"]) < STALE
+    if found["machine"] == _machine(folder) and folder.is_local:
         try:
             handle = _flock(folder, fcntl.LOCK_SH)
             alive = alive and handle is None
             _close(handle)
         except BlockingIOError:
             alive = True
-    return Holder(
-        host=str(found.get("host", "")),
-        pid=int(found.get("pid", -1)),
-        heartbeat=beat,
-        age=age,
-        mine=found.get("token") in MINE,
-        alive=alive,
-    )
+    return Holder(found["host"], found["pid"], found["heartbeat"], alive)
 
 
 @contextmanager
@@ -101,7 +92,6 @@ def run_lock(folder: Folder) -> Iterator[None]:
     handle = _lock_here(folder)
     try:
         _claim(folder, token, handle is not None)
-        MINE.add(token)
         beat.start()
         try:
             yield
@@ -109,7 +99,6 @@ def run_lock(folder: Folder) -> Iterator[None]:
             stop.set()
             # Do not wait longer for a file system that does not answer.
             beat.join(HEARTBEAT)
-            MINE.discard(token)
             _release(folder, token)
     finally:
         _close(handle)
@@ -154,11 +143,20 @@ def _close(handle: int | None) -> None:
 def _claim(folder: Folder, token: str, locked_here: bool) -> None:
     """Write the file for other machines, unless the owner of one there is alive."""
     found = _read(folder)
-    if found is None and _create(folder, token):
-        return
+    if found == {}:  # damaged, or its owner is about to write it
+        time.sleep(SETTLE)
+        found = _read(folder)
     if found and _alive(folder, found, locked_here):
         raise _in_use(folder)
-    _write(folder, LOCK, token)
+    created = found is None and folder.is_local
+    if created:
+        try:
+            Path(folder.path(LOCK)).touch(exist_ok=False)
+        except FileExistsError:
+            raise _in_use(folder) from None
+    _write(folder, token)
+    if created:
+        return
     time.sleep(SETTLE)
     if not _holds(folder, token):
         raise _in_use(folder)
@@ -166,32 +164,15 @@ def _claim(folder: Folder, token: str, locked_here: bool) -> None:
         log.warning("%s: took over the lock of a dead run", folder.uri)
 
 
-def _create(folder: Folder, token: str) -> bool:
-    """Write a file that did not exist; False where a rival could do so, too."""
-    if not folder.is_local:
-        return False
-    aside = f"{LOCK}.{token}.tmp"
-    _write(folder, aside, token)
-    try:
-        os.link(folder.path(aside), folder.path(LOCK))
-    except FileExistsError:
-        raise _in_use(folder) from None
-    except OSError:  # a file system without hard links
-        return False
-    finally:
-        folder.delete(aside)
-    return True
-
-
 def _alive(folder: Folder, found: dict[str, Any], locked_here: bool) -> bool:
-    if locked_here and found.get("machine") == _machine(folder):
+    if locked_here and found["machine"] == _machine(folder):
         return False  # it would have the kernel's lock
-    heartbeat = float(found.get("heartbeat", 0.0))
+    heartbeat = found["heartbeat"]
     if abs(time.time() - heartbeat) < STALE:
         return True
     # Its clock may differ from this one: check whether the heartbeat changes.
     time.sleep(1.5 * HEARTBEAT)
-    return (_read(folder) or {}).get("heartbeat") != heartbeat
+    return bool((_read(folder) or {}).get("heartbeat") != heartbeat)
 
 
 def _beat(folder: Folder, token: str, stop: threading.Event) -> None:
@@ -200,7 +181,7 @@ def _beat(folder: Folder, token: str, stop: threading.Event) -> None:
             if not _holds(folder, token):
                 log.warning("%s: another run took the lock", folder.uri)
                 return
-            _write(folder, LOCK, token)
+            _write(folder, token)
         except (OSError, XnqError) as error:
             log.warning("%s: no heartbeat written: %s", folder.uri, error)
 
@@ -213,7 +194,7 @@ def _release(folder: Folder, token: str) -> None:
         log.warning("%s: the lock cannot be removed: %s", folder.uri, error)
 
 
-def _write(folder: Folder, name: str, token: str) -> None:
+def _write(folder: Folder, token: str) -> None:
     values = {
         "token": token,
         "heartbeat": time.time(),
@@ -221,7 +202,7 @@ def _write(folder: Folder, name: str, token: str) -> None:
         "machine": _machine(folder),
         "pid": os.getpid(),
     }
-    folder.write_bytes(name, sealed(values).encode())
+    folder.write_bytes(LOCK, sealed(values).encode())
 
 
 def _holds(folder: Folder, token: str) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from xnq_dist.core.errors import DamagedError, RunDirectoryError
+from xnq_dist.core.errors import RunDirectoryError
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.store import RUN, Folder
 
@@ -37,21 +37,15 @@ class RunRecord:
         DamagedError
             When the file is damaged.
         RunDirectoryError
-            When an earlier version of this package wrote the file.
+            When another version of this package wrote the file.
         """
         fields = folder.read_record(RUN)
-        if fields is None:
-            return None
-        if isinstance(fields.get("nodes"), str):
-            raise RunDirectoryError(
-                f"{folder.uri} was made from {fields['nodes']} by an earlier version "
-                "of xnq-dist: choose another --out, or add --overwrite"
-            )
         try:
-            return cls(**fields)
+            return None if fields is None else cls(**fields)
         except TypeError as error:
-            raise DamagedError(
-                folder.uri, RUN, f"is not a record of a run ({error})"
+            raise RunDirectoryError(
+                f"{folder.uri} was made by another version of xnq-dist: choose another "
+                "--out, or add --overwrite"
             ) from error
 
     def write(self, folder: Folder) -> None:
@@ -66,14 +60,9 @@ class RunRecord:
         RunDirectoryError
             When the recorded nodes are others.
         """
-        if self.nodes is None or dict(self.nodes) == dict(nodes):
-            return
-        # Digests of releases before 0.2 have another length: only rows can be compared.
-        same_rows = self.nodes["rows"] == nodes["rows"]
-        if same_rows and len(self.nodes["digest"]) != len(nodes["digest"]):
-            return
-        raise RunDirectoryError(
-            f"{uri} holds another graph with {self.nodes['rows']:,} nodes; the node "
-            f"table has {nodes['rows']:,} nodes, not the same: choose another --out, "
-            "or add --overwrite to replace the run"
-        )
+        if self.nodes is not None and dict(self.nodes) != dict(nodes):
+            raise RunDirectoryError(
+                f"{uri} holds another graph with {self.nodes['rows']:,} nodes, or was "
+                f"made by release 0.1; the node table has {nodes['rows']:,} nodes: "
+                "choose another --out, or add --overwrite to replace the run"
+            )

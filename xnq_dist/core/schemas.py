@@ -30,6 +30,15 @@ __all__ = [
 ]
 
 
+TYPES = {
+    "id": ("int64", "string"),
+    "label": ("int64", "bool", "string"),
+    "vector<float32>": ("float",),
+    "vector<float>": ("float", "halffloat"),
+}
+"""Arrow's types for a kind of column, of the values of a vector."""
+
+
 @dataclass(frozen=True)
 class Column:
     """One column of a table."""
@@ -44,18 +53,9 @@ class Column:
 
     def accepts(self, kind: pa.DataType) -> bool:
         """Whether a column of this Arrow type matches."""
-        if self.kind == "id":
-            return kind in (pa.int64(), pa.string())
-        if self.kind == "label":
-            return kind in (pa.int64(), pa.bool_(), pa.string())
         if self.kind.startswith("vector<"):
-            if not pt.is_fixed_size_list(kind):
-                return False
-            value = kind.value_type
-            if self.kind == "vector<float>":
-                return bool(pt.is_float32(value) or pt.is_float16(value))
-            return bool(pt.is_float32(value))
-        return str(kind) == self.kind
+            kind = kind.value_type if pt.is_fixed_size_list(kind) else pa.null()
+        return str(kind) in TYPES.get(self.kind, (self.kind,))
 
 
 @dataclass(frozen=True)
@@ -120,24 +120,18 @@ def check(
     Raises
     ------
     StageError
-        The message names the file and every wrong column.
+        The message names the file and a wrong column.
     """
-    faults = []
     for column in TABLES[name].columns:
         if columns is not None and column.name not in columns:
             continue
         at = schema.get_field_index(column.name)
-        if at < 0:
-            faults.append(f"column {column.name!r} is missing")
-        elif not column.accepts(schema.field(at).type):
-            faults.append(
-                f"column {column.name!r} is {schema.field(at).type}, not {column.kind}"
+        found = str(schema.field(at).type) if at >= 0 else "missing"
+        if at < 0 or not column.accepts(schema.field(at).type):
+            raise StageError(
+                f"{where} is not a {name!r} table: column {column.name!r} is {found}, "
+                f"not {column.kind}; run again with --overwrite to replace it"
             )
-    if faults:
-        raise StageError(
-            f"{where} is not a {name!r} table: {'; '.join(faults)}; run again with "
-            "--overwrite to replace it"
-        )
 
 
 def conform(table: pa.Table, name: str, where: str, run_id: str = "") -> pa.Table:

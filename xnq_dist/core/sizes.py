@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
+from pydantic import ByteSize, TypeAdapter
+
 __all__ = ["check_size", "human", "parse_bytes"]
 
-_UNITS = {
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "tb": 10**12,
-    "kib": 2**10,
-    "mib": 2**20,
-    "gib": 2**30,
-    "tib": 2**40,
-}
+_BYTES = TypeAdapter(ByteSize)
 
 
 def parse_bytes(text: str | int) -> int:
@@ -30,15 +22,12 @@ def parse_bytes(text: str | int) -> int:
     >>> parse_bytes("1.5 GiB")
     1610612736
     """
-    cleaned = str(text).strip().lower().replace(" ", "")
-    digits = cleaned.rstrip("abcdefghijklmnopqrstuvwxyz")
-    unit = cleaned[len(digits) :] or "b"
     try:
-        value = int(float(digits) * _UNITS[unit])
-    except (KeyError, OverflowError, ValueError) as error:
-        raise ValueError(f"{text!r} is not a size such as '2 GiB'") from error
+        value = int(_BYTES.validate_python(str(text)))
+    except ValueError:
+        value = 0
     if value <= 0:
-        raise ValueError(f"{text!r} is not a size above zero")
+        raise ValueError(f"{text!r} is not a size such as '2 GiB'")
     return value
 
 

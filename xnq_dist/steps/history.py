@@ -237,7 +237,7 @@ def _history_table(results: Results, changed: Changed | None) -> pa.Table:
     """
     now, settings = results.now, results.settings.anomalies
     published = Published(results.directory)
-    past, newest = _past_rows(published), next(published.history(), None)
+    past, newest = _past_rows(published), next(iter(published.history()), None)
     if past is None and changed is not None and settings.last not in (None, PREVIOUS):
         past = _past_rows(Published(RunDirectory(str(settings.last))))
     elif past and newest and newest.manifest.facts["results"] == now.facts["results"]:

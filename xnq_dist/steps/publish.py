@@ -81,7 +81,6 @@ def publish(run: RunDirectory, settings: Settings) -> None:
             "content": content,
             "results": results,
             "compared": compared,
-            "previous": next((each.run_id for each in published.history()), ""),
             "number": max((each.number for each in published.versions()), default=0)
             + 1,
         }

@@ -14,8 +14,6 @@ from xnq_dist import jobs, pipeline
 from xnq_dist.core.errors import DamagedError, InfrastructureError, RunDirectoryError
 from xnq_dist.core.store import (
     MANIFEST,
-    PLAN,
-    POINTER,
     CheckedFile,
     RunDirectory,
     delete_damage,
@@ -109,16 +107,6 @@ def test_a_file_whose_second_reading_is_right_stays(run, monkeypatch):
     assert delete_damage(run, thorough=True) == 0
     assert len(read) > 1
     assert run.stage("graph").manifest() is not None
-
-
-@pytest.mark.parametrize("name", [POINTER, PLAN])
-def test_a_users_folder_in_place_of_a_file_is_refused_and_stays(run, name):
-    mine = Path(run.folder.path(name), "mine.txt")
-    mine.parent.mkdir()
-    mine.write_text("mine")
-    with pytest.raises(RunDirectoryError, match=f"{name} is a folder.*move the folder"):
-        delete_damage(run)
-    assert mine.read_text() == "mine"
 
 
 def test_file_that_matches_its_checksum_stays(run, caplog):

@@ -212,7 +212,6 @@ def test_lock_is_held_by_one_run(run):
         # Whatever its file says, such as after the clock was set.
         file = run.folder.read_bytes(LOCK)
         run.folder.write_bytes(LOCK, lock_of(run.folder, heartbeat=0.0))
-        os.utime(run.folder.path(LOCK), (0, 0))
         assert holder(run.folder).alive
         with pytest.raises(InfrastructureError, match="in use by process"):
             enter(run)
@@ -316,7 +315,7 @@ def test_lock_of_another_machine_lives_by_its_heartbeat(run, monkeypatch, host):
     enter(run)
 
 
-@pytest.fixture(params=["file system", "object store", "neither flock nor links"])
+@pytest.fixture(params=["file system", "object store"])
 def without_flock(request, monkeypatch) -> None:
     """Places where the kernel keeps no lock."""
     if request.param == "object store":
@@ -325,12 +324,6 @@ def without_flock(request, monkeypatch) -> None:
         monkeypatch.setattr(Folder, "copy", atomic_copy)
     else:
         monkeypatch.setattr("xnq_dist.core.lock._flock", lambda *_: None)
-    if request.param == "neither flock nor links":
-
-        def refuse(*_: object) -> None:
-            raise PermissionError(errno.EPERM, "Operation not permitted")
-
-        monkeypatch.setattr("xnq_dist.core.lock.os.link", refuse)
 
 
 def atomic_copy(folder: Folder, name: str, target: str) -> None:

@@ -27,8 +27,6 @@ def connection_to(settings: ClusterSettings) -> Connection:
         "tls_client_cert": settings.tls_cert,
         "tls_client_key": settings.tls_key,
     }
-    for file in files.values():
-        _check_readable(file)
     # Without these settings, Dask's configuration names the certificates.
     security = Security(require_encryption=True, **(files if settings.tls_ca else {}))
     config = security.get_tls_config_for_role("client")
@@ -45,16 +43,3 @@ def connection_to(settings: ClusterSettings) -> Connection:
             "three are PEM files and cluster.tls_key is the key to cluster.tls_cert"
         ) from error
     return Connection(address, security)
-
-
-def _check_readable(file: str | None) -> None:
-    if file is None:
-        return
-    try:
-        with open(file, "rb"):
-            pass
-    except OSError as error:
-        raise SettingsError(
-            f"{file} cannot be read ({error.strerror}): correct cluster.tls_ca, "
-            "cluster.tls_cert and cluster.tls_key"
-        ) from error

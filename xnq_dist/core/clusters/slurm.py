@@ -178,13 +178,10 @@ def _check_accepted(script: str, folder: Path) -> None:
     done = _call("sbatch", "--test-only", str(file))
     if done.returncode:
         words = " ".join(done.stderr.split())
-        if any(each in words for each in ("contact", "timed out", "connect")):
-            raise InfrastructureError(
-                f"SLURM does not answer ({words}): check sinfo, and run again"
-            )
-        raise SettingsError(
-            f"SLURM refuses the jobs ({words}): correct cluster.slurm, cluster.threads "
-            "or cluster.memory_limit"
+        lost = any(each in words for each in ("contact", "timed out", "connect"))
+        raise (InfrastructureError if lost else SettingsError)(
+            f"SLURM refuses the jobs ({words}): check sinfo, and correct "
+            "cluster.slurm, cluster.threads or cluster.memory_limit"
         )
 
 

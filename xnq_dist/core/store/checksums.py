@@ -108,7 +108,7 @@ class CheckedFile(io.BufferedReader):
 
 
 class _Blocks(io.RawIOBase):
-    """Reads complete blocks and compares them; a `CheckedFile` buffers the last one."""
+    """Reads blocks and compares them; a `CheckedFile` buffers the last one."""
 
     def __init__(self, source: Any, record: FileRecord, folder: str) -> None:
         self._source, self._record, self._folder = source, record, folder
@@ -141,44 +141,30 @@ class _Blocks(io.RawIOBase):
         return self._at
 
     def readinto(self, buffer: Any, /) -> int:
-        """Read the blocks that fit, or what is left of one; return how many bytes."""
-        size, within = self._record.bytes, self._at % BLOCK
-        view = memoryview(buffer).cast("B")[: max(0, size - self._at)]
-        complete = len(view)
-        if self._at + complete < size:
-            complete -= complete % BLOCK
-        if within or not complete:
-            first = self._at - within
-            block = memoryview(bytearray(max(0, min(BLOCK, size - first))))
-            self._read(first, block)
-            part = block[within : within + len(view)]
-            view[: len(part)] = part
-            complete = len(part)
-        else:
-            self._read(self._at, view[:complete])
-        self._at += complete
-        return complete
+        """Read up to the end of a block; return how many bytes."""
+        first = self._at - self._at % BLOCK
+        part = self._block(first)[self._at - first :][: len(buffer)]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
 
-    def _read(self, first: int, view: memoryview) -> None:
-        """Read complete blocks from byte `first` on and compare them."""
+    def _block(self, first: int) -> memoryview:
+        """The block that begins at byte `first`, compared with the record."""
         try:
             self._source.seek(first)
-            count = self._source.readinto(view)
+            block = self._source.read(BLOCK)
         except OSError as error:
             if error.errno != errno.EIO:
                 raise
             raise self._damaged("cannot be read: the disk reports an error") from error
-        if count != len(view):
-            raise self._damaged(f"ends after {first + count} bytes")
-        for at in range(0, len(view), BLOCK):
-            digits = (first + at) // BLOCK * DIGITS
-            expected = self._record.checksum[digits : digits + DIGITS]
-            block = view[at : at + BLOCK]
-            if f"{crc32(block):0{DIGITS}x}" != expected:
-                raise self._damaged(
-                    f"differs from its checksum between byte {first + at} and "
-                    f"{first + at + len(block)}"
-                )
+        digits = first // BLOCK * DIGITS
+        expected = self._record.checksum[digits : digits + DIGITS]
+        if f"{crc32(block):0{DIGITS}x}" != expected and first < self._record.bytes:
+            raise self._damaged(
+                f"differs from its checksum between byte {first} and "
+                f"{first + len(block)}"
+            )
+        return memoryview(block)
 
 
 def check_all(stream: CheckedFile) -> None:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -65,32 +64,14 @@ class Folder:
             return cls(before.rstrip("/") + query)
         return cls(str(Path(text).expanduser().absolute()))
 
-    @cached_property
-    def _opened(self) -> tuple[Any, str]:
-        if "://" in self.location:
-            try:
-                return filesystem_at(self.location)
-            except (pa.ArrowInvalid, OSError, ImportError, ValueError) as error:
-                raise RunDirectoryError(
-                    f"{self.uri} cannot be opened ({redacted(str(error))}): check the "
-                    "address"
-                ) from error
-        return pafs.LocalFileSystem(), self.location
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"location": self.location, "parent": self.parent}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-
     @property
     def is_local(self) -> bool:
         """Whether the folder is on this machine's disk."""
-        return isinstance(self._opened[0], pafs.LocalFileSystem)
+        return isinstance(self.filesystem, pafs.LocalFileSystem)
 
     def path(self, name: str = "") -> str:
         """Path of a file within the filesystem."""
-        root = self._opened[1]
+        root = _opened(self.location)[1]
         return f"{root}/{name}" if name else root
 
     def child(self, name: str) -> Folder:
@@ -100,7 +81,7 @@ class Folder:
     @property
     def filesystem(self) -> Any:
         """The `pyarrow.fs.FileSystem`."""
-        return self._opened[0]
+        return _opened(self.location)[0]
 
     def create(self) -> None:
         """Create the folder and its parents; raise `RunDirectoryError` if impossible.
@@ -122,25 +103,21 @@ class Folder:
                 "folder for --out"
             ) from error
 
+    def _info(self, name: str) -> Any:
+        return self.filesystem.get_file_info(self.path(name))
+
     def exists(self, name: str = "") -> bool:
         """Whether a file (without a name: the folder) exists."""
-        info = self.filesystem.get_file_info(self.path(name))
-        return bool(info.type != pafs.FileType.NotFound)
+        return bool(self._info(name).type != pafs.FileType.NotFound)
 
     def is_folder(self, name: str = "") -> bool:
         """Whether a folder of this name (without a name: this one) exists."""
-        info = self.filesystem.get_file_info(self.path(name))
-        return bool(info.type == pafs.FileType.Directory)
+        return bool(self._info(name).type == pafs.FileType.Directory)
 
     def size(self, name: str) -> int | None:
         """Bytes of a file; None if it does not exist."""
-        info = self.filesystem.get_file_info(self.path(name))
+        info = self._info(name)
         return int(info.size) if info.type == pafs.FileType.File else None
-
-    def age(self, name: str) -> float:
-        """Seconds since a file was written; 0 if it does not exist."""
-        written = self.filesystem.get_file_info(self.path(name)).mtime
-        return time.time() - written.timestamp() if written else 0.0
 
     def names(self) -> list[str]:
         """Sorted names of the files and folders inside; empty if there is no folder."""
@@ -162,27 +139,15 @@ class Folder:
         )
 
     def delete(self, name: str) -> None:
-        """Remove a file if it exists; raise `RunDirectoryError` if it is a folder."""
-        self.refuse_folder(name)
+        """Remove a file if it exists."""
         with suppress(FileNotFoundError):
             self.filesystem.delete_file(self.path(name))
 
-    def refuse_folder(self, name: str) -> None:
-        """Raise `RunDirectoryError` if there is a folder at a file's path."""
-        if self.is_folder(name):
-            raise RunDirectoryError(
-                f"{self.uri_of(name)} is a folder, and a run writes a file there: move "
-                "the folder elsewhere and run again"
-            )
-
     def delete_folder(self) -> None:
         """Remove the folder with its contents, the manifest first, if it exists."""
-        if not self.is_folder():
-            return
-        if self.is_folder(MANIFEST):  # a foreign folder in place of the manifest
-            self.filesystem.delete_dir(self.path(MANIFEST))
-        self.delete(MANIFEST)
-        self.filesystem.delete_dir(self.path())
+        if self.is_folder():
+            self.delete(MANIFEST)
+            self.filesystem.delete_dir(self.path())
 
     def move(self, name: str, target: str) -> None:
         """Rename a file; on an object store, copy and remove it."""
@@ -249,8 +214,7 @@ class Folder:
 
         `read_record` reads it back.
         """
-        text = sealed(values)
-        self.write_bytes(name, text.encode(), sync=True)
+        self.write_bytes(name, sealed(values).encode(), sync=True)
 
     def read_record(self, name: str) -> dict[str, Any] | None:
         """The values that `write_record` wrote; None if the file does not exist.
@@ -260,45 +224,23 @@ class Folder:
         DamagedError
             When the content differs from its checksum, or has none.
         OSError
-            When an object store does not answer, which is no damage.
+            When a file system or store does not answer, which is no damage.
         """
-        data = self._bytes_of_record(name)
-        while data is not None:
+        before = None
+        while self.exists(name):
             try:
-                return self._unsealed(name, data)
-            except DamagedError:
+                data = self.read_bytes(name)
+                return _unsealed(data)
+            except FileNotFoundError:  # removed meanwhile
+                break
+            except ValueError as error:
                 # Reading an object takes two requests, between which it may be replaced
                 # by one of another size. A damaged object reads the same again.
-                again = self._bytes_of_record(name)
-                if again == data:
-                    raise
-                data = again
+                if data == before:
+                    what = f"cannot be read ({error})"
+                    raise DamagedError(self.uri, name, what) from error
+                before = data
         return None
-
-    def _bytes_of_record(self, name: str) -> bytes | None:
-        if not self.exists(name):
-            return None
-        try:
-            return self.read_bytes(name)
-        except FileNotFoundError:  # removed meanwhile
-            return None
-        except OSError as error:
-            if error.errno is None and not self.is_folder(name):
-                raise
-            # A folder in place of the file is damage, too.
-            raise DamagedError(self.uri, name, f"cannot be read ({error})") from error
-
-    def _unsealed(self, name: str, data: bytes) -> dict[str, Any]:
-        try:
-            values = json.loads(data)
-        except ValueError as error:
-            raise DamagedError(self.uri, name, f"cannot be read ({error})") from error
-        if not isinstance(values, dict):
-            raise DamagedError(self.uri, name, "is not a JSON object")
-        checksum = values.pop(CHECKSUM, None)
-        if checksum != fingerprint(values):
-            raise DamagedError(self.uri, name, "differs from its checksum")
-        return values
 
     @contextmanager
     def open_output(self, name: str) -> Iterator[ChecksumWriter]:
@@ -311,6 +253,20 @@ class Folder:
         return self.filesystem.open_input_file(self.path(name))
 
 
+@lru_cache
+def _opened(location: str) -> tuple[Any, str]:
+    """The filesystem of a location, and the path in it."""
+    if "://" not in location:
+        return pafs.LocalFileSystem(), location
+    try:
+        return filesystem_at(location)
+    except (pa.ArrowInvalid, OSError, ImportError, ValueError) as error:
+        raise RunDirectoryError(
+            f"{redacted(location)} cannot be opened ({redacted(str(error))}): check "
+            "the address"
+        ) from error
+
+
 def sealed(values: Mapping[str, Any]) -> str:
     """JSON text of an object, with the checksum of its content as a field."""
     # Convert the values to what reading returns: keys as text, tuples as lists.
@@ -318,6 +274,15 @@ def sealed(values: Mapping[str, Any]) -> str:
     plain.pop(CHECKSUM, None)
     plain[CHECKSUM] = fingerprint(plain)
     return json.dumps(plain, indent=1, sort_keys=True)
+
+
+def _unsealed(data: bytes) -> dict[str, Any]:
+    """The values of a `sealed` text; a `ValueError` if it is damaged."""
+    values = json.loads(data)
+    checksum = values.pop(CHECKSUM, None) if isinstance(values, dict) else None
+    if checksum is None or checksum != fingerprint(values):
+        raise ValueError("it differs from its checksum")
+    return dict(values)
 
 
 def filesystem_at(uri: str) -> tuple[Any, str]:

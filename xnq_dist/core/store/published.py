@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,23 +49,14 @@ class Version:
     stage: Stage
     manifest: Manifest
 
-    def __repr__(self) -> str:
-        tables = ", ".join(sorted(self.tables()))
-        return f"Version({self.run_id} in {self.folder.uri}: {tables})"
-
     @property
     def run_id(self) -> str:
         """The run id in its tables."""
         return self.manifest.attempt
 
     @property
-    def previous(self) -> str:
-        """Run id of the version that was published before it; empty: none."""
-        return str(self.manifest.facts.get("previous") or "")
-
-    @property
     def number(self) -> int:
-        """Number of the version, one more than that of the previous one."""
+        """Number of the version: higher than those made before it."""
         return int(self.manifest.facts.get("number") or 0)
 
     @property
@@ -128,8 +119,8 @@ class Published:
 
     def versions(self) -> list[Version]:
         """All complete versions, in order of publication."""
-        manifests = [(stage, stage.manifest()) for stage in self.stages()]
-        found = [Version(stage, kept) for stage, kept in manifests if kept is not None]
+        names = self._top.child(VERSIONS).names()
+        found = [version for name in names if (version := self.version(name))]
         return sorted(found, key=lambda each: (each.number, each.run_id))
 
     def pointer(self) -> dict[str, Any]:
@@ -143,22 +134,14 @@ class Published:
         """The version that the pointer names; None if there is none."""
         return self.version(str(self.pointer().get("run_id") or ""))
 
-    def history(self) -> Iterator[Version]:
-        """Yield complete versions from the current one back to the first."""
+    def history(self) -> list[Version]:
+        """Complete versions of this graph, the current one first, then the newest."""
         pointer = self.pointer()
-        if pointer.get("last"):
-            return
-        after = {str(pointer.get("run_id")): str(pointer.get("previous") or "")}
-        name = str(pointer.get("run_id") or "")
-        if not name and (known := self.versions()):
-            name = known[-1].run_id
-        seen: set[str] = set()
-        while name and name not in seen:
-            seen.add(name)
-            found = self.version(name)
-            if found is not None:
-                yield found
-            name = after.get(name) or (found.previous if found else "")
+        since, current = pointer.get("since", 0), pointer.get("run_id")
+        newest_first = self.versions()[::-1]
+        known = [each for each in newest_first if each.number > since]
+        # Publishing again what an earlier version has makes that one current.
+        return sorted(known, key=lambda each: each.run_id != current)
 
     def begin(self, run_id: str) -> Attempt:
         """Begin a new version; files of an earlier attempt are removed."""
@@ -168,23 +151,23 @@ class Published:
 
     def point(self, version: Version) -> None:
         """Make this version the current one."""
-        before = next((v for v in self.history() if v.run_id != version.run_id), None)
+        pointer = self.pointer()
         values = {
             "run_id": version.run_id,
             "version": f"{VERSIONS}/{version.run_id}",
             "created": version.manifest.created,
-            "previous": before.run_id if before else None,
+            "since": pointer.get("since", 0),
             "tables": {
                 record.name: record.checksum for record in version.tables().values()
             },
         }
-        if self.pointer() != values:
+        if pointer != values:
             self._top.write_record(POINTER, values)
 
     def begin_anew(self) -> None:
-        """Do not compare the next results with the ones published now."""
-        if pointer := self.pointer():
-            self._top.write_record(POINTER, {**pointer, "last": True})
+        """Do not compare the next results with the versions that there are."""
+        if (pointer := self.pointer()) and (known := self.versions()):
+            self._top.write_record(POINTER, {**pointer, "since": known[-1].number})
 
     def place(self, version: Version) -> None:
         """Put every file at its fixed path; then remove files of other versions."""
@@ -199,11 +182,10 @@ class Published:
 
     def _place(self, source: Folder, record: FileRecord) -> None:
         name, top = record.name, self._top
-        if same(source, top, record):
+        if same(top, record):
             return
         if "/" in name:
             top.child(name.rsplit("/", 1)[0]).create()
-        top.refuse_folder(name)
         if not top.is_local:
             top.copy(name, name, source)
             return
@@ -235,13 +217,13 @@ class Published:
         return [
             DamagedError(uri, record.name, "is not the published file")
             for record in version.manifest.files
-            if not same(version.folder, self._top, record)
+            if not same(self._top, record)
         ]
 
     def trim(self, keep: int) -> None:
         """Remove the oldest versions; the current one and the one before it stay."""
-        stay = [version.run_id for version in self.history()][:2]
-        for version in self.versions()[: -max(keep, 1)]:
+        stay = {version.run_id for version in self.history()[:2]}
+        for version in self.versions()[:-keep]:
             if version.run_id not in stay:
                 version.folder.delete_folder()
         for stage in self.stages():
@@ -249,17 +231,8 @@ class Published:
                 stage.folder.delete_folder()
 
 
-def same(source: Folder, target: Folder, record: FileRecord) -> bool:
+def same(target: Folder, record: FileRecord) -> bool:
     """Whether a file in the target folder has the recorded content."""
-    name = record.name
-    if target.size(name) != record.bytes:
-        return False
-    if (
-        target.is_local
-        and source.exists(name)
-        and Path(source.path(name)).samefile(target.path(name))
-    ):
-        return True
     try:
         with checked(target, record) as stream:
             check_all(stream)

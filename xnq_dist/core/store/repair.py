@@ -88,23 +88,19 @@ def delete_damage(run: RunDirectory, thorough: bool = False) -> int:
         published results.
     """
     published = Published(run)
-    current = published.pointer().get("run_id")
-    count = 0
+    current = f"{VERSIONS}/{published.pointer().get('run_id')}"
+    deleted = []
+    for fault in _damaged_records(run, POINTER, PLAN, RUN):
+        run.folder.delete(fault.file)
+        deleted.append((fault.path, fault.what))
     for stage in (*run.stages(), *published.stages()):
-        every = thorough or stage.name == f"{VERSIONS}/{current}"
+        every = thorough or stage.name == current
         if stage.damages(every) and (faults := stage.damages(every)):
-            _log_deleted(stage.folder.uri, f"{faults[0].file} {faults[0].what}")
             stage.folder.delete_folder()
-            count += 1
-    for error in _damaged_records(run, POINTER, PLAN):
-        _log_deleted(error.path, error.what)
-        run.folder.delete(error.file)
-        count += 1
-    return count
-
-
-def _log_deleted(what: str, why: str) -> None:
-    log.warning("%s is deleted because it is damaged: %s", what, why)
+            deleted.append((stage.folder.uri, f"{faults[0].file} {faults[0].what}"))
+    for what, why in deleted:
+        log.warning("%s is deleted because it is damaged: %s", what, why)
+    return len(deleted)
 
 
 @contextmanager

@@ -295,12 +295,7 @@ def _sent(stage: Stage, attempt: str) -> Manifest:
 @cache
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that results depend on."""
-    packages = ["xnq-dist", "numpy", "scipy", "numba", "scikit-learn", "pyarrow"]
-    packages += ["dask", "prefect"]
-    found = {"python": platform.python_version()}
-    for package in packages:
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+    names = ["xnq-dist", "numpy", "scipy", "numba", "scikit-learn", "pyarrow", "dask"]
+    return {"python": platform.python_version()} | {
+        name: metadata.version(name) for name in names
+    }
