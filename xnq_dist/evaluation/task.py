@@ -145,7 +145,7 @@ def _read_splits(
 ) -> dict[int, NDArray[np.int8]]:
     """Role of every node by fold, shape (N,) each."""
     table = open_table(path, "table of splits")
-    table.require({"node id": "node_id", "fold": "fold", "role": "role"})
+    table.require([(name, name) for name in ("node_id", "fold", "role")])
     columns = ["node_id", "fold", "role"]
     batches = list(table.batches(columns))
     if not batches:
