@@ -25,10 +25,10 @@ from xnq_dist.core.settings import ColumnSettings, Missing
 from xnq_dist.core.store import Folder, fingerprint
 from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.locations import state_of
-from xnq_dist.graph.profile.headers import columns_of, feature_columns
+from xnq_dist.graph.profile.headers import PLACE, columns_of, feature_columns
 from xnq_dist.graph.tables import Batch, Table
 
-__all__ = ["PLACE", "Aspect", "Observer", "node_aspects", "read_table", "table_aspect"]
+__all__ = ["Aspect", "Observer", "node_aspects", "read_table", "table_aspect"]
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,6 @@ RACY = 2_000_000_000
 """Nanoseconds between a change and the reading within which a digest is not cached."""
 CACHED = 100
 """Number of tables in the cache, the last read ones."""
-PLACE = "communities = column:NAME"
-"""Setting of a column of communities in the node table."""
 
 Digests = dict[str, dict[str, Any]]
 """By aspect: ``rows`` and ``digest``. Stages record them among their inputs."""
@@ -197,7 +195,7 @@ def _digests(
         if observer is not None:
             observer.add(batch)  # checks the values
         for name, aspect in aspects.items():
-            pair = zip(found[name], batch_total(batch, aspect), strict=True)
+            pair = zip(found[name], batch_total(batch, *astuple(aspect)), strict=True)
             found[name] = [one + other for one, other in pair]
     return {
         name: {"rows": rows, "digest": f"{total % (1 << 64):016x}"}

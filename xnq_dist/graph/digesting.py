@@ -11,6 +11,8 @@ depend on how often a row occurs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,9 +21,10 @@ from numba import njit
 
 from xnq_dist.core.arrays import Ints, Words, offsets_of
 from xnq_dist.core.random_bits import GAMMA, mix
-from xnq_dist.graph.contents import PLACE, Aspect
+from xnq_dist.core.settings import Missing
 from xnq_dist.graph.ids import text_hashes, text_of
 from xnq_dist.graph.labels import plain_labels
+from xnq_dist.graph.profile.headers import PLACE
 from xnq_dist.graph.tables import Batch, ids_of
 from xnq_dist.graph.values import is_text
 
@@ -34,20 +37,23 @@ RAW = ("features", "scores", "role", "weight", "label_weight")
 """Settings of columns that are neither ids nor labels."""
 
 
-def batch_total(batch: Batch, aspect: Aspect) -> tuple[int, int]:
+def batch_total(
+    batch: Batch, columns: Sequence[tuple[str, str]], missing: Missing
+) -> tuple[int, int]:
     """Rows of a batch in the digest, and the sum of their hashes.
 
-    Rows without a label, or a name in a column of communities, are left out.
+    Rows without a label, or a name in a column of communities, are left out. The
+    parameters are the fields of an `Aspect`.
     """
-    for setting, name in aspect.columns:
+    for setting, name in columns:
         if setting in ("columns.label", PLACE):
             found = batch.column(name)
             if setting != PLACE:
-                found = plain_labels(batch, name, aspect.missing)
+                found = plain_labels(batch, name, missing)
             rows = batch.rows.filter(found.is_valid())
             batch = Batch(rows, batch.file, batch.first)
     hashes = np.zeros(batch.rows.num_rows, np.uint64)
-    for setting, name in aspect.columns:
+    for setting, name in columns:
         if setting == "columns.label":
             values = plain_labels(batch, name, ())
         elif setting.removeprefix("columns.") in RAW:

@@ -7,7 +7,7 @@ from xnq_dist.core.inputs import choose_source
 from xnq_dist.core.settings import TITLES, ColumnSettings, Settings
 from xnq_dist.graph.tables import Sources, Table, open_table
 
-__all__ = ["check_headers", "columns_of", "feature_columns"]
+__all__ = ["PLACE", "check_headers", "columns_of", "feature_columns"]
 
 COLUMNS = {
     "nodes": (("node_id", "label"), ("role", "label_weight")),
@@ -20,6 +20,8 @@ COLUMNS = {
 A column must exist if its setting is not the default."""
 UNREACHABLE = "NETWORK_CONNECTION"
 """What the message of an object store has that cannot be reached."""
+PLACE = "communities = column:NAME"
+"""Setting of a column of communities in the node table."""
 
 
 def check_headers(sources: Sources, settings: Settings) -> None:
