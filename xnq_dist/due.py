@@ -37,8 +37,7 @@ from xnq_dist.core.store import (
     RunDirectory,
     fingerprint,
 )
-from xnq_dist.graph.contents import answer_digests
-from xnq_dist.graph.profile.inputs import read_contents
+from xnq_dist.graph.profile.inputs import answer_digests, read_contents
 from xnq_dist.graph.tables import Sources
 
 __all__ = [

@@ -15,6 +15,7 @@ from xnq_dist.graph.head import count_tables
 from xnq_dist.graph.profile.inputs import (
     InputProfile,
     check_findings,
+    lines,
     profile_again,
     profile_inputs,
 )
@@ -55,7 +56,7 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     if source.startswith("column:"):
         column = settings.communities.removeprefix("column:")
         nodes = open_table(sources.nodes, "node table", settings.input)
-        nodes.require({"communities": column})
+        nodes.require([("communities", column)])
 
 
 @in_stage("graph")
@@ -71,7 +72,6 @@ def check_inputs(
     InputError, SettingsError
         The message has all refusals of the profile.
     """
-    from xnq_dist.graph.profile.words import lines
     from xnq_dist.quantify.default.scenarios import shares_left
     from xnq_dist.steps.earlier import check_named
 
@@ -82,7 +82,7 @@ def check_inputs(
     counts = [(str(value), labelled) for value, labelled in profile.classes]
     classes = [name for name, _ in counts]
     _check_classes(settings, classes)
-    prior, total = settings.labels.prior, profile.nodes.rows
+    prior, total = settings.labels.prior, profile.tables["nodes"]["rows"]
     unlabelled = total > sum(labelled for _, labelled in counts)
     if prior and unlabelled and settings.quantifier == "auto":
         shares_left(prior, counts, total)

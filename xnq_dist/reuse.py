@@ -30,7 +30,7 @@ from xnq_dist.core.store import (
     fingerprint,
 )
 from xnq_dist.due import Known, as_recorded, require_embeddings
-from xnq_dist.graph.contents import Contents, label_aspect
+from xnq_dist.graph.profile.inputs import TableReader
 from xnq_dist.graph.tables import Sources, open_table
 
 __all__ = ["Request", "relabel", "take_over"]
@@ -241,9 +241,8 @@ def relabel(
     settings = request.settings
     if request.labels is not None:
         table = open_table(request.labels, "table of labels", settings.input)
-        missing = settings.labels.missing
-        aspects = {"labels": label_aspect(table, settings.columns, missing)}
-        contents, _ = Contents(run.folder).read(table, lambda: (aspects, None))
+        reader = TableReader(request.sources, settings, run.folder)
+        contents = reader.labels(request.labels)
         expected = fingerprint(labels_inputs(graph, contents))
         if known is None or known.fingerprint != expected:
             require_embeddings(run)

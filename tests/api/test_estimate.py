@@ -164,17 +164,17 @@ def test_errors_of_settings_have_the_names_of_arguments(graph):
 
 
 def test_findings_name_their_column_and_the_argument_that_accepts_them(graph):
-    labels = ["NA", *graph.nodes["label"].to_pylist()[1:]]
-    found = estimate_prevalence(
-        graph.nodes, graph.edges, MEMBERS, labels=labels, **FAST
+    labels = graph.nodes["label"].to_pylist()
+    labels = [f" {v}" if v and at < 60 else v for at, v in enumerate(labels)]
+    given = graph.nodes, graph.edges, MEMBERS
+    with pytest.raises(InputError, match=r"checks__accept=\[label-case\]"):
+        estimate_prevalence(*given, labels=labels, **FAST)
+    accept = ["label-case"]
+    (found,) = estimate_prevalence(
+        *given, labels=labels, checks__accept=accept, **FAST
     ).findings
-    finding = next(each for each in found if each.code == "label-null-word")
-    assert (finding.level, finding.table, finding.column) == (
-        "warning",
-        "nodes",
-        "label",
-    )
-    assert "labels__missing=[]" in finding.text
+    assert (found.code, found.level) == ("label-case", "note")
+    assert (found.table, found.column) == ("nodes", "label")
 
 
 def test_a_single_process_takes_work_from_itself_alone():

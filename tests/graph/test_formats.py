@@ -16,11 +16,7 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import ColumnSettings
 from xnq_dist.core.store import Folder
-from xnq_dist.graph.contents import (
-    Contents,
-    edge_aspect,
-    node_aspects,
-)
+from xnq_dist.graph.contents import node_aspects, read_table, table_aspect
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.formats import csv_table
 from xnq_dist.graph.formats.text_types import kind_of
@@ -46,8 +42,8 @@ def text_of(table, separator=",", decimal="."):
 
 def digests(path, *overrides):
     table = open_table(path, "node table", load_settings(overrides=overrides).input)
-    kept = Contents(Folder.of(path.parent / "kept"))
-    return kept.read(table, lambda: (node_aspects(table, COLUMNS), None))[0]
+    kept = Folder.of(path.parent / "kept")
+    return read_table(kept, table, lambda: (node_aspects(table, COLUMNS), None))[0]
 
 
 def read(path, *overrides):
@@ -223,10 +219,10 @@ def test_a_column_that_is_text_in_one_file_is_text_in_all(tmp_path):
     ] == [{"src": "1", "dst": 2}, {"src": "x", "dst": 3}]
     edges = pa.table({"src": ["1", "x"], "dst": [2, 3]})
     pq.write_table(edges, tmp_path / "e.parquet")
-    aspects = {"edges": edge_aspect(table, ColumnSettings())}
+    aspects = {"edges": table_aspect(table, "edges", ColumnSettings())}
     found = [
-        Contents(Folder.of(tmp_path / "kept")).read(
-            open_table(tmp_path / name, "edge table"), lambda: (aspects, None)
+        read_table(
+            None, open_table(tmp_path / name, "edge table"), lambda: (aspects, None)
         )[0]
         for name in ("many", "e.parquet")
     ]
@@ -309,7 +305,7 @@ def test_two_columns_of_one_name_are_refused_where_they_are_used(tmp_path, endin
         pq.write_table(table, path)
     opened = open_table(path, "edge table")
     with pytest.raises(InputError, match=r"has 2 columns named 'src' \(1, 3\): rename"):
-        opened.require({"columns.src": "src"})
+        opened.require([("columns.src", "src")])
     with pytest.raises(InputError, match="2 columns named 'src'"):
         list(opened.batches(["src", "dst"]))
     (batch,) = opened.batches(["dst"])

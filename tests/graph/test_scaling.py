@@ -217,6 +217,7 @@ def test_lists_of_one_scale_keep_their_bits(data_folder, name):
     table = open_table(data_folder / name / "nodes.parquet", "node table")
     columns = FeatureColumns(table, "features")
     rows = read_nodes(table, ColumnSettings())[:2]
+    columns.learn(*rows)
     chosen = scaling_of(columns, *rows, "auto")
     assert chosen is not None
     assert int((chosen.kinds == scaling.KEPT).sum()) == columns.width

@@ -75,7 +75,7 @@ def test_a_truncated_file_is_reported_as_incomplete(tmp_path):
     with pytest.raises(
         InputError, match=r"edges.parquet is not a complete Parquet file"
     ):
-        table.require({"columns.src": "a"})
+        table.require([("columns.src", "a")])
     with pytest.raises(InputError, match="not a complete Parquet file"):
         _ = table.n_rows
 
@@ -94,7 +94,7 @@ def test_a_fault_that_shows_while_iterating_is_an_input_error(tmp_path):
 def test_a_missing_column_names_those_there_and_the_setting(tmp_path):
     pq.write_table(pa.table({"from": [1], "to": [2]}), tmp_path / "e.parquet")
     with pytest.raises(InputError, match=r"no column 'src' \(it has from, to\).*col"):
-        open_table(tmp_path / "e.parquet", "e").require({"columns.src": "src"})
+        open_table(tmp_path / "e.parquet", "e").require([("columns.src", "src")])
 
 
 def test_a_column_of_some_files_only_is_refused(tmp_path):

@@ -150,19 +150,20 @@ def profile(
     Some 10 million rows take 10 seconds. The exit status is 2 if a run would be
     refused.
     """
+    from dataclasses import asdict
+
     from xnq_dist.core.config import load_settings
     from xnq_dist.graph.profile.headers import check_headers
-    from xnq_dist.graph.profile.inputs import profile_inputs
-    from xnq_dist.graph.profile.words import lines
+    from xnq_dist.graph.profile.inputs import lines, profile_inputs
     from xnq_dist.graph.tables import Sources
 
     chosen = load_settings(config, settings or ())
     sources = Sources(nodes, edges, memberships)
     check_headers(sources, chosen)
-    found = profile_inputs(sources, chosen, every=True)
+    found = profile_inputs(sources, chosen)
     for line in lines(found, chosen.disclosure.min_size):
         typer.echo(line)
-    print_json(found.to_dict(), as_json)
+    print_json(asdict(found), as_json)
     if any(each.level == "refusal" for each in found.findings):
         raise typer.Exit(2)
 

@@ -145,8 +145,8 @@ def _read_splits(
 ) -> dict[int, NDArray[np.int8]]:
     """Role of every node by fold, shape (N,) each."""
     table = open_table(path, "table of splits")
-    table.require({"node id": "node_id", "fold": "fold", "role": "role"})
     columns = ["node_id", "fold", "role"]
+    table.require(zip(columns, columns, strict=True))
     batches = list(table.batches(columns))
     if not batches:
         raise InputError(f"{path} has no rows: give every node a role in every fold")

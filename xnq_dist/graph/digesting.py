@@ -2,11 +2,11 @@
 
 The definition must not change, because sums are stored. A row's hash starts at 0. A
 column folds in the tag of its type, its words, and their number: a word ``w`` turns
-``h`` into the splitmix64 finaliser of ``(h + GAMMA) ^ w``. The word of an integer is
-its two's complement, of a boolean 0 or 1, of text the hash of its UTF-8 bytes
-(`ids.text_hashes`), of another number the bits of its float64 (one zero, one NaN). A
-list has the words of its numbers. The sum modulo 2^64 does not depend on the order of
-rows or on batches; it does depend on how often a row occurs.
+``h`` into the splitmix64 finaliser of ``(h + GAMMA) ^ w``. The word of text is the hash
+of its UTF-8 bytes (`ids.text_hashes`), of a float the bits of its float64 (one zero,
+one NaN), of another value its integer, of null `NULL`. A list has the words of its
+values. The sum modulo 2^64 does not depend on the order of rows or on batches; it does
+depend on how often a row occurs.
 """
 
 from __future__ import annotations
@@ -22,79 +22,69 @@ from numba import njit
 from xnq_dist.core.arrays import Ints, Words, offsets_of
 from xnq_dist.core.random_bits import GAMMA, mix
 from xnq_dist.core.settings import Missing
-from xnq_dist.graph.encoding import exact_numbers, needs_encoding
-from xnq_dist.graph.feature_types import kind_of
 from xnq_dist.graph.ids import text_hashes, text_of
 from xnq_dist.graph.labels import plain_labels
+from xnq_dist.graph.profile.headers import PLACE
 from xnq_dist.graph.tables import Batch, ids_of
+from xnq_dist.graph.values import is_text
 
 __all__ = ["batch_total", "words_of"]
 
-INTEGER, BOOLEAN, TEXT, NUMBER, LIST = 1, 2, 3, 4, 5
+INTEGER, BOOLEAN, TEXT, FLOAT, LIST = 1, 2, 3, 4, 5
 """Tags of the types; part of the definition of a digest."""
-FEATURES = ("columns.features", "columns.scores")
-VALUES = (*FEATURES, "columns.role", "columns.weight", "columns.label_weight")
+NULL = np.uint64(0x5EED)
+RAW = ("features", "scores", "role", "weight", "label_weight")
 """Settings of columns that are neither ids nor labels."""
 
 
 def batch_total(
-    batch: Batch,
-    columns: Sequence[tuple[str, str]],
-    known: str | None = None,
-    missing: Missing = (),
-) -> tuple[int, int, bool]:
-    """Rows of a batch in the digest, the sum of their hashes, and ``encoded``.
+    batch: Batch, columns: Sequence[tuple[str, str]], missing: Missing
+) -> tuple[int, int]:
+    """Rows of a batch in the digest, and the sum of their hashes.
 
-    The parameters are the fields of an `Aspect`.
+    Rows without a label, or a name in a column of communities, are left out. The
+    parameters are the fields of an `Aspect`.
     """
-    if known is not None:
-        found = batch.column(known)
-        if ("columns.label", known) in columns:
-            found = plain_labels(batch, known, missing)
-        rows = batch.rows.select([name for _, name in columns])
-        batch = Batch(rows.filter(found.is_valid()), batch.file, batch.first)
-    hashes = np.zeros(batch.rows.num_rows, np.uint64)
-    encoded = False
     for setting, name in columns:
-        if setting in VALUES:
-            values = batch.column(name)
-        elif setting == "columns.label":
+        if setting in ("columns.label", PLACE):
+            found = batch.column(name)
+            if setting != PLACE:
+                found = plain_labels(batch, name, missing)
+            rows = batch.rows.filter(found.is_valid())
+            batch = Batch(rows, batch.file, batch.first)
+    hashes = np.zeros(batch.rows.num_rows, np.uint64)
+    for setting, name in columns:
+        if setting == "columns.label":
             values = plain_labels(batch, name, ())
+        elif setting.removeprefix("columns.") in RAW:
+            values = batch.column(name)
         else:
             values = ids_of(batch, name)
-        if setting in FEATURES:
-            encoded = encoded or needs_encoding(values)
-        fold(hashes, *words_of(values, exact=setting not in VALUES))
-    return len(hashes), int(hashes.sum()), encoded
+        fold(hashes, *words_of(values))
+    return len(hashes), int(hashes.sum())
 
 
-def words_of(values: pa.Array, exact: bool = False) -> tuple[int, Ints, Words]:
-    """Tag of the type, and the words of each row between two offsets.
-
-    `exact`: integers and booleans are not read as numbers.
-    """
-    if pt.is_nested(values.type):
+def words_of(values: pa.Array) -> tuple[int, Ints, Words]:
+    """Tag of the type, and the words of each row between two offsets."""
+    kind = values.type
+    if pt.is_nested(kind):
         sizes = pc.fill_null(pc.list_value_length(values), 0).to_numpy()
-        return LIST, offsets_of(sizes), _bits(values.flatten())
-    if kind_of(values.type) == "text":
+        return LIST, offsets_of(sizes), words_of(values.flatten())[2]
+    gaps = values.is_null().to_numpy(zero_copy_only=False)
+    if is_text(kind):
         text = values.cast(pa.string()).fill_null("")
-        words = text_hashes(*text_of(text)).view(np.uint64)
-        words[values.is_null().to_numpy(zero_copy_only=False)] = 0
-        tag = TEXT
-    elif not exact:
-        tag, words = NUMBER, _bits(values)
+        tag, words = TEXT, text_hashes(*text_of(text)).view(np.uint64)
+    elif pt.is_floating(kind) or pt.is_decimal(kind):
+        numbers = values.cast(pa.float64()).fill_null(0).to_numpy() + 0.0
+        numbers[np.isnan(numbers)] = np.nan
+        tag, words = FLOAT, numbers.view(np.uint64)
     else:
-        tag = BOOLEAN if pt.is_boolean(values.type) else INTEGER
-        integers = values.cast(pa.int8()) if tag == BOOLEAN else values
-        words = integers.to_numpy().astype(np.int64).view(np.uint64)
-    return tag, np.arange(len(words) + 1), words
-
-
-def _bits(values: pa.Array) -> Words:
-    """Bits of the values as float64, with one zero and one NaN."""
-    numbers = exact_numbers(values).astype(np.float64) + 0.0
-    numbers[np.isnan(numbers)] = np.nan
-    return numbers.view(np.uint64)
+        tag = BOOLEAN if pt.is_boolean(kind) else INTEGER
+        narrow = pt.is_boolean(kind) or pt.is_date32(kind)
+        integers = values.cast(pa.int32()) if narrow else values
+        integers = integers.cast(pa.int64(), safe=False).fill_null(0)
+        words = integers.to_numpy().view(np.uint64)
+    return tag, np.arange(len(words) + 1), np.where(gaps, NULL, words)
 
 
 @njit(cache=True, nogil=True)

@@ -34,7 +34,7 @@ from xnq_dist.graph.edges import (
     weight_conflict,
 )
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.profile.headers import require_columns
+from xnq_dist.graph.profile.headers import columns_of
 from xnq_dist.graph.sort import PairSorter, SortedRun
 from xnq_dist.graph.tables import Table
 
@@ -89,7 +89,7 @@ def read_edges(
         When the number of edges after the sort is not the expected one, and when a file
         of a task is missing or has another size.
     """
-    require_columns(table, "edges", columns)
+    table.require(columns_of("edges", columns))
     weighted = table.has(columns.weight) or settings.duplicates == "sum"
     table = table.settle(columns_read(table, columns))
     shares = table.shares(max(ROWS, table.n_rows // (SHARES * tasks.slots)))

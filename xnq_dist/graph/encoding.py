@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from xnq_dist.core.arrays import Bools, Floats, Ints
-from xnq_dist.graph.feature_types import HASHED, LEVELS, kind_of
+from xnq_dist.graph.feature_types import HASHED, LEVELS
 from xnq_dist.graph.formats.text_types import NULL_WORDS
 from xnq_dist.graph.ids import text_hashes, text_of
 from xnq_dist.graph.scaling import Matrix, largest_hash, node_hashes
@@ -35,7 +35,6 @@ __all__ = [
     "Encoding",
     "exact_numbers",
     "learn_encoding",
-    "needs_encoding",
     "percent_numbers",
 ]
 
@@ -50,15 +49,6 @@ ROWS_A_VALUE = 2
 
 Values: TypeAlias = Any
 """A source's rows: numbers, shape (n, F), with NaN for no value; or text."""
-
-
-def needs_encoding(array: pa.Array) -> bool:
-    """Whether a column (or a list's values) is more than complete numbers."""
-    if pt.is_nested(array.type):
-        return bool(array.null_count) or needs_encoding(array.flatten())
-    if array.null_count or kind_of(array.type) in ("date", "text"):
-        return True
-    return pt.is_floating(array.type) and bool(pc.any(pc.is_nan(array)).as_py())
 
 
 def exact_numbers(array: pa.Array) -> Matrix:

@@ -57,8 +57,6 @@ class FeatureColumns:
     columns
         `columns.features` after `chosen_columns`: one list column, named columns, or
         None for the constant feature 1.
-    encoded
-        Whether there are gaps, dates or text; `learn` must then be called first.
 
     Raises
     ------
@@ -66,12 +64,7 @@ class FeatureColumns:
         When a column is missing or of an unusable type.
     """
 
-    def __init__(
-        self,
-        table: Table,
-        columns: str | list[str] | None,
-        encoded: bool = False,
-    ) -> None:
+    def __init__(self, table: Table, columns: str | list[str] | None) -> None:
         if columns is not None and not columns:
             raise SettingsError(
                 f"{_SETTING} names no column: set it to null to use the graph alone"
@@ -80,15 +73,15 @@ class FeatureColumns:
         self.names = [columns] if isinstance(columns, str) else list(columns or [])
         self.as_list = isinstance(columns, str)
         """Whether the features are one list column."""
-        self.encoded = encoded
         self.encoding: Encoding | None = None
+        """How columns become complete numbers; None before `learn`."""
         self.width = len(self.names) or 1
         """Features of a node, F; 0 for variable-size lists until the first row."""
         if self.as_list:
             self.width = 0
         self._kinds = dict.fromkeys(self.names, "list" if self.as_list else "")
         for name in self.names:
-            table.require({_SETTING: name})
+            table.require([(_SETTING, name)])
             for file, there in table.schemas.items():
                 self._check_type(name, there[name], file)
 
@@ -134,8 +127,8 @@ class FeatureColumns:
         self.width = width
 
     def learn(self, ids: NodeIds, index: Ints, progress: Progress = silent) -> None:
-        """Learn the encoding in one pass over the table, if the columns need one."""
-        if self.encoded:
+        """Learn the encoding in one pass over the table, before `batches`."""
+        if self.names:
             kinds = [(name, kind or "number") for name, kind in self._kinds.items()]
             found = _counted(
                 self._values(ids, index), "encode features", len(index), progress
@@ -156,14 +149,14 @@ class FeatureColumns:
         InfrastructureError
             When the table changed after the ids were read.
         """
-        if not self.names:
+        if self.encoding is None:
             yield index, np.ones((len(index), 1), np.float32)
             return
         for at, values in self._values(ids, index):
-            if self.encoding is not None:
-                yield at, self.encoding.matrix(values)
-            else:
-                yield at, values[0] if self.as_list else np.stack(values, axis=1)
+            matrix = self.encoding.matrix(values)
+            if np.isnan(matrix).any():
+                raise self.changed()
+            yield at, matrix
 
     def _values(self, ids: NodeIds, index: Ints) -> Iterator[tuple[Ints, list[Any]]]:
         """Canonical indices, and the values of each source."""
@@ -187,16 +180,13 @@ class FeatureColumns:
             f"{self.table.what} {self.table.path} changed while it was read: run again"
         )
 
-    def feature_names(self, width: int) -> list[str]:
-        """Names of the `width` features."""
-        if self.encoding is not None:
-            return self.encoding.names
-        if self.as_list:
-            return [f"{self.names[0]}[{at}]" for at in range(width)]
-        return self.names
+    @property
+    def feature_names(self) -> list[str]:
+        """Names of the features."""
+        return [] if self.encoding is None else self.encoding.names
 
     def _checked(self, name: str, batch: Batch, ids: NodeIds, at: Ints) -> Values:
-        """One source's values; numbers are finite, or NaN in columns to be encoded."""
+        """One source's values; numbers are finite, or NaN without a value."""
         column = batch.column(name)
         if self._kinds[name] == "text":
             return column.cast(pa.string())
@@ -206,18 +196,16 @@ class FeatureColumns:
             matrix = exact_numbers(column)
         usable = np.abs(matrix) <= np.finfo(np.float32).max
         if not usable.all():
-            gaps = np.isnan(matrix)
-            if not self.encoded and gaps.any():
-                raise self.changed()
-            if not (usable | gaps).all():
-                row, *place = np.argwhere(~(usable | gaps))[0].tolist()
+            wrong = ~(usable | np.isnan(matrix))
+            if wrong.any():
+                row, *place = np.argwhere(wrong)[0].tolist()
                 where = f" (feature {place[0]})" if place else ""
                 raise InputError(
                     f"feature column {name!r}{where} is infinite or too large for "
                     f"float32 for node {ids.name(int(at[row]))} ({batch.row(row)}): "
                     "correct the value or leave it empty"
                 )
-        return matrix[:, None] if self.encoded and not self.as_list else matrix
+        return matrix if self.as_list else matrix[:, None]
 
     def _from_lists(
         self, column: pa.Array, batch: Batch, ids: NodeIds, at: Ints
@@ -243,12 +231,8 @@ class FeatureColumns:
         return cast(Matrix, filled)
 
 
-def score_columns(
-    table: Table, names: list[str], encoded: bool = False
-) -> FeatureColumns:
+def score_columns(table: Table, names: list[str]) -> FeatureColumns:
     """The columns of another model's scores.
-
-    `encoded`: whether there are gaps.
 
     Raises
     ------
@@ -256,14 +240,14 @@ def score_columns(
         When a column is missing or holds no numbers.
     """
     for name in names:
-        table.require({"columns.scores": name})
+        table.require([("columns.scores", name)])
         for file, there in table.schemas.items():
             if kind_of(there[name]) not in ("number", "boolean"):
                 raise InputError(
                     f"column {name!r} of {file} is {there[name]}, but a score is a "
                     "number: write numbers, or leave it out of columns.scores"
                 )
-    return FeatureColumns(table, names, encoded)
+    return FeatureColumns(table, names)
 
 
 def scaling_of(

@@ -12,7 +12,7 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.core.need import GraphSize
 from xnq_dist.core.settings import TITLES, ColumnSettings, Settings
 from xnq_dist.graph.feature_types import HASHED, LEVELS, chosen_columns, kind_of
-from xnq_dist.graph.profile.headers import required_columns
+from xnq_dist.graph.profile.headers import columns_of, feature_columns
 from xnq_dist.graph.tables import Batch, Sources, Table, open_table
 from xnq_dist.graph.values import NULL_WORDS
 
@@ -69,8 +69,8 @@ def count_rows(table: Table, what: str, columns: ColumnSettings) -> int:
 
     They come from the files' footers; lines of text tables are counted.
     """
-    required = required_columns(what, columns)
-    table.require({f"columns.{key}": name for key, name in required.items()})
+    more = feature_columns(columns) if what == "nodes" else []
+    table.require([*columns_of(what, columns), *more])
     rows = table.count_rows()
     if rows == 0:
         raise InputError(

@@ -22,7 +22,7 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import ColumnSettings, Missing
 from xnq_dist.graph.ids import NodeIds
-from xnq_dist.graph.profile.headers import require_columns
+from xnq_dist.graph.profile.headers import columns_of
 from xnq_dist.graph.tables import Batch, Table, ids_of, whole_numbers
 from xnq_dist.graph.values import (
     NULL_WORDS,
@@ -146,7 +146,7 @@ def _read(
     table: Table, columns: ColumnSettings, progress: Progress, missing: Missing
 ) -> NodeRows:
     """Ids, labels and roles in the order of the table."""
-    require_columns(table, "labels", columns)
+    table.require(columns_of("labels", columns))
     rows = NodeRows(columns, table.has(columns.role), missing)
     done = 0
     for batch in table.batches(rows.names):

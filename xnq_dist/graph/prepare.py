@@ -76,7 +76,7 @@ def prepare(
     Parameters
     ----------
     contents
-        Digests from `contents.read_contents`; None: computed here.
+        Digests from `profile.inputs.read_contents`; None: computed here.
     workers
         Opens the workers' tasks, which then read and sort edges, find distances and
         rho(A), and write the partitions' edges, with the same bits; called if the stage
@@ -115,7 +115,7 @@ def prepare(
     began = time.monotonic()
     with scratch_folder(settings.scratch) as folder, ExitStack() as held:
         # Values that cannot be used are refused before the edges are sorted.
-        rows = _read_rows(nodes, contents, settings, progress)
+        rows = _read_rows(nodes, settings, progress)
         run.reuse(STAGE, inputs)
         tasks = _seeing(edges, held.enter_context(workers()))
         tasks = tasks or in_process(folder, settings.input.memory_bytes)
@@ -176,24 +176,18 @@ class _Rows:
     """Scores of another model, `columns.scores`."""
 
 
-def _read_rows(
-    nodes: Table,
-    contents: Mapping[str, Mapping[str, Any]],
-    settings: Settings,
-    progress: Progress,
-) -> _Rows:
+def _read_rows(nodes: Table, settings: Settings, progress: Progress) -> _Rows:
     """Read ids and labels; learn how features are encoded and scaled."""
     mode = settings.features.scale
     chosen = chosen_columns(nodes, settings).features
     if settings.columns.features == "auto":
         log.info("columns.features = auto: %s", chosen or "none, the graph alone")
-    encoded = bool(contents["features"].get("encoded"))
-    features = FeatureColumns(nodes, chosen, encoded)
+    features = FeatureColumns(nodes, chosen)
     missing = settings.labels.missing
     ids, index, labels = read_nodes(nodes, settings.columns, progress, missing)
     features.learn(ids, index, progress)
     scaling = scaling_of(features, ids, index, mode, progress)
-    scores = read_scores(nodes, contents, settings, ids, index, progress)
+    scores = read_scores(nodes, settings, ids, index, progress)
     return _Rows(ids, index, labels, _Scaled(features, scaling), scores)
 
 
@@ -329,7 +323,7 @@ def _write(
 
 def _write_scaling(attempt: Attempt, features: _Scaled, width: int) -> list[FileRecord]:
     """Write the names of the features, and how they were scaled."""
-    names = features.columns.feature_names(width)
+    names = features.columns.feature_names
     if not names:
         return []
     scaling = features.scaling or Scaling.unchanged(len(names))

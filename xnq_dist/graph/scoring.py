@@ -33,7 +33,6 @@ STAGE = "scores"
 
 def read_scores(
     table: Table,
-    tables: Mapping[str, Mapping[str, Any]],
     settings: Settings,
     ids: NodeIds,
     index: Ints,
@@ -41,8 +40,7 @@ def read_scores(
 ) -> Floats32 | None:
     """Read `columns.scores`, robustly scaled, in canonical order, shape (N, S).
 
-    None without any. `index` is the canonical index of each row of the node table, and
-    `tables` holds the digest of its ``scores``.
+    None without any. `index` is the canonical index of each row of the node table.
 
     Raises
     ------
@@ -52,12 +50,12 @@ def read_scores(
     names = settings.columns.scores
     if not names:
         return None
-    columns = score_columns(table, names, bool(tables[STAGE].get("encoded")))
+    columns = score_columns(table, names)
     if (index < 0).any():
         raise columns.changed()
     columns.learn(ids, index, progress)
     scaling = learn_scaling(columns.batches(ids, index), len(index), False)
-    width = len(columns.feature_names(columns.width))
+    width = len(columns.feature_names)
     scores = np.empty((len(ids), width), np.float32)
     for at, raw in columns.batches(ids, index):
         scores[at] = scaling.apply(raw)
@@ -75,8 +73,9 @@ def write_scores(
 ) -> None:
     """Make the stage of `columns.scores`; remove it without any.
 
-    Kept if nothing changed. `scores`, from `read_scores`, are read if not passed; other
-    arguments and errors are those of `read_scores`.
+    Kept if nothing changed. `tables` holds the digest of the ``scores`` of the table;
+    `scores`, from `read_scores`, are read if not passed. Errors are those of
+    `read_scores`.
     """
     stage, names = run.stage(STAGE), settings.columns.scores
     if not names:
@@ -90,7 +89,7 @@ def write_scores(
         ids, named = load_ids(run.stage("graph"), graph), settings.columns.node_id
         rows = [ids_of(batch, named) for batch in table.batches([named])]
         index = np.concatenate([ids.index_of(each) for each in rows])
-        scores = read_scores(table, tables, settings, ids, index, progress)
+        scores = read_scores(table, settings, ids, index, progress)
     made = np.asarray(scores)
     attempt = stage.begin()
     files = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import posixpath
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, field, replace
 from functools import cache, cached_property, reduce
@@ -61,6 +61,26 @@ def has_ending(file: str, endings: tuple[str, ...]) -> bool:
 def is_text_file(file: str) -> bool:
     """Whether a file is a text table by its name."""
     return has_ending(file, TEXT_ENDINGS)
+
+
+SHOWN = 6
+"""Columns of a file in a message."""
+USUAL = {
+    "columns.node_id": ("id", "node", "user", "userid", "account", "vertex", "name"),
+    "columns.label": ("class", "y", "target", "lbl", "labels", "category", "truth"),
+    "columns.src": ("source", "from", "u", "follower", "i", "node1", "a"),
+    "columns.dst": ("target", "to", "v", "followed", "j", "node2", "b", "dest"),
+    "columns.community": ("group", "cluster", "page", "county", "communityid"),
+    "columns.member": ("node", "id", "user", "userid", "member", "account", "vertex"),
+}
+"""Usual names of columns by setting, without case, spaces and underscores."""
+
+
+def _usual(setting: str, there: Iterable[str]) -> str | None:
+    """A column of a file whose name is usual for a setting."""
+    names = USUAL.get(setting, ())
+    plain = ((each, re.sub(r"[\W_]", "", each).lower()) for each in there)
+    return next((each for each, name in plain if name in names), None)
 
 
 @dataclass(frozen=True)
@@ -313,30 +333,38 @@ class Table:
             )
         return bool(having)
 
-    def require(self, columns: Mapping[str, str]) -> None:
+    def require(self, columns: Iterable[tuple[str, str]]) -> None:
         """Check that every file has the columns.
 
         Parameters
         ----------
         columns
-            Column names by the setting that names them, such as
-            ``{"columns.src": "src"}``.
+            Setting and name of each column, such as ``("columns.src", "src")``.
 
         Raises
         ------
         InputError
-            The message names the file, the missing column, the existing columns and
-            the setting.
+            The message names the file, the missing columns, the existing ones and the
+            settings.
         """
+        pairs = list(columns)
         for file, there in self.schemas.items():
-            for setting, column in columns.items():
-                if column not in there:
-                    raise InputError(
-                        f"{file} has no column {column!r} (it has "
-                        f"{', '.join(there) or 'none'}): set {setting} to the name of "
-                        f"one of them{self._reads(file)}"
-                    )
-                self._once(file, column)
+            missing = {name: key for key, name in pairs if name not in there}
+            if missing:
+                where = self.path if len(self.files) == 1 else file
+                more = ", ..." if len(there) > SHOWN else ""
+                has = f"it has {', '.join([*there][:SHOWN]) or 'none'}{more}"
+                keys = dict.fromkeys(missing.values())
+                meant = [f"--set {k}={n}" for k in keys if (n := _usual(k, there))]
+                advice = f"set {' and '.join(keys)}"
+                if meant:
+                    advice += f" (try {' '.join(meant)})"
+                raise InputError(
+                    f"{where} has no column {' or '.join(map(repr, missing))} ({has}): "
+                    f"{advice}{self._reads(file)}"
+                )
+            for _, name in pairs:
+                self._once(file, name)
 
     def _reads(self, file: str) -> str:
         """How a text file is read, for messages about its columns."""

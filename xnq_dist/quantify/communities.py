@@ -22,6 +22,7 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.profile.headers import columns_of
 from xnq_dist.graph.scratch import scratch_folder
 from xnq_dist.graph.sort import PairChunk, PairSorter
 from xnq_dist.graph.tables import Batch, Sources, Table, ids_of, open_table
@@ -99,9 +100,7 @@ def from_memberships(
     `InputError`.
     """
     columns = settings.columns
-    table.require(
-        {"columns.community": columns.community, "columns.member": columns.member}
-    )
+    table.require(columns_of("memberships", columns))
     missing = (
         f"{table.what} {table.path} has no rows: name at least one member, or set "
         "communities = leiden"
@@ -118,7 +117,7 @@ def from_column(
 ) -> Iterator[Memberships]:
     """Read communities from a column of the node table; null means no community."""
     node_id = settings.columns.node_id
-    table.require({"communities = column:NAME": column, "columns.node_id": node_id})
+    table.require([("communities = column:NAME", column), ("columns.node_id", node_id)])
 
     def present(columns: list[str]) -> Iterator[Batch]:
         for batch in table.batches(columns):

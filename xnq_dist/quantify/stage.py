@@ -34,7 +34,7 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.core.waiting import Heartbeats, gather, result, run_on_workers, wait_some
 from xnq_dist.graph import layout
-from xnq_dist.graph.contents import answer_digests
+from xnq_dist.graph.profile.inputs import answer_digests
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.detection import engine_of
 from xnq_dist.quantify.batch_files import write_batches, write_tables

@@ -17,8 +17,8 @@ from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.graph import layout
-from xnq_dist.graph.contents import answer_digests
 from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.profile.inputs import answer_digests
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.communities import open_memberships
 from xnq_dist.quantify.community_rows import community_ids

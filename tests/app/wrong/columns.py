@@ -121,33 +121,6 @@ def weights_and_features_cases() -> Iterable[Case]:
         ("'weight'", "edges.parquet", "are 0", "columns.weight=null"),
         right=edge_weights(lambda row: int(row == 0)),
     )
-    for name, first, word in (
-        ("times", 1_700_000_000, "look like Unix times (1700000000"),
-        ("row-numbers", 1, "number the rows"),
-    ):
-        yield Case(
-            f"edge-weights-are-{name}",
-            edge_weights(lambda row, first=first: first + row),
-            ("'weight'", "edges.parquet", word, "columns.weight=null"),
-            right=edge_weights(lambda row, first=first: first + row),
-            right_arguments=sets("columns.weight=null"),
-        )
-    numbered = {"features": None, "number": list(range(1, 61))}
-    yield Case(
-        "row-numbers-as-feature",
-        edit(NODES, **numbered),
-        ("'number'", "nodes.parquet", "numbers the rows", "columns.features"),
-        right=edit(NODES, **numbered),
-        right_arguments=sets("columns.features=[age,income]"),
-        status=0,
-    )
-    yield Case(
-        "index-of-pandas",
-        edit(NODES, **{"features": None, "Unnamed: 0": list(range(60))}),
-        ("'Unnamed: 0'", "nodes.parquet", "no feature", "columns.features"),
-        right=edit(NODES, features=None),
-        status=0,
-    )
     yield Case(
         "no-features-named",
         VALID,
@@ -202,16 +175,9 @@ def roles_cases() -> Iterable[Case]:
         right=right,
     )
     yield Case(
-        "role-test",
-        edit(NODES, role=["test" if v is None else v for v in by_turns]),
-        ("'role'", "'test' (10)", "taken as unlabelled"),
-        right=right,
-        status=0,
-    )
-    yield Case(
         "every-role-another",
         edit(NODES, role=["valid"] * 60),
-        ("'label'", "role other than train", "null for every node"),
+        ("'label'", "a role other than train", "has no label"),
         right=right,
     )
     drawn = sets("labels.drawn=weighted", "columns.label_weight=chance")

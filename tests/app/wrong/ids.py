@@ -84,7 +84,7 @@ def ids_cases() -> Iterable[Case]:
     yield Case(
         "spaces-around-ids",
         both(text_ids(named), edit(EDGES, src=lambda c: [f"{v} " for v in c])),
-        ("edges.parquet", "spaces in ids such as 'u0 '"),
+        ("edges.parquet", "'u0 '", "such as 'u0'", "alike"),
         right=text_ids(named),
     )
     yield Case(
@@ -101,19 +101,6 @@ def ids_cases() -> Iterable[Case]:
         arguments=DROP,
         right_arguments=(*DROP, *sets("checks.accept=[few-matches]")),
         right=edit(EDGES, src=lambda c: [v + 60 if v > 5 else v for v in c]),
-    )
-    yield Case(
-        "some-edges-of-another-graph",
-        edit(EDGES, src=lambda c: [v + 60 if v > 40 else v for v in c]),
-        ("name nodes of the node table", "left out"),
-        arguments=DROP,
-        status=0,
-    )
-    yield Case(
-        "most-nodes-isolated",
-        edit(EDGES, **dict.fromkeys(("src", "dst"), lambda c: [v % 9 for v in c])),
-        ("51 nodes have no edge",),
-        status=0,
     )
     yield Case(
         "source-and-target-alike",

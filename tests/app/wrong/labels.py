@@ -28,14 +28,12 @@ def with_labels(values: Any) -> Spoil:
 
 
 def labels_cases() -> Iterable[Case]:
-    for word in ("NA", "null", "?", "  "):
-        yield Case(
-            f"label-{word.strip() or len(word)}",
-            with_labels(first(6, word)),
-            ("'label'", "nodes.parquet", f"{word!r} (6)", "labels.missing=[]"),
-            right=with_labels(first(6, "Nauru")),
-            status=0,
-        )
+    yield Case(
+        "null-words-and-a-rare-class",
+        with_labels(lambda c: ["NA"] * 6 + ["rare"] + list(c)[7:]),
+        ("'rare'", "labels.missing=[NA, rare]"),
+        right=with_labels(first(6, "NA")),
+    )
     yield Case(
         "label-minus-one",
         with_labels(labels(lambda v: v % 4 - 1)),
@@ -46,7 +44,7 @@ def labels_cases() -> Iterable[Case]:
     yield Case(
         "label-minus-one-as-text",
         with_labels(labels(lambda v: str(v % 3 - 1))),
-        ("'label'", "-1 (20 nodes)", "labels.missing=[-1]"),
+        ("'label'", "'-1' (20 nodes)", "labels.missing=[-1]"),
         right=with_labels(labels(lambda v: "-1" if v % 2 else "1")),
     )
     for name, word in (("case", "Bot"), ("space", " bot")):
@@ -74,25 +72,25 @@ def labels_cases() -> Iterable[Case]:
     yield Case(
         "name-as-label",
         with_labels(labels(named)),
-        ("60 classes for 60 labelled", "columns.label", "age", "label-ids"),
+        ("60 values for 60 labelled", "columns.label", "label-ids"),
         right=with_labels(labels(lambda v: named(v % 15))),
     )
     many = list(range(18, 88)) * 3
     yield Case(
         "ages-as-labels",
         _more_nodes(many),
-        ("'label'", "70 different numbers from 18 to 87", "label-ids"),
+        ("'label'", "70 values for 210 labelled", "a measurement", "label-ids"),
         right=_more_nodes([value - 18 for value in many]),
     )
     yield Case(
         "no-label",
         with_labels([None] * 60),
-        ("'label'", "nodes.parquet", "null for every node", "label some"),
+        ("'label'", "nodes.parquet", "has no label", "label some"),
     )
     yield Case(
         "one-class",
         with_labels(labels(lambda v: "bot", 40)),
-        ("'label'", "single class, 'bot'", "two classes"),
+        ("'label'", "single class 'bot'", "label nodes of two"),
         right=with_labels(labels(lambda v: "bot" if v > 1 else "human", 40)),
     )
     yield Case(

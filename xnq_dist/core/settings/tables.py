@@ -32,9 +32,6 @@ Code = Literal[
     "few-matches",
     "label-case",
     "label-ids",
-    "label-null-word",
-    "role-other",
-    "weight-unlikely",
 ]
 """Findings of the profile that can be accepted."""
 TITLES = {
@@ -201,6 +198,5 @@ class CheckSettings(Section):
 
     accept: tuple[Code, ...] = Field(
         (),
-        description="findings to accept: a refusal becomes a note, a warning is left "
-        "out; each finding's text starts with its code",
+        description="codes of findings to accept: they are notes then",
     )

@@ -1,13 +1,13 @@
 """The profile of a run's tables, from the pass over them that takes their digests.
 
-The profile of each table is kept with its digests (`graph.contents`), so unchanged
+What is counted in each table is kept with its digests (`graph.contents`), so unchanged
 tables are not profiled again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,33 +15,32 @@ import pyarrow as pa
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.inputs import choose_source
-from xnq_dist.core.settings import TITLES, ColumnSettings, Settings
+from xnq_dist.core.settings import TITLES, Settings
 from xnq_dist.core.store import Folder
 from xnq_dist.graph.contents import (
     Aspect,
-    Contents,
     Digests,
-    Made,
-    column_aspect,
-    edge_aspect,
-    label_aspect,
-    member_aspect,
+    Observer,
     node_aspects,
+    read_table,
+    table_aspect,
 )
 from xnq_dist.graph.feature_types import chosen_columns
-from xnq_dist.graph.profile.columns import TableProfile
+from xnq_dist.graph.profile.headers import feature_columns
 from xnq_dist.graph.tables import Sources, Table, ids_of, open_table
 from xnq_dist.graph.values import of_one_type
 
 if TYPE_CHECKING:
     from xnq_dist.graph.ids import NodeIds
     from xnq_dist.graph.profile.findings import Finding
-    from xnq_dist.graph.profile.matching import NodeObserver
 
 __all__ = [
     "PROFILE",
     "InputProfile",
+    "TableReader",
+    "answer_digests",
     "check_findings",
+    "lines",
     "profile_again",
     "profile_inputs",
     "read_contents",
@@ -50,29 +49,27 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 PROFILE = "_profile.json"
-FORMAT = 5
-"""Raised when the profile of the same tables changes."""
+SHOWN = 20
+"""Classes in the line of the labels."""
+
+Made = tuple[dict[str, Aspect], Observer]
 
 
 @dataclass(frozen=True)
 class InputProfile:
     """What the tables of a run hold, and what looks wrong in them."""
 
-    nodes: TableProfile
-    edges: TableProfile
-    memberships: TableProfile | None
-    classes: tuple[tuple[Any, int], ...]
-    """Classes and their labelled nodes."""
+    tables: dict[str, dict[str, Any]]
+    """What was counted in each table, by key of `TITLES`."""
     findings: tuple[Finding, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """The profile as JSON values."""
-        return asdict(self)
+    @property
+    def classes(self) -> list[tuple[Any, int]]:
+        """Classes and their labelled nodes."""
+        return [(value, rows) for value, rows, *_ in self.tables["nodes"]["classes"]]
 
 
-def read_contents(
-    folder: Folder, sources: Sources, settings: Settings
-) -> dict[str, dict[str, Any]]:
+def read_contents(folder: Folder, sources: Sources, settings: Settings) -> Digests:
     """Digests of the node and edge tables, cached in `folder`.
 
     Tables that must be read are profiled at the same time.
@@ -82,15 +79,34 @@ def read_contents(
     InputError
         When a table is missing or cannot be read.
     """
-    reader = _Reader(sources, settings, folder)
+    reader = TableReader(sources, settings, folder)
     return {**reader.nodes(), **reader.edges()}
 
 
+def answer_digests(
+    folder: Folder, sources: Sources, settings: Settings, source: str
+) -> Digests:
+    """Digest of the table that estimates depend on but posteriors do not.
+
+    Its key is ``memberships``; empty if communities are detected.
+
+    `source` is ``given``, ``leiden`` or ``column:NAME``.
+    """
+    if source == "leiden":
+        return {}
+    columns = settings.columns
+    table = _open("memberships" if source == "given" else "nodes", sources, settings)
+    if source == "given":
+        aspect = table_aspect(table, "memberships", columns)
+    else:
+        place = source.removeprefix("column:")
+        aspect = node_aspects(table, columns, place=place)["communities"]
+    about = source, aspect.columns
+    return read_table(folder, table, lambda: ({"memberships": aspect}, None), about)[0]
+
+
 def profile_inputs(
-    sources: Sources,
-    settings: Settings,
-    folder: Folder | None = None,
-    every: bool = False,
+    sources: Sources, settings: Settings, folder: Folder | None = None
 ) -> InputProfile:
     """Profile the tables of a run.
 
@@ -98,42 +114,24 @@ def profile_inputs(
     ----------
     folder
         Run directory that keeps the profile; None: every table is read.
-    every
-        Whether columns are profiled that the run does not use.
 
     Raises
     ------
     InputError
-        When tables cannot be read; the message has the first fault of each table.
+        When a table cannot be read.
     """
     # Imported late: a run in which nothing changed needs no compiled code.
-    from xnq_dist.graph.profile.findings import Finding, Seen, findings
+    from xnq_dist.graph.profile.findings import findings
 
-    reader = _Reader(sources, settings, folder, every)
-    steps = [reader.nodes, reader.edges]
+    reader = TableReader(sources, settings, folder)
+    reader.nodes()
+    reader.edges()
     if choose_source(sources.memberships, settings) == "given":
-        steps.append(reader.memberships)
-    faults: list[str] = []
-    for step in steps:
-        try:
-            step()
-        except InputError as error:
-            faults.append(str(error))
-            if step == reader.nodes:
-                break
-    if "nodes" not in reader.tables:
-        raise InputError(faults[0])
-    seen = Seen(settings, **reader.tables)
-    found = findings(seen)
-    found += tuple(Finding("table", "refusal", "", fault) for fault in faults)
-    if faults:
-        raise InputError(refusal(found))
-    profile = InputProfile(
-        seen.nodes, reader.tables["edges"], seen.memberships, seen.classes, found
-    )
+        reader.memberships()
+    profile = InputProfile(reader.facts, findings(settings, reader.facts))
     if folder is not None:
         folder.create()
-        folder.write_record(PROFILE, profile.to_dict())
+        folder.write_record(PROFILE, asdict(profile))
     # The plan reads the free memory: return that of the node ids.
     del reader
     pa.default_memory_pool().release_unused()
@@ -156,165 +154,165 @@ def profile_again(
     labels, memberships
         Locations of the tables; None: there is no new one.
     """
-    from xnq_dist.graph.profile.findings import Seen, findings
+    from xnq_dist.graph.profile.findings import findings
 
-    reader = _Reader(Sources("", "", memberships), settings, folder, nodes=nodes)
+    reader = TableReader(Sources("", "", memberships), settings, folder, nodes)
+    classes = []
     if labels is not None:
         reader.labels(labels)
+        classes = [value for value, *_ in reader.facts["labels"]["classes"]]
     if memberships is not None:
         reader.memberships()
-    nothing = TableProfile("node table", "", 0, (), {})
-    labelled = reader.tables.pop("labels", nothing)
-    seen = Seen(settings, labelled, **reader.tables)
-    return findings(seen), [value for value, _ in seen.classes]
+    return findings(settings, reader.facts), classes
 
 
 def check_findings(found: tuple[Finding, ...]) -> None:
-    """Log warnings and notes; raise one `InputError` with all refusals."""
+    """Log what is accepted; raise one `InputError` with all refusals."""
+    texts = [each.text for each in found if each.level == "refusal"]
     for each in found:
         if each.level != "refusal":
-            write = log.warning if each.level == "warning" else log.info
-            write("%s (%s)", each.text, each.code)
-    if text := refusal(found):
-        raise InputError(text)
+            log.info("%s (%s)", each.text, each.code)
+    if len(texts) > 1:
+        numbered = "; ".join(f"({at}) {text}" for at, text in enumerate(texts, 1))
+        texts = [f"the tables cannot be used for {len(texts)} reasons: {numbered}"]
+    if texts:
+        raise InputError(texts[0])
 
 
-def refusal(found: tuple[Finding, ...]) -> str:
-    """The sentence with all refusals; empty if there are none."""
-    texts = [each.text for each in found if each.level == "refusal"]
-    if len(texts) < 2:
-        return "".join(texts)
-    numbered = "; ".join(f"({at}) {text}" for at, text in enumerate(texts, 1))
-    return f"the tables cannot be used for {len(texts)} reasons: {numbered}"
+def lines(profile: InputProfile, few: int, brief: bool = False) -> Iterator[str]:
+    """Yield the lines that ``xnq-dist profile`` prints; `brief`: those of a run.
+
+    Numbers of labelled nodes below `few` (`disclosure.min_size`) are not shown.
+    """
+    for name, facts in profile.tables.items():
+        rows, matched = facts["rows"], facts.get("matched")
+        # Rounded down: 100 % has no row that does not match.
+        share = "" if matched is None else f", {matched * 1000 // rows / 10} % match"
+        yield f"{TITLES[name]} {facts['path']}: {rows:,} rows{share}"
+        if not brief:
+            columns = facts["columns"].items()
+            yield f"  {', '.join(f'{column} {kind}' for column, kind in columns)}"
+    counts = [
+        f"{value}: {f'fewer than {few}' if rows < few else f'{rows:,}'}"
+        for value, rows in profile.classes
+    ]
+    more = [f"and {len(counts) - SHOWN:,} more"] if len(counts) > SHOWN else []
+    yield f"labels: {'; '.join([*counts[:SHOWN], *more])}"
+    for each in () if brief else profile.findings:
+        yield f"{each.level}: {each.text} ({each.code})"
 
 
-class _Reader:
-    """Reads each table at most once, for its digests and its profile."""
+def _open(name: str, sources: Sources, settings: Settings) -> Table:
+    return open_table(str(getattr(sources, name)), TITLES[name], settings.input)
+
+
+class TableReader:
+    """Reads each table at most once, for its digests and its facts."""
 
     def __init__(
         self,
         sources: Sources,
         settings: Settings,
         folder: Folder | None,
-        every: bool = False,
         nodes: tuple[NodeIds | None, dict[str, Any]] = (None, {}),
     ) -> None:
-        self._sources, self._settings, self._every = sources, settings, every
-        self._contents = Contents(folder)
-        self.tables: dict[str, TableProfile] = {}
+        self._sources, self._settings, self._folder = sources, settings, folder
+        self.facts: dict[str, dict[str, Any]] = {}
+        """What was counted in each table, with its path and rows."""
         self._ids, self._node_digest = nodes
 
     def nodes(self) -> Digests:
         """Read the node table; return its digests."""
-        settings, table = self._settings, self._open("nodes")
-        read: list[NodeObserver] = []
+        settings, made = self._settings, []
+        table = _open("nodes", self._sources, settings)
 
         def make() -> Made:
             from xnq_dist.graph.features import FeatureColumns, score_columns
+            from xnq_dist.graph.profile.matching import NodeObserver
 
-            chosen = chosen_columns(table, settings)
-            aspects = node_aspects(table, chosen, settings.labels.missing)
-            place = settings.communities.removeprefix("column:")
-            if place != settings.communities:
-                aspects["communities"] = column_aspect(settings.columns, place)
-            features = [*aspects["features"].names[1:], *chosen.scores]
-            read.append(self._of_labels(table, features, place))
+            chosen, place = chosen_columns(table, settings), ""
+            if settings.communities.startswith("column:"):
+                place = settings.communities.removeprefix("column:")
+            missing = settings.labels.missing
+            aspects = node_aspects(table, chosen, missing, place)
+            named = [name for _, name in feature_columns(chosen)]
             # Types that cannot be features are refused before values are read.
-            settled = table.settle(read[0].columns)
+            settled = table.settle(named)
             FeatureColumns(settled, chosen.features)
             if chosen.scores:
                 score_columns(settled, chosen.scores)
-            return aspects, read[0]
+            roles = table.has(settings.columns.role)
+            made.append(NodeObserver(settings, roles, named))
+            return aspects, made[0]
 
         digests = self._read("nodes", table, make)
-        for observer in read:
+        for observer in made:
             self._ids = observer.ids(table.path)
         self._node_digest = digests["nodes"]
-        return {name: digests[name] for name in digests if name != "communities"}
+        if (named := digests.get("communities")) is not None:
+            self.facts["nodes"]["in_communities"] = named["rows"]
+        return digests
 
-    def labels(self, path: str) -> None:
-        """Profile a table of labels, in place of the node table."""
+    def labels(self, path: str) -> Digests:
+        """Read a table of labels; return its digest."""
         settings = self._settings
         table = open_table(path, TITLES["labels"], settings.input)
 
         def make() -> Made:
-            aspect = label_aspect(table, settings.columns, settings.labels.missing)
-            return {"labels": aspect}, self._of_labels(table)
+            from xnq_dist.graph.profile.matching import NodeObserver
 
-        self._read("labels", table, make)
+            missing = settings.labels.missing
+            aspect = table_aspect(table, "labels", settings.columns, missing)
+            roles = table.has(settings.columns.role)
+            return {"labels": aspect}, NodeObserver(settings, roles)
 
-    def _of_labels(
-        self, table: Table, features: Sequence[str] = (), *more: str
-    ) -> NodeObserver:
-        from xnq_dist.graph.profile.matching import NodeObserver
-
-        columns = self._settings.columns
-        role = columns.role if table.has(columns.role) else None
-        used = [columns.label, role, columns.label_weight, *more, *features]
-        watched = self._columns(table, used)
-        return NodeObserver(watched, self._settings, features, role)
+        return self._read("labels", table, make)
 
     def edges(self) -> Digests:
         """Read the edge table; return its digest."""
         columns = self._settings.columns
-        ends = [columns.src, columns.dst]
-        return self._match("edges", edge_aspect, ends, columns.weight)
+        return self._match("edges", [columns.src, columns.dst])
 
     def memberships(self) -> Digests:
         """Read the memberships table; return its digest."""
-        columns = self._settings.columns
-        ids, used = [columns.member], columns.community
-        return self._match("memberships", member_aspect, ids, used)
+        return self._match("memberships", [self._settings.columns.member])
 
-    def _match(
-        self,
-        name: str,
-        aspect_of: Callable[[Table, ColumnSettings], Aspect],
-        ids: list[str],
-        used: str | None,
-    ) -> Digests:
-        table, columns = self._open(name), self._settings.columns
+    def _match(self, name: str, ends: list[str]) -> Digests:
+        columns = self._settings.columns
+        table = _open(name, self._sources, self._settings)
 
         def make() -> Made:
             from xnq_dist.graph.profile.matching import MatchObserver
 
-            watched, nodes = self._columns(table, [used]), self._node_ids()
-            observer = MatchObserver(watched, ids, columns, nodes)
-            return {name: aspect_of(table, columns)}, observer
+            aspect = table_aspect(table, name, columns)
+            weighted = "columns.weight" in dict(aspect.columns)
+            observer = MatchObserver(columns, ends, weighted, self._node_ids())
+            return {name: aspect}, observer
 
         return self._read(name, table, make)
-
-    def _open(self, name: str) -> Table:
-        path = str(getattr(self._sources, name))
-        return open_table(path, TITLES[name], self._settings.input)
-
-    def _columns(self, table: Table, used: list[Any]) -> list[str]:
-        """The profiled columns: those in use that exist, or all of them."""
-        first, *others = table.schemas.values()
-        shared = [name for name in first if all(name in each for each in others)]
-        return [name for name in shared if self._every or name in used]
 
     def _node_ids(self) -> NodeIds:
         """The ids of the nodes, read again if their table was not read here."""
         if self._ids is None:
             from xnq_dist.graph.ids import NodeIds
 
-            name, table = self._settings.columns.node_id, self._open("nodes")
+            name = self._settings.columns.node_id
+            table = _open("nodes", self._sources, self._settings)
             parts = [ids_of(batch, name) for batch in table.batches([name])]
             self._ids = NodeIds.from_column(of_one_type(parts), table.path)[0]
         return self._ids
 
-    def _read(self, name: str, table: Table, make: Callable[[], Made]) -> Digests:
-        """Profile a table unless nothing changed; return its digests."""
+    def _read(self, name: str, table: Table, make: Any) -> Digests:
+        """Read a table unless nothing changed; return its digests."""
         settings = self._settings
-        named, missing = settings.columns.model_dump(), settings.labels.missing
-        used = self._node_digest, named, missing, settings.communities, self._every
-        about = name, FORMAT, *used
-        digests, profile = self._contents.read(table, make, about)
-        if not profile["rows"]:
+        used = settings.columns.model_dump(), settings.labels.missing
+        about = name, self._node_digest, *used, settings.communities
+        digests, facts = read_table(self._folder, table, make, about)
+        rows = digests[name]["rows"]
+        if not rows and name != "labels":
             raise InputError(
                 f"{table.what} {table.path} has no rows: check that it is the right "
                 "file"
             )
-        self.tables[name] = TableProfile.of(profile)
+        self.facts[name] = {"path": table.path, "rows": rows, **facts}
         return digests

@@ -3,87 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from xnq_dist.core.arrays import Bools, Ints32, Words
 from xnq_dist.core.settings import ColumnSettings, Settings
 from xnq_dist.graph.digesting import words_of
 from xnq_dist.graph.edges import weights_of
-from xnq_dist.graph.feature_types import index_columns
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labels import NodeRows
-from xnq_dist.graph.profile.columns import LEVELS, ColumnCounter, TableProfile
-from xnq_dist.graph.tables import Batch, Table, ids_of
-from xnq_dist.graph.values import show
+from xnq_dist.graph.tables import Batch, ids_of
+from xnq_dist.graph.values import NULL_WORDS, is_text, show
 
-__all__ = ["MatchObserver", "NodeObserver", "TableObserver"]
+__all__ = ["MatchObserver", "NodeObserver"]
 
+SHOWN = 10_000
+"""Classes whose labels are counted one by one."""
 MAX_CLASSES = 64
 """Classes up to which copies of the label are found."""
 FEWEST = 3
 """Labelled nodes of each class without which a copy of the label may be chance."""
 
 
-class TableObserver:
-    """Counts the columns of a table; those of ids without their values."""
-
-    def __init__(self, columns: Sequence[str], ids: Sequence[str]) -> None:
-        self.columns: Sequence[str] = list(dict.fromkeys([*ids, *columns]))
-        """Columns that batches must have."""
-        self._counters = {
-            name: ColumnCounter(name, levels=name not in ids) for name in self.columns
-        }
-        self.rows = 0
-
-    def add(self, batch: Batch) -> None:
-        """Count a batch."""
-        self.rows += batch.rows.num_rows
-        for name, counter in self._counters.items():
-            counter.add(batch.column(name))
-
-    def profile(self, table: Table) -> dict[str, Any]:
-        """The profile of all batches, as JSON values."""
-        columns = tuple(each.finish() for each in self._counters.values())
-        names = list(table.schemas[table.files[0]])
-        facts = {**self._facts(), "names": names, "indexes": index_columns(table)}
-        return asdict(TableProfile(table.what, table.path, self.rows, columns, facts))
-
-    def _facts(self) -> dict[str, Any]:
-        return {}
-
-
-class NodeObserver(TableObserver):
+class NodeObserver:
     """Reads labels and roles, and looks for features that copy the label or the id."""
 
     def __init__(
-        self,
-        columns: Sequence[str],
-        settings: Settings,
-        features: Sequence[str],
-        role: str | None,
+        self, settings: Settings, roles: bool, features: Sequence[str] = ()
     ) -> None:
-        named = settings.columns
-        super().__init__(columns, [named.node_id])
-        self._read = NodeRows(named, role is not None, settings.labels.missing)
-        used = [name for name in features if name in self.columns]
-        self._copies = {name: CopyFinder() for name in used}
-        self._same, self._numbered = set(used), set(used)
+        self._label = settings.columns.label
+        self._read = NodeRows(settings.columns, roles, settings.labels.missing)
+        self.columns = [*self._read.names, *features]
+        """Columns that batches must have."""
+        self._copies = {name: CopyFinder() for name in features}
+        self._same = set(features)
+        self._words: set[str] = set()
 
     def add(self, batch: Batch) -> None:
         """Look at a batch."""
-        super().add(batch)
-        ids = self._read.add(batch)
+        ids, labels = self._read.add(batch), batch.column(self._label)
+        if is_text(labels.type):
+            self._words |= {*NULL_WORDS} & {*pc.unique(labels).to_pylist()}
         self._same = {name for name in self._same if batch.column(name).equals(ids)}
-        self._numbered = {
-            name
-            for name in self._numbered
-            if _number_rows(batch.column(name), batch.first)
-        }
         codes = self._read.codes[-1]
         known = codes >= 0
         for name, finder in self._copies.items():
@@ -94,7 +59,8 @@ class NodeObserver(TableObserver):
         """The ids of all nodes; an `InputError` if one occurs twice."""
         return NodeIds.from_column(self._read.ids, path)[0]
 
-    def _facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
+        """What was counted, as JSON values."""
         classes = self._read.classes()
         comparable = 1 < len(classes) <= MAX_CLASSES
         comparable &= all(rows >= FEWEST for _, rows, *_ in classes)
@@ -104,10 +70,11 @@ class NodeObserver(TableObserver):
                 for name, finder in self._copies.items()
                 for place in (finder.places() if comparable else ())
             ],
-            "numbered": sorted(self._numbered),
             "same_as_id": sorted(self._same),
-            "classes": classes[:LEVELS],
+            "unlabelled": sorted(self._words),
+            "classes": classes[:SHOWN],
             "n_classes": len(classes),
+            "labelled": sum(rows for _, rows, *_ in classes),
         }
 
 
@@ -147,54 +114,37 @@ class CopyFinder:
         return [f"[{at}]" if self._nested else "" for at in np.flatnonzero(found)[:5]]
 
 
-def _number_rows(values: pa.Array, first: int) -> bool:
-    """Whether values are the numbers of a file's rows from 0 or 1, after `first`."""
-    if not pt.is_integer(values.type) or values.null_count:
-        return False
-    begin = values[0].as_py()
-    counted = np.arange(begin, begin + len(values))
-    return begin - first in (0, 1) and bool((values.to_numpy() == counted).all())
-
-
-class MatchObserver(TableObserver):
-    """Looks the ids of edges or members up among the nodes.
-
-    It checks weights, and counts nodes without an edge to another one.
-    """
+class MatchObserver:
+    """Looks the ids of edges or members up among the nodes, and checks weights."""
 
     def __init__(
-        self,
-        columns: Sequence[str],
-        ids: Sequence[str],
-        named: ColumnSettings,
-        nodes: NodeIds,
+        self, columns: ColumnSettings, ends: list[str], weighted: bool, nodes: NodeIds
     ) -> None:
-        super().__init__(columns, ids)
-        self._nodes, self._ends, self._named = nodes, ids, named
-        self._joined = np.zeros(len(nodes), np.bool_)
-        self._matched = 0
+        self._named, self._ends, self._weighted = columns, ends, weighted
+        self.columns = ends
+        """Columns that batches must have."""
+        self._nodes, self._matched = nodes, 0
         self._unknown: list[Any] | None = None
+        self._heaviest = 0.0 if weighted else None
 
     def add(self, batch: Batch) -> None:
         """Look at a batch."""
-        super().add(batch)
-        if self._named.weight in self.columns:
-            weights_of(batch, self._named)
+        if self._heaviest is not None:
+            heaviest = float(weights_of(batch, self._named).max(initial=0.0))
+            self._heaviest = max(self._heaviest, heaviest)
         index = np.stack([self._nodes.find(batch, n, "drop") for n in self._ends])
         known = (index >= 0).all(axis=0)
         self._matched += int(np.count_nonzero(known))
         if self._unknown is None and not known.all():
             at = int(np.argmin(known))
-            end = int(np.argmin(index[:, at]))
-            name = self._ends[end]
+            name = self._ends[int(np.argmin(index[:, at]))]
             self._unknown = [name, show(ids_of(batch, name), at), batch.row(at)]
-        ends = index[:, known & (index[0] != index[-1])]
-        self._joined[ends.ravel()] = True
 
-    def _facts(self) -> dict[str, Any]:
+    def facts(self) -> dict[str, Any]:
+        """What was counted, as JSON values."""
         return {
             "matched": self._matched,
             "unknown": self._unknown,
             "node": self._nodes.name(0),
-            "isolated": int(np.count_nonzero(~self._joined)),
+            "heaviest": self._heaviest,
         }

@@ -29,7 +29,7 @@ def body(facts: Page) -> str:
     found = [
         plain(str(finding.get("text") or ""), 400)
         for finding in profile.get("findings") or ()
-        if finding.get("level") in ("warning", "note")
+        if finding.get("level") == "note"
     ]
     return facts.render(
         "inputs",
