@@ -6,9 +6,11 @@ import doctest
 import re
 import shutil
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from xnq_dist import plan
 from xnq_dist.app.settings_help import (
@@ -125,15 +127,30 @@ def test_settings_are_grouped_by_what_they_are_about():
     assert {part for parts in GROUPS.values() for part in parts} <= names
 
 
+@pytest.mark.parametrize("name", config.GONE)
+def test_a_removed_setting_is_refused_with_what_became_of_it(name, tmp_path):
+    file = tmp_path / "s.yaml"
+    value: Any = 1
+    for part in reversed(name.split(".")):
+        value = {part: value}
+    file.write_text(yaml.safe_dump(value))
+    gone = f"{name}: this setting is gone: {config.GONE[name]}"
+    with pytest.raises(SettingsError, match=re.escape(gone)):
+        load_settings(file)
+    with pytest.raises(SettingsError, match=re.escape(gone)):
+        load_settings(overrides=[f"{name}=1"])
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"column": {"label": "y"}}, "column: unknown setting (did you mean columns."),
         ({"labels__drawn": "random"}, "(did you mean labels.drawn?)"),
+        ({"sld": {}}, "sld.tolerance: this setting is gone"),
         ({"odd": {"name": {"x": 1}}}, "odd: unknown setting"),
     ],
 )
-def test_an_unknown_setting_is_named_in_full(values, message):
+def test_an_unknown_setting_is_named(values, message):
     with pytest.raises(SettingsError, match=re.escape(message)):
         validate_settings(values)
 
