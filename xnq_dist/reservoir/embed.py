@@ -132,7 +132,7 @@ def embed_scaled(
         "n_nodes": rows,
         "checkpoint_every": work.every(spec),
         "units_at_once": steps.units,
-        "products": "cuBLAS" if spec.backend == "gpu" else products.FORM,
+        "products": "CUDA" if spec.backend == "gpu" else products.FORM,
         "exchanged_bytes_per_superstep": steps.moves.moved * steps.units * steps.wire,
     }
     seconds = time.perf_counter() - began
