@@ -59,7 +59,7 @@ class OnDevice:
             )
         # Non-zeros of neighbouring units are neighbours, (k, d'): a warp reads one
         # line of memory.
-        self._columns = backend.to_device(np.transpose(weights.columns))
+        self._columns = backend.to_device(np.asarray(weights.columns).T)
         self._values = backend.to_device(weights.values.T)
 
     def drive(self, drive: FeatureDrive) -> Any:
