@@ -2,7 +2,7 @@
 
 The source of the kernels is compiled with `emulate.h` and run block by block, with the
 same grids, blocks and arguments as on a device; an argument of the wrong type or layout
-is an error. It cannot show speed and cuBLAS's bits.
+is an error. It cannot show speed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from distributed import get_worker
 from xnq_dist.core import backend as backends
 from xnq_dist.core import cluster
 from xnq_dist.core.backend import GpuBackend
-from xnq_dist.core.products import product
 from xnq_dist.plan import of_tables as tables
 
 __all__ = ["DeviceArray", "HeldBytes", "StandinBackend", "places", "signatures"]
@@ -152,20 +151,6 @@ class StandinBackend(GpuBackend):
     def kernel(self, source, name, defines=()):
         """The kernel, compiled by g++."""
         return Emulated(source, name, tuple(defines))
-
-    def multiply(self, x, matrix, out):
-        """``out = x matrix^T``, one product for each block of columns."""
-        for array in (x, matrix, out):
-            assert array.dtype == np.float32
-            assert array.strides[-1] == array.itemsize
-        assert matrix.flags.c_contiguous
-        look()
-        columns, inner = matrix.shape[-2:]
-        for number, block in enumerate(matrix.reshape(-1, columns, inner)):
-            part = x[:, number * inner : (number + 1) * inner]
-            at = slice(number * columns, (number + 1) * columns)
-            left, right = np.ascontiguousarray(part), np.asarray(block)
-            out[:, at] = product(np.asarray(left), right.T).view(DeviceArray)
 
     def free_bytes(self):
         """The memory of a small device."""

@@ -12,7 +12,7 @@ import pytest
 from tests.conftest import rest_in
 from tests.gpu.standin import signatures
 from xnq_dist.core.backend import COMPILE
-from xnq_dist.reservoir.gpu_kernels import defines, superstep_source
+from xnq_dist.reservoir.device import defines, superstep_source
 
 NVCC = shutil.which("nvcc")
 NVRTC = importlib.util.find_spec("cupy_backends") is not None

@@ -118,6 +118,8 @@ def test_sums_over_neighbours_have_the_cpus_bits(
 def test_reservoirs_run_in_turn_on_a_small_gpu_with_the_same_bits(
     device_client, more, tmp_path, weighted, monkeypatch
 ):
+    for module in (device, needs):  # sums over neighbours need less than states
+        monkeypatch.setattr(module, "COLUMNS", 4)
     more = (*more, "backend=gpu", "method=xnq+")
     run, settings = prepared(tmp_path / "together", weighted, *more)
     pipeline.embed(run, settings, device_client)
@@ -143,7 +145,6 @@ def test_states_take_no_more_of_a_gpu_than_planned(
     thread_client, monkeypatch, tmp_path, weighted, workers, partitions
 ):
     """Bytes of the stand-in's arrays; most rows are sent, which is the worst case."""
-    monkeypatch.setattr(device, "GEMM_ROWS", 8)
     play_a_gpu(monkeypatch)
     cut = ("partitioner=random", f"partitions={partitions}", "backend=gpu")
     with one_worker(thread_client) as single:

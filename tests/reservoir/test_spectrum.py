@@ -1,11 +1,9 @@
-"""The spectrum and the descriptors: files of some columns, blocks of rows."""
+"""The spectrum and the descriptors: files that are read by blocks of rows."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.conftest import small_settings, write_graph
 from xnq_dist import pipeline
@@ -19,8 +17,7 @@ from xnq_dist.reservoir.volume import (
     WORKER,
     Volume,
     max_volume,
-    sums_columns,
-    sums_memory,
+    memory_need,
 )
 
 VECTORS = SPECTRUM + SPARE + EXTRA
@@ -35,23 +32,13 @@ def graph(tmp_path_factory):
     return run.stage("graph")
 
 
-def described(graph: Stage, folder, client, columns: int, rows: int = 7):
-    attempt = Stage(graph.folder.child(folder), "embeddings").begin()
-    manifest = graph.manifest()
-    found = describe_nodes(client, graph, manifest, 5, attempt, columns)
-    parts = [np.concatenate(list(found.blocks(p, rows))) for p in range(3)]
-    return found, parts, attempt.folder
-
-
-def test_columns_at_a_time_leave_every_bit(graph, thread_client):
-    """Few columns at a time, and blocks of any number of rows."""
-    found, every, folder = described(graph, "all", thread_client, VECTORS)
+def test_blocks_of_any_number_of_rows_have_the_same_bits(graph, thread_client):
+    attempt = Stage(graph.folder.child("described"), "embeddings").begin()
+    found = describe_nodes(thread_client, graph, graph.manifest(), 5, attempt)
+    every = [np.concatenate(list(found.blocks(p, 7))) for p in range(3)]
     assert len(found.files) == 3 * 3 + 3 + 1
-    assert sorted(folder.names()) == sorted(record.name for record in found.files)
-    few, parts, _ = described(graph, "few", thread_client, 45)
-    assert len(few.files) == 3 * 3 + 3 * 3 + 1
-    for one, other in zip(every, parts, strict=True):
-        np.testing.assert_array_equal(one, other)
+    names = sorted(attempt.folder.names())
+    assert names == sorted(record.name for record in found.files)
     for rows in (1, 10_000):
         again = np.concatenate(list(found.blocks(1, rows)))
         np.testing.assert_array_equal(again, every[1])
@@ -80,15 +67,6 @@ def moved(nodes: int, degree: float = 5.0) -> Volume:
     return max_volume(nodes, int(nodes * degree), 2, 2)
 
 
-@given(
-    st.integers(2, 10**8), st.floats(0, 50), st.integers(1, 8), st.integers(0, 10**11)
-)
-def test_columns_fit_into_the_memory_or_are_one(nodes, degree, at_once, memory):
-    moves = moved(nodes, degree)
-    columns = sums_columns(moves, at_once, memory)
-    assert columns == 1 or WORKER + sums_memory(columns, moves, at_once) <= memory
-
-
 def test_the_plan_counts_the_spectrum_where_states_are_small():
     """At d' = 16 the values of its rounds are larger than the states."""
     size = GraphSize(nodes=10**6, edges=10**7, features=16)
@@ -97,5 +75,5 @@ def test_the_plan_counts_the_spectrum_where_states_are_small():
         small = load_settings(overrides=["reservoir.dim=16", f"method={method}"])
         needed[method] = needs(RunSize.of(size, 2, workers), small).worker
     moves = moved(10**6, 10)
-    assert needed["xnq+"] == WORKER + sums_memory(VECTORS, moves, 1)
+    assert needed["xnq+"] == WORKER + memory_need(moves, VECTORS, 4, 1)
     assert needed["xnq+"] > 2 * needed["xnq"]

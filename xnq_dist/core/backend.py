@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,26 +20,22 @@ __all__ = [
     "Kernel",
     "choose",
     "cuda_cluster",
-    "data_frames",
     "device_share",
     "gpu",
     "gpu_facts",
     "need_cuda",
 ]
 
-GPU_PACKAGES = ("cupy", "cudf", "dask_cuda", "rmm")
+GPU_PACKAGES = ("cupy", "dask_cuda", "rmm")
 INSTALL = "pip install 'xnq-dist[gpu]'"
 COMPILE = ("--std=c++14", "--fmad=false", "--prec-div=true", "--ftz=false")
 """Every sum and product is rounded separately, without fused multiply-add, so that the
 bits of a row do not depend on compiler optimisations."""
 
-# cuBLAS constants: float32 matrices, and products in float32.
-_REAL32, _COMPUTE32 = 0, 68
-
 
 Kernel = Callable[..., None]
-"""A compiled kernel of `gpu_kernels`, called with grid, block, arguments and, for some,
-``shared_mem``; scalars are NumPy scalars of the types that it declares."""
+"""A compiled kernel of ``superstep.cu``, called with grid, block, arguments and, for
+some, ``shared_mem``; scalars are NumPy scalars of the types that it declares."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +67,7 @@ class Backend:
 
 @dataclass(frozen=True)
 class GpuBackend(Backend):
-    """CuPy arrays on the current device, kernels compiled by NVRTC, cuBLAS."""
+    """CuPy arrays on the current device, kernels compiled by NVRTC."""
 
     @property
     def on_device(self) -> bool:
@@ -109,37 +104,6 @@ class GpuBackend(Backend):
         """One kernel of a CUDA source, compiled once per process and device."""
         device = int(self.xp.cuda.runtime.getDevice())
         return _compiled(source, name, defines, device)
-
-    def multiply(self, x: Any, matrix: Any, out: Any) -> None:
-        """``out = x matrix^T``, all float32.
-
-        Parameters
-        ----------
-        x
-            Shape (n, b k): b blocks of columns. It and `out` may be columns of wider
-            C-contiguous arrays.
-        matrix
-            C-contiguous, shape (m, k) or (b, m, k), one for each block; all products
-            are one launch.
-        out
-            Shape (n, b m).
-        """
-        from cupy.cuda import cublas, device
-
-        kind = _REAL32
-        one, zero = np.ones(1, np.float32), np.zeros(1, np.float32)
-        columns, inner = matrix.shape[-2:]
-        # cuBLAS is column-major: compute out^T = matrix x^T with `matrix` transposed.
-        cublas.gemmStridedBatchedEx(
-            device.get_cublas_handle(),
-            *(1, 0, columns, len(x), inner),
-            one.ctypes.data,
-            *(matrix.data.ptr, kind, inner, columns * inner),
-            *(x.data.ptr, kind, x.strides[0] // x.itemsize, inner),
-            zero.ctypes.data,
-            *(out.data.ptr, kind, out.strides[0] // 4, columns),
-            *(matrix.size // (columns * inner), _COMPUTE32, -1),
-        )
 
     def free_bytes(self) -> int:
         """Free bytes of the device's memory."""
@@ -281,13 +245,3 @@ def device_share() -> tuple[str, int]:
     """
     device = gpu().xp.cuda.Device()
     return str(device.pci_bus_id), int(device.mem_info[1])
-
-
-def data_frames() -> ModuleType:
-    """The package cuDF; `SettingsError` if it, or a device, is missing."""
-    if not _installed("cudf"):
-        raise SettingsError(f"cudf is not installed: {INSTALL}")
-    facts = gpu_facts()
-    if not facts.devices:
-        raise SettingsError(f"cudf cannot be used: {facts.reason}")
-    return importlib.import_module("cudf")

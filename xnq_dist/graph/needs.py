@@ -112,13 +112,13 @@ def graph_scratch(
     """Peak bytes of temporary files while a graph is read and partitioned.
 
     Runs stay until the adjacency is written from them. Later the adjacency with its row
-    pointers, its edges sorted by partition, the features and the partitions' halos
-    exist at the same time, until all partitions are written.
+    pointers, the features and the partitions' halos exist at the same time, until all
+    partitions are written.
 
     `edges` are directed, with added reverses; `halo`: rows of all partitions.
     """
     adjacency = edges * INDEX * (2 if weighted else 1)
     features_disk = nodes * INDEX * (features + 1)
-    later = 2 * adjacency + features_disk + HALO * halo
+    later = adjacency + features_disk + HALO * halo
     sorting = sort_scratch(edges, weighted) + adjacency
     return max(sorting, later) + HALO * (nodes + 1)

@@ -3,8 +3,8 @@
 Two blocks of columns that the readout of xnq+ uses next to the states. ``features``:
 the standardised node features (leading principal components if there are many), their
 means over neighbours at one and two hops, and log degree with its means. ``spectrum``:
-that of the normalised adjacency, see `spectrum`. They stay in files of a few columns
-each and are put together while the embeddings are written, a block of rows at a time.
+that of the normalised adjacency, see `spectrum`. They stay in files and
+are put together while the embeddings are written, a block of rows at a time.
 Results are sums over neighbours or nodes that do not depend on the partitioning.
 """
 
@@ -112,7 +112,6 @@ def describe_nodes(
     manifest: Manifest,
     seed: int,
     attempt: Attempt,
-    columns: int,
     backend: str = "cpu",
     progress: Progress = silent,
 ) -> Descriptors:
@@ -126,9 +125,6 @@ def describe_nodes(
         Seed of the initial vectors of the power iteration.
     attempt
         Writes the files.
-    columns
-        Columns that a round of the spectrum computes, `volume.sums_columns`; any number
-        gives the same bits.
     backend
         ``cpu`` or ``gpu`` for sums over neighbours; both give the same bits.
     """
@@ -140,7 +136,7 @@ def describe_nodes(
     spectrum, hops = None, _features(client, graph, manifest, attempt, rounds, threads)
     if sizes.spectrum:
         given = client, graph, manifest, attempt, rounds
-        spectrum = find_spectrum(*given, sizes.spectrum, seed, columns, threads)
+        spectrum = find_spectrum(*given, sizes.spectrum, seed, threads)
     where = Stage(attempt.folder, "descriptors")
     return Descriptors(where, sizes, hops, spectrum, threads)
 

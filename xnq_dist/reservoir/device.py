@@ -1,50 +1,48 @@
 """One superstep of one partition on a GPU, like `superstep` on CPUs.
 
 Topology, weights, input drive and states stay on the device between supersteps, in
-float32. Gather, sparse product and tanh have the bits of the CPU; a dense product is
-that of cuBLAS, which has bits of its own.
+float32; the kernels are those of ``superstep.cu``. Gather, sparse product and tanh have
+the bits of the CPU. A dense W is a sparse one with all its columns: it rounds each
+product, where the CPU uses fused multiply-adds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from xnq_dist.core.backend import Backend, GpuBackend
+from xnq_dist.core.backend import Backend, GpuBackend, Kernel
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.graph.halo import Partition
-from xnq_dist.reservoir import gpu_kernels
 from xnq_dist.reservoir.drive import FeatureDrive
-from xnq_dist.reservoir.gpu_kernels import GEMM_ROWS, MAX_UNITS, Topology
+from xnq_dist.reservoir.kernels import TANH_DENOMINATOR, TANH_NUMERATOR
+from xnq_dist.reservoir.superstep import OnHost
 from xnq_dist.reservoir.weights import Recurrent, side_by_side
 
 __all__ = [
     "COLUMNS",
     "OnDevice",
+    "defines",
     "device_bytes",
     "gather",
     "move_partition",
+    "superstep_source",
 ]
 
 COLUMNS = 32
 """Columns of sums over neighbours at a time: fewer than a superstep's, so they fit."""
-
-
-@dataclass(frozen=True)
-class DeviceWeights:
-    """Recurrent weights of all reservoirs on the device."""
-
-    dense: tuple[Any, ...] = ()
-    """Blocks of the diagonal, float32; equal ones together, (b, m, m)."""
-    columns: Any = None
-    """Columns of a sparse W's non-zeros, int32 (k, d'): those of neighbouring units are
-    neighbours, so that a warp reads one line of memory."""
-    values: Any = None
-    """Their values, float32 (k, d')."""
+ROWS_OF_BLOCK = (8, 4, 2, 1)
+"""Possible rows of a block of a superstep; the largest that fits is used."""
+SHARED = 48 * 1024
+"""Bytes of shared memory of a block on every CUDA device."""
+MAX_UNITS = SHARED // 4
+"""Units for which a row's sums fit there."""
+WARP, WARPS = 32, 8
 
 
 class OnDevice:
@@ -52,7 +50,17 @@ class OnDevice:
 
     def __init__(self, backend: GpuBackend, recurrent: Sequence[Recurrent]) -> None:
         self._backend = backend
-        self._weights = _move_weights(backend, side_by_side(recurrent))
+        self._host = OnHost(recurrent)
+        weights = side_by_side([_as_sparse(part) for part in recurrent])[0]
+        if weights.dim > MAX_UNITS:
+            raise SettingsError(
+                f"a GPU runs up to {MAX_UNITS:,} units, and there are {weights.dim:,}: "
+                "set backend = cpu, or a smaller reservoir.dim"
+            )
+        # Non-zeros of neighbouring units are neighbours, (k, d'): a warp reads one
+        # line of memory.
+        self._columns = backend.to_device(np.asarray(weights.columns).T)
+        self._values = backend.to_device(weights.values.T)
 
     def drive(self, drive: FeatureDrive) -> Any:
         """The input drive, shape (n_owned, d')."""
@@ -61,9 +69,7 @@ class OnDevice:
     def first_states(self, drive: Any) -> Any:
         """States after superstep 1, tanh(drive)."""
         backend = self._backend
-        out = backend.empty(drive.shape)
-        gpu_kernels.tanh_add(backend, backend.xp.zeros_like(drive), drive, out)
-        return out
+        return backend.to_device(self._host.first_states(backend.to_host(drive)))
 
     def superstep(
         self, partition: Partition, owned: Any, halo: Any, drive: Any, out: Any
@@ -72,31 +78,14 @@ class OnDevice:
 
         `owned`, `drive` and `out` have shape (n_owned, d'), `halo` (n_halo, d').
         """
-        backend, weights = self._backend, self._weights
-        topology = _topology(backend, partition)
-        halo = _not_empty(backend, halo)
-        if not weights.dense:
-            sparse = weights.columns, weights.values
-            gpu_kernels.sparse_superstep(
-                backend, topology, owned, halo, *sparse, drive, out
-            )
-            return
-        # One block of rows at a time stays in cache. It begins with zeros, because a
-        # dense product has all rows: one of another shape may differ in the last bit.
-        sums = backend.xp.zeros((GEMM_ROWS, drive.shape[1]), np.float32)
-        for first in range(0, len(out), GEMM_ROWS):
-            rows = slice(first, first + GEMM_ROWS)
-            after = out[rows]
-            last = first + len(after)
-            gpu_kernels.gather_add(
-                backend, topology, owned, halo, first, last, sums[: len(after)]
-            )
-            mixed, column = backend.empty(sums.shape), 0
-            for stack in weights.dense:
-                columns = slice(column, column + stack.shape[0] * stack.shape[1])
-                backend.multiply(sums[:, columns], stack, mixed[:, columns])
-                column = columns.stop
-            gpu_kernels.tanh_add(backend, mixed[: len(after)], drive[rows], after)
+        count, dim = owned.shape
+        rows = next(rows for rows in ROWS_OF_BLOCK if rows * dim * 4 <= SHARED)
+        weights = self._columns, self._values, np.int32(len(self._columns))
+        args = (*_sources(self._backend, partition, owned, halo), *weights, drive, out)
+        if count:
+            kernel = _kernel(self._backend, "sparse_superstep", rows, _vector(dim))
+            grid, block = (-(-count // rows),), (WARP, WARPS)
+            kernel(grid, block, args, shared_mem=rows * dim * 4)
 
 
 def move_partition(backend: Backend, partition: Partition) -> Partition:
@@ -110,39 +99,6 @@ def move_partition(backend: Backend, partition: Partition) -> Partition:
     )
 
 
-def _move_weights(backend: GpuBackend, recurrent: Sequence[Recurrent]) -> DeviceWeights:
-    """The recurrent weights (`side_by_side`) on the device, for few launches."""
-    columns, values = recurrent[0].columns, recurrent[0].values
-    if columns is None:
-        equal = groupby((part.values for part in recurrent), len)
-        stacks = [np.stack(list(values)) for _, values in equal]
-        return DeviceWeights(tuple(map(backend.to_device, stacks)))
-    if len(columns) > MAX_UNITS:
-        raise SettingsError(
-            f"a GPU runs a sparse W of up to {MAX_UNITS:,} units, and there are "
-            f"{len(columns):,}: set backend = cpu, or a smaller reservoir.dim"
-        )
-    moved = backend.to_device(columns.T), backend.to_device(values.T)
-    return DeviceWeights((), *moved)
-
-
-def _topology(backend: GpuBackend, partition: Partition) -> Topology:
-    weights = partition.weights
-    weighted = weights is not None and len(weights) > 0
-    return Topology(
-        partition.indptr,
-        # Kernels do not accept an empty array, whose address is 0.
-        _not_empty(backend, partition.indices),
-        weights if weighted else backend.empty((1,)),
-        weighted,
-    )
-
-
-def _not_empty(backend: GpuBackend, array: Any) -> Any:
-    """The array, or an array of one row, never read, if it is empty."""
-    return array if array.size else backend.empty((1, *array.shape[1:]), array.dtype)
-
-
 def gather(
     backend: GpuBackend, partition: Partition, owned: Any, halo: Any, out: Any
 ) -> None:
@@ -151,17 +107,75 @@ def gather(
     `partition` is on the device; `owned`, `halo` and `out`, shapes (n_owned, w),
     (n_halo, w) and (n_owned, w), are float32 on the host.
     """
-    sums = backend.empty(out.shape)
-    gpu_kernels.gather_add(
-        backend,
-        _topology(backend, partition),
-        backend.to_device(owned),
-        _not_empty(backend, backend.to_device(halo)),
-        0,
-        len(out),
-        sums,
-    )
+    count, width = out.shape
+    sums, vector = backend.empty(out.shape), _vector(width)
+    there = backend.to_device(owned), backend.to_device(halo)
+    if count:
+        kernel = _kernel(backend, "gather_add", vector=vector)
+        grid = -(-count // WARPS), -(-width // (WARP * vector))
+        kernel(grid, (WARP, WARPS), (*_sources(backend, partition, *there), sums))
     out[...] = backend.to_host(sums)
+
+
+def _as_sparse(part: Recurrent) -> Recurrent:
+    """The same matrix with the columns of its non-zeros."""
+    if part.columns is not None:
+        return part
+    columns = np.tile(np.arange(part.dim, dtype=np.int32), (part.dim, 1))
+    return Recurrent("sparse", part.values, columns)
+
+
+def _sources(
+    backend: GpuBackend, partition: Partition, owned: Any, halo: Any
+) -> tuple[Any, ...]:
+    """A kernel's arguments for the in-neighbours of owned rows and their values."""
+
+    def pointer(array: Any) -> Any:
+        # Kernels do not accept an empty array, whose address is 0.
+        return array if array.size else backend.empty((1,), array.dtype)
+
+    weights = partition.weights
+    weighted = weights is not None and len(weights) > 0
+    return (
+        partition.indptr,
+        pointer(partition.indices),
+        weights if weighted else backend.empty((1,)),
+        np.int32(weighted),
+        owned,
+        pointer(halo),
+        np.int32(partition.n_owned),
+        np.int32(owned.shape[1]),
+    )
+
+
+@cache
+def superstep_source() -> str:
+    """The CUDA source, with definitions that differ between a device and a CPU."""
+    text = Path(__file__).with_name("superstep.cu").read_text(encoding="utf-8")
+    head = (
+        "#ifndef XNQ_EMULATED\n"
+        "#define SHARED_FLOATS(name) extern __shared__ float name[]\n"
+        "#endif\n"
+    )
+    for letter, values in (("P", TANH_NUMERATOR), ("Q", TANH_DENOMINATOR)):
+        for power, value in enumerate(values):
+            # Nine significant digits identify a float32 exactly.
+            head += f"#define {letter}{power} {float(value):.9e}f\n"
+    return head + text
+
+
+def defines(rows: int = 1, vector: int = 4) -> tuple[str, ...]:
+    """Compiler options of the source."""
+    return (f"-DROWS={rows}", f"-DVECTOR={vector}")
+
+
+def _kernel(backend: GpuBackend, name: str, rows: int = 1, vector: int = 4) -> Kernel:
+    return backend.kernel(superstep_source(), name, defines(rows, vector))
+
+
+def _vector(width: int) -> int:
+    """Columns that a thread loads at once: every row must begin at a multiple."""
+    return 1 if width % 4 else 4
 
 
 def device_bytes(
@@ -174,8 +188,6 @@ def device_bytes(
     """
     # States before and after, and the input drive; lists of rows to send and to pick.
     resident = 8 * owned + 8 * edges + 12 * owned * dim + 16 * halo
-    # Halo rows in local order, a block that is received or sent; sums and products of a
-    # row block.
+    # Halo rows in local order, and a block that is received or sent.
     block = min(owned, partitions * halo)
-    shared = 4 * (halo + block) * dim + 8 * GEMM_ROWS * dim
-    return int(partitions * resident + shared + matrix)
+    return int(partitions * resident + 4 * (halo + block) * dim + matrix)

@@ -22,7 +22,6 @@ from xnq_dist.reservoir.length import with_length
 from xnq_dist.reservoir.needs import supersteps_of
 from xnq_dist.reservoir.sizes import size_on
 from xnq_dist.reservoir.supersteps import run_reservoir
-from xnq_dist.reservoir.volume import sums_columns
 from xnq_dist.reservoir.weights import (
     BIAS_SCALE,
     NONZEROS,
@@ -104,8 +103,7 @@ def embed_scaled(
     attempt = stage.begin()
     described, blocks = None, [spec.dim]
     if method_of(settings.method).descriptors:
-        columns = sums_columns(steps.moves, size.lanes, size.workers.memory)
-        shared = client, graph, manifest, settings.seed, attempt, columns
+        shared = client, graph, manifest, settings.seed, attempt
         described = describe_nodes(*shared, settings.backend, progress)
         blocks += [described.widths.features, described.widths.spectrum]
         # Arrays of other sizes follow.
@@ -132,7 +130,7 @@ def embed_scaled(
         "n_nodes": rows,
         "checkpoint_every": work.every(spec),
         "units_at_once": steps.units,
-        "products": "cuBLAS" if spec.backend == "gpu" else products.FORM,
+        "products": "CUDA" if spec.backend == "gpu" else products.FORM,
         "exchanged_bytes_per_superstep": steps.moves.moved * steps.units * steps.wire,
     }
     seconds = time.perf_counter() - began

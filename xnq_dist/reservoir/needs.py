@@ -13,14 +13,12 @@ from xnq_dist.reservoir.descriptors import HOPS, widths
 from xnq_dist.reservoir.device import COLUMNS, device_bytes
 from xnq_dist.reservoir.drive import drive_width
 from xnq_dist.reservoir.length import MAX_STEPS, length_of
-from xnq_dist.reservoir.spectrum import DOUBLE_ROUNDS, EXTRA, SPARE, groups_of
+from xnq_dist.reservoir.spectrum import DOUBLE_ROUNDS, EXTRA, SPARE
 from xnq_dist.reservoir.volume import (
     WORKER,
     Volume,
     max_volume,
     memory_need,
-    sums_columns,
-    sums_memory,
     volume,
 )
 from xnq_dist.reservoir.weights import NONZEROS, units_of_blocks
@@ -158,11 +156,12 @@ def needs(size: RunSize, settings: Settings) -> Need:
         columns_each = blocks[1] // (HOPS + 1) + 1
         descriptors = rounds = size.nodes * 4 * (blocks[1] + HOPS + 1)
         if len(blocks) > 2:
-            groups = _vector_groups(size, blocks[2])
-            one = size.nodes * 4 * (groups[-1].stop + EXTRA * len(groups))
+            vectors = blocks[2] + SPARE + EXTRA
+            one = size.nodes * 4 * vectors
             descriptors, rounds = descriptors + one, rounds + 3 * one
-            columns_each = max(columns_each, groups[0].stop + EXTRA)
-        sums_peak = WORKER + sums_memory(columns_each, steps.moves, size.lanes)
+            columns_each = max(columns_each, vectors)
+        values = memory_need(steps.moves, columns_each, 4, size.lanes)
+        sums_peak = WORKER + values
         if size.workers.device:
             sums_device = _sums_device(size, steps.moves)
     return Need(
@@ -196,13 +195,6 @@ def block_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
         return ()
     sums = [NeighbourSums(HOPS, blocks[1] // (HOPS + 1) + 1)]
     if len(blocks) > 2:
-        for each in _vector_groups(size, blocks[2]):
-            width = each.stop - each.start + EXTRA
-            sums.append(NeighbourSums(2 * DOUBLE_ROUNDS + 1, width))
+        vectors = blocks[2] + SPARE + EXTRA
+        sums.append(NeighbourSums(2 * DOUBLE_ROUNDS + 1, vectors))
     return tuple(sums)
-
-
-def _vector_groups(size: RunSize, width: int) -> tuple[slice, ...]:
-    """Columns of each of the spectrum's rounds."""
-    fit = sums_columns(moves_of(size), size.lanes, size.workers.memory)
-    return groups_of(width + SPARE, fit)

@@ -1,9 +1,8 @@
 """Spectrum of the normalised adjacency, for graphs with a symmetric adjacency.
 
 Left singular vectors times their singular values, by block power iteration. The vectors
-are in files, some columns in each: rounds of the iteration have that many columns in
-memory, and products of all columns read blocks of rows. Results depend neither on the
-columns of a file nor on the partitioning.
+are in files, one of each partition, which products read in blocks of rows. Results do
+not depend on the partitioning.
 
 References
 ----------
@@ -15,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,7 +41,6 @@ __all__ = [
     "Spectrum",
     "added",
     "find_spectrum",
-    "groups_of",
     "symmetric_eigen",
     "walk_step",
 ]
@@ -65,42 +62,34 @@ TINY = 1e-12
 
 @dataclass(frozen=True)
 class Vectors:
-    """A partition's vectors V in files; those of the iteration are Y = D^1/2 V."""
+    """The vectors V of all nodes; those of the iteration are Y = D^1/2 V."""
 
     where: Stage
     files: tuple[FileRecord, ...]
-    """Some columns of V in each, followed by those of `EXTRA`."""
+    """One of each partition: the columns of V, followed by those of `EXTRA`."""
 
-    @property
-    def rows(self) -> int:
-        """Number of nodes."""
-        return self.files[0].rows
-
-    def blocks(self, rows: int = ROWS) -> Iterator[tuple[Array, Array]]:
-        """Blocks of rows: all columns of V, and the degree, (m, width) and (m, 1)."""
-        parts = [self.where.row_blocks(file, "values", rows) for file in self.files]
-        for block in ahead(zip(*parts, strict=True)):
-            values = np.concatenate([part[:, :-EXTRA] for part in block], axis=1)
-            yield values, block[0][:, -1:]
+    def blocks(self, number: int, rows: int = ROWS) -> Iterator[tuple[Array, Array]]:
+        """Blocks of a partition's rows: V, and the degree, (m, width) and (m, 1)."""
+        for block in ahead(self.where.row_blocks(self.files[number], "values", rows)):
+            yield np.ascontiguousarray(block[:, :-EXTRA]), block[:, -1:]
 
 
 @dataclass(frozen=True)
 class Spectrum:
-    """The vectors of each partition, and the matrix that turns them to the spectrum."""
+    """The vectors, and the matrix that turns them to the spectrum."""
 
-    where: Stage
-    parts: tuple[Vectors, ...]
+    vectors: Vectors
     turn: FileRecord
 
     @property
     def files(self) -> tuple[FileRecord, ...]:
         """All files."""
-        return *(file for part in self.parts for file in part.files), self.turn
+        return *self.vectors.files, self.turn
 
     def blocks(self, number: int, rows: int, threads: int) -> Iterator[Array]:
         """Blocks of a partition's rows: singular vectors times singular values."""
-        turn = self.where.read_arrays(self.turn)["matrix"]
-        for values, degree in self.parts[number].blocks(rows):
+        turn = self.vectors.where.read_arrays(self.turn)["matrix"]
+        for values, degree in self.vectors.blocks(number, rows):
             block: Array = product(values, turn, threads)
             block *= np.sqrt(degree)
             yield block
@@ -114,7 +103,6 @@ def find_spectrum(
     rounds: Rounds,
     width: int,
     seed: int,
-    columns: int,
     threads: int,
 ) -> Spectrum:
     """The spectrum of a graph with a symmetric adjacency.
@@ -131,73 +119,42 @@ def find_spectrum(
         Number of singular vectors.
     seed
         Seed of the initial vectors.
-    columns
-        Maximum number of columns of the values of a round.
     threads
         Threads of a partition's task.
     """
     n_nodes, where = int(manifest.facts["n_nodes"]), Stage(attempt.folder, "spectrum")
     every = width + SPARE if n_nodes >= 2 * (width + SPARE) else width
-    tiles = groups_of(every, columns)
 
-    def walk(start: Any, turns: int, stem: str, keep: Sequence[int]) -> list[Any]:
-        files = [
-            rounds(
-                *(start(tile), walk_step, turns, attempt),
-                f"{stem}-{tile.start:03d}",
-                keep,
-            )
-            for tile in tiles
-        ]
-        return [
-            tuple(
-                Vectors(where, records)
-                for records in zip(*(tile[turn] for tile in files), strict=True)
-            )
-            for turn in keep
-        ]
+    def walk(start: Any, turns: int, stem: str, keep: Sequence[int]) -> list[Vectors]:
+        found = rounds(start, walk_step, turns, attempt, stem, keep)
+        return [Vectors(where, tuple(found[turn])) for turn in keep]
 
-    def remove(parts: Sequence[Vectors], *more: FileRecord) -> None:
-        for record in (*(file for part in parts for file in part.files), *more):
+    def remove(*records: FileRecord) -> None:
+        for record in records:
             attempt.folder.delete(record.name)
 
-    start: Any = partial(_SignStart, graph, manifest, seed)
-    before: list[Any] = []
+    start: Any = _SignStart(graph, manifest, seed, every)
+    before: tuple[FileRecord, ...] = ()
     for turn in range(DOUBLE_ROUNDS):
-        [parts] = walk(start, 2, f"power-{turn}", (2,))
-        if before:
-            remove(*before)
-        matrix = _orthonormal(_products(client, threads, parts))
+        [vectors] = walk(start, 2, f"power-{turn}", (2,))
+        remove(*before)
+        matrix = _orthonormal(_products(client, threads, vectors))
         record = attempt.write_arrays(f"turn-{turn}", matrix=matrix)
-        start = partial(_TurnStart, where, parts, record, threads)
-        before = [parts, record]
+        start = _TurnStart(vectors, record, threads)
+        before = *vectors.files, record
     # Keep Q and S Q: their product Q' S Q gives the Ritz values.
-    parts, images = walk(start, 1, "ritz", (0, 1))
+    vectors, images = walk(start, 1, "ritz", (0, 1))
     remove(*before)
-    values, vectors = symmetric_eigen(_products(client, threads, parts, images))
-    remove(images)
+    values, turned = symmetric_eigen(_products(client, threads, vectors, images))
+    remove(*images.files)
     order = np.argsort(-np.abs(values), kind="stable")[:width]
-    ritz = (vectors[:, order] * np.abs(values[order])).astype(np.float32)
-    return Spectrum(where, parts, attempt.write_arrays("ritz-turn", matrix=ritz))
+    ritz = (turned[:, order] * np.abs(values[order])).astype(np.float32)
+    return Spectrum(vectors, attempt.write_arrays("ritz-turn", matrix=ritz))
 
 
-def groups_of(vectors: int, columns: int) -> tuple[slice, ...]:
-    """Groups of vectors with about the same number, in rounds of at most `columns`.
-
-    Examples
-    --------
-    >>> groups_of(9, 6)
-    (slice(0, 3, None), slice(3, 6, None), slice(6, 9, None))
-    """
-    groups = -(-vectors // max(1, columns - EXTRA))
-    step = -(-vectors // groups)
-    firsts = range(0, vectors, step)
-    return tuple(slice(first, min(first + step, vectors)) for first in firsts)
-
-
-def _products(client: Client, threads: int, *sides: Sequence[Vectors]) -> Floats:
+def _products(client: Client, threads: int, *sides: Vectors) -> Floats:
     """``Y.T @ Z`` over all nodes; with one side, Z is Y."""
-    jobs = [(each, threads) for each in zip(*sides, strict=True)]
+    jobs = [(sides, number, threads) for number in range(len(sides[0].files))]
     tasks = [client.submit(_peaks, *job, pure=False) for job in jobs]
     peaks = np.max(gather(client, tasks), axis=0)
     sums = [client.submit(_rounded_products, peaks, *job, pure=False) for job in jobs]
@@ -236,10 +193,13 @@ def _factors(degree: Array) -> Floats:
     return np.sqrt(degree[:, 0].astype(np.float64))
 
 
-def _peaks(sides: Sequence[Vectors], threads: int) -> list[Floats]:
+def _peaks(sides: Sequence[Vectors], number: int, threads: int) -> list[Floats]:
     return [
         np.max(
-            [column_peaks(v, _factors(degree), threads) for v, degree in side.blocks()],
+            [
+                column_peaks(values, _factors(degree), threads)
+                for values, degree in side.blocks(number)
+            ],
             axis=0,
         )
         for side in sides
@@ -247,10 +207,10 @@ def _peaks(sides: Sequence[Vectors], threads: int) -> list[Floats]:
 
 
 def _rounded_products(
-    peaks: Sequence[Floats], sides: Sequence[Vectors], threads: int
+    peaks: Sequence[Floats], sides: Sequence[Vectors], number: int, threads: int
 ) -> NDArray[np.int64]:
     total: Any = 0
-    for block in zip(*(side.blocks() for side in sides), strict=True):
+    for block in zip(*(side.blocks(number) for side in sides), strict=True):
         (values, degree), others = block[0], block[-1][0]
         right = others if len(sides) > 1 else None
         given = right, peaks[-1], _factors(degree), threads
@@ -265,47 +225,42 @@ class _SignStart:
     graph: Stage
     manifest: Manifest
     seed: int
-    columns: slice
+    width: int
 
     def __call__(self, number: int) -> Array:
-        """The start vectors of some columns, shape (n_owned, width + `EXTRA`)."""
+        """The start vectors, shape (n_owned, width + `EXTRA`)."""
         nodes = load_nodes(self.graph, self.manifest, number, ["index"])
         index = nodes["index"].to_numpy()
-        first, last = self.columns.start, self.columns.stop
-        out = np.zeros((len(index), last - first + EXTRA), np.float32)
-        out[:, -2] = 1.0
-        for word in range(first // 64 * 64, last, 64):
-            key = stream_key(self.seed, Purpose.FIRST_VECTORS, word // 64)
-            mixed = mixed_bits(index, key).astype("<u8")
-            octets = mixed.view(np.uint8).reshape(len(index), 8)
-            low, high = max(word, first), min(word + 64, last)
-            columns = out[:, low - first : high - first]
-            bits = np.unpackbits(octets, 1, high - word, "little")[:, low - word :]
-            np.multiply(bits, 2, out=columns)
-            columns -= 1
+        out = np.zeros((len(index), self.width + EXTRA), np.float32)
+        for first in range(0, self.width, 64):
+            key = stream_key(self.seed, Purpose.FIRST_VECTORS, first // 64)
+            octets = mixed_bits(index, key).astype("<u8").view(np.uint8)
+            columns = out[:, first : min(first + 64, self.width)]
+            octets = octets.reshape(len(index), 8)
+            columns += np.unpackbits(octets, 1, columns.shape[1], "little")
+        out *= 2
+        out -= 1
+        out[:, -2:] = 1.0, 0.0
         return out
 
 
 @dataclass(frozen=True)
 class _TurnStart:
-    """Vectors of an earlier round times some columns of a small matrix."""
+    """Vectors of an earlier round times a small matrix."""
 
-    where: Stage
-    parts: tuple[Vectors, ...]
+    vectors: Vectors
     matrix: FileRecord
     threads: int
-    columns: slice
 
     def __call__(self, number: int) -> Array:
-        """The start vectors of some columns, shape (n_owned, width + `EXTRA`)."""
-        turn = self.where.read_arrays(self.matrix)["matrix"]
-        turn = np.ascontiguousarray(turn[:, self.columns])
-        vectors, first = self.parts[number], 0
-        out = np.empty((vectors.rows, turn.shape[1] + EXTRA), np.float32)
-        for values, degree in vectors.blocks():
-            rows = out[first : first + len(values)]
-            rows[:, :-EXTRA] = product(values, turn, self.threads)
-            rows[:, -2], rows[:, -1] = 1.0, degree[:, 0]
+        """The start vectors, shape (n_owned, width + `EXTRA`)."""
+        turn = self.vectors.where.read_arrays(self.matrix)["matrix"]
+        rows = self.vectors.files[number].rows
+        out, first = np.empty((rows, len(turn) + EXTRA), np.float32), 0
+        for values, degree in self.vectors.blocks(number):
+            block = out[first : first + len(values)]
+            block[:, :-EXTRA] = product(values, turn, self.threads)
+            block[:, -2], block[:, -1] = 1.0, degree[:, 0]
             first += len(values)
         return out
 

@@ -1,5 +1,5 @@
 // Superstep kernels: gather-add, sparse product, tanh. Compiled with NVRTC by
-// xnq_dist/reservoir/gpu_kernels.py, which describes the arguments.
+// xnq_dist/reservoir/device.py, which describes the arguments.
 //
 // Every sum runs in one thread, in the order of the CPU kernels (neighbours ascending,
 // non-zeros ascending), without atomics and without fused multiply-add (--fmad=false):
@@ -66,27 +66,15 @@ __device__ __forceinline__ void gather_row(
 // columns).
 extern "C" __global__ void gather_add(
     const long long* indptr, const int* indices, const float* weights, int weighted,
-    const float* owned, const float* halo, int n_owned, int width, long long first,
-    long long last, float* out) {
-  long long row = first + (long long)blockIdx.x * blockDim.y + threadIdx.y;
+    const float* owned, const float* halo, int n_owned, int width, float* out) {
+  long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y;
   int column = (blockIdx.y * WARP + threadIdx.x) * VECTOR;
-  if (row >= last || column >= width) return;
+  if (row >= n_owned || column >= width) return;
   float sums[VECTOR];
   gather_row(indptr, indices, weights, weighted, owned, halo, n_owned, width, row, column,
              sums);
-  floats_t* to = (floats_t*)(out + (row - first) * width + column);
+  floats_t* to = (floats_t*)(out + row * width + column);
   for (int c = 0; c < VECTOR; ++c) to->value[c] = sums[c];
-}
-
-// out = tanh(product + drive); one thread for each value.
-extern "C" __global__ void tanh_add(
-    const float* product, const float* drive, long long drive_stride, float* out,
-    long long out_stride, int width, long long count) {
-  long long at = (long long)blockIdx.x * blockDim.x + threadIdx.x;
-  if (at >= count) return;
-  long long row = at / width;
-  int j = (int)(at - row * width);
-  out[row * out_stride + j] = rational_tanh(product[at] + drive[row * drive_stride + j]);
 }
 
 // Gather, sparse product, drive and tanh in one pass: ROWS rows' sums stay in shared
@@ -95,12 +83,11 @@ extern "C" __global__ void tanh_add(
 // fit on a multiprocessor: more registers would leave it too few warps, fewer spill.
 extern "C" __global__ void __launch_bounds__(256, 3) sparse_superstep(
     const long long* indptr, const int* indices, const float* weights, int weighted,
-    const float* owned, const float* halo, int n_owned, int width, long long first,
-    long long last, const int* columns, const float* values, int nonzeros,
-    const float* drive, float* out) {
+    const float* owned, const float* halo, int n_owned, int width, const int* columns,
+    const float* values, int nonzeros, const float* drive, float* out) {
   SHARED_FLOATS(gathered);
-  long long base = first + (long long)blockIdx.x * ROWS;
-  int rows = last - base < ROWS ? (int)(last - base) : ROWS;
+  long long base = (long long)blockIdx.x * ROWS;
+  int rows = n_owned - base < ROWS ? (int)(n_owned - base) : ROWS;
   int pieces = (width + WARP * VECTOR - 1) / (WARP * VECTOR);
   for (int item = threadIdx.y; item < rows * pieces; item += blockDim.y) {
     int r = item / pieces;

@@ -18,8 +18,6 @@ __all__ = [
     "Volume",
     "max_volume",
     "memory_need",
-    "sums_columns",
-    "sums_memory",
     "volume",
 ]
 
@@ -32,8 +30,6 @@ GROUP = 32 << 20
 """Bytes of states written to or read from a table at a time."""
 SLACK = 1.1
 """Assumed largest partition over the mean, before partitioning."""
-SUMS_SHARE = 0.75
-"""Share of a worker's remaining memory for sums over neighbours."""
 
 
 @dataclass(frozen=True)
@@ -120,21 +116,6 @@ def memory_need(moves: Volume, dim: int, item: int, at_once: int) -> int:
     rows = 2 * moves.owned + moves.held + at_once * moves.picked
     topology = moves.edges * 8 + moves.owned * 16 + moves.picked * 16
     return rows * dim * item + topology
-
-
-def sums_memory(columns: int, moves: Volume, at_once: int) -> int:
-    """Bytes of a worker's rounds of sums over neighbours, of values in float32.
-
-    `at_once`: partitions processed in parallel.
-    """
-    return memory_need(moves, columns, 4, at_once)
-
-
-def sums_columns(moves: Volume, at_once: int, memory: int) -> int:
-    """Columns of sums over neighbours that fit into a worker's memory, at least one."""
-    fixed = sums_memory(0, moves, at_once)
-    column = max(1, sums_memory(1, moves, at_once) - fixed)
-    return max(int(SUMS_SHARE * (memory - WORKER - fixed)) // column, 1)
 
 
 def _held(sent: Counts, arriving: Counts) -> int:
