@@ -18,7 +18,7 @@ from xnq_dist.core.errors import ClusterError, DoesNotFitError, SettingsError
 from xnq_dist.core.sizes import human
 from xnq_dist.plan import GraphSize, Workers, add_up, check_fits
 
-FACTS = backends.GpuFacts({"cupy": True}, 4, "", 80 * 2**30)
+FACTS = backends.GpuFacts({"cudf": True}, 4, "", 80 * 2**30)
 SIZE = GraphSize(2_000_000, 20_000_000, 16, 2, 10_000)
 
 
@@ -43,6 +43,8 @@ def test_missing_packages_and_devices_are_named_in_a_sentence(monkeypatch, small
     with pytest.raises(SettingsError, match=r"CuPy is not installed: pip install"):
         backends.choose("gpu")
     assert not backends.choose("auto").on_device
+    with pytest.raises(SettingsError, match="is not installed: pip install"):
+        backends.data_frames()
     # A plan for GPUs elsewhere needs their memory, or a GPU here.
     with pytest.raises(ClusterError, match="installed"):
         pipeline.estimate(small_graph.sources, cuda())
@@ -51,8 +53,9 @@ def test_missing_packages_and_devices_are_named_in_a_sentence(monkeypatch, small
     monkeypatch.setattr(backends, "_installed", lambda name: True)
     without = backends.GpuFacts({}, 0, "CuPy finds no CUDA device")
     monkeypatch.setattr(backends, "gpu_facts", lambda: without)
-    with pytest.raises(SettingsError, match="finds no CUDA device"):
-        backends.gpu()
+    for needed in (backends.data_frames, backends.gpu):
+        with pytest.raises(SettingsError, match="finds no CUDA device"):
+            needed()
     with pytest.raises(ClusterError, match="finds no CUDA device"):
         backends.cuda_cluster()
 

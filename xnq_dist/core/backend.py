@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,13 +21,14 @@ __all__ = [
     "Kernel",
     "choose",
     "cuda_cluster",
+    "data_frames",
     "device_share",
     "gpu",
     "gpu_facts",
     "need_cuda",
 ]
 
-GPU_PACKAGES = ("cupy", "dask_cuda", "rmm")
+GPU_PACKAGES = ("cupy", "cudf", "dask_cuda", "rmm")
 INSTALL = "pip install 'xnq-dist[gpu]'"
 COMPILE = ("--std=c++14", "--fmad=false", "--prec-div=true", "--ftz=false")
 """Every sum and product is rounded separately, without fused multiply-add, so that the
@@ -34,8 +36,8 @@ bits of a row do not depend on compiler optimisations."""
 
 
 Kernel = Callable[..., None]
-"""A compiled kernel of ``superstep.cu``, called with grid, block, arguments and, for
-some, ``shared_mem``; scalars are NumPy scalars of the types that it declares."""
+"""A compiled kernel of ``superstep.cu``, called with grid, block, arguments and, for some,
+``shared_mem``; scalars are NumPy scalars of the types that it declares."""
 
 
 @dataclass(frozen=True)
@@ -245,3 +247,13 @@ def device_share() -> tuple[str, int]:
     """
     device = gpu().xp.cuda.Device()
     return str(device.pci_bus_id), int(device.mem_info[1])
+
+
+def data_frames() -> ModuleType:
+    """The package cuDF; `SettingsError` if it, or a device, is missing."""
+    if not _installed("cudf"):
+        raise SettingsError(f"cudf is not installed: {INSTALL}")
+    facts = gpu_facts()
+    if not facts.devices:
+        raise SettingsError(f"cudf cannot be used: {facts.reason}")
+    return importlib.import_module("cudf")

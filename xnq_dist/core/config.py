@@ -44,7 +44,7 @@ GONE = {
     "fit": "the column quality has one verdict (quality.widths)",
     "input.compression": "it follows from the ending of the name, such as .csv.gz",
     "input.encoding": "write text tables as UTF-8",
-    "input.engine": "Arrow reads all tables",
+    "input.engine": "cuDF reads edges with cluster.kind = cuda where it is installed",
     "input.nulls": "write missing values as empty cells; labels.missing is for labels",
     "input.quote": "quotes are double",
     "input.self_loops": "edges from a node to itself are kept; leave such rows out of "

@@ -26,6 +26,7 @@ from xnq_dist.graph.ahead import ahead
 from xnq_dist.graph.csr import FileCsr, spans, write_rows
 from xnq_dist.graph.edges import (
     EdgeCounts,
+    PairsOf,
     add_edges,
     arrow_pairs,
     checked_csr,
@@ -71,6 +72,7 @@ def read_edges(
     settings: InputSettings,
     tasks: Tasks,
     progress: Progress = silent,
+    pairs: PairsOf = arrow_pairs,
 ) -> tuple[FileCsr, EdgeCounts]:
     """The adjacency (rows: targets) in canonical order, in the tasks' folder.
 
@@ -96,7 +98,7 @@ def read_edges(
         rules = settings.model_copy(update={"memory": tasks.memory})
         job = EdgeSort(len(ids), tasks.folder, columns, rules, weighted, table.what)
         sorted_shares = tasks.map(
-            partial(job.sort, shared),
+            partial(job.sort, pairs, shared),
             shares,
             lambda done, total: progress("read edges", rows * done // total, rows),
         )
@@ -166,10 +168,10 @@ class EdgeSort:
         found = [(bounds[first], bounds[last]) for first, last in parts]
         return found or [(0, 0)]
 
-    def sort(self, ids: Shared[NodeIds], share: Table) -> SortedShare:
+    def sort(self, pairs: PairsOf, ids: Shared[NodeIds], share: Table) -> SortedShare:
         """Sort the pairs of some rows."""
         with self._sorter(self.folder) as sorter:
-            found = arrow_pairs(share, ids(), self.columns, self.rules)
+            found = pairs(share, ids(), self.columns, self.rules)
             counts = add_edges(sorter, found, self.rules, self.weighted)
             runs = sorter.runs()
             return SortedShare(runs, sorter.sizes(runs, self.bounds), counts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
@@ -24,6 +24,7 @@ from xnq_dist.graph.values import show
 __all__ = [
     "EdgeCounts",
     "Pairs",
+    "PairsOf",
     "add_edges",
     "arrow_pairs",
     "checked_csr",
@@ -67,6 +68,9 @@ Pairs = tuple[NDArray[np.integer], NDArray[np.integer], Floats | None]
 """Sources, targets and weights of some rows of the edge table. Ends are canonical
 indices, -1 for a node that is not in the node table. Weights are None in a table
 without."""
+PairsOf = Callable[[Table, NodeIds, ColumnSettings, InputSettings], Iterator[Pairs]]
+"""Yields the pairs of all rows of a table in any order, with the bits and the errors of
+`arrow_pairs`."""
 
 
 def arrow_pairs(

@@ -26,12 +26,14 @@ from xnq_dist.core.tasks import Tasks, in_process
 from xnq_dist.graph.csr import FileCsr
 from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
 from xnq_dist.graph.edge_tasks import read_edges, visible
+from xnq_dist.graph.edges import EdgeCounts, arrow_pairs
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.features import (
     FeatureBlocks,
     FeatureColumns,
     scaling_of,
 )
+from xnq_dist.graph.gpu_ingest import edge_pairs
 from xnq_dist.graph.halo import PartitionBook
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.labelling import label, write_labels
@@ -117,8 +119,7 @@ def prepare(
         run.reuse(STAGE, inputs)
         tasks = _seeing(edges, held.enter_context(workers()))
         tasks = tasks or in_process(folder, settings.input.memory_bytes)
-        of_edges = edges, rows.ids, settings.columns, settings.input
-        csr, counts = read_edges(*of_edges, tasks, progress)
+        csr, counts = _read_edges(edges, rows.ids, settings, tasks, progress)
         # The threads that sorted leave free memory: return it to the system.
         pa.default_memory_pool().release_unused()
         allocator.release()
@@ -200,6 +201,22 @@ def _seeing(edges: Table, tasks: Tasks | None) -> Tasks | None:
         tasks.folder,
     )
     return None
+
+
+def _read_edges(
+    edges: Table,
+    ids: NodeIds,
+    settings: Settings,
+    tasks: Tasks,
+    progress: Progress,
+) -> tuple[FileCsr, EdgeCounts]:
+    """The adjacency, in files."""
+    pairs = edge_pairs(settings, ids) if tasks.here else arrow_pairs
+    if pairs is not arrow_pairs:
+        # A GPU has memory for one share at a time.
+        tasks = Tasks(tasks.folder, 1, settings.input.memory_bytes)
+    of_edges = edges, ids, settings.columns, settings.input
+    return read_edges(*of_edges, tasks, progress, pairs)
 
 
 @dataclass(frozen=True)
