@@ -12,8 +12,8 @@ import pytest
 
 from tests.app.commands import PROGRAM, ended, run_words
 from tests.conftest import write_graph
-from xnq_dist.app.cli import main
 from xnq_dist.app.checks import examine
+from xnq_dist.app.cli import main
 from xnq_dist.app.settings_help import COMMON, settings_rows
 from xnq_dist.monitor.progress import TimeLeft
 

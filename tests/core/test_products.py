@@ -8,7 +8,6 @@ import ctypes.util
 import numpy as np
 import pytest
 
-from xnq_dist.core import products
 from xnq_dist.core.products import (
     VECTOR_BYTES,
     multiply,
