@@ -13,7 +13,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.tables import Sources
 from xnq_dist.jobs import Job, run_all
-from xnq_dist.monitor.on_prefect import PrefectRun, deployed_settings, stage
+from xnq_dist.monitor.on_prefect import deployed_settings, stage, state_of
 from xnq_dist.monitor.progress import expect
 
 __all__ = ["nightly"]
@@ -69,7 +69,7 @@ def nightly(
         quantify(job)  # shares and intervals, batches of communities in parallel
         publish(job)  # tables and report page
 
-    return PrefectRun().state_of(
+    return state_of(
         lambda chosen: run_all(
             tables, out, chosen, overwrite, planned=expect, stages=stages
         ),

@@ -8,7 +8,7 @@ from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from xnq_dist import jobs
 from xnq_dist.jobs import Job, Request
-from xnq_dist.monitor.on_prefect import PrefectRun, stage
+from xnq_dist.monitor.on_prefect import stage, state_of
 
 __all__ = ["requantify"]
 
@@ -54,7 +54,7 @@ def requantify(
         quantify(job)
         publish(job)
 
-    return PrefectRun().state_of(
+    return state_of(
         lambda _: jobs.requantify(request(), stages=stages),
         out=out or run,
         settings=lambda: request().settings,

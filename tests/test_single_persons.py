@@ -17,7 +17,6 @@ from tests.api.test_estimate import FAST
 from tests.conftest import write_graph
 from xnq_dist import PrevalenceResult, estimate_prevalence
 from xnq_dist.core.store import RunDirectory
-from xnq_dist.monitor.news import published_rows
 
 N = 120
 OWL = 7
@@ -83,8 +82,6 @@ def rows_for_people(made: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]
     for path in sorted(out.glob("*.parquet")):
         for row in pq.read_table(path).to_pylist():
             yield path.name, row
-    for row in published_rows(RunDirectory(out), 1000):
-        yield "artifact", row
     for row in made["result"].to_pandas().to_dict("records"):
         yield "result", row
 

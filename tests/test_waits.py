@@ -13,7 +13,6 @@ THREADS = "waits for threads of this process that compute, write or read files"
 INSIDE = "called inside `waiting.watched`, which looks at the cluster"
 
 ALLOWED = {
-    "xnq_dist/monitor/prefect_reports.py:Outbox._next": "waits for work",
     "xnq_dist/core/backend.py:GpuBackend.to_host": "copies an array, waits for nobody",
     "xnq_dist/core/blocks.py:_OneBlasThread.__enter__": THREADS,
     "xnq_dist/core/blocks.py:_OneBlasThread.__exit__": THREADS,

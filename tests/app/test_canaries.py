@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import pytest
 
 from tests.app.commands import SMALL, ended, executed, run_words
-from tests.app.conftest import running_server
 from tests.conftest import small_settings, write_graph
 from tests.object_store import Key, serving
 from xnq_dist.monitor.on_prefect import warn_of_credentials
@@ -17,14 +17,10 @@ CANARIES = ("AKCANARY", "SECRETCANARY", "TOKENCANARY", "WORDCANARY")
 """Secret parts of addresses."""
 
 
-def run(home: dict[str, str], *arguments: str, **more: str) -> tuple[int, str]:
+def run(*arguments: str) -> tuple[int, str]:
     """Exit status and all output of a command line."""
-    environment = {k: v for k, v in home.items() if k != "PREFECT_API_URL"}
-    done = executed(
-        "run",
-        *arguments,
-        env=environment | {"AWS_EC2_METADATA_DISABLED": "true"} | more,
-    )
+    environment = os.environ | {"AWS_EC2_METADATA_DISABLED": "true"}
+    done = executed("run", *arguments, env=environment)
     return done.returncode, done.stdout + done.stderr
 
 
@@ -45,15 +41,13 @@ def seen_in(folder: Path) -> set[tuple[str, str]]:
 
 
 @pytest.mark.server
-def test_a_run_with_credentials_in_its_addresses_leaves_none(tmp_path, prefect_home):
+def test_a_run_with_credentials_in_its_addresses_leaves_none(tmp_path):
     write_graph(tmp_path / "input", nodes=120, edges=400)
-    (tmp_path / "home").mkdir()
-    home = prefect_home | {"PREFECT_HOME": str(tmp_path / "home")}
     (tmp_path / "input" / "members.csv").write_text(
         "community,node_id\na,1\na,2\nb,3\n"
     )
     (tmp_path / "store").mkdir()
-    with running_server(home) as (url, _), serving(tmp_path / "store") as store:
+    with serving(tmp_path / "store") as store:
         where, key = {}, Key("AKCANARY", "SECRETCANARY")
         for name in ("nodes", "edges"):
             path = f"bucket/{name}.parquet"
@@ -69,9 +63,9 @@ def test_a_run_with_credentials_in_its_addresses_leaves_none(tmp_path, prefect_h
             *("--out", f"file://{tmp_path}/run?password=WORDCANARY"),
             *(f"--set={override}" for override in SMALL),
         ]
-        status, text = run(home, *given, PREFECT_API_URL=url)
+        status, text = run(*given)
         assert status == 0, text
-        again, more = run(home, *given, PREFECT_API_URL=url)
+        again, more = run(*given)
         assert again == 0, more
     assert "nothing changed since" in more
     for canary in CANARIES:
@@ -79,11 +73,6 @@ def test_a_run_with_credentials_in_its_addresses_leaves_none(tmp_path, prefect_h
     assert (tmp_path / "run" / "prevalence.parquet").exists()
     assert "s3://***@bucket/nodes.parquet" in (tmp_path / "run/_run.json").read_text()
     assert seen_in(tmp_path / "run") == set()
-    # Prefect has the parameters, without their secrets.
-    (database,) = (tmp_path / "home").glob("prefect.db")
-    assert b"s3://***@bucket/nodes.parquet" in database.read_bytes()
-    assert seen_in(tmp_path / "home") == set()
-    assert b"PRIVATE KEY" not in database.read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -111,29 +100,6 @@ def test_refusals_hide_credentials(tmp_path, monkeypatch, capfd, arguments):
     text = "".join(capfd.readouterr())
     assert text.strip().splitlines()[-1].startswith("xnq-dist: ")
     assert "CANARY" not in text
-
-
-@pytest.mark.server
-@pytest.mark.parametrize(
-    "variable",
-    [
-        {"PREFECT_API_URL": "http://me:WORDCANARY@127.0.0.1:9/api"},
-        {
-            "PREFECT_API_DATABASE_CONNECTION_URL": "postgresql+asyncpg://me:WORDCANARY"
-            "@127.0.0.1:9/xnq"
-        },
-    ],
-    ids=lambda variable: next(iter(variable)),
-)
-def test_prefects_addresses_are_nowhere_in_the_output(tmp_path, prefect_home, variable):
-    write_graph(tmp_path / "input", nodes=60, edges=200)
-    status, text = run(prefect_home, *tables(tmp_path), **variable)
-    # Neither is needed: the run continues without reports.
-    assert status == 0, text
-    refused = text.count("Prefect's API does not accept reports")
-    assert refused == ("PREFECT_API_URL" in variable)
-    assert "WORDCANARY" not in text
-    assert seen_in(tmp_path / "run") == set()
 
 
 def test_parameters_with_credentials_of_a_deployment_are_warned_of(caplog):

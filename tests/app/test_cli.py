@@ -12,8 +12,8 @@ import pytest
 
 from tests.app.commands import PROGRAM, ended, run_words
 from tests.conftest import write_graph
+from xnq_dist.app.checks import examine
 from xnq_dist.app.cli import main
-from xnq_dist.app.machine_checks import examine
 from xnq_dist.app.settings_help import COMMON, settings_rows
 from xnq_dist.monitor.progress import TimeLeft
 
@@ -166,7 +166,7 @@ def test_generate_then_estimate(tmp_path, capsys):
 
 @pytest.mark.server
 def test_doctor_says_what_works_and_what_does_not(tmp_path, monkeypatch, prefect_api):
-    found = {check.name: check for check in examine(None, str(tmp_path))}
+    found = {check.name: check for check in examine(str(tmp_path))}
     assert found["dask local"].state == "ok"
     assert found["disk"].state == "ok"
     assert found["gpu"].state == "note"

@@ -38,10 +38,10 @@ def test_a_night_does_its_due_stages_in_order(graph, tmp_path, prefect_api):
     out, settings = str(tmp_path / "run"), small_settings("cluster.workers=1")
     given = (graph.sources.nodes, graph.sources.edges, out)
     state = nightly(*given, settings=settings, return_state=True)
-    assert state.message.startswith("first results")
+    assert state.message.startswith("First results")
     assert tasks(state.state_details.flow_run_id) == STAGES
     again = nightly(*given, settings=settings, return_state=True)
-    assert again.message.startswith("nothing changed since")
+    assert again.message.startswith("Nothing changed since")
     assert tasks(again.state_details.flow_run_id) == []
     other = requantify(out, overrides=["quantifier=pcc"], return_state=True)
     assert other.is_completed()

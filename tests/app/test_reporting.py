@@ -1,4 +1,4 @@
-"""Reports to Prefect's API, which never delay a run."""
+"""What Prefect shows of a flow run, and an API that does not answer."""
 
 from __future__ import annotations
 
@@ -8,47 +8,20 @@ import subprocess
 import sys
 import time
 from contextlib import nullcontext
-from pathlib import Path
 from types import SimpleNamespace
 
-import pyarrow.parquet as pq
+import httpx
 import pytest
+from prefect.client.orchestration import get_client
 
-from tests.app.commands import PROGRAM, SMALL, executed, run_words
+from flows.nightly import nightly
+from tests.app.commands import SMALL, run_words
 from tests.app.conftest import running_server
-from tests.conftest import wait_until, write_graph
-from xnq_dist.app import running
-from xnq_dist.core.errors import SettingsError
+from tests.conftest import small_settings, wait_until, write_graph
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.monitor import on_prefect
-from xnq_dist.monitor.on_prefect import PrefectRun, await_api
-from xnq_dist.monitor.prefect_reports import GRACE
-from xnq_dist.monitor.progress import in_view
-
-
-def arguments(graph: Path, out: Path, *more: str) -> list[str]:
-    return [*run_words(graph, out, *SMALL), "--json", *more]
-
-
-def start(graph: Path, out: Path, environment: dict[str, str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [*PROGRAM, *arguments(graph, out)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def without_api(home: dict[str, str], **more: str) -> dict[str, str]:
-    return {k: v for k, v in home.items() if k != "PREFECT_API_URL"} | more
-
-
-@pytest.fixture(scope="module")
-def graph(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("reporting") / "input"
-    write_graph(folder, nodes=200, edges=700)
-    return folder
-
+from xnq_dist.monitor.on_prefect import GRACE, Page, await_api
+from xnq_dist.monitor.status import RunStatus
 
 LEAVES_PREFECT_OUT = """
 import sys
@@ -62,46 +35,32 @@ sys.exit("prefect" in sys.modules)
 """
 
 
-@pytest.fixture(scope="module")
-def plain(graph, prefect_home) -> Path:
-    """A run without reports, which does not import Prefect's client."""
-    out = graph.parent / "plain"
-    done = subprocess.run(
-        [sys.executable, "-c", LEAVES_PREFECT_OUT, *arguments(graph, out)],
-        env=without_api(prefect_home),
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return out
-
-
-def same_results(out: Path, plain: Path) -> bool:
-    tables = [pq.read_table(f / "prevalence.parquet") for f in (out, plain)]
-    return (out / "report.html").exists() and tables[0].equals(tables[1])
-
-
-def test_a_run_without_an_api_leaves_prefect_unimported(plain):
-    assert (plain / "prevalence.parquet").exists()
+def test_a_run_of_the_command_line_leaves_prefect_unimported(tmp_path):
+    write_graph(tmp_path / "input", nodes=200, edges=700)
+    words = run_words(tmp_path / "input", tmp_path / "run", *SMALL)
+    call = [sys.executable, "-c", LEAVES_PREFECT_OUT, *words]
+    subprocess.run(call, timeout=240, check=True)
+    assert (tmp_path / "run" / "prevalence.parquet").exists()
 
 
 @pytest.mark.faults
-def test_a_silent_api_is_waited_for_at_the_end_alone(monkeypatch):
+def test_a_silent_api_is_waited_for_at_the_end_alone(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(on_prefect, "PAGE_EVERY", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}/api"
-        from prefect.settings import PREFECT_API_URL, temporary_settings
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
 
-        with temporary_settings({PREFECT_API_URL: url}):
-            began = time.monotonic()
-            report = PrefectRun("xnq-dist")
-            with report.reported():
-                for number in range(100):
-                    report.do("graph", lambda p, n=number: p("nodes", n, 100))
-                spent = time.monotonic() - began
-            assert spent < 1
-            assert GRACE <= time.monotonic() - began < GRACE + 3
+        def send(*_: object, **__: object) -> None:
+            httpx.get(url, timeout=GRACE + 2)
+
+        monkeypatch.setattr(on_prefect, "create_markdown_artifact", send)
+        began = time.monotonic()
+        page = Page(RunDirectory(tmp_path), RunStatus())
+        for number in range(100):
+            page.step("graph: nodes", number, 100)
+        assert time.monotonic() - began < 1
+        page.close()
+        assert GRACE <= time.monotonic() - began < GRACE + 3
+    assert "does not accept the run's page" in caplog.text
 
 
 def test_the_end_of_a_run_waits_until_the_api_is_back(monkeypatch, caplog):
@@ -118,72 +77,61 @@ def test_the_end_of_a_run_waits_until_the_api_is_back(monkeypatch, caplog):
     assert answers
 
 
+FLOW = """
+import sys
+from flows.nightly import nightly
+from tests.conftest import small_settings
+
+nodes, edges, out = sys.argv[1:]
+settings = small_settings("cluster.workers=1")
+assert nightly(nodes, edges, out, settings=settings, return_state=True).is_completed()
+"""
+
+
 @pytest.mark.faults
 @pytest.mark.server
-def test_results_are_the_same_with_an_api_that_stops_in_the_middle(
-    graph, plain, prefect_home, tmp_path
+def test_a_run_continues_when_an_api_that_stopped_in_the_middle_is_back(
+    prefect_home, tmp_path
 ):
-    out = tmp_path / "run"
+    sources, out = write_graph(tmp_path, nodes=200, edges=700).sources, tmp_path / "run"
+    words = (sources.nodes, sources.edges, str(out))
     with running_server(prefect_home) as (url, server):
-        running = start(graph, out, without_api(prefect_home, PREFECT_API_URL=url))
+        running = subprocess.Popen(
+            [sys.executable, "-c", FLOW, *words],
+            env=prefect_home | {"PREFECT_API_URL": url},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         wait_until((out / "graph" / "_manifest.json").exists, 120, 0.02)
         server.send_signal(signal.SIGSTOP)
-        try:
-            _, log = running.communicate(timeout=240)
-        finally:
-            server.send_signal(signal.SIGCONT)
+        time.sleep(10)
+        server.send_signal(signal.SIGCONT)
+        _, log = running.communicate(timeout=240)
     assert running.returncode == 0, log
-    assert same_results(out, plain)
+    assert (out / "report.html").exists()
 
 
-@pytest.mark.ci
-def test_a_run_is_a_flow_run_with_a_task_run_a_stage(
-    graph, server_environment, tmp_path
+@pytest.mark.server
+def test_a_flow_run_shows_where_it_stands_and_the_packages_log_lines(
+    tmp_path, prefect_api
 ):
-    running = start(graph, tmp_path / "run", server_environment)
-    _, log = running.communicate(timeout=240)
-    assert running.returncode == 0, log
-    from prefect.client.orchestration import SyncPrefectClient
-
-    with SyncPrefectClient(server_environment["PREFECT_API_URL"]) as client:
-        where = str(tmp_path / "run")
-        (found,) = [
-            r for r in client.read_flow_runs() if r.parameters.get("out") == where
+    sources = write_graph(tmp_path, nodes=200, edges=700).sources
+    given = (sources.nodes, sources.edges, str(tmp_path / "run"))
+    settings = small_settings("cluster.workers=1")
+    state = nightly(*given, settings=settings, return_state=True)
+    run_id = str(state.state_details.flow_run_id)
+    with get_client(sync_client=True) as client:
+        (page,) = [
+            each
+            for each in client.read_artifacts()
+            if (each.key, str(each.flow_run_id)) == ("xnq-run", run_id)
         ]
-        assert found.state_name == "Completed"
-        tasks = client.request("POST", "/task_runs/filter", json={}).json()
-        logs = client.request("POST", "/logs/filter", json={}).json()
-        artifacts = client.read_artifacts()
-    states = {
-        t["name"]: t["state_name"] for t in tasks if t["flow_run_id"] == str(found.id)
-    }
-    assert states == dict.fromkeys(
-        ("graph", "embed", "readout", "posteriors", "quantify", "publish"), "Completed"
-    )
-    assert any("log-loss" in line["message"] for line in logs)
-    shown = {a.key or a.description for a in artifacts if a.flow_run_id == found.id}
-    assert {"xnq-prevalence", "xnq-run"} <= shown
-    for step in ("embed: supersteps", "posteriors: partitions"):
-        assert any(text.startswith(step) for text in shown)
+        assert page.data.startswith("# Done")
+        assert state.message in page.data
 
+        def logged() -> bool:
+            logs = client.request("POST", "/logs/filter", json={}).json()
+            ours = [line["message"] for line in logs if line["flow_run_id"] == run_id]
+            return any("log-loss" in text for text in ours)
 
-@pytest.mark.ci
-def test_reporting_without_an_api_is_refused(graph, tmp_path, prefect_home):
-    # In a new process, since other tests have an API in this one.
-    done = executed(*arguments(graph, tmp_path / "run", "--prefect"), env=prefect_home)
-    assert done.returncode == 2
-    assert "prefect server start" in done.stderr
-
-
-def test_without_prefect_a_run_is_only_reported_on_request(monkeypatch, caplog):
-    monkeypatch.setattr(running, "find_spec", lambda name: None)
-    monkeypatch.setenv("PREFECT_API_URL", "http://127.0.0.1:9/api")
-    monkeypatch.setattr(running.log, "propagate", True)
-    with running.reporting(False, "xnq-dist", {}) as do:
-        assert do == in_view
-    assert "pip install 'xnq-dist[prefect]'" in caplog.text
-    with (
-        pytest.raises(SettingsError, match="--prefect needs Prefect"),
-        running.reporting(True, "xnq-dist", {}),
-    ):
-        pass
+        wait_until(logged, 30)

@@ -18,7 +18,7 @@ from xnq_dist.core.lock import LOCK, run_lock
 from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.store import RunDirectory, sealed
 from xnq_dist.core.waiting import LOOKED
-from xnq_dist.monitor.news import RunPage
+from xnq_dist.monitor.on_prefect import Page
 from xnq_dist.monitor.progress import expect, in_view
 from xnq_dist.monitor.standing import standing
 from xnq_dist.monitor.status import RunStatus, recorded
@@ -160,17 +160,14 @@ def test_the_text_for_prefect_has_place_losses_changes_and_cause(tmp_path):
 
     status = RunStatus(stage="embed", step="supersteps", done=12, total=30, workers=1)
     status.lost_workers = ["tcp://bb"]
-    page = RunPage(night(0), status, "http://reports.example/nightly/")
+    page = Page(night(0), status, "http://reports.example/nightly/")
     assert page.text().startswith("# embed: supersteps 12/30")
-    assert "| workers | 1, 1 lost (tcp://bb) |" in page.text()
+    assert "Workers: 1; lost: tcp://bb" in page.text()
     night(1)
     status.state, status.ended = "done", 1.0
     where = "http://reports.example/nightly/report.html"
-    assert page.message().endswith(f"0 new, 0 gone. Report: {where}")
-    assert "**Since last time:** " in page.text()
-    assert (
-        "| community | class | before | now |\n|---|---|---|---|\n| page" in page.text()
-    )
+    assert f"0 new, 0 gone. Report: {where}" in page.results()
+    assert page.results() in page.text()
     status.state, status.message, status.exit_code = "failed", "no <b>column</b>", 2
     assert page.text().startswith("# Failed in stage embed\n\n**Cause:** no &#60;b")
     assert "**Next:** correct the table or setting" in page.text()

@@ -8,7 +8,6 @@ import ctypes.util
 import numpy as np
 import pytest
 
-from xnq_dist.core import products
 from xnq_dist.core.products import (
     VECTOR_BYTES,
     multiply,
@@ -99,14 +98,3 @@ def test_rows_may_lie_apart_and_be_of_another_type():
 def test_empty_products_have_their_shape():
     assert product(drawn(0, 5), drawn(5, 3)).shape == (0, 3)
     assert product(drawn(4, 5), drawn(5, 0)).shape == (4, 0)
-
-
-def test_a_processor_without_fused_multiply_add_is_recognised(monkeypatch):
-    monkeypatch.setattr(products.platform, "machine", lambda: "x86_64")
-    monkeypatch.setattr(products, "_FEATURES", "+sse2,+avx,-fma")
-    assert not products.has_fma()
-    monkeypatch.setattr(products, "_FEATURES", "+sse2,+avx2,+fma")
-    assert products.has_fma()
-    monkeypatch.setattr(products.platform, "machine", lambda: "aarch64")
-    monkeypatch.setattr(products, "_FEATURES", "+neon")
-    assert products.has_fma()

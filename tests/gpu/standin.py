@@ -25,7 +25,6 @@ from distributed import get_worker
 from xnq_dist.core import backend as backends
 from xnq_dist.core import cluster
 from xnq_dist.core.backend import GpuBackend
-from xnq_dist.core.products import product
 from xnq_dist.plan import of_tables as tables
 
 __all__ = ["DeviceArray", "HeldBytes", "StandinBackend", "places", "signatures"]

@@ -15,7 +15,6 @@ from xnq_dist.app.cli import app
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import RunDirectoryError, SettingsError
 from xnq_dist.core.store import Published, RunDirectory
-from xnq_dist.monitor.news import changed_rows
 from xnq_dist.steps.history import _bounded, read_history
 from xnq_dist.steps.publish import publish
 
@@ -66,7 +65,6 @@ def test_every_run_has_a_row_for_each_community_and_class(tmp_path: Path) -> Non
     moved = changes.filter(pc.fill_null(changes["changed"], False))
     flagged = {*moved["community"].to_pylist()}
     assert {*history.changed()["community"].to_pylist()} == flagged
-    assert {row["community"] for row in changed_rows(run, 50)} == flagged
 
 
 def test_history_outlives_removed_and_damaged_versions(

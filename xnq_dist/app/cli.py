@@ -47,8 +47,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-TABLES, OTHER = "Tables", "Other"
-"""Groups of options in the help."""
+TABLES = "Tables"
+"""Group of options in the help."""
 
 Nodes = Annotated[
     str,
@@ -65,16 +65,6 @@ Memberships = Annotated[
     typer.Option(
         help="Community memberships; if left out, Leiden detects communities.",
         rich_help_panel=TABLES,
-    ),
-]
-
-Prefect = Annotated[
-    bool,
-    typer.Option(
-        "--prefect",
-        help="Report to the Prefect API of the active profile. If PREFECT_API_URL is "
-        "set, the run reports to that API even without this option.",
-        rich_help_panel=OTHER,
     ),
 ]
 
@@ -113,7 +103,6 @@ def run(
             "--overwrite", help="Compute every stage again.", rich_help_panel="Result"
         ),
     ] = False,
-    prefect: Prefect = False,
     as_json: Json = False,
 ) -> None:
     """Estimate the prevalence of every class in every community."""
@@ -132,7 +121,7 @@ def run(
         from xnq_dist.app.running import console_progress, run_pipeline
 
         with console_progress():
-            summary = run_pipeline(sources, out, chosen, overwrite, prefect)
+            summary = run_pipeline(sources, out, chosen, overwrite)
     print_summary(summary, as_json)
 
 
@@ -185,7 +174,6 @@ def requantify(
         str | None, typer.Option(help="Run directory for the results; default: --run.")
     ] = None,
     settings: Set = None,
-    prefect: Prefect = False,
     as_json: Json = False,
 ) -> None:
     """Estimate again with new labels or memberships; the embeddings are reused."""
@@ -197,7 +185,7 @@ def requantify(
     from xnq_dist.app.running import console_progress, run_requantify
 
     with console_progress():
-        summary = run_requantify(request, prefect)
+        summary = run_requantify(request)
     print_summary(summary, as_json)
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from xnq_dist.app.environment import prepare_environment
-from xnq_dist.app.output import Config, Directory, Json, Set, begin, print_json
+from xnq_dist.app.output import Directory, Json, begin, print_json
 from xnq_dist.core.redaction import redacted
 
 __all__ = ["doctor", "status"]
@@ -73,16 +73,13 @@ def doctor(
             help="Only compile the kernels, so that the first run does not wait.",
         ),
     ] = False,
-    config: Config = None,
-    settings: Set = None,
     as_json: Json = False,
 ) -> None:
     """Check this machine and a run directory; name each fault with its fix.
 
-    Of a run directory: lock, damage, interrupted stages, formats, settings against
-    those of the last run (--config, --set), checkpoints, temporary files, space. Exit
-    status 1 if there is a fault; notes are for your information. With --verify, every
-    byte is compared with its checksum, and nothing else is checked.
+    Of a run directory: how the last run ended, damaged files, and what the next run
+    makes. Exit status 1 if there is a fault; notes are for your information. With
+    --verify, every byte is compared with its checksum, and nothing else is checked.
     """
     begin("compiling the kernels" if kernels else "checking this machine")
     prepare_environment()
@@ -93,12 +90,9 @@ def doctor(
         typer.echo(f"  compiled in {seconds:.0f} s")
         print_json({"seconds": seconds}, as_json)
         return
-    from xnq_dist.app.directory_checks import intact
-    from xnq_dist.app.machine_checks import examine
-    from xnq_dist.core.config import load_settings
+    from xnq_dist.app.checks import examine, files
 
-    chosen = load_settings(config, settings or ()) if config or settings else None
-    checks = [intact(directory)] if verify else examine(address, directory, chosen)
+    checks = [files(directory)] if verify else examine(directory, address)
     for check in checks:
         typer.echo(f"  {check.state:<6}{check.name:<22}{check.text}")
     print_json({check.name: [check.state, check.text] for check in checks}, as_json)

@@ -119,15 +119,11 @@ def _send_signal_again(lost: Any) -> None:
     callback, which are frequent while futures are created and released. Python then
     prints the exception and drops it, and the run would continue to its end.
     """
-    kinds: tuple[type[BaseException], ...] = (_Interrupted,)
-    if (prefect := sys.modules.get("prefect.exceptions")) is not None:
-        kinds += (prefect.ExternalSignal,)
-    if not issubclass(lost.exc_type, kinds):
+    if not isinstance(lost.exc_value, _Interrupted):
         sys.__unraisablehook__(lost)
         return
-    number = getattr(lost.exc_value, "number", signal.SIGTERM)
     # After a delay: at once, it would be raised inside this hook and lost again.
-    again = threading.Timer(0.05, os.kill, (os.getpid(), number))
+    again = threading.Timer(0.05, os.kill, (os.getpid(), lost.exc_value.number))
     again.daemon = True
     again.start()
 

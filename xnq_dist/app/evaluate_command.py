@@ -130,8 +130,9 @@ def evaluate(
             "draws": 3 if draws is None else draws,
         }
     prepare_environment()
-    from xnq_dist.app.running import console_progress, reporting
+    from xnq_dist.app.running import console_progress
     from xnq_dist.evaluation import comparison
+    from xnq_dist.monitor.progress import in_view
 
     names = list(dict.fromkeys(data))
     run: Any = comparison.run_evaluation
@@ -139,12 +140,8 @@ def evaluate(
         run = comparison.run_communities_evaluation
     with console_progress():
         sources = [comparison.find_data(name, splits, positive) for name in names]
-    with (
-        console_progress(),
-        reporting(False, "xnq-evaluate", {"data": names, "out": out}) as do,
-        stage_errors(out, "evaluate"),
-    ):
-        summary = run(sources=sources, do=do, **arguments)
+    with console_progress(), stage_errors(out, "evaluate"):
+        summary = run(sources=sources, do=in_view, **arguments)
     summary["seconds"] = elapsed()
     typer.echo(
         f"{summary['text']}\ndone in {seconds_text(summary['seconds'])}\n"

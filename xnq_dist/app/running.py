@@ -1,22 +1,18 @@
-"""Runs of the command line: progress on the console, and in Prefect if requested."""
+"""Runs of the command line: progress on the console."""
 
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.util import find_spec
 from typing import Any
 
-from xnq_dist.app.environment import prepare_environment
-from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.progress import Progress
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.tables import Sources
-from xnq_dist.jobs import Do, Request, requantify, run_all
+from xnq_dist.jobs import Request, requantify, run_all
 from xnq_dist.monitor.progress import (
     START,
     TimeLeft,
@@ -27,7 +23,7 @@ from xnq_dist.monitor.progress import (
 )
 from xnq_dist.monitor.status import recorded
 
-__all__ = ["console_progress", "reporting", "run_pipeline", "run_requantify"]
+__all__ = ["console_progress", "run_pipeline", "run_requantify"]
 
 log = logging.getLogger("xnq_dist.core.progress")
 
@@ -36,87 +32,23 @@ LOG_EVERY = 60.0
 
 
 def run_pipeline(
-    sources: Sources,
-    out: str,
-    settings: Settings,
-    overwrite: bool = False,
-    prefect: bool = False,
+    sources: Sources, out: str, settings: Settings, overwrite: bool = False
 ) -> dict[str, Any]:
     """Run the complete pipeline; errors of stages are raised.
-
-    Parameters
-    ----------
-    prefect
-        Report to the Prefect API of the active profile; if false, report only if
-        ``PREFECT_API_URL`` is set.
 
     Returns
     -------
     dict
         Summary of the run.
     """
-    shown = {**vars(sources), "out": out, "overwrite": overwrite}
-    with (
-        recorded(out) as status,
-        reporting(prefect, "xnq-dist", shown, out, settings, status.run_id) as do,
-    ):
-        return run_all(sources, out, settings, overwrite, do, expect)
+    with recorded(out):
+        return run_all(sources, out, settings, overwrite, in_view, expect)
 
 
-def run_requantify(request: Request, prefect: bool = False) -> dict[str, Any]:
+def run_requantify(request: Request) -> dict[str, Any]:
     """Estimate with new labels or memberships; errors of stages are raised."""
-    out, settings = request.out, request.settings
-    shown = {"run": request.base, "out": out, "labels": request.labels}
-    shown["memberships"] = request.sources.memberships
-    with (
-        recorded(out, "requantify") as status,
-        reporting(prefect, "xnq-requantify", shown, out, settings, status.run_id) as do,
-    ):
-        return requantify(request, do=do)
-
-
-@contextmanager
-def reporting(
-    prefect: bool,
-    flow: str,
-    parameters: Mapping[str, Any],
-    out: str | None = None,
-    settings: Settings | None = None,
-    name: str | None = None,
-) -> Iterator[Do]:
-    """Yield the function that runs stages; it reports to Prefect's API if requested.
-
-    The run reports if `prefect` is true or ``PREFECT_API_URL`` is set. An API that does
-    not respond delays the end by a few seconds and has no other effect.
-
-    Parameters
-    ----------
-    out, settings
-        Run directory whose state and results Prefect shows, and its settings.
-    """
-    if not _reports(prefect):
-        yield in_view
-        return
-    prepare_environment()
-    from xnq_dist.monitor.on_prefect import PrefectRun, check_api
-
-    check_api()
-    shown = PrefectRun(flow, parameters, name)
-    with shown.reported(out, settings):
-        yield shown.do
-
-
-def _reports(prefect: bool) -> bool:
-    """Whether a run reports to Prefect; `prefect` requests it."""
-    if not prefect and not os.environ.get("PREFECT_API_URL"):
-        return False
-    if find_spec("prefect") is not None:
-        return True
-    install = "is not installed: run pip install 'xnq-dist[prefect]'"
-    if prefect:
-        raise SettingsError(f"--prefect needs Prefect, which {install}")
-    log.warning("PREFECT_API_URL is set, but Prefect %s", install)
-    return False
+    with recorded(request.out, "requantify"):
+        return requantify(request, do=in_view)
 
 
 @contextmanager

@@ -10,7 +10,6 @@ of the simple loop with ``fma``.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,7 +27,6 @@ from xnq_dist.core.blocks import for_each_block
 __all__ = [
     "FORM",
     "VECTOR_BYTES",
-    "has_fma",
     "multiply",
     "multiply_narrow",
     "pack",
@@ -48,11 +46,6 @@ VECTOR_BYTES = 64 if _WIDE else 32
 TILE_ROWS, VECTORS = (8, 2) if _WIDE else (4, 3)
 DEPTH = 256
 """Columns of `x` processed at a time, so that a panel stays in the L1 cache."""
-
-
-def has_fma() -> bool:
-    """Whether the processor has fused multiply-add; else products are very slow."""
-    return platform.machine() not in ("x86_64", "AMD64") or "+fma" in _FEATURES
 
 
 def _pointer(context: Any, builder: Any, kind: Any, array: Any, at: list[Any]) -> Any:

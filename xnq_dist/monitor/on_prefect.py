@@ -1,62 +1,55 @@
-"""What Prefect is shown of a run, behind one object: `PrefectRun`.
+"""What Prefect shows of a flow run: stages, log lines, where it stands, its end.
 
-A flow of `flows/` makes one without arguments and ends with its `state_of`. A run of
-the command line appears in Prefect as a flow run with one task run per stage.
+A flow of `flows/` names its stages with `stage` and returns the state of `state_of`.
 """
 
 from __future__ import annotations
 
-import json
+import copy
 import logging
-import math
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
-from contextvars import ContextVar
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import quote
-from uuid import uuid4
 
 import httpx
 from prefect import task
+from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas import State
-from prefect.context import FlowRunContext, TaskRunContext
-from prefect.events import emit_event
-from prefect.settings import get_current_settings
+from prefect.client.schemas.actions import ArtifactUpdate
+from prefect.context import FlowRunContext
+from prefect.exceptions import PrefectException
+from prefect.logging.handlers import APILogHandler
 from prefect.states import Completed, Failed
 from pydantic import BaseModel
 
 from xnq_dist.core.config import load_settings, merged
-from xnq_dist.core.errors import (
-    ConnectionLostError,
-    InfrastructureError,
-    SettingsError,
-    XnqError,
-)
+from xnq_dist.core.errors import InfrastructureError, XnqError
 from xnq_dist.core.progress import Progress
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings import Settings
-from xnq_dist.core.store import RunDirectory
+from xnq_dist.core.store import Published, RunDirectory
 from xnq_dist.monitor.attempts import limited, repeated
 from xnq_dist.monitor.log_lines import attached
-from xnq_dist.monitor.news import RunPage, changed_rows, published_rows
-from xnq_dist.monitor.prefect_reports import LogLines, Outbox, Record
-from xnq_dist.monitor.progress import current_watch, stage_progress
-from xnq_dist.monitor.status import NEXT, recorded
+from xnq_dist.monitor.progress import current_watch, in_view, seconds_left_text
+from xnq_dist.monitor.status import NEXT, RunStatus, recorded
+from xnq_dist.steps.history import read_history
 
 if TYPE_CHECKING:
     from xnq_dist.jobs import Job
 
 __all__ = [
-    "PrefectRun",
+    "Page",
     "await_api",
-    "check_api",
     "check_starts",
     "deployed_settings",
     "stage",
+    "state_of",
     "warn_of_credentials",
 ]
 
@@ -67,285 +60,197 @@ T = TypeVar("T")
 PATIENCE, POLL = 300.0, 2.0
 """Seconds that a flow's run waits at its end for an API that is down, and between two
 questions to it."""
-PAGE_EVERY = 5.0
-"""Seconds between two updates of the page."""
-ROWS_SHOWN = 50
-"""Rows of the table artifact; the complete table is in the run directory."""
+PAGE_EVERY, GRACE = 5.0, 5.0
+"""Seconds between two updates of the page, and for the last one."""
 STARTS = 4
 """Starts of one flow run; then it fails, because something kills it each time."""
 
 
-class PrefectRun:
-    """What Prefect is shown of a run: stages, progress, log lines, results, its end.
+def state_of(
+    work: Callable[[Settings], T],
+    out: str,
+    settings: Callable[[], Settings],
+    retries: int = 0,
+    retry_delay: float = 0.0,
+    timeout: float | None = None,
+) -> State[T]:
+    """Do the work of the current flow run; the state that the flow returns.
+
+    An `XnqError` becomes a failed state with its sentence and the next action.
 
     Parameters
     ----------
-    flow, parameters, name
-        Flow, parameters and name of the flow run that shows a run which Prefect did not
-        start; without them, the run is the current flow run.
+    work
+        Called with the settings.
+    out
+        Run directory.
+    settings
+        Returns the settings.
+    retries, retry_delay
+        How often `work` is called again when infrastructure was lost, and seconds
+        before each time.
+    timeout
+        Seconds, all calls together, after which the run fails; None: no limit.
     """
-
-    def __init__(
-        self,
-        flow: str = "",
-        parameters: Mapping[str, Any] | None = None,
-        name: str | None = None,
-    ) -> None:
-        self._outbox = Outbox()
-        if flow:
-            self._run = Record("flow_runs", partial(_flow_run, flow, parameters, name))
-            self._report(self._run, "RUNNING")
-        else:
-            flow_run = _current_flow_run()
-            self._run = Record("flow_runs", id=str(flow_run and flow_run.id))
-
-    def state_of(
-        self,
-        work: Callable[[Settings], T],
-        out: str | None = None,
-        settings: Callable[[], Settings] = Settings,
-        retries: int = 0,
-        retry_delay: float = 0.0,
-        timeout: float | None = None,
-    ) -> State[T]:
-        """Do the work of the current flow run; the state that the flow returns.
-
-        An `XnqError` becomes a failed state with its sentence and the next action.
-
-        Parameters
-        ----------
-        work
-            Called with the settings.
-        out
-            Run directory whose state, results and events are shown; None: there is
-            none.
-        settings
-            Returns the settings.
-        retries, retry_delay
-            How often `work` is called again when infrastructure was lost, and seconds
-            before each time.
-        timeout
-            Seconds, all calls together, after which the run fails; None: no limit.
-        """
-        token = CURRENT.set(self)
-        try:
-            _warn_of_credentials()
-            check_starts()
-            with attached(LogLines(self._outbox, self._run)):
-                chosen = settings()
-                shown = self._directory(out, chosen) if out else nullcontext()
-                with shown as page, limited(timeout):
-                    found = repeated(partial(work, chosen), retries, retry_delay)
-            return Completed(message=page and page.message(), data=found)
-        except XnqError as error:
-            return Failed(message=_with_next(error), data=error)
-        finally:
-            CURRENT.reset(token)
-            self._outbox.flush()
-            await_api()
-
-    def task(self, stage: str, work: Callable[[Progress], T]) -> T:
-        """Run a stage as a Prefect task; an `XnqError` fails it without a traceback."""
-
-        def guarded() -> Any:
-            context = TaskRunContext.get()
-            try:
-                return work(self._progress(stage, context and context.task_run.id))
-            except XnqError as error:
-                return Failed(message=str(error), data=error)
-
-        made: Any = task(
-            name=stage,
-            cache_policy=NO_CACHE,
-            persist_result=False,
-            retries=2,
-            retry_delay_seconds=5,
-            retry_condition_fn=_transient,
-        )(guarded)
-        value: T = made(return_state=True).result(raise_on_failure=True)
-        return value
-
-    @contextmanager
-    def reported(
-        self, out: str | None = None, settings: Settings | None = None
-    ) -> Iterator[None]:
-        """Show the block as a flow run that Prefect did not start."""
-        message = ""
-        try:
-            with attached(LogLines(self._outbox, self._run)):
-                if out is None or settings is None:
-                    yield
-                else:
-                    with self._directory(out, settings, in_flow=False) as page:
-                        yield
-                    message = page.message()
-        except BaseException as error:
-            self._report(self._run, *_ended(error))
-            raise
-        else:
-            self._report(self._run, "COMPLETED", message)
-        finally:
-            self._outbox.flush()
-
-    def do(self, stage: str, work: Callable[[Progress], T]) -> T:
-        """Run a stage; as `task`, for a run that Prefect did not start."""
-        number = str(uuid4())
-        shown = Record("task_runs", partial(self._task_run, stage, number))
-        self._report(shown, "RUNNING")
-        try:
-            value = work(self._progress(stage, number))
-        except BaseException as error:
-            self._report(shown, *_ended(error))
-            raise
-        self._report(shown, "COMPLETED")
-        return value
-
-    @contextmanager
-    def _directory(
-        self, out: str, settings: Settings, in_flow: bool = True
-    ) -> Iterator[RunPage]:
-        """Show where a run directory stands, then how it ended and its results."""
-        run = RunDirectory(out)
-        with recorded(out, run_id=self._run.id) as status:
-            page = RunPage(run, status, settings.watch.address)
-            shown, last = self._artifact("xnq-run", "markdown"), 0.0
-            text = "Where the run stands, what changed, what is next"
-
-            def show(_text: str, _done: int, _total: int) -> None:
-                nonlocal last
-                if time.monotonic() - last >= PAGE_EVERY:
-                    last = time.monotonic()
-                    shown(text, page.text())
-
-            try:
-                with current_watch().shown(show):
-                    yield page
-            except BaseException as error:
-                status.end(error)
-                if in_flow and isinstance(error, XnqError):
-                    log.error("%s", _with_next(error))
-                raise
-            else:
-                status.end(None)
-            finally:
-                # An error here must not take the place of the run's.
-                with suppress(OSError, XnqError):
-                    shown(text, page.text())
-        self._tables(run)
-        if in_flow and (version := page.published()):
-            report = version.folder.uri_of("report.html")
-            emit_event(
-                event="xnq.run.published",
-                resource={"prefect.resource.id": f"xnq.run.{quote(run.uri, safe='')}"},
-                payload={"report": report, "news": page.news(version)},
-            )
-
-    def _tables(self, run: RunDirectory) -> None:
-        """Show the first rows of the results, and what changed."""
-        for key, text, rows in (
-            ("xnq-prevalence", "first rows of", published_rows),
-            ("xnq-changes", "changes since the run before in", changed_rows),
-        ):
-            values = json.dumps(_without_nan(rows(run, ROWS_SHOWN)), default=str)
-            self._artifact(key, "table")(f"{text} {run.uri}", values)
-
-    def _progress(self, stage: str, task_run: Any) -> Progress:
-        return stage_progress(stage, self._artifact(None, "progress", str(task_run)))
-
-    def _artifact(
-        self, key: str | None, kind: str, task_run: str | None = None
-    ) -> Callable[[str, Any], None]:
-        """A function that shows a text and data as an artifact."""
-
-        def fixed(client: Any) -> dict[str, Any]:
-            known = {"type": kind, "key": key, "flow_run_id": self._run.made(client)}
-            return known | ({"task_run_id": task_run} if task_run else {})
-
-        record = Record("artifacts", fixed)
-
-        def show(text: str, data: Any) -> None:
-            values = {"description": text, "data": data}
-            self._outbox.post(record, partial(record.send, values))
-
-        return show
-
-    def _report(self, record: Record, kind: str, message: str = "") -> None:
-        """Report the state of a flow run or task run."""
-        state = {"type": kind, "name": kind.capitalize(), "message": message or None}
-        self._outbox.post(record, partial(record.send, {"state": state}))
-
-    def _task_run(self, stage: str, number: str, client: Any) -> dict[str, Any]:
-        names = {"name": stage, "task_key": stage, "dynamic_key": number}
-        return {**names, "id": number, "flow_run_id": self._run.made(client)}
-
-
-CURRENT: ContextVar[PrefectRun | None] = ContextVar("CURRENT", default=None)
-"""The object of the current flow run."""
+    context = FlowRunContext.get()
+    run_id = str(context and context.flow_run and context.flow_run.id)
+    try:
+        warn_of_credentials(**((context and context.parameters) or {}))
+        check_starts()
+        with attached(_LogLines(run_id)):
+            chosen = settings()
+            with _shown(out, chosen, run_id) as page, limited(timeout):
+                found = repeated(partial(work, chosen), retries, retry_delay)
+        return Completed(message=page.results(), data=found)
+    except XnqError as error:
+        message = f"{error}. Next: {NEXT[error.exit_code]}."
+        return Failed(message=message, data=error)
+    finally:
+        await_api()
 
 
 def stage(name: str, work: Callable[[Job, Progress], Any]) -> Callable[[Job], None]:
     """A stage of a job as a Prefect task of the current flow run, if it is due."""
-
-    def do(job: Job) -> None:
-        shown = CURRENT.get()
-        if shown is None:
-            raise RuntimeError(f"the stage {name} needs the `state_of` of a flow run")
-        job.do(name, work, shown.task)
-
-    return do
+    return lambda job: job.do(name, work, _as_task)
 
 
-def _transient(_task: Any, _run: Any, state: State[Any]) -> bool:
-    """Whether a stage failed because of the network, so that a retry can help."""
-    error = state.result(raise_on_failure=False)
-    return isinstance(error, ConnectionLostError | httpx.TransportError)
+def _as_task(stage: str, work: Callable[[Progress], T]) -> T:
+    """Run a stage as a Prefect task; an `XnqError` fails it without a traceback."""
+
+    def guarded() -> Any:
+        try:
+            return in_view(stage, work)
+        except XnqError as error:
+            return Failed(message=str(error), data=error)
+
+    made: Any = task(name=stage, cache_policy=NO_CACHE, persist_result=False)(guarded)
+    value: T = made(return_state=True).result(raise_on_failure=True)
+    return value
 
 
-def _with_next(error: XnqError) -> str:
-    return f"{error}. Next: {NEXT[error.exit_code]}."
+class _LogLines(APILogHandler):
+    """Sends the package's log records as log lines of a flow run, from any thread."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(logging.INFO)
+        self._run_id = run_id
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Queue one record; does not wait for the API."""
+        shown = copy.copy(record)
+        shown.msg, shown.args = redacted(record.getMessage()), ()
+        shown.flow_run_id = self._run_id
+        super().emit(shown)
 
 
-def _ended(error: BaseException) -> tuple[str, str]:
-    """State and message of a run that an error ended."""
-    if isinstance(error, XnqError):
-        return "FAILED", str(error)
-    return "CRASHED", type(error).__name__
+@contextmanager
+def _shown(out: str, settings: Settings, run_id: str) -> Iterator[Page]:
+    """Record the run's state in its directory, and show it as an artifact."""
+    with recorded(out, run_id=run_id) as status:
+        page = Page(RunDirectory(out), status, settings.watch.address)
+        try:
+            with current_watch().shown(page.step):
+                yield page
+        except BaseException as error:
+            status.end(error)
+            raise
+        else:
+            status.end(None)
+        finally:
+            page.close()
 
 
-def _without_nan(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows with None for NaN, which JSON does not have."""
-    return [
-        {
-            name: None if isinstance(value, float) and math.isnan(value) else value
-            for name, value in row.items()
-        }
-        for row in rows
-    ]
+class Page:
+    """Markdown on where a run stands or how it ended: the artifact ``xnq-run``.
 
+    A thread sends it, so that the API does not delay the run.
 
-def _flow_run(
-    flow: str, parameters: Mapping[str, Any] | None, name: str | None, client: Any
-) -> dict[str, Any]:
-    values = {
-        "flow_id": str(client.create_flow_from_name(flow)),
-        "parameters": redacted(dict(parameters or {})),
-    }
-    return values | ({"name": name} if name else {})
-
-
-def check_api() -> None:
-    """Check that a Prefect API is configured.
-
-    Raises
-    ------
-    SettingsError
-        When neither the active Prefect profile nor ``PREFECT_API_URL`` names an API.
+    Parameters
+    ----------
+    address
+        The setting `watch.address`.
     """
-    if not get_current_settings().api.url:
-        raise SettingsError(
-            "--prefect reports to a Prefect API, and none is configured: start one "
-            "with `prefect server start` and set PREFECT_API_URL, or remove --prefect"
+
+    def __init__(
+        self, run: RunDirectory, status: RunStatus, address: str | None = None
+    ) -> None:
+        self._run, self._status, self._address = run, status, address
+        self._before = Published(run).pointer().get("run_id")
+        self._thread = ThreadPoolExecutor(1)
+        self._sent: Future[None] = Future()
+        self._sent.set_result(None)
+        self._last, self._artifact = 0.0, None
+
+    def step(self, _text: str, _done: int, _total: int) -> None:
+        """Send the page if it is time; of updates that fail, `close` names the last."""
+        if self._sent.done() and time.monotonic() - self._last >= PAGE_EVERY:
+            self._last = time.monotonic()
+            self._send()
+
+    def close(self) -> None:
+        """Send the page a last time."""
+        self._send()
+        try:
+            self._sent.result(GRACE)
+        except (TimeoutError, httpx.HTTPError, PrefectException) as error:
+            reason = redacted(str(error)) or type(error).__name__
+            log.warning("Prefect's API does not accept the run's page: %s", reason)
+        self._thread.shutdown(wait=False)
+
+    def _send(self) -> None:
+        # Prefect's settings and the flow run are in the context of this thread.
+        context = copy_context()
+        self._sent = self._thread.submit(context.run, self._write, self.text())
+
+    def _write(self, text: str) -> None:
+        if self._artifact is None:
+            made: Any = create_markdown_artifact(text, key="xnq-run")
+            self._artifact = made
+            return
+        with get_client(sync_client=True) as client:
+            client.update_artifact(self._artifact, ArtifactUpdate(data=text))
+
+    def text(self) -> str:
+        """The Markdown text."""
+        status = self._status
+        title, lines = status.state.capitalize(), []
+        if status.state == "running":
+            left = seconds_left_text(current_watch().left.left())
+            title = status.place(left) or "Beginning"
+        if status.state == "failed":
+            title = f"Failed in stage {status.stage}" if status.stage else "Failed"
+            lines = [f"**Cause:** {_plain(status.message)}"]
+            lines += [f"**Next:** {NEXT[status.exit_code or 1]}."]
+        if status.ended is not None:
+            lines += [self.results()]
+        lost = ", ".join(status.lost_workers)
+        lines += [f"Workers: {status.workers}; lost: {_plain(lost) or 'none'}"]
+        return "\n\n".join([f"# {title}", *lines])
+
+    def results(self) -> str:
+        """What changed since the results before, and the place of the report."""
+        version, run = Published(self._run).current(), self._run
+        if version is None:
+            return "No results are published."
+        place = f"{run.folder.uri_of('report.html')}"
+        if self._address:
+            place = f"{self._address.rstrip('/')}/report.html"
+        report = f"Report: {place} ({version.manifest.created})"
+        if version.run_id == self._before:
+            return f"Nothing changed since the last results. {report}"
+        if "changes" not in version.tables():
+            return f"First results, or not comparable with those before. {report}"
+        last = read_history(run.location).runs()[-1]
+        return (
+            f"{last.changed:,} communities changed beyond chance, {last.new:,} new, "
+            f"{last.gone:,} gone. {report}"
         )
+
+
+def _plain(value: str) -> str:
+    """Text that Markdown shows as it is, in one line."""
+    text = " ".join(str(redacted(value)).split())
+    return "".join(f"&#{ord(c)};" if c in r"\`*_{}[]<>()#|!&" else c for c in text)
 
 
 def await_api(seconds: float = PATIENCE) -> None:
@@ -368,16 +273,6 @@ def await_api(seconds: float = PATIENCE) -> None:
             if time.monotonic() > end:
                 return
             time.sleep(POLL)
-
-
-def _current_flow_run() -> Any:
-    context = FlowRunContext.get()
-    return context.flow_run if context else None
-
-
-def _warn_of_credentials() -> None:
-    context = FlowRunContext.get()
-    warn_of_credentials(**((context and context.parameters) or {}))
 
 
 def warn_of_credentials(**parameters: Any) -> None:
@@ -414,7 +309,8 @@ def deployed_settings(given: Settings | None) -> Settings:
     A deployment with ``{"seed": 0, "reservoir": {"dim": 64}}`` and a run with
     ``{"reservoir": {"supersteps": 5}}`` have seed 0, 64 columns and 5 supersteps.
     """
-    flow_run = _current_flow_run()
+    context = FlowRunContext.get()
+    flow_run = context and context.flow_run
     if flow_run is None or flow_run.deployment_id is None:
         return given or Settings()
     with get_client(sync_client=True) as client:
@@ -431,7 +327,8 @@ def check_starts() -> None:
     InfrastructureError
         After `STARTS` starts of this flow run.
     """
-    flow_run = _current_flow_run()
+    context = FlowRunContext.get()
+    flow_run = context and context.flow_run
     if flow_run is not None and flow_run.run_count > STARTS:
         raise InfrastructureError(
             f"this flow run was started {STARTS} times and ended each time without a "
