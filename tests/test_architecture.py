@@ -87,16 +87,16 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 257_028,
-    "core": 33_153,
-    "graph": 54_778,
-    "reservoir": 23_606,
+    "all": 244_407,
+    "core": 30_998,
+    "graph": 49_760,
+    "reservoir": 22_461,
     "groups": 2_920,
-    "plan and needs": 6_511,
-    "pipeline and the modules next to it": 7_484,
-    "command line and flows": 9_849,
-    "monitor": 6_755,
-    "evaluation": 26_097,
+    "plan and needs": 6_430,
+    "pipeline and the modules next to it": 6_880,
+    "command line and flows": 8_451,
+    "monitor": 4_474,
+    "evaluation": 26_094,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,12 @@ from prefect.client.orchestration import get_client
 
 from flows.nightly import nightly
 from flows.requantify import requantify
+from tests.app.commands import SMALL, ended, run_words
 from tests.conftest import SmallGraph, small_settings, write_graph
 from xnq_dist import pipeline
+from xnq_dist.app import running
 from xnq_dist.core.errors import InfrastructureError
-from xnq_dist.core.store import RunDirectory
+from xnq_dist.core.store import Published, RunDirectory
 
 pytestmark = pytest.mark.server
 
@@ -80,3 +83,24 @@ def test_a_failed_night_says_what_to_do_next(graph, tmp_path, prefect_api):
     assert "Next: correct the table or setting" in state.message
     later = requantify(str(tmp_path / "run"), return_state=True)
     assert "is not a run directory with embeddings" in later.message
+
+
+def test_the_command_runs_the_flow(graph, tmp_path, prefect_api):
+    out = tmp_path / "run"
+    words = run_words(Path(graph.sources.nodes).parent, out, *SMALL)
+    assert ended(*words, "--prefect") == 0
+    assert Published(RunDirectory(out)).pointer()["run_id"]
+    with get_client(sync_client=True) as client:
+        found = client.request("POST", "/flow_runs/filter", json={}).json()
+    newest = max(found, key=lambda run: run["created"])
+    assert newest["state_name"] == "Completed"
+    assert newest["parameters"]["out"] == str(out)
+
+
+def test_the_command_without_prefect_says_what_to_install(
+    graph, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setattr(running, "find_spec", lambda _: None)
+    words = run_words(Path(graph.sources.nodes).parent, tmp_path / "run")
+    assert ended(*words, "--prefect") == 2
+    assert "pip install 'xnq-dist[prefect]'" in capsys.readouterr().err

@@ -2,8 +2,8 @@
 
     python -m tests.gpu.measure
 
-Bandwidth of copies; time of a superstep relative to what it allows; the same bits run to run; states against the CPU's. Rows are printed and written
-to gpu-report.md.
+Bandwidth of copies; time of a superstep relative to what it allows; the same bits run
+to run; states against the CPU's. Rows are printed and written to gpu-report.md.
 """
 
 from __future__ import annotations

@@ -103,6 +103,14 @@ def run(
             "--overwrite", help="Compute every stage again.", rich_help_panel="Result"
         ),
     ] = False,
+    prefect: Annotated[
+        bool,
+        typer.Option(
+            "--prefect",
+            help="Run as the flow xnq-nightly, which Prefect's API shows.",
+            rich_help_panel="Result",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Estimate the prevalence of every class in every community."""
@@ -114,6 +122,12 @@ def run(
 
     chosen = load_settings(config, settings or ())
     sources = Sources(nodes, edges, memberships)
+    if prefect:
+        prepare_environment()
+        from xnq_dist.app.running import run_as_flow
+
+        print_summary(run_as_flow(sources, out, chosen, overwrite), as_json)
+        return
     with recorded(out):
         if not overwrite and is_done(out, sources, chosen, as_json):
             return

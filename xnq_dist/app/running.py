@@ -7,8 +7,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
+from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.progress import Progress
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.tables import Sources
@@ -23,7 +26,7 @@ from xnq_dist.monitor.progress import (
 )
 from xnq_dist.monitor.status import recorded
 
-__all__ = ["console_progress", "run_pipeline", "run_requantify"]
+__all__ = ["console_progress", "run_as_flow", "run_pipeline", "run_requantify"]
 
 log = logging.getLogger("xnq_dist.core.progress")
 
@@ -43,6 +46,30 @@ def run_pipeline(
     """
     with recorded(out):
         return run_all(sources, out, settings, overwrite, in_view, expect)
+
+
+def run_as_flow(
+    sources: Sources, out: str, settings: Settings, overwrite: bool
+) -> dict[str, Any]:
+    """Run the flow `nightly` and return its summary; a failed flow raises its error.
+
+    Raises
+    ------
+    SettingsError
+        When Prefect is not installed.
+    """
+    if find_spec("prefect") is None:
+        raise SettingsError(
+            "--prefect needs Prefect: run pip install 'xnq-dist[prefect]'"
+        )
+    # In a wheel the flows are part of the package, in a clone they lie next to it.
+    folder = "xnq_dist.flows" if find_spec("xnq_dist.flows") else "flows"
+    nightly = import_module(f"{folder}.nightly").nightly
+    tables = vars(sources)
+    summary: dict[str, Any] = nightly(
+        **tables, out=out, settings=settings, overwrite=overwrite
+    )
+    return summary
 
 
 def run_requantify(request: Request) -> dict[str, Any]:

@@ -36,8 +36,8 @@ bits of a row do not depend on compiler optimisations."""
 
 
 Kernel = Callable[..., None]
-"""A compiled kernel of ``superstep.cu``, called with grid, block, arguments and, for some,
-``shared_mem``; scalars are NumPy scalars of the types that it declares."""
+"""A compiled kernel of ``superstep.cu``, called with grid, block, arguments and, for
+some, ``shared_mem``; scalars are NumPy scalars of the types that it declares."""
 
 
 @dataclass(frozen=True)

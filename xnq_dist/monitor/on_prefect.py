@@ -20,7 +20,7 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
-from prefect.client.schemas import State
+from prefect.client.schemas import FlowRun, State
 from prefect.client.schemas.actions import ArtifactUpdate
 from prefect.context import FlowRunContext
 from prefect.exceptions import PrefectException
@@ -179,7 +179,8 @@ class Page:
         self._thread = ThreadPoolExecutor(1)
         self._sent: Future[None] = Future()
         self._sent.set_result(None)
-        self._last, self._artifact = 0.0, None
+        self._last = 0.0
+        self._artifact: Any = None
 
     def step(self, _text: str, _done: int, _total: int) -> None:
         """Send the page if it is time; of updates that fail, `close` names the last."""
@@ -204,8 +205,7 @@ class Page:
 
     def _write(self, text: str) -> None:
         if self._artifact is None:
-            made: Any = create_markdown_artifact(text, key="xnq-run")
-            self._artifact = made
+            self._artifact = create_markdown_artifact(text, key="xnq-run")
             return
         with get_client(sync_client=True) as client:
             client.update_artifact(self._artifact, ArtifactUpdate(data=text))
@@ -309,14 +309,18 @@ def deployed_settings(given: Settings | None) -> Settings:
     A deployment with ``{"seed": 0, "reservoir": {"dim": 64}}`` and a run with
     ``{"reservoir": {"supersteps": 5}}`` have seed 0, 64 columns and 5 supersteps.
     """
-    context = FlowRunContext.get()
-    flow_run = context and context.flow_run
+    flow_run = _flow_run()
     if flow_run is None or flow_run.deployment_id is None:
         return given or Settings()
     with get_client(sync_client=True) as client:
         deployment = client.read_deployment(flow_run.deployment_id)
     layers = (deployment.parameters, flow_run.parameters)
     return load_settings(base=merged(*(each.get("settings") or {} for each in layers)))
+
+
+def _flow_run() -> FlowRun | None:
+    context = FlowRunContext.get()
+    return None if context is None else context.flow_run
 
 
 def check_starts() -> None:
@@ -327,8 +331,7 @@ def check_starts() -> None:
     InfrastructureError
         After `STARTS` starts of this flow run.
     """
-    context = FlowRunContext.get()
-    flow_run = context and context.flow_run
+    flow_run = _flow_run()
     if flow_run is not None and flow_run.run_count > STARTS:
         raise InfrastructureError(
             f"this flow run was started {STARTS} times and ended each time without a "
