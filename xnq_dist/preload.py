@@ -26,8 +26,7 @@ def dask_setup(_worker: Any) -> None:
     """Trigger what would load on first use: Arrow's pandas check, Numba's runtime."""
     delay_end()
     pa.array(np.zeros(1))
-    none = np.zeros(0, np.int32)
-    rows, first = np.zeros((0, 1)), np.zeros(1, np.int64)
-    add_trees(rows, first, rows[:, 0], none, none, rows[:, 0], rows)
+    rows, places = np.zeros((0, 1, 1)), np.zeros((0, 1, 1), np.int32)
+    add_trees(rows[:, 0], rows, places, places, rows, rows[:, 0])
     # Imports stay until the end; collections need not look at them.
     gc.freeze()

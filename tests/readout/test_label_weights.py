@@ -81,8 +81,9 @@ def test_weights_act_in_pool_first_stage_trees_and_priors():
     held = np.isin(folds, [1])
     assert one.loss / WEIGHTS[held].sum() != plain.loss / held.sum()
     shape = Shape(leaves=4, share=1.0)
-    heavy = fit_trees(x, y, 2, shape, weights=np.where(y == 1, 5.0, 1.0)).trees
-    light = fit_trees(x, y, 2, shape).trees
+    none = np.zeros(N, bool)
+    heavy, _ = fit_trees(x, y, 2, shape, none, np.where(y == 1, 5.0, 1.0))
+    light, _ = fit_trees(x, y, 2, shape, none)
     raised = boosted_logits(heavy, x)[:, 1] - boosted_logits(light, x)[:, 1]
     assert raised.mean() > 0.5
     np.testing.assert_allclose(

@@ -15,7 +15,6 @@ from xnq_dist.readout.plus.trees import (
     RIDGE,
     ROUNDS,
     STEP,
-    BoostedTrees,
     Shape,
     boosted_logits,
     fit_trees,
@@ -32,6 +31,18 @@ def rows(classes: int, count: int = 400):
     if classes > 2:
         labels += (z[:, 3] > 0).astype(np.int32)
     return z, labels
+
+
+def every(monkeypatch, rounds=ROUNDS):
+    """Trees of all rows in so many rounds."""
+    monkeypatch.setattr(module, "ROUNDS", rounds)
+    monkeypatch.setattr(module, "STEP", rounds)
+
+    def fit(z, labels, classes, shape, weights=None):
+        held = np.zeros(len(labels), bool)
+        return fit_trees(z, labels, classes, shape, held, weights)[0]
+
+    return fit
 
 
 def peer(z, labels, weights=None, rounds=ROUNDS):
@@ -57,13 +68,13 @@ def test_trees_that_draw_all_columns_are_those_of_scikit_learn(
     classes, weighted, monkeypatch
 ):
     # Few rounds: its gradients are float32, so equally good splits may differ later.
-    monkeypatch.setattr(module, "ROUNDS", 10)
+    fit = every(monkeypatch, 10)
     z, labels = rows(classes, 1400)
     weights = None
     if weighted:
         # It weighs quantiles, too, which a column of few values has none of.
         z, weights = np.round(z, 1), np.linspace(0.5, 2.0, len(z))
-    found = fit_trees(z, labels, classes, Shape(8, 1.0), weights=weights).trees
+    found = fit(z, labels, classes, Shape(8, 1.0), weights)
     expected = peer(z, labels, weights, 10)
     new = np.concatenate([z, rows(classes, 77)[0] * 2])
     logits = boosted_logits(found, new)
@@ -73,42 +84,34 @@ def test_trees_that_draw_all_columns_are_those_of_scikit_learn(
     np.testing.assert_allclose(
         logits, expected.decision_function(new), rtol=0, atol=1e-6
     )
-    assert found.turns == 10
+    assert len(found.value) == 10
 
 
-def test_drawn_columns_serve_as_well_as_those_that_scikit_learn_draws():
+def test_drawn_columns_serve_as_well_as_those_that_scikit_learn_draws(monkeypatch):
     z, labels = rows(3, 2000)
     noise = np.random.default_rng(7).standard_normal((2000, 4))
     z = np.concatenate([z, noise], axis=1)
     train, new, truth = (z[:1500], labels[:1500]), z[1500:], labels[1500:]
-    found, expected = fit_trees(*train, 3, SHAPE).trees, peer(*train)
+    found, expected = every(monkeypatch)(*train, 3, SHAPE), peer(*train)
     loss = row_losses(boosted_logits(found, new), truth)
     wanted = row_losses(expected.decision_function(new), truth)
     assert loss.mean() < wanted.mean() + 2 * (loss - wanted).std() / np.sqrt(500)
     # Every split draws anew: no tree is bound to half of the columns.
-    first = np.delete(found.feature[: found.leaves[3]], found.leaves[:3])
-    assert len(np.unique(first)) > 4
+    assert len(np.unique(found.feature[0, :, 1:])) > 4
 
 
-def test_trees_survive_the_file():
-    z, labels = rows(2, 150)
-    found = fit_trees(z, labels, 2, SHAPE).trees
-    again = BoostedTrees.from_arrays(found.to_arrays("t_"), "t_")
-    np.testing.assert_array_equal(boosted_logits(again, z), boosted_logits(found, z))
-
-
-def test_a_row_has_the_same_bits_at_any_place():
+def test_a_row_has_the_same_bits_at_any_place(monkeypatch):
     z, labels = rows(3)
-    found = fit_trees(z, labels, 3, SHAPE).trees
+    found = every(monkeypatch)(z, labels, 3, SHAPE)
     whole = boosted_logits(found, z)
     np.testing.assert_array_equal(boosted_logits(found, z[7:8]), whole[7:8])
-    again = fit_trees(z, labels, 3, SHAPE).trees
+    again = every(monkeypatch)(z, labels, 3, SHAPE)
     np.testing.assert_array_equal(boosted_logits(again, z), whole)
 
 
-def test_a_class_without_a_row_has_a_small_probability():
+def test_a_class_without_a_row_has_a_small_probability(monkeypatch):
     z, labels = rows(2)
-    found = fit_trees(z, labels, 3, SHAPE).trees
+    found = every(monkeypatch)(z, labels, 3, SHAPE)
     shares = softmax(boosted_logits(found, z), axis=1)
     assert 0 < shares[:, 2].max() < 0.1
 
@@ -117,25 +120,29 @@ def test_a_class_without_a_row_has_a_small_probability():
     ("classes", "noise", "weighted"), [(2, 0.5, False), (2, 5.0, True), (3, 5.0, False)]
 )
 def test_trees_that_end_early_are_the_first_of_those_that_do_not(
-    classes, noise, weighted
+    classes, noise, weighted, monkeypatch
 ):
     z, labels = rows(classes, 900)
     z += noise * np.random.default_rng(5).standard_normal(z.shape)
-    train, held = (z[:600], labels[:600]), (z[600:], labels[600:])
-    weights = np.linspace(0.5, 2.0, 600) if weighted else None
-    found = fit_trees(*train, classes, SHAPE, held, weights).trees
-    complete = fit_trees(*train, classes, SHAPE, None, weights).trees
-    assert complete.turns == ROUNDS
+    held = np.arange(900) >= 600
+    weights = np.linspace(0.5, 2.0, 900) if weighted else None
+    found, losses = fit_trees(z, labels, classes, SHAPE, held, weights)
+    train = z[~held], labels[~held], classes, SHAPE
+    complete = every(monkeypatch)(*train, weights[:600] if weighted else None)
+    assert len(complete.value) == ROUNDS
     cuts = [complete.truncated(turns) for turns in range(ROUNDS + 1)]
-    losses = [row_losses(boosted_logits(cut, held[0]), held[1]).sum() for cut in cuts]
+    expected = [
+        row_losses(boosted_logits(cut, z[held]), labels[held]).sum() for cut in cuts
+    ]
     ends = range(STEP, ROUNDS + 1, STEP)
-    stops = [t for t in ends if np.argmin(losses[: t + 1]) <= t - STEP]
-    assert found.turns == (stops[0] if stops else ROUNDS)
-    for name in module._FIELDS:
-        expected = getattr(complete.truncated(found.turns), name)
-        np.testing.assert_array_equal(getattr(found, name), expected)
+    stops = [t for t in ends if np.argmin(expected[: t + 1]) <= t - STEP]
+    turns = stops[0] if stops else ROUNDS
+    np.testing.assert_allclose(losses, expected[: turns + 1])
+    for values, of_cut in zip(found, complete.truncated(turns), strict=True):
+        np.testing.assert_array_equal(values, of_cut)
 
 
 def test_a_fold_without_rows_gets_trees_of_one_step():
     z, labels = rows(2)
-    assert fit_trees(z, labels, 2, SHAPE, (z[:0], labels[:0])).trees.turns == STEP
+    held = np.zeros(len(labels), bool)
+    assert len(fit_trees(z, labels, 2, SHAPE, held)[0].value) == STEP

@@ -61,7 +61,7 @@ STAGES = {
             ("graph", "select"),
             effect="the nodes are embedded again",
         ),
-        Stage("readout", 12, ("embeddings", "labels", "scores")),
+        Stage("readout", 13, ("embeddings", "labels", "scores")),
         Stage("posteriors", 2, ("readout",)),
         Stage("quantify", 13, ("posteriors", "labels")),
         Stage("published", 5, ("quantify",), on_workers=False),

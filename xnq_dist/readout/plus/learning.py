@@ -36,7 +36,7 @@ from xnq_dist.readout.plus.second_stage import (
     gain_of_scores,
     standardised,
 )
-from xnq_dist.readout.plus.trees import TreeFit
+from xnq_dist.readout.plus.trees import BoostedTrees
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.regularisation import ChosenC
 from xnq_dist.readout.rows import Part, write_readout
@@ -243,7 +243,7 @@ def _finish(
     rows: SecondRows,
     linear: ChosenC,
     without_scores: Sequence[ChosenC],
-    trees: dict[str, Sequence[TreeFit]],
+    trees: dict[str, Sequence[tuple[BoostedTrees, Floats]]],
     fit: FirstFit,
     strengths: Sequence[float],
     index: Ints,

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
-from xnq_dist.core.arrays import Bools, Floats, Ints, Ints32
+from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.readout.diagnostics import skill
 from xnq_dist.readout.lbfgs import STACKED
@@ -43,7 +43,6 @@ from xnq_dist.readout.plus.first_stage import columns_of
 from xnq_dist.readout.plus.trees import (
     BoostedTrees,
     Shape,
-    TreeFit,
     boosted_logits,
     fit_trees,
 )
@@ -113,11 +112,6 @@ class SecondRows:
         """Number of folds."""
         return int(self.z.shape[1])
 
-    def tree_inputs(self, kind: str, rows: Bools, fold: int) -> Floats:
-        """Return the inputs of trees of a kind, with a fold hidden."""
-        embedded = self.x[rows, : len(tree_columns(self.blocks, kind))]
-        return np.concatenate([self.z[rows, fold], embedded], axis=1)
-
 
 def tree_columns(blocks: Sequence[int], kind: str) -> Ints:
     """Columns of the embedding that trees of a kind use, the spectrum's last."""
@@ -132,6 +126,12 @@ def tree_columns(blocks: Sequence[int], kind: str) -> Ints:
         first = columns[2].start
         used += range(first, first + min(LEADING, blocks[2]))
     return np.array(used, np.int64)
+
+
+def tree_inputs(blocks: Sequence[int], kind: str, z: Floats, x: NDArray[Any]) -> Floats:
+    """Inputs of trees of a kind, from rows of `SecondRows.z` and `SecondRows.x`."""
+    embedded = x[:, : len(tree_columns(blocks, kind))]
+    return np.concatenate([z, embedded], axis=1, dtype=np.float64)
 
 
 def used_by_trees(blocks: Sequence[int]) -> Ints:
@@ -158,8 +158,8 @@ class SecondStage:
     """Coefficients of the logistic regressions, shape (K, C, D)."""
     intercept: Floats
     """Shape (K, C)."""
-    trees: dict[str, tuple[BoostedTrees, ...]]
-    """By kind, one for each fold."""
+    trees: dict[str, BoostedTrees]
+    """By kind, with a first axis for the folds."""
     priors: Floats
     """Class shares of the labels without each fold, shape (K, C)."""
     blocks: tuple[int, ...]
@@ -183,9 +183,9 @@ class SecondStage:
             log_softmax(decision(linear, z), axis=1),
         ]
         for kind, trees in self.trees.items():
-            embedded = x[:, : len(tree_columns(self.blocks, kind))]
-            inputs = np.concatenate([z, embedded.astype(np.float64)], axis=1)
-            logs.append(log_softmax(boosted_logits(trees[fold], inputs), axis=1))
+            of_fold = BoostedTrees(*(each[fold] for each in trees))
+            inputs = tree_inputs(self.blocks, kind, z, x)
+            logs.append(log_softmax(boosted_logits(of_fold, inputs), axis=1))
         if self.of_scores:
             alone = self.of_scores[fold]
             columns = np.ascontiguousarray(z[:, -alone.coef.shape[1] :])
@@ -212,22 +212,20 @@ class SecondStage:
             models = self.of_scores
             arrays["scores_coef"] = np.stack([each.coef for each in models])
             arrays["scores_intercept"] = np.stack([each.intercept for each in models])
-        for number, folds in enumerate(self.trees.values()):
-            for fold, trees in enumerate(folds):
-                arrays |= trees.to_arrays(f"trees_{number}_{fold:03d}_")
+        for number, trees in enumerate(self.trees.values()):
+            for name, values in trees._asdict().items():
+                arrays[f"trees_{number}_{name}"] = values
         return arrays
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> SecondStage:
         """Construct from the result of `to_arrays`."""
-        folds = range(len(arrays["second_coef"]))
         return cls(
             coef=arrays["second_coef"],
             intercept=arrays["second_intercept"],
             trees={
-                str(kind): tuple(
-                    BoostedTrees.from_arrays(arrays, f"trees_{number}_{fold:03d}_")
-                    for fold in folds
+                str(kind): BoostedTrees(
+                    *(arrays[f"trees_{number}_{name}"] for name in BoostedTrees._fields)
                 )
                 for number, kind in enumerate(arrays["second_kinds"])
             },
@@ -241,21 +239,20 @@ class SecondStage:
         )
 
 
-def fit_kind(rows: SecondRows, n_classes: int, kind: str, fold: int) -> TreeFit:
+def fit_kind(
+    rows: SecondRows, n_classes: int, kind: str, fold: int
+) -> tuple[BoostedTrees, Floats]:
     """Fit trees of one kind to the rows of the other folds; run as one task."""
+    inputs = tree_inputs(rows.blocks, kind, rows.z[:, fold], rows.x)
     held = rows.folds == fold
-    test = rows.tree_inputs(kind, held, fold), rows.labels[held]
-    inputs = rows.tree_inputs(kind, ~held, fold)
-    weights = None if rows.weights is None else rows.weights[~held]
-    train = inputs, rows.labels[~held], n_classes, KINDS[kind]
-    return fit_trees(*train, test, weights)
+    return fit_trees(inputs, rows.labels, n_classes, KINDS[kind], held, rows.weights)
 
 
 def conclude(
     rows: SecondRows,
     n_classes: int,
     linear: ChosenC,
-    fits: dict[str, Sequence[TreeFit]],
+    fits: dict[str, Sequence[tuple[BoostedTrees, Floats]]],
     priors: Floats,
 ) -> tuple[SecondStage, Floats, dict[str, Any]]:
     """Choose boosting rounds and pool weights.
@@ -268,10 +265,11 @@ def conclude(
     intercept = np.stack([fit.model.intercept for fit in linear.fits])
     trees, turns = {}, {}
     for kind, folds in fits.items():
-        common = min(len(fold.losses) for fold in folds)
-        losses = np.sum([fold.losses[:common] for fold in folds], axis=0)
-        turns[kind] = int(np.argmin(losses[1:])) + 1
-        trees[kind] = tuple(fold.trees.truncated(turns[kind]) for fold in folds)
+        common = min(len(losses) for _, losses in folds)
+        total = np.sum([losses[:common] for _, losses in folds], axis=0)
+        turns[kind] = int(np.argmin(total[1:])) + 1
+        each = [model.truncated(turns[kind]) for model, _ in folds]
+        trees[kind] = BoostedTrees(*map(np.stack, zip(*each, strict=True)))
     names = ["prior", "logistic", *trees]
     names += ["scores"] if rows.provided else []
     if len(rows.labels) < FEW:
