@@ -245,10 +245,8 @@ def test_plan_refuses_a_disk_that_is_too_small(tmp_path, monkeypatch):
         )
     monkeypatch.setattr(detection, "REFERENCE_EDGES", SIZE.edges)
     plan = planned("reservoir.dim=64")
-    # Edges twice, 11 numbers a node and its row pointer, halo rows; nothing is sorted
-    # outside of memory.
-    nodes = 44 * 10**6 + 8 * (10**6 + 1)
-    assert plan.scratch_disk == 8 * 10**7 + nodes + 8 * plan.halo_rows
+    # Sorted runs of pairs, the sources of the edges, and the row pointer.
+    assert plan.scratch_disk == (8 + 4) * 10**7 + 8 * (10**6 + 1)
     assert dict(plan.lines())["disk, temporary"].startswith("at most ")
     for scratch in (str(tmp_path), None):
         with pytest.raises(DoesNotFitError, match=r"1\.0 MiB free: set scratch"):

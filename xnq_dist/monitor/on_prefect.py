@@ -192,7 +192,7 @@ class Page:
         """Send the page a last time."""
         self._send()
         try:
-            self._sent.result(GRACE)
+            self._sent.result(timeout=GRACE)
         except (TimeoutError, httpx.HTTPError, PrefectException) as error:
             reason = redacted(str(error)) or type(error).__name__
             log.warning("Prefect's API does not accept the run's page: %s", reason)
