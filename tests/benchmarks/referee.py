@@ -39,7 +39,7 @@ from tests.readout.samples import fit_readout_arrays
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.quantifiers import records
 from xnq_dist.evaluation.measures import absolute_error, relative_absolute_error
-from xnq_dist.quantify.classic.neighbour_counts import with_votes
+from xnq_dist.quantify.classic.counts import with_votes
 from xnq_dist.quantify.interface import Communities
 from xnq_dist.quantify.registry import make_quantifier
 from xnq_dist.readout.calibration import fit_calibration

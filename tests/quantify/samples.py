@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from xnq_dist.quantify.classic.neighbour_counts import with_votes
+from xnq_dist.quantify.classic.counts import with_votes
 from xnq_dist.quantify.interface import (
     Communities,
     NodeTable,

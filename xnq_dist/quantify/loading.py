@@ -17,7 +17,7 @@ from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
 from xnq_dist.graph.labels import ROLES
 from xnq_dist.groups.own_groups import Groups
-from xnq_dist.quantify.classic.neighbour_counts import with_votes
+from xnq_dist.quantify.classic.counts import with_votes
 from xnq_dist.quantify.default.estimator_fit import Held
 from xnq_dist.quantify.interface import NodeTable, Reference
 from xnq_dist.readout.rows import OWN

@@ -14,11 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, offsets_of
+from xnq_dist.core.arrays import Floats, Floats32, Ints, offsets_of
 from xnq_dist.core.settings import Settings
-from xnq_dist.quantify.classic.members import labelled_rows
+from xnq_dist.quantify.classic.members import labelled_rows, usable_members
 from xnq_dist.quantify.classic.simplex import mixture_kernel
 from xnq_dist.quantify.interface import (
     Communities,
@@ -28,10 +29,7 @@ from xnq_dist.quantify.interface import (
     Reference,
 )
 
-__all__ = ["Counts", "make", "mean_kernel"]
-
-ALONE = np.empty((0, 0))
-"""Sums over neighbours for `mean_kernel`, where neighbours are not counted."""
+__all__ = ["Counts", "make", "predicted", "with_votes"]
 
 
 @dataclass(frozen=True)
@@ -55,16 +53,19 @@ class Counts(Quantifier):
         """Whether votes are counted instead of posteriors."""
         return self.name in ("cc", "acc")
 
-    def sums(self, neighbours: Floats | None) -> Floats:
-        """Predictions summed over the neighbours of every node, if they count too."""
-        return ALONE
+    def predictions(self, posteriors: Floats32, neighbours: Floats | None) -> Floats:
+        """What is counted of every node, float64, shape (n, K); K = C."""
+        return predicted(posteriors, self.hard)
 
     def estimate(
         self, batch: Communities, nodes: NodeTable, reference: Reference
     ) -> Estimates:
         """Prevalence among the unlabelled members of every community."""
-        sums = self.sums(nodes.neighbours)
-        means = self.means(batch, nodes.unlabelled, nodes.posteriors, sums)
+        usable = usable_members(batch, nodes)
+        some = nodes.of(usable.rows)
+        counted = self.predictions(some.posteriors, some.neighbours)
+        means = _means(usable.offsets, usable.members, counted)
+        means[usable.unlabelled == 0] = np.nan
         converged = np.ones(len(batch), np.bool_)
         if self.trusts_posteriors:
             return Estimates(means, converged)
@@ -73,16 +74,6 @@ class Counts(Quantifier):
         mixture_kernel(matrix, means, prevalence, converged)
         return Estimates(prevalence, converged)
 
-    def means(
-        self, batch: Communities, chosen: Bools, posteriors: Floats32, sums: Floats
-    ) -> Floats:
-        """Mean prediction of the chosen members, shape (S, K), see `mean_kernel`."""
-        n_classes = posteriors.shape[1]
-        means = np.empty((len(batch), n_classes * max(1, sums.shape[1])))
-        sets = batch.offsets, batch.members, chosen
-        mean_kernel(*sets, posteriors, sums, self.hard, means)
-        return means
-
     def rates(self, reference: Reference) -> Floats:
         """The matrix M, shape (K, C): mean predictions of each class's labelled nodes.
 
@@ -90,19 +81,16 @@ class Counts(Quantifier):
         """
         posteriors, labels = labelled_rows(self.name, reference)
         n_classes = posteriors.shape[1]
-        sizes = np.bincount(labels, minlength=n_classes)
-        offsets = offsets_of(sizes)
-        by_class = Communities(offsets, np.argsort(labels, kind="stable"))
-        every = np.ones(len(labels), np.bool_)
-        sums = self.sums(reference.neighbours)
-        means = self.means(by_class, every, posteriors, sums)
-        usable = posteriors.max(axis=1, initial=0.0) > 0
-        seen = np.bincount(labels[usable], minlength=n_classes)
-        for code in np.flatnonzero(seen == 0):
+        usable = np.flatnonzero(posteriors.max(axis=1, initial=0.0) > 0)
+        order = usable[np.argsort(labels[usable], kind="stable")]
+        sizes = np.bincount(labels[usable], minlength=n_classes)
+        counted = self.predictions(posteriors, reference.neighbours)
+        means = _means(offsets_of(sizes), order, counted)
+        for code in np.flatnonzero(sizes == 0):
             # With neighbours, K is C x C: they are predicted as this class, too.
-            correct = code if sums is ALONE else code * n_classes + code
+            pairs = counted.shape[1] > n_classes
             means[code] = 0.0
-            means[code, correct] = 1.0
+            means[code, code * n_classes + code if pairs else code] = 1.0
         return np.ascontiguousarray(means.T)
 
 
@@ -111,66 +99,34 @@ def make(name: str, settings: Settings) -> Quantifier:
     return Counts(name)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
-def mean_kernel(
-    offsets: Ints,
-    members: Ints,
-    chosen: Bools,
-    posteriors: Floats32,
-    sums: Floats,
-    hard: bool,
-    means: Floats,
-) -> None:
-    """Mean prediction of the chosen members, into `means`; NaN without one.
+def with_votes(posteriors: NDArray[np.floating]) -> Floats32:
+    """Posteriors, and votes for the largest, the first of equals; zeros have no vote.
 
-    Predictions are votes (`hard`, the first of equals) or posteriors, shape (S, C).
-    With `sums`, (N, C), over neighbours' predictions, they are pairs of a node's
-    prediction and its neighbours': members predicted as i with neighbours predicted as
-    j are at ``i C + j``, shape (S, C^2). Rows of zeros in `posteriors` are skipped; one
-    in `sums` is replaced by the node's own.
+    Examples
+    --------
+    >>> with_votes(np.array([[0.25, 0.75], [0.5, 0.5], [0.0, 0.0]]))
+    array([[0.25, 0.75, 0.  , 1.  ],
+           [0.5 , 0.5 , 1.  , 0.  ],
+           [0.  , 0.  , 0.  , 0.  ]], dtype=float32)
     """
-    n_classes = posteriors.shape[1]
-    width = max(1, sums.shape[1])
-    total = np.empty(n_classes * width)
-    around = np.ones(width)
-    for s in range(offsets.shape[0] - 1):
-        total[:] = 0.0
-        seen = 0
-        for position in range(offsets[s], offsets[s + 1]):
-            node = members[position]
-            if not chosen[node]:
-                continue
-            seen += 1
-            if width > 1:
-                mass = 0.0
-                for y in range(width):
-                    around[y] = sums[node, y]
-                    mass += around[y]
-                if not mass > 0.0:
-                    for y in range(width):
-                        around[y] = posteriors[node, y]
-                        mass += around[y]
-                for y in range(width):
-                    around[y] /= mass if mass > 0.0 else 1.0
-            if not hard:
-                for i in range(n_classes):
-                    for j in range(width):
-                        total[i * width + j] += posteriors[node, i] * around[j]
-                continue
-            own, near = 0, 0
-            for y in range(1, n_classes):
-                if posteriors[node, y] > posteriors[node, own]:
-                    own = y
-            for y in range(1, width):
-                if around[y] > around[near]:
-                    near = y
-            if posteriors[node, own] > 0.0:
-                total[own * width + near] += 1.0
-        mass = total.sum()
-        for k in range(total.shape[0]):
-            if seen == 0:
-                means[s, k] = np.nan
-            elif mass > 0.0:
-                means[s, k] = total[k] / mass
-            else:
-                means[s, k] = 1.0 / total.shape[0]
+    votes = predicted(posteriors, True).astype(np.float32)
+    return np.concatenate([posteriors.astype(np.float32), votes], axis=1)
+
+
+def predicted(values: NDArray[np.floating], hard: bool) -> Floats:
+    """Values, or votes for the largest of each row; rows of zeros stay zeros."""
+    if not hard:
+        return values.astype(np.float64)
+    votes = np.zeros(values.shape)
+    rows = np.flatnonzero(values.max(axis=1, initial=0.0) > 0)
+    votes[rows, values[rows].argmax(axis=1)] = 1.0
+    return votes
+
+
+def _means(offsets: Ints, members: Ints, counted: Floats) -> Floats:
+    """Mean of the members' predictions by community, (S, K); uniform without any."""
+    shape = len(offsets) - 1, len(counted)
+    total = csr_array((np.ones(len(members)), members, offsets), shape) @ counted
+    mass = total.sum(axis=1, keepdims=True)
+    uniform = np.full_like(total, 1.0 / total.shape[1])
+    return np.divide(total, mass, out=uniform, where=mass > 0)

@@ -24,13 +24,13 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats, Floats32
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.settings import Settings
-from xnq_dist.quantify.classic.counts import Counts
+from xnq_dist.quantify.classic.counts import Counts, predicted, with_votes
 from xnq_dist.quantify.interface import Quantifier
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-__all__ = ["NeighbourCounts", "make", "neighbour_sums", "with_votes"]
+__all__ = ["NeighbourCounts", "make", "neighbour_sums"]
 
 
 @dataclass(frozen=True)
@@ -46,36 +46,28 @@ class NeighbourCounts(Counts):
         """Whether votes are counted instead of posteriors."""
         return self.name == "nacc"
 
-    def sums(self, neighbours: Floats | None) -> Floats:
-        """Votes or posteriors summed over the neighbours of every node, (N, C)."""
+    def predictions(self, posteriors: Floats32, neighbours: Floats | None) -> Floats:
+        """Pairs of a node's prediction i and its neighbours' j, shape (n, C^2).
+
+        A pair is at ``i C + j``. Nodes without neighbours have their own posterior.
+        """
         if neighbours is None:
             raise StageError(
                 f"quantifier = {self.name} did not get the sums over neighbours: this "
                 "is an internal error, please report it"
             )
-        width = neighbours.shape[1] // 2
-        return neighbours[:, width:] if self.hard else neighbours[:, :width]
+        width = posteriors.shape[1]
+        near = neighbours[:, width:] if self.hard else neighbours[:, :width]
+        near = np.where(near.sum(axis=1, keepdims=True) > 0, near, posteriors)
+        mass = near.sum(axis=1, keepdims=True)
+        near = predicted(near / np.where(mass > 0, mass, 1.0), self.hard)
+        pairs = predicted(posteriors, self.hard)[:, :, None] * near[:, None]
+        return np.asarray(pairs.reshape(len(pairs), width * width))
 
 
 def make(name: str, settings: Settings) -> Quantifier:
     """Construct one of the two quantifiers."""
     return NeighbourCounts(name)
-
-
-def with_votes(posteriors: NDArray[np.floating]) -> Floats32:
-    """Posteriors, and votes for the largest, the first of equals; zeros have no vote.
-
-    Examples
-    --------
-    >>> with_votes(np.array([[0.25, 0.75], [0.5, 0.5], [0.0, 0.0]]))
-    array([[0.25, 0.75, 0.  , 1.  ],
-           [0.5 , 0.5 , 1.  , 0.  ],
-           [0.  , 0.  , 0.  , 0.  ]], dtype=float32)
-    """
-    votes = np.zeros(posteriors.shape, np.float32)
-    rows = np.flatnonzero(posteriors.max(axis=1, initial=0.0) > 0)
-    votes[rows, posteriors[rows].argmax(axis=1)] = 1.0
-    return np.concatenate([posteriors.astype(np.float32), votes], axis=1)
 
 
 def neighbour_sums(
