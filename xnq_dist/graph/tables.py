@@ -203,8 +203,8 @@ class Table:
         except (pa.ArrowException, OSError, UnicodeError) as error:
             reason = " ".join(str(error).split())
             advice = (
-                f"is not a text table that can be read ({reason}): check the row, or "
-                "write Parquet"
+                f"is not a text table in UTF-8 that can be read ({reason}): check the "
+                "row and its quotes, or write Parquet"
                 if is_text_file(file)
                 else self._look(file)
                 or f"is not a complete Parquet file ({reason}): copy or write it again"
@@ -220,7 +220,7 @@ class Table:
             head = stream.read(1 << 16)
             if head.startswith(b"PAR1"):
                 return None
-            if look := looks_like(head, file):
+            if look := looks_like(head):
                 return look
         if not has_ending(file, PARQUET_ENDINGS):
             return f"has an unknown ending: rename it to end in one of {ENDINGS}"
