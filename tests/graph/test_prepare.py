@@ -358,19 +358,19 @@ NODES = {
     "features of text": (node_table(4, features=[["a"]] * 4), "is list<.*string>"),
     "empty features": (
         node_table(4, features=pa.array([[]] * 4, pa.list_(pa.float32()))),
-        "holds empty lists",
+        "holds 0 features in row 1",
     ),
     "features of two lengths": (
         node_table(4, features=[[1.0], [1.0], [1.0, 2.0], [1.0]]),
-        r"holds 2 features for node 2 \(row 3 .*but 1",
+        r"holds 1 features in row 1 .* and 2 in another row",
     ),
     "infinite feature": (
         node_table(4, features=[[1.0, 2.0], [1.0, float("inf")], [1.0, 2.0], [1.0, 2]]),
-        r"'features' \(feature 1\) is infinite .* node 1 \(row 2 .*: correct the value",
+        r"'features' \(feature 1\) is infinite .* in row 2 .*: correct the value",
     ),
     "huge feature": (
         node_table(4, features=[[1.0], [1e300], [1.0], [1.0]]),
-        "too large for float32 for node 1",
+        "too large for float32 in row 2",
     ),
 }
 
@@ -421,10 +421,13 @@ def test_an_edge_table_that_cannot_be_used_is_refused(tmp_path, name):
         ("columns.role=part", "set columns.role"),
         ("columns.weight=w", "set columns.weight"),
         ("columns.features=[x]", "no column 'x'"),
-        ("columns.features=label", r"is int64, not a list of numbers: name .*=\[label"),
+        (
+            "columns.features=label",
+            r"is int64, .* names in a list, \[label\]",
+        ),
         (
             "columns.features=[label, features]",
-            "column 'features' .* cannot be a feature: leave it out of",
+            "column 'features' .* cannot be used: leave it out of",
         ),
     ],
 )
@@ -451,7 +454,7 @@ def test_settings_that_cannot_be_met_are_refused(tmp_path):
                 "node_id": [4, 5, 6, 7],
                 "features": pa.array([[1.0]] * 4, pa.list_(pa.float32(), 1)),
             },
-            "holds 1 features per node but 2",
+            "holds 1 features in row 1 .* and 2 in another row",
         ),
     ],
     ids=["labels", "features"],
