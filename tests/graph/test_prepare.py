@@ -324,9 +324,9 @@ NODES = {
         "'node_id' is null in row 3 of .*nodes.parquet",
     ),
     "same id": (node_table(4, node_id=[0, 1, 1, 3]), "node id 1 occurs more than once"),
-    "no labels": (node_table(4, label=pa.nulls(4, pa.int8())), "null for every node"),
-    "null labels": (node_table(4, label=pa.nulls(4)), "null for every node"),
-    "one class": (node_table(4, label=["x"] * 4), "holds a single class, 'x'"),
+    "no labels": (node_table(4, label=pa.nulls(4, pa.int8())), "of no class"),
+    "null labels": (node_table(4, label=pa.nulls(4)), "of no class"),
+    "one class": (node_table(4, label=["x"] * 4), r"of \['x'\]: label nodes of two"),
     "odd label": (
         node_table(4, label=[b"x"] * 4),
         "is binary: write labels as integers",
@@ -346,14 +346,6 @@ NODES = {
     "role type": (
         node_table(4, role=pa.array([[1]] * 4)),
         "role column 'role' .* is list",
-    ),
-    "class without calibration": (
-        node_table(4, role=["train", "train", "calibration", None]),
-        "no node of class 1 has the role 'calibration'",
-    ),
-    "class without training": (
-        node_table(4, role=["calibration", "calibration", "train", None]),
-        "no node of class 1 has the role 'train'",
     ),
     "features of text": (node_table(4, features=[["a"]] * 4), "is list<.*string>"),
     "empty features": (

@@ -1,7 +1,7 @@
 """Types of columns of text tables: the narrowest one that every value fits.
 
-A value is a number only if its text is that of the number: ``00123`` and an integer of
-more than 18 digits stay text, so an id never loses a digit.
+A value is a number only if its text is that of the number: ``00123`` and an integer
+that 64 bits cannot hold stay text, so an id never loses a digit.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ __all__ = ["NULL_WORDS", "joined", "kind_of", "type_of", "typed"]
 NULL_WORDS = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "?")
 """Words for null in columns of numbers, dates and booleans."""
 
-_WHOLE = r"0|[1-9]\d{0,17}"
+_WHOLE = r"0|[1-9]\d{0,18}"
 _KINDS = {
-    "integer": (pa.int64(), r"0|-?[1-9]\d{0,17}"),
+    "integer": (pa.int64(), r"0|-?[1-9]\d{0,18}"),
     "boolean": (pa.bool_(), r"true|false"),
     "date": (pa.date32(), r".*"),
     "time": (pa.timestamp("us"), r".*"),
