@@ -72,26 +72,6 @@ def test_columns_of_every_type_become_numbers(tmp_path):
         assert found[f"town = {town}"].tolist() == [each == town for each in towns]
 
 
-@pytest.mark.parametrize(
-    ("form", "mark"),
-    [("{} %", "."), ("{}%", ","), (" {}\u00a0% ", "."), ("-{} %", ",")],
-)
-def test_percentages_are_read_as_numbers(tmp_path, form, mark):
-    numbers = [at + 0.5 for at in range(N)]
-    texts = [form.format(str(value).replace(".", mark)) for value in numbers]
-    nodes = people(share=pa.array([None, "NA", *texts[2:]]))
-    found, _ = read(tmp_path, nodes, UNSCALED)
-    sign = -1 if form.startswith("-") else 1
-    assert np.array_equal(found["share"][2:], sign * np.array(numbers[2:], np.float32))
-    assert found["share is missing"].tolist() == [1, 1] + [0] * (N - 2)
-
-
-def test_text_with_one_row_of_another_kind_stays_text(tmp_path):
-    nodes = people(share=pa.array(["5 %", "many"] * (N // 2)))
-    found, _ = read(tmp_path, nodes, UNSCALED)
-    assert {"share = 5 %", "share = many"} <= set(found)
-
-
 def test_an_index_of_pandas_is_left_out_of_the_features(tmp_path):
     numbers = {name: np.arange(N) for name in ("Unnamed: 0", "__index_level_0__")}
     index = pa.array(np.arange(N) / 2)  # of prices, say
@@ -205,12 +185,12 @@ def test_the_plan_counts_the_features_of_text_and_gaps(tmp_path):
         (
             pa.array([1.0, float("inf"), *[2.0] * (N - 2)]),
             pa.array([1.0, None, *[2.0] * (N - 2)]),
-            r"'odd' is infinite .* for node 1 \(row 2 of .*: correct the value",
+            r"'odd' is infinite .* in row 2 of .*: correct the value",
         ),
         (
             pa.array([[("a", 1)]] * N, pa.map_(pa.string(), pa.int64())),
             pa.array(["a", "b"] * (N // 2)),
-            "'odd' of .* is map<.*>, which cannot be a feature: leave it out of",
+            "'odd' of .* is map<.*>, which cannot be used: leave it out of",
         ),
     ],
     ids=["infinite", "map"],
@@ -225,7 +205,7 @@ def test_a_column_that_cannot_be_a_feature_is_refused(tmp_path, column, right, w
 def test_a_column_of_text_in_one_file_alone_is_refused(tmp_path):
     nodes = people().select(["node_id", "label", "income"])
     other = nodes.slice(30).set_column(2, "income", pa.array(["high"] * 30))
-    with pytest.raises(InputError, match=r"is string in .*1.parquet but not in an ear"):
+    with pytest.raises(InputError, match="is text in one file and not in another"):
         run(tmp_path, [nodes.slice(0, 30), other], edge_table())
 
 
@@ -251,6 +231,6 @@ def test_what_is_learnt_from_a_large_table_is_independent_of_its_order():
     x, zip_code, name = found[0].sources
     assert x.fills is not None
     assert abs(x.fills[0] - 5) < 0.1
-    assert (zip_code.hashed, name.names) == (32, ())
+    assert (zip_code.hashed, name.names) == (True, ())
     assert found[0].names == found[1].names
     assert found[0].sources[0].fills == found[1].sources[0].fills

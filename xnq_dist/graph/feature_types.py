@@ -66,8 +66,7 @@ def chosen_columns(table: Table, settings: Settings) -> ColumnSettings:
         single = columns.model_dump(exclude={"features", "scores", *edges})
         taken = {*single.values(), *columns.scores}
         taken.add(settings.communities.removeprefix("column:"))
-        # Folders say how a table is stored; name them to use them as features.
-        taken.update(index_columns(table), *table.in_folders.values())
+        taken.update(index_columns(table))
         chosen = [
             name
             for name, kind in first.items()

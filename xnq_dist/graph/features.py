@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from xnq_dist.core.arrays import Floats32, Ints, Ints32
@@ -31,7 +32,6 @@ from xnq_dist.graph.encoding import (
     learn_encoding,
 )
 from xnq_dist.graph.feature_types import kind_of
-from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.scaling import Matrix, Scaling, learn_scaling
 from xnq_dist.graph.tables import Batch, Table
 
@@ -39,7 +39,6 @@ __all__ = [
     "FeatureBlocks",
     "FeatureColumns",
     "scaling_of",
-    "score_columns",
 ]
 
 _BATCH_BYTES = 1 << 25
@@ -57,6 +56,8 @@ class FeatureColumns:
     columns
         `columns.features` after `chosen_columns`: one list column, named columns, or
         None for the constant feature 1.
+    scores
+        Whether they are `columns.scores`, which must be numbers.
 
     Raises
     ------
@@ -64,10 +65,13 @@ class FeatureColumns:
         When a column is missing or of an unusable type.
     """
 
-    def __init__(self, table: Table, columns: str | list[str] | None) -> None:
+    def __init__(
+        self, table: Table, columns: str | list[str] | None, scores: bool = False
+    ) -> None:
+        setting = "columns.scores" if scores else _SETTING
         if columns is not None and not columns:
             raise SettingsError(
-                f"{_SETTING} names no column: set it to null to use the graph alone"
+                f"{setting} names no column: set it to null to use the graph alone"
             )
         self.table = table
         self.names = [columns] if isinstance(columns, str) else list(columns or [])
@@ -75,102 +79,82 @@ class FeatureColumns:
         """Whether the features are one list column."""
         self.encoding: Encoding | None = None
         """How columns become complete numbers; None before `learn`."""
-        self.width = len(self.names) or 1
-        """Features of a node, F; 0 for variable-size lists until the first row."""
-        if self.as_list:
-            self.width = 0
-        self._kinds = dict.fromkeys(self.names, "list" if self.as_list else "")
-        for name in self.names:
-            table.require([(_SETTING, name)])
-            for file, there in table.schemas.items():
-                self._check_type(name, there[name], file)
+        self._width = 0
+        """Length of the lists; 0 before the first one."""
+        table.require((setting, name) for name in self.names)
+        self._kinds = {name: self._kind_of(name, scores) for name in self.names}
 
-    def _check_type(self, name: str, kind: pa.DataType, file: str) -> None:
-        if self.as_list:
-            numbers = pt.is_nested(kind) and kind_of(getattr(kind, "value_type", kind))
-            if numbers not in ("number", "boolean"):
-                raise InputError(
-                    f"column {name!r} of {file} is {kind}, not a list of numbers: name "
-                    "a fixed-size-list column, or other columns in a list "
-                    f"({_SETTING}=[{name}])"
+    def _kind_of(self, name: str, scores: bool) -> str:
+        """The kind of a column, the same in all files."""
+        found = set()
+        for file, there in self.table.schemas.items():
+            kind = there[name]
+            value = kind.value_type if self.as_list and pt.is_nested(kind) else kind
+            known = kind_of(value) if self.as_list is pt.is_nested(kind) else None
+            numeric = scores or self.as_list
+            if known is None or (numeric and known not in ("number", "boolean")):
+                rule = (
+                    "columns.scores, which takes numbers"
+                    if scores
+                    else f"{_SETTING}, which takes one list column of numbers, or "
+                    f"names in a list, [{name}], of numbers, booleans, dates and text"
                 )
-            if pt.is_fixed_size_list(kind):
-                self._set_width(kind.list_size, file)
-            return
-        found, known = kind_of(kind), self._kinds[name]
-        if found is None:
+                raise InputError(
+                    f"column {name!r} of {file} is {kind}, which cannot be used: leave "
+                    f"it out of {rule}"
+                )
+            found |= set() if pt.is_null(kind) else {known}
+        if "text" in found and len(found) > 1:
             raise InputError(
-                f"feature column {name!r} of {file} is {kind}, which cannot be a "
-                f"feature: leave it out of {_SETTING} (numbers, booleans, dates, text "
-                "and one list column can)"
+                f"feature column {name!r} of {self.table.path} is text in one file and "
+                "not in another: write all files with the same type"
             )
-        if pt.is_null(kind):
-            return
-        if known and (known == "text") != (found == "text"):
-            raise InputError(
-                f"feature column {name!r} is {kind} in {file} but not in an earlier "
-                "file: write both as the same type"
-            )
-        self._kinds[name] = known or found
+        return "list" if self.as_list else next(iter(sorted(found)), "number")
 
-    def _set_width(self, width: int, file: str) -> None:
-        if not width:
-            raise InputError(
-                f"column {self.names[0]!r} of {file} holds empty lists: name a column "
-                f"with features, or set {_SETTING} to null to use the graph alone"
-            )
-        if self.width and width != self.width:
-            raise InputError(
-                f"column {self.names[0]!r} of {file} holds {width} features per node "
-                f"but {self.width} in an earlier file: all nodes need the same number"
-            )
-        self.width = width
-
-    def learn(self, ids: NodeIds, index: Ints, progress: Progress = silent) -> None:
+    def learn(self, index: Ints, progress: Progress = silent) -> None:
         """Learn the encoding in one pass over the table, before `batches`."""
         if self.names:
-            kinds = [(name, kind or "number") for name, kind in self._kinds.items()]
+            kinds = list(self._kinds.items())
             found = _counted(
-                self._values(ids, index), "encode features", len(index), progress
+                self._values(index), "encode features", len(index), progress
             )
             self.encoding = learn_encoding(found, kinds, len(index))
 
-    def batches(self, ids: NodeIds, index: Ints) -> Iterator[tuple[Ints, Matrix]]:
+    def batches(self, index: Ints) -> Iterator[tuple[Ints, Matrix]]:
         """Canonical indices and raw features, shape (rows, F), in the table's order.
 
-        `index` is the canonical index of each row of the table; `ids` name nodes in
-        messages.
+        `index` is the canonical index of each row of the table.
 
         Raises
         ------
         InputError
             For a value that is not finite in float32, or lists of unequal length; the
-            column and a node id are named.
+            column and the row are named.
         InfrastructureError
             When the table changed after the ids were read.
         """
         if self.encoding is None:
             yield index, np.ones((len(index), 1), np.float32)
             return
-        for at, values in self._values(ids, index):
+        for at, values in self._values(index):
             matrix = self.encoding.matrix(values)
             if np.isnan(matrix).any():
                 raise self.changed()
             yield at, matrix
 
-    def _values(self, ids: NodeIds, index: Ints) -> Iterator[tuple[Ints, list[Any]]]:
+    def _values(self, index: Ints) -> Iterator[tuple[Ints, list[Any]]]:
         """Canonical indices, and the values of each source."""
         # The width of variable-size lists is known after the first one.
         rows, done = 4096, 0
-        width = len(self.encoding.names) if self.encoding else self.width
-        if width:
+        if self.encoding or not self.as_list:
+            width = len(self.feature_names) or len(self.names)
             rows = max(1, min(_BATCH_BYTES // (8 * width), 1 << 18))
         for batch in self.table.batches(self.names, rows):
             at = index[done : done + batch.rows.num_rows]
             done += batch.rows.num_rows
             if len(at) < batch.rows.num_rows:
                 break
-            yield at, [self._checked(name, batch, ids, at) for name in self.names]
+            yield at, [self._checked(name, batch) for name in self.names]
         if done != len(index):
             raise self.changed()
 
@@ -185,74 +169,47 @@ class FeatureColumns:
         """Names of the features."""
         return [] if self.encoding is None else self.encoding.names
 
-    def _checked(self, name: str, batch: Batch, ids: NodeIds, at: Ints) -> Values:
+    def _checked(self, name: str, batch: Batch) -> Values:
         """One source's values; numbers are finite, or NaN without a value."""
         column = batch.column(name)
         if self._kinds[name] == "text":
             return column.cast(pa.string())
         if self.as_list:
-            matrix = self._from_lists(column, batch, ids, at)
+            matrix = self._from_lists(column, batch)
         else:
-            matrix = exact_numbers(column)
-        usable = np.abs(matrix) <= np.finfo(np.float32).max
-        if not usable.all():
-            wrong = ~(usable | np.isnan(matrix))
-            if wrong.any():
-                row, *place = np.argwhere(wrong)[0].tolist()
-                where = f" (feature {place[0]})" if place else ""
-                raise InputError(
-                    f"feature column {name!r}{where} is infinite or too large for "
-                    f"float32 for node {ids.name(int(at[row]))} ({batch.row(row)}): "
-                    "correct the value or leave it empty"
-                )
-        return matrix if self.as_list else matrix[:, None]
+            matrix = exact_numbers(column)[:, None]
+        wrong = np.abs(matrix) > np.finfo(np.float32).max
+        if wrong.any():
+            row, place = np.argwhere(wrong)[0].tolist()
+            where = f" (feature {place})" if self.as_list else ""
+            raise InputError(
+                f"feature column {name!r}{where} is infinite or too large for float32 "
+                f"in {batch.row(row)}: correct the value or leave it empty"
+            )
+        return matrix
 
-    def _from_lists(
-        self, column: pa.Array, batch: Batch, ids: NodeIds, at: Ints
-    ) -> Matrix:
+    def _from_lists(self, column: pa.Array, batch: Batch) -> Matrix:
         present = column.is_valid().to_numpy(zero_copy_only=False)
-        if not pt.is_fixed_size_list(column.type) and present.any():
-            lengths = column.value_lengths().to_numpy(zero_copy_only=False)
-            if not self.width:
-                self._set_width(int(lengths[present][0]), batch.file)
-            odd = present & (lengths != self.width)
-            if odd.any():
-                row = int(np.argmax(odd))
-                raise InputError(
-                    f"column {self.names[0]!r} holds {int(lengths[row])} features for "
-                    f"node {ids.name(int(at[row]))} ({batch.row(row)}) but "
-                    f"{self.width} for earlier nodes: all nodes need the same number"
-                )
-        matrix = exact_numbers(column.flatten()).reshape(-1, self.width)
+        lengths = pc.list_value_length(column).fill_null(0).to_numpy()
+        self._width = self._width or int(lengths.max(initial=0))
+        odd = present & (lengths != self._width)
+        if odd.any() or not self._width:
+            row = int(np.argmax(odd))
+            raise InputError(
+                f"column {self.names[0]!r} holds {int(lengths[row])} features in "
+                f"{batch.row(row)} and {self._width} in another row: all nodes need "
+                "the same number, at least one"
+            )
+        matrix = exact_numbers(column.flatten()).reshape(-1, self._width)
         if present.all():
             return matrix
-        filled = np.full((len(column), self.width), np.nan, matrix.dtype)
+        filled = np.full((len(column), self._width), np.nan, matrix.dtype)
         filled[present] = matrix
         return cast(Matrix, filled)
 
 
-def score_columns(table: Table, names: list[str]) -> FeatureColumns:
-    """The columns of another model's scores.
-
-    Raises
-    ------
-    InputError
-        When a column is missing or holds no numbers.
-    """
-    for name in names:
-        table.require([("columns.scores", name)])
-        for file, there in table.schemas.items():
-            if kind_of(there[name]) not in ("number", "boolean"):
-                raise InputError(
-                    f"column {name!r} of {file} is {there[name]}, but a score is a "
-                    "number: write numbers, or leave it out of columns.scores"
-                )
-    return FeatureColumns(table, names)
-
-
 def scaling_of(
     columns: FeatureColumns,
-    ids: NodeIds,
     index: Ints,
     mode: Literal["auto", "robust", "none"],
     progress: Progress = silent,
@@ -260,9 +217,7 @@ def scaling_of(
     """The scaling of the columns, from one pass over the table; None: no scaling."""
     if mode == "none" or not columns.names:
         return None
-    rows = _counted(
-        columns.batches(ids, index), "measure features", len(index), progress
-    )
+    rows = _counted(columns.batches(index), "measure features", len(index), progress)
     return learn_scaling(rows, len(index), mode == "auto" and columns.as_list)
 
 
@@ -294,7 +249,6 @@ class FeatureBlocks:
     def fill(
         self,
         columns: FeatureColumns,
-        ids: NodeIds,
         index: Ints,
         relabelled: Ints32,
         scaling: Scaling | None = None,
@@ -302,7 +256,7 @@ class FeatureBlocks:
     ) -> None:
         """Stream the node table into the blocks, scaled if a scaling is passed."""
         done = 0
-        for at, raw in columns.batches(ids, index):
+        for at, raw in columns.batches(index):
             matrix = raw.astype(np.float32, copy=False)
             if scaling is not None:
                 matrix = scaling.apply(raw)

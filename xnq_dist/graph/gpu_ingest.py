@@ -163,7 +163,7 @@ def _is_readable(
 ) -> bool:
     """Whether cuDF reads a share as Arrow does."""
     (file,) = share.files
-    if is_text_file(file) or share.in_folders.get(file):
+    if is_text_file(file):
         return False
     there = share.schemas[file]
     weight = there.get(str(columns.weight), pa.float64())

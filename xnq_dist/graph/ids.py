@@ -1,8 +1,8 @@
 """Canonical index of a node: the rank of its id among all node ids.
 
 Integers rank by value, strings by their UTF-8 bytes, so the order of the rows of a node
-table never matters. Memory is proportional to the nodes alone: look-ups use a
-table (dense integers) or a hash table.
+table never matters. Memory is proportional to the nodes alone: look-ups use a hash
+table.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from xnq_dist.graph.values import show
 
 __all__ = ["NodeIds", "text_of"]
 
-_DENSE = 4
-"""Integer ids use a look-up table if their range is at most this many times N."""
 HASH_START = np.uint64(0xCBF29CE484222325)
 """State before the first byte of a text, in FNV-1a."""
 MAX_NODES = 2**31 - 1
@@ -40,16 +38,15 @@ class NodeIds:
 
     def __init__(self, values: pa.Array) -> None:
         self.values = values
-        self._lookup: _Dense | _HashedIntegers | _HashedStrings
-        if not pt.is_integer(values.type):
-            self._lookup = _HashedStrings(values)
-            return
-        numbers = values.to_numpy()
-        span = int(numbers[-1]) - int(numbers[0]) + 1 if len(numbers) else 0
-        if 0 < span <= _DENSE * len(numbers):
-            self._lookup = _Dense(numbers, span)
-        else:
-            self._lookup = _HashedIntegers(numbers)
+        self._keys = _keys(values)
+        # A power of two, of which at most half is used.
+        size = 1 << max(2, (2 * len(values) - 1).bit_length())
+        self._slots = np.full(size, -1, np.int32)
+        if not fill_integers(self._keys, self._slots):
+            raise InputError(
+                "two node ids have the same hash: use other ids, such as their row "
+                "numbers"
+            )
 
     @classmethod
     def from_column(
@@ -145,88 +142,47 @@ class NodeIds:
             parts = [self.index_of(chunk) for chunk in ids.chunks]
             return np.concatenate([np.empty(0, np.int64), *parts])
         if self.type == "string":
-            return self._lookup.find(ids.cast(self.values.type))
+            ids = ids.cast(self.values.type)
+            found = self._find(ids)
+            there = self.values.take(pa.array(found, mask=found < 0))
+            same = pc.equal(there, ids).fill_null(False)
+            return np.where(same.to_numpy(zero_copy_only=False), found, -1)
         if pt.is_integer(ids.type):
-            return self._lookup.find(ids)
+            return self._find(ids)
         plain = pc.match_substring_regex(ids, r"^(0|-?[1-9]\d{0,18})$")
         # Of 19 digits, those that 64 bits hold.
         digits = pc.utf8_ltrim(ids, "-")
         short = pc.less(pc.utf8_length(digits), 19)
         plain = pc.and_(plain, pc.or_(short, pc.less_equal(digits, str(2**63 - 1))))
         numbers = pc.if_else(plain, ids, None).cast(pa.int64())
-        index = self._lookup.find(numbers.fill_null(0))
+        index = self._find(numbers.fill_null(0))
         return np.where(numbers.is_valid().to_numpy(False), index, -1)
 
-
-class _Dense:
-    def __init__(self, numbers: Ints, span: int) -> None:
-        self._first, self._last = (int(n) for n in numbers[[0, -1]])
-        self._table = np.full(span, -1, np.int32)
-        self._table[numbers - self._first] = np.arange(len(numbers), dtype=np.int32)
-
-    def find(self, ids: pa.Array) -> Ints:
-        keys = ids.to_numpy()
-        out = np.full(len(keys), -1, np.int64)
-        known = (keys >= self._first) & (keys <= self._last)
-        out[known] = self._table[keys[known] - self._first]
-        return out
-
-
-class _HashedIntegers:
-    def __init__(self, numbers: Ints) -> None:
-        self._numbers = numbers
-        # A power of two, of which at most half is used.
-        size = 1 << max(2, (2 * len(numbers) - 1).bit_length())
-        self._slots = np.full(size, -1, np.int32)
-        self.distinct = fill_integers(numbers, self._slots)
-
-    def find(self, ids: pa.Array) -> Ints:
+    def _find(self, ids: pa.Array) -> Ints:
+        """Index of the id with the same key, -1 without one."""
         out = np.empty(len(ids), np.int64)
-        find_integers(ids.to_numpy(), self._numbers, self._slots, out)
+        find_integers(_keys(ids), self._keys, self._slots, out)
         return out
 
 
-class _HashedStrings:
-    def __init__(self, values: pa.Array) -> None:
-        self._values = values
-        # A further start if two strings have the same hash, which is very rare.
-        for step in range(4):
-            self._start = HASH_START + np.uint64(step)
-            self._hashed = _HashedIntegers(text_hashes(*text_of(values), self._start))
-            if self._hashed.distinct:
-                return
-        raise InputError(
-            "node ids have the same hash from each of four starts: use other ids, such "
-            "as their row numbers"
-        )
-
-    def find(self, ids: pa.Array) -> Ints:
-        hashes = text_hashes(*text_of(ids), self._start)
-        found = self._hashed.find(pa.array(hashes))
-        there = self._values.take(pa.array(found, mask=found < 0))
-        same = pc.equal(there, ids).fill_null(False)
-        return np.where(same.to_numpy(zero_copy_only=False), found, -1)
+def _keys(ids: pa.Array) -> Ints:
+    """Integers, or the hashes of text."""
+    return ids.to_numpy() if pt.is_integer(ids.type) else text_hashes(*text_of(ids))
 
 
 def text_of(values: pa.Array) -> tuple[Ints, Bytes]:
     """Offsets (int64, length n + 1) and UTF-8 bytes of a string array."""
-    if pt.is_string(values.type):
-        width: np.dtype[Any] = np.dtype(np.int32)
-    else:
-        values = values.cast(pa.large_string())
-        width = np.dtype(np.int64)
+    values = values.cast(pa.large_string())
     _, offsets, data = values.buffers()
     if not len(values):
         return np.zeros(1, np.int64), np.zeros(0, np.uint8)
-    counted = np.frombuffer(
-        offsets, width, len(values) + 1, values.offset * width.itemsize
-    )
+    counted = np.frombuffer(offsets, np.int64, len(values) + 1, values.offset * 8)
     start, stop = int(counted[0]), int(counted[-1])
     # Arrays of empty strings have no data buffer. Arrow's buffer is read-only.
     raw = np.frombuffer(data, np.uint8, stop - start, start) if stop > start else None
     text = np.zeros(0, np.uint8) if raw is None else raw
     text.flags.writeable = False
-    return counted.astype(np.int64) - start, text
+    return counted - start, text
 
 
 @njit(cache=True, nogil=True)
@@ -259,11 +215,11 @@ def find_integers(keys: Ints, numbers: Ints, slots: Ints32, out: Ints) -> None:
 
 
 @njit(cache=True, nogil=True)
-def text_hashes(offsets: Ints, data: Bytes, start: np.uint64 = HASH_START) -> Ints:
+def text_hashes(offsets: Ints, data: Bytes) -> Ints:
     """The hash of each string: FNV-1a of its bytes, mixed."""
     hashes = np.empty(offsets.shape[0] - 1, np.int64)
     for i in range(hashes.shape[0]):
-        h = start
+        h = HASH_START
         for at in range(offsets[i], offsets[i + 1]):
             h = (h ^ np.uint64(data[at])) * np.uint64(0x100000001B3)
         hashes[i] = np.int64(mix(h))

@@ -56,8 +56,6 @@ class Labels:
     """Role code by canonical index, -1 none, shape (N,)."""
     classes: list[Any]
     """The classes as JSON values, by code."""
-    has_roles: bool
-    """Whether any labelled node has a role."""
     unknown_dropped: int = 0
     """Rows left out because their node is not in the graph."""
     weights: Floats | None = None
@@ -72,7 +70,7 @@ class Labels:
             "classes": self.classes,
             "class_counts": counts.tolist(),
             "n_labelled": len(labelled),
-            "has_roles": self.has_roles,
+            "has_roles": bool((self.roles >= 0).any()),
             "unknown_dropped": self.unknown_dropped,
         }
 
@@ -225,15 +223,12 @@ class NodeRows:
         if self._roles is not None:
             role[index[known]] = np.concatenate(self._roles)[known]
             role[labels < 0] = -1
-        has_roles = bool((role >= 0).any())
-        if has_roles:
-            _check_roles(labels, role, classes, self._columns.role)
         dropped = len(index) - int(np.count_nonzero(known))
         weights = None
         if self._columns.label_weight is not None:
             weights = np.zeros(n_nodes)
             weights[index[known]] = np.concatenate(self._weights)[known]
-        return Labels(labels, role, classes, has_roles, dropped, weights)
+        return Labels(labels, role, classes, dropped, weights)
 
     def _ranked(self, table: Table, used: Bools) -> tuple[Ints32, list[Any]]:
         """Codes of all rows, and the classes that the used rows have."""
@@ -241,15 +236,11 @@ class NodeRows:
         there = np.unique(codes[used & (codes >= 0)])
         values = list(self.seen)
         classes = sorted(values[at] for at in there.tolist())
-        where = f"label column {self._columns.label!r} of the {table.what} {table.path}"
-        if not classes:
+        if len(classes) < 2:
             raise InputError(
-                f"{where} is null for every node: label some nodes to learn from"
-            )
-        if len(classes) == 1:
-            raise InputError(
-                f"{where} holds a single class, {classes[0]!r}: label nodes of at "
-                "least two classes"
+                f"label column {self._columns.label!r} of the {table.what} "
+                f"{table.path} has labels of {classes or 'no class'}: label nodes of "
+                "two classes"
             )
         final = np.full(len(values) + 1, -1, np.int32)
         final[[self.seen[value] for value in classes]] = np.arange(len(classes))
@@ -343,17 +334,3 @@ def label_weights(batch: Batch, column: str, labels: pa.Array) -> Floats:
         column, lambda values: ~known | (np.isfinite(values) & (values > 0)), rule
     )
     return np.where(known, values, 0.0)
-
-
-def _check_roles(
-    labels: Ints32, roles: NDArray[np.int8], classes: list[Any], column: str
-) -> None:
-    for code, role in enumerate(ROLES):
-        counts = np.bincount(labels[roles == code], minlength=len(classes))
-        missing = [repr(classes[at]) for at in np.flatnonzero(counts == 0)]
-        if missing:
-            raise InputError(
-                f"role column {column!r}: no node of class {', '.join(missing)} has "
-                f"the role {role!r}; give each class both roles, or leave the column "
-                "out to cross-fit"
-            )

@@ -5,11 +5,8 @@ from __future__ import annotations
 import fnmatch
 import os
 import posixpath
-import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -18,9 +15,7 @@ from xnq_dist.core.errors import InputError
 from xnq_dist.core.redaction import split_query
 from xnq_dist.core.store.folder import filesystem_at
 
-__all__ = ["filesystem_of", "folder_columns", "glob", "state_of", "visible"]
-
-HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
+__all__ = ["filesystem_of", "glob", "state_of", "visible"]
 
 
 def filesystem_of(text: str, what: str) -> tuple[Any, str]:
@@ -75,37 +70,6 @@ def visible(filesystem: Any, folder: str) -> list[str]:
             for part in info.path[len(folder) :].strip("/").split("/")
         )
     ]
-
-
-def folder_columns(root: str, files: Sequence[str]) -> dict[str, dict[str, pa.Scalar]]:
-    """Columns in the names of folders below `root`, such as ``label=0``, by file.
-
-    Spark, Polars and DuckDB write tables so. Values are integers if all of a column
-    are, else text; Hive's name of the null is null.
-    """
-    found: dict[str, dict[str, str | None]] = {}
-    for file in files:
-        parts = posixpath.dirname(file[len(root) :]).split("/")
-        pairs = (part.partition("=") for part in parts if "=" in part)
-        found[file] = {
-            unquote(name): None if value == HIVE_NULL else unquote(value)
-            for name, _, value in pairs
-        }
-    values = [pair for columns in found.values() for pair in columns.items()]
-    text = {
-        name
-        for name, value in values
-        if value is not None and not re.fullmatch(r"0|-?[1-9]\d{0,17}", value)
-    }
-    return {
-        file: {
-            name: pa.scalar(value, pa.string())
-            if name in text
-            else pa.scalar(None if value is None else int(value), pa.int64())
-            for name, value in columns.items()
-        }
-        for file, columns in found.items()
-    }
 
 
 def state_of(filesystem: Any, file: str) -> list[Any] | None:

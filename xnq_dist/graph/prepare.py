@@ -185,9 +185,9 @@ def _read_rows(nodes: Table, settings: Settings, progress: Progress) -> _Rows:
     features = FeatureColumns(nodes, chosen)
     missing = settings.labels.missing
     ids, index, labels = read_nodes(nodes, settings.columns, progress, missing)
-    features.learn(ids, index, progress)
-    scaling = scaling_of(features, ids, index, mode, progress)
-    scores = read_scores(nodes, settings, ids, index, progress)
+    features.learn(index, progress)
+    scaling = scaling_of(features, index, mode, progress)
+    scores = read_scores(nodes, settings, index, progress)
     return _Rows(ids, index, labels, _Scaled(features, scaling), scores)
 
 
@@ -275,7 +275,7 @@ def _in_blocks(
     where = folder / "features"
     where.mkdir()
     blocks = FeatureBlocks(book.offsets, memory, where)
-    of_rows = rows.features.columns, rows.ids, rows.index
+    of_rows = rows.features.columns, rows.index
     blocks.fill(*of_rows, book.relabelled, rows.features.scaling, progress)
     return blocks
 

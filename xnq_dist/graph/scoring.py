@@ -18,8 +18,7 @@ from xnq_dist.core.inputs import scores_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory, fingerprint
-from xnq_dist.graph.features import score_columns
-from xnq_dist.graph.ids import NodeIds
+from xnq_dist.graph.features import FeatureColumns
 from xnq_dist.graph.layout import file_stem, load_ids, node_index
 from xnq_dist.graph.scaling import learn_scaling
 from xnq_dist.graph.tables import Table, ids_of
@@ -34,7 +33,6 @@ STAGE = "scores"
 def read_scores(
     table: Table,
     settings: Settings,
-    ids: NodeIds,
     index: Ints,
     progress: Progress = silent,
 ) -> Floats32 | None:
@@ -50,14 +48,14 @@ def read_scores(
     names = settings.columns.scores
     if not names:
         return None
-    columns = score_columns(table, names)
+    columns = FeatureColumns(table, names, scores=True)
     if (index < 0).any():
         raise columns.changed()
-    columns.learn(ids, index, progress)
-    scaling = learn_scaling(columns.batches(ids, index), len(index), False)
+    columns.learn(index, progress)
+    scaling = learn_scaling(columns.batches(index), len(index), False)
     width = len(columns.feature_names)
-    scores = np.empty((len(ids), width), np.float32)
-    for at, raw in columns.batches(ids, index):
+    scores = np.empty((len(index), width), np.float32)
+    for at, raw in columns.batches(index):
         scores[at] = scaling.apply(raw)
     return scores
 
@@ -89,7 +87,7 @@ def write_scores(
         ids, named = load_ids(run.stage("graph"), graph), settings.columns.node_id
         rows = [ids_of(batch, named) for batch in table.batches([named])]
         index = np.concatenate([ids.index_of(each) for each in rows])
-        scores = read_scores(table, settings, ids, index, progress)
+        scores = read_scores(table, settings, index, progress)
     made = np.asarray(scores)
     attempt = stage.begin()
     files = [

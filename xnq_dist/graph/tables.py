@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import posixpath
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, reduce
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from xnq_dist.graph.formats.parquet_table import PARQUET_ENDINGS, ParquetFile
 from xnq_dist.graph.formats.text_types import joined
 from xnq_dist.graph.locations import (
     filesystem_of,
-    folder_columns,
     glob,
     state_of,
     visible,
@@ -149,10 +147,6 @@ class Table:
     """How text files are written."""
     texts: dict[str, TextFile] = field(default_factory=dict, compare=False, repr=False)
     """What is known of text files so far."""
-    in_folders: dict[str, dict[str, Any]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
-    """Columns in the names of folders: one value for all rows of a file."""
     groups: range | None = None
     """Row groups of the only file; None: all rows of all files."""
     first: int = 0
@@ -203,8 +197,8 @@ class Table:
         except (pa.ArrowException, OSError, UnicodeError) as error:
             reason = " ".join(str(error).split())
             advice = (
-                f"is not a text table that can be read ({reason}): check the row, or "
-                "write Parquet"
+                f"is not a text table in UTF-8 that can be read ({reason}): check the "
+                "row and its quotes, or write Parquet"
                 if is_text_file(file)
                 else self._look(file)
                 or f"is not a complete Parquet file ({reason}): copy or write it again"
@@ -220,7 +214,7 @@ class Table:
             head = stream.read(1 << 16)
             if head.startswith(b"PAR1"):
                 return None
-            if look := looks_like(head, file):
+            if look := looks_like(head):
                 return look
         if not has_ending(file, PARQUET_ENDINGS):
             return f"has an unknown ending: rename it to end in one of {ENDINGS}"
@@ -229,16 +223,11 @@ class Table:
     def _text(self, file: str) -> TextFile:
         if file not in self.texts:
             state = state_of(self.filesystem, file)
-            key = (self.filesystem.type_name, file, self.reading, str(state))
-            found = _TEXTS.get(key) if state else None
-            if found is None:
-                found = open_text(self.filesystem, file, self.reading)
-                _announce(self.what, self.path, found.dialect.text())
-            if state:
-                _TEXTS[key] = found
-                while len(_TEXTS) > MAX_TEXTS:
-                    _TEXTS.pop(next(iter(_TEXTS)))
-            self.texts[file] = found
+            key = self.filesystem.type_name, file, self.reading, str(state)
+            if state is None or key not in _TEXTS:
+                _TEXTS[key] = open_text(self.filesystem, file, self.reading)
+                _announce(self.what, self.path, _TEXTS[key].dialect.text())
+            self.texts[file] = _TEXTS[key]
         return self.texts[file]
 
     @cached_property
@@ -253,14 +242,9 @@ class Table:
     def schemas(self) -> dict[str, dict[str, pa.DataType]]:
         """The columns of every file; those of text are known after `settle`."""
         return {
-            file: {name: value.type for name, value in self._added(file).items()}
-            | dict(zip(schema.names, schema.types, strict=True))
+            file: dict(zip(schema.names, schema.types, strict=True))
             for file, schema in self._schemas.items()
         }
-
-    def _added(self, file: str) -> dict[str, Any]:
-        """Columns that the names of a file's folders add to its own."""
-        return self.in_folders.get(file, {})
 
     def _once(self, file: str, column: str) -> None:
         """Raise if a file has two columns of one name."""
@@ -290,11 +274,6 @@ class Table:
                 text.kinds[name] = kind
         # A new table: the types in `schemas` may have changed.
         return replace(self) if texts else self
-
-    def marks(self, file: str) -> list[Any]:
-        """What the values depend on but the file: how text is read, and folders."""
-        marks = [f"{name} {value!r}" for name, value in self._added(file).items()]
-        return [TEXT, astuple(self.reading), *marks] if is_text_file(file) else marks
 
     @cached_property
     def n_rows(self) -> int:
@@ -363,8 +342,6 @@ class Table:
                     f"{where} has no column {' or '.join(map(repr, missing))} ({has}): "
                     f"{advice}{self._reads(file)}"
                 )
-            for _, name in pairs:
-                self._once(file, name)
 
     def _reads(self, file: str) -> str:
         """How a text file is read, for messages about its columns."""
@@ -393,19 +370,11 @@ class Table:
             yield from table._batches_of(file, columns, rows)
 
     def _batches_of(self, file: str, columns: list[str], rows: int) -> Iterator[Batch]:
-        first, own = self.first, self._schemas[file].names
+        first = self.first
         for name in columns:
             self._once(file, name)
-        added = {n: v for n, v in self._added(file).items() if n not in own}
-        # A column of the file has its rows, where only others are requested.
-        read = [name for name in columns if name not in added] or own[:1]
         with self._reading(file) as reader:
-            for batch in reader.batches(read, rows, self.groups):
-                if added:
-                    each = {n: pa.repeat(v, batch.num_rows) for n, v in added.items()}
-                    each |= dict(zip(read, batch.columns, strict=True))
-                    arrays = [each[name] for name in columns]
-                    batch = pa.record_batch(arrays, names=columns)
+            for batch in reader.batches(columns, rows, self.groups):
                 if batch.num_rows:
                     yield Batch(batch, file, first)
                 first += batch.num_rows
@@ -413,9 +382,6 @@ class Table:
 
 _TEXTS: dict[tuple[Any, ...], TextFile] = {}
 """What is known of text files, by their state."""
-MAX_TEXTS = 1000
-TEXT = 2
-"""Raised when text is read with another result."""
 
 
 @cache
@@ -454,9 +420,7 @@ def open_table(
             files = glob(filesystem, root)
             if not files:
                 raise InputError(f"{what}: no file matches {text}: check the pattern")
-            start = posixpath.dirname(re.split(r"[*?\[]", root)[0])
-            columns = folder_columns(start, files)
-            return Table(what, shown, files, filesystem, reading, in_folders=columns)
+            return Table(what, shown, files, filesystem, reading)
         if not there:
             raise InputError(f"{what} {text} does not exist: check the path")
         if info.type == pafs.FileType.File:
@@ -472,18 +436,10 @@ def open_table(
         raise InputError(
             f"{what} {text} cannot be read ({error}): check the path and permissions"
         ) from error
-    every = {file for file in found if has_ending(file, PARQUET_ENDINGS + TEXT_ENDINGS)}
     for endings in (PARQUET_ENDINGS, *((ending,) for ending in TEXT_ENDINGS)):
-        files = tuple(sorted(file for file in every if has_ending(file, endings)))
-        if not files:
-            continue
-        if others := every.difference(files):
-            log.warning(
-                "%s: only the %s files of %s are read, and not %s",
-                *(what, endings[0], shown, posixpath.basename(min(others))),
-            )
-        columns = folder_columns(root, files)
-        return Table(what, shown, files, filesystem, reading, in_folders=columns)
+        files = tuple(sorted(file for file in found if has_ending(file, endings)))
+        if files:
+            return Table(what, shown, files, filesystem, reading)
     raise InputError(
         f"{what}: folder {text} holds no file that ends in {ENDINGS}: check the path"
     )

@@ -7,7 +7,6 @@ the first complete pass corrects them, and later passes use the result.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,100 +86,35 @@ class TextFile:
 
     def _blocks(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
         """Yield the columns as text."""
-        dialect, first = self.dialect, 0
+        dialect = self.dialect
         if dialect.empty:
             return
-        wrong: list[pacsv.InvalidRow] = []
-
-        def note(row: pacsv.InvalidRow) -> str:
-            wrong.append(row)
-            return "error"
-
-        opened = self.filesystem.open_input_stream
-        with _unequal_rows(self.path, dialect, wrong), opened(
-            self.path
-        ) as stream, pacsv.open_csv(
+        with self.filesystem.open_input_stream(self.path) as stream, pacsv.open_csv(
             stream,
             read_options=pacsv.ReadOptions(
                 block_size=BLOCK,
                 column_names=dialect.names,
                 skip_rows_after_names=int(dialect.header),
-                use_threads=False,  # Arrow counts rows in one thread only; as fast
+                use_threads=False,  # Arrow's errors name the row then; as fast
             ),
             parse_options=pacsv.ParseOptions(
-                delimiter=dialect.separator,
-                newlines_in_values=True,
-                invalid_row_handler=note,
+                delimiter=dialect.separator, newlines_in_values=True
             ),
             convert_options=pacsv.ConvertOptions(
                 include_columns=columns,
-                column_types=dict.fromkeys(columns, pa.binary()),
+                column_types=dict.fromkeys(columns, pa.string()),
                 null_values=[""],
                 strings_can_be_null=True,
             ),
         ) as reader:  # fmt: skip
-            for block in reader:
-                pairs = zip(columns, block.columns, strict=True)
-                text = [_valid(raw, name, self.path, first) for name, raw in pairs]
-                yield pa.record_batch(text, names=columns)
-                first += block.num_rows
+            yield from reader
 
 
 def open_text(filesystem: Any, path: str, reading: Reading) -> TextFile:
     """Detect how a file is written, from its first bytes."""
     with filesystem.open_input_stream(path) as stream:
         head = stream.read(HEAD)
-    if look := looks_like(head, path):
+    if look := looks_like(head):
         raise InputError(f"{path} {look}")
     dialect = sniff(head, len(head) < HEAD, reading, path)
-    rows = [row for row in dialect.first if len(row) == len(dialect.names)]
-    kinds = {
-        name: kind_of(
-            pa.array([row[at] or None for row in rows], pa.string()), dialect.decimal
-        )
-        for at, name in enumerate(dialect.names)
-    }
-    return TextFile(filesystem, path, dialect, kinds)
-
-
-@contextmanager
-def _unequal_rows(
-    file: str, dialect: Dialect, wrong: list[pacsv.InvalidRow]
-) -> Iterator[None]:
-    try:
-        yield
-    except pa.ArrowInvalid as error:
-        if wrong:
-            row = wrong[0]
-            at = f"row {row.number - dialect.header:,}" if row.number else "a row"
-            raise InputError(
-                f"{at} of {file} has {row.actual_columns} fields and "
-                f"{'the header' if dialect.header else 'the first row'} has "
-                f"{row.expected_columns}: check quotes and separators there "
-                f"(read with {dialect.text()}), or write Parquet"
-            ) from error
-        if "straddling" in str(error):
-            raise InputError(
-                f"{file} has a row of more than {BLOCK >> 20} MiB, so a quote may not "
-                f"be closed: close it, or write Parquet (read with {dialect.text()})"
-            ) from error
-        raise
-
-
-def _valid(raw: pa.Array, name: str, file: str, first: int) -> pa.Array:
-    """Bytes as text; an `InputError` names the first row that is not UTF-8."""
-    values = raw.view(pa.string())
-    try:
-        values.validate(full=True)
-    except pa.ArrowInvalid as error:
-        for at, value in enumerate(raw.to_pylist()):
-            try:
-                (value or b"").decode()
-            except UnicodeDecodeError as wrong:
-                raise InputError(
-                    f"byte 0x{wrong.object[wrong.start]:02x} in column {name!r}, row "
-                    f"{first + at + 1:,} of {file}, is not UTF-8: write the table as "
-                    "UTF-8"
-                ) from error
-        raise
-    return values
+    return TextFile(filesystem, path, dialect, dict(dialect.kinds))

@@ -6,10 +6,8 @@ UTF-8, quotes are double, and a compression follows from the ending of the name.
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
-import re
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -17,7 +15,7 @@ import pyarrow as pa
 
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.settings import Reading
-from xnq_dist.graph.formats.text_types import NULL_WORDS, kind_of
+from xnq_dist.graph.formats.text_types import kind_of
 
 __all__ = ["Dialect", "sniff"]
 
@@ -28,32 +26,27 @@ RECORDS = 200
 """Records that the separator is detected from."""
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
 """Byte order marks of UTF-16 and UTF-32."""
-_DECIMAL_COMMA = re.compile(r"[-+]?\d+(,\d+)?")
 
 
 @dataclass(frozen=True)
 class Dialect(Reading):
     """How one file is written; nothing is ``auto``."""
 
-    names: tuple[str, ...] = field(default=(), repr=False)
+    names: tuple[str, ...] = ()
     """The columns' names."""
-    first: tuple[tuple[str, ...], ...] = field(default=(), repr=False)
-    """The first rows."""
+    kinds: dict[str, str] = field(default_factory=dict, compare=False)
+    """Kinds (`text_types`) of the columns in the first rows, by name."""
     empty: bool = False
     """Whether there are no rows."""
 
     def text(self) -> str:
         """The dialect in one line."""
-        words = ", ".join(
-            word for word in NULL_WORDS if any(word in row for row in self.first)
-        )
         parts = [
-            f"separator {NAMES.get(self.separator, repr(self.separator))}",
+            f"separator {NAMES.get(self.separator, self.separator)}",
             "header" if self.header else "no header (columns column1, column2, ...)",
             "decimal comma" if self.decimal == "," else "decimal point",
-            f"null in columns of numbers: {words}" if words else "",
         ]
-        return ", ".join(part for part in parts if part)
+        return ", ".join(parts)
 
 
 def sniff(head: bytes, complete: bool, reading: Reading, file: str = "") -> Dialect:
@@ -73,48 +66,47 @@ def sniff(head: bytes, complete: bool, reading: Reading, file: str = "") -> Dial
     Raises
     ------
     InputError
-        When the bytes are not text in UTF-8.
+        When the bytes are not text.
     """
     if head.startswith(_WIDE) or b"\0" in head:
         raise InputError(
             f"{file} is not a text table in UTF-8 (it has NUL bytes): save it as CSV "
             "in UTF-8, or as Parquet"
         )
-    try:
-        text = codecs.getincrementaldecoder("utf-8")().decode(head, complete)
-    except UnicodeDecodeError as error:
-        line = head.count(b"\n", 0, error.start) + 1
-        raise InputError(
-            f"byte 0x{head[error.start]:02x} in line {line:,} of {file} is not UTF-8: "
-            "write the table as UTF-8"
-        ) from error
-    text = text.removeprefix("\ufeff")
+    text = head.decode("utf-8", "replace").removeprefix("\ufeff")
     if not complete:
         # The last line may be cut.
         text = text[: max(text.rfind("\n"), text.rfind("\r")) + 1] or text
     separator = _separator(text) if reading.separator == "auto" else reading.separator
-    rows = _records(text, separator, 10 * RECORDS)
-    decimal = reading.decimal
-    columns = list(zip(*(r for r in rows[1:] if len(r) == len(rows[0])), strict=True))
+    first, *rows = _records(text, separator, 10 * RECORDS) or [[]]
+    columns = _columns(rows, len(first))
+    decimal, header = reading.decimal, reading.header
     if decimal == "auto":
         decimal = "," if any(map(_has_decimal_comma, columns)) else "."
-    header = reading.header
     if header == "auto":
-        header = _has_header(rows, columns, decimal)
-    width = len(rows[0]) if rows else 0
-    names = tuple(f"column{at + 1}" for at in range(width))
-    if header and rows:
-        names = tuple(name.strip() for name in rows.pop(0))
-        if rows and all(len(row) == width + 1 for row in rows):
-            names = ("", *names)  # R writes no name over the names of rows.
+        header = _has_header(first, columns, decimal)
+    names = [name.strip() for name in first]
+    if not header:
+        names = [f"column{at + 1}" for at in range(len(first))]
+        rows = [first, *rows]
+        columns = _columns(rows, len(first))
     return Dialect(
         separator=separator,
         header=header,
         decimal=decimal,
-        names=names,
-        first=tuple(map(tuple, rows)),
-        empty=complete and not rows,
+        names=tuple(names),
+        kinds={n: _kind(c, decimal) for n, c in zip(names, columns, strict=True)},
+        empty=complete and rows in ([], [[]]),
     )
+
+
+def _columns(rows: list[list[str]], width: int) -> list[tuple[str, ...]]:
+    """The columns of the rows with this number of fields."""
+    return [*zip(*(r for r in rows if len(r) == width), strict=True)] or [()] * width
+
+
+def _kind(column: tuple[str, ...], decimal: str) -> str:
+    return kind_of(pa.array([value or None for value in column], pa.string()), decimal)
 
 
 def _records(text: str, separator: str, limit: int) -> list[list[str]]:
@@ -147,37 +139,20 @@ def _separator(text: str) -> str:
 
 
 def _has_decimal_comma(column: tuple[str, ...]) -> bool:
-    values = [v.strip() for v in column if v.strip() not in ("", *NULL_WORDS)]
-    with_comma = [v for v in values if "," in v]
-    numbers = sum(_DECIMAL_COMMA.fullmatch(v) is not None for v in values)
-    if not with_comma or numbers < 0.95 * len(values):
-        return False
-    # 1,234 alone may be a thousand: then the column stays text.
-    return any(len(v.split(",")[1]) != 3 or v.lstrip("+-")[0] == "0"
-               for v in with_comma if _DECIMAL_COMMA.fullmatch(v))  # fmt: skip
+    """Whether numbers have a comma; 1,234 alone may be a thousand, and stays text."""
+    commas = [v.strip() for v in column if "," in v]
+    parts = [v.lstrip("+-").split(",") for v in commas]
+    return _kind(column, ",") == "number" and any(
+        whole == "0" or len(rest) != 3 for whole, rest in parts
+    )
 
 
-def _has_header(
-    rows: list[list[str]], columns: list[tuple[str, ...]], decimal: str
-) -> bool:
-    """Whether the first row differs in type from the rows below it."""
-    if not rows:
-        return True
-    first = [name.strip() for name in rows[0]]
-    kinds = [kind_of(pa.array([name]), decimal) for name in first]
-    words = [
-        kind == "text" and any(map(str.isalpha, name))
-        for name, kind in zip(first, kinds, strict=True)
-    ]
-    below = [kind_of(pa.array(column), decimal) for column in columns]
-    if any(word and kind not in ("null", "text")
-           for word, kind in zip(words, below, strict=False)):  # fmt: skip
-        return True
-    others = [
-        name for name, word in zip(first, words, strict=True) if name and not word
-    ]
-    if others:  # Columns of features are often named 0, 1, 2, ...
-        counted = [str(at) for at in range(len(others) + 1)]
-        return 2 < len(others) < len(first) and others in (counted[:-1], counted[1:])
-    seen = {value for row in rows[1:] for value in row}
-    return not any(name and name in seen for name in first)
+def _has_header(first: list[str], columns: list[tuple[str, ...]], decimal: str) -> bool:
+    """Whether the first row has names: words alone, or a word over other values."""
+    names = [name.strip() for name in first]
+    words = [any(map(str.isalpha, n)) and _kind((n,), decimal) == "text" for n in names]
+    below = [_kind(column, decimal) for column in columns]
+    return all(word for word, name in zip(words, names, strict=True) if name) or any(
+        word and kind not in ("null", "text")
+        for word, kind in zip(words, below, strict=True)
+    )

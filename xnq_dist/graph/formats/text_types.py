@@ -14,15 +14,17 @@ __all__ = ["NULL_WORDS", "joined", "kind_of", "type_of", "typed"]
 NULL_WORDS = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "?")
 """Words for null in columns of numbers, dates and booleans."""
 
-_TYPES = {
-    "integer": pa.int64(),
-    "boolean": pa.bool_(),
-    "date": pa.date32(),
-    "time": pa.timestamp("us"),
-    "instant": pa.timestamp("us", "UTC"),
-    "number": pa.float64(),
+_WHOLE = r"0|[1-9]\d{0,18}"
+_KINDS = {
+    "integer": (pa.int64(), r"0|-?[1-9]\d{0,18}"),
+    "boolean": (pa.bool_(), r"true|false"),
+    "date": (pa.date32(), r".*"),
+    "time": (pa.timestamp("us"), r".*"),
+    "instant": (pa.timestamp("us", "UTC"), r".*"),
+    "number": (pa.float64(), rf"-?({_WHOLE})?(\.\d*)?(e[-+]?\d+)?|-?inf"),
 }
-"""Kinds in the order in which they are tried; others: ``null`` and ``text``."""
+"""Types and patterns of the values, in the order in which kinds are tried; other kinds
+are ``null`` and ``text``."""
 _WIDER = {
     frozenset({"integer", "number"}): "number",
     frozenset({"date", "time"}): "time",
@@ -31,7 +33,7 @@ _WIDER = {
 
 def type_of(kind: str) -> pa.DataType:
     """The Arrow type of a kind; a column without a value counts as integers."""
-    return pa.string() if kind == "text" else _TYPES.get(kind, pa.int64())
+    return pa.string() if kind == "text" else _KINDS.get(kind, _KINDS["integer"])[0]
 
 
 def joined(one: str, other: str) -> str:
@@ -43,60 +45,35 @@ def joined(one: str, other: str) -> str:
 
 def kind_of(values: pa.Array, decimal: str) -> str:
     """The narrowest kind of some text."""
-    return next(
-        (
-            kind
-            for kind in ("null", *_TYPES)
-            if typed(values, kind, decimal) is not None
-        ),
-        "text",
-    )
+    kinds = ("null", *_KINDS)
+    return next((k for k in kinds if typed(values, k, decimal) is not None), "text")
 
 
 def typed(values: pa.Array, kind: str, decimal: str) -> pa.Array | None:
     """Text as values of a kind; None if a value does not fit."""
     if kind == "text":
         return values
-    if kind == "null":
-        empty = pc.all(_absent(values)).as_py() is not False
-        return pa.nulls(len(values), pa.int64()) if empty else None
-    found = _cast(values, kind, decimal)
+    found = None if kind == "null" else _cast(values, kind, decimal)
     if found is None:
         trimmed = pc.utf8_trim_whitespace(values)
-        found = _cast(pc.if_else(_absent(trimmed), None, trimmed), kind, decimal)
+        absent = pc.is_in(trimmed, pa.array(["", *NULL_WORDS]))
+        trimmed = pc.if_else(absent, None, trimmed)
+        found = _cast(trimmed, kind, decimal)
     return found
 
 
-def _absent(values: pa.Array) -> pa.Array:
-    return pc.is_in(values, pa.array([None, "", *NULL_WORDS], pa.string()))
-
-
 def _cast(values: pa.Array, kind: str, decimal: str) -> pa.Array | None:
-    text = values
+    if kind == "null":
+        empty = values.null_count == len(values)
+        return pa.nulls(len(values), pa.int64()) if empty else None
     if kind == "number" and decimal == ",":
         if pc.any(pc.match_substring(values, ".")).as_py():
             return None
         values = pc.replace_substring(values, ",", ".")
+    wanted, pattern = _KINDS[kind]
     try:
-        found = values.cast(_TYPES[kind])
+        found = values.cast(wanted)
     except pa.ArrowInvalid:
         return None
-    if kind == "boolean":
-        words = pa.array(["true", "false", None])
-        exact = pc.all(pc.is_in(pc.utf8_lower(text), words)).as_py()
-    elif kind in ("integer", "number"):
-        exact = not _loses_digits(text, found, kind)
-    else:
-        exact = True
-    return found if exact is not False else None
-
-
-def _loses_digits(text: pa.Array, numbers: pa.Array, kind: str) -> bool:
-    """Whether a value has leading zeros or a sign, or is an integer too large."""
-    if kind == "integer":
-        lost = pc.match_substring_regex(text, r"^(0.|-0|\+)")
-    else:
-        lost = pc.match_substring_regex(text, r"^([-+]?0\d|\+\d+$)")
-        large = pc.greater_equal(pc.abs(numbers), 2.0**63)
-        lost = pc.or_(lost, pc.and_(large, pc.match_substring_regex(text, r"^-?\d+$")))
-    return bool(pc.any(lost).as_py())
+    exact = pc.match_substring_regex(values, f"^({pattern})$", ignore_case=True)
+    return None if pc.all(exact).as_py() is False else found

@@ -227,7 +227,7 @@ class TableReader:
         table = _open("nodes", self._sources, settings)
 
         def make() -> Made:
-            from xnq_dist.graph.features import FeatureColumns, score_columns
+            from xnq_dist.graph.features import FeatureColumns
             from xnq_dist.graph.profile.matching import NodeObserver
 
             chosen, place = chosen_columns(table, settings), ""
@@ -240,7 +240,7 @@ class TableReader:
             settled = table.settle(named)
             FeatureColumns(settled, chosen.features)
             if chosen.scores:
-                score_columns(settled, chosen.scores)
+                FeatureColumns(settled, chosen.scores, scores=True)
             roles = table.has(settings.columns.role)
             made.append(NodeObserver(settings, roles, named))
             return aspects, made[0]
