@@ -213,4 +213,4 @@ class _Writer:
         """Write a file of any kind."""
         with self.attempt.folder.open_output(name) as sink:
             sink.write(data)
-        self.files.append(FileRecord(name, 0, sink.count, sink.checksum()))
+        self.files.append(sink.record(name, 0))

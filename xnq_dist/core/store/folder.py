@@ -121,22 +121,21 @@ class Folder:
 
     def names(self) -> list[str]:
         """Sorted names of the files and folders inside; empty if there is no folder."""
-        if self.exists() and not self.is_folder():
-            return []
-        selector = pafs.FileSelector(self.path(), allow_not_found=True)
-        return sorted(
-            info.base_name for info in self.filesystem.get_file_info(selector)
-        )
+        return sorted(info.base_name for info in self._infos(recursive=False))
 
     def files(self) -> list[str]:
         """Sorted names of all files, ``folder/name`` for those in subfolders."""
-        selector = pafs.FileSelector(self.path(), allow_not_found=True, recursive=True)
         root = self.path() + "/"
         return sorted(
             info.path.removeprefix(root)
-            for info in self.filesystem.get_file_info(selector)
+            for info in self._infos(recursive=True)
             if info.type == pafs.FileType.File
         )
+
+    def _infos(self, recursive: bool) -> list[Any]:
+        selector = pafs.FileSelector(self.path(), True, recursive)
+        found: list[Any] = self.filesystem.get_file_info(selector)
+        return found
 
     def delete(self, name: str) -> None:
         """Remove a file if it exists."""
