@@ -89,8 +89,7 @@ def publish(run: RunDirectory, settings: Settings) -> None:
         made.earlier = comparable(earlier, made)
         version = _write(run, made, inputs)
         log.info("results %s are complete in %s", run_id, version.folder.uri)
-    published.point(version)
-    published.place(version)
+    published.publish(version)
     published.trim(settings.retention.versions)
 
 
