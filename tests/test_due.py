@@ -114,13 +114,12 @@ def renamed_communities(memberships: str) -> None:
 @pytest.mark.parametrize(
     ("change", "expected", "words"),
     [
-        ("labels", LATER, "readout and quantify are done again"),
+        ("labels", LATER, "stage labels: done again, changed: labels: other values"),
         ("memberships", {"quantify"}, "memberships: other values, in 150 rows"),
         (
             "features",
             EVERY,
-            "stage graph: done again, changed: features: other values, in 150 rows: "
-            "the graph is partitioned and embedded again",
+            "stage graph: done again, changed: features: other values, in 150 rows",
         ),
         ("reservoir.dim=13", EMBEDDED, "reservoir.dim: 12 -> 13"),
         ("readout.C=0.1", READOUT, "readout.C: 1 -> 0.1"),

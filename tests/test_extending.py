@@ -81,7 +81,7 @@ def test_a_new_cluster_kind_does_a_run(
     add: Add, small_graph: SmallGraph, run: RunDirectory, tmp_path: Path
 ) -> None:
     with pytest.raises(
-        SettingsError, match=r"cluster.kind = 'threads': choose one of auto, local"
+        SettingsError, match=r"no cluster kind 'threads': choose one of auto, local"
     ):
         load_settings(overrides=["cluster.kind=threads"])
     threads = {"name": "threads", "title": "threads of this process"}
@@ -157,7 +157,7 @@ def features_of(graph, manifest, number):
 def test_a_new_method_does_a_run_and_is_evaluated(
     add: Add, small_graph: SmallGraph, thread_client: Any, tmp_path: Path
 ) -> None:
-    with pytest.raises(SettingsError, match="method = 'raw': choose one of xnq, xnq"):
+    with pytest.raises(SettingsError, match="no method 'raw': choose one of xnq, xnq"):
         load_settings(overrides=["method=raw"])
     raw = MethodRecord(
         name="raw",

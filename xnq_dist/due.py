@@ -20,7 +20,6 @@ from xnq_dist.core.inputs import (
     labels_inputs,
     posteriors_inputs,
     published_inputs,
-    quantify_inputs,
     readout_inputs,
     scores_inputs,
     select_inputs,
@@ -37,8 +36,9 @@ from xnq_dist.core.store import (
     RunDirectory,
     fingerprint,
 )
-from xnq_dist.graph.profile.inputs import answer_digests, read_contents
+from xnq_dist.graph.profile.inputs import read_contents
 from xnq_dist.graph.tables import Sources
+from xnq_dist.quantify.inputs import quantify_inputs
 
 __all__ = [
     "Known",
@@ -210,7 +210,8 @@ class Known:
             return readout_inputs(*made, settings)
         if name == "posteriors":
             return posteriors_inputs(of["readout"])
-        return self._quantify_inputs(settings)
+        source = choose_source(self.sources.memberships, settings)
+        return quantify_inputs(of, self.run.folder, self.sources, settings, source)
 
     @cached_property
     def tables(self) -> Mapping[str, Any]:
@@ -234,21 +235,6 @@ class Known:
             recurrent = tuple(recurrent)
         return recurrent, chosen["input_scale"]
 
-    def _quantify_inputs(self, settings: Settings) -> dict[str, Any]:
-        of, sources, given = self.stages, self.sources, self.settings
-        graph = of["graph"]
-        source = choose_source(sources.memberships, given)
-        engine = ""
-        if source == "leiden":
-            from xnq_dist.groups.detection import engine_of
-
-            engine = engine_of(given, graph.facts["n_edges"])
-        tables = answer_digests(self.run.folder, sources, given, source)
-        prior = [float(value) for value in of["readout"].facts["prior"]]
-        return quantify_inputs(
-            settings, source, tables, engine, of["labels"], of["posteriors"], prior
-        )
-
 
 def _made_from(manifest: Manifest, inputs: Mapping[str, Any]) -> bool:
     return manifest.fingerprint == fingerprint(inputs)
@@ -260,7 +246,7 @@ def _is_published(run: RunDirectory, inputs: Mapping[str, Any]) -> bool:
     current = published.current()
     if current is None or not _made_from(current.manifest, inputs):
         return False
-    return not (current.stage.damages() or published.misplaced())
+    return published.is_placed(current) and not current.stage.damages()
 
 
 def as_recorded(settings: Settings, stage: Manifest) -> Settings:

@@ -22,13 +22,14 @@ SECRETS = st.text(string.ascii_letters + string.digits + "+/=%:._~-", min_size=6
     ("uri", "shown"),
     [
         ("s3://KEY:SECRET@bucket/a.parquet", "s3://***@bucket/a.parquet"),
-        ("s3://KEY:SEC/RET@bucket/a.parquet", "s3://***"),
+        ("s3://KEY:SEC/RET@bucket/a.parquet", "s3://***@bucket/a.parquet"),
+        ("s3://KEY:SEC?R=ET@bucket/a.parquet", "s3://***"),
         ("s3://bucket/day@2/a.parquet", "s3://bucket/day@2/a.parquet"),
         ("https://host:8443/a", "https://host:8443/a"),
         ("https://u:p@host:8443/a?q=1", "https://***@host:8443/a?q=***"),
         ("postgresql+asyncpg://u:p@host/db", "postgresql+asyncpg://***@host/db"),
         ("abfss://box@account.dfs/a", "abfss://box@account.dfs/a"),
-        ("abfss://box:KEY@account.dfs/a", "abfss://box:***@account.dfs/a"),
+        ("abfss://box:KEY@account.dfs/a", "abfss://***@account.dfs/a"),
         (
             "s3://bucket/part-?.parquet?region=eu&secret_key=S/1",
             "s3://bucket/part-?.parquet?region=eu&secret_key=***",

@@ -29,7 +29,7 @@ __all__ = [
 WORDS = {"str": "text", "bool": "true, false", "int": "integer", "float": "number"}
 """Names of types."""
 
-SAID = ("value_error", "character", "choice", "greater_than", "less_than")
+SAID = ("value_error", "greater_than", "less_than")
 """Beginnings of the types of errors whose message says what is allowed."""
 
 ONE_EXCHANGE = "states stay in memory, and workers have one way to exchange them"

@@ -26,7 +26,6 @@ __all__ = [
     "labels_inputs",
     "posteriors_inputs",
     "published_inputs",
-    "quantify_inputs",
     "readout_inputs",
     "scores_inputs",
     "select_inputs",
@@ -216,59 +215,6 @@ def choose_source(memberships: str | None, settings: Settings) -> str:
             settings.communities,
         )
     return settings.communities
-
-
-def quantify_inputs(
-    settings: Settings,
-    source: str,
-    tables: Digests,
-    engine: str,
-    labels: Manifest,
-    posteriors: Manifest,
-    prior: list[float],
-) -> dict[str, Any]:
-    """Inputs of the stage ``quantify``; the backend is not ``auto``.
-
-    Parameters
-    ----------
-    source
-        ``given``, ``leiden`` or ``column:NAME``.
-    tables
-        Digest of ``memberships`` (or of the column that names communities) unless they
-        are detected.
-    engine
-        Engine that detects communities.
-    """
-    inputs: dict[str, Any] = {
-        "format": STAGES["quantify"].format,
-        "labels": labels.fingerprint,
-        "posteriors": posteriors.fingerprint,
-        "prior": prior,
-        "communities": source,
-        "quantifier": settings.quantifier,
-        "labelled": settings.labelled,
-    }
-    if settings.quantifier == "auto":
-        inputs["drawn"] = settings.memberships.drawn
-        inputs["pooled"] = settings.auto.pooled
-        # Labels are compared by value, after `missing` was applied.
-        inputs["labels_drawn"] = settings.labels.model_dump(exclude={"missing"})
-        inputs["seed"], inputs["folds"] = settings.seed, settings.readout.folds
-        inputs["intervals"] = settings.intervals.model_dump(exclude={"resamples"})
-    else:
-        intervals = settings.intervals.model_dump()
-        inputs["intervals"] = intervals | {"seed": settings.seed}
-    minimum = {"min_size": settings.disclosure.min_size}
-    inputs["quality"] = settings.quality.model_dump(mode="json") | minimum
-    if source == "leiden":
-        inputs["leiden"] = settings.leiden.model_dump()
-        inputs["leiden"] |= {"seed": settings.seed, "engine": engine}
-        if engine == "streamed":
-            inputs["leiden"] |= {"memory": settings.input.memory_bytes}
-    else:
-        inputs["memberships"] = dict(tables.get("memberships") or {})
-        inputs["unknown_nodes"] = settings.input.unknown_nodes
-    return inputs
 
 
 def published_inputs(

@@ -7,14 +7,12 @@ settings)``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from xnq_dist.core import records as common
 
 __all__ = [
     "QUANTIFIERS",
     "Record",
-    "offer_quantifiers",
     "record_of",
     "records",
 ]
@@ -177,19 +175,3 @@ RECORDS = (
 )
 QUANTIFIERS = common.Registry("quantifier", RECORDS)
 records, record_of = QUANTIFIERS.records, QUANTIFIERS.record_of
-
-
-def offer_quantifiers(schema: dict[str, Any]) -> None:
-    """Add the setting's values and their requirements to its JSON schema."""
-    known = records()
-    needs = {
-        "for two classes only": [r.name for r in known.values() if r.two_classes],
-        "use neighbours too": [r.name for r in known.values() if r.neighbours],
-        "learn from labelled nodes held out from the readout": [
-            r.name for r in known.values() if r.labelled
-        ],
-    }
-    schema["enum"] = list(known)
-    schema["description"] += "".join(
-        f"; {what}: {', '.join(names)}" for what, names in needs.items() if names
-    )

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from pydantic_core import PydanticCustomError
-
 __all__ = ["PartRecord", "Registry"]
 
 
@@ -66,12 +64,7 @@ class Registry(Generic[R]):
 
     def check(self, name: str) -> str:
         """Return a setting's value; raise if no record has this name."""
-        if name not in self.records():
-            names = ", ".join(self.records())
-            raise PydanticCustomError(
-                "choice", "choose one of {names}", {"names": names}
-            )
-        return name
+        return self.record_of(name).name
 
     def offer(self, schema: dict[str, Any]) -> None:
         """Add the setting's values and their descriptions to its JSON schema."""

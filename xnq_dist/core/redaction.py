@@ -35,7 +35,6 @@ _HARMLESS = frozenset(
 secrets differ between stores."""
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"`<>]+")
-_HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(:\d*)?")
 _PARAMETER = re.compile(r"([?&;])([^=&;?/]+)=([^&;]*)")
 
 
@@ -114,18 +113,16 @@ def within(place: str, folder: str) -> bool:
 def _hide(match: re.Match[str]) -> str:
     scheme, _, rest = match.group().partition("://")
     authority = re.split("[/?]", rest, maxsplit=1)[0]
-    rest, query = split_query(rest)
-    user, at, after = rest.rpartition("@")
-    if "@" in authority:
-        # In Azure's addresses the container's name is before the host.
-        container, colon, _ = user.partition(":")
-        kept = f"{container}{colon and ':' + HIDDEN}"
-        place = f"{kept if scheme.startswith('abfs') else HIDDEN}@{after}"
-    elif ":" in user or ("@" in rest + query and not _HOST.fullmatch(authority)):
-        return f"{scheme}://{HIDDEN}"  # a password with `/` or `?` in it
-    else:
-        place = f"{user}{at}{after}"
-    return f"{scheme}://{place}{_PARAMETER.sub(_hide_one, query)}"
+    place, query = split_query(rest)
+    user, at, host = place.rpartition("@")
+    if "@" in query and ":" in place and not at:
+        return f"{scheme}://{HIDDEN}"  # a password with `?` in it
+    # In Azure's addresses the container's name is before the host. A password may have
+    # `/` in it.
+    container = scheme.startswith("abfs") and ":" not in user
+    if not container and ("@" in authority or ":" in user):
+        user = HIDDEN
+    return f"{scheme}://{user}{at}{host}{_PARAMETER.sub(_hide_one, query)}"
 
 
 def _hide_one(match: re.Match[str]) -> str:

@@ -27,8 +27,6 @@ class Stage:
 
     A new selection may choose the same scales.
     """
-    effect: str = ""
-    """What follows when it is done again, to explain why a run takes longer."""
 
 
 STAGES = {
@@ -38,28 +36,24 @@ STAGES = {
             "graph",
             4,
             on_workers=False,
-            effect="the graph is partitioned and embedded again",
         ),
         Stage(
             "labels",
             2,
             ("graph",),
             on_workers=False,
-            effect="readout and quantify are done again",
         ),
         Stage(
             "scores",
             1,
             ("graph",),
             on_workers=False,
-            effect="readout and quantify are done again",
         ),
         Stage("select", 3, ("graph", "labels"), stays=True),
         Stage(
             "embeddings",
             1,
             ("graph", "select"),
-            effect="the nodes are embedded again",
         ),
         Stage("readout", 13, ("embeddings", "labels", "scores")),
         Stage("posteriors", 2, ("readout",)),

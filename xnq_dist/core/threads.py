@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -34,17 +34,13 @@ def map_threads(
     """
     count = min(threads_here() if threads is None else threads, len(items))
     found: list[R] = []
-
-    def gather(results: Iterable[R]) -> list[R]:
-        for result in results:
-            found.append(result)
-            progress(len(found), len(items))
-        return found
-
-    if count <= 1:  # errors show the complete stack
-        return gather(map(work, items))
-    with ThreadPoolExecutor(count) as pool:
+    with ThreadPoolExecutor(max(count, 1)) as pool:
+        # Without the pool, errors show the complete stack.
+        results = pool.map(work, items) if count > 1 else map(work, items)
         try:
-            return gather(pool.map(work, items))
+            for result in results:
+                found.append(result)
+                progress(len(found), len(items))
         finally:
             pool.shutdown(cancel_futures=True)
+    return found

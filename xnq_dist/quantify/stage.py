@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from xnq_dist.core.cluster import workers
-from xnq_dist.core.inputs import choose_source, quantify_inputs
+from xnq_dist.core.inputs import choose_source
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.quantifiers import record_of
 from xnq_dist.core.settings import Settings
@@ -34,9 +34,7 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.core.waiting import Heartbeats, gather, result, run_on_workers, wait_some
 from xnq_dist.graph import layout
-from xnq_dist.graph.profile.inputs import answer_digests
 from xnq_dist.graph.tables import Sources
-from xnq_dist.groups.detection import engine_of
 from xnq_dist.quantify.batch_files import write_batches, write_tables
 from xnq_dist.quantify.batches import (
     STAGE,
@@ -53,6 +51,7 @@ from xnq_dist.quantify.community_rows import label_facts, total_rows
 from xnq_dist.quantify.default.pooling import SPREADS, fit_weights
 from xnq_dist.quantify.default.scenarios import check_prior
 from xnq_dist.quantify.default.surroundings import labels_around, studies_choice
+from xnq_dist.quantify.inputs import quantify_inputs
 from xnq_dist.quantify.interface import Quantifier
 from xnq_dist.quantify.loading import NeighbourValues
 from xnq_dist.quantify.registry import make_quantifier
@@ -184,16 +183,11 @@ def _inputs(
     run: RunDirectory, sources: Sources, settings: Settings, source: str
 ) -> dict[str, Any]:
     """What the results depend on; the earlier stages must be complete."""
-    graph, labels, posteriors, readout = (
-        run.complete(name) for name in ("graph", "labels", "posteriors", "readout")
-    )
-    classes = tuple(str(name) for name in labels.facts["classes"])
+    names = ("graph", "labels", "readout", "posteriors")
+    stages = {name: run.complete(name) for name in names}
+    classes = tuple(str(name) for name in stages["labels"].facts["classes"])
     check_prior(settings.labels.prior, classes)
-    tables = answer_digests(run.folder, sources, settings, source)
-    leiden = source == "leiden"
-    engine = engine_of(settings, graph.facts["n_edges"]) if leiden else ""
-    prior = [float(value) for value in readout.facts["prior"]]
-    return quantify_inputs(settings, source, tables, engine, labels, posteriors, prior)
+    return quantify_inputs(stages, run.folder, sources, settings, source)
 
 
 def _learn(

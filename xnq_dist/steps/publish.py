@@ -89,8 +89,7 @@ def publish(run: RunDirectory, settings: Settings) -> None:
         made.earlier = comparable(earlier, made)
         version = _write(run, made, inputs)
         log.info("results %s are complete in %s", run_id, version.folder.uri)
-    published.point(version)
-    published.place(version)
+    published.publish(version)
     published.trim(settings.retention.versions)
 
 
@@ -213,4 +212,4 @@ class _Writer:
         """Write a file of any kind."""
         with self.attempt.folder.open_output(name) as sink:
             sink.write(data)
-        self.files.append(FileRecord(name, 0, sink.count, sink.checksum()))
+        self.files.append(sink.record(name, 0))

@@ -21,7 +21,7 @@ def recorded(data: bytes, pieces: int = 1) -> FileRecord:
     writer = ChecksumWriter(io.BytesIO())
     for part in np.array_split(np.frombuffer(data, np.uint8), pieces):
         writer.write(part)
-    return FileRecord("file", 0, writer.count, writer.checksum())
+    return writer.record("file", 0)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.method_records import METHODS, RECURRENT_SCALES, method_of
-from xnq_dist.core.quantifiers import QUANTIFIERS, offer_quantifiers
+from xnq_dist.core.quantifiers import QUANTIFIERS
 from xnq_dist.core.settings.communities import (
     AutoSettings,
     LabelSettings,
@@ -109,8 +109,9 @@ class Settings(Section):
     quantifier: Annotated[str, AfterValidator(QUANTIFIERS.check)] = Field(
         "auto",
         description="estimator of a community's prevalence; auto: known labels, "
-        "and posteriors of the other members moved by them, with intervals",
-        json_schema_extra=offer_quantifiers,
+        "and posteriors of the other members moved by them, with intervals; hdy, dys: "
+        "for two classes only",
+        json_schema_extra={"enum": [*QUANTIFIERS.records()]},
     )
     labelled: Literal["count", "exclude"] = Field(
         "count",

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import (
-    Field,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
-from xnq_dist.core.settings.section import Section
+from xnq_dist.core.settings.section import Section, Text
 
 __all__ = [
     "AutoSettings",
@@ -20,7 +16,7 @@ __all__ = [
     "Missing",
 ]
 
-Missing = Literal["auto"] | tuple[str, ...]
+Missing = Literal["auto"] | tuple[Text, ...]
 """Values of labels that mean unlabelled; auto: the words of `graph.labels`."""
 
 PRIOR_TOLERANCE = 1e-6
@@ -43,32 +39,12 @@ class LabelSettings(Section):
         description="label values that mean unlabelled, such as [-1] or [unknown, NA]; "
         "auto: empty text, NA, N/A, NaN, null, None and ?; []: every value is a class",
     )
-    prior: dict[str, float] | None = Field(
+    prior: dict[Text, float] | None = Field(
         None,
         description="share of each class in the complete graph where it is known, such "
         "as {human: 0.85, bot: 0.15} (labels.drawn = unknown or by_class); null: it is "
         "estimated",
     )
-
-    @field_validator("missing", mode="before")
-    @classmethod
-    def _as_text(cls, value: Any) -> Any:
-        if not isinstance(value, list | tuple):
-            return value
-        plain = {None: "null", True: "true", False: "false"}
-        # A dictionary takes 1 for True.
-        return tuple(
-            plain[each] if each is None or isinstance(each, bool) else str(each)
-            for each in value
-        )
-
-    @field_validator("prior", mode="before")
-    @classmethod
-    def _names(cls, value: Any) -> Any:
-        # YAML reads the names of classes such as 0 and true as numbers and booleans.
-        if isinstance(value, dict):
-            return {str(name): share for name, share in value.items()}
-        return value
 
     @model_validator(mode="after")
     def _prior_fits(self) -> LabelSettings:

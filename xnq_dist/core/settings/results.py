@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import (
-    Field,
-    StringConstraints,
-    create_model,
-    field_validator,
-)
+from pydantic import Field, StringConstraints, create_model, field_validator
 
-from xnq_dist.core.settings.section import Section
+from xnq_dist.core.settings.section import Section, Text
 
 __all__ = [
     "AnomalySettings",
@@ -23,10 +18,8 @@ __all__ = [
     "WatchSettings",
 ]
 
-FEWEST_RESAMPLES = 20
-"""With fewer resamples, their own variance makes intervals too narrow."""
 Width = Annotated[float, Field(ge=0, le=1)]
-Word = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Word = Annotated[Text, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class IntervalSettings(Section):
@@ -35,23 +28,11 @@ class IntervalSettings(Section):
     level: float = Field(
         0.95, gt=0, lt=1, description="confidence level of the intervals"
     )
-    resamples: int = Field(
+    resamples: Literal[0] | Annotated[int, Field(ge=20, le=100_000)] = Field(
         100,
-        ge=0,
-        le=100_000,
-        description="bootstrap resamples of a community (quantifiers other than auto), "
-        "20 or more; 0: no intervals",
+        description="bootstrap resamples of a community (quantifiers other than auto); "
+        "fewer than 20 make intervals too narrow; 0: no intervals",
     )
-
-    @field_validator("resamples")
-    @classmethod
-    def _enough(cls, value: int) -> int:
-        if 0 < value < FEWEST_RESAMPLES:
-            raise ValueError(
-                f"{value} resamples make intervals too narrow: set "
-                f"{FEWEST_RESAMPLES} or more, or 0 for no intervals"
-            )
-        return value
 
 
 class QualitySettings(Section):
@@ -164,25 +145,6 @@ class ReportSettings(_WithClass):
     def shown_class(self) -> str:
         """The setting ``report.class``."""
         return str(getattr(self, "class"))
-
-    @field_validator("class", mode="before", check_fields=False)
-    @classmethod
-    def _name(cls, value: Any) -> Any:
-        return _text(value)
-
-    @field_validator("class_names", mode="before")
-    @classmethod
-    def _names(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {_text(name): _text(word) for name, word in value.items()}
-        return value
-
-
-def _text(value: Any) -> Any:
-    """A class's name as it is in the tables; YAML reads 1 and true as other types."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return str(value) if isinstance(value, int | float) else value
 
 
 class WatchSettings(Section):

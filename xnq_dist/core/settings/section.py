@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
 )
 
@@ -18,12 +19,24 @@ __all__ = [
     "Section",
     "Size",
     "SizeOrAuto",
+    "Text",
 ]
 
 Size = Annotated[str | int, AfterValidator(check_size)]
 """A number of bytes, or a text such as ``2 GiB``."""
 
 SizeOrAuto = Literal["auto"] | Size
+
+
+def _as_text(value: Any) -> Any:
+    # As in the tables: YAML reads 1, true and null as other types.
+    plain = {"None": "null", "True": "true", "False": "false"}
+    text = str(value)
+    return plain.get(text, text) if isinstance(value, int | float | None) else value
+
+
+Text = Annotated[str, BeforeValidator(_as_text)]
+"""A value of a column, such as the name of a class."""
 
 
 class Section(BaseModel):

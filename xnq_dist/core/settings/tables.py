@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    model_validator,
-)
-from pydantic_core import PydanticCustomError
+from pydantic import BeforeValidator, Field, model_validator
 
 from xnq_dist.core.settings.section import Section, Size
 from xnq_dist.core.sizes import parse_bytes
@@ -124,15 +118,9 @@ def _character(value: Any) -> Any:
     return named.get(value, value) if isinstance(value, str) else value
 
 
-def _one(value: str) -> str:
-    if len(value) != 1 and value != "auto":
-        raise PydanticCustomError(
-            "character", "one character, comma, semicolon, bar, tab, space or auto"
-        )
-    return value
-
-
-Character = Annotated[str, BeforeValidator(_character), AfterValidator(_one)]
+Character = Annotated[
+    str, BeforeValidator(_character), Field(pattern=r"^(auto|[\s\S])$")
+]
 
 
 class InputSettings(Section):
@@ -159,8 +147,8 @@ class InputSettings(Section):
     )
     separator: Character = Field(
         "auto",
-        description="text tables: character between the fields, tab or space; auto: "
-        "detected",
+        description="text tables: character between the fields, or its name (comma, "
+        "semicolon, bar, tab, space); auto: detected",
     )
     header: Literal["auto"] | bool = Field(
         "auto",

@@ -79,10 +79,10 @@ class ChecksumWriter(io.RawIOBase):
                 self._sum = 0
         return len(view)
 
-    def checksum(self) -> str:
-        """Checksum of the bytes written so far, as in a record."""
+    def record(self, name: str, rows: int) -> FileRecord:
+        """The record of the bytes written so far."""
         last = [f"{self._sum:0{DIGITS}x}"] if self.count % BLOCK else []
-        return "".join([*self._sums, *last])
+        return FileRecord(name, rows, self.count, "".join([*self._sums, *last]))
 
 
 class CheckedFile(io.BufferedReader):

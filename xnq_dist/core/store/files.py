@@ -17,6 +17,10 @@ from xnq_dist.core.store.folder import Folder
 __all__ = ["Attempt", "TableWriter"]
 
 
+IDS = {"node_id", "index", "src", "dst"}
+"""Columns whose values rarely repeat."""
+
+
 @dataclass(frozen=True)
 class Attempt:
     """Writes the data files of one attempt at a stage; picklable, used on workers."""
@@ -44,14 +48,14 @@ class Attempt:
         with self.folder.open_output(name) as sink:
             npy.write_arrays(sink, arrays)
         rows = max((a.shape[0] if a.ndim else 1 for a in arrays.values()), default=0)
-        return FileRecord(name, rows, sink.count, sink.checksum())
+        return sink.record(name, rows)
 
     def write_bytes(self, stem: str, suffix: str, data: bytes) -> FileRecord:
         """Write one file of any kind."""
         name = self.file_name(stem, suffix)
         with self.folder.open_output(name) as sink:
             sink.write(data)
-        return FileRecord(name, 0, sink.count, sink.checksum())
+        return sink.record(name, 0)
 
 
 class TableWriter:
@@ -88,30 +92,24 @@ class TableWriter:
         table = schemas.conform(table, self._schema, where, self._run_id)
         if self._writer is None:
             file = pa.PythonFile(self._sink, mode="w")
-            vectors = {
+            # Vectors are written as columns of their elements.
+            leaves = {
                 field.name: f"{field.name}.list.element"
-                for field in table.schema
                 if pa.types.is_fixed_size_list(field.type)
+                else field.name
+                for field in table.schema
             }
             # Embeddings would shrink by a seventh and take 1.5 times as long to read.
-            small = [
-                vectors.get(name, name)
-                for name in table.schema.names
-                if name != "embedding"
-            ]
+            small = [leaf for name, leaf in leaves.items() if name != "embedding"]
             self._writer = pq.ParquetWriter(
                 file,
                 table.schema,
                 compression=dict.fromkeys(small, "zstd"),
                 compression_level=dict.fromkeys(small, 1),
                 # Ids and vectors rarely repeat: dictionary encoding costs time only.
-                use_dictionary=[
-                    field.name
-                    for field in table.schema
-                    if field.name not in ("node_id", "index", "src", "dst", *vectors)
-                ],
+                use_dictionary=[*leaves.keys() & {*leaves.values()} - IDS],
                 # A tenth smaller, and faster to write and to read.
-                use_byte_stream_split=[*set(vectors.values()).intersection(small)],
+                use_byte_stream_split=[*set(small) - leaves.keys()],
             )
         self._writer.write_table(table)
         self._rows += table.num_rows
@@ -125,6 +123,4 @@ class TableWriter:
         if kind is None:
             if self._writer is None:
                 raise StageError(f"{self._folder.uri_of(self._name)}: nothing written")
-            self.record = FileRecord(
-                self._name, self._rows, self._sink.count, self._sink.checksum()
-            )
+            self.record = self._sink.record(self._name, self._rows)

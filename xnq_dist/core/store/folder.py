@@ -8,9 +8,8 @@ must replace a file; a deleted file must be gone.
 from __future__ import annotations
 
 import json
-import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -121,22 +120,21 @@ class Folder:
 
     def names(self) -> list[str]:
         """Sorted names of the files and folders inside; empty if there is no folder."""
-        if self.exists() and not self.is_folder():
-            return []
-        selector = pafs.FileSelector(self.path(), allow_not_found=True)
-        return sorted(
-            info.base_name for info in self.filesystem.get_file_info(selector)
-        )
+        return sorted(info.base_name for info in self._infos(recursive=False))
 
     def files(self) -> list[str]:
         """Sorted names of all files, ``folder/name`` for those in subfolders."""
-        selector = pafs.FileSelector(self.path(), allow_not_found=True, recursive=True)
         root = self.path() + "/"
         return sorted(
             info.path.removeprefix(root)
-            for info in self.filesystem.get_file_info(selector)
+            for info in self._infos(recursive=True)
             if info.type == pafs.FileType.File
         )
+
+    def _infos(self, recursive: bool) -> list[Any]:
+        selector = pafs.FileSelector(self.path(), True, recursive)
+        found: list[Any] = self.filesystem.get_file_info(selector)
+        return found
 
     def delete(self, name: str) -> None:
         """Remove a file if it exists."""
@@ -170,25 +168,15 @@ class Folder:
         with self.filesystem.open_input_file(self.path(name)) as stream:
             return bytes(stream.readall())
 
-    def write_bytes(self, name: str, data: bytes, sync: bool = False) -> None:
-        """Write a complete file atomically: readers never see a part of it.
-
-        Parameters
-        ----------
-        sync
-            Wait until the file is on the disk.
-        """
+    def write_bytes(self, name: str, data: bytes) -> None:
+        """Write a complete file atomically: readers never see a part of it."""
         # Object stores need this too: a stream that is closed by an interrupt leaves an
         # incomplete object.
         aside = f"{name}.{uuid.uuid4().hex[:8]}.tmp"
         try:
             with self.filesystem.open_output_stream(self.path(aside)) as stream:
                 stream.write(data)
-            if sync:
-                self.sync([aside])
             self.move(aside, name)
-            if sync:
-                self.sync([])
         except (OSError, NotImplementedError) as error:
             with suppress(OSError):
                 self.filesystem.delete_file(self.path(aside))
@@ -196,25 +184,9 @@ class Folder:
                 f"{self.uri_of(name)} cannot be written ({reason(error)})"
             ) from error
 
-    def sync(self, names: Iterable[str]) -> None:
-        """Wait until files and their names are on the disk; no effect on stores."""
-        if not self.is_local:
-            return
-        paths = [self.path(name) for name in names]
-        folders = {str(Path(path).parent) for path in paths} | {self.path()}
-        for path in (*paths, *sorted(folders)):
-            handle = os.open(path, os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-
     def write_record(self, name: str, values: Mapping[str, Any]) -> None:
-        """Write a JSON object with a checksum, and wait until it is on the disk.
-
-        `read_record` reads it back.
-        """
-        self.write_bytes(name, sealed(values).encode(), sync=True)
+        """Write a JSON object with a checksum; `read_record` reads it back."""
+        self.write_bytes(name, sealed(values).encode())
 
     def read_record(self, name: str) -> dict[str, Any] | None:
         """The values that `write_record` wrote; None if the file does not exist.

@@ -22,7 +22,7 @@ from xnq_dist.core.store.checksums import FileRecord, check_all
 from xnq_dist.core.store.files import Attempt
 from xnq_dist.core.store.folder import MANIFEST, Folder
 from xnq_dist.core.store.run_directory import RunDirectory
-from xnq_dist.core.store.stage_folder import Manifest, Stage, checked
+from xnq_dist.core.store.stage_folder import Manifest, Stage
 
 __all__ = ["POINTER", "VERSIONS", "Published", "Version", "read_published"]
 
@@ -149,27 +149,39 @@ class Published:
         stage.begin()
         return Attempt(stage.folder, run_id)
 
-    def point(self, version: Version) -> None:
-        """Make this version the current one."""
-        pointer = self.pointer()
+    def publish(self, version: Version) -> None:
+        """Make this version the current one, then put its files at the fixed paths."""
+        if not self.is_placed(version):
+            self._point(version, "")
+            self._place_all(version)
+            self._point(version, version.run_id)
+
+    def is_placed(self, version: Version) -> bool:
+        """Whether this version is the current one, with each file at its fixed path."""
+        files = version.manifest.files
+        return self.pointer().get("placed") == version.run_id and all(
+            self._top.size(each.name) == each.bytes for each in files
+        )
+
+    def _point(self, version: Version, placed: str) -> None:
         values = {
             "run_id": version.run_id,
             "version": f"{VERSIONS}/{version.run_id}",
             "created": version.manifest.created,
-            "since": pointer.get("since", 0),
+            "since": self.pointer().get("since", 0),
+            "placed": placed,
             "tables": {
                 record.name: record.checksum for record in version.tables().values()
             },
         }
-        if pointer != values:
-            self._top.write_record(POINTER, values)
+        self._top.write_record(POINTER, values)
 
     def begin_anew(self) -> None:
         """Do not compare the next results with the versions that there are."""
         if (pointer := self.pointer()) and (known := self.versions()):
             self._top.write_record(POINTER, {**pointer, "since": known[-1].number})
 
-    def place(self, version: Version) -> None:
+    def _place_all(self, version: Version) -> None:
         """Put every file at its fixed path; then remove files of other versions."""
         named = {record.name for record in version.manifest.files}
         for record in version.manifest.files:
@@ -182,8 +194,6 @@ class Published:
 
     def _place(self, source: Folder, record: FileRecord) -> None:
         name, top = record.name, self._top
-        if same(top, record):
-            return
         if "/" in name:
             top.child(name.rsplit("/", 1)[0]).create()
         if not top.is_local:
@@ -193,32 +203,14 @@ class Published:
         try:
             os.link(source.path(name), aside)
         except OSError:  # a filesystem without hard links
-            top.write_bytes(name, source.read_bytes(name), sync=True)
+            top.write_bytes(name, source.read_bytes(name))
         else:
             os.replace(aside, top.path(name))
+            Path(aside).unlink(missing_ok=True)  # where both were the same file
 
     def stages(self) -> list[Stage]:
         """The folders of all versions, complete or not."""
         return [self.stage(name) for name in self._top.child(VERSIONS).names()]
-
-    def misplaced(self) -> list[DamagedError]:
-        """Damages of the pointer and of the files at their fixed paths."""
-        try:
-            pointer = self._top.read_record(POINTER)
-        except DamagedError as error:
-            return [error]
-        if pointer is None:
-            return []
-        uri = self._run.uri
-        version = self.current()
-        if version is None:
-            what = f"names {pointer.get('version')}, which is not complete"
-            return [DamagedError(uri, POINTER, what)]
-        return [
-            DamagedError(uri, record.name, "is not the published file")
-            for record in version.manifest.files
-            if not same(self._top, record)
-        ]
 
     def trim(self, keep: int) -> None:
         """Remove the oldest versions; the current one and the one before it stay."""
@@ -229,16 +221,6 @@ class Published:
         for stage in self.stages():
             if not stage.folder.exists(MANIFEST):  # of a killed run
                 stage.folder.delete_folder()
-
-
-def same(target: Folder, record: FileRecord) -> bool:
-    """Whether a file in the target folder has the recorded content."""
-    try:
-        with checked(target, record) as stream:
-            check_all(stream)
-    except DamagedError:
-        return False
-    return True
 
 
 def read_published(location: str | Path) -> Version:

@@ -52,8 +52,8 @@ def require_run(run: RunDirectory) -> None:
 def verify(location: str | Path) -> list[DamagedError]:
     """Find damage in a run directory; nothing is changed.
 
-    Stages, checkpoints, published versions, the pointer to the current one, the files
-    at their fixed paths, the plan and the record of the run are read completely.
+    Stages, checkpoints, published versions, the pointer to the current one, the plan
+    and the record of the run are read completely.
 
     Raises
     ------
@@ -65,7 +65,7 @@ def verify(location: str | Path) -> list[DamagedError]:
     published = Published(run)
     stages = (*run.stages(), *published.stages())
     faults = [fault for stage in stages for fault in stage.damages()]
-    return [*faults, *published.misplaced(), *_damaged_records(run, RUN, PLAN)]
+    return [*faults, *_damaged_records(run, POINTER, RUN, PLAN)]
 
 
 def _damaged_records(run: RunDirectory, *names: str) -> Iterator[DamagedError]:

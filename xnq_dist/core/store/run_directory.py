@@ -71,8 +71,7 @@ class RunDirectory:
             return manifest
         if manifest is not None:
             changed = "; ".join(differences(manifest.inputs, inputs))
-            effect = STAGES[name].effect and f": {STAGES[name].effect}"
-            log.info("stage %s: done again, changed: %s%s", name, changed, effect)
+            log.info("stage %s: done again, changed: %s", name, changed)
         self.remove(name)
         return None
 

@@ -1,9 +1,9 @@
 """Stages of a run: a folder of data files and a manifest, committed atomically.
 
 Data files are written first, with the attempt's id in their names; the manifest that
-lists them is written last. A folder without a manifest is no stage. Data and manifest
-are on the disk before a stage counts as complete, and all data read back are compared
-with the checksums in the manifest.
+lists them is written last. A folder without a manifest is no stage. All data read back
+are compared with the checksums in the manifest: what a power failure took from a disk
+is found and made again.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class Stage:
         facts: Mapping[str, Any],
         seconds: float,
     ) -> Manifest:
-        """Write the manifest to the disk, which makes the stage complete."""
+        """Write the manifest, which makes the stage complete."""
         manifest = Manifest(
             stage=self.name,
             attempt=attempt.id,
@@ -223,7 +223,6 @@ class Stage:
                 "has another size: check that all workers see the same run directory, "
                 "and run again"
             )
-        self.folder.sync([record.name for record in files])
         self.rewrite(manifest)
         return self._keeps(manifest)
 
@@ -249,22 +248,11 @@ class Stage:
         self, record: FileRecord, schema: str, columns: Sequence[str] | None = None
     ) -> pa.Table:
         """Read a Parquet file of this stage, checked against its record and schema."""
-        where = self.folder.uri_of(record.name)
         with self.open(record) as stream:
-            try:
-                file = pq.ParquetFile(stream)
-                schemas.check(file.schema_arrow, schema, where, columns)
-                table = file.read(columns=list(columns) if columns else None)
-            except pa.ArrowInvalid as error:
-                raise StageError(
-                    f"{where} cannot be read ({error}): run again with --overwrite"
-                ) from error
-        if table.num_rows != record.rows:
-            raise StageError(
-                f"{where} has {table.num_rows} rows, not {record.rows}: run again with "
-                "--overwrite"
-            )
-        return table
+            file = pq.ParquetFile(stream)
+            where = self.folder.uri_of(record.name)
+            schemas.check(file.schema_arrow, schema, where, columns)
+            return file.read(columns=list(columns) if columns else None)
 
     def read_arrays(
         self, record: FileRecord, names: Sequence[str] | None = None
