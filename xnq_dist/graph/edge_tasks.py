@@ -16,14 +16,12 @@ from pathlib import Path
 
 import numpy as np
 
-from xnq_dist.core.arrays import Ints, offsets_of
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import ColumnSettings, InputSettings
 from xnq_dist.core.tasks import Shared, Tasks
 from xnq_dist.graph import scratch
-from xnq_dist.graph.ahead import ahead
-from xnq_dist.graph.csr import FileCsr, spans, write_rows
+from xnq_dist.graph.csr import FileCsr, write_rows
 from xnq_dist.graph.edges import (
     EdgeCounts,
     PairsOf,
@@ -46,8 +44,6 @@ ROWS = 1 << 20
 """Minimum rows of a share, if the table's row groups allow it."""
 PAIRS = 1 << 22
 """Minimum pairs of a range."""
-BUCKETS = 1 << 14
-"""Maximum number of parts of the targets whose edges are counted to make ranges."""
 
 
 def visible(tasks: Tasks, table: Table) -> bool:
@@ -108,9 +104,9 @@ def read_edges(
                 f"{table.what} {table.path} has no rows: check that it is the right "
                 "file"
             )
-        sizes = np.sum([share.sizes for share in sorted_shares], axis=0)
         runs = [run for share in sorted_shares for run in share.runs]
-        ranges = job.ranges(sizes, SHARES * tasks.slots)
+        size = sum(run.size for run in runs) // (SHARES * tasks.slots) + 1
+        ranges = job.sorter(tasks.folder).ranges(runs, max(size, PAIRS))
         merged = tasks.map(
             partial(job.merge, runs, shared),
             ranges,
@@ -128,8 +124,6 @@ class SortedShare:
     """The sorted pairs of some rows of the table."""
 
     runs: list[SortedRun]
-    sizes: Ints
-    """Their number in each bucket of targets."""
     counts: EdgeCounts
 
 
@@ -154,27 +148,12 @@ class EdgeSort:
     what: str
     """Name of the table in messages."""
 
-    @property
-    def bounds(self) -> Ints:
-        """First target of each bucket, and the number of nodes."""
-        return np.linspace(0, self.nodes, min(self.nodes, BUCKETS) + 1).astype(np.int64)
-
-    def ranges(self, sizes: Ints, count: int) -> list[tuple[int, int]]:
-        """At most about `count` ranges of targets, with about the same size."""
-        begins = offsets_of(sizes)
-        size = max(int(begins[-1]) // count + 1, PAIRS)
-        bounds = self.bounds.tolist()
-        parts = spans(begins, size, len(sizes))
-        found = [(bounds[first], bounds[last]) for first, last in parts]
-        return found or [(0, 0)]
-
     def sort(self, pairs: PairsOf, ids: Shared[NodeIds], share: Table) -> SortedShare:
         """Sort the pairs of some rows."""
-        with self._sorter(self.folder) as sorter:
+        with self.sorter(self.folder) as sorter:
             found = pairs(share, ids(), self.columns, self.rules)
             counts = add_edges(sorter, found, self.rules, self.weighted)
-            runs = sorter.runs()
-            return SortedShare(runs, sorter.sizes(runs, self.bounds), counts)
+            return SortedShare(sorter.runs(), counts)
 
     def merge(
         self,
@@ -189,18 +168,17 @@ class EdgeSort:
         def conflict(major: int, minor: int) -> InputError:
             return weight_conflict(ids().values, self.what, major, minor)
 
-        with self._sorter(folder) as sorter:
-            sorter.merge(runs, *targets)
-            chunks = ahead(sorter.chunks(self.rules.duplicates, conflict))
-            degrees = write_rows(chunks, *targets, folder, self.weighted)
-            scratch.append(folder / "degrees", degrees)
-            counts = EdgeCounts(
-                reversed_added=sorter.reversed_added,
-                duplicates_dropped=sorter.duplicates,
-            )
-            return MergedRange(folder, counts)
+        sorter = self.sorter(folder)
+        rows = sorter.merge(runs, *targets, self.rules.duplicates, conflict)
+        degrees = write_rows([rows], *targets, folder, self.weighted)
+        scratch.append(folder / "degrees", degrees)
+        counts = EdgeCounts(
+            reversed_added=sorter.reversed_added, duplicates_dropped=sorter.duplicates
+        )
+        return MergedRange(folder, counts)
 
-    def _sorter(self, folder: Path) -> PairSorter:
+    def sorter(self, folder: Path) -> PairSorter:
+        """A sorter with files in a folder."""
         memory = self.rules.memory_bytes
         return PairSorter(self.nodes, self.nodes, memory, folder, self.weighted)
 

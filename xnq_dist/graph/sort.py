@@ -7,8 +7,8 @@ of the majors of all runs that fit in memory, or have a single major, are sorted
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -51,15 +51,12 @@ class PairChunk:
 
 @dataclass(frozen=True)
 class SortedRun:
-    """Sorted keys and weights in files, and the part that counts."""
+    """Sorted keys and weights in files."""
 
     keys: Path
     weights: Path | None
     size: int
-    """Number of all keys."""
-    first: int
-    last: int
-    """Keys first to last - 1 count."""
+    """Number of keys."""
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -67,25 +64,17 @@ class SortedRun:
         return tuple(filter(None, (self.keys, self.weights)))
 
     def read(self) -> tuple[Keys, Weights]:
-        """The keys that count, and their weights, mapped.
+        """Keys and weights, mapped.
 
         Raises
         ------
         StageError
             When a file is missing or has another size.
         """
-        part, weights = slice(self.first, self.last), None
+        weights = None
         if self.weights is not None:
-            weights = scratch.shared(self.weights, np.float64, self.size)[part]
-        return scratch.shared(self.keys, np.int64, self.size)[part], weights
-
-    def bounds(self, keys: Keys) -> Ints:
-        """Where the first keys that are not below some keys are."""
-        return self.first + np.searchsorted(self.read()[0], keys)
-
-    def between(self, first: int, last: int) -> SortedRun:
-        """The run with the keys first to last - 1 only."""
-        return replace(self, first=int(first), last=int(last))
+            weights = scratch.shared(self.weights, np.float64, self.size)
+        return scratch.shared(self.keys, np.int64, self.size), weights
 
 
 class PairSorter:
@@ -100,7 +89,7 @@ class PairSorter:
     time had weight 1, in half the memory; there are no reverses.
 
     Several sorters can share the work: each sorts some of the pairs (`runs`), and each
-    merges all pairs of some majors (`merge`).
+    merges all pairs of some majors (`ranges`, `merge`).
     """
 
     def __init__(
@@ -124,7 +113,7 @@ class PairSorter:
         """Number of repeated originals; complete when `chunks` has ended."""
         self.reversed_added = 0
         """Number of pairs that were added as reverses only."""
-        self._majors = 0, n_major
+        self._majors = n_major
         self._memory = memory
         self._capacity = max(memory // _BYTES_A_PAIR[weighted], 2 * _SMALLEST_BLOCK)
         self._folder = folder
@@ -132,7 +121,6 @@ class PairSorter:
         self._weights = np.empty(self._capacity, np.float64) if weighted else None
         self._filled = 0
         self._runs: list[SortedRun] = []
-        self._others: list[SortedRun] = []
 
     def __enter__(self) -> PairSorter:
         return self
@@ -170,12 +158,12 @@ class PairSorter:
         keys, weights = _ordered(self._keys[:size], some)
         # Sorters of several processes share a folder.
         path = self._folder / f"run-{uuid.uuid4().hex}"
-        run = SortedRun(path.with_suffix(".keys"), None, size, 0, size)
-        scratch.append(run.keys, keys)
+        run = SortedRun(path.with_suffix(".keys"), None, size)
         if weights is not None:
-            run = replace(run, weights=path.with_suffix(".weights"))
-            scratch.append(path.with_suffix(".weights"), weights)
+            run = SortedRun(run.keys, path.with_suffix(".weights"), size)
         self._runs.append(run)
+        for file, values in zip(run.paths, (keys, weights), strict=False):
+            scratch.append(file, np.asarray(values))
 
     def runs(self) -> list[SortedRun]:
         """Sort all pairs into files, which stay; the sorter is empty then."""
@@ -184,19 +172,26 @@ class PairSorter:
         runs, self._runs = self._runs, []
         return runs
 
-    def sizes(self, runs: Iterable[SortedRun], majors: Ints) -> Ints:
-        """Number of keys in runs of sorters between each two of some majors."""
-        bounds = [run.bounds(majors << self._bits + 1) for run in runs]
-        return sum(map(np.diff, bounds), np.zeros(len(majors) - 1, np.int64))
+    def ranges(
+        self, runs: Sequence[SortedRun], size: int | None = None
+    ) -> list[tuple[int, int]]:
+        """Ranges of majors, which fit in memory or have a single major.
 
-    def merge(self, runs: Iterable[SortedRun], first: int, last: int) -> None:
-        """Take the pairs of the majors first to last - 1 from runs of other sorters.
-
-        `chunks` then covers these majors alone.
+        `size`: maximum number of pairs of a range with several majors.
         """
-        self._majors = first, last
-        keys = np.array(self._majors) << self._bits + 1
-        self._others = [run.between(*run.bounds(keys)) for run in runs]
+        # A range is in memory twice, as it was read and sorted.
+        fits = self._memory // (2 * _BYTES_A_PAIR[self._weights is not None])
+        size, count = min(size or fits, fits), max(len(runs), 1)
+        step = max(size // (2 * count), 1)
+        # No run has more than `step` keys between two of its samples. Between each two
+        # bounds are as many samples as runs.
+        samples = [
+            np.empty(0, np.int64),
+            *(run.read()[0][step - 1 :: step] for run in runs),
+        ]
+        bounds = np.sort(np.concatenate(samples))[count - 1 :: count]
+        inner = np.unique(bounds >> self._bits + 1)
+        return list(pairwise([0, *inner[inner > 0].tolist(), self._majors]))
 
     def chunks(
         self,
@@ -213,38 +208,37 @@ class PairSorter:
         # The buffers are not needed any more.
         self._keys = np.empty(0, np.int64)
         self._weights = None if self._weights is None else np.empty(0)
-        for first, last, keys, weights in ahead(self._ranges()):
-            pairs, values = self._settled(keys, weights, duplicates, conflict)
-            degrees = np.bincount((pairs >> self._bits) - first, minlength=last - first)
-            minor = pairs & ((1 << self._bits) - 1)
-            yield PairChunk(first, last, offsets_of(degrees), minor, values)
+        yield from ahead(
+            self.merge(self._runs, *majors, duplicates, conflict)
+            for majors in self.ranges(self._runs)
+        )
 
-    def _ranges(self) -> Iterator[tuple[int, int, Keys, Weights]]:
-        """Yield ranges of majors and their sorted keys, which fit in memory.
+    def merge(
+        self,
+        runs: Sequence[SortedRun],
+        first: int,
+        last: int,
+        duplicates: Literal["drop", "sum"] = "drop",
+        conflict: Callable[[int, int], XnqError] | None = None,
+    ) -> PairChunk:
+        """The pairs of the majors first to last - 1, also from runs of other sorters.
 
-        A range is in memory twice, as it was read and sorted. It is larger if a single
-        major has more pairs.
+        Arguments are as of `chunks`.
         """
-        runs, shift = self._runs + self._others, self._bits + 1
-        size = self._memory // (2 * _BYTES_A_PAIR[self._weights is not None])
-        step = max(size // (2 * max(len(runs), 1)), 1)
-        # No run has more than `step` keys between two of its samples. Between each two
-        # bounds are as many samples as runs.
-        samples = [self._keys, *(run.read()[0][step - 1 :: step] for run in runs)]
-        bounds = np.sort(np.concatenate(samples))[len(runs) - 1 :: max(len(runs), 1)]
-        first, end = self._majors
-        inner = np.unique(bounds >> shift)
-        majors = np.r_[first, inner[inner > first], end]
-        marks = [run.bounds(majors << shift) for run in runs]
-        for at, (begin, last) in enumerate(pairwise(majors.tolist())):
-            pairs = zip(runs, marks, strict=True)
-            some = (run.between(*mark[at : at + 2]) for run, mark in pairs)
-            parts = [run.read() for run in some if run.first < run.last]
-            found = np.concatenate([self._keys, *(part[0] for part in parts)])
-            weights = self._weights
-            if weights is not None:
-                weights = np.concatenate([weights, *(part[1] for part in parts)])
-            yield begin, last, *_ordered(found, weights)
+        bounds, parts = np.array([first, last]) << self._bits + 1, []
+        for run in runs:
+            keys, weights = run.read()
+            some = slice(*np.searchsorted(keys, bounds))
+            parts.append((keys[some], None if weights is None else weights[some]))
+        keys = np.concatenate([np.empty(0, np.int64), *(keys for keys, _ in parts)])
+        weights = None
+        if self._weights is not None:
+            weights = np.concatenate([np.empty(0), *(some for _, some in parts)])
+        found = _ordered(keys, weights)
+        pairs, values = self._settled(*found, duplicates, conflict)
+        degrees = np.bincount((pairs >> self._bits) - first, minlength=last - first)
+        minor = pairs & ((1 << self._bits) - 1)
+        return PairChunk(first, last, offsets_of(degrees), minor, values)
 
     def _settled(
         self,
