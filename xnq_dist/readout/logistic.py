@@ -23,6 +23,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
@@ -35,6 +37,7 @@ from xnq_dist.core.arrays import Floats, Floats32, Ints32
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.products import product
+from xnq_dist.core.threads import map_threads
 from xnq_dist.readout.lbfgs import CONVERGED, Minimum, minimise
 from xnq_dist.readout.objective import Problem, Rows, group_sums
 
@@ -46,6 +49,7 @@ __all__ = [
     "decision",
     "fit",
     "fit_jobs",
+    "fit_on_threads",
     "row_losses",
     "warn_of_unconverged",
 ]
@@ -71,9 +75,9 @@ class LinearModel:
     """Weights, shape (C, d')."""
     intercept: Floats
     """Shape (C,)."""
-    strength: float
+    strength: float = 1.0
     """The inverse L2 strength C that it was fitted with."""
-    converged: bool
+    converged: bool = True
     """Whether the solver reached its tolerance."""
 
 
@@ -87,8 +91,6 @@ class FitJob:
     """Inverse L2 strength."""
     start: LinearModel | None = None
     """A model to start from, such as the one for a neighbouring C."""
-    block: int = 0
-    """Number of the set of rows that it is fitted to."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +128,15 @@ def fit_jobs(rows: Rows, jobs: Sequence[FitJob]) -> list[LogisticFit]:
             groups = rows.groups()
             losses = sum(_hidden_losses(group, hidden, models) for group in groups)
     return [LogisticFit(*each) for each in zip(models, losses.tolist(), strict=True)]
+
+
+def fit_on_threads(
+    rows: Rows, jobs: Sequence[FitJob], threads: int
+) -> list[LogisticFit]:
+    """Fit several regressions on several threads; see `fit_jobs`."""
+    size = -(-len(jobs) // threads)
+    shares = [jobs[first : first + size] for first in range(0, len(jobs), size)]
+    return list(chain(*map_threads(partial(fit_jobs, rows), shares, threads)))
 
 
 def fit(
