@@ -67,7 +67,7 @@ def test_a_round_of_label_features_takes_no_more_than_its_sums():
 
 def test_the_planned_memory_is_that_of_a_measured_run():
     """Peak resident MiB of a worker in the readout (docs/results.md)."""
-    nodes, sizes, measured = 300_000, (157_000, 143_000), 803
+    nodes, sizes, measured = 300_000, (157_000, 143_000), 712
     halo = int(0.36 * nodes / 2)
     counts = PartitionCounts(
         sizes, [5 * nodes] * 2, [halo] * 2, np.array([[0, halo], [halo, 0]])
