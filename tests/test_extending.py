@@ -138,8 +138,8 @@ RAW = '''
 """The features themselves, with the readout of xnq."""
 
 from xnq_dist.graph.layout import load_nodes
-from xnq_dist.readout.rows import write_posteriors
-from xnq_dist.readout.stage import fit_logistic as fit
+from xnq_dist.readout.fit import write_posteriors
+from xnq_dist.readout.fit import fit_logistic as fit
 from xnq_dist.reservoir.embedding_table import embed_rows
 
 

@@ -71,7 +71,7 @@ def their_posteriors(x: Array, y: Array, test: Array) -> tuple[Array, Array]:
 def our_posteriors(x: Array, y: Array, test: Array) -> tuple[Array, Array]:
     """The same by our readout: C with the lowest log-loss out of fold, then BCTS."""
     found = fit_readout_arrays(x, y, None, int(y.max()) + 1, load_settings().readout, 0)
-    held = found.held_out_logits
+    held = found.logits
     calibration = fit_calibration("bcts", held, y, PRIOR_ROWS)
     return calibration.apply(held), calibration.apply(decision(found.model, test))
 

@@ -176,8 +176,8 @@ def test_calibration_moves_as_far_as_labels_leave_it_open(known):
     for seed in range(40):
         rng = np.random.default_rng(seed)
         codes = (rng.random(known) < p).astype(np.int32)
-        found = fit_calibration("bcts", np.log(rows), codes).parameters
-        refits.append([-np.log(found["temperature"][0]), found["bias"][1]])
+        found = fit_calibration("bcts", np.log(rows), codes)
+        refits.append([np.log(found.slope[0]), found.offset[1]])
         if seed < 4:
             made = make_replicates(labelled_reference(rows, codes), known, 50, seed)
             moved.append(

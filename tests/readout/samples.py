@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from tests.conftest import write_graph
 from xnq_dist.core.progress import silent
 from xnq_dist.graph.tables import Sources
-from xnq_dist.readout.fit import SavedReadout, finish
+from xnq_dist.readout.calibration import Calibration
+from xnq_dist.readout.fit import fit_rows, held_out_logits
 from xnq_dist.readout.folds import plan_folds
-from xnq_dist.readout.logistic import fit_jobs
 from xnq_dist.readout.objective import Rows
-from xnq_dist.readout.regularisation import climb, cross_fit
 from xnq_dist.readout.stage import fit_readout, write_posteriors
 
 
@@ -55,13 +54,21 @@ def fit_and_write(run, settings, client, progress=silent):
 
 def fit_readout_arrays(
     x, labels, roles, n_classes, settings, seed, index=None
-) -> SavedReadout:
+) -> SimpleNamespace:
     """Fit, select C, calibrate: rows in memory, nothing in files."""
     index = np.arange(len(labels)) if index is None else index
-    plan = plan_folds(labels, roles, n_classes, settings, seed)
-    rows = Rows.of(x, labels, plan.folds, n_classes)
-    (chosen,) = cross_fit([plan.grid], plan.count, climb, partial(fit_jobs, rows))
-    return finish(rows, index, roles, settings, plan, chosen)
+    folds = plan_folds(labels, roles, n_classes, settings.folds, seed)
+    rows, names = Rows.of(x, labels, folds, n_classes), list(range(n_classes))
+    saved, facts = fit_rows(rows, index, roles, settings, names)
+    _, models, logits = held_out_logits(rows, settings)
+    return SimpleNamespace(
+        folds=folds,
+        model=models[-1],
+        logits=logits,
+        calibration=Calibration(**saved["calibration"]),
+        saved=saved,
+        facts=facts,
+    )
 
 
 def graph_with_scores(folder: Path) -> Sources:

@@ -8,6 +8,7 @@ from scipy.special import expit, softmax
 
 from tests.readout.samples import biased_logits
 from xnq_dist.readout.calibration import FLOOR, KINDS, Calibration, fit_calibration
+from xnq_dist.readout.saved import flat, nested
 
 
 def mean_loss(posterior, labels):
@@ -50,9 +51,9 @@ def test_temperature_and_bias_are_the_maximum_of_the_printed_likelihood(kind, cl
     logits, labels = biased_logits(1500, classes, 1.7, [0.0, 0.8, -0.5][:classes])
     found = fit_calibration(kind, logits, labels)
     temperature, bias, loss = plain_bcts(logits, labels, kind == "bcts")
-    assert found.parameters["temperature"][0] == pytest.approx(temperature, rel=1e-3)
-    np.testing.assert_allclose(found.parameters["bias"], bias, atol=1e-3)
-    assert found.parameters["bias"][0] == 0.0
+    np.testing.assert_allclose(1 / found.slope, temperature, rtol=1e-3)
+    np.testing.assert_allclose(found.offset, bias, atol=1e-3)
+    assert found.offset[0] == 0.0
     assert mean_loss(found.apply(logits), labels) == pytest.approx(loss, abs=1e-6)
 
 
@@ -63,8 +64,8 @@ def test_platt_is_the_textbook_minimum(kind):
     margin = logits[:, 1] - logits[:, 0]
     score = expit(margin) if kind == "platt" else margin
     a, b = plain_platt(score, labels == 1)
-    assert found.parameters["slope"][1] == pytest.approx(a, abs=2e-4)
-    assert found.parameters["offset"][1] == pytest.approx(b, abs=2e-4)
+    assert found.slope[1] == pytest.approx(-a, abs=2e-4)
+    assert found.offset[1] == pytest.approx(-b, abs=2e-4)
     expected = expit(-(a * score + b))
     np.testing.assert_allclose(found.apply(logits)[:, 1], expected, atol=2e-5)
 
@@ -108,10 +109,9 @@ DEGENERATE = {
 def test_degenerate_data_keep_calibrations_finite(kind, name):
     logits, labels = DEGENERATE[name]
     found = fit_calibration(kind, logits, labels.astype(np.int32))
-    for values in found.parameters.values():
-        assert np.isfinite(values).all()
+    assert np.isfinite([found.slope, found.offset]).all()
     if kind in ("bcts", "temperature"):
-        assert found.parameters["temperature"][0] > 0
+        assert (found.slope > 0).all()
     wild = np.array([[0.0, 1e5], [0.0, -1e5], [0.0, 0.0]])
     for rows in (logits, wild):
         posterior = found.apply(rows)
@@ -140,7 +140,7 @@ def test_rows_are_calibrated_equally_alone_or_together(logits, cut, kind):
 def test_a_calibration_survives_the_file(kind):
     logits, labels = biased_logits(100, 3, 1.5, [0.0, 0.4, 0.1])
     found = fit_calibration(kind, logits, labels)
-    again = Calibration.from_arrays({"other": np.zeros(3), **found.to_arrays()})
+    again = Calibration(**nested(flat(vars(found))))
     assert again.kind == kind
     np.testing.assert_array_equal(again.apply(logits), found.apply(logits))
 

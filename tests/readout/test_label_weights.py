@@ -55,8 +55,9 @@ def test_weights_act_in_calibration_as_copies(kind):
     logits = np.stack([np.zeros(N), 2 * x[:, 0] + 1], axis=1)
     one = fit_calibration(kind, logits, y, 2.0, WEIGHTS)
     two = fit_calibration(kind, logits[TWICE], y[TWICE], 2.0)
-    for name, values in one.parameters.items():
-        np.testing.assert_allclose(values, two.parameters[name], rtol=1e-3, atol=1e-3)
+    for name in ("slope", "offset"):
+        pair = getattr(one, name), getattr(two, name)
+        np.testing.assert_allclose(*pair, rtol=1e-3, atol=1e-3)
 
 
 def test_weights_act_in_pool_first_stage_trees_and_priors():
@@ -67,8 +68,8 @@ def test_weights_act_in_pool_first_stage_trees_and_priors():
         for p in (1 / (1 + np.exp(-x[:, k])) for k in range(3))
     ]
     np.testing.assert_allclose(
-        pool_weights(scores, y, WEIGHTS),
-        pool_weights([s[TWICE] for s in scores], y[TWICE]),
+        pool_weights(np.stack(scores), y, WEIGHTS),
+        pool_weights(np.stack(scores)[:, TWICE], y[TWICE]),
         atol=1e-3,
     )
     one, two, plain = (
@@ -91,10 +92,10 @@ def test_weights_act_in_pool_first_stage_trees_and_priors():
         class_priors(y[TWICE], folds[TWICE], 2, Variants(5)),
     )
     logits = np.stack([np.zeros(N), x[:, 0]], axis=1)
-    calibration = fit_calibration("none", logits, y)
+    posterior = fit_calibration("none", logits, y).apply(logits)
     constant = np.where(y == 1, 0.4, 1.1)
-    found = quality(logits, y, calibration, constant, WEIGHTS)
-    again = quality(logits[TWICE], y[TWICE], calibration, constant[TWICE])
+    found = quality(posterior, y, constant, WEIGHTS)
+    again = quality(posterior[TWICE], y[TWICE], constant[TWICE])
     assert found["skill"]["value"] == pytest.approx(again["skill"]["value"])
     assert found["log_loss"] == pytest.approx(again["log_loss"])
     assert found["accuracy"] == pytest.approx(again["accuracy"])

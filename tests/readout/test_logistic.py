@@ -188,7 +188,6 @@ def test_folds_are_fits_of_the_other_rows(classes, monkeypatch):
     rows = Rows.of(x, y, folds, classes)
     hidden = [(0,), (1,), (2,), (0, 2), ()]
     with monkeypatch.context() as patch:
-        patch.setattr(objective, "GROUP_ROWS", 128)
         patch.setattr(objective, "BLOCK_VALUES", 64 * 15)
         patch.setattr(objective, "VALUES", 64 * 15)
         found = fit_jobs(rows, [FitJob(each, 0.5) for each in hidden])
@@ -203,7 +202,7 @@ def test_folds_are_fits_of_the_other_rows(classes, monkeypatch):
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_fits_have_the_same_bits_alone_and_together(classes, monkeypatch):
-    monkeypatch.setattr(objective, "GROUP_ROWS", 128)
+    monkeypatch.setattr(objective, "VALUES", 64 * 40)
     monkeypatch.setattr(objective, "BLOCK_VALUES", 64 * 40)
     x, y = states(500, 40, classes, signal=1.0)
     folds = (np.arange(500) % 5).astype(np.int32)

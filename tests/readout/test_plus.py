@@ -18,7 +18,6 @@ from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph.layout import load_labels, node_index, read_adjacency
 from xnq_dist.graph.tables import Sources
 from xnq_dist.quantify.loading import vectors
-from xnq_dist.readout.plus import label_features
 from xnq_dist.readout.plus import learning as plus
 from xnq_dist.readout.plus.label_features import read_each
 from xnq_dist.readout.plus.learning import plus_scores
@@ -69,7 +68,7 @@ def attempts(run: RunDirectory) -> dict[str, str]:
 def saved(run: RunDirectory) -> SavedPlus:
     stage = run.stage("readout")
     (record,) = stage.manifest().named("readout-")
-    return SavedPlus.from_arrays(stage.read_arrays(record))
+    return SavedPlus.read(stage, record)
 
 
 def scores(run, client, labels, attempt, *overrides, groups=None):
@@ -87,10 +86,8 @@ def scores(run, client, labels, attempt, *overrides, groups=None):
 
 
 def test_same_prevalence_and_posteriors_for_any_partitions(
-    tmp_path, graph, run, client, monkeypatch
+    tmp_path, graph, run, client
 ):
-    # Nodes and groups as folds: in rounds of their own before, in the same ones here.
-    monkeypatch.setattr(label_features, "fits_at_once", lambda *_: 2)
     settings = small_settings(*PLUS, "partitions=3")
     other = whole_line(tmp_path, graph.sources, settings, client)
     assert posteriors(other).equals(posteriors(run))
@@ -162,18 +159,18 @@ def test_facts_of_the_readout_are_recorded(graph, run):
     np.testing.assert_array_equal(graph.labels[ids] >= 0, flags)
     facts = run.stage("readout").manifest().facts
     labelled = int((graph.labels >= 0).sum())
-    assert facts["n_labelled"] == facts["n_fitted"] == facts["n_judged"] == labelled
+    assert facts["n_labelled"] == facts["n_fitted"] == labelled
     assert facts["prior"] == pytest.approx(
         np.bincount(graph.labels[graph.labels >= 0]) / labelled
     )
     kinds = {"prior", "logistic", "trees", "trees with spectrum"}
-    blocks = {f"block {at}" for at in range(len(facts["blocks"]))}
+    blocks = {f"block {at}" for at in range(2)}
     assert set(facts["pool"]) == set(facts["second_stage_log_losses"]) == kinds | blocks
     # Reservoir; five features and the degree of the node and at two hops.
-    assert facts["blocks"] == [24, 18]
+    assert run.stage("embeddings").manifest().facts["blocks"] == [24, 18]
     # In this graph of blocks, neighbours' labels are informative.
     assert facts["log_loss"] < facts["second_stage_log_losses"]["block 0"]
-    assert facts["log_loss"] < facts["prior_log_loss"]
+    assert facts["log_loss"] < facts["second_stage_log_losses"]["prior"]
     assert all(sum(one["count"]) == labelled for one in facts["reliability"])
     assert run.stage("embeddings").manifest().facts["recurrent_scale"] == [1, 3, 8, 20]
     names = run.stage("readout").folder.names()
@@ -248,23 +245,20 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
         shown[node] = labels[node] if name == "before" else 1 - labels[node]
         stage = RunDirectory(tmp_path / name).stage("readout")
         graph, settings = run.stage("graph"), small_settings(*PLUS, *SCORES)
-        fitted = plus.fit_plus(
-            ReadoutWork(
-                thread_client,
-                Embedded.of(run, settings),
-                shown,
-                run.stage("labels").manifest().facts["classes"],
-                settings,
-                stage.begin(),
-            )
+        work = ReadoutWork(
+            thread_client,
+            Embedded.of(run, settings),
+            shown,
+            run.stage("labels").manifest().facts["classes"],
+            settings,
+            stage.begin(),
         )
-        kept[name] = SavedPlus.from_arrays(stage.read_arrays(fitted.readout))
+        (record, features_record), _ = plus.fit(work)
+        kept[name] = SavedPlus.read(stage, record)
         (rows,) = node_index(graph, graph.manifest())
-        (record,) = fitted.features
-        features[name] = read_each(stage, record)[rows == node]
-        (part,) = fitted.parts
-        ids = part.read_nodes()["node_id"]
-        x = np.concatenate([values for _, values in part.states(ids)])[rows == node]
+        features[name] = read_each(stage, features_record)[rows == node]
+        (part,) = work.parts
+        x = np.concatenate([values for _, values in part.states()])[rows == node]
     (fold,) = node_folds(np.array([node]), 3, kept["before"].seed)
     features = {name: values[:, fold] for name, values in features.items()}
     np.testing.assert_array_equal(features["before"], features["after"])
@@ -273,7 +267,7 @@ def test_flipping_a_label_leaves_the_models_of_its_own_fold(
     np.testing.assert_array_equal(*first)
     z = second_rows(first[0], features["before"])
     assert len(before.second.weights) == len(after.second.weights)
-    assert len(before.second.of_scores) == 3
+    assert before.second.scores_coef.shape[2] == 3
     for own, other in zip(
         before.second.components(first[0], z, x, fold),
         after.second.components(first[1], z, x, fold),
@@ -298,7 +292,7 @@ def test_unlabelled_nodes_have_the_mean_score_of_all_folds(run):
             *(graph, graph.manifest().named("nodes-")[number]),
             *(embeddings, embeddings.manifest().named("part-")[number]),
         )
-        x = np.concatenate([v for _, v in part.states(part.read_nodes()["node_id"])])
+        x = np.concatenate([v for _, v in part.states()])
         logs = np.empty((len(rows), 3, len(classes)))
         for row in range(len(rows)):
             first = model.first.scores(x[[row]])

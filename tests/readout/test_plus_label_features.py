@@ -10,13 +10,13 @@ from scipy.special import softmax
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.readout.plus.first_stage import FirstStage
 from xnq_dist.readout.plus.label_features import (
+    SMOOTHING,
     Around,
-    FirstFit,
     feature_count,
-    label_features,
 )
 from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
 from xnq_dist.readout.rows import Part
+from xnq_dist.readout.saved import flat
 
 NODES, FOLDS = 40, 3
 VARIANTS = Variants(FOLDS)
@@ -36,10 +36,7 @@ class Embedded(Part):
     def __init__(self, threads=1):
         super().__init__(None, None, None, None, threads=threads)
 
-    def read_nodes(self):
-        return {"node_id": X[:, 0]}
-
-    def states(self, _ids):
+    def states(self):
         yield 0, X[:25]
         yield 25, X[25:]
 
@@ -62,41 +59,32 @@ def priors_of(labels, folds):
     return class_priors(labels[known], folds[known], 3, VARIANTS)
 
 
-def first_fit(tmp_path, labels, folds, first=FIRST):
+def around_of(tmp_path, labels, folds, threads=1):
     """One partition's labels and models in files."""
-    attempt = RunDirectory(tmp_path).stage("readout").begin()
+    stage = RunDirectory(tmp_path).stage("readout")
+    attempt = stage.begin()
     known = {"labels": labels, "folds": folds, "fitted": labels >= 0}
-    record = attempt.write_arrays("labels-00000", **known)
-    models = attempt.write_arrays("models", **first.to_arrays())
-    return FirstFit(attempt, (record,), models, priors_of(labels, folds), VARIANTS)
+    records = (attempt.write_arrays("labels-00000", **known),)
+    models = attempt.write_arrays("models", **flat(vars(FIRST)))
+    known = stage, records, models, priors_of(labels, folds), VARIANTS
+    return Around((Embedded(threads),), *known)
 
 
-def around(adjacency, *fits, threads=1):
-    """Values of each fit after both rounds, with sums over neighbours by scipy."""
-    rounds = Around(fits, (Embedded(threads),))
-    values, found = rounds.start(0), [[] for _ in fits]
+def rounds_of(adjacency, around):
+    """Values after both rounds, with sums over neighbours by scipy."""
+    values, found = around.start(0), []
     for turn in (1, 2):
         sums = (adjacency @ values).astype(np.float32)
-        values = rounds.step(0, turn, values, sums)
-        for of_fit, columns in zip(found, np.hsplit(values, len(fits)), strict=True):
-            of_fit.append(columns)
+        values = around.step(0, turn, values, sums)
+        found.append(values)
     return found
 
 
-def features(tmp_path, adjacency, labels, folds, smoothing=2.0):
+def features(tmp_path, adjacency, labels, folds, threads=1):
     """In every variant, shape (n, V, F)."""
-    fit = first_fit(tmp_path, labels, folds)
-    (rounds,) = around(adjacency, fit)
-    hops, means = zip(*map(fit.split, rounds), strict=True)
-    return np.stack(
-        [
-            label_features(
-                hops, means, fit.priors, np.full(NODES, place), VARIANTS, smoothing
-            )
-            for place in range(len(VARIANTS))
-        ],
-        axis=1,
-    )
+    around = around_of(tmp_path, labels, folds, threads)
+    every = np.tile(np.arange(len(VARIANTS)), (NODES, 1))
+    return around.features(rounds_of(adjacency, around), every, np.empty((NODES, 0)))
 
 
 def logits(place, block):
@@ -120,7 +108,7 @@ def mean_twin(weight, labels, folds, place, hidden):
     return np.concatenate(found, axis=1)
 
 
-def twin(adjacency, labels, folds, smoothing=2.0):
+def twin(adjacency, labels, folds, smoothing=SMOOTHING):
     """Node by node, variant by variant, walk by walk."""
     weight = adjacency.toarray().astype(np.float64)
     out = np.zeros((NODES, len(VARIANTS), feature_count(3)))
@@ -197,15 +185,7 @@ def test_a_label_has_no_effect_on_variants_that_hide_it(tmp_path, weighted):
         assert not np.array_equal(after[:, ~hiding], before[:, ~hiding])
 
 
-@pytest.mark.parametrize("threads", [1, 3])
-def test_fits_next_to_each_other_have_the_bits_of_each_alone(tmp_path, threads):
-    adjacency, labels, folds = sample(True)
-    turned = FirstStage(BLOCKS, -FIRST.coef, FIRST.intercept)
-    fits = (
-        first_fit(tmp_path / "a", labels, folds),
-        first_fit(tmp_path / "b", labels, folds[::-1].copy(), turned),
-    )
-    together = around(adjacency, *fits, threads=threads)
-    for fit, found in zip(fits, together, strict=True):
-        (alone,) = around(adjacency, fit)
-        np.testing.assert_array_equal(found, alone)
+def test_batches_on_threads_have_the_same_features(tmp_path):
+    graph = sample(True)
+    alone = features(tmp_path / "a", *graph)
+    np.testing.assert_array_equal(features(tmp_path / "b", *graph, threads=3), alone)

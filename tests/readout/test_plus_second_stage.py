@@ -7,21 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from xnq_dist.readout.logistic import fit_jobs, row_losses
+from xnq_dist.readout.logistic import row_losses
 from xnq_dist.readout.plus.second_stage import (
     KINDS,
     SecondRows,
     SecondStage,
     conclude,
     fit_kind,
-    fit_linear,
     pool_weights,
     pooled,
-    standardised,
     used_by_trees,
 )
 from xnq_dist.readout.plus.variants import Variants, class_priors, node_folds
 from xnq_dist.readout.regularisation import search_from_middle
+from xnq_dist.readout.saved import flat, nested
 
 FOLDS = 3
 BLOCKS = (2, 6, 4)
@@ -48,11 +47,7 @@ def fitted(rows: SecondRows, classes: int = 2, kinds=tuple(KINDS)):
         for kind in kinds
     }
     priors = class_priors(rows.labels, rows.folds, classes, Variants(FOLDS))[:FOLDS]
-    ready = [standardised(rows, classes, fold) for fold in range(FOLDS)]
-    (linear,) = fit_linear(
-        lambda jobs: [fit_jobs(ready[job.block], [job])[0] for job in jobs], FOLDS
-    )
-    return conclude(rows, classes, linear, fits, priors)
+    return conclude(rows, classes, fits, priors)
 
 
 def test_the_best_model_on_held_out_rows_has_the_largest_weight():
@@ -80,7 +75,8 @@ def test_noise_is_shrunk_to_the_prior():
 def test_held_out_scores_are_those_of_the_folds_own_models(classes, provided):
     rows = replace(sample("crossed", classes=classes), provided=provided)
     stage, held, facts = fitted(rows, classes)
-    again = SecondStage.from_arrays(stage.to_arrays())
+    trees = {kind: each._asdict() for kind, each in stage.trees.items()}
+    again = SecondStage.of(nested(flat({**vars(stage), "trees": trees})))
     for fold in range(FOLDS):
         own = rows.folds == fold
         arguments = rows.scores[own], rows.z[own, fold].copy(), rows.x[own], fold
@@ -90,7 +86,7 @@ def test_held_out_scores_are_those_of_the_folds_own_models(classes, provided):
         )
     np.testing.assert_allclose(np.exp(held).sum(axis=1), 1)
     assert sum(facts["pool"].values()) == pytest.approx(1)
-    assert set(facts["boosting_rounds"]) == set(KINDS)
+    assert set(stage.trees) == set(KINDS)
     assert ("scores" in facts["pool"]) == (provided > 0)
 
 
@@ -125,7 +121,7 @@ def test_the_pool_is_the_best_of_a_grid():
         odds = signal * signs + rng.standard_normal(4000) * 2
         return -np.logaddexp(0, np.stack([odds, -odds], axis=1))
 
-    models = [scores(1.0), scores(2.0)]
+    models = np.stack([scores(1.0), scores(2.0)])
     found = pool_weights(models, labels)
     losses = {
         share: row_losses(pooled(models, np.array([1 - share, share])), labels).mean()
@@ -146,14 +142,12 @@ def test_the_pool_is_the_best_of_a_grid():
     ],
 )
 def test_the_search_goes_from_the_middle_towards_lower_losses(losses, best):
-    looking = search_from_middle(len(losses))
-    tried = [next(looking)]
-    while True:
-        try:
-            tried.append(looking.send(losses[tried[-1]]))
-        except StopIteration as ended:
-            found = ended.value
-            break
-    assert found == best
+    tried = []
+
+    def loss(place):
+        tried.append(place)
+        return losses[place]
+
+    assert search_from_middle(loss, len(losses)) == best
     assert tried[0] == 3
     assert len(set(tried)) == len(tried)

@@ -12,7 +12,7 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.need import PartitionCounts
 from xnq_dist.core.store import RunDirectory, Stage
 from xnq_dist.plan import GraphSize, Workers, add_up
-from xnq_dist.readout.plus.label_features import Around, FirstFit
+from xnq_dist.readout.plus.label_features import Around
 from xnq_dist.readout.rows import Part, join
 
 
@@ -48,7 +48,7 @@ def test_embeddings_are_read_a_row_group_at_a_time(tmp_path):
             writer.write(pa.table(part))
     where = Stage(attempt.folder, "embeddings")
     part = Part(None, None, where, writer.record)
-    read = part.states(pa.chunked_array([ids]))
+    read = part.states()
     # The reader keeps the bytes objects that our stream returns.
     peak, sizes = peak_of(lambda: [x.nbytes for _, x in read])
     assert sum(sizes) == 40_000 * 256 * 4
@@ -58,17 +58,16 @@ def test_embeddings_are_read_a_row_group_at_a_time(tmp_path):
 def test_a_round_of_label_features_takes_no_more_than_its_sums():
     count, classes = 200_000, 2
     priors = np.full((len(VARIANTS), classes), 1 / classes)
-    fit = FirstFit(None, (), None, priors, VARIANTS)
-    sums = np.ones((count, 2 * fit.width), np.float32)
-    step = Around((fit, fit), ()).step
-    peak, after = peak_of(lambda: step(0, 1, sums, sums))
+    around = Around((), None, (), None, priors, VARIANTS)
+    sums = np.ones((count, around.width), np.float32)
+    peak, after = peak_of(lambda: around.step(0, 1, sums, sums))
     assert after is sums
     assert peak < 0.25 * sums.nbytes
 
 
 def test_the_planned_memory_is_that_of_a_measured_run():
     """Peak resident MiB of a worker in the readout (docs/results.md)."""
-    nodes, sizes, measured = 300_000, (157_000, 143_000), 803
+    nodes, sizes, measured = 300_000, (157_000, 143_000), 712
     halo = int(0.36 * nodes / 2)
     counts = PartitionCounts(
         sizes, [5 * nodes] * 2, [halo] * 2, np.array([[0, halo], [halo, 0]])

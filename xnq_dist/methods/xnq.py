@@ -8,9 +8,9 @@ from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.progress import Progress
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory
-from xnq_dist.readout.rows import write_posteriors
+from xnq_dist.readout.fit import fit_logistic as fit
+from xnq_dist.readout.fit import write_posteriors
 from xnq_dist.readout.select import select_scales
-from xnq_dist.readout.stage import fit_logistic as fit
 from xnq_dist.reservoir.embed import embed_scaled
 
 if TYPE_CHECKING:

@@ -297,8 +297,8 @@ def make_replicates(
 
 def _calibration(logs: NDArray[Any], labels: Ints32) -> tuple[float, Floats]:
     """Slope and offsets of a calibration fitted to labelled rows."""
-    parameters = fit_calibration("bcts", logs, labels, PRIOR_ROWS).parameters
-    return 1 / float(parameters["temperature"][0]), parameters["bias"]
+    found = fit_calibration("bcts", logs, labels, PRIOR_ROWS)
+    return float(found.slope[0]), found.offset
 
 
 def resample_labels(labels: Ints32, replicate: int, seed: int) -> tuple[Ints, Ints32]:

@@ -7,22 +7,19 @@ them (perfectly separated classes, or embeddings without information).
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import expit, log_expit, log_softmax, softmax
+from scipy.special import log_expit, log_softmax, logsumexp, softmax
 
 from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints32
+from xnq_dist.readout.logistic import fit
 
 __all__ = ["FLOOR", "KINDS", "Calibration", "fit_calibration"]
 
-Bound = tuple[float | None, float | None]
-
-KINDS = ("bcts", "platt", "platt_logit", "temperature", "none")
+PLATT = ("platt", "platt_logit")
+KINDS = ("bcts", *PLATT, "temperature", "none")
 
 FLOOR = 1e-12
 """Lower bound of posteriors, so that later steps do not divide by zero."""
@@ -31,17 +28,25 @@ SLOPE_PRIOR = 1e-2
 BIAS_PRIOR = 1e-3
 """Strength of the weak priors in units of one row's log-loss: less than one label, but
 enough for a finite optimum."""
+PLATT_C = 1e6
+"""Inverse strength of the prior of the slopes of Platt's maps."""
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """A fitted map from logits to posteriors."""
+    """A fitted map from logits to posteriors.
+
+    Scores are the logits, for ``platt`` the posteriors. Posteriors are the softmax of
+    ``slope * score + offset``; for Platt's maps of the log of its sigmoid: one class
+    against the rest, then normalised.
+    """
 
     kind: str
     """One of `KINDS`."""
-    parameters: dict[str, Floats]
-    """``temperature`` (1,) and ``bias`` (C,) for bcts, temperature; ``slope`` and
-    ``offset``, (C,) each, for Platt's maps; none for ``none``."""
+    slope: Floats
+    """Shape (C,)."""
+    offset: Floats
+    """Shape (C,)."""
 
     def apply(self, logits: Floats) -> Floats32:
         """Posteriors of rows of logits, float32, shape (n, C).
@@ -49,35 +54,11 @@ class Calibration:
         Rows sum to 1 (up to float32 rounding); entries are between about `FLOOR` and 1.
         """
         logits = np.ascontiguousarray(logits, dtype=np.float64)
-        if self.kind == "none":
-            values = softmax(logits, axis=1)
-        elif self.kind in ("bcts", "temperature"):
-            scaled = logits / self.parameters["temperature"]
-            values = softmax(scaled + self.parameters["bias"], axis=1)
-        else:
-            score = _scores(self.kind, logits)
-            slope, offset = self.parameters["slope"], self.parameters["offset"]
-            # One against the rest, then normalised: softmax of the log-sigmoids.
-            values = softmax(log_expit(-(slope * score + offset)), axis=1)
+        values = self.slope * _scores(str(self.kind), logits) + self.offset
+        values = softmax(log_expit(values) if self.kind in PLATT else values, axis=1)
         values = np.maximum(values, FLOOR)
         values /= values.sum(axis=1, keepdims=True)
         return values.astype(np.float32)
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return arrays for a file; `from_arrays` reads them."""
-        named = {f"calibration_{k}": v for k, v in self.parameters.items()}
-        return {"calibration": np.array(self.kind), **named}
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> Calibration:
-        """Construct from arrays that include those of `to_arrays`."""
-        prefix = "calibration_"
-        parameters = {
-            name.removeprefix(prefix): np.asarray(values, np.float64)
-            for name, values in arrays.items()
-            if name.startswith(prefix)
-        }
-        return cls(str(arrays["calibration"]), parameters)
 
 
 def fit_calibration(
@@ -113,34 +94,30 @@ def fit_calibration(
         When `kind` is not one of `KINDS`.
     """
     logits = np.ascontiguousarray(logits, dtype=np.float64)
-    if kind == "none":
-        return Calibration(kind, {})
-    if kind in ("platt", "platt_logit"):
-        slope, offset = _fit_platt(_scores(kind, logits), labels, weights)
-        return Calibration(kind, {"slope": slope, "offset": offset})
+    each = np.ones(len(logits)) if weights is None else weights
+    if kind in PLATT:
+        scores = _scores(kind, logits)
+        fits = [
+            _fit_sigmoid(score, labels == code, each)
+            for code, score in enumerate(scores.T)
+        ]
+        return Calibration(kind, *np.array(fits).T)
     if kind in ("bcts", "temperature"):
-        with_bias = kind == "bcts"
-        temperature, bias = _fit_scaling(logits, labels, with_bias, prior, weights)
-        parameters = {"temperature": np.array([temperature]), "bias": bias}
-        return Calibration(kind, parameters)
+        return Calibration(kind, *_fit_scaling(kind, logits, labels, prior, each))
+    if kind == "none":
+        return Calibration(kind, np.ones(logits.shape[1]), np.zeros(logits.shape[1]))
     raise ValueError(f"calibration {kind!r} is not one of {', '.join(KINDS)}")
 
 
 def _fit_scaling(
-    logits: Floats,
-    labels: Ints32,
-    with_bias: bool,
-    prior: float,
-    weights: Floats | None,
-) -> tuple[float, Floats]:
-    """Fit temperature and biases; the objective is convex in (1 / T, b).
+    kind: str, logits: Floats, labels: Ints32, prior: float, each: Floats
+) -> tuple[Floats, Floats]:
+    """Fit slope and biases; the objective is convex in both.
 
-    The priors are a Gamma with mode 1 for 1 / T, which also keeps T positive when the
-    logits are negatively correlated with the labels, and a wide normal for b.
+    The priors are a Gamma with mode 1 for the slope, which also keeps it positive when
+    the logits are negatively correlated with the labels, and a wide normal for biases.
     """
-    classes = logits.shape[1]
-    each = np.ones(len(logits)) if weights is None else weights
-    rows = float(each.sum())
+    classes, rows = logits.shape[1], float(each.sum())
     each = each / rows
     log_p = log_softmax(logits, axis=1)
     centred = log_p - log_p.mean(axis=1, keepdims=True)
@@ -149,10 +126,12 @@ def _fit_scaling(
     scaled = centred / size
     taken = np.arange(len(logits)), labels
     shares = np.bincount(labels, each, classes)
+    # Biases without a gradient stay 0: the first, and all of a temperature.
+    free = np.full(classes, float(kind == "bcts"))
+    free[0] = 0.0
 
     def objective(point: Floats) -> tuple[float, Floats]:
-        inverse = point[0] / size
-        bias = np.concatenate([[0.0], point[1:]]) if with_bias else np.zeros(classes)
+        inverse, bias = point[0] / size, point[1:]
         log_q = log_softmax(scaled * point[0] + bias, axis=1)
         q = np.exp(log_q)
         loss = -float(each @ log_q[taken])
@@ -160,87 +139,40 @@ def _fit_scaling(
         loss += (BIAS_PRIOR + prior) / rows * 0.5 * np.sum(bias**2)
         steep = float(each @ ((q * scaled).sum(axis=1) - scaled[taken]))
         steep += (SLOPE_PRIOR + prior) / rows * (1 - 1 / inverse) / size
-        if not with_bias:
-            return float(loss), np.array([steep])
         tilt = each @ q - shares + (BIAS_PRIOR + prior) / rows * bias
-        return float(loss), np.concatenate([[steep], tilt[1:]])
+        return float(loss), np.append(steep, tilt * free)
 
-    begin = np.zeros(classes if with_bias else 1)
-    begin[0] = size
-    bounds: list[Bound] = [(1e-9 * size, None)]
-    bounds += [(None, None)] * (len(begin) - 1)
-    point = _minimum(objective, begin, bounds)
-    bias = np.concatenate([[0.0], point[1:]]) if with_bias else np.zeros(classes)
-    return size / float(point[0]), bias
-
-
-def _fit_platt(
-    scores: Floats, labels: Ints32, weights: Floats | None
-) -> tuple[Floats, Floats]:
-    """Fit slope a and offset b of each class, with Platt's smoothed targets."""
-    classes = scores.shape[1]
-    slope, offset = np.empty(classes), np.empty(classes)
-    for code in range(classes):
-        slope[code], offset[code] = _fit_sigmoid(
-            scores[:, code], labels == code, weights
-        )
-    return slope, offset
+    solution = minimize(
+        objective,
+        np.append(size, np.zeros(classes)),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(1e-9 * size, None)] + [(None, None)] * classes,
+        options={"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-9},
+    )
+    temperature = size / float(solution.x[0])
+    return np.full(classes, 1 / temperature), solution.x[1:]
 
 
-def _fit_sigmoid(
-    score: Floats, positive: Bools, weights: Floats | None
-) -> tuple[float, float]:
-    """Fit a and b of 1 / (1 + exp(a * score + b)) by maximum likelihood."""
-    each = np.ones(len(score)) if weights is None else weights
+def _fit_sigmoid(score: Floats, positive: Bools, each: Floats) -> tuple[float, float]:
+    """Fit slope and offset of a class's sigmoid, with Platt's smoothed targets."""
     rows, yes = float(each.sum()), float(each @ positive)
-    each = each / rows
     target = np.where(positive, (yes + 1) / (yes + 2), 1 / (rows - yes + 2))
     middle, spread = float(score.mean()), float(score.std()) or 1.0
-    standard = (score - middle) / spread
-
-    def objective(point: Floats) -> tuple[float, Floats]:
-        value = point[0] * standard + point[1]
-        # -log(1 / (1 + e^v)) = -log_expit(-v), and the other outcome -log_expit(v).
-        gains = target * log_expit(-value) + (1 - target) * log_expit(value)
-        loss = -float(each @ gains)
-        # Targets inside (0, 1) give a finite optimum, unless the score is constant.
-        loss += BIAS_PRIOR * 1e-3 / rows * point[0] ** 2 / 2
-        error = target - expit(-value)
-        steep = each @ (error * standard) + BIAS_PRIOR * 1e-3 / rows * point[0]
-        return float(loss), np.array([steep, each @ error])
-
-    a, b = _minimum(objective, np.zeros(2), [(None, None)] * 2)
-    return float(a / spread), float(b - a * middle / spread)
+    # A row counts as both outcomes, by its target.
+    x = np.tile((score - middle) / spread, 2)[:, None]
+    outcome = np.repeat(np.array([1, 0], np.int32), len(score))
+    shares = np.tile(each, 2) * np.concatenate([target, 1 - target])
+    model = fit(x, outcome, 2, PLATT_C, weights=shares)
+    slope = float(model.coef[1, 0]) / spread
+    return slope, float(model.intercept[1]) - slope * middle
 
 
 def _scores(kind: str, logits: Floats) -> Floats:
-    """Return the inputs of Platt's map: each class's posterior, or its log-odds."""
+    """Return what slopes multiply: logits, posteriors, or log-odds of each class."""
     if kind == "platt":
         return np.asarray(softmax(logits, axis=1), np.float64)
-    if logits.shape[1] == 2:
-        margin = logits[:, 1] - logits[:, 0]
-        return np.stack([-margin, margin], axis=1)
-    odds = np.empty_like(logits)
-    for code in range(logits.shape[1]):
-        others = np.delete(logits, code, axis=1)
-        top = others.max(axis=1)
-        rest = np.exp(others - top[:, None]).sum(axis=1)
-        odds[:, code] = logits[:, code] - top - np.log(rest)
-    return odds
-
-
-def _minimum(
-    objective: Callable[[Floats], tuple[float, Floats]],
-    begin: Floats,
-    bounds: list[Bound],
-) -> Floats:
-    """Minimise a smooth convex function of a few parameters."""
-    solution = minimize(
-        objective,
-        begin,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        options={"maxiter": 10_000, "maxfun": 100_000, "ftol": 1e-15, "gtol": 1e-9},
-    )
-    return np.asarray(solution.x, np.float64)
+    if kind != "platt_logit":
+        return logits
+    others = np.stack([np.delete(logits, c, axis=1) for c in range(logits.shape[1])])
+    return np.asarray(logits - logsumexp(others, axis=2).T)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from xnq_dist.core.arrays import Bools, Floats, Ints32
-from xnq_dist.readout.calibration import Calibration
-from xnq_dist.readout.logistic import row_losses
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints32
 
 __all__ = ["quality", "skill"]
 
@@ -19,37 +16,27 @@ BINS = 10
 
 
 def quality(
-    logits: Floats,
+    posterior: Floats32,
     labels: Ints32,
-    calibration: Calibration,
     constant: Floats,
     weights: Floats | None = None,
 ) -> dict[str, Any]:
-    """Log-loss before and after calibration, accuracy, reliability of each class.
+    """Log-loss, accuracy and reliability of each class of held-out posteriors.
 
-    Bins have equal width in the calibrated posterior; an empty one has no means.
-    `constant` is the log-loss of every row by the class shares alone, the baseline of
-    `skill`. With weights, log-losses and accuracy are weighted means.
+    Bins have equal width in the posterior; an empty one has no means. `constant` is the
+    log-loss of every row by the class shares alone, the baseline of `skill`. With
+    weights, log-losses and accuracy are weighted means.
     """
-    if not len(labels):
-        names = ("log_loss_uncalibrated", "log_loss", "accuracy", "skill")
-        return {**dict.fromkeys(names), "reliability": []}
-
-    def mean(values: NDArray[Any]) -> float:
-        return float(np.average(values, weights=weights))
-
-    posterior = calibration.apply(logits).astype(np.float64)
-    chosen = posterior[np.arange(len(labels)), labels]
-    losses = -np.log(chosen)
-    shares = np.ones(len(labels)) if weights is None else weights / weights.mean()
+    weights = np.ones(len(labels)) if weights is None else weights / weights.mean()
+    exact = posterior.astype(np.float64)
+    losses = -np.log(exact[np.arange(len(labels)), labels])
+    correct = exact.argmax(axis=1) == labels
     return {
-        "skill": skill(*(each * shares for each in (losses, constant))),
-        "log_loss_uncalibrated": mean(row_losses(logits, labels)),
-        "log_loss": mean(losses),
-        "accuracy": mean(posterior.argmax(axis=1) == labels),
+        "skill": skill(losses * weights, constant * weights),
+        "log_loss": float(np.mean(losses * weights)),
+        "accuracy": float(np.mean(correct * weights)),
         "reliability": [
-            _reliability(posterior[:, c], labels == c)
-            for c in range(posterior.shape[1])
+            _reliability(exact[:, c], labels == c) for c in range(exact.shape[1])
         ],
     }
 

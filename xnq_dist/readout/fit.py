@@ -1,188 +1,167 @@
-"""The readout of labelled rows: final model, calibration, diagnostics, posteriors.
-
-Pure functions of arrays and of the fits of the folds.
-"""
+"""The logistic readout of `xnq`: cross-fitted or by roles, calibrated."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32
 from xnq_dist.core.settings import ReadoutSettings
+from xnq_dist.core.store import Attempt, FileRecord, Stage
+from xnq_dist.core.waiting import result
 from xnq_dist.readout.calibration import Calibration, fit_calibration
 from xnq_dist.readout.diagnostics import quality
-from xnq_dist.readout.folds import CALIBRATION, FoldPlan, check_counts
+from xnq_dist.readout.folds import CALIBRATION, check_counts, plan_folds
 from xnq_dist.readout.logistic import (
+    GRID,
     FitJob,
     LinearModel,
     decision,
     fit_jobs,
+    fit_on_threads,
     warn_of_unconverged,
 )
 from xnq_dist.readout.objective import Rows
-from xnq_dist.readout.regularisation import ChosenC
+from xnq_dist.readout.regularisation import climb, cross_fit
+from xnq_dist.readout.rows import Part, write_scored
+from xnq_dist.readout.saved import flat, nested
+from xnq_dist.readout.work import Fitted, ReadoutWork, to_fit
 
-__all__ = ["SavedReadout", "finish", "posteriors"]
-
-
-@dataclass(frozen=True, eq=False)
-class SavedReadout:
-    """A fitted readout, as needed to apply it to the same embedding."""
-
-    model: LinearModel
-    """Fitted to all rows (with roles: all training rows)."""
-    fold_models: tuple[LinearModel, ...]
-    """One fitted without each fold; empty when no fold was needed."""
-    calibration: Calibration
-    prior: Floats
-    """Class proportions that the posteriors are calibrated to, shape (C,)."""
-    index: Ints
-    """Canonical index of the labelled nodes, ascending, shape (n,)."""
-    folds: Ints32
-    """Fold of each labelled node, -1 for none, shape (n,)."""
-    held_out: Ints
-    """Places in `index` of the nodes whose logits are computed without their label."""
-    held_out_logits: Floats
-    """Shape (len(held_out), C)."""
-    held_out_posteriors: Floats32
-    """Calibrated, shape (len(held_out), C)."""
-    diagnostics: dict[str, Any] = field(default_factory=dict)
-    """Facts about the fit, JSON values; not in the file."""
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return arrays for a file; `from_arrays` reads them."""
-        models = (self.model, *self.fold_models)
-        return {
-            "coef": np.stack([model.coef for model in models]),
-            "intercept": np.stack([model.intercept for model in models]),
-            "converged": np.array([model.converged for model in models]),
-            "strength": np.array(self.model.strength),
-            **{name: getattr(self, name) for name in _ARRAYS},
-            **self.calibration.to_arrays(),
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> SavedReadout:
-        """Construct from the result of `to_arrays`."""
-        model, *fold_models = (
-            LinearModel(coef, intercept, float(arrays["strength"]), bool(converged))
-            for coef, intercept, converged in zip(
-                arrays["coef"], arrays["intercept"], arrays["converged"], strict=True
-            )
-        )
-        kept: dict[str, Any] = {name: arrays[name] for name in _ARRAYS}
-        return cls(
-            model=model,
-            fold_models=tuple(fold_models),
-            calibration=Calibration.from_arrays(arrays),
-            **kept,
-        )
+__all__ = ["fit_logistic", "fit_rows", "held_out_logits", "write_posteriors"]
 
 
-_ARRAYS = (
-    *("prior", "index", "folds"),
-    *("held_out", "held_out_logits", "held_out_posteriors"),
-)
+def fit_logistic(work: ReadoutWork) -> Fitted:
+    """Fit and calibrate a logistic regression of the embeddings."""
+    settings, classes = work.settings, list(work.classes)
+    index = to_fit(work.labels, int(work.source.embedded.facts["dim"]), settings)
+    labels = work.labels[index]
+    roles = None if work.roles is None else work.roles[index]
+    folds = settings.readout.folds
+    plan = plan_folds(labels, roles, len(classes), folds, settings.seed, classes)
+    task = work.submit(
+        _fit,
+        work.gather(index),
+        *(index, labels, roles, plan),
+        *(classes, settings.readout, work.threads, work.attempt),
+    )
+    files, facts = result(work.client, task)
+    return files, facts | {"n_labelled": int(np.count_nonzero(work.labels >= 0))}
 
 
-def posteriors(
-    x: NDArray[Any], index: Ints, readout: SavedReadout
-) -> tuple[Floats32, Bools]:
-    """Compute posteriors of rows, (m, C), and whether each is out of fold, (m,).
+def _fit(
+    x: NDArray[Any],
+    index: Ints,
+    labels: Ints32,
+    roles: NDArray[np.int8] | None,
+    folds: Ints32,
+    classes: list[Any],
+    settings: ReadoutSettings,
+    threads: int,
+    attempt: Attempt,
+) -> Fitted:
+    """Fit and write the readout; return its files and facts."""
+    rows = Rows.of(x, labels, folds, len(classes))
+    saved, facts = fit_rows(rows, index, roles, settings, classes, threads)
+    return [attempt.write_arrays("readout", **flat(saved))], facts
 
-    Labelled nodes get their held-out posterior: with cross-fitting every labelled node,
-    with roles all but the training nodes.
-    """
-    values = readout.calibration.apply(decision(readout.model, x))
-    held = readout.index[readout.held_out]
-    out_of_fold = np.zeros(len(index), bool)
-    if len(held):
-        at = np.minimum(np.searchsorted(held, index), len(held) - 1)
-        out_of_fold = held[at] == index
-        values[out_of_fold] = readout.held_out_posteriors[at[out_of_fold]]
-    return values, out_of_fold
 
-
-def finish(
+def fit_rows(
     rows: Rows,
     index: Ints,
     roles: NDArray[np.int8] | None,
     settings: ReadoutSettings,
-    plan: FoldPlan,
-    chosen: ChosenC,
-    names: Sequence[Any] | None = None,
-) -> SavedReadout:
-    """Finish the readout from its folds: final model, calibration, diagnostics.
+    classes: list[Any],
+    threads: int = 1,
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Choose C in the folds, fit all rows, calibrate; return readout and facts.
 
     A class without calibration nodes is an `InputError`.
     """
-    C, n_classes, labels = plan.grid[chosen.place], rows.n_classes, rows.labels
-    used = plan.folds >= 0
-    fold_models = tuple(fit.model for fit in chosen.fits)
-    start = fold_models[0] if fold_models else None
-    (final,) = fit_jobs(rows, [FitJob((), C, start)])
-    model = final.model
-    warn_of_unconverged((model, *fold_models))
-    each = [_held_out_logits(group, fold_models, model) for group in rows.groups()]
-    logits = np.concatenate(each)
-    held = np.arange(len(labels)) if roles is None else np.flatnonzero(~used)
-    calibrating = held if roles is None else np.flatnonzero(roles == CALIBRATION)
-    truth = labels[calibrating]
-    if settings.calibration != "none" and roles is not None:
-        counts = np.bincount(truth, minlength=n_classes)
-        check_counts(counts, 1, names, "calibration")
-    calibration = fit_calibration(settings.calibration, logits[calibrating], truth)
-    judged = calibrating
-    if not len(judged) and fold_models:
-        judged = np.flatnonzero(used)
-    judged_labels = labels[judged]
+    labels, folds, n_classes = rows.labels, rows.folds, rows.n_classes
+    C, models, logits = held_out_logits(rows, settings, threads)
+    warn_of_unconverged(models)
+    calibrating = np.ones(len(labels), bool)
+    if roles is not None:
+        calibrating = roles == CALIBRATION
+        if settings.calibration == "none" and not calibrating.any():
+            calibrating = folds >= 0
+        counts = np.bincount(labels[calibrating], minlength=n_classes)
+        if settings.calibration != "none":
+            check_counts(counts, 1, classes, "calibration")
+    held, truth = logits[calibrating], labels[calibrating]
+    calibration = fit_calibration(settings.calibration, held, truth)
     # Biases adapt posteriors to the proportions of the labels they are fitted to;
     # without biases posteriors keep the proportions that the readout was fitted to.
     moves_prior = settings.calibration in ("bcts", "platt", "platt_logit")
-    prior_labels = truth if moves_prior else labels[used]
+    prior_labels = truth if moves_prior else labels[folds >= 0]
     prior = np.bincount(prior_labels, minlength=n_classes) / len(prior_labels)
-    share = np.bincount(judged_labels, minlength=n_classes) / max(len(judged), 1)
-    constant = -np.log(share[judged_labels])
-    return SavedReadout(
-        model=model,
-        fold_models=fold_models,
-        folds=plan.folds if plan.count else np.full_like(plan.folds, -1),
-        calibration=calibration,
-        prior=prior,
-        index=index,
-        held_out=held.astype(np.int64),
-        held_out_logits=logits[held],
-        held_out_posteriors=calibration.apply(logits[held]),
-        diagnostics={
-            "C": C,
-            "calibration": settings.calibration,
-            "folds": plan.count,
-            "n_fitted": int(used.sum()),
-            "n_judged": len(judged),
-            "strengths": [
-                {"C": plan.grid[place], "log_loss": loss / int(used.sum())}
-                for place, loss in chosen.losses.items()
-            ],
-            "converged": all(m.converged for m in (model, *fold_models)),
-            **quality(logits[judged], judged_labels, calibration, constant),
-        },
-    )
+    share = np.bincount(truth, minlength=n_classes) / len(truth)
+    saved = {
+        "coef": models[-1].coef,
+        "intercept": models[-1].intercept,
+        "calibration": vars(calibration),
+        "trained": index[:0] if roles is None else index[folds >= 0],
+        # Nodes that models of the other folds score.
+        "held": index if roles is None else index[:0],
+        "posteriors": calibration.apply(logits if roles is None else logits[:0]),
+    }
+    facts = {
+        "classes": classes,
+        "prior": prior.tolist(),
+        "C": C,
+        "calibration": settings.calibration,
+        "n_fitted": int(np.count_nonzero(folds >= 0)),
+        **quality(calibration.apply(held), truth, -np.log(share[truth])),
+    }
+    return saved, facts
 
 
-def _held_out_logits(
-    group: Rows, fold_models: Sequence[LinearModel], model: LinearModel
-) -> Floats:
-    """Logits of rows by the model without their fold; by `model` if they have no fold.
+def held_out_logits(
+    rows: Rows, settings: ReadoutSettings, threads: int = 1
+) -> tuple[float, list[LinearModel], Floats]:
+    """Fit the rows without each fold, and all of them.
 
-    NaN for rows that all models were fitted to.
+    Returns C, the models, that of all rows last, and logits of the rows by the model
+    without their fold, or of all rows if they have no fold.
     """
-    logits = np.full((len(group.folds), len(model.coef)), np.nan)
-    for fold, without in (*enumerate(fold_models), (-1, model)):
-        rows = group.folds == fold
-        logits[rows] = decision(without, group.x[rows])
-    return logits
+    grid = GRID if settings.C == "select" else (settings.C,)
+    fit_all = partial(fit_on_threads, rows, threads=threads)
+    chosen = cross_fit(fit_all, grid, int(rows.folds.max()) + 1, climb)
+    models = [fit.model for fit in chosen.fits]
+    (final,) = fit_jobs(rows, [FitJob((), chosen.C, models[0])])
+    logits = np.empty((len(rows.labels), rows.n_classes))
+    for fold, model in (*enumerate(models), (-1, final.model)):
+        own = rows.folds == fold
+        logits[own] = decision(model, rows.x[own])
+    return chosen.C, [*models, final.model], logits
+
+
+def score(saved: dict[str, Any], index: Ints, x: NDArray[Any]) -> Floats32:
+    """Posteriors of rows, (m, C); of `held` nodes by the models without their fold."""
+    model = LinearModel(saved["coef"], saved["intercept"])
+    values = Calibration(**saved["calibration"]).apply(decision(model, x))
+    held = np.isin(index, saved["held"])
+    at = np.searchsorted(saved["held"], index[held])
+    values[held] = saved["posteriors"][at]
+    return values
+
+
+def write_posteriors(
+    part: Part,
+    number: int,
+    readout: Stage,
+    record: FileRecord,
+    attempt: Attempt,
+    classes: list[Any],
+) -> list[FileRecord]:
+    """Write the posteriors of one partition's nodes, in its row order."""
+    saved = nested(readout.read_arrays(record))
+
+    def of_rows(rows: slice, index: Ints, x: NDArray[Any]) -> Floats32:
+        return score(saved, index, x)
+
+    trained = saved["trained"]
+    return [write_scored(part, number, attempt, classes, of_rows, trained)]

@@ -1,6 +1,4 @@
-"""L-BFGS as a generator: it yields points and is sent their values and gradients.
-
-So several fits can share each pass over the rows, which evaluates one point of each.
+"""L-BFGS as a generator, so that several fits can share each pass over the rows.
 
 References
 ----------
@@ -9,8 +7,9 @@ J. Nocedal, S. J. Wright, "Numerical Optimization", 2nd edition, 2006, algorithm
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,9 @@ HALVINGS = 40
 ROUNDING = 1e-14
 """Relative increase of the value that is attributed to rounding."""
 
-Evaluation = tuple[float, Floats]
+Evaluation = Generator[Any, Any, tuple[float, Floats]]
+"""Of a point: yields what it needs sums of, is sent them, returns value and gradient.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +51,12 @@ class Minimum:
 
 
 def minimise(
-    start: Floats, tolerance: float, max_rounds: int = 1000
-) -> Generator[Floats, Evaluation, Minimum]:
-    """Minimise a smooth convex function; yields points, is sent value and gradient.
+    start: Floats,
+    evaluate: Callable[[Floats], Evaluation],
+    tolerance: float,
+    max_rounds: int,
+) -> Generator[Any, Any, Minimum]:
+    """Minimise a smooth convex function.
 
     Coordinates should be scaled so that the curvature is at most about 1. The search
     stops where the predicted decrease by another step, relative to the value, is below
@@ -60,7 +64,7 @@ def minimise(
     `Minimum.gain`.
     """
     point = start.copy()
-    value, gradient = yield point
+    value, gradient = yield from evaluate(point)
     rounds = 1
     steps: list[tuple[Floats, Floats, float]] = []
     while True:
@@ -76,7 +80,7 @@ def minimise(
         slack = ROUNDING * abs(value)
         for _ in range(HALVINGS):
             trial = point + length * direction
-            new_value, new_gradient = yield trial
+            new_value, new_gradient = yield from evaluate(trial)
             rounds += 1
             if new_value <= value + SUFFICIENT * length * slope + slack:
                 break

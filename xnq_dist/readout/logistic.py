@@ -21,22 +21,26 @@ Mathematical Programming 45, 1989.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cholesky
 from scipy.linalg.lapack import dtrtri
+from scipy.sparse import diags_array
 from scipy.special import log_softmax
 
 from xnq_dist.core.arrays import Floats, Floats32, Ints32
 from xnq_dist.core.blocks import one_blas_thread
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.products import product
-from xnq_dist.readout.lbfgs import CONVERGED, Minimum, minimise
-from xnq_dist.readout.objective import Problem, Rows, group_sums
+from xnq_dist.core.threads import map_threads
+from xnq_dist.readout.lbfgs import CONVERGED, Evaluation, minimise
+from xnq_dist.readout.objective import Problem, Rows
 
 __all__ = [
     "GRID",
@@ -46,6 +50,7 @@ __all__ = [
     "decision",
     "fit",
     "fit_jobs",
+    "fit_on_threads",
     "row_losses",
     "warn_of_unconverged",
 ]
@@ -71,9 +76,9 @@ class LinearModel:
     """Weights, shape (C, d')."""
     intercept: Floats
     """Shape (C,)."""
-    strength: float
+    strength: float = 1.0
     """The inverse L2 strength C that it was fitted with."""
-    converged: bool
+    converged: bool = True
     """Whether the solver reached its tolerance."""
 
 
@@ -87,8 +92,6 @@ class FitJob:
     """Inverse L2 strength."""
     start: LinearModel | None = None
     """A model to start from, such as the one for a neighbouring C."""
-    block: int = 0
-    """Number of the set of rows that it is fitted to."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,25 +110,45 @@ def fit_jobs(rows: Rows, jobs: Sequence[FitJob]) -> list[LogisticFit]:
     A fit that does not reach its tolerance has `converged` False.
     """
     with one_blas_thread():
-        scales = {}
-        for C in {job.C for job in jobs}:
-            count, _ = rows.moments.without(())
-            ridge = rows.penalty / (C * max(count, 1.0))
-            scales[C] = _Scale.of(rows.moments.covariance() / 4, ridge)
-        searches = [_Search(rows, job, scales[job.C]) for job in jobs]
-        while running := [search for search in searches if search.result is None]:
-            problems = [search.point for search in running]
-            sums: Any = sum(group_sums(group, problems) for group in rows.groups())
-            for search, of_search in zip(running, sums, strict=True):
-                if not search.advance(of_search):
-                    search.refresh()
-        models = [search.result for search in searches if search.result is not None]
-        losses: Any = np.zeros(len(jobs))
-        if any(job.hidden for job in jobs):
-            hidden = [job.hidden for job in jobs]
-            groups = rows.groups()
-            losses = sum(_hidden_losses(group, hidden, models) for group in groups)
-    return [LogisticFit(*each) for each in zip(models, losses.tolist(), strict=True)]
+        count, _ = rows.moments.without(())
+        scales = {
+            C: _Scale.of(
+                rows.moments.covariance() / 4, rows.penalty / (C * max(count, 1.0))
+            )
+            for C in {job.C for job in jobs}
+        }
+        searches = [_search(rows, job, scales[job.C]) for job in jobs]
+        running = {at: next(search) for at, search in enumerate(searches)}
+        models: dict[int, LinearModel] = {}
+        while running:
+            places = list(running)
+            sums = rows.sums([running[at] for at in places])
+            for at, of_search in zip(places, sums, strict=True):
+                try:
+                    running[at] = searches[at].send(of_search)
+                except StopIteration as ended:
+                    models[at] = ended.value
+                    del running[at]
+        return [
+            LogisticFit(models[at], _hidden_loss(rows, job, models[at]))
+            for at, job in enumerate(jobs)
+        ]
+
+
+def _hidden_loss(rows: Rows, job: FitJob, model: LinearModel) -> float:
+    """Summed log-loss of the rows that a model was not fitted to."""
+    held = np.isin(rows.folds, job.hidden)
+    losses = row_losses(decision(model, rows.x[held]), rows.labels[held])
+    return float(losses @ rows.used()[held])
+
+
+def fit_on_threads(
+    rows: Rows, jobs: Sequence[FitJob], threads: int
+) -> list[LogisticFit]:
+    """Fit several regressions on several threads; see `fit_jobs`."""
+    size = -(-len(jobs) // threads)
+    shares = [jobs[first : first + size] for first in range(0, len(jobs), size)]
+    return list(chain(*map_threads(partial(fit_jobs, rows), shares, threads)))
 
 
 def fit(
@@ -170,9 +193,9 @@ def warn_of_unconverged(models: Sequence[LinearModel]) -> None:
 class _Scale:
     """Coordinates of coefficients in which the Hessian is close to the identity."""
 
-    factor: Floats
-    """Lower Cholesky factor of the Hessian, shape (d, d); roots, (d,), if wide."""
-    inverse: Floats
+    factor: Any
+    """Lower Cholesky factor of the Hessian, shape (d, d); sparse roots, if wide."""
+    inverse: Any
     """Inverse of the factor."""
 
     @classmethod
@@ -180,116 +203,77 @@ class _Scale:
         """Construct from the Hessians of the loss (a diagonal, if wide) and penalty."""
         if hessian.ndim == 1:
             roots = np.sqrt(hessian + ridge)
-            return cls(roots, 1 / roots)
+            return cls(diags_array(roots), diags_array(1 / roots))
         # Rounding may leave small negative eigenvalues.
         hessian[np.diag_indices(len(hessian))] += ridge + 1e-12 * np.trace(hessian)
         factor = cholesky(hessian, lower=True, overwrite_a=True, check_finite=False)
         return cls(factor, dtrtri(factor, lower=1)[0])
 
 
-class _Search:
-    """One fit: a sequence of points in scaled coordinates of centred rows."""
+def _search(
+    rows: Rows, job: FitJob, scale: _Scale
+) -> Generator[Problem, Floats, LinearModel]:
+    """One fit in scaled coordinates of centred rows.
 
-    def __init__(self, rows: Rows, job: FitJob, scale: _Scale) -> None:
-        self._rows, self._job, self._scale = rows, job, scale
-        self._outputs = 1 if rows.n_classes == 2 else rows.n_classes
-        self._count, self._mean = rows.moments.without(job.hidden)
-        self._count = self._count or 1.0
-        self._middle, self._root = self._mean, 0.5
-        self._rounds = ROUNDS + len(self._mean) // COLUMNS_A_ROUND
-        self._ridge = rows.penalty / (job.C * self._count)
-        coef = np.zeros((self._outputs, len(self._mean)))
-        intercept = np.zeros(self._outputs)
-        if job.start is not None:
-            coef, intercept = job.start.coef, job.start.intercept
-            if self._outputs == 1:
-                coef, intercept = coef[1:] - coef[:1], intercept[1:] - intercept[:1]
-        self.point = Problem(job.hidden, coef, intercept)
-        """The point to evaluate next, in the coordinates of the rows."""
-        self._refreshed = 0
-        self.result: LinearModel | None = None
-        self._begin()
+    Yields points, is sent their `Rows.sums`, and returns the model.
+    """
+    outputs = 1 if rows.n_classes == 2 else rows.n_classes
+    count, mean = rows.moments.without(job.hidden)
+    count = count or 1.0
+    middle, root, ridge = mean, 0.5, rows.penalty / (job.C * count)
+    rounds = ROUNDS + len(mean) // COLUMNS_A_ROUND
+    coef, intercept = np.zeros((outputs, len(mean))), np.zeros(outputs)
+    if job.start is not None:
+        coef, intercept = job.start.coef, job.start.intercept
+        if outputs == 1:
+            coef, intercept = coef[1:] - coef[:1], intercept[1:] - intercept[:1]
 
-    def _begin(self) -> None:
-        factor, coef = self._scale.factor, self.point.coef
-        scaled = coef * factor if factor.ndim == 1 else coef @ factor
-        shift = (self.point.intercept + coef @ self._middle) * self._root
-        start = np.column_stack([scaled, shift]).ravel()
-        self._steps = minimise(start, self._rows.tolerance, self._rounds)
-        self._move(next(self._steps))
+    def problem_of(point: Floats) -> Problem:
+        values = point.reshape(outputs, -1)
+        found = values[:, :-1] @ scale.inverse
+        return Problem(job.hidden, found, values[:, -1] / root - found @ middle)
 
-    def _move(self, point: Floats) -> None:
-        values, inverse = point.reshape(self._outputs, -1), self._scale.inverse
-        scaled = values[:, :-1]
-        coef = scaled * inverse if inverse.ndim == 1 else scaled @ inverse
-        shift = values[:, -1] / self._root
-        self.point = Problem(self._job.hidden, coef, shift - coef @ self._middle)
-
-    def advance(self, sums: Floats) -> bool:
-        """Take a step, from the total of `group_sums`; False: `refresh` is needed."""
-        outputs, coef = self._outputs, self.point.coef
+    def evaluate(point: Floats) -> Evaluation:
+        problem = problem_of(point)
+        sums = yield problem
         loss, intercepts = sums[0], sums[-outputs:]
-        slopes = sums[1:-outputs].reshape(coef.shape)
-        if self._rows.smooth:
-            logits = self.point.intercept + coef @ self._mean
+        slopes = sums[1:-outputs].reshape(problem.coef.shape)
+        if rows.smooth:
+            logits = problem.intercept + problem.coef @ mean
             if outputs == 1:
                 logits = np.concatenate([[0.0], logits])
             logs = log_softmax(logits)
             loss = loss - HALF * logs.sum()
             more = (HALF * (len(logs) * np.exp(logs) - 1))[-outputs:]
-            slopes, intercepts = (
-                slopes + more[:, None] * self._mean,
-                intercepts + more,
-            )
-        value = loss / self._count + float((self._ridge * coef**2).sum()) / 2
+            slopes = slopes + more[:, None] * mean
+            intercepts = intercepts + more
+        value = loss / count + float((ridge * problem.coef**2).sum()) / 2
         # Derivatives by the coefficients of centred rows.
-        slopes = (slopes - intercepts[:, None] * self._middle) / self._count
-        slopes, inverse = slopes + self._ridge * coef, self._scale.inverse
-        slopes = slopes * inverse if inverse.ndim == 1 else slopes @ inverse.T
-        shifts = intercepts / (self._count * self._root)
-        gradient = np.column_stack([slopes, shifts]).ravel()
-        try:
-            self._move(self._steps.send((float(value), gradient)))
-        except StopIteration as ended:
-            minimum: Minimum = ended.value
-            self._move(minimum.point)
-            far = minimum.gain > self._rows.tolerance
-            if far and minimum.rounds >= self._rounds:
-                return False
-            self._end(minimum.gain <= max(CONVERGED, self._rows.tolerance))
-        return True
+        slopes = (slopes - intercepts[:, None] * middle) / count
+        slopes = (slopes + ridge * problem.coef) @ scale.inverse.T
+        gradient = np.column_stack([slopes, intercepts / (count * root)])
+        return float(value), gradient.ravel()
 
-    def refresh(self) -> None:
-        """Rescale the coordinates by the Hessian at the point."""
-        if self._refreshed == REFRESHES:
-            self._end(False)
-            return
-        self._refreshed += 1
-        moments = self._rows.moments_at(self.point)
-        weight, self._middle = moments.without(())
-        hessian = moments.covariance() * (weight / self._count)
-        self._root = max(float(np.sqrt(weight / self._count)), 1e-6)
-        self._scale = _Scale.of(hessian, self._ridge)
-        self._begin()
-
-    def _end(self, converged: bool) -> None:
-        coef, intercept = self.point.coef, self.point.intercept
-        if self._outputs == 1:
-            coef = np.concatenate([np.zeros_like(coef), coef])
-            intercept = np.concatenate([np.zeros(1), intercept])
-        self.result = LinearModel(coef, intercept, self._job.C, converged)
-
-
-def _hidden_losses(
-    group: Rows, hidden: Sequence[tuple[int, ...]], models: Sequence[LinearModel]
-) -> Floats:
-    """Summed log-loss of the rows that each model was not fitted to."""
-    totals, weights = np.zeros(len(models)), group.used()
-    for number, (folds, model) in enumerate(zip(hidden, models, strict=True)):
-        held = np.isin(group.folds, folds)
-        losses = row_losses(decision(model, group.x[held]), group.labels[held])
-        totals[number] = (losses * weights[held]).sum()
-    return totals
+    converged = False
+    for refreshed in range(REFRESHES + 1):
+        if refreshed:
+            # Rescale the coordinates by the Hessian at the point.
+            moments = rows.moments_of(1, Problem(job.hidden, coef, intercept))
+            weight, middle = moments.without(())
+            root = max(float(np.sqrt(weight / count)), 1e-6)
+            scale = _Scale.of(moments.covariance() * (weight / count), ridge)
+        shift = (intercept + coef @ middle) * root
+        start = np.column_stack([coef @ scale.factor, shift]).ravel()
+        found = yield from minimise(start, evaluate, rows.tolerance, rounds)
+        ended = problem_of(found.point)
+        coef, intercept = ended.coef, ended.intercept
+        if found.gain <= rows.tolerance or found.rounds < rounds:
+            converged = found.gain <= max(CONVERGED, rows.tolerance)
+            break
+    if outputs == 1:
+        coef = np.concatenate([np.zeros_like(coef), coef])
+        intercept = np.concatenate([np.zeros(1), intercept])
+    return LinearModel(coef, intercept, job.C, converged)
 
 
 def decision(model: LinearModel, x: NDArray[Any]) -> Floats:

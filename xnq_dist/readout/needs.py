@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+from xnq_dist.core.inputs import selects_scales
 from xnq_dist.core.method_records import method_of
 from xnq_dist.core.need import Need, RunSize
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.settings.method import MAX_ROWS
 from xnq_dist.readout.plus.cross import HELD_ROWS
-from xnq_dist.readout.plus.label_features import HOPS, feature_count, fits_at_once
+from xnq_dist.readout.plus.label_features import HOPS, feature_count
 from xnq_dist.readout.plus.second_stage import KINDS, tree_columns
 from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.rows import BATCH
-from xnq_dist.readout.select import INPUT_SCALES, RECURRENT_SCALES
+from xnq_dist.readout.select import candidates
 from xnq_dist.reservoir.needs import (
     EMBEDDING_ITEM,
     NeighbourSums,
     blocks_of,
     moves_of,
-    supersteps_of,
 )
 from xnq_dist.reservoir.volume import WORKER
 
@@ -99,12 +99,9 @@ def _features(size: RunSize, settings: Settings) -> int:
 
 def candidates_of(settings: Settings) -> int:
     """Number of candidates that the stage ``select`` tries; 0: no search."""
-    scales = settings.reservoir
-    searched = scales.recurrent_scale == "select", scales.input_scale == "select"
-    if not method_of(settings.method).searches or not any(searched):
+    if not selects_scales(settings):
         return 0
-    recurrent = len(RECURRENT_SCALES) if searched[0] else 1
-    return recurrent + (len(INPUT_SCALES) - 1 if searched[1] else 0)
+    return sum(map(len, candidates(settings))) - 1
 
 
 def fitted_rows(size: RunSize) -> tuple[int, int]:
@@ -119,5 +116,4 @@ def label_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
     folds = settings.readout.folds
     # With nodes and with complete groups as folds.
     width = folds * size.classes + len(Variants(folds)) * (size.classes - 1) + 2
-    at_once = fits_at_once(width, supersteps_of(size, settings).units)
-    return (NeighbourSums(HOPS, at_once * width),) * (2 // at_once)
+    return (NeighbourSums(HOPS, width),) * 2

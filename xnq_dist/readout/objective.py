@@ -1,8 +1,7 @@
 """The objective of logistic regressions, as sums over blocks of rows.
 
-Rows are in groups of `GROUP_ROWS` in canonical order. Sums are added in the order of
-the rows, and those of one problem do not depend on the other problems of the pass. So
-results have the same bits for any number of workers.
+Sums are added in the order of the rows, and those of one problem do not depend on the
+other problems of the pass. So results have the same bits for any number of workers.
 
 Losses and gradients are compiled: a BLAS packs the rows anew for each problem, which
 takes as long as the sums of a few classes. Here the problems of a pass are the columns
@@ -13,34 +12,21 @@ do not.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import add
 from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats, Ints32
+from xnq_dist.core.arrays import Bools, Floats, Ints32
 from xnq_dist.core.blocks import one_blas_thread
-from xnq_dist.core.products import VECTOR_BYTES, multiply, multiply_narrow, pack
+from xnq_dist.core.products import multiply, pack
 from xnq_dist.readout.lbfgs import TOLERANCE
 
-__all__ = [
-    "BLOCK_VALUES",
-    "GROUP_ROWS",
-    "Moments",
-    "Problem",
-    "Rows",
-    "group_moments",
-    "group_sums",
-    "row_sums",
-]
+__all__ = ["BLOCK_VALUES", "Moments", "Problem", "Rows"]
 
-GROUP_ROWS = 1 << 13
-"""Rows whose sums are added up before those of the next."""
 BLOCK_VALUES = 1 << 17
 """Float64 values of a block of moments: a core's level-2 cache holds as many."""
 VALUES = 1 << 16
@@ -61,13 +47,6 @@ class Moments:
     """Sum of the rows of each fold, shape (K, d)."""
     products: Floats
     """Sum of their outer products, shape (d, d); of squares, (d,), if wide."""
-
-    def __add__(self, other: Moments) -> Moments:
-        return Moments(
-            self.counts + other.counts,
-            self.totals + other.totals,
-            self.products + other.products,
-        )
 
     def without(self, hidden: Sequence[int]) -> tuple[float, Floats]:
         """Summed weights and mean of the rows outside the folds `hidden`."""
@@ -139,69 +118,72 @@ class Rows:
     ) -> Rows:
         """Construct the rows with their moments, which all fits share."""
         rows = cls(x, labels, folds, n_classes, weights, smooth)
-        count = int(folds.max(initial=0)) + 1
-        moments = (group_moments(group, count) for group in rows.groups())
-        return replace(rows, moments=reduce(add, moments))
-
-    def moments_at(self, problem: Problem) -> Moments:
-        """Moments of rows weighted by the curvature of their losses."""
-        moments = (group_moments(group, 1, problem) for group in self.groups())
-        return reduce(add, moments)
-
-    def groups(self) -> Iterator[Rows]:
-        """Yield `GROUP_ROWS` rows at a time."""
-        for first in range(0, max(1, len(self.labels)), GROUP_ROWS):
-            part = slice(first, first + GROUP_ROWS)
-            yield replace(
-                self,
-                x=self.x[part],
-                labels=self.labels[part],
-                folds=self.folds[part],
-                weights=None if self.weights is None else self.weights[part],
-            )
+        return replace(rows, moments=rows.moments_of(int(folds.max(initial=0)) + 1))
 
     def used(self) -> Floats:
         """Weights of the rows, 0 without a fold, shape (n,)."""
         weights = (self.folds >= 0).astype(np.float64)
         return weights if self.weights is None else weights * self.weights
 
+    def moments_of(self, folds: int, problem: Problem | None = None) -> Moments:
+        """Moments of the rows with a fold.
 
-def group_moments(group: Rows, folds: int, problem: Problem | None = None) -> Moments:
-    """Moments of a group's rows with a fold.
+        With a problem, all rows count as one fold and are weighted by the curvature of
+        their losses (for more than two classes, its mean), else by their weights.
+        """
+        width, used = self.x.shape[1], self.used()
+        wide = width > WIDEST
+        counts, totals = np.zeros(folds), np.zeros((folds, width))
+        products = np.zeros(width if wide else (width, width))
+        size = 1 << max(0, (BLOCK_VALUES // max(1, width)).bit_length() - 1)
+        with one_blas_thread():
+            for first in range(0, len(used), size):
+                block = slice(first, first + size)
+                rows = self.x[block].astype(np.float64)
+                fold, weights = self.folds[block], used[block]
+                if problem is not None:
+                    coef = np.ascontiguousarray(problem.coef.T)
+                    curvature = _curvature(rows @ coef + problem.intercept)
+                    weights = weights * ~np.isin(fold, problem.hidden) * curvature
+                    fold = np.zeros_like(fold)
+                for number in range(folds):
+                    of_fold = weights * (fold == number)
+                    counts[number] += of_fold.sum()
+                    totals[number] += of_fold @ rows
+                # A matrix times its own transpose takes a BLAS half the work.
+                rows *= np.sqrt(weights)[:, None]
+                products += (rows * rows).sum(axis=0) if wide else rows.T @ rows
+        return Moments(counts, totals, products)
 
-    With a problem, all rows count as one fold and are weighted by the curvature of
-    their losses (for more than two classes, its mean), else by their weights.
-    """
-    width, used = group.x.shape[1], group.used()
-    wide = width > WIDEST
-    counts, totals = np.zeros(folds), np.zeros((folds, width))
-    products = np.zeros(width if wide else (width, width))
-    size = 1 << max(0, (BLOCK_VALUES // max(1, width)).bit_length() - 1)
-    with one_blas_thread():
-        for first in range(0, len(used), size):
-            block = slice(first, first + size)
-            rows = group.x[block].astype(np.float64)
-            fold, weights = group.folds[block], used[block]
-            if problem is not None:
-                coef = np.ascontiguousarray(problem.coef.T)
-                curvature = _curvature(rows @ coef + problem.intercept)
-                weights = _visible(problem, fold, weights) * curvature
-                fold = np.zeros_like(fold)
-            for number in range(folds):
-                of_fold = weights * (fold == number)
-                counts[number] += of_fold.sum()
-                totals[number] += of_fold @ rows
-            # A matrix times its own transpose takes a BLAS half the work.
-            rows *= np.sqrt(weights)[:, None]
-            products += (rows * rows).sum(axis=0) if wide else rows.T @ rows
-    return Moments(counts, totals, products)
+    def sums(self, problems: Sequence[Problem]) -> Floats:
+        """Log-losses of several problems of the same shape, and their gradients.
 
-
-def _visible(problem: Problem, folds: Ints32, weights: Floats) -> Floats:
-    """Weights of rows, 0 in the folds that the problem leaves out."""
-    for fold in problem.hidden:
-        weights = weights * (folds != fold)
-    return weights
+        Each row is for one problem: the loss, its derivatives by the coefficients and
+        by the intercepts, shape (p, 1 + k d + k).
+        """
+        coef = np.stack([each.coef for each in problems])
+        intercept = np.stack([each.intercept for each in problems])
+        count, classes, width = coef.shape
+        columns = count * classes
+        panels = pack(coef.reshape(-1, width).T)
+        # Whole panels: products then have no edges.
+        more = panels.shape[0] * panels.shape[2] - columns
+        shifts = np.pad(intercept.ravel(), (0, more))
+        # "W": for read-only arrays the kernel would be compiled once more.
+        labels = np.require(self.labels, np.int32, ["C", "W"])
+        folds = np.require(self.folds, np.int32, ["C", "W"])
+        visible = np.ones((count, int(folds.max(initial=0)) + 1), bool)
+        for each, problem in zip(visible, problems, strict=True):
+            each[list(problem.hidden)] = False
+        losses, totals, used = np.zeros(count), np.zeros(columns), self.used()
+        slopes, some = np.zeros((width, len(shifts))), max(1, VALUES // max(1, width))
+        for first in range(0, len(labels), some):
+            rows = self.x[first : first + some].astype(np.float64)
+            known = labels, folds, used, visible
+            _add_sums(rows, first, known, panels, shifts, (losses, totals, slopes))
+        by_coef = slopes[:, :columns].T.reshape(count, -1)
+        gradient = by_coef, totals.reshape(count, classes)
+        return np.concatenate([losses[:, None], *gradient], axis=1)
 
 
 def _curvature(logits: Floats) -> Floats:
@@ -214,82 +196,23 @@ def _curvature(logits: Floats) -> Floats:
     return np.asarray((shares * (1.0 - shares)).mean(axis=1))
 
 
-def group_sums(group: Rows, problems: Sequence[Problem]) -> Floats:
-    """A group's contribution to every problem's log-loss and gradient.
-
-    Each row is for one problem: the loss, its derivatives by the coefficients and by
-    the intercepts, shape (p, 1 + k d + k). All problems have the same shape.
-    """
-    used = group.used()
-    weights = np.stack([_visible(each, group.folds, used) for each in problems])
-    coef = np.stack([each.coef for each in problems])
-    intercept = np.stack([each.intercept for each in problems])
-    return row_sums(group.x, group.labels, weights, coef, intercept)
-
-
-def row_sums(
-    x: NDArray[Any], labels: Ints32, weights: Floats, coef: Floats, intercept: Floats
-) -> Floats:
-    """Log-losses of several regressions and their gradients.
-
-    Parameters
-    ----------
-    x
-        Rows, float32 or float64, shape (n, d).
-    labels
-        Class codes, shape (n,).
-    weights
-        Weight of each row in each problem, shape (p, n).
-    coef, intercept
-        The points, shape (p, k, d) and (p, k): k = 1 for two classes, C for more.
-
-    Returns
-    -------
-    ndarray
-        Loss, derivatives by the coefficients and by the intercepts, float64, shape
-        (p, 1 + k d + k).
-    """
-    count, classes, width = coef.shape
-    columns = count * classes
-    # The bits are the same with both.
-    narrow = columns * coef.itemsize <= VECTOR_BYTES
-    matrix = coef.reshape(-1, width).T
-    panels = pack(matrix, 1) if narrow else pack(matrix)
-    # Whole panels: products then have no edges.
-    more = panels.shape[0] * panels.shape[2] - columns
-    shifts = np.pad(intercept.ravel(), (0, more))
-    # "W": for read-only arrays the kernel would be compiled once more.
-    labels = np.require(labels, np.int32, ["C", "W"])
-    losses, totals = np.zeros(count), np.zeros(columns)
-    slopes, some = np.zeros((width, len(shifts))), max(1, VALUES // max(1, width))
-    for first in range(0, len(labels), some):
-        rows = x[first : first + some].astype(np.float64)
-        sums = shifts, losses, totals, slopes
-        _add_sums(rows, labels, weights, first, panels, narrow, sums)
-    gradient = slopes[:, :columns].T.reshape(count, -1), totals.reshape(count, classes)
-    return np.concatenate([losses[:, None], *gradient], axis=1)
-
-
 @njit(cache=True, nogil=True)
 def _add_sums(
     rows: Floats,
-    labels: Ints32,
-    weights: Floats,
     first: int,
+    known: tuple[Ints32, Ints32, Floats, Bools],
     panels: Floats,
-    narrow: bool,
-    sums: tuple[Floats, Floats, Floats, Floats],
+    shifts: Floats,
+    sums: tuple[Floats, Floats, Floats],
 ) -> None:
-    """Add a block's sums, the rows from `first` on, to `sums` but the first."""
-    shifts, losses, totals, slopes = sums
+    """Add the sums of a block of rows, those from `first` on."""
+    labels, folds, used, visible = known
+    losses, totals, slopes = sums
     logits = np.empty((len(rows), len(shifts)))
     # P(class) minus the label, as panels.
     excess = np.zeros((len(panels), len(rows), panels.shape[2]))
-    if narrow:
-        multiply_narrow(rows, panels[0], logits)
-    else:
-        multiply(rows, panels, logits)
-    width, count = excess.shape[2], len(weights)
+    multiply(rows, panels, logits)
+    width, count = excess.shape[2], len(visible)
     classes = len(totals) // count
     for row in range(len(logits)):
         for c in range(len(shifts)):  # expressions of arrays take seconds to compile
@@ -297,7 +220,8 @@ def _add_sums(
         own = labels[first + row]
         panel, place = 0, 0
         for problem in range(count):
-            weight, at = weights[problem, first + row], problem * classes
+            seen = visible[problem, folds[first + row]]  # of fold -1, used is 0
+            weight, at = used[first + row] * seen, problem * classes
             top, mass, scale = -np.inf, 0.0, 0.0
             if weight and classes == 1:
                 margin = logits[row, at] if own else -logits[row, at]
@@ -327,10 +251,7 @@ def _add_sums(
                 if place == width:
                     panel, place = panel + 1, 0
     part = np.empty(slopes.shape)
-    if narrow:
-        multiply_narrow(rows.T, excess[0], part)
-    else:
-        multiply(rows.T, excess, part)
+    multiply(rows.T, excess, part)
     for row in range(len(part)):
         for c in range(len(shifts)):
             slopes[row, c] += part[row, c]

@@ -16,14 +16,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Floats32, Ints32
+from xnq_dist.core.arrays import Floats32, Ints, Ints32
+from xnq_dist.core.cluster import workers
 from xnq_dist.core.differences import shown
-from xnq_dist.core.errors import InputError
 from xnq_dist.core.inputs import select_inputs, selects_scales, set_scales
+from xnq_dist.core.method_records import RECURRENT_SCALES
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
@@ -36,10 +35,13 @@ from xnq_dist.core.store import (
 )
 from xnq_dist.core.waiting import result
 from xnq_dist.graph.labels import ROLES
-from xnq_dist.readout.folds import assign_folds, check_counts
-from xnq_dist.readout.logistic import decision, fit_jobs, row_losses
+from xnq_dist.graph.layout import load_labels, load_roles, node_index
+from xnq_dist.readout.folds import plan_folds
+from xnq_dist.readout.logistic import decision, fit_on_threads, row_losses
 from xnq_dist.readout.objective import Rows
 from xnq_dist.readout.regularisation import climb, cross_fit
+from xnq_dist.readout.rows import join
+from xnq_dist.readout.work import located, to_fit
 from xnq_dist.reservoir.embed import reservoir_spec
 from xnq_dist.reservoir.length import with_length
 from xnq_dist.reservoir.supersteps import run_reservoir
@@ -47,14 +49,19 @@ from xnq_dist.reservoir.supersteps import run_reservoir
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["Score", "choose_recurrent", "out_of_fold_log_loss", "select_scales"]
+__all__ = [
+    "Score",
+    "candidates",
+    "choose_recurrent",
+    "out_of_fold_log_loss",
+    "select_scales",
+]
 
 Recurrent = float | tuple[float, ...]
 """A recurrent scale, or those of several parallel reservoirs."""
 
 log = logging.getLogger(__name__)
 
-RECURRENT_SCALES = (1.0, 3.0, 8.0, 20.0)
 INPUT_SCALES = (0.3, 0.1, 1.0)
 """Recurrent scales are compared at the first one."""
 UNITS = 128
@@ -75,68 +82,38 @@ class Score:
 
 
 @dataclass(frozen=True)
-class _WriteLabelled:
-    """Writes the states of a partition's labelled rows, with index and label."""
+class _WriteRows:
+    """Writes the states of some rows of every partition."""
 
-    labels: Stage
-    manifest: Manifest
-    """Of the stage ``labels``."""
     attempt: Attempt
-    candidate: int
+    rows: Sequence[Ints]
+    """Local rows of each partition."""
 
     def __call__(self, number: int, states: Floats32) -> FileRecord:
-        record = self.manifest.named("labels-")[number]
-        nodes = self.labels.read_table(record, "node_labels")
-        labels = nodes["label"].fill_null(-1).to_numpy()
-        used = labels >= 0
-        if self.manifest.facts["has_roles"]:
-            train = pa.scalar(ROLES[0])
-            used &= pc.fill_null(pc.equal(nodes["role"], train), False).to_numpy()
-        return self.attempt.write_arrays(
-            f"rows-{self.candidate:03d}-{number:05d}",
-            index=nodes["index"].to_numpy()[used],
-            label=labels[used],
-            states=states[used],
-        )
+        found = states[self.rows[number]]
+        return self.attempt.write_arrays(f"rows-{number:05d}", states=found)
 
 
 def out_of_fold_log_loss(
-    x: NDArray[Any],
-    labels: Ints32,
-    n_classes: int,
-    folds: int,
-    grid: Sequence[float] = COSTS,
-    seed: int = 0,
-) -> tuple[float, float, float]:
-    """Lowest mean out-of-fold log-loss over a grid of C, its standard error, and the C.
-
-    The folds are the same for every `x` of the same labels in canonical order.
-    """
-    check_counts(np.bincount(labels, minlength=n_classes), 2)
-    if not len(grid):
-        raise InputError("the grid of C is empty: list at least one value")
-    assigned = assign_folds(labels, folds, seed)
-    count, ascending = int(assigned.max()) + 1, sorted(grid)
-    rows = Rows.of(x, labels, assigned, n_classes)
-    (chosen,) = cross_fit([ascending], count, climb, partial(fit_jobs, rows))
+    x: NDArray[Any], labels: Ints32, folds: Ints32, n_classes: int, threads: int = 1
+) -> tuple[float, float]:
+    """Lowest mean out-of-fold log-loss of `COSTS`, and its standard error."""
+    rows, count = Rows.of(x, labels, folds, n_classes), int(folds.max()) + 1
+    fit_all = partial(fit_on_threads, rows, threads=threads)
+    chosen = cross_fit(fit_all, COSTS, count, climb)
     losses = np.empty(len(labels))
     for fold, fit in enumerate(chosen.fits):
-        held = assigned == fold
+        held = folds == fold
         losses[held] = row_losses(decision(fit.model, x[held]), labels[held])
-    error = float(losses.std(ddof=1) / np.sqrt(len(losses)))
-    return float(losses.mean()), error, ascending[chosen.place]
+    return float(losses.mean()), float(losses.std(ddof=1) / np.sqrt(len(losses)))
 
 
 def _score(
-    stage: Stage, files: list[FileRecord], classes: int, folds: int, seed: int
+    stage: Stage, files: list[FileRecord], places: list[Ints], *known: Any
 ) -> tuple[float, float]:
-    """Log-loss and its standard error; runs on a worker."""
-    parts = [stage.read_arrays(record) for record in files]
-    order = np.argsort(np.concatenate([part["index"] for part in parts]))
-    states = np.concatenate([part["states"] for part in parts])[order]
-    labels = np.concatenate([part["label"] for part in parts])[order]
-    loss, error, _ = out_of_fold_log_loss(states, labels, classes, folds, COSTS, seed)
-    return loss, error
+    """`out_of_fold_log_loss` of rows in files; runs on a worker."""
+    states = [stage.read_arrays(record)["states"] for record in files]
+    return out_of_fold_log_loss(join(states, places), *known)
 
 
 def choose_recurrent(scores: list[Score]) -> Score:
@@ -181,56 +158,37 @@ def _search(
     inputs: dict[str, Any],
     progress: Progress,
 ) -> Manifest:
-    began = time.perf_counter()
-    settings = with_length(settings, manifest.facts)
-    if not known.facts["has_roles"]:
-        counts = np.array(known.facts["class_counts"])
-        check_counts(counts, 2, known.facts["classes"])
-    reservoir = settings.reservoir
+    began, settings = time.perf_counter(), with_length(settings, manifest.facts)
     graph, stage = run.stage("graph"), run.stage("select")
-    attempt = stage.begin()
-    recurrent: tuple[Recurrent, ...] = RECURRENT_SCALES
-    inputs_tried: tuple[float, ...] = INPUT_SCALES
-    if reservoir.recurrent_scale != "select":
-        recurrent = (reservoir.recurrent_scale,)
-    if reservoir.input_scale != "select":
-        inputs_tried = (reservoir.input_scale,)
+    attempt, reservoir = stage.begin(), settings.reservoir
+    labels, classes = load_labels(run.stage("labels"), known), known.facts["classes"]
+    if known.facts["has_roles"]:
+        labels[load_roles(run.stage("labels"), known) != ROLES.index("train")] = -1
+    index = to_fit(labels, min(reservoir.dim, UNITS), settings)
+    fitted = labels[index]
+    folds = plan_folds(
+        *(fitted, None, len(classes), settings.readout.folds, settings.seed, classes)
+    )
+    rows, places = located(node_index(graph, manifest), index)
+    threads = min(workers(client).values(), default=1)
+    recurrent, inputs_tried = candidates(settings)
     total = len(recurrent) + len(inputs_tried) - 1
     scores: list[Score] = []
 
     def try_scales(recurrent_scale: Recurrent, input_scale: float) -> Score:
         progress("scales tried", len(scores), total)
-        spec = reservoir_spec(
-            settings,
-            manifest.facts["rho"],
-            recurrent_scale,
-            input_scale,
-            min(reservoir.dim, UNITS),
-        )
-        writer = _WriteLabelled(run.stage("labels"), known, attempt, len(scores))
-        files = run_reservoir(
-            client,
-            graph,
-            manifest,
-            spec,
-            writer,
-            timeout=settings.cluster.timeout,
-        )
-        scored = client.submit(
-            _score,
-            stage,
-            files,
-            len(known.facts["classes"]),
-            settings.readout.folds,
-            settings.seed,
-            pure=False,
-        )
-        loss, error = result(client, scored)
+        scales = recurrent_scale, input_scale
+        units = min(reservoir.dim, UNITS)
+        spec = reservoir_spec(settings, manifest.facts["rho"], *scales, units)
+        write, limit = _WriteRows(attempt, rows), settings.cluster.timeout
+        files = run_reservoir(client, graph, manifest, spec, write, timeout=limit)
+        held = fitted, folds, len(classes), threads
+        scored = client.submit(_score, stage, files, places, *held, pure=False)
+        scores.append(Score(*scales, *result(client, scored)))
         for record in files:
             stage.folder.delete(record.name)
-        scores.append(Score(recurrent_scale, input_scale, loss, error))
-        scale = shown(recurrent_scale)
-        log.info("scales %s, %g: log-loss %.4f", scale, input_scale, loss)
+        loss = scores[-1].log_loss
+        log.info("scales %s, %g: log-loss %.4f", shown(scales[0]), scales[1], loss)
         return scores[-1]
 
     for scale in recurrent:
@@ -238,18 +196,21 @@ def _search(
     chosen = choose_recurrent(scores)
     for scale in inputs_tried[1:]:
         tried = try_scales(chosen.recurrent_scale, scale)
-        if tried.log_loss < chosen.log_loss:
-            chosen = tried
+        chosen = min(chosen, tried, key=lambda score: score.log_loss)
     progress("scales tried", total, total)
-    return stage.commit(
-        attempt,
-        [],
-        fingerprint(inputs),
-        inputs,
-        {
-            "recurrent_scale": chosen.recurrent_scale,
-            "input_scale": chosen.input_scale,
-            "tried": [vars(score) for score in scores],
-        },
-        time.perf_counter() - began,
+    facts = {name: getattr(chosen, name) for name in ("recurrent_scale", "input_scale")}
+    facts["tried"] = [vars(score) for score in scores]
+    seconds = time.perf_counter() - began
+    return stage.commit(attempt, [], fingerprint(inputs), inputs, facts, seconds)
+
+
+def candidates(settings: Settings) -> tuple[Sequence[Recurrent], Sequence[float]]:
+    """Recurrent and input scales that the search tries."""
+    recurrent, inputs = (
+        settings.reservoir.recurrent_scale,
+        settings.reservoir.input_scale,
+    )
+    return (
+        RECURRENT_SCALES if recurrent == "select" else (recurrent,),
+        INPUT_SCALES if inputs == "select" else (inputs,),
     )

@@ -1,28 +1,30 @@
 """The stages ``readout`` and ``posteriors``; the numerics are in the other modules.
 
-One task joins the rows that models are fitted to, the fits run as parallel tasks, and
-one task per partition writes its posteriors. The client has labels, facts and models.
+One task joins the rows that models are fitted to, few tasks fit them on their threads,
+and one task per partition writes its posteriors. The client has labels and facts.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Ints, Ints32
+from xnq_dist.core.arrays import Ints32
 from xnq_dist.core.differences import shown
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.failures import stage_errors
 from xnq_dist.core.inputs import posteriors_inputs, readout_inputs
 from xnq_dist.core.method_records import METHODS
 from xnq_dist.core.progress import Progress, silent
-from xnq_dist.core.settings import ReadoutSettings, Settings
+from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     Attempt,
     FileRecord,
@@ -31,27 +33,16 @@ from xnq_dist.core.store import (
     Stage,
     fingerprint,
 )
-from xnq_dist.core.waiting import gather as gather_results
-from xnq_dist.core.waiting import result
-from xnq_dist.graph.layout import (
-    load_label_weights,
-    load_labels,
-    load_roles,
-    node_index,
-)
+from xnq_dist.core.waiting import gather, wait_all
+from xnq_dist.graph.layout import load_label_weights, load_labels, load_roles
 from xnq_dist.groups.own_groups import Groups, node_groups
-from xnq_dist.readout.fit import finish
-from xnq_dist.readout.folds import FoldPlan, plan_folds
-from xnq_dist.readout.objective import Rows
-from xnq_dist.readout.regularisation import ChosenC, climb, cross_fit
-from xnq_dist.readout.rows import FEATURES, GROUPS, Part, write_readout
-from xnq_dist.readout.tasks import TaskFits, watch
-from xnq_dist.readout.work import Embedded, Fitted, ReadoutWork, gather, to_fit
+from xnq_dist.readout.rows import FEATURES, GROUPS
+from xnq_dist.readout.work import Embedded, ReadoutWork
 
 if TYPE_CHECKING:
     from distributed import Client
 
-__all__ = ["fit_logistic", "fit_readout", "write_posteriors"]
+__all__ = ["fit_readout", "write_posteriors"]
 
 log = logging.getLogger(__name__)
 
@@ -138,22 +129,35 @@ def write_posteriors(
             replace(part, labels=(where, record))
             for part, record in zip(source.parts(client), known, strict=True)
         ]
-        nodes = int(source.manifest.facts["n_nodes"])
+        began, stage = time.perf_counter(), run.stage("posteriors")
+        attempt, classes = stage.begin(), fitted.facts["classes"]
         write = METHODS.module_of(settings.method).write_posteriors
-        return _posteriors(run, client, parts, fitted, nodes, inputs, progress, write)
+        (record,), features = fitted.named("readout-"), fitted.named(FEATURES)
+        made = run.stage("readout"), record, attempt, classes
+        tasks = [
+            client.submit(
+                write, part, number, *made, *features[number : number + 1], pure=False
+            )
+            for number, part in enumerate(parts)
+        ]
+        wait_all(client, tasks, partial(progress, "partitions"))
+        files = [*chain(*gather(client, tasks))]
+        facts = {name: fitted.facts[name] for name in ("classes", "prior")}
+        facts["n_nodes"] = source.manifest.facts["n_nodes"]
+        seconds, by = time.perf_counter() - began, fingerprint(inputs)
+        return stage.commit(attempt, files, by, inputs, facts, seconds)
 
 
 def _made_from(run: RunDirectory, settings: Settings) -> tuple[Embedded, Manifest]:
-    """Return the embedded graph with any scores and its labels, of one partitioning."""
+    """Return the embedded graph with any scores and its labels, all of one graph."""
     source = Embedded.of(run, settings)
     labels = run.complete("labels", "run prepare first")
-    known, rows = labels.named("labels-"), source.embedded.named("part-")
-    count = len(source.manifest.named("nodes-"))
-    if not count == len(rows) == len(known):
-        raise StageError(
-            f"{run.uri} has {count} partitions but embeddings of {len(rows)} and "
-            f"labels of {len(known)}: run again with --overwrite"
-        )
+    for made in (source.embedded, labels):
+        if made.inputs["graph"] != source.manifest.fingerprint:
+            raise StageError(
+                f"{run.uri}: the stage {made.stage} is not of the present graph: run "
+                "prepare and embed again"
+            )
     return source, labels
 
 
@@ -165,52 +169,6 @@ def _used(stage: Stage, manifest: Manifest) -> tuple[Ints32, NDArray[np.int8] | 
     roles = load_roles(stage, manifest)
     labels[roles < 0] = -1
     return labels, roles
-
-
-def fit_logistic(work: ReadoutWork) -> Fitted:
-    """Fit and calibrate a logistic regression of the embeddings."""
-    client, settings = work.client, work.settings
-    classes, options = list(work.classes), settings.readout
-    index = to_fit(work.labels, int(work.source.embedded.facts["dim"]), settings)
-    labels = work.labels[index]
-    roles = None if work.roles is None else work.roles[index]
-    plan = plan_folds(labels, roles, len(classes), options, settings.seed, classes)
-    source = work.source
-    owned = node_index(source.graph, source.manifest)
-    x = gather(work, source.parts(client), owned, index)
-    known = labels, plan.folds, len(classes)
-    rows = client.submit(Rows.of, x, *known, pure=False)
-    del x  # so that the workers can free it
-    fits = TaskFits(client, [rows], "folds", work.progress)
-    (chosen,) = cross_fit([plan.grid], plan.count, climb, fits)
-    count = int(np.count_nonzero(work.labels >= 0))
-    made = rows, index, roles, options, plan, chosen, classes, count, work.attempt
-    finished: Fitted = result(client, client.submit(_finish, *made, pure=False))
-    return finished
-
-
-def _finish(
-    rows: Rows,
-    index: Ints,
-    roles: NDArray[np.int8] | None,
-    settings: ReadoutSettings,
-    plan: FoldPlan,
-    chosen: ChosenC,
-    classes: list[Any],
-    n_labelled: int,
-    attempt: Attempt,
-) -> Fitted:
-    """Fit, calibrate and write the readout; return its files and facts."""
-    fitted = finish(rows, index, roles, settings, plan, chosen, classes)
-    facts = {
-        "classes": classes,
-        "prior": fitted.prior.tolist(),
-        "dim": int(rows.x.shape[1]),
-        "n_labelled": n_labelled,
-        **fitted.diagnostics,
-    }
-    arrays = fitted.to_arrays()
-    return write_readout(attempt, arrays, fitted.calibration, facts), facts
 
 
 def _write_groups(attempt: Attempt, groups: Groups) -> FileRecord:
@@ -261,51 +219,3 @@ def _report_scores(columns: Sequence[str], gain: Mapping[str, float]) -> None:
         names,
         *ends,
     )
-
-
-def _posteriors(
-    run: RunDirectory,
-    client: Client,
-    parts: list[Part],
-    fitted: Manifest,
-    n_nodes: int,
-    inputs: dict[str, Any],
-    progress: Progress,
-    write: Callable[..., list[FileRecord]],
-) -> Manifest:
-    """Run the stage ``posteriors`` with one task per partition."""
-    began = time.perf_counter()
-    stage = run.stage("posteriors")
-    attempt = stage.begin()
-    classes = fitted.facts["classes"]
-    (record,) = fitted.named("readout-")
-    readout = run.stage("readout")
-    features = fitted.named(FEATURES)
-    optional: list[tuple[FileRecord, ...]] = [(record,) for record in features]
-    optional = optional or [()] * len(parts)
-    futures = [
-        client.submit(
-            write,
-            part,
-            number,
-            readout,
-            record,
-            attempt,
-            classes,
-            *optional[number],
-            pure=False,
-        )
-        for number, part in enumerate(parts)
-    ]
-    watch(client, futures, "partitions", progress)
-    of_parts = gather_results(client, futures)
-    written = sum(files[0].rows for files in of_parts)
-    if written != n_nodes:
-        raise StageError(
-            f"posteriors have {written} rows for {n_nodes} nodes: run again with "
-            "--overwrite"
-        )
-    facts = {"classes": classes, "prior": fitted.facts["prior"], "n_nodes": n_nodes}
-    seconds = time.perf_counter() - began
-    files = [file for files in of_parts for file in files]
-    return stage.commit(attempt, files, fingerprint(inputs), inputs, facts, seconds)

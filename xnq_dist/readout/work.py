@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
-from xnq_dist.core.cluster import threads_each
+from xnq_dist.core.cluster import threads_each, workers
 from xnq_dist.core.errors import DoesNotFitError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.random_bits import Purpose, mixed_bits, stream_key
@@ -24,8 +25,9 @@ from xnq_dist.core.store import (
     RunDirectory,
     Stage,
 )
+from xnq_dist.core.waiting import wait_all
+from xnq_dist.graph.layout import node_index
 from xnq_dist.readout.rows import Part, gather_rows, join
-from xnq_dist.readout.tasks import watch
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -36,7 +38,6 @@ __all__ = [
     "Embedded",
     "Fitted",
     "ReadoutWork",
-    "gather",
     "located",
     "sample_rows",
     "to_fit",
@@ -120,6 +121,39 @@ class ReadoutWork:
     groups: Ints32 | None = None
     """Groups of the graph's nodes, for the errors that posteriors share."""
 
+    @cached_property
+    def parts(self) -> list[Part]:
+        """Files of every partition, without labels."""
+        return self.source.parts(self.client)
+
+    @cached_property
+    def owned(self) -> Sequence[Ints]:
+        """Canonical indexes of every partition's nodes."""
+        return node_index(self.source.graph, self.source.manifest)
+
+    @cached_property
+    def threads(self) -> int:
+        """Threads of a task that fits models."""
+        return min(workers(self.client).values(), default=1)
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> _Future:
+        """Start a task."""
+        return self.client.submit(function, *arguments, pure=False)
+
+    def watch(self, what: str, tasks: Sequence[_Future]) -> None:
+        """Wait for tasks and report progress; raise the first failure."""
+        wait_all(self.client, tasks, partial(self.progress, what))
+
+    def gather(self, index: Ints) -> _Future:
+        """Read the embeddings of the nodes `index`, ascending, into one array."""
+        pieces, places = [], []
+        for part, rows, at in zip(self.parts, *located(self.owned, index), strict=True):
+            if len(rows):
+                pieces.append(self.submit(gather_rows, part, rows))
+                places.append(at)
+        self.watch("labelled rows", pieces)
+        return self.submit(join, pieces, places)
+
 
 Fitted = tuple[Sequence[FileRecord], dict[str, Any]]
 """A readout's files and facts, JSON values for manifests and reports."""
@@ -162,26 +196,14 @@ def sample_rows(index: Ints, maximum: int, seed: int) -> Ints:
     return np.sort(index[order[:maximum]])
 
 
-def located(owned: Sequence[Ints], index: Ints) -> list[tuple[Ints, Ints]]:
+def located(owned: Sequence[Ints], index: Ints) -> tuple[list[Ints], list[Ints]]:
     """Local rows of the nodes `index` in each partition, and their places in `index`.
 
     `owned` are the nodes of each partition, `index` is ascending.
     """
-    local = [np.flatnonzero(np.isin(nodes, index)) for nodes in owned]
-    return [
-        (rows, np.searchsorted(index, nodes[rows]))
-        for nodes, rows in zip(owned, local, strict=True)
+    rows = [np.flatnonzero(np.isin(nodes, index)) for nodes in owned]
+    places = [
+        np.searchsorted(index, nodes[local])
+        for nodes, local in zip(owned, rows, strict=True)
     ]
-
-
-def gather(
-    work: ReadoutWork, parts: Sequence[Part], owned: Sequence[Ints], index: Ints
-) -> _Future:
-    """Read the embeddings of the nodes `index`, ascending, into one array."""
-    pieces, places = [], []
-    for part, (local, at) in zip(parts, located(owned, index), strict=True):
-        if len(local):
-            pieces.append(work.client.submit(gather_rows, part, local, pure=False))
-            places.append(at)
-    watch(work.client, pieces, "labelled rows", work.progress)
-    return work.client.submit(join, pieces, places, pure=False)
+    return rows, places

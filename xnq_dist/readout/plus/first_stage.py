@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -20,10 +21,12 @@ from numpy.typing import NDArray
 from xnq_dist.core.arrays import Floats, Ints32
 from xnq_dist.core.products import product
 from xnq_dist.readout.lbfgs import STACKED
-from xnq_dist.readout.logistic import LinearModel
+from xnq_dist.readout.logistic import FitJob, LinearModel, fit_on_threads
 from xnq_dist.readout.objective import ROUNDING, Rows
+from xnq_dist.readout.plus.variants import Variants
+from xnq_dist.readout.regularisation import cross_fit, search_from_middle
 
-__all__ = ["GRID", "FirstStage", "block_rows", "columns_of", "log_shares"]
+__all__ = ["GRID", "FirstStage", "block_rows", "columns_of", "fit_block"]
 
 GRID = tuple(float(10.0**step) for step in range(-1, 6))
 """Values of C for rows of total variance 1."""
@@ -33,7 +36,7 @@ GRID = tuple(float(10.0**step) for step in range(-1, 6))
 class FirstStage:
     """Logistic readouts of every variant and block, for unscaled columns."""
 
-    blocks: tuple[int, ...]
+    blocks: Sequence[int]
     """Columns of each block."""
     coef: Floats
     """Shape (V, C, columns)."""
@@ -47,23 +50,7 @@ class FirstStage:
         """Construct from the models of each block, one for each variant."""
         coef = [np.stack([model.coef for model in block]) for block in models]
         shifts = [np.stack([model.intercept for model in block]) for block in models]
-        return cls(
-            tuple(blocks), np.concatenate(coef, axis=2), np.stack(shifts, axis=1)
-        )
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return arrays for a file; `from_arrays` reads them."""
-        return {
-            "first_blocks": np.array(self.blocks),
-            "first_coef": self.coef,
-            "first_intercept": self.intercept,
-        }
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> FirstStage:
-        """Construct from the result of `to_arrays`."""
-        blocks = tuple(arrays["first_blocks"].tolist())
-        return cls(blocks, arrays["first_coef"], arrays["first_intercept"])
+        return cls(blocks, np.concatenate(coef, axis=2), np.stack(shifts, axis=1))
 
     def single(self, folds: int) -> FirstStage:
         """Return the variants that hide a single fold."""
@@ -124,3 +111,24 @@ def block_rows(
     size /= max(1.0, float(rows.moments.counts.sum()))
     penalty = total if total > 2 * ROUNDING * size else 1.0
     return replace(rows, penalty=penalty, tolerance=STACKED)
+
+
+def fit_block(
+    x: NDArray[Any],
+    labels: Ints32,
+    folds: Ints32,
+    weights: Floats | None,
+    n_classes: int,
+    columns: slice,
+    grid: Sequence[float],
+    variants: Variants,
+    threads: int,
+) -> tuple[list[LinearModel], float]:
+    """Fit one block's models of every variant, and choose C; runs as one task."""
+    rows = block_rows(x, labels, folds, weights, n_classes, columns)
+    fit_all = partial(fit_on_threads, rows, threads=threads)
+    chosen = cross_fit(fit_all, grid, variants.folds, search_from_middle)
+    # No start from a model of one hidden fold: it was fitted to the other fold.
+    pairs = variants.hidden[variants.folds :]
+    others = fit_all([FitJob(hidden, chosen.C) for hidden in pairs])
+    return [fit.model for fit in (*chosen.fits, *others)], chosen.C

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,16 +29,13 @@ from xnq_dist.core.waiting import gather
 from xnq_dist.readout.plus.first_stage import FirstStage
 from xnq_dist.readout.plus.variants import Variants
 from xnq_dist.readout.rows import FEATURES, Part
-from xnq_dist.readout.tasks import watch
 from xnq_dist.readout.work import ReadoutWork
 from xnq_dist.reservoir.propagation import propagate
 
 __all__ = [
     "HOPS",
     "Around",
-    "FirstFit",
     "feature_count",
-    "fits_at_once",
     "label_counts",
     "label_features",
     "read_each",
@@ -54,25 +50,35 @@ BLOCK = 1 << 15
 """Rows whose means and features are computed at a time."""
 
 
-@dataclass(frozen=True, eq=False)
-class FirstFit:
-    """First-stage models of every variant, and the labels that they were fitted to."""
+def label_counts(
+    labels: Ints32, folds: Ints32, n_folds: int, n_classes: int
+) -> Floats32:
+    """Indicators of labels by fold and class, and a column of ones to count edges.
 
-    attempt: Attempt
-    """Writes its files."""
-    labels: tuple[FileRecord, ...]
+    Labels are class codes or -1. The result is float32, shape (n, K C + 1).
+    """
+    hot = np.zeros((len(labels), n_folds, n_classes), np.float32)
+    known = np.flatnonzero(labels >= 0)
+    hot[known, folds[known], labels[known]] = 1.0
+    ones = np.ones((len(hot), 1), np.float32)
+    return np.concatenate([hot.reshape(len(hot), -1), ones], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Around:
+    """Rounds of sums over neighbours of labels and of first-stage posteriors."""
+
+    parts: Sequence[Part]
+    where: Stage
+    """The stage that its files are read from."""
+    labels: Sequence[FileRecord]
     """Class codes of each partition's nodes, -1 for unlabelled or hidden, their folds,
     and whether models are fitted to them."""
     models: FileRecord
-    """The arrays of `FirstStage`."""
+    """The arrays of `FirstStage`, in every variant."""
     priors: Floats
     """Class shares of the labels visible to each variant, shape (V, C)."""
     variants: Variants
-
-    @property
-    def where(self) -> Stage:
-        """The stage that its files are read from."""
-        return Stage(self.attempt.folder, "readout")
 
     @property
     def width(self) -> int:
@@ -92,59 +98,35 @@ class FirstFit:
         variants, classes = self.priors.shape
         return posteriors[:, :-1].reshape(len(posteriors), variants, classes - 1)
 
-
-def label_counts(
-    labels: Ints32, folds: Ints32, n_folds: int, n_classes: int
-) -> Floats32:
-    """Indicators of labels by fold and class, and a column of ones to count edges.
-
-    Labels are class codes or -1. The result is float32, shape (n, K C + 1).
-    """
-    hot = np.zeros((len(labels), n_folds, n_classes), np.float32)
-    known = np.flatnonzero(labels >= 0)
-    hot[known, folds[known], labels[known]] = 1.0
-    ones = np.ones((len(hot), 1), np.float32)
-    return np.concatenate([hot.reshape(len(hot), -1), ones], axis=1)
-
-
-@dataclass(frozen=True, eq=False)
-class Around:
-    """Rounds of sums over neighbours, with the columns of all fits."""
-
-    fits: tuple[FirstFit, ...]
-    parts: tuple[Part, ...]
+    def first_stage(self) -> FirstStage:
+        """Read the models."""
+        arrays: dict[str, Any] = self.where.read_arrays(self.models)
+        return FirstStage(**arrays)
 
     def start(self, number: int) -> Floats32:
-        """Return one partition's values, shape (n_owned, columns of all fits).
+        """Return one partition's values, shape (n_owned, width).
 
         Label indicators, and a label where it is visible, else the mean posterior.
         """
-        ids = self.parts[number].read_nodes()["node_id"]
-        out = np.empty((len(ids), sum(fit.width for fit in self.fits)), np.float32)
-        models = [
-            FirstStage.from_arrays(fit.where.read_arrays(fit.models))
-            for fit in self.fits
-        ]
-        each = [fit.split(x) for fit, x in zip(self.fits, self._of(out), strict=True)]
+        known = self.where.read_arrays(self.labels[number])
+        labels, folds = known["labels"], known["folds"]
+        out, first = np.empty((len(labels), self.width), np.float32), self.first_stage()
+        counts, posteriors = self.split(out)
 
         def score(rows: slice, x: NDArray[Any]) -> None:
-            for first, (_, posteriors) in zip(models, each, strict=True):
-                means = np.exp(first.scores(x)[..., 1:]).mean(axis=2)
-                posteriors[rows, :-1] = means.reshape(len(x), -1)
-                posteriors[rows, -1] = 1.0
+            means = np.exp(first.scores(x)[..., 1:]).mean(axis=2)
+            posteriors[rows, :-1] = means.reshape(len(x), -1)
 
-        for _ in self.parts[number].over_states(ids, score):
+        for _ in self.parts[number].over_states(score):
             pass
-        for fit, (counts, posteriors) in zip(self.fits, each, strict=True):
-            arrays = fit.where.read_arrays(fit.labels[number])
-            labels, folds = arrays["labels"], arrays["folds"]
-            classes = fit.priors.shape[1]
-            counts[:] = label_counts(labels, folds, fit.variants.folds, classes)
-            known = np.flatnonzero(labels >= 0)
-            seen = fit.variants.visible()[:, folds[known]].T[:, :, None]
-            hot = np.eye(classes, dtype=np.float32)[labels[known], None]
-            values = fit.by_variant(posteriors)
-            values[known] = np.where(seen, hot[..., 1:], values[known])
+        posteriors[:, -1] = 1.0
+        classes = self.priors.shape[1]
+        counts[:] = label_counts(labels, folds, self.variants.folds, classes)
+        shown = np.flatnonzero(labels >= 0)
+        seen = self.variants.visible()[:, folds[shown]].T[:, :, None]
+        hot = np.eye(classes, dtype=np.float32)[labels[shown], None]
+        values = self.by_variant(posteriors)
+        values[shown] = np.where(seen, hot[..., 1:], values[shown])
         return out
 
     def step(
@@ -155,124 +137,84 @@ class Around:
         Label counts one hop further away, and means of the neighbours' posteriors,
         weighted, with one pseudo-neighbour at the prior.
         """
-        for fit, of_fit in zip(self.fits, self._of(sums), strict=True):
-            _, posteriors = fit.split(of_fit)
-            for first in range(0, len(sums), BLOCK):
-                block = posteriors[first : first + BLOCK]
-                total = fit.by_variant(block)
-                total += fit.priors[:, 1:].astype(np.float32)
-                total /= block[:, -1:, None] + 1
-                block[:, -1] = 1.0
+        _, posteriors = self.split(sums)
+        for first in range(0, len(sums), BLOCK):
+            block = posteriors[first : first + BLOCK]
+            total = self.by_variant(block)
+            total += self.priors[:, 1:].astype(np.float32)
+            total /= block[:, -1:, None] + 1
+            block[:, -1] = 1.0
         return sums
 
-    def _of(self, values: Floats32) -> list[Floats32]:
-        """Views of the columns of each fit."""
-        return np.hsplit(values, len(self.fits))
-
-
-def fits_at_once(columns: int, units: int) -> int:
-    """Number of cross-fits that share rounds, each with `columns` columns.
-
-    Two, if they need no more memory than the states did, of `units` at a time.
-    """
-    return 2 if 2 * columns <= units else 1
+    def features(
+        self, rounds: Sequence[Floats32], chosen: Ints, scores: Floats32
+    ) -> Floats32:
+        """Label features of rows in their `chosen` variants, (n, K), and scores."""
+        count = feature_count(self.priors.shape[1])
+        shape = *chosen.shape, count + scores.shape[1]
+        found = np.empty(shape, np.float32)
+        found[:, :, count:] = scores[:, None]
+        # In blocks, because float64 intermediates take several times the memory.
+        for first in range(0, len(chosen), BLOCK):
+            block = slice(first, first + BLOCK)
+            hops, means = zip(
+                *(self.split(each[block]) for each in rounds), strict=True
+            )
+            for at, variant in enumerate(chosen[block].T):
+                found[block, at, :count] = label_features(
+                    hops, means, self.priors, variant, self.variants
+                )
+        return found
 
 
 def spread_features(
-    work: ReadoutWork, fits: Sequence[FirstFit], parts: Sequence[Part]
-) -> list[tuple[FileRecord, ...]]:
-    """Compute the label features of every fit and partition from sums over neighbours.
+    work: ReadoutWork, attempt: Attempt, around: Around, complete: bool
+) -> list[FileRecord]:
+    """Compute the label features of every partition from sums over neighbours.
 
-    Features of all rows are written for the first fit, else only those of fitted rows.
+    Features of fitted rows are written, and those of all rows if `complete`.
     """
-    client, attempt, turns = work.client, work.attempt, range(1, HOPS + 1)
-    size = fits_at_once(fits[0].width, work.source.embedded.facts["units_at_once"])
-    files: list[list[FileRecord]] = [[] for _ in fits]
-    for first in range(0, len(fits), size):
-        around = Around(tuple(fits[first : first + size]), tuple(parts))
-        rounds = propagate(
-            client,
-            work.source.graph,
-            work.source.manifest,
-            around.start,
-            around.step,
-            HOPS,
-            attempt,
-            "labels around",
-            turns,
-            backend=work.settings.backend,
-            progress=work.progress,
-        )
-        futures = [
-            client.submit(
-                _write_features,
-                around,
-                number,
-                [rounds[turn][number] for turn in turns],
-                first == 0,
-                pure=False,
-            )
-            for number in range(len(parts))
-        ]
-        watch(client, futures, "label features", work.progress)
-        for records in gather(client, futures):
-            for of_fit, record in zip(files[first:], records, strict=False):
-                of_fit.append(record)
-        for records in rounds.values():
-            for record in records:
-                attempt.folder.delete(record.name)
-    return [tuple(of_fit) for of_fit in files]
+    source, client, turns = work.source, work.client, range(1, HOPS + 1)
+    rounds = propagate(
+        *(client, source.graph, source.manifest, around.start, around.step, HOPS),
+        *(attempt, "labels around", turns),
+        backend=work.settings.backend,
+        progress=work.progress,
+    )
+    tasks = [
+        work.submit(_write_features, around, number, records, attempt, complete)
+        for number, records in enumerate(zip(*rounds.values(), strict=True))
+    ]
+    work.watch("label features", tasks)
+    for records in rounds.values():
+        for record in records:
+            attempt.folder.delete(record.name)
+    return gather(client, tasks)
 
 
 def _write_features(
     around: Around,
     number: int,
     rounds: Sequence[FileRecord],
+    attempt: Attempt,
     complete: bool,
-) -> list[FileRecord]:
-    """Write features of fitted rows in K variants; of all, their fold hidden, once."""
-    fits = around.fits
-    values = [fits[0].where.read_arrays(record)["values"] for record in rounds]
-    scores = around.parts[number].read_scores(len(values[0]))
-    written: list[FileRecord] = []
-    for fit, *of_fit in zip(
-        fits, *(np.hsplit(each, len(fits)) for each in values), strict=True
-    ):
-        known = fit.where.read_arrays(fit.labels[number])
-        folds, rows = known["folds"], np.flatnonzero(known["fitted"])
-        features = partial(label_features, priors=fit.priors, variants=fit.variants)
-        arrays, count = {}, fit.variants.folds
-        if complete and not written:
-            hops, means = zip(*map(fit.split, of_fit), strict=True)
-            every = [
-                features(hops, means, chosen=np.full(len(folds), fold))
-                for fold in range(count)
-            ]
-            arrays["each"] = _with_scores(every, scores)
-        hops, means = zip(*(fit.split(each[rows]) for each in of_fit), strict=True)
-        places = fit.variants.places()[folds[rows]]
-        by_fold = [
-            features(hops, means, chosen=places[:, fold]) for fold in range(count)
-        ]
-        arrays["fitted"] = _with_scores(by_fold, scores[rows])
-        written.append(fit.attempt.write_arrays(f"{FEATURES}{number:05d}", **arrays))
-    return written
-
-
-def _with_scores(by_fold: Sequence[Floats32], scores: Floats32) -> Floats32:
-    """Features with each fold hidden, and the same scores, shape (n, K, F)."""
-    count = by_fold[0].shape[1]
-    shape = len(scores), len(by_fold), count + scores.shape[1]
-    features = np.empty(shape, np.float32)
-    for fold, values in enumerate(by_fold):
-        features[:, fold, :count] = values
-    features[:, :, count:] = scores[:, None]
-    return features
+) -> FileRecord:
+    """Write features of fitted rows in K variants; of all with each fold hidden."""
+    values = [around.where.read_arrays(record)["values"] for record in rounds]
+    known = around.where.read_arrays(around.labels[number])
+    scores, rows = around.parts[number].read_scores(len(values[0])), known["fitted"]
+    places = around.variants.places()[known["folds"][rows]]
+    fitted = around.features([each[rows] for each in values], places, scores[rows])
+    arrays = {"fitted": fitted}
+    if complete:
+        every = np.tile(np.arange(around.variants.folds), (len(scores), 1))
+        arrays["each"] = around.features(values, every, scores)
+    return attempt.write_arrays(f"{FEATURES}{number:05d}", **arrays)
 
 
 def read_each(where: Stage, record: FileRecord) -> Floats32:
     """Read label features of a partition's rows with each fold hidden, (n, K, F)."""
-    features: Floats32 = where.read_arrays(record)["each"]
+    features: Floats32 = where.read_arrays(record, ["each"])["each"]
     return features
 
 
@@ -287,39 +229,15 @@ def label_features(
     priors: Floats,
     chosen: Ints,
     variants: Variants,
-    smoothing: float = SMOOTHING,
-) -> Floats32:
+) -> Floats:
     """Label features of rows, each in its chosen variant, shape (n, `feature_count`).
 
     For each hop: the share of each class but the first among the labels that walks of
-    that length reach, smoothed to the prior with `smoothing` pseudo-labels, and
+    that length reach, smoothed to the prior with `SMOOTHING` pseudo-labels, and
     log(1 + labels reached), with counts divided by the share of visible folds; the
     neighbours' mean probabilities at each hop; log(1 + degree). `hops` and `means` are
-    those of `FirstFit.split` after rounds 1 and 2.
+    those of `Around.split` after rounds 1 and 2.
     """
-    features = np.empty((len(chosen), feature_count(priors.shape[1])), np.float32)
-    # In blocks, because float64 intermediates take several times the memory.
-    for start in range(0, len(chosen), BLOCK):
-        block = slice(start, start + BLOCK)
-        features[block] = _features_of_rows(
-            [values[block] for values in hops],
-            [values[block] for values in means],
-            priors,
-            chosen[block],
-            variants,
-            smoothing,
-        )
-    return features
-
-
-def _features_of_rows(
-    hops: Sequence[Floats32],
-    means: Sequence[Floats32],
-    priors: Floats,
-    chosen: Ints,
-    variants: Variants,
-    smoothing: float,
-) -> Floats:
     rows, classes = len(chosen), priors.shape[1]
     visible, prior = variants.visible()[chosen], priors[chosen]
     visible_share = visible.mean(axis=1)[:, None]
@@ -333,7 +251,7 @@ def _features_of_rows(
             counts += np.where(visible[:, fold, None], by_fold[:, fold], 0.0)
         counts /= visible_share
         reached = counts.sum(axis=1, keepdims=True)
-        share = (counts + smoothing * prior) / (reached + smoothing)
+        share = (counts + SMOOTHING * prior) / (reached + SMOOTHING)
         columns += [share[:, 1:], np.log1p(reached)]
     for values in means:
         by_variant = values[:, :-1].reshape(rows, len(variants), classes - 1)

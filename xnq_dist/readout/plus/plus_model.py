@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import log_softmax
 
-from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints
+from xnq_dist.core.arrays import Floats, Floats32, Ints
 from xnq_dist.core.store import Attempt, FileRecord, Stage
 from xnq_dist.readout.calibration import Calibration
 from xnq_dist.readout.plus.first_stage import FirstStage
@@ -21,6 +21,7 @@ from xnq_dist.readout.plus.second_stage import (
 )
 from xnq_dist.readout.plus.variants import node_folds
 from xnq_dist.readout.rows import OWN, Part, write_scored
+from xnq_dist.readout.saved import flat, nested
 
 __all__ = ["SavedPlus", "partition_logits", "write_plus_posteriors"]
 
@@ -33,34 +34,35 @@ class SavedPlus:
     """First stages of the K variants that hide one fold."""
     second: SecondStage
     calibration: Calibration
-    prior: Floats
-    """Class proportions of the labels, shape (C,)."""
     index: Ints
     """Canonical index of the labelled nodes, ascending, shape (n,)."""
     seed: int
     """Seed of the folds."""
 
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return arrays for a file; `from_arrays` reads them."""
-        return {
-            "prior": self.prior,
-            "index": self.index,
-            "seed": np.array(self.seed),
-            **self.first.to_arrays(),
-            **self.second.to_arrays(),
-            **self.calibration.to_arrays(),
-        }
-
     @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> SavedPlus:
-        """Construct from the result of `to_arrays`."""
+    def read(cls, readout: Stage, record: FileRecord) -> SavedPlus:
+        """Read from the file that `arrays` were written to."""
+        found = nested(readout.read_arrays(record))
         return cls(
-            first=FirstStage.from_arrays(arrays),
-            second=SecondStage.from_arrays(arrays),
-            calibration=Calibration.from_arrays(arrays),
-            prior=arrays["prior"],
-            index=arrays["index"],
-            seed=int(arrays["seed"]),
+            FirstStage(**found["first"]),
+            SecondStage.of(found["second"]),
+            Calibration(**found["calibration"]),
+            found["index"],
+            int(found["seed"]),
+        )
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return arrays for a file."""
+        second = vars(self.second)
+        trees = {kind: each._asdict() for kind, each in self.second.trees.items()}
+        return flat(
+            {
+                "first": vars(self.first),
+                "second": {**second, "trees": trees},
+                "calibration": vars(self.calibration),
+                "index": self.index,
+                "seed": self.seed,
+            }
         )
 
     def logits(
@@ -76,7 +78,7 @@ class SavedPlus:
         scores = self.first.scores(x)
         count = scores.shape[1]
         folds = node_folds(index, count, self.seed)
-        unlabelled = ~self.labelled(index)
+        unlabelled = ~np.isin(index, self.index)
         columns = used_by_trees(self.second.blocks)
         own = np.empty((len(x), scores.shape[3]))
         mean = np.zeros_like(own)
@@ -91,11 +93,6 @@ class SavedPlus:
             mean[rows] += logs
         mean = log_softmax(mean / count, axis=1)
         return own, np.where(unlabelled[:, None], mean, own)
-
-    def labelled(self, index: Ints) -> Bools:
-        """Return whether nodes are labelled."""
-        at = np.minimum(np.searchsorted(self.index, index), len(self.index) - 1)
-        return np.asarray(self.index[at] == index, bool)
 
 
 def write_plus_posteriors(
@@ -112,16 +109,15 @@ def write_plus_posteriors(
     A second file has those by the models of each node's own fold, for what compares
     labelled with unlabelled nodes.
     """
-    saved = SavedPlus.from_arrays(readout.read_arrays(record))
-    values = read_each(readout, features)
+    saved, values = SavedPlus.read(readout, record), read_each(readout, features)
     by_own = np.empty((len(values), len(classes)), np.float32)
 
-    def score(rows: slice, index: Ints, x: NDArray[Any]) -> Any:
+    def score(rows: slice, index: Ints, x: NDArray[Any]) -> Floats32:
         own, logits = saved.logits(x, values[rows], index)
         by_own[rows] = saved.calibration.apply(own)
-        return saved.calibration.apply(logits), saved.labelled(index)
+        return saved.calibration.apply(logits)
 
-    written = write_scored(part, number, attempt, classes, score, saved.index)
+    written = write_scored(part, number, attempt, classes, score)
     return [written, attempt.write_arrays(f"{OWN}{number:05d}", posterior=by_own)]
 
 
@@ -132,13 +128,11 @@ def partition_logits(
 
     The first are by the models of the node's own fold; see `SavedPlus.logits`.
     """
-    saved = SavedPlus.from_arrays(readout.read_arrays(record))
-    values = read_each(readout, features)
-    nodes = part.read_nodes()
-    index = nodes["index"].to_numpy()
-    own, logits = np.empty((2, len(index), len(saved.prior)), np.float32)
-    ids = nodes["node_id"]
-    scored = part.over_states(ids, lambda r, x: saved.logits(x, values[r], index[r]))
+    saved, values = SavedPlus.read(readout, record), read_each(readout, features)
+    _, index = part.read_nodes()
+    classes = saved.second.priors.shape[1]
+    own, logits = np.empty((2, len(index), classes), np.float32)
+    scored = part.over_states(lambda r, x: saved.logits(x, values[r], index[r]))
     for rows, of_rows in scored:
         own[rows], logits[rows] = of_rows
     return index, own, logits

@@ -17,7 +17,7 @@ C. Genest, J. V. Zidek, "Combining probability distributions", Statistical Scien
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ from scipy.special import log_softmax, softmax
 
 from xnq_dist.core.arrays import Floats, Ints, Ints32
 from xnq_dist.core.blocks import one_blas_thread
+from xnq_dist.core.threads import map_threads
 from xnq_dist.readout.diagnostics import skill
 from xnq_dist.readout.lbfgs import STACKED
 from xnq_dist.readout.logistic import (
@@ -48,7 +49,6 @@ from xnq_dist.readout.plus.trees import (
 )
 from xnq_dist.readout.regularisation import (
     ChosenC,
-    Fitter,
     cross_fit,
     search_from_middle,
 )
@@ -61,7 +61,6 @@ __all__ = [
     "conclude",
     "fit_kind",
     "fit_linear",
-    "gain_of_scores",
     "pool_weights",
     "pooled",
     "second_rows",
@@ -97,7 +96,7 @@ class SecondRows:
     """`second_rows` with each fold and the row's own hidden, shape (n, K, D)."""
     x: NDArray[Any]
     """The columns `used_by_trees` of the embedding, shape (n, columns)."""
-    blocks: tuple[int, ...]
+    blocks: Sequence[int]
     """Columns of each block."""
     scores: Floats
     """Log-probabilities by the blocks of the first stage, the row's own fold hidden,
@@ -162,12 +161,21 @@ class SecondStage:
     """By kind, with a first axis for the folds."""
     priors: Floats
     """Class shares of the labels without each fold, shape (K, C)."""
-    blocks: tuple[int, ...]
+    blocks: Sequence[int]
     weights: Floats
     """Weights of prior, logistic, kinds of trees, scores of another model, blocks of
     the first stage."""
-    of_scores: tuple[LinearModel, ...] = ()
-    """Regressions of another model's scores, one for each fold; empty: no scores."""
+    scores_coef: Floats
+    """Coefficients of regressions of another model's scores, shape (K, C, S)."""
+    scores_intercept: Floats
+    """Shape (K, C)."""
+
+    @classmethod
+    def of(cls, arrays: dict[str, Any]) -> SecondStage:
+        """Construct from its nested arrays (`saved.nested`)."""
+        trees = arrays.get("trees", {})
+        named = {kind: BoostedTrees(**each) for kind, each in trees.items()}
+        return cls(**{**arrays, "trees": named})
 
     def components(
         self, scores: Floats, z: Floats, x: NDArray[Any], fold: int
@@ -177,7 +185,7 @@ class SecondStage:
         `scores` are by the blocks of the first stage with the fold hidden, (n, B, C);
         `z` is `second_rows` of these, and `x` the rows' columns `used_by_trees`.
         """
-        linear = LinearModel(self.coef[fold], self.intercept[fold], 1.0, True)
+        linear = LinearModel(self.coef[fold], self.intercept[fold])
         logs = [
             np.tile(np.log(self.priors[fold]), (len(z), 1)),
             log_softmax(decision(linear, z), axis=1),
@@ -186,9 +194,9 @@ class SecondStage:
             of_fold = BoostedTrees(*(each[fold] for each in trees))
             inputs = tree_inputs(self.blocks, kind, z, x)
             logs.append(log_softmax(boosted_logits(of_fold, inputs), axis=1))
-        if self.of_scores:
-            alone = self.of_scores[fold]
-            columns = np.ascontiguousarray(z[:, -alone.coef.shape[1] :])
+        if provided := self.scores_coef.shape[2]:
+            alone = LinearModel(self.scores_coef[fold], self.scores_intercept[fold])
+            columns = np.ascontiguousarray(z[:, -provided:])
             logs.append(log_softmax(decision(alone, columns), axis=1))
         if len(self.weights) > len(logs):
             logs += [scores[:, block] for block in range(scores.shape[1])]
@@ -197,46 +205,6 @@ class SecondStage:
     def scores(self, scores: Floats, z: Floats, x: NDArray[Any], fold: int) -> Floats:
         """Return log-probabilities of the pool; parameters are as for `components`."""
         return pooled(self.components(scores, z, x, fold), self.weights)
-
-    def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Return arrays for a file; `from_arrays` reads them."""
-        arrays: dict[str, NDArray[Any]] = {
-            "second_coef": self.coef,
-            "second_intercept": self.intercept,
-            "second_kinds": np.array(list(self.trees), dtype=str),
-            "second_priors": self.priors,
-            "second_blocks": np.array(self.blocks),
-            "second_weights": self.weights,
-        }
-        if self.of_scores:
-            models = self.of_scores
-            arrays["scores_coef"] = np.stack([each.coef for each in models])
-            arrays["scores_intercept"] = np.stack([each.intercept for each in models])
-        for number, trees in enumerate(self.trees.values()):
-            for name, values in trees._asdict().items():
-                arrays[f"trees_{number}_{name}"] = values
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> SecondStage:
-        """Construct from the result of `to_arrays`."""
-        return cls(
-            coef=arrays["second_coef"],
-            intercept=arrays["second_intercept"],
-            trees={
-                str(kind): BoostedTrees(
-                    *(arrays[f"trees_{number}_{name}"] for name in BoostedTrees._fields)
-                )
-                for number, kind in enumerate(arrays["second_kinds"])
-            },
-            priors=arrays["second_priors"],
-            blocks=tuple(arrays["second_blocks"].tolist()),
-            weights=arrays["second_weights"],
-            of_scores=tuple(
-                LinearModel(arrays["scores_coef"][fold], intercept, 1.0, True)
-                for fold, intercept in enumerate(arrays.get("scores_intercept", ()))
-            ),
-        )
 
 
 def fit_kind(
@@ -248,109 +216,108 @@ def fit_kind(
     return fit_trees(inputs, rows.labels, n_classes, KINDS[kind], held, rows.weights)
 
 
+def fit_linear(rows: SecondRows, n_classes: int, threads: int = 1) -> ChosenC:
+    """Fit logistic regressions without each fold, and choose C."""
+    ready = [standardised(rows, n_classes, fold) for fold in range(rows.count)]
+
+    def fit_one(job: FitJob) -> LogisticFit:
+        (fit,) = fit_jobs(ready[job.hidden[0]], [job])
+        return fit
+
+    def fit_all(jobs: Sequence[FitJob]) -> list[LogisticFit]:
+        return map_threads(fit_one, jobs, threads)
+
+    return cross_fit(fit_all, GRID, rows.count, search_from_middle)
+
+
 def conclude(
     rows: SecondRows,
     n_classes: int,
-    linear: ChosenC,
-    fits: dict[str, Sequence[tuple[BoostedTrees, Floats]]],
+    fits: Mapping[str, Sequence[tuple[BoostedTrees, Floats]]],
     priors: Floats,
+    threads: int = 1,
 ) -> tuple[SecondStage, Floats, dict[str, Any]]:
-    """Choose boosting rounds and pool weights.
+    """Fit the logistic regressions, choose boosting rounds and pool weights.
 
-    `linear` is by `fit_linear`, `fits` are by kind, one for each fold; priors have the
-    shape (K, C). Returns the second stage, held-out log-probabilities of the rows, and
-    facts.
+    `fits` are by kind, one for each fold; priors have the shape (K, C). Returns the
+    second stage, held-out log-probabilities of the rows, and facts.
     """
-    coef = np.stack([fit.model.coef for fit in linear.fits])
-    intercept = np.stack([fit.model.intercept for fit in linear.fits])
-    trees, turns = {}, {}
-    for kind, folds in fits.items():
-        common = min(len(losses) for _, losses in folds)
-        total = np.sum([losses[:common] for _, losses in folds], axis=0)
-        turns[kind] = int(np.argmin(total[1:])) + 1
-        each = [model.truncated(turns[kind]) for model, _ in folds]
-        trees[kind] = BoostedTrees(*map(np.stack, zip(*each, strict=True)))
+    linear = fit_linear(rows, n_classes, threads)
+    trees = {kind: _truncated(folds) for kind, folds in fits.items()}
     names = ["prior", "logistic", *trees]
     names += ["scores"] if rows.provided else []
     if len(rows.labels) < FEW:
         names += [f"block {at}" for at in range(rows.scores.shape[1])]
-    count = len(names)
+    alone = np.zeros((rows.count, n_classes, 0)), np.zeros((rows.count, n_classes))
+    if rows.provided:
+        alone = _stacked(_fits(rows, n_classes, slice(-rows.provided, None), 1.0))
     stage = SecondStage(
-        coef,
-        intercept,
+        *_stacked([fit.model for fit in linear.fits]),
         trees,
         priors,
         rows.blocks,
-        np.full(count, 1.0 / count),
-        _of_scores(rows, n_classes),
+        np.full(len(names), 1.0 / len(names)),
+        *alone,
     )
-    parts = [np.empty((len(rows.labels), n_classes)) for _ in range(count)]
+    parts = np.empty((len(names), len(rows.labels), n_classes))
     for fold in range(rows.count):
         held = rows.folds == fold
         z = np.ascontiguousarray(rows.z[held, fold])
-        for part, values in zip(
-            parts,
-            stage.components(rows.scores[held], z, rows.x[held], fold),
-            strict=True,
-        ):
-            part[held] = values
+        parts[:, held] = stage.components(rows.scores[held], z, rows.x[held], fold)
     weights = pool_weights(parts, rows.labels, rows.weights)
-    chosen = replace(stage, weights=weights)
-    by_model = {
-        name: float(row_losses(part, rows.labels).mean())
-        for name, part in zip(names, parts, strict=True)
-    }
-    facts = {
-        "second_stage_C": GRID[linear.place],
-        "boosting_rounds": turns,
+    facts: dict[str, Any] = {
         "pool": dict(zip(names, weights.tolist(), strict=True)),
-        "second_stage_log_losses": by_model,
+        "second_stage_log_losses": {
+            name: float(row_losses(part, rows.labels).mean())
+            for name, part in zip(names, parts, strict=True)
+        },
     }
-    return chosen, pooled(parts, weights), facts
+    if rows.provided:
+        without = _fits(rows, n_classes, slice(-rows.provided), linear.C)
+        facts["gain_of_scores"] = _gain(rows, parts[1], without)
+    return replace(stage, weights=weights), pooled(parts, weights), facts
 
 
-def _of_scores(rows: SecondRows, n_classes: int) -> tuple[LinearModel, ...]:
-    """Fit regressions of another model's scores alone, without each fold."""
-    if not rows.provided:
-        return ()
-    alone = slice(-rows.provided, None)
-    ready = [standardised(rows, n_classes, k, alone) for k in range(rows.count)]
-    fits = [fit_jobs(each, [FitJob((k,), 1.0)]) for k, each in enumerate(ready)]
-    return tuple(fit.model for (fit,) in fits)
+def _truncated(folds: Sequence[tuple[BoostedTrees, Floats]]) -> BoostedTrees:
+    """Trees of every fold, with the rounds of the lowest loss of all held rows."""
+    common = min(len(losses) for _, losses in folds)
+    total = np.sum([losses[:common] for _, losses in folds], axis=0)
+    turns = int(np.argmin(total[1:])) + 1
+    each = [model.truncated(turns) for model, _ in folds]
+    return BoostedTrees(*map(np.stack, zip(*each, strict=True)))
 
 
-def gain_of_scores(
-    rows: SecondRows, linear: ChosenC, without: ChosenC
+def _fits(
+    rows: SecondRows, n_classes: int, columns: slice, C: float
+) -> list[LinearModel]:
+    """Fit regressions of some columns without each fold."""
+    ready = [standardised(rows, n_classes, k, columns) for k in range(rows.count)]
+    fits = [fit_jobs(each, [FitJob((k,), C)]) for k, each in enumerate(ready)]
+    return [fit.model for (fit,) in fits]
+
+
+def _stacked(models: Sequence[LinearModel]) -> tuple[Floats, Floats]:
+    coef = np.stack([model.coef for model in models])
+    return coef, np.stack([model.intercept for model in models])
+
+
+def _gain(
+    rows: SecondRows, logs: Floats, without: Sequence[LinearModel]
 ) -> dict[str, float]:
     """Reduction of the held-out log-loss by another model's scores, as `skill`.
 
-    `linear` and `without` are by `fit_linear`, with all columns and without the scores.
+    `logs` are log-probabilities by the regressions of all columns; `without` are those
+    without the scores.
     """
-    losses = np.empty((2, len(rows.labels)))
-    for fold in range(rows.count):
+    before = np.empty(len(rows.labels))
+    for fold, model in enumerate(without):
         held = rows.folds == fold
-        for place, chosen in enumerate((linear, without)):
-            model = chosen.fits[fold].model
-            z = np.ascontiguousarray(rows.z[held, fold, : model.coef.shape[1]])
-            losses[place, held] = row_losses(decision(model, z), rows.labels[held])
-    if rows.weights is not None:
-        losses *= rows.weights / rows.weights.mean()
-    return skill(*losses) or dict.fromkeys(("value", "lower", "upper"), 0.0)
-
-
-def fit_linear(fit_all: Fitter, folds: int, sets: int = 1) -> list[ChosenC]:
-    """Fit logistic regressions without each fold, for each set of rows; choose C.
-
-    Jobs of `fit_all` for fold k of set s have the block ``s * folds + k``, of which the
-    rows are `standardised`.
-    """
-
-    def fit_each(jobs: Sequence[FitJob]) -> Sequence[LogisticFit]:
-        return fit_all(
-            [replace(job, block=job.block * folds + job.hidden[0]) for job in jobs]
-        )
-
-    return cross_fit([GRID] * sets, folds, search_from_middle, fit_each)
+        z = np.ascontiguousarray(rows.z[held, fold, : -rows.provided])
+        before[held] = row_losses(decision(model, z), rows.labels[held])
+    losses = row_losses(logs, rows.labels), before
+    weights = np.ones(len(before)) if rows.weights is None else rows.weights
+    of_rows = (each * weights / weights.mean() for each in losses)
+    return skill(*of_rows) or dict.fromkeys(("value", "lower", "upper"), 0.0)
 
 
 def standardised(
@@ -368,23 +335,22 @@ def standardised(
     return replace(smooth, penalty=spread**2, tolerance=STACKED)
 
 
-def pooled(scores: Sequence[Floats], weights: Floats) -> Floats:
+def pooled(scores: Iterable[Floats], weights: Floats) -> Floats:
     """Return log-probabilities of the pool, shape (n, C)."""
-    total = np.zeros_like(scores[0])
+    total: Any = 0.0
     for weight, values in zip(weights.tolist(), scores, strict=True):
-        total += weight * values
+        total = total + weight * values
     return np.asarray(log_softmax(total, axis=1), np.float64)
 
 
 def pool_weights(
-    scores: Sequence[Floats], labels: Ints32, row_weights: Floats | None = None
+    stacked: Floats, labels: Ints32, row_weights: Floats | None = None
 ) -> Floats:
     """Find the weights with the lowest log-loss on held-out rows, shape (M,).
 
-    Scores are log-probabilities by each model, shape (n, C) each.
+    `stacked` are log-probabilities by each model, shape (M, n, C).
     """
-    count, rows = len(scores), len(labels)
-    stacked = np.stack(scores)
+    count, rows = len(stacked), len(labels)
     taken = stacked[:, np.arange(rows), labels]
     each = np.ones(rows) if row_weights is None else row_weights
     reached = (taken * each).sum(axis=1)

@@ -86,7 +86,8 @@ class BoostedTrees(NamedTuple):
 
     def truncated(self, turns: int) -> BoostedTrees:
         """Return the model after its first `turns` rounds."""
-        return BoostedTrees(self.baseline, *(each[:turns] for each in self[1:]))
+        by_round: Any = (each[:turns] for each in self[1:])
+        return BoostedTrees(self.baseline, *by_round)
 
 
 class Shape(NamedTuple):
@@ -387,7 +388,7 @@ def grow(
                         if _split(*data, sums[leaf], best[leaf]):
                             by[leaf] = some[each]
             best[leaf, 0] -= alone
-        leaf = np.argmax(best[:count, 0])
+        leaf = int(np.argmax(best[:count, 0]))
         if best[leaf, 0] <= 0:
             break
         divided[count], feature[count] = leaf, by[leaf]

@@ -1,0 +1,40 @@
+"""Nested records as arrays of one file, by dotted names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["flat", "nested"]
+
+
+def flat(values: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of nested dictionaries by dotted names.
+
+    Examples
+    --------
+    >>> sorted(flat({"a": 1, "b": {"c": 2, "d": {"e": 3}}}))
+    ['a', 'b.c', 'b.d.e']
+    """
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            arrays |= {f"{name}.{rest}": each for rest, each in flat(value).items()}
+        else:
+            arrays[name] = np.asarray(value)
+    return arrays
+
+
+def nested(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """Return the nested dictionaries of arrays by dotted names."""
+    found: dict[str, Any] = {}
+    for name, value in arrays.items():
+        *path, last = name.split(".")
+        at = found
+        for part in path:
+            at = at.setdefault(part, {})
+        at[last] = value
+    return found
