@@ -87,15 +87,15 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 244_407,
-    "core": 30_998,
-    "graph": 49_760,
-    "reservoir": 22_461,
+    "all": 233_097,
+    "core": 29_988,
+    "graph": 45_013,
+    "reservoir": 22_334,
     "groups": 2_920,
-    "plan and needs": 6_430,
-    "pipeline and the modules next to it": 6_880,
-    "command line and flows": 8_451,
-    "monitor": 4_474,
+    "plan and needs": 6_365,
+    "pipeline and the modules next to it": 6_767,
+    "command line and flows": 8_461,
+    "monitor": 4_476,
     "evaluation": 26_094,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""

@@ -8,7 +8,7 @@ from typing import Any
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import Folder, Manifest
-from xnq_dist.graph.contents import answer_digests
+from xnq_dist.graph.profile.inputs import answer_digests
 from xnq_dist.graph.tables import Sources
 
 __all__ = ["quantify_inputs"]

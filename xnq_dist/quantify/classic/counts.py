@@ -126,7 +126,8 @@ def predicted(values: NDArray[np.floating], hard: bool) -> Floats:
 def _means(offsets: Ints, members: Ints, counted: Floats) -> Floats:
     """Mean of the members' predictions by community, (S, K); uniform without any."""
     shape = len(offsets) - 1, len(counted)
-    total = csr_array((np.ones(len(members)), members, offsets), shape) @ counted
+    chosen = csr_array((np.ones(len(members)), members, offsets), shape)
+    total = np.asarray(chosen @ counted)
     mass = total.sum(axis=1, keepdims=True)
     uniform = np.full_like(total, 1.0 / total.shape[1])
-    return np.divide(total, mass, out=uniform, where=mass > 0)
+    return np.asarray(np.divide(total, mass, out=uniform, where=mass > 0))
