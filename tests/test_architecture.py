@@ -87,16 +87,16 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 259_791,
-    "core": 33_153,
-    "graph": 54_778,
+    "all": 252_290,
+    "core": 33_146,
+    "graph": 47_315,
     "reservoir": 23_606,
     "groups": 2_920,
     "plan and needs": 6_511,
-    "pipeline and the modules next to it": 7_484,
-    "command line and flows": 9_849,
+    "pipeline and the modules next to it": 7_468,
+    "command line and flows": 9_844,
     "monitor": 6_755,
-    "evaluation": 26_097,
+    "evaluation": 26_094,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 
