@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from xnq_dist.core.tasks import forget, share_by_file
-from xnq_dist.graph import edge_tasks, row_tasks
+from xnq_dist.graph import edge_tasks
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,5 @@ def small_tasks(patch):
     for module, name in (
         (edge_tasks, "ROWS"),
         (edge_tasks, "PAIRS"),
-        (row_tasks, "EDGES"),
     ):
         patch.setattr(module, name, 1)

@@ -335,10 +335,6 @@ NODES = {
         node_table(4, label=[0.5, 1, 2, 3]),
         "is 0.5 in row 1 of .*labels are integers",
     ),
-    "large label": (
-        node_table(4, label=pa.array([2**63, 1, 2, 3], pa.uint64())),
-        "integers too large for int64",
-    ),
     "odd text": (
         node_table(4, label=pa.array([b"\xff", b"a", b"b", b"c"]).view(pa.string())),
         "text that is not UTF-8",

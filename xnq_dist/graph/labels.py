@@ -23,10 +23,9 @@ from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import ColumnSettings, Missing
 from xnq_dist.graph.ids import NodeIds
 from xnq_dist.graph.profile.headers import columns_of
-from xnq_dist.graph.tables import Batch, Table, ids_of, whole_numbers
+from xnq_dist.graph.tables import Batch, Table, ids_of, plain_keys
 from xnq_dist.graph.values import (
     NULL_WORDS,
-    is_text,
     of_one_type,
     one_form,
     one_type,
@@ -274,31 +273,14 @@ def plain_labels(batch: Batch, column: str, missing: Missing = "auto") -> pa.Arr
 
 
 def _typed_labels(batch: Batch, column: str) -> pa.Array:
-    array = batch.column(column)
-    kind = array.type
-    if pt.is_null(kind):
-        return array.cast(pa.int64())
-    if pt.is_floating(kind):
-        # Other tools write integer columns with nulls as floats, with NaN for null.
-        rule = "labels are integers, strings or booleans"
-        return whole_numbers(array, batch, column, rule)
-    if pt.is_integer(kind):
-        try:
-            return array.cast(pa.int64())
-        except pa.ArrowInvalid as error:
-            raise InputError(
-                f"label column {column!r} of {batch.file} holds integers too large for "
-                "int64: write the classes as strings"
-            ) from error
-    if pt.is_boolean(kind):
-        return array
-    if is_text(kind):
-        text = _valid_text(array.cast(pa.string()), batch, column)
-        return one_form(text)
-    raise InputError(
-        f"label column {column!r} of {batch.file} is {kind}: write labels as "
-        "integers, strings or booleans"
-    )
+    kind = batch.column(column).type
+    labels = batch.column(column) if pt.is_boolean(kind) else plain_keys(batch, column)
+    if labels is None:
+        raise InputError(
+            f"label column {column!r} of {batch.file} is {kind}: write labels as "
+            "integers, strings or booleans"
+        )
+    return one_form(_valid_text(labels, batch, column))
 
 
 def role_codes(batch: Batch, column: str) -> NDArray[np.int8]:

@@ -78,9 +78,9 @@ def prepare(
     contents
         Digests from `profile.inputs.read_contents`; None: computed here.
     workers
-        Opens the workers' tasks, which then read and sort edges, find distances and
-        rho(A), and write the partitions' edges, with the same bits; called if the stage
-        is due. It may return None: tasks of this process do.
+        Opens the workers' tasks, which then read and sort edges, and write the
+        partitions' edges, with the same bits; called if the stage is due. It may
+        return None: tasks of this process do.
 
     Returns
     -------
@@ -123,7 +123,7 @@ def prepare(
         # The threads that sorted leave free memory: return it to the system.
         pa.default_memory_pool().release_unused()
         allocator.release()
-        measured = _measure(csr, settings, tasks, progress)
+        measured = _measure(csr, settings, progress)
         part, partitioner = _divide(csr, partitions, settings, measured, progress)
         book = PartitionBook.of(part, partitions)
         memory = settings.input.memory_bytes
@@ -233,13 +233,11 @@ class _Measured:
         return {name: value for name, value in found.items() if value is not None}
 
 
-def _measure(
-    csr: FileCsr, settings: Settings, tasks: Tasks, progress: Progress
-) -> _Measured:
+def _measure(csr: FileCsr, settings: Settings, progress: Progress) -> _Measured:
     # An unweighted graph with added reverses is symmetric.
     added = not settings.input.directed and not csr.weighted
     symmetric = added or is_symmetric(csr)
-    passes = RowPasses(csr, tasks)
+    passes = RowPasses(csr)
     progress("spectral radius", 0, 1)
     rho = adjacency_radius(csr, symmetric, passes.times)
     progress("spectral radius", 1, 1)

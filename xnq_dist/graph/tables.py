@@ -40,7 +40,7 @@ __all__ = [
     "ids_of",
     "is_text_file",
     "open_table",
-    "whole_numbers",
+    "plain_keys",
 ]
 
 log = logging.getLogger(__name__)
@@ -475,35 +475,40 @@ def ids_of(batch: Batch, column: str) -> pa.Array:
     InputError
         For another type, or a null (the message names the row).
     """
-    array = batch.column(column)
-    if pt.is_floating(array.type):
-        array = whole_numbers(array, batch, column, "ids are integers or text")
-    if array.null_count:
-        at = pc.index(pc.is_null(array), pa.scalar(True)).as_py()
+    keys = plain_keys(batch, column)
+    if keys is None:
+        raise InputError(
+            f"column {quoted(column)} of {batch.file} is {batch.column(column).type}, "
+            "not an integer or a string: cast the ids to one of them"
+        )
+    if keys.null_count:
+        at = pc.index(pc.is_null(keys), pa.scalar(True)).as_py()
         raise InputError(
             f"column {quoted(column)} is null in {batch.row(at)}: fill in the id, "
             "every row needs one"
         )
-    if pt.is_date32(array.type):
-        return array.cast(pa.string())
-    if pt.is_integer(array.type):
+    return keys
+
+
+def plain_keys(batch: Batch, column: str) -> pa.Array | None:
+    """Integers or text in a column as int64 or string; None: it has another type.
+
+    Integers too large for int64, and dates, are text.
+    """
+    array = batch.column(column)
+    if pt.is_floating(array.type):
+        return _whole_numbers(array, batch, column)
+    if pt.is_integer(array.type) or pt.is_null(array.type):
         try:
             return array.cast(pa.int64())
         except pa.ArrowInvalid:
             return array.cast(pa.string())
-    if is_text(array.type):
-        return array.cast(pa.string())
-    raise InputError(
-        f"column {quoted(column)} of {batch.file} is {array.type}, not an integer or "
-        "a string: cast the ids to one of them"
-    )
+    as_text = is_text(array.type) or pt.is_date32(array.type)
+    return array.cast(pa.string()) if as_text else None
 
 
-def whole_numbers(array: pa.Array, batch: Batch, column: str, rule: str) -> pa.Array:
-    """Integers that another tool wrote as floats; NaN becomes null.
-
-    `rule`: what the column must hold, for messages.
-    """
+def _whole_numbers(array: pa.Array, batch: Batch, column: str) -> pa.Array:
+    """Integers that another tool wrote as floats; NaN becomes null."""
     wide = array.cast(pa.float64())
     wide = pc.if_else(pc.is_nan(wide), None, wide)
     exact = pc.and_(pc.equal(pc.floor(wide), wide), pc.less(pc.abs(wide), 2.0**53))
@@ -511,6 +516,6 @@ def whole_numbers(array: pa.Array, batch: Batch, column: str, rule: str) -> pa.A
         at = pc.index(exact, pa.scalar(False)).as_py()
         raise InputError(
             f"column {quoted(column)} is {wide[at].as_py()} in {batch.row(at)}, and "
-            f"{rule}: write the column as one of them"
+            "ids and labels are integers or text: write the column as one of them"
         )
     return wide.cast(pa.int64())

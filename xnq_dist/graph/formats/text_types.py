@@ -14,7 +14,7 @@ __all__ = ["NULL_WORDS", "joined", "kind_of", "type_of", "typed"]
 NULL_WORDS = ("NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "?")
 """Words for null in columns of numbers, dates and booleans."""
 
-_WHOLE = r"0|[1-9]\d{0,18}"
+_WHOLE = r"0|[1-9]\d{0,17}"
 _KINDS = {
     "integer": (pa.int64(), r"0|-?[1-9]\d{0,18}"),
     "boolean": (pa.bool_(), r"true|false"),
