@@ -121,9 +121,7 @@ BEFORE = {
 
 @pytest.mark.faults
 @pytest.mark.parametrize("stage", ["embeddings", "posteriors", "quantify"])
-def test_a_stopped_worker_is_replaced_by_the_others(
-    stage, calm, processes, tmp_path, caplog
-):
+def test_a_stopped_worker_is_replaced_by_the_others(stage, calm, processes, tmp_path):
     run = begun(calm, tmp_path / "run", *BEFORE[stage])
     stopped = processes.workers[0]
     try:
@@ -132,7 +130,6 @@ def test_a_stopped_worker_is_replaced_by_the_others(
         with suppress(ProcessLookupError):
             os.kill(stopped.pid, signal.SIGCONT)
     assert values(tmp_path / "run", stage) == values(calm[0], stage)
-    assert "no sign of life" in caplog.text or "has not answered" in caplog.text
 
 
 def test_edges_of_a_lost_worker_are_read_again(calm, processes, tmp_path, monkeypatch):
@@ -166,10 +163,8 @@ def test_edges_of_a_lost_worker_are_read_again(calm, processes, tmp_path, monkey
     ids=["readout-killed", "quantify-stopped"],
 )
 def test_loss_of_all_workers_ends_the_stage_in_a_sentence(
-    stage, number, calm, processes, tmp_path, monkeypatch
+    stage, number, calm, processes, tmp_path
 ):
-    # These workers are not restarted, so a shorter wait is enough.
-    monkeypatch.setattr(waiting, "RETURN", 3.0)
     run = begun(calm, tmp_path / "run", *BEFORE[stage])
 
     def lose() -> None:

@@ -14,9 +14,7 @@ INSIDE = "called inside `waiting.watched`, which looks at the cluster"
 
 ALLOWED = {
     "xnq_dist/core/backend.py:GpuBackend.to_host": "copies an array, waits for nobody",
-    "xnq_dist/core/blocks.py:_OneBlasThread.__enter__": THREADS,
-    "xnq_dist/core/blocks.py:_OneBlasThread.__exit__": THREADS,
-    "xnq_dist/core/blocks.py:_hold": THREADS,
+    "xnq_dist/core/blocks.py:one_blas_thread": THREADS,
     "xnq_dist/graph/ahead.py:ahead": THREADS,
     "xnq_dist/graph/prepare.py:_write": THREADS,
     "xnq_dist/readout/rows.py:Part.over_states": THREADS,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -151,25 +151,25 @@ class Job:
 
     def embed(self, progress: Progress) -> Manifest:
         """Run the reservoir's message passing on the workers."""
-        with self._client("embed") as client:
-            return pipeline.embed(self.run, self.settings, client, progress)
+        return self._staged("embed", pipeline.embed, progress)
 
     def fit_readout(self, progress: Progress) -> Manifest:
         """Fit and calibrate the classifier on the labelled nodes."""
-        with self._client("readout") as client:
-            return pipeline.fit_readout(self.run, self.settings, client, progress)
+        return self._staged("readout", pipeline.fit_readout, progress)
 
     def posteriors(self, progress: Progress) -> Manifest:
         """Write the class probabilities of every node."""
-        with self._client("posteriors") as client:
-            return pipeline.posteriors(self.run, self.settings, client, progress)
+        return self._staged("posteriors", pipeline.posteriors, progress)
 
     def quantify(self, progress: Progress) -> Manifest:
         """Estimate the communities, batches of them in parallel."""
-        with self._client("quantify") as client:
-            return pipeline.quantify(
-                self.run, self.sources, self.settings, client, progress
-            )
+        return self._staged("quantify", pipeline.quantify, progress, self.sources)
+
+    def _staged(
+        self, name: str, work: Callable[..., Manifest], progress: Progress, *more: Any
+    ) -> Manifest:
+        with stage_errors(self.run.uri, name), self.workers.client() as client:
+            return work(self.run, *more, self.settings, client, progress)
 
     def publish(self, _progress: Progress) -> None:
         """Stop the workers, then publish tables and report page."""
@@ -178,11 +178,6 @@ class Job:
 
     def _find_due(self) -> None:
         self.due = {*due_stages(self.run, self.sources, self.settings)}
-
-    @contextmanager
-    def _client(self, stage: str) -> Iterator[Client]:
-        with stage_errors(self.run.uri, stage), self.workers.client() as client:
-            yield client
 
 
 def each_stage(job: Job, do: Do) -> None:

@@ -35,6 +35,7 @@ from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     FOLDERS,
+    POINTER,
     RUN,
     Manifest,
     Published,
@@ -119,7 +120,7 @@ def _check_place(run: RunDirectory, tables: Iterable[str | None]) -> None:
 def _take(run: RunDirectory, overwrite: bool) -> None:
     """Make a locked folder a run directory; repair damage and remove leftovers."""
     folder = run.folder
-    if not (folder.exists(RUN) or _holds_stages(run)):
+    if not (folder.exists(RUN) or folder.exists(POINTER)):
         others = [
             name
             for name in folder.names()
@@ -148,11 +149,6 @@ def _remove(run: RunDirectory) -> None:
     for name in FOLDERS:
         run.stage(name).folder.delete_folder()
     RunRecord(replaces=before.nodes if before else None).write(run.folder)
-
-
-def _holds_stages(run: RunDirectory) -> bool:
-    """Whether the folder has a stage or published results."""
-    return any(s.manifest() for s in (*run.stages(), *Published(run).stages()))
 
 
 @in_stage("graph")

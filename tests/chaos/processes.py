@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -29,7 +30,9 @@ class Cluster:
 
     def _dask(self, *command: str) -> subprocess.Popen[bytes]:
         here = ("--host", "127.0.0.1", "--no-dashboard")
-        return started(sys.executable, "-m", "dask", *command, *here)
+        # As a user whose workers may hang would set it.
+        env = os.environ | {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "10s"}
+        return started(sys.executable, "-m", "dask", *command, *here, env=env)
 
     def __enter__(self) -> Cluster:
         from distributed import Client

@@ -156,6 +156,7 @@ def open_cluster(settings: ClusterSettings) -> Iterator[Connection]:
             size = module.size(settings)
             nannies = "distributed.nanny.pre-spawn-environ"
             planned = {f"{nannies}.{name}": ALLOCATOR[name] for name in ALLOCATOR}
+            planned["distributed.scheduler.worker-ttl"] = f"{settings.timeout} s"
             stack.enter_context(dask.config.set(PLANNED | planned))
             stack.callback(_kill_left, multiprocessing.active_children())
             try:

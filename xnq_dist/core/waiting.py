@@ -1,23 +1,23 @@
 """Waits for a Dask cluster; this package waits for workers only here.
 
 Every wait ends if the cluster fails, but none limits how long work may take. A wait
-checks the cluster once a second; it ends when the scheduler does not answer, or a
-worker gives no sign of life, for `cluster.timeout` seconds (`TIMEOUT`).
+checks the cluster once a second; it ends when the scheduler does not answer, or there
+is no worker, for `cluster.timeout` seconds (`TIMEOUT`). The scheduler removes a worker
+without a heartbeat: those that are started here for the same time, others for their
+`distributed.scheduler.worker-ttl`, by default five minutes.
 
-A worker's sign of life is a new heartbeat in the scheduler's record. A worker process
-sends one about every half second while its tasks run, as long as they release Python's
-global interpreter lock from time to time. Python code does, and so do the kernels of
-this package, NumPy, SciPy, scikit-learn and Arrow. A foreign call that holds the lock
-for the complete timeout looks like a stopped process.
+A worker process sends a heartbeat about every half second while its tasks run, as long
+as they release Python's global interpreter lock from time to time. Python code does,
+and so do the kernels of this package, NumPy, SciPy, scikit-learn and Arrow. A foreign
+call that holds the lock for the complete time looks like a stopped process.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
-import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,8 +41,6 @@ __all__ = [
     "worker_records",
 ]
 
-log = logging.getLogger(__name__)
-
 T = TypeVar("T")
 Look = Callable[[], object]
 """Called about once a second during a wait; ends the wait by an exception."""
@@ -58,14 +56,6 @@ wait checks the cluster."""
 
 POLL = 1.0
 """Seconds between two checks of the cluster."""
-
-CONFIRM = 2.0
-"""Seconds after which a silent worker is checked again: after a machine was suspended,
-its workers need a moment to send a heartbeat."""
-
-RESTART, RETURN = 10.0, 30.0
-"""Seconds for a silent worker's supervisor (Dask's nanny) to end it, and for new
-workers to join when no other worker is left."""
 
 DONE = ("finished", "error", "cancelled")
 """A future in any other state is in progress, also if its worker was lost."""
@@ -83,103 +73,53 @@ def worker_records(client: Client) -> dict[str, Any]:
     ConnectionLostError
         When the scheduler does not answer within the timeout.
     """
-    identity = _asked(client, "identity", TIMEOUT.get(), n_workers=-1)
+    try:
+        if client.scheduler is None:
+            raise ConnectionError("the client is closed")
+        limit = TIMEOUT.get()
+        asked = client.scheduler.identity
+        identity = client.sync(asked, callback_timeout=limit, n_workers=-1)
+    except OSError as error:
+        raise _scheduler_lost(error) from error
     records: dict[str, Any] = identity["workers"]
     LOOKED.get()(str(identity["id"]), records)
     return records
 
 
-def _asked(client: Client, what: str, limit: float, **words: Any) -> Any:
-    """The scheduler's answer to a call of its method `what` within `limit` seconds."""
-    try:
-        if client.scheduler is None:
-            raise ConnectionError("the client is closed")
-        method = getattr(client.scheduler, what)
-        return client.sync(method, callback_timeout=limit, **words)
-    except OSError as error:
-        raise _scheduler_lost(error) from error
-
-
 class Heartbeats:
-    """Monitors the workers' heartbeats from call to call of `look`.
+    """Looks at the workers from call to call of `look`.
 
     Parameters
     ----------
     timeout
-        Seconds without a heartbeat after which a worker is lost; None: `TIMEOUT`.
+        Seconds without any worker after which a wait ends; None: `TIMEOUT`.
     """
 
     def __init__(self, client: Client, timeout: float | None = None) -> None:
         self._client = client
         self.timeout = TIMEOUT.get() if timeout is None else timeout
-        self._heard: dict[str, tuple[float, float]] = {}
-        """Last heartbeat by the scheduler's clock, and its arrival by the local one."""
         self._until = time.monotonic() + self.timeout
-        """Local time at which the wait ends if no worker is alive."""
 
-    def look(self, needed: Collection[str] | None = None) -> dict[str, int]:
-        """Threads of every worker that is alive, by address, in order.
+    def look(self) -> dict[str, int]:
+        """Threads of every worker, by address, in order.
 
-        A silent worker is removed from the cluster: other workers do its tasks again.
-
-        Parameters
-        ----------
-        needed
-            Workers to check; silence of others is ignored. None: all.
+        The scheduler removes workers without a heartbeat: other workers do their tasks
+        again.
 
         Raises
         ------
         InfrastructureError
-            When the scheduler does not answer, or no worker has given a sign of life,
-            for the timeout.
+            When the scheduler does not answer, or there was no worker, for the timeout.
         """
-        records, silent = self._ask(needed)
-        if silent:
-            time.sleep(CONFIRM)
-            records, silent = self._ask(needed)
-        if silent:
-            self._remove(silent)
-        alive = sorted(set(records) - silent)
-        if not alive and time.monotonic() > self._until:
+        records = worker_records(self._client)
+        if records:
+            self._until = time.monotonic() + self.timeout
+        elif time.monotonic() > self._until:
             raise InfrastructureError(
                 f"no Dask worker has given a sign of life for {self.timeout:g} s: "
                 "start workers again if they are yours, and run again to resume"
             )
-        return {address: int(records[address]["nthreads"]) for address in alive}
-
-    def _ask(self, needed: Collection[str] | None) -> tuple[dict[str, Any], set[str]]:
-        """All records, and the needed workers without a heartbeat for the timeout."""
-        records = worker_records(self._client)
-        now = time.monotonic()
-        for address, record in records.items():
-            if self._heard.get(address, (None,))[0] != record["last_seen"]:
-                self._heard[address] = record["last_seen"], now
-                self._until = max(self._until, now + self.timeout)
-        checked = set(records) if needed is None else records.keys() & needed
-        late = now - self.timeout
-        return records, {each for each in checked if self._heard[each][1] < late}
-
-    def _remove(self, silent: Collection[str]) -> None:
-        names = sorted(silent)
-        log.warning(
-            "no sign of life from %s for %g s: removed from the cluster, other workers "
-            "do the work again",
-            ", ".join(names),
-            self.timeout,
-        )
-        # The scheduler does the same after `distributed.scheduler.worker-ttl`: a nanny
-        # starts the worker again; a worker without a nanny is removed.
-        _asked(
-            self._client,
-            "restart_workers",
-            2 * RESTART,
-            workers=names,
-            timeout=RESTART,
-            wait_for_workers=False,
-            on_error="return",
-            stimulus_id=f"xnq-dist-silent-{time.time()}",
-        )
-        self._until = max(self._until, time.monotonic() + RETURN)
+        return {each: int(records[each]["nthreads"]) for each in sorted(records)}
 
 
 def first_worker(client: Client) -> dict[str, int]:

@@ -15,7 +15,7 @@ __all__ = ["quantify_inputs"]
 
 USED: Any = {
     **dict.fromkeys(("quantifier", "labelled", "memberships", "auto"), True),
-    **dict.fromkeys(("intervals", "quality", "leiden", "seed"), True),
+    **dict.fromkeys(("intervals", "quality", "seed"), True),
     # Labels are compared by value, after `labels.missing` was applied.
     "labels": {"drawn", "prior"},
     "readout": {"folds"},
@@ -54,5 +54,6 @@ def quantify_inputs(
     if source == "leiden":
         from xnq_dist.groups.detection import engine_of
 
+        inputs["leiden"] = settings.leiden.model_dump()
         inputs["engine"] = engine_of(settings, stages["graph"].facts["n_edges"])
     return inputs | answer_digests(folder, sources, settings, source)

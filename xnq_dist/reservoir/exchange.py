@@ -210,9 +210,7 @@ class Exchange:
     def _check_workers(self) -> None:
         if time.monotonic() > self.deadline:
             raise TimeoutError("the time for it is over")
-        needed = set(self.placement)
-        lost = needed - set(self._beats.look(needed))
-        if lost:
+        if lost := set(self.placement) - self._beats.look().keys():
             raise WorkersLost(f"lost {', '.join(sorted(lost))}", lost)
 
 

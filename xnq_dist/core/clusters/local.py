@@ -104,6 +104,8 @@ def start(settings: ClusterSettings, size: Workers, stack: ExitStack) -> Any:
         # A scheduler and a worker as threads: no port takes work from other processes.
         # BLAS has one thread until the cluster is closed, as in a worker process.
         stack.enter_context(one_blas_thread())
+        # After a machine was suspended, its only worker is not to be removed.
+        stack.enter_context(dask.config.set({"distributed.scheduler.worker-ttl": None}))
         return LocalCluster(processes=False, protocol="inproc", **options(size))
     check_program()
     configured = dask.config.get("distributed.worker.preload") or []

@@ -91,14 +91,12 @@ class ColumnSettings(Section):
 
     @model_validator(mode="after")
     def _scores_alone(self) -> ColumnSettings:
-        features = self.features if isinstance(self.features, list) else [self.features]
-        named = [self.node_id, self.label, self.role, self.label_weight, *features]
+        named = [self.node_id, self.label, self.role, self.label_weight, *self.scores]
         for name in self.scores:
-            if [*named, *self.scores].count(name) > 1:
+            if named.count(name) > 1:
                 raise ValueError(
-                    f"columns.scores names {name!r}, which is named a second time in "
-                    "columns: name each score once, and no column that is read as "
-                    "something else"
+                    f"columns.scores names {name!r}, which columns names a second "
+                    "time: give each its own column"
                 )
         return self
 

@@ -65,6 +65,10 @@ def verify(location: str | Path) -> list[DamagedError]:
     published = Published(run)
     stages = (*run.stages(), *published.stages())
     faults = [fault for stage in stages for fault in stage.damages()]
+    named = published.pointer().get("version")
+    if named and published.current() is None:
+        what = f"names {named}, which is not complete"
+        faults.append(DamagedError(run.uri, POINTER, what))
     return [*faults, *_damaged_records(run, POINTER, RUN, PLAN)]
 
 
