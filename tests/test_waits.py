@@ -20,8 +20,8 @@ ALLOWED = {
     "xnq_dist/readout/rows.py:Part.over_states": THREADS,
     "xnq_dist/reservoir/exchange.py:Exchange._gather": INSIDE,
     "xnq_dist/reservoir/wire.py:_raise_failure": "the future is done",
-    "xnq_dist/reservoir/wire.py:Receiver.xnq_admit": "ends when its run is closed; the "
-    "sender asks twice a second whether this worker is alive",
+    "xnq_dist/reservoir/wire.py:Receiver.xnq_blocks": "ends when its run is closed; "
+    "the sender asks twice a second whether this worker is alive",
     "xnq_dist/core/waiting.py:gather": INSIDE,
     "xnq_dist/core/waiting.py:run_on_workers": INSIDE,
 }

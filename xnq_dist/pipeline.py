@@ -368,7 +368,7 @@ def _settled(
     if plan is not None:
         met = replace(met, kind=plan.planned.kind)
         if met != plan.met:
-            plan.meets(met).write(run.folder)
+            replace(plan, met=met).write(run.folder)
     if run.stage(stage).manifest() is not None:
         return settings
     if stage in REMAINING:

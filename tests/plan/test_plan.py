@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
-from dataclasses import replace
 
 import pytest
 
@@ -59,10 +57,9 @@ def test_estimate_prints_what_the_run_records(tmp_path, small_graph, asked, caps
     assert len(asked) == 2  # by the stage and by the command
 
 
-def test_a_run_plans_once_and_records_what_it_met(tmp_path, small_graph, asked, caplog):
+def test_a_run_plans_once_and_records_what_it_met(tmp_path, small_graph, asked):
     out, settings = str(tmp_path / "run"), small_settings("partitions=3")
-    with caplog.at_level(logging.INFO):
-        jobs.run_all(small_graph.sources, out, settings)
+    jobs.run_all(small_graph.sources, out, settings)
     assert len(asked) == 1
     run = RunDirectory(out)
     plan = Plan.read(run.folder)
@@ -74,16 +71,6 @@ def test_a_run_plans_once_and_records_what_it_met(tmp_path, small_graph, asked, 
     for same in ("kind", "partitions", "workers", "threads", "worker_limit"):
         assert getattr(plan.met, same) == getattr(plan.planned, same)
     assert plan.met.worker_memory <= plan.planned.worker_memory
-    assert "instead of the planned" not in caplog.text
-    smaller = replace(plan.planned, worker_memory=1 << 20, seconds=40.0)
-    different = replace(plan, planned=smaller)
-    with caplog.at_level(logging.INFO):
-        different.meets(plan.met)
-        assert "of memory instead of the planned 1.0 MiB of " in caplog.text
-        different.took(79.0)
-        assert "the run took" not in caplog.text
-        different.took(81.0)
-    assert "the run took 81 s instead of the planned 40 s" in caplog.text
     before = run.folder.read_bytes(PLAN)
     asked.clear()
     assert jobs.run_all(small_graph.sources, out, settings)["stages"] == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
@@ -16,11 +15,6 @@ from xnq_dist.plan.seconds import MEASURED_EDGES
 
 __all__ = ["Figures", "Plan"]
 
-log = logging.getLogger(__name__)
-
-LATE, SHORT = 2, 60.0
-"""Times are logged above this multiple of the planned ones and above this many seconds,
-most of which the first run of a machine may spend on compiling kernels."""
 EXTRAPOLATED = 10
 """Times are marked as extrapolated for graphs with more than this many times the edges
 that were measured."""
@@ -173,25 +167,6 @@ class Plan:
         update = {"workers": 1} if kind == "auto" else {"kind": kind}
         chosen = settings.cluster.model_copy(update=update)
         return settings.model_copy(update={"cluster": chosen})
-
-    def meets(self, met: Figures) -> Plan:
-        """The plan with the figures of a stage; more memory than planned is logged."""
-        needs, planned = met.worker_memory, self.planned.worker_memory
-        if needs > planned:
-            log.info(
-                "a worker needs %s of memory instead of the planned %s of %s",
-                *(human(needs), human(planned), human(met.worker_limit)),
-            )
-        return replace(self, met=met)
-
-    def took(self, seconds: float) -> None:
-        """Log a time that is longer than `LATE` times the planned one."""
-        planned = self.planned.seconds
-        if planned is not None and seconds > max(LATE * planned, SHORT):
-            log.info(
-                "the run took %s s instead of the planned %s s",
-                *(f"{seconds:,.0f}", f"{planned:,.0f}"),
-            )
 
     @classmethod
     def read(cls, folder: Folder) -> Plan | None:

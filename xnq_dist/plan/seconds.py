@@ -12,15 +12,10 @@ from dataclasses import replace
 from xnq_dist.core.need import RunSize
 from xnq_dist.core.settings import Settings
 from xnq_dist.groups.detection import groups_by_all_edges
-from xnq_dist.readout.needs import candidates_of, fitted_rows, label_sums
+from xnq_dist.readout.needs import candidates_of, fitted_rows
 from xnq_dist.readout.select import UNITS
 from xnq_dist.reservoir.length import expected_diameter
-from xnq_dist.reservoir.needs import (
-    NeighbourSums,
-    block_sums,
-    blocks_of,
-    supersteps_of,
-)
+from xnq_dist.reservoir.needs import blocks_of, supersteps_of
 
 __all__ = ["MEASURED_EDGES", "expected_seconds"]
 
@@ -30,7 +25,7 @@ EDGE = 2e-7
 """One directed edge read, sorted and partitioned."""
 GROUPED = 2.2e-6
 """One directed edge in one detection of communities by Leiden."""
-VALUE = 8e-10
+VALUE = 9e-10
 """One value added into a sum over neighbours, on one thread."""
 BYTE = 1.3e-8
 """One byte of the run directory written and read again, on one thread."""
@@ -91,14 +86,12 @@ def _values(size: RunSize, settings: Settings, busy: int, threads: int) -> float
         Workers that have a partition, and their threads.
     """
     steps, dim = supersteps_of(size, settings), settings.reservoir.dim
-    rounds = [
-        NeighbourSums(steps.turns * steps.length, steps.units),
-        NeighbourSums(candidates_of(settings) * steps.length, min(dim, UNITS)),
-        *block_sums(size, settings),
-        *label_sums(size, settings),
-    ]
+    rounds = (
+        (steps.turns * steps.length, steps.units),
+        (candidates_of(settings) * steps.length, min(dim, UNITS)),
+    )
     edges, rows = size.edges / threads, size.nodes / threads + steps.moves.moved / busy
     return sum(
-        each.rounds * (edges * (each.width + ACCESS) + rows * each.width * UPDATED)
-        for each in rounds
+        count * (edges * (width + ACCESS) + rows * width * UPDATED)
+        for count, width in rounds
     )

@@ -15,13 +15,12 @@ from xnq_dist.readout.rows import BATCH
 from xnq_dist.readout.select import candidates
 from xnq_dist.reservoir.needs import (
     EMBEDDING_ITEM,
-    NeighbourSums,
     blocks_of,
     moves_of,
 )
 from xnq_dist.reservoir.volume import WORKER
 
-__all__ = ["candidates_of", "fitted_rows", "label_sums", "needs"]
+__all__ = ["candidates_of", "fitted_rows", "needs"]
 
 BATCHES = 5
 """Copies of a batch of embeddings while the file is read and decoded: what a worker has
@@ -62,7 +61,7 @@ def _plus_memory(size: RunSize, settings: Settings) -> int:
     held = rows + (groups * row if groups < nodes else 0)
     # Values before and after a round; halo rows as blocks and in local order.
     around = moves.held + size.lanes * moves.picked + 2 * moves.owned
-    around = around * label_sums(size, settings)[0].width + moves.owned * features
+    around = around * _label_width(size, settings) + moves.owned * features
     width = len(blocks) * (size.classes - 1) + features
     trees = [len(tree_columns(blocks, kind)) for kind in KINDS]
     second = nodes * (8 * folds * width + 4 * max(trees))
@@ -89,7 +88,7 @@ def _described(size: RunSize, settings: Settings, fitted: int) -> tuple[int, int
     folds, count = settings.readout.folds, _features(size, settings)
     # Every node has features for each fold; those of fitted nodes are computed again.
     features = (1 + min(1.0, fitted / max(1, size.nodes))) * folds * count
-    return 4 * HOPS * label_sums(size, settings)[0].width, 4 * int(features)
+    return 4 * HOPS * _label_width(size, settings), 4 * int(features)
 
 
 def _features(size: RunSize, settings: Settings) -> int:
@@ -109,11 +108,9 @@ def fitted_rows(size: RunSize) -> tuple[int, int]:
     return min(size.known, MAX_ROWS), min(size.known, HELD_ROWS)
 
 
-def label_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
-    """Sums of labels over neighbours by xnq+."""
-    if not method_of(settings.method).second_stage:
-        return ()
+def _label_width(size: RunSize, settings: Settings) -> int:
+    """Columns of xnq+'s sums of labels over neighbours."""
     folds = settings.readout.folds
     # With nodes and with complete groups as folds.
     width = folds * size.classes + len(Variants(folds)) * (size.classes - 1) + 2
-    return (NeighbourSums(HOPS, width),) * 2
+    return width

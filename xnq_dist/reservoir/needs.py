@@ -13,7 +13,7 @@ from xnq_dist.reservoir.descriptors import HOPS, widths
 from xnq_dist.reservoir.device import COLUMNS, device_bytes
 from xnq_dist.reservoir.drive import drive_width
 from xnq_dist.reservoir.length import MAX_STEPS, length_of
-from xnq_dist.reservoir.spectrum import DOUBLE_ROUNDS, EXTRA, SPARE
+from xnq_dist.reservoir.spectrum import EXTRA, SPARE
 from xnq_dist.reservoir.volume import (
     WORKER,
     Volume,
@@ -25,9 +25,7 @@ from xnq_dist.reservoir.weights import NONZEROS, units_of_blocks
 
 __all__ = [
     "EMBEDDING_ITEM",
-    "NeighbourSums",
     "Supersteps",
-    "block_sums",
     "blocks_of",
     "moves_of",
     "needs",
@@ -59,14 +57,6 @@ class Supersteps:
     """Bytes of a stored and exchanged value."""
     length: int
     """Number of supersteps of a run."""
-
-
-@dataclass(frozen=True)
-class NeighbourSums:
-    """Rounds of sums over neighbours, with `width` values for each node."""
-
-    rounds: int
-    width: int
 
 
 def moves_of(size: RunSize) -> Volume:
@@ -186,15 +176,3 @@ def blocks_of(size: RunSize, settings: Settings) -> tuple[int, ...]:
         return (dim,)
     more = widths(size.nodes, size.features, not settings.input.directed)
     return tuple(width for width in (dim, more.features, more.spectrum) if width)
-
-
-def block_sums(size: RunSize, settings: Settings) -> tuple[NeighbourSums, ...]:
-    """Sums over neighbours for the descriptors of xnq+."""
-    blocks = blocks_of(size, settings)
-    if len(blocks) == 1:
-        return ()
-    sums = [NeighbourSums(HOPS, blocks[1] // (HOPS + 1) + 1)]
-    if len(blocks) > 2:
-        vectors = blocks[2] + SPARE + EXTRA
-        sums.append(NeighbourSums(2 * DOUBLE_ROUNDS + 1, vectors))
-    return tuple(sums)

@@ -1,7 +1,7 @@
 """Sends blocks between workers as Dask's messages, like distributed's own shuffle.
 
-A `Receiver` is a plugin of every worker: it answers the messages ``xnq_blocks``,
-``xnq_admit`` and ``xnq_alive``, and puts blocks into the mailbox of their run. A `Wire`
+A `Receiver` is a plugin of every worker: it answers the messages ``xnq_blocks`` and
+``xnq_alive``, and puts blocks into the mailbox of their run. A `Wire`
 is a run's sending end on one worker. Messages go over Dask's connections (TCP, TLS,
 within a process); no other port is opened. What they use of ``distributed`` beside
 its documented interface: a worker's ``handlers``, ``rpc``, ``loop`` and
@@ -54,7 +54,7 @@ class Receiver(WorkerPlugin):
         self.runs: dict[str, Mailbox] = {}
         self._loop: asyncio.AbstractEventLoop = worker.loop.asyncio_loop
         self._news = asyncio.Event()
-        for answer in (self.xnq_blocks, self.xnq_admit, self.xnq_alive):
+        for answer in (self.xnq_blocks, self.xnq_alive):
             worker.handlers[answer.__name__] = answer
 
     def open(self, run: str, mailbox: Mailbox) -> None:
@@ -70,15 +70,16 @@ class Receiver(WorkerPlugin):
     async def xnq_blocks(
         self, run: str, generation: int, owners: Sequence[int], blocks: Sequence[Block]
     ) -> None:
-        """Put one generation's blocks of some owners into the mailbox."""
-        for owner, block in zip(owners, blocks, strict=True):
-            self._mailbox(run).put(generation, owner, block)
+        """Put one generation's blocks of some owners into the mailbox.
 
-    async def xnq_admit(self, run: str, generation: int) -> None:
-        """Answer once there is room for a generation."""
+        Answers once there is room for the generation; until then the sender sends this
+        worker no others.
+        """
         while not self._mailbox(run).admits(generation):
             self._news.clear()
             await self._news.wait()
+        for owner, block in zip(owners, blocks, strict=True):
+            self._mailbox(run).put(generation, owner, block)
 
     async def xnq_alive(self, run: str) -> bool:
         """Whether the run is open."""
@@ -110,9 +111,8 @@ class Wire:
         self._loop: asyncio.AbstractEventLoop = loop.asyncio_loop
         self._run, self._timeout = run, timeout
         self._sending: list[Outgoing] = []
-        # These three are used by the loop's thread only.
+        # These two are used by the loop's thread only.
         self._queues: dict[str, deque[Outgoing]] = {}
-        self._admitted: dict[str, int] = {}
         self._pumps: dict[str, asyncio.Task[None]] = {}
         receiver: Any = self._worker.plugins[Receiver.name]
         self._receiver: Receiver = receiver
@@ -189,9 +189,6 @@ class Wire:
         while queue:
             generation, message = queue[0].generation, []
             try:
-                if generation > self._admitted.get(worker, -1):
-                    await peer.xnq_admit(run=self._run, generation=generation)
-                    self._admitted[worker] = generation
                 blocks, size = [], 0
                 while queue and queue[0].generation == generation and size < MESSAGE:
                     message.append(queue.popleft())
