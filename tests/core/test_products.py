@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from xnq_dist.core.products import (
-    VECTOR_BYTES,
     multiply,
-    multiply_narrow,
     pack,
     product,
 )
@@ -68,17 +66,6 @@ def test_a_transpose_has_the_product_of_its_copy(kind, shape):
     multiply(x.T, panels, out)
     multiply(x.T.copy(), panels, of_copy)
     np.testing.assert_array_equal(out, of_copy)
-
-
-@pytest.mark.parametrize("kind", TYPES)
-@pytest.mark.parametrize("order", ["C", "F"])
-@pytest.mark.parametrize("shape", [(1, 1), (12, 5), (40, 300)])
-def test_a_narrow_product_has_the_same_bits(kind, order, shape):
-    columns = VECTOR_BYTES // np.dtype(kind).itemsize
-    x, matrix = drawn(*shape, kind=kind), drawn(shape[1], columns, kind=kind)
-    out = np.empty((len(x), columns), kind)
-    multiply_narrow(np.array(x, order=order), pack(matrix, 1)[0], out)
-    np.testing.assert_array_equal(out, product(x, matrix))
 
 
 def test_rows_may_lie_apart_and_be_of_another_type():

@@ -59,7 +59,7 @@ def fit_readout_arrays(
     index = np.arange(len(labels)) if index is None else index
     folds = plan_folds(labels, roles, n_classes, settings.folds, seed)
     rows, names = Rows.of(x, labels, folds, n_classes), list(range(n_classes))
-    saved, facts = fit_rows(rows, index, roles, settings, names)
+    saved, facts = fit_rows(x, index, labels, roles, folds, names, settings)
     _, models, logits = held_out_logits(rows, settings)
     return SimpleNamespace(
         folds=folds,

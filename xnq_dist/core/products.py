@@ -28,7 +28,6 @@ __all__ = [
     "FORM",
     "VECTOR_BYTES",
     "multiply",
-    "multiply_narrow",
     "pack",
     "product",
 ]
@@ -53,8 +52,8 @@ def _pointer(context: Any, builder: Any, kind: Any, array: Any, at: list[Any]) -
     return cgutils.get_item_pointer(context, builder, kind, made, at, wraparound=False)
 
 
-def _make_tile(rows: int, width: int = VECTORS) -> Any:
-    """An intrinsic that multiplies `rows` rows with a panel of `width` vectors."""
+def _make_tile(rows: int) -> Any:
+    """An intrinsic that multiplies `rows` rows with a panel."""
 
     @intrinsic
     def tile(
@@ -71,7 +70,7 @@ def _make_tile(rows: int, width: int = VECTORS) -> Any:
         signature = numba.types.void(x, place, place, place, panel, out, place)
 
         def generate(context: Any, builder: Any, types: Any, arguments: Any) -> Any:
-            return _tile_code(context, builder, types.args, arguments, rows, width)
+            return _tile_code(context, builder, types.args, arguments, rows)
 
         return signature, generate
 
@@ -84,12 +83,11 @@ def _tile_code(
     kinds: Sequence[Any],
     arguments: Sequence[Any],
     rows: int,
-    width: int,
 ) -> Any:
     """Add ``x[row:row + rows, first:last] @ panel[first:last]`` to ``out[:rows, at:]``.
 
     The sums start at zero where `first` is 0. Rows of `panel` and `out` are contiguous,
-    and rows or columns of `x`; rows of `panel` are `width` vectors.
+    and rows or columns of `x`; rows of `panel` are `VECTORS` vectors.
     """
     _, row, first, last, _, _, at = arguments
     element = context.get_value_type(kinds[0].dtype)
@@ -116,7 +114,7 @@ def _tile_code(
     places = [
         builder.gep(vectors(5, [ir.Constant(first.type, i), at]), [word(v)])
         for i in range(rows)
-        for v in range(width)
+        for v in range(VECTORS)
     ]
     sums = [cgutils.alloca_once(builder, vector) for _ in places]
     nothing = ir.Constant(vector, [0.0] * lanes)
@@ -134,10 +132,10 @@ def _tile_code(
     one = ir.Constant(first.type, 1)
     with cgutils.for_range_slice(builder, first, last, one) as (k, _):
         at_k = builder.mul(k, apart)
-        base = builder.mul(k, ir.Constant(k.type, width))
+        base = builder.mul(k, ir.Constant(k.type, VECTORS))
         of_panel = [
             builder.load(builder.gep(pieces, [plus(base, v)]), align=4)
-            for v in range(width)
+            for v in range(VECTORS)
         ]
         for i, scalar in enumerate(scalars):
             value = builder.insert_element(
@@ -146,8 +144,8 @@ def _tile_code(
                 word(0),
             )
             value = builder.shuffle_vector(value, value, everywhere)
-            for v in range(width):
-                total = sums[i * width + v]
+            for v in range(VECTORS):
+                total = sums[i * VECTORS + v]
                 step = builder.call(fma, [value, of_panel[v], builder.load(total)])
                 builder.store(step, total)
     for total, after in zip(sums, places, strict=True):
@@ -156,8 +154,6 @@ def _tile_code(
 
 
 _many, _single = _make_tile(TILE_ROWS), _make_tile(1)
-NARROW_ROWS = TILE_ROWS * VECTORS
-_narrow, _narrow_single = _make_tile(NARROW_ROWS, 1), _make_tile(1, 1)
 
 
 @njit(cache=True, nogil=True)
@@ -214,36 +210,13 @@ def _copy(edge: NDArray[Any], out: NDArray[Any], row: int, rows: int, at: int) -
             out[row + i, at + j] = edge[i, j]
 
 
-@njit(cache=True, nogil=True)
-def multiply_narrow(x: NDArray[Any], panel: NDArray[Any], out: NDArray[Any]) -> None:
-    """``out = x @ panel`` for a panel of one vector register, with `multiply`'s bits.
-
-    Parameters
-    ----------
-    x
-        As of `multiply`, shape (n, k).
-    panel
-        Shape (k, `VECTOR_BYTES` in values).
-    out
-        Shape (n, columns of `panel`); overwritten.
-    """
-    n, depth = x.shape
-    tiled = n - n % NARROW_ROWS
-    for row in range(0, tiled, NARROW_ROWS):
-        _narrow(x, row, 0, depth, panel, out[row:], 0)
-    for row in range(tiled, n):
-        _narrow_single(x, row, 0, depth, panel, out[row:], 0)
-
-
-def pack(matrix: NDArray[Any], vectors: int = VECTORS) -> NDArray[Any]:
+def pack(matrix: NDArray[Any]) -> NDArray[Any]:
     """A matrix as `multiply` reads it: panels of a few columns, each row contiguous.
 
     Parameters
     ----------
     matrix
         Float32 or float64, shape (k, m).
-    vectors
-        Vector registers of a panel's row: 1 for `multiply_narrow`.
 
     Returns
     -------
@@ -252,7 +225,7 @@ def pack(matrix: NDArray[Any], vectors: int = VECTORS) -> NDArray[Any]:
         padded with zeros.
     """
     depth, columns = matrix.shape
-    width = vectors * VECTOR_BYTES // matrix.dtype.itemsize
+    width = VECTORS * VECTOR_BYTES // matrix.dtype.itemsize
     panels = np.zeros((-(-columns // width), depth, width), matrix.dtype)
     for number, panel in enumerate(panels):
         part = matrix[:, number * width : (number + 1) * width]

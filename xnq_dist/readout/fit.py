@@ -41,17 +41,19 @@ def fit_logistic(work: ReadoutWork) -> Fitted:
     roles = None if work.roles is None else work.roles[index]
     folds = settings.readout.folds
     plan = plan_folds(labels, roles, len(classes), folds, settings.seed, classes)
-    task = work.submit(
-        _fit,
-        work.gather(index),
-        *(index, labels, roles, plan),
-        *(classes, settings.readout, work.threads, work.attempt),
-    )
+    known = work.gather(index), index, labels, roles, plan, classes
+    task = work.submit(_fit, work.attempt, *known, settings.readout, work.threads)
     files, facts = result(work.client, task)
     return files, facts | {"n_labelled": int(np.count_nonzero(work.labels >= 0))}
 
 
-def _fit(
+def _fit(attempt: Attempt, *known: Any) -> Fitted:
+    """Fit and write the readout; return its files and facts."""
+    saved, facts = fit_rows(*known)
+    return [attempt.write_arrays("readout", **flat(saved))], facts
+
+
+def fit_rows(
     x: NDArray[Any],
     index: Ints,
     labels: Ints32,
@@ -59,28 +61,14 @@ def _fit(
     folds: Ints32,
     classes: list[Any],
     settings: ReadoutSettings,
-    threads: int,
-    attempt: Attempt,
-) -> Fitted:
-    """Fit and write the readout; return its files and facts."""
-    rows = Rows.of(x, labels, folds, len(classes))
-    saved, facts = fit_rows(rows, index, roles, settings, classes, threads)
-    return [attempt.write_arrays("readout", **flat(saved))], facts
-
-
-def fit_rows(
-    rows: Rows,
-    index: Ints,
-    roles: NDArray[np.int8] | None,
-    settings: ReadoutSettings,
-    classes: list[Any],
     threads: int = 1,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Choose C in the folds, fit all rows, calibrate; return readout and facts.
 
     A class without calibration nodes is an `InputError`.
     """
-    labels, folds, n_classes = rows.labels, rows.folds, rows.n_classes
+    n_classes = len(classes)
+    rows = Rows.of(x, labels, folds, n_classes)
     C, models, logits = held_out_logits(rows, settings, threads)
     warn_of_unconverged(models)
     calibrating = np.ones(len(labels), bool)

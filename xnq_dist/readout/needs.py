@@ -30,16 +30,20 @@ more after reading than before (measured: 170 MiB with batches of 28 MiB)."""
 def needs(size: RunSize, settings: Settings) -> Need:
     """Estimate what the search of scales, the fits and the posteriors need."""
     plus = method_of(settings.method).second_stage
-    fitted = min(size.known, MAX_ROWS)
-    rounds_disk, features_disk = _described(size, settings, fitted)
-    # Features are written twice: with nodes and with complete groups as folds.
-    described = size.nodes * (rounds_disk + 2 * features_disk)
+    posteriors, rounds, features = (1 + plus) * size.classes * 4, 0, 0
+    if plus:
+        count = settings.readout.folds * _features(size, settings)
+        # Every node has features for each fold; those of fitted nodes are computed
+        # again, and written twice: with nodes and with complete groups as folds.
+        features = 4 * count + int(
+            4 * count * fitted_rows(size)[0] / max(1, size.nodes)
+        )
+        rounds = 4 * HOPS * _label_width(size, settings)
     # Three partitions into groups take 12 bytes per node; held-out posteriors are few.
-    posteriors = (1 + plus) * size.classes * 4
-    kept = size.nodes * (posteriors + 24 + features_disk)
+    kept = size.nodes * (posteriors + 24 + features)
     return Need(
         worker=WORKER + (_plus_memory if plus else _memory)(size, settings),
-        disk=max(described, kept),
+        disk=max(size.nodes * (rounds + 2 * features), kept),
         kept=kept,
     )
 
@@ -77,20 +81,6 @@ def _plus_memory(size: RunSize, settings: Settings) -> int:
     return (BATCHES + threads) * min(moves.largest, BATCH) * row + max(phases)
 
 
-def _described(size: RunSize, settings: Settings, fitted: int) -> tuple[int, int]:
-    """Bytes on disk per node of xnq+'s label features.
-
-    For the sums of the rounds, which are deleted, and for the features; models are
-    fitted to `fitted` nodes.
-    """
-    if not method_of(settings.method).second_stage:
-        return 0, 0
-    folds, count = settings.readout.folds, _features(size, settings)
-    # Every node has features for each fold; those of fitted nodes are computed again.
-    features = (1 + min(1.0, fitted / max(1, size.nodes))) * folds * count
-    return 4 * HOPS * _label_width(size, settings), 4 * int(features)
-
-
 def _features(size: RunSize, settings: Settings) -> int:
     """Label features, with two columns for each score: it may have gaps."""
     return feature_count(size.classes) + 2 * len(settings.columns.scores)
@@ -111,6 +101,4 @@ def fitted_rows(size: RunSize) -> tuple[int, int]:
 def _label_width(size: RunSize, settings: Settings) -> int:
     """Columns of xnq+'s sums of labels over neighbours."""
     folds = settings.readout.folds
-    # With nodes and with complete groups as folds.
-    width = folds * size.classes + len(Variants(folds)) * (size.classes - 1) + 2
-    return width
+    return folds * size.classes + len(Variants(folds)) * (size.classes - 1) + 2

@@ -103,14 +103,17 @@ def block_rows(
     fields = x[:, columns], labels, folds, n_classes, weights
     rows = Rows.of(*fields, smooth=True)
     # The variance is that of all rows, regardless of classes.
-    spread = rows.moments.covariance()
-    total = float(spread.sum() if spread.ndim == 1 else np.trace(spread))
+    total = _trace(rows.moments.covariance())
     # If all columns are constant, the total is only rounding error of the squares.
-    squares = rows.moments.products
-    size = float(squares.sum() if squares.ndim == 1 else np.trace(squares))
+    size = _trace(rows.moments.products)
     size /= max(1.0, float(rows.moments.counts.sum()))
     penalty = total if total > 2 * ROUNDING * size else 1.0
     return replace(rows, penalty=penalty, tolerance=STACKED)
+
+
+def _trace(values: Floats) -> float:
+    """Sum of the diagonal of moments, which are a diagonal if wide."""
+    return float(values.sum() if values.ndim == 1 else np.trace(values))
 
 
 def fit_block(
