@@ -10,13 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.report.fake_run import NASTY, prevalence_table, results_of
+from tests.report.fake_run import NASTY, earlier_of, prevalence_table, results_of
 from tests.selection.test_words import labels
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.settings import Settings
 from xnq_dist.report.page import page
 from xnq_dist.report.page_data import Page
-from xnq_dist.steps.results import Run
 from xnq_dist.steps.view import PrevalenceView
 
 
@@ -131,12 +130,6 @@ def test_a_page_of_many_communities_shows_the_first_ones_without_scripts() -> No
     assert "This table shows the first 25 of 3,000 communities" in text
     assert "prevalence.parquet" in text
     assert reader.tags.count("tr") < 200
-
-
-def earlier_of(table: pa.Table) -> Run:
-    values = Settings().model_dump(mode="json")
-    view = PrevalenceView.of(table)
-    return Run("runs/<b>", "", "2026-01-01", values, {"source": "given"}, view)
 
 
 def test_suppressed_communities_keep_their_name_and_size_alone() -> None:
@@ -302,8 +295,9 @@ def test_the_page_says_how_much_communities_differ_beyond_their_posteriors() -> 
 def test_changes_are_explained() -> None:
     then = clear_cut(0.0).slice(2)
     text = text_of(clear_cut(0.4), earlier=earlier_of(then))
-    assert "Compared with runs/<b>, made 2026-01-01: 39 communities are in both" in text
+    assert "this run directory, made 2026-01-01: 39 communities are in both" in text
     assert "1 is new" in text
     assert "changed in 2 of 39 compared communities (2 up, 0 down)" in text
-    text = text_of(clear_cut(0.4), earlier="<i>why</i> not")
-    assert "Not compared: <i>why</i> not." in text
+    other = earlier_of(then, Settings(columns={"label": "<i>spam</i>"}))
+    text = text_of(clear_cut(0.4), earlier=other)
+    assert "Not compared: the results before had columns.label = <i>spam</i>" in text

@@ -146,8 +146,6 @@ class Published:
     def history(self) -> Iterator[Version]:
         """Yield complete versions from the current one back to the first."""
         pointer = self.pointer()
-        if pointer.get("last"):
-            return
         after = {str(pointer.get("run_id")): str(pointer.get("previous") or "")}
         name = str(pointer.get("run_id") or "")
         if not name and (known := self.versions()):
@@ -180,11 +178,6 @@ class Published:
         }
         if self.pointer() != values:
             self._top.write_record(POINTER, values)
-
-    def begin_anew(self) -> None:
-        """Do not compare the next results with the ones published now."""
-        if pointer := self.pointer():
-            self._top.write_record(POINTER, {**pointer, "last": True})
 
     def place(self, version: Version) -> None:
         """Put every file at its fixed path; then remove files of other versions."""
