@@ -92,10 +92,9 @@ def state_of(
     timeout
         Seconds, all calls together, after which the run fails; None: no limit.
     """
-    context = FlowRunContext.get()
-    run_id = str(context and context.flow_run and context.flow_run.id)
+    run_id = str(_flow_run().id)
     try:
-        warn_of_credentials(**((context and context.parameters) or {}))
+        warn_of_credentials(**(_flow_run().parameters or {}))
         check_starts()
         with attached(_LogLines(run_id)):
             chosen = settings()
@@ -112,6 +111,12 @@ def state_of(
 def stage(name: str, work: Callable[[Job, Progress], Any]) -> Callable[[Job], None]:
     """A stage of a job as a Prefect task of the current flow run, if it is due."""
     return lambda job: job.do(name, work, _as_task)
+
+
+def _flow_run() -> Any:
+    """The current flow run; None outside of a flow."""
+    context: Any = FlowRunContext.get()
+    return context and context.flow_run
 
 
 def _as_task(stage: str, work: Callable[[Progress], T]) -> T:
@@ -179,7 +184,8 @@ class Page:
         self._thread = ThreadPoolExecutor(1)
         self._sent: Future[None] = Future()
         self._sent.set_result(None)
-        self._last, self._artifact = 0.0, None
+        self._last = 0.0
+        self._artifact: Any = None
 
     def step(self, _text: str, _done: int, _total: int) -> None:
         """Send the page if it is time; of updates that fail, `close` names the last."""
@@ -204,8 +210,7 @@ class Page:
 
     def _write(self, text: str) -> None:
         if self._artifact is None:
-            made: Any = create_markdown_artifact(text, key="xnq-run")
-            self._artifact = made
+            self._artifact = create_markdown_artifact(text, key="xnq-run")
             return
         with get_client(sync_client=True) as client:
             client.update_artifact(self._artifact, ArtifactUpdate(data=text))
@@ -309,8 +314,7 @@ def deployed_settings(given: Settings | None) -> Settings:
     A deployment with ``{"seed": 0, "reservoir": {"dim": 64}}`` and a run with
     ``{"reservoir": {"supersteps": 5}}`` have seed 0, 64 columns and 5 supersteps.
     """
-    context = FlowRunContext.get()
-    flow_run = context and context.flow_run
+    flow_run = _flow_run()
     if flow_run is None or flow_run.deployment_id is None:
         return given or Settings()
     with get_client(sync_client=True) as client:
@@ -327,8 +331,7 @@ def check_starts() -> None:
     InfrastructureError
         After `STARTS` starts of this flow run.
     """
-    context = FlowRunContext.get()
-    flow_run = context and context.flow_run
+    flow_run = _flow_run()
     if flow_run is not None and flow_run.run_count > STARTS:
         raise InfrastructureError(
             f"this flow run was started {STARTS} times and ended each time without a "
