@@ -87,15 +87,15 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 259_791,
-    "core": 33_153,
+    "all": 253_771,
+    "core": 33_014,
     "graph": 54_778,
     "reservoir": 23_606,
     "groups": 2_920,
     "plan and needs": 6_511,
-    "pipeline and the modules next to it": 7_484,
-    "command line and flows": 9_849,
-    "monitor": 6_755,
+    "pipeline and the modules next to it": 7_367,
+    "command line and flows": 8_312,
+    "monitor": 4_465,
     "evaluation": 26_097,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
