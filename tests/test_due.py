@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import SmallGraph, small_settings, write_graph
-from tests.report.fake_run import prevalence_table, write_fake_run
 from tests.test_pipeline import assert_same, attempts, relabel, whole_line
 from xnq_dist import pipeline
 from xnq_dist.core.errors import InputError, RunDirectoryError
@@ -26,7 +25,6 @@ from xnq_dist.core.stages import STAGES
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.due import due_stages, nothing_changed
 from xnq_dist.graph.tables import Sources
-from xnq_dist.steps.publish import publish
 
 
 @pytest.fixture
@@ -283,21 +281,6 @@ def test_results_that_are_gone_are_published_again(tmp_path, graph, run, client)
     whole_line(out, sources, SETTINGS, client)
     assert redone(run, before) == set()
     assert (out / "prevalence.parquet").exists()
-
-
-def test_earlier_results_that_changed_are_compared_with_again(tmp_path, graph, client):
-    def earlier(seed: int) -> str:
-        table = prevalence_table(["page 1"], ("0", "1"), intervals=True, seed=seed)
-        made = write_fake_run(tmp_path / "earlier", [table], ("0", "1"))
-        publish(made, small_settings("quantifier=auto"))
-        return made.uri
-
-    last = f"anomalies.last={earlier(0)}"
-    settings, sources = small_settings(*QUICK, "quantifier=auto", last), graph.sources
-    run = whole_line(tmp_path / "run", sources, settings, client)
-    assert due_stages(run, sources, settings) == ()
-    earlier(1)
-    assert due_stages(run, sources, settings) == ("published",)
 
 
 COMMAND = """

@@ -32,8 +32,6 @@ log = logging.getLogger(__name__)
 def check_sources(sources: Sources, settings: Settings) -> None:
     """Check the tables' headers: files, columns and rows must exist.
 
-    Earlier results named for comparison are checked too.
-
     Raises
     ------
     InputError, SettingsError
@@ -41,7 +39,6 @@ def check_sources(sources: Sources, settings: Settings) -> None:
     """
     from xnq_dist.graph.profile.headers import check_headers
     from xnq_dist.graph.tables import open_table
-    from xnq_dist.steps.earlier import check_named
 
     check_headers(sources, settings)
     kind = settings.cluster.kind
@@ -50,7 +47,6 @@ def check_sources(sources: Sources, settings: Settings) -> None:
         CLUSTERS.module_of(kind).connection_to(settings.cluster)
     if record.queued:
         CLUSTERS.module_of(kind).check(settings.cluster)
-    check_named(settings)
     count_tables(sources, settings)
     source = choose_source(sources.memberships, settings)
     if source.startswith("column:"):
@@ -73,7 +69,6 @@ def check_inputs(
         The message has all refusals of the profile.
     """
     from xnq_dist.quantify.default.scenarios import shares_left
-    from xnq_dist.steps.earlier import check_named
 
     profile = profile_inputs(sources, settings, run.folder)
     for line in lines(profile, settings.disclosure.min_size, brief=True):
@@ -86,7 +81,6 @@ def check_inputs(
     unlabelled = total > sum(labelled for _, labelled in counts)
     if prior and unlabelled and settings.quantifier == "auto":
         shares_left(prior, counts, total)
-    check_named(settings, run.uri, classes)
     if settings.report.shown_class not in ("auto", *classes):
         raise SettingsError(
             f"report.class = {settings.report.shown_class} is not a class of the "

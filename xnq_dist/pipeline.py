@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from xnq_dist.core import cluster
 from xnq_dist.core.clusters import CLUSTERS
-from xnq_dist.core.errors import DamagedError, RunDirectoryError
+from xnq_dist.core.errors import RunDirectoryError
 from xnq_dist.core.failures import OPEN, in_stage, stage_errors
 from xnq_dist.core.leftovers import sweep_run
 from xnq_dist.core.lock import LOCK, run_lock
@@ -38,7 +38,6 @@ from xnq_dist.core.store import (
     POINTER,
     RUN,
     Manifest,
-    Published,
     RunDirectory,
     delete_damage,
 )
@@ -141,14 +140,10 @@ def _take(run: RunDirectory, overwrite: bool) -> None:
 
 
 def _remove(run: RunDirectory) -> None:
-    """Delete a run's stages; the record keeps which graph they were made from."""
-    try:
-        before = RunRecord.read(run.folder)
-    except (DamagedError, RunDirectoryError):
-        before = None
+    """Delete a run's stages; the published results stay."""
     for name in FOLDERS:
         run.stage(name).folder.delete_folder()
-    RunRecord(replaces=before.nodes if before else None).write(run.folder)
+    RunRecord().write(run.folder)
 
 
 @in_stage("graph")
@@ -189,13 +184,10 @@ def prepare(
         When a table breaks the data contract.
     RunDirectoryError
         When the directory holds the graph of other nodes.
-    SettingsError
-        When the run is to be compared with one that has other classes.
     DoesNotFitError
         When the plan needs more memory or disk than is available.
     """
     from xnq_dist.graph import prepare as stage
-    from xnq_dist.steps.earlier import check_named
 
     tables = read_contents(run.folder, sources, settings)
     _claim(run, sources, settings, tables["nodes"])
@@ -206,14 +198,9 @@ def prepare(
     workers: Callable[[], AbstractContextManager[Tasks | None]] = nullcontext
     if planned.ingest_workers and connect is not None:
         workers = partial(_tasks, run, plan.placed(settings), planned, connect)
-    made = stage.prepare(
+    return stage.prepare(
         run, sources, settings, planned.partitions, progress, tables, workers
     )
-    labels = run.stage("labels").manifest()
-    classes = labels.facts["classes"] if labels else []
-    # Check now that the classes are known, before the long stages.
-    check_named(settings, run.uri, [str(name) for name in classes])
-    return made
 
 
 def _check_planned(run: RunDirectory, planned: Figures, settings: Settings) -> None:
@@ -256,8 +243,6 @@ def _claim(
     """Record the graph that the directory holds; refuse a directory of another one."""
     record = RunRecord.read(run.folder) or RunRecord()
     record.belongs(nodes, run.uri)
-    if record.replaces is not None and dict(record.replaces) != nodes:
-        Published(run).begin_anew()  # results of another graph
     RunRecord(
         nodes=nodes,
         sources=absolute_paths(sources),

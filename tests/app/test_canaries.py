@@ -88,9 +88,8 @@ def test_a_run_with_credentials_in_its_addresses_leaves_none(tmp_path):
         ("--out", "s3://AKCANARY:SECRETCANARY@bucket/run?secret_key=TOKENCANARY"),
         ("--set=cluster.kind=address",
          "--set=cluster.address=tcp://me:WORDCANARY@127.0.0.1:9"),
-        ("--set=anomalies.last=file:///nowhere?token=TOKENCANARY",),
     ],
-    ids=["dead store", "unescaped", "unknown option", "out", "scheduler", "earlier"],
+    ids=["dead store", "unescaped", "unknown option", "out", "scheduler"],
 )  # fmt: skip
 def test_refusals_hide_credentials(tmp_path, monkeypatch, capfd, arguments):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -104,7 +103,7 @@ def test_refusals_hide_credentials(tmp_path, monkeypatch, capfd, arguments):
 
 def test_parameters_with_credentials_of_a_deployment_are_warned_of(caplog):
     secret = "s3://AKCANARY:SECRETCANARY@bucket/nodes"
-    settings = small_settings("anomalies.last=s3://bucket/run?token=TOKENCANARY")
+    settings = small_settings("scratch=s3://bucket/run?token=TOKENCANARY")
     with caplog.at_level(logging.WARNING, "xnq_dist"):
         warn_of_credentials(nodes=secret, settings=settings)
     assert [record.args[0] for record in caplog.records] == ["nodes", "settings"]

@@ -61,9 +61,9 @@ def test_no_password_of_any_form_is_left(user, password, token):
 
 
 def test_settings_hide_credentials():
-    settings = small_settings("anomalies.last=s3://KEY:SECRET@bucket/run")
-    assert settings.anomalies.last == "s3://KEY:SECRET@bucket/run"
-    assert "last='s3://***@bucket/run'" in repr(settings)
+    settings = small_settings("scratch=s3://KEY:SECRET@bucket/run")
+    assert settings.scratch == "s3://KEY:SECRET@bucket/run"
+    assert "scratch='s3://***@bucket/run'" in repr(settings)
     assert "SECRET" not in repr(settings) + str(settings)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from xnq_dist.core.schemas import class_column
 from xnq_dist.core.settings import Settings
@@ -84,6 +86,21 @@ def stages_of(**facts: dict[str, Any]) -> dict[str, Manifest]:
     }
 
 
+def facts_of(classes: Sequence[str], settings: Settings) -> dict[str, Any]:
+    """Facts of a version, made at the beginning of 2026."""
+    facts = {"source": "given", "detected": "", "created": "2026-01-01"}
+    series = history.series_of(settings, facts, list(classes))
+    return {**facts, "series": series}
+
+
+def earlier_of(table: pa.Table, settings: Settings | None = None) -> Any:
+    """Earlier results with this table of prevalences, in place of a version."""
+    classes = list(map(str, pc.unique(table["class"]).to_pylist()))
+    facts = facts_of(classes, settings or Settings())
+    manifest = SimpleNamespace(facts=facts)
+    return SimpleNamespace(manifest=manifest, read=lambda name: table)
+
+
 def results_of(
     table: pa.Table,
     settings: Settings | None = None,
@@ -100,10 +117,13 @@ def results_of(
     tables = {"prevalence": table, **({} if totals is None else {"totals": totals})}
     nowhere = RunDirectory("/nothing-is-published-here")
     stages = stages_of(**facts)
-    made = Results(tables, settings or Settings(), nowhere, stages, earlier=earlier)
+    chosen = settings or Settings()
+    made = Results(tables, chosen, nowhere, stages, earlier=earlier)
+    made.facts |= facts_of(made.view.classes, chosen)
     view = made.view
     if tested:
-        tables |= anomalies.make(made) | history.make(made)
+        for name, value in (anomalies.make(made) | history.make(made)).items():
+            (tables if isinstance(value, pa.Table) else made.facts)[name] = value
     else:
         q = np.random.default_rng(1).random(view.prevalence.shape)
         effect = view.prevalence - 1 / len(view.classes)

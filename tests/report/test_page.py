@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from html.parser import HTMLParser
 from typing import Any
 
@@ -10,13 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.report.fake_run import NASTY, prevalence_table, results_of
+from tests.report.fake_run import NASTY, earlier_of, prevalence_table, results_of
 from tests.selection.test_words import labels
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.settings import Settings
 from xnq_dist.report.page import page
 from xnq_dist.report.page_data import Page
-from xnq_dist.steps.results import Run
 from xnq_dist.steps.view import PrevalenceView
 
 
@@ -133,12 +131,6 @@ def test_a_page_of_many_communities_shows_the_first_ones_without_scripts() -> No
     assert reader.tags.count("tr") < 200
 
 
-def earlier_of(table: pa.Table) -> Run:
-    values = Settings().model_dump(mode="json")
-    view = PrevalenceView.of(table)
-    return Run("runs/<b>", "", "2026-01-01", values, {"source": "given"}, view)
-
-
 def test_suppressed_communities_keep_their_name_and_size_alone() -> None:
     table = changed_columns(
         with_warnings(prevalence_table(["small", "large", "third"])),
@@ -190,14 +182,11 @@ def test_the_order_is_by_the_lower_end_of_the_interval() -> None:
     assert order_of(table) == ["narrow", "wide", "none"]
 
 
-def test_facts_are_printed_as_text_with_short_numbers() -> None:
-    quantify = {"answers": [{"bias": -0.07168952612898236, "of": [1.0, None]}]}
+def test_settings_are_printed_as_they_are_typed() -> None:
     settings = load_settings(overrides=["report.community=[county, counties]"])
-    text = read(made(prevalence_table(["a"]), settings, quantify=quantify)).text
-    body = text.partition("The run")[2].partition('{"n":')[0]
-    assert "bias: -0.0716895, of: 1, none" in body
-    assert "county, counties" in body
-    assert not re.search(r"\d\.\d{8,}|\['|\{'", body)
+    body = made(prevalence_table(["a"]), settings).partition("Settings (seed 0)")[2]
+    assert "  community:\n  - county\n  - counties\n" in body.partition("</pre>")[0]
+    assert "numpy:" in body
 
 
 def test_small_faults_are_reported() -> None:
@@ -302,8 +291,9 @@ def test_the_page_says_how_much_communities_differ_beyond_their_posteriors() -> 
 def test_changes_are_explained() -> None:
     then = clear_cut(0.0).slice(2)
     text = text_of(clear_cut(0.4), earlier=earlier_of(then))
-    assert "Compared with runs/<b>, made 2026-01-01: 39 communities are in both" in text
+    assert "this run directory, made 2026-01-01: 39 communities are in both" in text
     assert "1 is new" in text
     assert "changed in 2 of 39 compared communities (2 up, 0 down)" in text
-    text = text_of(clear_cut(0.4), earlier="<i>why</i> not")
-    assert "Not compared: <i>why</i> not." in text
+    other = earlier_of(then, Settings(columns={"label": "<i>spam</i>"}))
+    text = text_of(clear_cut(0.4), earlier=other)
+    assert "Not compared: the results before had columns.label = <i>spam</i>" in text

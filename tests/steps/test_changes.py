@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,38 +11,52 @@ from scipy.special import betaincinv
 from scipy.stats import norm
 
 from xnq_dist.core import schemas
-from xnq_dist.core.settings import Settings
-from xnq_dist.steps.changes import changes_table, compare, find_changes
-from xnq_dist.steps.results import Run
-from xnq_dist.steps.view import PrevalenceView
+from xnq_dist.steps.changes import find_changes
+from xnq_dist.steps.history import _compared
 
 LEVEL = 0.95
 Z = norm.ppf(0.975)
 
 
 def estimates(values, se=None, members=0, labelled=0, names=None, labels=None):
-    """A view of prevalences and the ends of their intervals, of so many members."""
+    """A table of prevalences and the ends of their intervals, of so many members."""
     p, lower, upper = values
     size, width = p.shape
-    n, known = (np.full(size, one) for one in (members, labelled))
     se = np.full(p.shape, np.nan) if se is None else np.stack([se] * width, axis=1)
-    names = pa.array(np.arange(size) if names is None else names)
+    names = np.arange(size) if names is None else names
     labels = list("abc"[:width]) if labels is None else list(labels)
-    named = names, tuple(map(str, labels)), pa.array(labels)
-    notes, quality = pa.nulls(size, pa.string()), np.zeros(p.shape, np.uint8)
-    counts = n, known, n - known
-    return PrevalenceView(*named, p, lower, upper, se, *counts, notes, quality)
+    columns = {"prevalence": p, "lower": lower, "upper": upper, "se": se}
+    sizes = {"n_nodes": members, "n_labelled": labelled}
+    sizes["n_estimated"] = members - labelled
+    return pa.table(
+        {
+            "community": pa.array(names).take(
+                pa.array(np.repeat(np.arange(size), width))
+            ),
+            "class": schemas.class_column(labels, size),
+            **{name: np.full(p.size, one) for name, one in sizes.items()},
+            **{k: pa.array(v.ravel(), from_pandas=True) for k, v in columns.items()},
+            "quality": pa.nulls(p.size, pa.string()),
+        }
+    )
 
 
-def independent(now, then, level_then=LEVEL):
+def changes(now, then, level=LEVEL):
+    """Changes between two tables of as many classes, shape (S, C) each."""
+    width = max(len(now["class"].unique()), 1)
+    found = find_changes(now, then, level)
+    return SimpleNamespace(**{k: v.reshape(-1, width) for k, v in found.items()})
+
+
+def independent(now, then):
     """Changes between runs that have no member in common."""
-    return find_changes(estimates(now), estimates(then, None, 9), LEVEL, level_then)
+    return changes(estimates(now), estimates(then, None, 9))
 
 
-def estimated(rng, share, n, level=LEVEL):
+def estimated(rng, share, n):
     """Skewed intervals, as of shares estimated from n labels: (p, lower, upper)."""
     x = rng.binomial(n, share)
-    ends = (0.5, (1 - level) / 2, (1 + level) / 2)
+    ends = (0.5, (1 - LEVEL) / 2, (1 + LEVEL) / 2)
     p, low, high = (betaincinv(x + 0.5, n - x + 0.5, end) for end in ends)
     return both_classes(p, low, high)
 
@@ -93,7 +109,10 @@ def two_nights(rng, size=300, moved=0.0, noise=0.3, labels=0):
 
 def apart(now, then):
     """The same two runs as if they had no member in common."""
-    return independent(now.estimates(), then.estimates())
+    for name in ("n_nodes", "n_estimated"):
+        none = np.zeros(len(now), np.int64)
+        now = now.set_column(now.column_names.index(name), name, pa.array(none))
+    return changes(now, then)
 
 
 def test_noise_of_runs_that_share_errors_is_flagged_at_the_rate():
@@ -103,7 +122,7 @@ def test_noise_of_runs_that_share_errors_is_flagged_at_the_rate():
         outside, flagged = [], 0
         for _ in range(nights):
             now, then, _ = two_nights(rng, noise=noise)
-            found = find_changes(now, then, LEVEL, LEVEL)
+            found = changes(now, then)
             outside.append(np.mean((found.lower > 0) | (found.upper < 0)))
             flagged += bool((found.qvalue <= 0.05).any())
         assert np.mean(outside) <= limit
@@ -115,7 +134,7 @@ def test_real_changes_are_found_and_few_others():
     found = false = there = plain = 0
     for _ in range(40):
         now, then, real = two_nights(rng, moved=0.05)
-        flags = find_changes(now, then, LEVEL, LEVEL).qvalue[:, 1] <= 0.05
+        flags = changes(now, then).qvalue[:, 1] <= 0.05
         found += np.count_nonzero(flags & (real > 0))
         false += np.count_nonzero(flags & (real == 0))
         there += np.count_nonzero(real > 0)
@@ -131,7 +150,7 @@ def test_new_labels_widen_the_interval_of_a_change():
     widths = []
     for labels in (0, 20, 80):
         now, then, _ = two_nights(rng, labels=labels)
-        found = find_changes(now, then, LEVEL, LEVEL)
+        found = changes(now, then)
         plain = apart(now, then)
         widths.append(
             np.mean((found.upper - found.lower) / (plain.upper - plain.lower))
@@ -143,7 +162,7 @@ def test_new_labels_widen_the_interval_of_a_change():
 def test_few_communities_are_compared_as_independent():
     rng = np.random.default_rng(10)
     now, then, _ = two_nights(rng, size=10)
-    found = find_changes(now, then, LEVEL, LEVEL)
+    found = changes(now, then)
     plain = apart(now, then)
     np.testing.assert_allclose(found.pvalue, plain.pvalue)
 
@@ -172,16 +191,6 @@ def test_interval_and_pvalue_agree():
     np.testing.assert_array_equal(outside, found.pvalue < 0.05)
 
 
-def test_runs_can_have_different_confidence_levels():
-    share, n = np.full(50, 0.4), np.full(50, 200)
-    then, now = np.random.default_rng(4), np.random.default_rng(5)
-    narrow = estimated(np.random.default_rng(4), share, n, 0.5)
-    mixed = independent(estimated(now, share, n), narrow, 0.5)
-    again = estimated(np.random.default_rng(5), share, n)
-    same = independent(again, estimated(then, share, n))
-    np.testing.assert_allclose(mixed.pvalue, same.pvalue, atol=0.01)
-
-
 def test_known_communities_are_compared_exactly_and_missing_ones_left_out():
     p = np.array([[0.5, 0.5], [0.5, 0.5], [np.nan, np.nan], [0.2, 0.8]])
     sure = (p, p, p)
@@ -194,11 +203,11 @@ def test_known_communities_are_compared_exactly_and_missing_ones_left_out():
     assert np.isnan(unknown.pvalue).all()
     assert unknown.effect[0].tolist() == [0.0, 0.0]
     empty = np.empty((0, 3))
-    assert independent((empty,) * 3, (empty,) * 3).qvalue.shape == (0, 3)
+    assert len(independent((empty,) * 3, (empty,) * 3).qvalue) == 0
 
 
-def view_of(shares, classes=("person", "bot")):
-    """A view of communities by name, with intervals of equal width."""
+def table_of(shares, classes=("person", "bot")):
+    """A table of communities by name, with intervals of equal width."""
     p = np.array(list(shares.values()), np.float64).reshape(len(shares), -1)
     if p.shape[1] == 1:
         p = np.concatenate([1 - p, p], axis=1)
@@ -207,25 +216,23 @@ def view_of(shares, classes=("person", "bot")):
 
 
 def changes_of(now, then):
-    """The table ``changes`` of two views."""
-    earlier = Run("before", "", "", Settings().model_dump(mode="json"), {}, then)
-    table = changes_table(now, compare(now, earlier, Settings()), 0.05)
-    return schemas.conform(table, "changes", "here")
+    """The table ``changes`` of two tables of prevalences."""
+    return schemas.conform(_compared(now, then, LEVEL, 0.05)[1], "changes", "here")
 
 
 def test_new_and_gone_communities_are_listed():
-    then = view_of({"a": 0.1, "gone": 0.7, "b": 0.4, "void": np.nan})
-    now = view_of({"new": 0.9, "b": 0.8, "a": 0.1, "void": 0.3})
+    then = table_of({"a": 0.1, "gone": 0.7, "b": 0.4, "void": np.nan})
+    now = table_of({"new": 0.9, "b": 0.8, "a": 0.1, "void": 0.3})
     rows = changes_of(now, then).to_pylist()
     assert len({(row["community"], row["class"]) for row in rows}) == len(rows) == 10
     bots = [row for row in rows if row["class"] == "bot"]
-    columns = ("community", "status", "before", "effect", "changed", "rank_effect")
+    columns = ("community", "status", "before", "effect", "changed")
     assert [[row[name] for name in columns] for row in bots] == [
-        ["b", "both", 0.4, pytest.approx(0.4), True, 1],
-        ["a", "both", 0.1, 0.0, False, 2],
-        ["void", "both", None, None, None, None],
-        ["new", "new", None, None, None, None],
-        ["gone", "gone", 0.7, None, None, None],
+        ["b", "both", 0.4, pytest.approx(0.4), True],
+        ["a", "both", 0.1, 0.0, False],
+        ["void", "both", None, None, None],
+        ["new", "new", None, None, None],
+        ["gone", "gone", 0.7, None, None],
     ]
     sizes = [(row["n_nodes"], row["n_nodes_before"]) for row in bots[-2:]]
     assert sizes == [(50, None), (None, 50)]
@@ -233,8 +240,8 @@ def test_new_and_gone_communities_are_listed():
 
 
 def test_classes_in_another_order_are_matched():
-    then = view_of({"a": [0.1, 0.2, 0.7], "b": [0.1, 0.2, 0.7]}, ("z", "x", "y"))
-    now = view_of({"a": [0.2, 0.7, 0.1]}, ("x", "y", "z"))
+    then = table_of({"a": [0.1, 0.2, 0.7], "b": [0.1, 0.2, 0.7]}, ("z", "x", "y"))
+    now = table_of({"a": [0.2, 0.7, 0.1]}, ("x", "y", "z"))
     rows = changes_of(now, then).to_pylist()
     effects = [row["effect"] for row in rows if row["status"] == "both"]
     assert effects == pytest.approx([0, 0, 0], abs=1e-9)
@@ -247,9 +254,8 @@ def test_classes_in_another_order_are_matched():
 )
 def test_class_keeps_the_type_of_the_labels_and_is_compared_as_text(labels, kind):
     texts = [str(label) for label in labels]
-    then = view_of({"a": 0.5, "gone": 0.3}, texts)
-    now = view_of({"a": 0.9, "new": 0.2}, labels)
-    assert now.classes == tuple(texts)
+    then = table_of({"a": 0.5, "gone": 0.3}, texts)
+    now = table_of({"a": 0.9, "new": 0.2}, labels)
     table = changes_of(now, then)
     assert table["class"].type == kind
     rows = table.to_pylist()
@@ -259,6 +265,6 @@ def test_class_keeps_the_type_of_the_labels_and_is_compared_as_text(labels, kind
 
 
 def test_numbers_and_text_are_the_same_names():
-    table = changes_of(view_of({"7": 0.5, "8": 0.2}), view_of({7: 0.5, 9: 0.1}))
+    table = changes_of(table_of({"7": 0.5, "8": 0.2}), table_of({7: 0.5, 9: 0.1}))
     status = {row["community"]: row["status"] for row in table.to_pylist()}
     assert status == {"7": "both", "8": "new", "9": "gone"}

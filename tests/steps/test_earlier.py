@@ -12,10 +12,9 @@ import pytest
 
 from tests.report.fake_run import prevalence_table, write_fake_run
 from xnq_dist.core.config import load_settings
-from xnq_dist.core.errors import SettingsError, StageError
+from xnq_dist.core.errors import StageError
 from xnq_dist.core.schemas import check
-from xnq_dist.core.store import POINTER, Published, RunDirectory
-from xnq_dist.steps.earlier import check_named, earlier_results
+from xnq_dist.core.store import RunDirectory
 from xnq_dist.steps.publish import publish
 
 NAMES = ["a", "b", "c"]
@@ -49,9 +48,6 @@ def test_earlier_results_of_the_directory_are_compared_with(tmp_path: Path) -> N
     made(folder)
     first = pq.read_table(folder / "prevalence.parquet")
     run = RunDirectory(folder)
-    shown = Published(run).current()
-    own = shown.manifest.facts["results"]
-    assert earlier_results(run, settings_of(), own) is None
     assert not (folder / "changes.parquet").exists()
     # An input of all later stages has changed.
     assert run.reuse("quantify", {"tables": "of tonight"}) is None
@@ -71,48 +67,12 @@ def test_earlier_results_of_the_directory_are_compared_with(tmp_path: Path) -> N
     assert again == [row["before"] for row in rows]
 
 
-def test_comparison_can_be_switched_off_and_begun_anew(tmp_path: Path) -> None:
+def test_comparison_can_be_switched_off(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     made(folder)
     made(folder, "anomalies.last=null", seed=1)
     assert not (folder / "changes.parquet").exists()
     assert "Since the earlier results" not in page_of(folder)
-    Published(RunDirectory(folder)).begin_anew()  # for another graph
-    made(folder, seed=2)
-    assert not (folder / "changes.parquet").exists()
-
-
-def test_bad_earlier_runs_are_named_before_the_work(tmp_path: Path) -> None:
-    whole = made(tmp_path / "whole")
-    none = made(tmp_path / "none", intervals=False)
-    torn = made(tmp_path / "torn")
-    table = tmp_path / "torn" / "prevalence.parquet"
-    table.write_bytes(b"\0" * table.stat().st_size)
-    half = made(tmp_path / "half")
-    (tmp_path / "half" / POINTER).unlink()
-    for wanted, override, said in (
-        (str(tmp_path / "nowhere"), "seed=0", "is not a complete run with published"),
-        (half, "seed=0", "is not a complete run with published results"),
-        (torn, "seed=0", "cannot be read"),
-        ("nosuch://bucket/run", "seed=0", "cannot be read"),
-        (none, "seed=0", "has no intervals"),
-        (whole, "quantifier=sld", "made with quantifier = auto and this run with sld"),
-        (whole, "labelled=exclude", "made with labelled = count"),
-        (whole, "columns.label=spam", "columns.label = label and this run with spam"),
-    ):
-        with pytest.raises(SettingsError, match=said) as caught:
-            check_named(settings_of(f"anomalies.last={wanted}", override))
-        text = str(caught.value)
-        assert text.startswith("anomalies.last: ")
-        assert wanted in text
-        assert "\n" not in text
-    named = settings_of(f"anomalies.last={whole}")
-    with pytest.raises(SettingsError, match="is this run's own directory: set"):
-        check_named(named, whole)
-    with pytest.raises(SettingsError, match="with classes = bot, person and"):
-        check_named(named, classes=("bot", "ghost"))
-    assert check_named(named, classes=("bot", "person")) is not None
-    assert check_named(settings_of()) is None
 
 
 def found(*communities: int) -> dict[str, Any]:
@@ -126,36 +86,27 @@ def found(*communities: int) -> dict[str, Any]:
     ("then", "now", "why_not"),
     [
         ({}, {}, ""),
-        ({}, {"intervals": False}, "this run has no intervals"),
-        (
-            {"classes": ("bot", "ghost")},
-            {},
-            "classes = bot, ghost and this run with",
-        ),
+        ({}, {"intervals": False}, "without intervals a change cannot"),
+        ({"classes": ("bot", "ghost")}, {}, "had classes = bot, ghost and this run"),
         ({"source": "column:a"}, {"source": "column:a"}, ""),
         (
             {"source": "column:a"},
             {"source": "column:b"},
-            "with communities = column:a and this run with column:b",
+            "had communities = column:a and this run column:b",
         ),
         (found(0, 0, 1), found(0, 0, 1), ""),
-        (found(0, 0, 1), found(0, 1, 1), "has other detected communities"),
+        (found(0, 0, 1), found(0, 1, 1), "had detected communities = "),
     ],
 )
-def test_a_named_run_is_compared_with_or_the_page_says_why_not(
+def test_earlier_results_are_compared_with_or_the_page_says_why_not(
     tmp_path: Path, then: dict[str, Any], now: dict[str, Any], why_not: str
 ) -> None:
-    first, second = made(tmp_path / "first", **then), tmp_path / "second"
-    made(second, f"anomalies.last={first}", seed=1, **now)
-    assert (second / "changes.parquet").exists() == (not why_not)
-    assert (f"Compared with {first}, made 20" in page_of(second)) == (not why_not)
-    assert why_not in page_of(second)
-
-
-def test_results_are_published_where_the_named_run_is_gone(tmp_path: Path) -> None:
-    made(tmp_path / "run", f"anomalies.last={tmp_path / 'gone'}")
-    assert "Not compared: anomalies.last: " in page_of(tmp_path / "run")
-    assert not (tmp_path / "run" / "changes.parquet").exists()
+    folder = tmp_path / "run"
+    made(folder, **then)
+    made(folder, seed=1, **now)
+    assert (folder / "changes.parquet").exists() == (not why_not)
+    assert ("Compared with the previous" in page_of(folder)) == (not why_not)
+    assert why_not in page_of(folder)
 
 
 def test_results_without_columns_that_were_added_since_are_read() -> None:

@@ -15,7 +15,8 @@ from xnq_dist.app.cli import app
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import RunDirectoryError, SettingsError
 from xnq_dist.core.store import Published, RunDirectory
-from xnq_dist.steps.history import _bounded, read_history
+from xnq_dist.steps import history as step
+from xnq_dist.steps.history import read_history
 from xnq_dist.steps.publish import publish
 
 NAMES = [f"c{k:02d}" for k in range(12)]
@@ -107,23 +108,6 @@ def test_runs_that_cannot_be_compared_are_another_series(tmp_path: Path) -> None
     assert len(read_history(run.uri).runs()) == 2
 
 
-def test_directories_that_are_compared_in_a_chain_have_one_history(
-    tmp_path: Path,
-) -> None:
-    run = night(tmp_path / "run-0")
-    night(tmp_path / "run-0", seed=1)
-    for number in (1, 2):
-        last = f"anomalies.last={run.uri}"
-        run = night(tmp_path / f"run-{number}", last, seed=1 + number)
-    history = read_history(run.uri)
-    assert [each.communities for each in history.runs()] == [12] * 4
-    kept = read_history((tmp_path / "run-0").as_uri()).table["run"].unique()
-    assert history.table["run"].unique()[:2] == kept
-    # A second night there continues the directory's own history.
-    run = night(tmp_path / "run-2", seed=7)
-    assert len(read_history(run.uri).runs()) == 5
-
-
 def test_suppressed_values_stay_hidden_in_later_runs(tmp_path: Path) -> None:
     size = np.full(12, 40)
     night(tmp_path / "run", n_nodes=size)
@@ -140,12 +124,11 @@ def test_suppressed_values_stay_hidden_in_later_runs(tmp_path: Path) -> None:
     assert effects == [None] * 6
 
 
-def test_the_oldest_runs_leave_a_full_table() -> None:
-    names = [f"r{k:03d}" for k in range(100)]
-    table = pa.table({"run": np.repeat(names, 10)})
-    assert _bounded(table, 1000) is table
-    for most, kept in ((305, 30), (5, 2)):
-        assert pc.unique(_bounded(table, most)["run"]).to_pylist() == names[-kept:]
+def test_the_oldest_runs_leave_a_full_table(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(step, "HISTORY_ROWS", 3 * 24)
+    for seed in range(5):
+        run = night(tmp_path / "run", seed=seed)
+    assert len(read_history(run.uri).runs()) == 3
 
 
 def test_the_page_lists_few_of_many_communities_from_two_runs_on(

@@ -16,10 +16,9 @@ from xnq_dist.core.method_records import INPUT_SCALE, RECURRENT_SCALES, method_o
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES
-from xnq_dist.core.store import Manifest, Published, RunDirectory
+from xnq_dist.core.store import Manifest
 
 __all__ = [
-    "PREVIOUS",
     "choose_source",
     "embeddings_inputs",
     "graph_inputs",
@@ -34,9 +33,6 @@ __all__ = [
 ]
 
 log = logging.getLogger(__name__)
-
-PREVIOUS = "previous"
-"""The value of `anomalies.last` for this directory's previous results."""
 
 ELSEWHERE = {"watch"}
 """Sections of the settings that no file of a run depends on."""
@@ -221,13 +217,7 @@ def published_inputs(
     stages: Mapping[str, Manifest], settings: Settings
 ) -> dict[str, Any]:
     """Inputs of the published results, except the directory's previous results."""
-    earlier = {}
-    named = settings.anomalies.last
-    if named is not None and named != PREVIOUS:
-        pointer = Published(RunDirectory(named)).pointer()
-        earlier = {"earlier": pointer.get("run_id")}
     return {
-        **earlier,
         "format": STAGES["published"].format,
         "stages": {name: stage.fingerprint for name, stage in stages.items()},
         "written": [record.checksum for record in stages["quantify"].files],

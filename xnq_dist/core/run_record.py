@@ -25,8 +25,6 @@ class RunRecord:
     """Settings of the last run."""
     base: str | None = None
     """The run directory whose embeddings were taken over."""
-    replaces: Mapping[str, Any] | None = None
-    """Digest of the node ids before ``--overwrite``."""
 
     @classmethod
     def read(cls, folder: Folder) -> RunRecord | None:

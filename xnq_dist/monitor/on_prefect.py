@@ -92,10 +92,9 @@ def state_of(
     timeout
         Seconds, all calls together, after which the run fails; None: no limit.
     """
-    context = FlowRunContext.get()
-    run_id = str(context and context.flow_run and context.flow_run.id)
+    run_id = str(_flow_run().id)
     try:
-        warn_of_credentials(**((context and context.parameters) or {}))
+        warn_of_credentials(**(_flow_run().parameters or {}))
         check_starts()
         with attached(_LogLines(run_id)):
             chosen = settings()
@@ -112,6 +111,12 @@ def state_of(
 def stage(name: str, work: Callable[[Job, Progress], Any]) -> Callable[[Job], None]:
     """A stage of a job as a Prefect task of the current flow run, if it is due."""
     return lambda job: job.do(name, work, _as_task)
+
+
+def _flow_run() -> Any:
+    """The current flow run; None outside of a flow."""
+    context: Any = FlowRunContext.get()
+    return context and context.flow_run
 
 
 def _as_task(stage: str, work: Callable[[Progress], T]) -> T:

@@ -19,7 +19,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template
     from markupsafe import Markup
 
-__all__ = ["Encoded", "Page", "environment", "typical_error"]
+__all__ = ["Encoded", "Page", "environment"]
 
 
 LIMIT = 4_000_000
@@ -61,10 +60,6 @@ POINTS = 60
 NOTE_LIMIT = 160
 LIMITS = (0.95, 0.998)
 """Probabilities of the inner and the outer control limits, as Spiegelhalter's."""
-STEPS_A_DECADE = 6
-"""Maximum number of size ranges per decade for the typical error."""
-MIN_COMMUNITIES = 12
-"""Minimum number of communities in a size range."""
 
 
 @dataclass(frozen=True)
@@ -211,7 +206,6 @@ class Page:
         """Names, total, reference and control limits of one class."""
         view = self.view
         reference = reference_of(view, c)
-        level = self.settings.intervals.level
         ends = [self.total(c).get(name) for name in ("prevalence", "lower", "upper")]
         return {
             "name": plain(view.classes[c], NAME_LIMIT),
@@ -220,7 +214,7 @@ class Page:
             "reference": _rounded(reference),
             "limits": [
                 [_rounded(value) for value in half.tolist()]
-                for half in control_limits(view, c, reference, level, sizes)
+                for half in control_limits(view, c, reference, sizes)
             ],
         }
 
@@ -349,52 +343,20 @@ def _compressed(data: bytes) -> str:
     return base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
 
 
-def typical_error(sizes: Floats, error: Floats, at: Floats) -> Floats:
-    """Median standard error of communities as a function of size.
-
-    Parameters
-    ----------
-    sizes, error
-        Sizes and standard errors of the communities, NaN if unknown, shape (K,).
-    at
-        Sizes to evaluate the function at, shape (n,).
-
-    Returns
-    -------
-    NDArray
-        Shape (n,), interpolated in log size between medians of size ranges; 0 when no
-        error is known.
-    """
-    known = ~np.isnan(error) & (sizes > 0)
-    if not known.any():
-        return np.zeros(len(at))
-    order = np.argsort(sizes[known], kind="stable")
-    place, errors = np.log10(sizes[known][order]), error[known][order]
-    steps = np.arange(np.ceil(place[0] * STEPS_A_DECADE), place[-1] * STEPS_A_DECADE)
-    starts = [0]
-    for end in np.searchsorted(place, (steps + 1) / STEPS_A_DECADE).tolist():
-        if min(end - starts[-1], len(place) - end) >= MIN_COMMUNITIES:
-            starts.append(end)
-    ranges = [slice(a, b) for a, b in pairwise([*starts, len(place)])]
-    middles = [float(np.median(place[one])) for one in ranges]
-    medians = [float(np.median(errors[one])) for one in ranges]
-    return np.interp(np.log10(at), middles, medians)
-
-
 def control_limits(
-    view: PrevalenceView, place: int, r: float, level: float, at: Floats
+    view: PrevalenceView, place: int, r: float, at: Floats
 ) -> list[Floats]:
     """Half-widths of the inner and outer control limits at some sizes.
 
     The limits contain 95 and 99.8 % of communities of a size n whose members are a
     random sample with prevalence r, the reference, and whose estimates have the typical
-    standard error e(n) of that size: ``r +- z sqrt(r (1 - r) / n + e(n)^2)``. `level`
-    is the confidence level of the intervals.
+    standard error of that size: ``r +- z sqrt((r (1 - r) + c) / n)``, where c is the
+    median of n times the squared standard error.
     """
     if np.isnan(r):
         return []
-    half = (view.upper[:, place] - view.lower[:, place]) / 2
-    se = half / float(ndtri((1 + level) / 2))
-    error = typical_error(view.n_nodes.astype(np.float64), se, at)
-    spread = np.sqrt(r * (1 - r) / at + error**2)
+    errors = view.se[:, place] ** 2 * view.n_nodes
+    errors = errors[~np.isnan(errors)]
+    typical = float(np.median(errors)) if len(errors) else 0.0
+    spread = np.sqrt((r * (1 - r) + typical) / at)
     return [float(ndtri((1 + one) / 2)) * spread for one in LIMITS]

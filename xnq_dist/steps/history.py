@@ -1,49 +1,241 @@
-"""The history of a run directory: the prevalence of every community in every run.
+"""Today's prevalences next to those of the runs before, in the same run directory.
 
 Every published version holds ``history.parquet``: the rows of the version before it and
 those of its own run. So the history outlives the removal of old versions, and the
-newest table that can be read has everything. Runs are of one series if a name means the
-same community in them, and their estimates can be compared.
+newest table that can be read has everything. ``changes.parquet`` compares a run with
+the one before. Runs are of one series if a name means the same community in them, and
+their estimates can be compared.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from xnq_dist.core.errors import RunDirectoryError, SettingsError, XnqError
-from xnq_dist.core.inputs import PREVIOUS
-from xnq_dist.core.schemas import class_column
-from xnq_dist.core.store import Published, RunDirectory, fingerprint
-from xnq_dist.steps.changes import Changed, changes_table, compare
-from xnq_dist.steps.earlier import what_must_agree
-from xnq_dist.steps.results import Results, Run
-from xnq_dist.steps.view import QUALITIES, PrevalenceView, nulls_for_nan
+from xnq_dist.core.settings import Settings
+from xnq_dist.core.store import Published, RunDirectory, Version, fingerprint
+from xnq_dist.quantify.checks.quality import SUPPRESSED, without_values
+from xnq_dist.steps.changes import find_changes
+from xnq_dist.steps.results import Results
 
-__all__ = ["History", "RunOfHistory", "is_named", "make", "read_history"]
+__all__ = ["History", "RunOfHistory", "is_named", "make", "read_history", "series_of"]
 
 log = logging.getLogger(__name__)
 
 HISTORY_ROWS = 1_000_000
-"""Maximum number of rows (run, community, class) of the table."""
-VALUES = ("prevalence", "lower", "upper", "effect", "effect_lower", "effect_upper")
+"""Number of rows (run, community, class) of the table, beyond two runs."""
+ESTIMATE = ("prevalence", "lower", "upper")
+EFFECT = {"effect": "effect", "lower": "effect_lower", "upper": "effect_upper"}
+"""Columns of ``changes``, and their names in ``history``."""
+HIDDEN = (*ESTIMATE, *EFFECT.values(), "n_labelled", "changed")
+"""Columns without values where a community is suppressed now."""
 
 
-def make(results: Results) -> dict[str, pa.Table]:
-    """The tables ``history`` and, if there are earlier results, ``changes``."""
-    if not isinstance(results.earlier, Run):
-        return {"history": _history_table(results, None)}
-    changed = compare(results.view, results.earlier, results.settings)
-    rate = results.settings.anomalies.rate
+def series_of(
+    settings: Settings, facts: Mapping[str, Any], classes: list[str]
+) -> dict[str, Any]:
+    """Values that are the same in two runs with comparable estimates.
+
+    Parameters
+    ----------
+    facts
+        ``source`` of the communities (``given``, ``leiden`` or ``column:NAME``), and
+        the checksum of ``detected`` communities, empty when they were given.
+    """
+    source = facts["source"]
     return {
-        "changes": changes_table(results.view, changed, rate),
-        "history": _history_table(results, changed),
+        "quantifier": settings.quantifier,
+        "labelled": settings.labelled,
+        "columns.label": settings.columns.label,
+        "intervals.level": settings.intervals.level,
+        "communities": source if source.startswith("column:") else "",
+        "detected communities": facts["detected"],
+        "classes": sorted(classes),
     }
+
+
+def make(results: Results) -> dict[str, Any]:
+    """The tables ``history`` and, if there are comparable results, ``changes``.
+
+    The fact ``not_compared`` is why earlier results are not comparable, or empty.
+    """
+    now, before = without_values(results.tables["prevalence"]), results.earlier
+    reason = _why_not(before, results) if before is not None else ""
+    made: dict[str, Any] = {"not_compared": reason}
+    rate = results.settings.anomalies.rate
+    found = pa.table({name: pa.nulls(len(now)) for name in (*EFFECT, "changed")})
+    if before is not None and not reason:
+        then = without_values(before.read("prevalence"))
+        level = results.settings.intervals.level
+        found, made["changes"] = _compared(now, then, level, rate)
+    return made | {"history": _history(results, _run_rows(results, now, found))}
+
+
+def _why_not(before: Version, results: Results) -> str:
+    """Why two results cannot be compared, in a sentence; empty when they can."""
+    then, now = before.manifest.facts.get("series") or {}, results.facts["series"]
+    for name, value in now.items():
+        if then.get(name) != value:
+            return (
+                f"the results before had {name} = {_short(then.get(name))} and this "
+                f"run {_short(value)}: use the same in both (--memberships, where "
+                "communities were detected)"
+            )
+    if not results.view.has_intervals:
+        return (
+            "without intervals a change cannot be distinguished from chance: choose a "
+            "quantifier that computes intervals"
+        )
+    return ""
+
+
+def _short(value: Any) -> str:
+    return ", ".join(value[:6]) if isinstance(value, list) else str(value or "none")
+
+
+def _compared(
+    now: pa.Table, then: pa.Table, level: float, rate: float
+) -> tuple[pa.Table, pa.Table]:
+    """Join two tables ``prevalence`` by community and class, compared as text.
+
+    Returns the change of each row of `now`, and the table ``changes``: the largest
+    effects come first, then communities that could not be compared, new communities,
+    and last those that are gone.
+    """
+    keys, keys_then = (
+        pc.binary_join_element_wise(_texts(t["community"]), _texts(t["class"]), "\0")
+        for t in (now, then)
+    )
+    place = pc.index_in(keys, value_set=keys_then)
+    # Earlier values of communities that are suppressed now are not compared.
+    hidden = pc.fill_null(pc.equal(now["quality"], SUPPRESSED), False)
+    before = then.take(pc.if_else(hidden, pa.scalar(None, place.type), place))
+    changes = find_changes(now, before, level)
+    found = pa.table({name: _nulls_for_nan(values) for name, values in changes.items()})
+    found = found.append_column("changed", pc.less_equal(found["qvalue"], rate))
+    both = pc.if_else(pc.is_valid(place), "both", "new")
+    names = ("community", "class", "n_nodes", "prevalence")
+    rows = pa.table(
+        {name: now[name] for name in names}
+        | {
+            "status": both,
+            "n_nodes_before": then["n_nodes"].take(place),
+            "before": before["prevalence"],
+            **{name: found[name] for name in found.column_names},
+        }
+    )
+    size = pc.negate(pc.abs(rows["effect"])).fill_null(1)
+    order = {"place": pc.index_in(both, pa.array(["both", "new"])), "size": size}
+    order["n_nodes"] = pc.negate(rows["n_nodes"])
+    by = [(name, "ascending") for name in order]
+    rows = rows.take(pc.sort_indices(pa.table(order), by))
+    gone = then.filter(pc.invert(pc.is_in(keys_then, value_set=keys)))
+    classes = pc.unique(now["class"])
+    same = pc.index_in(_texts(gone["class"]), _texts(classes))
+    others = pa.table(
+        {
+            "community": gone["community"],
+            "class": classes.take(same),
+            "status": pa.repeat("gone", len(gone)),
+            "n_nodes_before": gone["n_nodes"],
+            "before": gone["prevalence"],
+        }
+    )
+    return found, _joined(rows, others)
+
+
+def _texts(values: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Names or classes as they are printed."""
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    known = values.dictionary_encode()
+    texts = [str(each) for each in known.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(known.indices)
+
+
+def is_named(values: pa.ChunkedArray, name: str) -> pa.Array:
+    """Whether each of some names or classes is printed so."""
+    return pc.equal(_texts(values), name)
+
+
+def _nulls_for_nan(values: np.ndarray[Any, Any]) -> pa.Array:
+    return pa.array(values, mask=np.isnan(values))
+
+
+def _joined(*tables: pa.Table) -> pa.Table:
+    """Tables below each other; names and classes as text where their types differ."""
+    for name in ("community", "class"):
+        if len({table.schema.field(name).type for table in tables}) > 1:
+            tables = tuple(
+                table.set_column(
+                    table.schema.get_field_index(name), name, _texts(table[name])
+                )
+                for table in tables
+            )
+    return pa.concat_tables(tables, promote_options="default")
+
+
+def _run_rows(results: Results, now: pa.Table, found: pa.Table) -> pa.Table:
+    """Rows of the run in ``history``; `found`: its changes since the run before."""
+    facts, number = results.facts, len(now)
+    known = {name: now[name] for name in ("community", "class", "n_nodes")}
+    return pa.table(
+        {
+            "run": pa.repeat(results.run_id, number),
+            "created": pa.repeat(facts["created"], number),
+            "series": pa.repeat(fingerprint(facts["series"])[:16], number),
+            **known,
+            "n_labelled": now["n_labelled"],
+            **{name: now[name].cast(pa.float32()) for name in ESTIMATE},
+            **{EFFECT[name]: found[name].cast(pa.float32()) for name in EFFECT},
+            "changed": found["changed"].cast(pa.bool_()),
+            "quality": now["quality"],
+        }
+    )
+
+
+def _history(results: Results, rows: pa.Table) -> pa.Table:
+    """Rows of all runs, those of a run that is being published last.
+
+    Earlier values of communities that are suppressed now are removed.
+    """
+    published = Published(results.directory)
+    past, newest = _past_rows(published), next(iter(published.history()), None)
+    if past is None:
+        return rows
+    if newest and newest.manifest.facts["results"] == results.facts["results"]:
+        # The same results are published again: they are one run.
+        past = past.filter(pc.not_equal(past["run"], past["run"][-1]))
+    gone = rows.filter(pc.equal(rows["quality"], SUPPRESSED))["community"]
+    hidden = pc.is_in(_texts(past["community"]), value_set=_texts(gone))
+    for name in HIDDEN:
+        at, field = past.schema.get_field_index(name), past.schema.field(name)
+        kept = pc.if_else(hidden, pa.scalar(None, field.type), past[name])
+        past = past.set_column(at, field, kept)
+    runs = max(HISTORY_ROWS // max(len(rows), 1), 2)
+    table = _joined(past, rows)
+    return table.filter(pc.is_in(table["run"], pc.unique(table["run"])[-runs:]))
+
+
+def _past_rows(published: Published) -> pa.Table | None:
+    """Rows of all runs published in a place; None if there are none.
+
+    The newest table has the rows of all versions before it. One that is damaged is
+    named in a warning, and the rows of its run are left out.
+    """
+    for version in published.history():
+        try:
+            return version.read("history").drop_columns("run_id")
+        except (XnqError, OSError) as error:
+            log.warning("left out of the history: %s", error)
+    return None
 
 
 @dataclass(frozen=True)
@@ -66,36 +258,27 @@ class History:
 
     table: pa.Table
     """Rows of the schema ``history``, from the first run to the last."""
-    others: int = 0
+    others: int
     """Runs of other series, which are left out."""
 
     @classmethod
     def of(cls, table: pa.Table) -> History:
         """Select the rows of the newest series of a table ``history``."""
-        if not table.num_rows:
-            return cls(table)
-        own = table.filter(pc.equal(table["series"], table["series"][-1]))
-        every = len(pc.unique(table["run"]))
-        return cls(own, every - len(pc.unique(own["run"])))
+        own = table.filter(is_named(table["series"], table["series"][-1].as_py()))
+        return cls(own, len(pc.unique(table["run"])) - len(pc.unique(own["run"])))
 
     def runs(self) -> list[RunOfHistory]:
         """All runs, from the first to the last."""
         found: list[RunOfHistory] = []
-        before: pa.ChunkedArray | None = None
+        before: set[Any] | None = None
         for run in pc.unique(self.table["run"]).to_pylist():
             rows = self.of_run(run)
-            names = pc.unique(rows["community"])
+            names = set(pc.unique(rows["community"]).to_pylist())
+            then = names if before is None else before
             flagged = rows.filter(pc.fill_null(rows["changed"], False))["community"]
-            found.append(
-                RunOfHistory(
-                    run,
-                    rows["created"][0].as_py(),
-                    len(names),
-                    0 if before is None else _missing(names, before),
-                    0 if before is None else _missing(before, names),
-                    len(pc.unique(flagged)),
-                )
-            )
+            new, gone, moved = names - then, then - names, pc.unique(flagged)
+            created, counts = rows["created"][0].as_py(), map(len, (new, gone, moved))
+            found.append(RunOfHistory(run, created, len(names), *counts))
             before = names
         return found
 
@@ -109,8 +292,7 @@ class History:
         rows = rows.filter(pc.fill_null(rows["changed"], False))
         if of_class:
             rows = rows.filter(is_named(rows["class"], of_class))
-        sizes = pc.negate(pc.abs(rows["effect"]))
-        return rows.take(pc.sort_indices(sizes))
+        return rows.take(pc.sort_indices(pc.negate(pc.abs(rows["effect"]))))
 
     def select(self, community: str = "", of_class: str = "") -> pa.Table:
         """Rows of a community and of a class; empty texts: of all.
@@ -122,30 +304,15 @@ class History:
         """
         rows = self.table
         for column, name in (("community", community), ("class", of_class)):
-            if not name:
-                continue
-            some = rows.filter(is_named(rows[column], name))
-            if not some.num_rows:
-                known = pc.unique(rows[column])
-                names = ", ".join(map(str, known.slice(0, 8).to_pylist()))
+            known = rows[column]
+            rows = rows.filter(is_named(known, name)) if name else rows
+            if not rows.num_rows:
+                names = ", ".join(map(str, pc.unique(known)[:8].to_pylist()))
                 raise SettingsError(
                     f"there is no {column} {name!r} in the history: choose one of "
-                    f"{names}{', ...' if len(known) > 8 else ''}"
+                    f"{names}, ..."
                 )
-            rows = some
         return rows
-
-
-def is_named(values: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
-    """Whether each of some names or classes is printed so."""
-    known = pc.unique(values)
-    same = [str(one) == name for one in known.to_pylist()]
-    return pc.is_in(values, value_set=known.filter(pa.array(same, pa.bool_())))
-
-
-def _missing(names: pa.Array, among: pa.Array) -> int:
-    """Number of the names that are not in `among`."""
-    return int(pc.sum(pc.invert(pc.is_in(names, among))).as_py() or 0)
 
 
 def read_history(location: str) -> History:
@@ -157,129 +324,9 @@ def read_history(location: str) -> History:
         When nothing is published there, or no version can be read.
     """
     run = RunDirectory(location)
-    published = Published(run)
-    if not published.pointer():
+    table = _past_rows(Published(run))
+    if table is None:
         raise RunDirectoryError(
             f"{run.uri} has no published results: complete it with xnq-dist run"
         )
-    table = _past_rows(published)
-    if table is None:
-        raise RunDirectoryError(
-            f"{run.uri}: no published version can be read: run again to publish"
-        )
     return History.of(table)
-
-
-def _past_rows(published: Published) -> pa.Table | None:
-    """Rows of all runs published in a place; None if there are none.
-
-    The newest table has the rows of all versions before it. One that is damaged is
-    named in a warning, and the rows of its run are left out.
-    """
-    for version in published.history():
-        try:
-            return version.read("history").drop_columns("run_id")
-        except (XnqError, OSError) as error:
-            log.warning("left out of the history: %s", error)
-    return None
-
-
-def _rows_of(run: Run, changed: Changed | None, rate: float) -> pa.Table:
-    """Rows of one run, without values of suppressed communities.
-
-    `changed` is the comparison with the run before, None where there is none; `rate` is
-    the false discovery rate of the flagged changes.
-    """
-    view = run.view
-    communities = np.repeat(np.arange(len(view.names)), len(view.classes))
-    number = len(communities)
-    unknown = np.full(view.prevalence.shape, np.nan)
-    effects, qvalue = (unknown, unknown, unknown), unknown
-    if changed is not None:
-        effects, qvalue = changed.changes[:3], changed.changes.qvalue
-    suppressed = np.isnan(view.prevalence).ravel()
-    quality = pa.array(QUALITIES).take(pa.array(view.quality.ravel()))
-    return pa.table(
-        {
-            "run": pa.repeat(run.run_id, number),
-            "created": pa.repeat(run.created, number),
-            "series": pa.repeat(_series(run), number),
-            "community": view.texts(communities),
-            "class": class_column(view.labels, len(view.names)),
-            "n_nodes": view.n_nodes[communities],
-            "n_labelled": pa.array(view.n_labelled[communities], mask=suppressed),
-            **{
-                name: nulls_for_nan(matrix.ravel().astype(np.float32))
-                for name, matrix in zip(
-                    VALUES, (*view.estimates(), *effects), strict=True
-                )
-            },
-            "changed": pa.array(
-                (qvalue <= rate).ravel(), mask=np.isnan(qvalue).ravel()
-            ),
-            "quality": pc.if_else(pc.equal(quality, ""), None, quality),
-        }
-    )
-
-
-def _series(run: Run) -> str:
-    """Fingerprint of what must be equal for names and estimates to be comparable."""
-    *settings, source, classes = what_must_agree(run).values()
-    # None: node weights, in earlier versions.
-    return fingerprint(*settings, None, source, run.detected, classes)[:16]
-
-
-def _history_table(results: Results, changed: Changed | None) -> pa.Table:
-    """Rows of all runs, those of a run that is being published last.
-
-    Earlier values of communities that are suppressed now are removed. The first run of
-    a directory that is compared with another directory continues the other's history.
-    """
-    now, settings = results.now, results.settings.anomalies
-    published = Published(results.directory)
-    past, newest = _past_rows(published), next(iter(published.history()), None)
-    if past is None and changed is not None and settings.last not in (None, PREVIOUS):
-        past = _past_rows(Published(RunDirectory(str(settings.last))))
-    elif past and newest and newest.manifest.facts["results"] == now.facts["results"]:
-        # The same results are published again: they are one run.
-        now = replace(now, run_id=past["run"][-1].as_py())
-        past = past.filter(pc.not_equal(past["run"], now.run_id))
-    if not past:
-        return _rows_of(now, None, settings.rate)
-    earlier, newest_then = results.earlier, past["created"][-1].as_py()
-    was_last = isinstance(earlier, Run) and earlier.created == newest_then
-    rows = _rows_of(now, changed if was_last else None, settings.rate)
-    return _bounded(_joined([_without_suppressed(past, results.view), rows]))
-
-
-def _without_suppressed(past: pa.Table, view: PrevalenceView) -> pa.Table:
-    """Earlier rows, without the values of communities that are suppressed now."""
-    names = view.texts(np.flatnonzero(view.suppressed)).cast(pa.string())
-    hidden = pc.is_in(pc.cast(past["community"], pa.string()), value_set=names)
-    for name in (*VALUES, "n_labelled", "changed"):
-        at, field = past.schema.get_field_index(name), past.schema.field(name)
-        kept = pc.if_else(hidden, pa.scalar(None, field.type), past[name])
-        past = past.set_column(at, field, kept)
-    return past
-
-
-def _joined(tables: Sequence[pa.Table]) -> pa.Table:
-    """Tables below each other; names and classes as text where their types differ."""
-    for name in ("community", "class"):
-        at = tables[0].schema.get_field_index(name)
-        if len({table.schema.types[at] for table in tables}) > 1:
-            text = pa.field(name, pa.string())
-            tables = [table.cast(table.schema.set(at, text)) for table in tables]
-    return pa.concat_tables(tables)
-
-
-def _bounded(table: pa.Table, most: int = HISTORY_ROWS) -> pa.Table:
-    """The newest runs, with at most `most` rows together; the last two stay."""
-    if len(table) <= most:
-        return table
-    runs = pc.value_counts(table["run"])
-    names, counts = runs.field("values"), runs.field("counts").to_numpy()
-    # Rows of each run and of those after it.
-    after = np.cumsum(counts[::-1])[::-1]
-    keep = (after <= most) | (np.arange(len(after)) >= len(after) - 2)
-    return table.filter(pc.is_in(table["run"], names.filter(pa.array(keep))))

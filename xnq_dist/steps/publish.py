@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist.core.errors import DamagedError, SettingsError, StageError
-from xnq_dist.core.inputs import PREVIOUS, published_inputs
+from xnq_dist.core.errors import DamagedError, StageError
+from xnq_dist.core.inputs import published_inputs
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     FOLDERS,
@@ -27,8 +27,8 @@ from xnq_dist.core.store import (
 from xnq_dist.graph.prepare import partitions_table
 from xnq_dist.quantify.checks.quality import without_values
 from xnq_dist.steps import STEPS
-from xnq_dist.steps.earlier import comparable, earlier_results
-from xnq_dist.steps.results import Results, Run
+from xnq_dist.steps.history import series_of
+from xnq_dist.steps.results import Results
 
 __all__ = ["publish"]
 
@@ -63,16 +63,14 @@ def publish(run: RunDirectory, settings: Settings) -> None:
     content = fingerprint(inputs)
     results = fingerprint({**inputs, "settings": None})
     published = Published(run)
-    current = published.current()
-    before = current.manifest.facts if current else {}
-    earlier: Run | str | None = None
-    if settings.anomalies.last == PREVIOUS and before.get("content") == content:
-        compared = str(before.get("compared") or "")
-    else:
-        earlier = _earlier(run, settings, results)
-        compared = earlier.run_id if isinstance(earlier, Run) else ""
-    run_id = fingerprint(content, compared)
-    version = published.version(run_id)
+    version, earlier = published.current(), None
+    if version is None or version.manifest.facts.get("content") != content:
+        if settings.anomalies.last == "previous":
+            known = published.history()
+            others = (v for v in known if v.manifest.facts.get("results") != results)
+            earlier = next(others, None)
+        run_id = fingerprint(content, earlier.run_id if earlier else "")
+        version = published.version(run_id)
     faults = version.stage.damages() if version else []
     if faults:
         raise faults[0]
@@ -80,13 +78,11 @@ def publish(run: RunDirectory, settings: Settings) -> None:
         facts = {
             "content": content,
             "results": results,
-            "compared": compared,
             "number": max((each.number for each in published.versions()), default=0)
             + 1,
         }
         made = _results(run, settings, stages, run_id, facts)
-        earlier = earlier or _earlier(run, settings, results)
-        made.earlier = comparable(earlier, made)
+        made.earlier = earlier
         version = _write(run, made, inputs)
         log.info("results %s are complete in %s", run_id, version.folder.uri)
     published.publish(version)
@@ -110,16 +106,6 @@ def _complete(run: RunDirectory) -> dict[str, Manifest]:
         where = run.stage("quantify").folder.uri
         raise StageError(f"{where} has no prevalence table: run again to resume")
     return stages
-
-
-def _earlier(run: RunDirectory, settings: Settings, results: str) -> Run | str | None:
-    """Earlier results, or why they cannot be used; None if there are none."""
-    try:
-        return earlier_results(run, settings, results)
-    except SettingsError as error:
-        # Publish without the comparison: the run itself may have taken hours.
-        log.warning("%s", error)
-        return str(error)
 
 
 def _results(
@@ -146,6 +132,7 @@ def _results(
         "created": quantify.created,
     }
     known = made.view.classes
+    facts["series"] = series_of(settings, facts, list(known))
     chosen, last = settings.report.shown_class, known[-1] if known else ""
     if chosen not in ("auto", last):
         classes = map(str, made.of("labels").get("classes") or ())

@@ -30,7 +30,6 @@ __all__ = [
     "QUALITIES",
     "PrevalenceView",
     "by_effect",
-    "nulls_for_nan",
     "ranks",
     "shown_class",
 ]
@@ -218,8 +217,7 @@ def _is_value(name: str) -> bool:
 def by_effect(
     view: PrevalenceView,
     effect: Floats,
-    columns: Mapping[str, NDArray[Any] | pa.Array],
-    last: Bools | None = None,
+    columns: Mapping[str, NDArray[Any]],
 ) -> pa.Table:
     """Rows of a table: communities and classes, the largest effects first.
 
@@ -230,18 +228,13 @@ def by_effect(
     effect
         Shape (K, C); NaN comes last.
     columns
-        More columns: matrices, shape (K, C), or values of each community.
-    last
-        Communities that come after all others, shape (K,).
+        More columns, shape (K, C).
     """
     size = np.abs(effect)
     communities, classes = (place.ravel() for place in np.indices(size.shape, np.int64))
     order = _order(size.ravel(), view.n_nodes[communities])
-    if last is not None:
-        order = order[np.argsort(last[communities[order]], kind="stable")]
     rows, at = communities[order], (communities[order], classes[order])
     columns = {
-        "n_nodes": pa.array(view.n_nodes),
         "prevalence": view.prevalence,
         "effect": effect,
         "rank_effect": ranks(size, view.n_nodes),
@@ -251,12 +244,8 @@ def by_effect(
         {
             "community": view.texts(rows),
             "class": view.labels.take(pa.array(at[1])),
-            **{
-                name: values.take(pa.array(rows))
-                if isinstance(values, pa.Array)
-                else nulls_for_nan(values[at])
-                for name, values in columns.items()
-            },
+            "n_nodes": view.n_nodes[rows],
+            **{name: _nulls_for_nan(values[at]) for name, values in columns.items()},
         }
     )
 
@@ -278,7 +267,7 @@ def _order(values: Floats, sizes: Ints) -> Ints:
     return np.lexsort((np.arange(len(key)), -sizes, key))
 
 
-def nulls_for_nan(values: Any) -> pa.Array:
+def _nulls_for_nan(values: Any) -> pa.Array:
     """An Arrow array of the values, shape (n,), with null for NaN or where masked."""
     data = np.ma.getdata(values)
     return pa.array(data, mask=np.ma.getmaskarray(values) | np.isnan(data))

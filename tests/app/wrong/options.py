@@ -42,7 +42,6 @@ def settings_cases() -> Iterable[Case]:
             ("labels.prior", "'bot'", "16"),
             "labels.prior={bot: .4, human: .6}",
         ),
-        ("earlier", "anomalies.last=/nowhere", ("/nowhere",), "anomalies.last=null"),
         (
             "address",
             "cluster.address=tcp://127.0.0.1:9",

@@ -83,11 +83,10 @@ class AnomalySettings(Section):
     rate: float = Field(
         0.05, gt=0, lt=1, description="false discovery rate for anomalous communities"
     )
-    last: Annotated[str, Field(min_length=1)] | None = Field(
+    last: Literal["previous"] | None = Field(
         "previous",
         description="earlier results to compare with: previous (what this run "
-        "directory published before its inputs or settings changed), another run "
-        "directory, or null (none)",
+        "directory published before its inputs or settings changed) or null (none)",
     )
 
 

@@ -135,13 +135,10 @@ class Published:
         return self.version(str(self.pointer().get("run_id") or ""))
 
     def history(self) -> list[Version]:
-        """Complete versions of this graph, the current one first, then the newest."""
-        pointer = self.pointer()
-        since, current = pointer.get("since", 0), pointer.get("run_id")
-        newest_first = self.versions()[::-1]
-        known = [each for each in newest_first if each.number > since]
+        """Complete versions, the current one first, then the newest."""
+        newest_first, current = self.versions()[::-1], self.pointer().get("run_id")
         # Publishing again what an earlier version has makes that one current.
-        return sorted(known, key=lambda each: each.run_id != current)
+        return sorted(newest_first, key=lambda each: each.run_id != current)
 
     def begin(self, run_id: str) -> Attempt:
         """Begin a new version; files of an earlier attempt are removed."""
@@ -168,18 +165,12 @@ class Published:
             "run_id": version.run_id,
             "version": f"{VERSIONS}/{version.run_id}",
             "created": version.manifest.created,
-            "since": self.pointer().get("since", 0),
             "placed": placed,
             "tables": {
                 record.name: record.checksum for record in version.tables().values()
             },
         }
         self._top.write_record(POINTER, values)
-
-    def begin_anew(self) -> None:
-        """Do not compare the next results with the versions that there are."""
-        if (pointer := self.pointer()) and (known := self.versions()):
-            self._top.write_record(POINTER, {**pointer, "since": known[-1].number})
 
     def _place_all(self, version: Version) -> None:
         """Put every file at its fixed path; then remove files of other versions."""

@@ -9,7 +9,6 @@ from xnq_dist.core.plain_text import plain
 from xnq_dist.report.page_data import Page
 from xnq_dist.report.wording import difference, points, probability
 from xnq_dist.steps.history import is_named
-from xnq_dist.steps.results import Run
 from xnq_dist.steps.view import NAME_LIMIT
 
 __all__ = ["SHOWN", "body"]
@@ -24,8 +23,8 @@ NAMED = 12
 def body(facts: Page) -> str:
     """Changes of the last class since the earlier results."""
     earlier, table = facts.results.earlier, facts.table("changes")
-    if table is None or not isinstance(earlier, Run):
-        why = plain(earlier, 600) if isinstance(earlier, str) else ""
+    if table is None or earlier is None:
+        why = plain(facts.results.facts.get("not_compared", ""), 600)
         return why and facts.render("changes", changes=None, not_compared=why)
     rows = table.filter(is_named(table["class"], facts.view.classes[-1]))
     moved = rows.filter(pc.fill_null(rows["changed"], False))
@@ -33,8 +32,7 @@ def body(facts: Page) -> str:
         rows.filter(pc.equal(rows["status"], status)) for status in ("new", "gone")
     )
     shown = {
-        "where": earlier.where,
-        "created": earlier.created,
+        "created": earlier.manifest.facts["created"],
         "count": len(moved),
         "up": pc.sum(pc.greater(moved["effect"], 0)).as_py() or 0,
         "both": len(rows) - len(new) - len(gone),
