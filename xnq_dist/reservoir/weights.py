@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from xnq_dist.core.arrays import Floats32, Ints32
+from xnq_dist.core.arrays import Floats, Floats32, Ints32
 from xnq_dist.core.random_bits import Purpose, stream, stream_key
 
 __all__ = [
@@ -35,6 +36,8 @@ EIGEN_UNITS = 1024
 """Maximum units for which all eigenvalues are computed, in d'^3 operations."""
 _SETTLED, _MEASURED = 500, 2000
 """Products before and while growth is measured."""
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -150,35 +153,58 @@ def draw_recurrent(seed: int, dim: int, matrix: str, nonzeros: int) -> Recurrent
 def recurrent_radius(recurrent: Recurrent, seed: int) -> float:
     """Spectral radius of the unscaled recurrent matrix, to six significant digits.
 
-    Up to `EIGEN_UNITS` units all eigenvalues are computed. For more, the growth rate of
-    a vector under the matrix is used, with a relative error of about 1e-3.
+    Up to `EIGEN_UNITS` units all eigenvalues are computed; for more, ARPACK computes
+    those of largest modulus from a fixed start vector. It may not converge, because the
+    largest moduli of a random matrix are close together. Then the growth rate of that
+    vector under the matrix is used, with a relative error of about 1e-3.
     """
     if recurrent.kind == "ring":
         return 1.0
-    if recurrent.dim <= EIGEN_UNITS:
-        values = np.linalg.eigvals(recurrent.to_dense().astype(np.float64))
-        radius = float(np.abs(values).max())
+    dim = recurrent.dim
+    if dim <= EIGEN_UNITS:
+        moduli = np.abs(np.linalg.eigvals(recurrent.to_dense().astype(np.float64)))
+        return _six_digits(float(moduli.max()))
+    return _six_digits(_largest_modulus(recurrent, seed))
+
+
+def _largest_modulus(recurrent: Recurrent, seed: int) -> float:
+    from scipy.sparse import csr_array
+    from scipy.sparse.linalg import ArpackNoConvergence, aslinearoperator, eigs
+
+    dim = recurrent.dim
+    start = 2.0 * stream(seed, Purpose.GROWTH_START, 0).random(dim) - 1.0
+    matrix: Any
+    if recurrent.columns is None:
+        matrix = recurrent.values.astype(np.float64)
     else:
-        radius = _growth(recurrent, seed)
-    return float(f"{radius:.6g}")
+        width = recurrent.values.shape[1]
+        values = recurrent.values.astype(np.float64).ravel()
+        pointers = np.arange(0, (dim + 1) * width, width)
+        matrix = csr_array((values, recurrent.columns.ravel(), pointers), (dim, dim))
+    try:
+        eigenvalues: Any = eigs(
+            aslinearoperator(matrix),
+            k=8,
+            ncv=96,
+            which="LM",
+            v0=start,
+            tol=1e-8,
+            maxiter=400,
+            return_eigenvectors=False,
+        )
+    except ArpackNoConvergence as stopped:
+        log.info("spectral radius of W from the growth rate, because %s", stopped)
+        return _growth(matrix, start)
+    return float(np.abs(eigenvalues).max())
 
 
-def _growth(recurrent: Recurrent, seed: int) -> float:
+def _growth(matrix: Any, vector: Floats) -> float:
     """Mean growth of a vector under a matrix, which tends to its spectral radius.
 
     The error of its logarithm is at most about 1 / `_MEASURED` times the log condition
     of the eigenvectors. Unlike a power iteration, the mean also converges for complex
     pairs and equal moduli.
     """
-    from scipy.sparse import csr_array
-
-    values, dim = recurrent.values.astype(np.float64), recurrent.dim
-    matrix: Any = values
-    if recurrent.columns is not None:
-        pointers = np.arange(0, values.size + 1, values.shape[1])
-        columns = recurrent.columns.ravel()
-        matrix = csr_array((values.ravel(), columns, pointers), (dim, dim))
-    vector = 2.0 * stream(seed, Purpose.GROWTH_START, 0).random(dim) - 1.0
     total = 0.0
     for step in range(_SETTLED + _MEASURED):
         vector = matrix @ vector
@@ -189,6 +215,10 @@ def _growth(recurrent: Recurrent, seed: int) -> float:
         if step >= _SETTLED:
             total += float(np.log(length))
     return float(np.exp(total / _MEASURED))
+
+
+def _six_digits(value: float) -> float:
+    return float(f"{value:.6g}")
 
 
 def draw_weights(
