@@ -87,15 +87,15 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 233_097,
-    "core": 29_988,
-    "graph": 45_013,
-    "reservoir": 22_334,
+    "all": 229_576,
+    "core": 29_442,
+    "graph": 44_563,
+    "reservoir": 22_272,
     "groups": 2_920,
-    "plan and needs": 6_365,
-    "pipeline and the modules next to it": 6_767,
+    "plan and needs": 6_001,
+    "pipeline and the modules next to it": 6_571,
     "command line and flows": 8_461,
-    "monitor": 4_476,
+    "monitor": 4_457,
     "evaluation": 26_094,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""

@@ -20,7 +20,7 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
-from prefect.client.schemas import FlowRun, State
+from prefect.client.schemas import State
 from prefect.client.schemas.actions import ArtifactUpdate
 from prefect.context import FlowRunContext
 from prefect.exceptions import PrefectException
@@ -321,11 +321,6 @@ def deployed_settings(given: Settings | None) -> Settings:
         deployment = client.read_deployment(flow_run.deployment_id)
     layers = (deployment.parameters, flow_run.parameters)
     return load_settings(base=merged(*(each.get("settings") or {} for each in layers)))
-
-
-def _flow_run() -> FlowRun | None:
-    context = FlowRunContext.get()
-    return None if context is None else context.flow_run
 
 
 def check_starts() -> None:

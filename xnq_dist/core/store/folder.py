@@ -8,8 +8,9 @@ must replace a file; a deleted file must be gone.
 from __future__ import annotations
 
 import json
+import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -184,9 +185,26 @@ class Folder:
                 f"{self.uri_of(name)} cannot be written ({reason(error)})"
             ) from error
 
+    def sync(self, names: Iterable[str]) -> None:
+        """Wait until files and their names are on the disk; no effect on stores."""
+        if not self.is_local:
+            return
+        paths = [self.path(name) for name in names]
+        folders = {str(Path(path).parent) for path in paths}
+        for path in (*paths, *sorted(folders)):
+            handle = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+
     def write_record(self, name: str, values: Mapping[str, Any]) -> None:
-        """Write a JSON object with a checksum; `read_record` reads it back."""
+        """Write a JSON object with a checksum, and wait until it is on the disk.
+
+        `read_record` reads it back.
+        """
         self.write_bytes(name, sealed(values).encode())
+        self.sync([name])
 
     def read_record(self, name: str) -> dict[str, Any] | None:
         """The values that `write_record` wrote; None if the file does not exist.

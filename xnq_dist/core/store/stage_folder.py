@@ -1,9 +1,9 @@
 """Stages of a run: a folder of data files and a manifest, committed atomically.
 
 Data files are written first, with the attempt's id in their names; the manifest that
-lists them is written last. A folder without a manifest is no stage. All data read back
-are compared with the checksums in the manifest: what a power failure took from a disk
-is found and made again.
+lists them is written last. A folder without a manifest is no stage. Data and manifest
+are on the disk before a stage counts as complete, and all data read back are compared
+with the checksums in the manifest.
 """
 
 from __future__ import annotations
@@ -204,7 +204,7 @@ class Stage:
         facts: Mapping[str, Any],
         seconds: float,
     ) -> Manifest:
-        """Write the manifest, which makes the stage complete."""
+        """Write the manifest to the disk, which makes the stage complete."""
         manifest = Manifest(
             stage=self.name,
             attempt=attempt.id,
@@ -223,6 +223,7 @@ class Stage:
                 "has another size: check that all workers see the same run directory, "
                 "and run again"
             )
+        self.folder.sync([record.name for record in files])
         self.rewrite(manifest)
         return self._keeps(manifest)
 
