@@ -71,7 +71,7 @@ def test_bad_features_are_refused_in_one_sentence(tables, capfd, dask, spoil):
     pq.write_table(table.set_column(at, "features", spoilt), file)
     sentence = refused(capfd, run(tables, *dask))
     assert "features" in sentence
-    assert "3" in sentence
+    assert "row 4" in sentence
     out = tables.parent / "run"
     assert not (out / "prevalence.parquet").exists()
     assert not (out / "graph" / "_manifest.json").exists()

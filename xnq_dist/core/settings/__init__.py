@@ -111,7 +111,7 @@ class Settings(Section):
         description="estimator of a community's prevalence; auto: known labels, "
         "and posteriors of the other members moved by them, with intervals; hdy, dys: "
         "for two classes only",
-        json_schema_extra={"enum": [*QUANTIFIERS.records()]},
+        json_schema_extra=lambda schema: schema.update(enum=[*QUANTIFIERS.records()]),
     )
     labelled: Literal["count", "exclude"] = Field(
         "count",
