@@ -33,7 +33,7 @@ def test_a_run_directory_of_0_1_is_refused_or_replaced(tmp_path: Path):
     sources = Sources(*(f"{tmp_path}/graph/{name}.parquet" for name in names))
     before = pq.read_table(tmp_path / "run" / "prevalence.parquet")
     with pytest.raises(
-        RunDirectoryError, match="another version of xnq-dist: .*--overwrite"
+        RunDirectoryError, match=r"another version of xnq-dist: .*--overwrite"
     ):
         run_pipeline(sources, f"{tmp_path}/run", SETTINGS)
     run_pipeline(sources, f"{tmp_path}/run", SETTINGS, overwrite=True)
