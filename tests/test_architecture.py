@@ -87,9 +87,9 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 229_582,
+    "all": 231_296,
     "core": 29_448,
-    "graph": 44_563,
+    "graph": 46_277,
     "reservoir": 22_272,
     "groups": 2_920,
     "plan and needs": 6_001,

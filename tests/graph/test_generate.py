@@ -11,7 +11,7 @@ import pytest
 
 from xnq_dist.core import schemas
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.graph import planted
+from xnq_dist.graph import linking
 from xnq_dist.graph.generate import demo_network, generate
 
 ARGUMENTS = {
@@ -70,7 +70,7 @@ def test_another_seed_gives_another_network(graph, tmp_path):
 
 
 def test_later_streams_continue_the_edges(tmp_path, monkeypatch):
-    monkeypatch.setattr(planted, "EDGE_BLOCK", 2000)
+    monkeypatch.setattr(linking, "EDGE_BLOCK", 2000)
     graph = made(tmp_path)
     src, dst = ends(graph)
     assert abs(len(src) - 15000) < 300
@@ -98,6 +98,11 @@ def test_counts_of_the_network_add_up(graph):
     assert meta["arguments"]["homophily"] == 0.7
     assert meta["counts"] == graph.counts
     assert meta["class_counts"] == np.bincount(labels).tolist()
+    assert [meta["kinds"][str(k)] for k in range(3)] == [
+        "proportions",
+        "real",
+        "proportions",
+    ]
 
 
 def assert_simple(graph, nodes):
@@ -141,7 +146,26 @@ def test_communities_overlap_and_differ(graph):
     assert sizes.max() > 2 * np.median(sizes)
     assert np.bincount(node).max() >= 2
     share = np.bincount(community, label[node] == 0) / sizes
-    assert np.ptp(share) > 0.5
+    for kind in (0, 1):
+        assert np.ptp(share[kind::2]) > 0.5
+
+
+def test_communities_of_the_proportions_kind_keep_the_features(tmp_path):
+    # Within a class, members have the same distribution as all nodes; followers do not.
+    graph = made(tmp_path, nodes=20000, classes=2, communities=200)
+    label = table(graph, "truth")["label"].to_numpy()
+    values = table(graph, "nodes")["features"].combine_chunks().flatten().to_numpy()
+    first = values.reshape(-1, 6)
+    community, node = memberships(graph)
+    moved: dict[int, list[float]] = {0: [], 1: []}
+    for k in range(200):
+        members = node[community == k]
+        people = members[label[members] == 0]
+        if len(people) >= 30:
+            gap = first[people].mean(axis=0) - first[label == 0].mean(axis=0)
+            moved[k % 2].append(float(np.linalg.norm(gap) * np.sqrt(len(people) / 6)))
+    assert np.mean(moved[0]) < 1.6
+    assert np.mean(moved[1]) > 2 * np.mean(moved[0])
 
 
 def test_string_ids_join(tmp_path):

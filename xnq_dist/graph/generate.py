@@ -7,26 +7,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Ints
 from xnq_dist.core.store import Folder, TableWriter
 from xnq_dist.graph.ahead import ahead
+from xnq_dist.graph.linking import draw_edges
 from xnq_dist.graph.planted import (
     NODE_BLOCK,
     Arguments,
     PlantedNetwork,
-    draw_edges,
     draw_features,
     draw_memberships,
     draw_network,
 )
 
 __all__ = ["demo_network", "generate", "load_demo"]
+
+ROWS_AT_ONCE = 1 << 18
+"""Rows of a row group of the table of the truth."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ def generate(
 
     Memory is a few dozen bytes a node; edges, features and memberships are written in
     blocks. There are no self-loops. An edge occurs twice only if two blocks of edges
-    (`planted.EDGE_BLOCK`) draw it.
+    (`linking.EDGE_BLOCK`) draw it, which is rare.
 
     Parameters
     ----------
@@ -63,7 +67,7 @@ def generate(
         Folder for ``nodes.parquet`` (node_id, features, label: null when unlabelled),
         ``edges.parquet`` (src, dst: every undirected edge once),
         ``memberships.parquet`` (community, node_id), ``truth.parquet`` (node_id,
-        label) and ``meta.json`` (arguments, counts).
+        label) and ``meta.json`` (arguments, counts, kind of each community).
     degree
         Mean degree. A very dense network may have fewer edges, because too few pairs
         with the required classes are left: see the counts.
@@ -109,6 +113,7 @@ def demo_network(out: str | Path, seed: int = 0) -> GeneratedGraph:
         seed=seed,
         labelled=0.15,
         string_ids=True,
+        drawn_by_class=False,
     )
     topics = (
         "harbour news", "street food", "old films", "chess club", "garden swap",
@@ -163,13 +168,16 @@ def _write(
     folder.create()
     folder.delete("meta.json")
     network = draw_network(arguments)
-    named = None if names is None else pa.array(names, pa.string())
-    drawn = _Tables(network, arguments, named, classes)
     counts = {
         "nodes": arguments.nodes,
+        "edges": 0,
+        "same_class_edges": 0,
         "labelled": int(network.labelled.sum()),
         "communities": arguments.communities,
+        "memberships": 0,
     }
+    named = None if names is None else pa.array(names, pa.string())
+    drawn = _Tables(network, arguments, named, classes, counts)
     written = (
         ("nodes", "generated_nodes", drawn.nodes()),
         ("truth", "truth", drawn.truth()),
@@ -180,68 +188,80 @@ def _write(
         with TableWriter(folder, f"{name}.parquet", schema) as writer:
             for table in ahead(tables):
                 writer.write(table)
-        counts[name] = writer.record.rows
-    counts["same_class_edges"] = drawn.same
+    kinds = ["real"] * arguments.communities
+    if arguments.drawn_by_class:
+        kinds[::2] = ["proportions"] * len(kinds[::2])
+    labels = names if names is not None else [str(k) for k in range(len(kinds))]
     meta = {
         "arguments": asdict(arguments),
         "counts": counts,
-        "class_counts": np.bincount(network.label).tolist(),
+        "class_counts": np.diff(network.by_class[1]).tolist(),
+        "kinds": dict(zip(labels, kinds, strict=True)),
     }
     folder.write_bytes("meta.json", json.dumps(meta, indent=1).encode())
     paths = {name: folder.uri_of(f"{name}.parquet") for name, _, _ in written}
     return GeneratedGraph({**paths, "meta": folder.uri_of("meta.json")}, counts)
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Tables:
-    """The tables of a network, in blocks of rows."""
+    """The tables of a network, in blocks of rows; what is written is counted."""
 
     network: PlantedNetwork
     arguments: Arguments
     names: pa.Array | None
     """Of the communities."""
     classes: Sequence[str]
-    same: int = 0
-    """Edges so far that join nodes of one class."""
+    counts: dict[str, int]
 
     def nodes(self) -> Iterator[pa.Table]:
-        for table, at in self._nodes(self.network.labelled):
-            values = draw_features(self.network, self.arguments, at.start, at.stop)
-            columns = self.arguments.features
-            features = pa.FixedSizeListArray.from_arrays(values.ravel(), columns)
-            yield table.add_column(1, "features", features)
+        for first, last in self._blocks(NODE_BLOCK):
+            values = draw_features(self.network, self.arguments, first, last)
+            yield pa.table(
+                {
+                    "node_id": self._ids(np.arange(first, last)),
+                    "features": pa.FixedSizeListArray.from_arrays(
+                        pa.array(values.ravel()), self.arguments.features
+                    ),
+                    "label": self._labels(
+                        first, last, ~self.network.labelled[first:last]
+                    ),
+                }
+            )
 
     def truth(self) -> Iterator[pa.Table]:
-        for table, _ in self._nodes(np.ones(self.arguments.nodes, np.bool_)):
-            yield table
-
-    def _nodes(self, shown: Bools) -> Iterator[tuple[pa.Table, slice]]:
-        """Ids and labels, where they are shown, and which nodes they are of."""
-        for first in range(0, self.arguments.nodes, NODE_BLOCK):
-            at = slice(first, min(first + NODE_BLOCK, self.arguments.nodes))
-            codes = self.network.label[at].astype(np.int64)
-            label = pa.array(codes, mask=~shown[at])
-            if self.classes:
-                label = pa.array(self.classes).take(label)
-            ids = self._ids(np.arange(at.start, at.stop))
-            yield pa.table({"node_id": ids, "label": label}), at
+        for first, last in self._blocks(ROWS_AT_ONCE):
+            ids = self._ids(np.arange(first, last))
+            yield pa.table({"node_id": ids, "label": self._labels(first, last)})
 
     def edges(self) -> Iterator[pa.Table]:
         for src, dst in draw_edges(self.network, self.arguments):
             same = self.network.label[src] == self.network.label[dst]
-            self.same += int(np.count_nonzero(same))
+            self.counts["edges"] += len(src)
+            self.counts["same_class_edges"] += int(np.count_nonzero(same))
             yield pa.table({"src": self._ids(src), "dst": self._ids(dst)})
 
     def memberships(self) -> Iterator[pa.Table]:
         for community, member in draw_memberships(self.network, self.arguments):
+            self.counts["memberships"] += len(member)
             ids = pa.array(community)
             ids = ids if self.names is None else self.names.take(ids)
             yield pa.table({"community": ids, "node_id": self._ids(member)})
 
-    def _ids(self, nodes: Ints) -> pa.Array:
-        ids = pa.array(nodes)
+    def _blocks(self, size: int) -> Iterator[tuple[int, int]]:
+        total = self.arguments.nodes
+        for first in range(0, total, size):
+            yield first, min(first + size, total)
+
+    def _ids(self, nodes: NDArray[np.integer]) -> pa.Array:
+        ids = pa.array(nodes.astype(np.int64))
         if not self.arguments.string_ids:
             return ids
         width = len(str(self.arguments.nodes - 1))
         text = pc.utf8_lpad(pc.cast(ids, pa.string()), width, "0")
         return pc.binary_join_element_wise("user-", text, "")
+
+    def _labels(self, first: int, last: int, hidden: Any = None) -> pa.Array:
+        codes = self.network.label[first:last].astype(np.int64)
+        labels = pa.array(codes, mask=hidden)
+        return pa.array(self.classes).take(labels) if self.classes else labels

@@ -1,28 +1,34 @@
 """The model of a synthetic social network with known classes, in bounded memory.
 
-All parts are drawn from streams keyed by (seed, purpose, block), so the bits depend on
-the arguments alone.
+The model is a degree-corrected planted-community network; all its parts are drawn from
+counter-based streams keyed by (seed, purpose, block), so the bits depend on the
+arguments alone.
 
 - **Home.** Every node belongs to one of about ``sqrt(nodes) / 2`` home blocks whose
-  sizes follow a log-normal law. Each block has its own class proportions and feature
-  offsets.
+  sizes follow a log-normal law. Each block has its own class proportions, feature
+  offsets and taste in linking.
 - **Class.** Network-wide proportions fall geometrically from the first class to the
   last, in the ratio .8 : .2 (two classes: 80 % and 20 %). Blocks scatter around them
   (Dirichlet), raked so that the network's proportions stay as stated.
-- **Degree.** A node's propensity is a power law of exponent 2.5, capped at
-  ``3 sqrt(nodes / degree)``.
+- **Degree.** A node's propensity is a power law of exponent 2.5 times a log-normal
+  factor of its (home, class), capped at ``sqrt(nodes / degree)`` and rounded to 1/4.
 - **Homophily** H is the probability that an edge joins two nodes of one class. The
   classes (c, d) of an edge's two ends are drawn in proportion to ``p_c p_d``, scaled
   so that equal pairs get H and unequal pairs 1 - H. If H is below ``sum p_c^2`` (the
   value for links independent of class), the network is heterophilic; rare classes then
-  necessarily have larger degrees.
-- **Locality.** The other end is drawn from the home block of the first with the
-  probability `LOCAL`, else from all nodes.
+  necessarily have larger degrees. Each block multiplies the odds of an equal pair by
+  its own factor; the mean over the network is H.
+- **Locality.** The other end is drawn from the emitter's home block with odds of
+  `linking.LOCALITY` times the block's share of the required class over its mean share,
+  else from all nodes.
 - **Features.** Class mean + offset of the home block + unit noise. Class means are
   `CLASS_DISTANCE` apart; block offsets lie mostly in the space of the class means,
   where they make classification harder.
-- **Communities** overlap and have power-law sizes. Members come mostly from one home
-  block, whose class proportions and features differ from the rest.
+- **Communities** overlap, have power-law sizes, and alternate between two kinds.
+  `proportions` (even): members are drawn at random from all nodes given their
+  class, so that only class proportions differ: prior-probability shift holds.
+  `real` (odd): members come mostly from one home block, whose class proportions,
+  features and linking all differ from the rest.
 """
 
 from __future__ import annotations
@@ -33,36 +39,41 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from xnq_dist.core.arrays import Bools, Floats32, Ints, Ints32, offsets_of
+from xnq_dist.core.arrays import Bools, Floats, Floats32, Ints, Ints32, offsets_of
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.random_bits import stream
 
 __all__ = [
     "Arguments",
     "PlantedNetwork",
-    "draw_edges",
     "draw_features",
     "draw_memberships",
     "draw_network",
 ]
 
-NODE_BLOCK, EDGE_BLOCK, COMMUNITY_BLOCK = 1 << 14, 1 << 19, 1 << 8
-"""Rows drawn from one stream."""
+NODE_BLOCK = 1 << 14
+"""Nodes drawn from one stream."""
+COMMUNITY_BLOCK = 1 << 8
+"""Communities drawn from one stream."""
 
 CLASS_RATIO = 0.2 / 0.8
-BLOCK_CONCENTRATION = 2.0
+BLOCK_CONCENTRATION = 4.0
 """Dirichlet concentration of a block's class proportions: smaller is more varied."""
-CLASS_DISTANCE = 2.0
-OFFSET_IN_CLASS_SPACE, OFFSET_ELSEWHERE = 1.0, 0.3
-LOCAL = 0.5
-ATTEMPTS = 8
-"""Maximum number of attempts to draw as many distinct edges as requested."""
+CLASS_DISTANCE = 1.0
+OFFSET_IN_CLASS_SPACE = 1.5
+OFFSET_ELSEWHERE = 0.3
+TASTE = 2.5
+"""Standard deviation of the log of a block's factor on the odds of an equal pair."""
+ACTIVITY = 1.5
+"""Standard deviation of the log of the degree factor of a (home, class)."""
 HOME_SHARE = 0.9
-"""Share of the members of a community that come from its home block."""
-SMALLEST_COMMUNITY, LARGEST_SHARE = 30, 0.04
+"""Share of the members of a `real` community that come from its home block."""
+SMALLEST_COMMUNITY = 20
+LARGEST_SHARE = 0.04
 LABELLED_AT_LEAST = 10
 
-_NETWORK, _FEATURES, _EDGES, _COMMUNITIES = range(4)
+_HOMES, _BLOCKS, _CLASSES, _PROPENSITIES, _LABELLED, _MEANS, _FEATURES = range(7)
+EDGES, _COMMUNITIES = range(7, 9)
 
 
 @dataclass(frozen=True)
@@ -78,12 +89,14 @@ class Arguments:
     seed: int
     labelled: float
     string_ids: bool
+    drawn_by_class: bool = True
+    """Whether the even communities are of the kind `proportions`."""
 
     def check(self) -> None:
         """Check the arguments; a `SettingsError` names all that are out of range."""
         nodes = self.nodes
         rules = {
-            "nodes": (10 <= nodes < 2**31, "at least 10 and below 2^31"),
+            "nodes": (nodes >= 10, "at least 10"),
             "degree": (0 < self.degree < nodes, f"above 0 and below nodes = {nodes}"),
             "features": (self.features >= 1, "at least 1"),
             "classes": (
@@ -106,75 +119,140 @@ class Arguments:
 
 @dataclass(frozen=True)
 class PlantedNetwork:
-    """The nodes as 1-D arrays, and the tables of the home blocks."""
+    """The nodes as 1-D arrays, and the tables of the blocks."""
 
     home: Ints32
     label: NDArray[np.int16]
     labelled: Bools
-    tickets: Ints32
+    propensity: Ints32
+    tickets: Ints32 | Ints
     """Each node repeated by its propensity, ordered by (class, home)."""
     group: Ints
-    """Bounds in `tickets` of group ``class * homes + home``, (C * homes + 1,)."""
+    """Bounds in `tickets` of group ``class * blocks + home``, (C * blocks + 1,)."""
+    by_class: tuple[Ints, Ints]
+    """Nodes ordered by class, and the bounds of each class."""
     by_home: tuple[Ints, Ints]
     """Nodes ordered by home, and the bounds of each home."""
     means: Floats32
     """Feature means of the classes, (C, F)."""
     offsets: Floats32
-    """Feature offsets of the homes, (homes, F)."""
+    """Feature offsets of the homes, (blocks, F)."""
+    taste: Floats
+    """Added to the log-odds of an equal pair by an emitter's home, (blocks,)."""
+
+    @property
+    def classes(self) -> int:
+        """Number of classes, C."""
+        return len(self.by_class[1]) - 1
+
+    @property
+    def blocks(self) -> int:
+        """Number of home blocks."""
+        return len(self.by_home[1]) - 1
 
 
 def draw_network(arguments: Arguments) -> PlantedNetwork:
-    """Draw home, class and propensity of every node, and the tables of the homes."""
-    total, classes = arguments.nodes, arguments.classes
-    homes = max(2, round(np.sqrt(total) / 2))
-    rng = stream(arguments.seed, _NETWORK, 0)
-    shares = rng.lognormal(sigma=0.6, size=homes)
+    """Home, class and propensity of every node, and the tables of the blocks."""
+    seed, total, classes = arguments.seed, arguments.nodes, arguments.classes
+    blocks = max(2, round(np.sqrt(total) / 2))
+    rng = stream(seed, _BLOCKS, 0)
+    shares = rng.lognormal(sigma=0.6, size=blocks)
     shares /= shares.sum()
+    # Proportions fall geometrically, last to first in the ratio .2 : .8.
     prior = CLASS_RATIO ** (np.arange(classes) / (classes - 1))
     prior /= prior.sum()
-    mixed = rng.dirichlet(BLOCK_CONCENTRATION * prior, homes) + 1e-3
+    by_block = rng.dirichlet(BLOCK_CONCENTRATION * prior, size=blocks) + 1e-3
     for _ in range(100):  # raking: the network's proportions stay the stated ones
-        mixed *= prior / (shares @ mixed)
-        mixed /= mixed.sum(axis=1, keepdims=True)
-    home = rng.choice(homes, total, p=shares).astype(np.int32)
-    label, drawn = np.zeros(total, np.int16), rng.random(total)
-    for bound in np.cumsum(mixed, axis=1).T[:-1]:
-        label += drawn > bound[home]
+        by_block /= by_block.sum(axis=1, keepdims=True)
+        by_block *= prior / (shares @ by_block)
+    by_block /= by_block.sum(axis=1, keepdims=True)
+    share_bounds = np.cumsum(shares)
+    class_bounds = np.cumsum(by_block, axis=1)
+    activity = np.exp(ACTIVITY * rng.standard_normal((blocks, classes)))
+    activity /= np.exp(ACTIVITY**2 / 2)
+
+    home = np.empty(total, np.int32)
+    label = np.empty(total, np.int16)
+    labelled = np.empty(total, np.bool_)
+    propensity = np.empty(total, np.int32)
+    smallest, largest = _propensity_range(total, arguments.degree)
+    for block, first in enumerate(range(0, total, NODE_BLOCK)):
+        part = slice(first, min(first + NODE_BLOCK, total))
+        size = part.stop - first
+        at = np.searchsorted(share_bounds, stream(seed, _HOMES, block).random(size))
+        home[part] = np.minimum(at, blocks - 1)
+        drawn = stream(seed, _CLASSES, block).random(size)
+        for c in range(classes - 1):  # one column at a time keeps memory 1-D
+            above = drawn > class_bounds[home[part], c]
+            label[part] = np.where(above, c + 1, label[part] if c else 0)
+        labelled[part] = (
+            stream(seed, _LABELLED, block).random(size) < arguments.labelled
+        )
+        uniform, rounding = stream(seed, _PROPENSITIES, block).random((2, size))
+        law = smallest * (1 - uniform) ** (-1 / 1.5)
+        law = np.minimum(law * activity[home[part], label[part]], largest)
+        propensity[part] = np.maximum(np.floor(4 * law + rounding), 1)
     # No class is empty: the first nodes take the classes in turn, two each.
     label[: 2 * classes] = np.arange(2 * classes) % classes
-    labelled = rng.random(total) < arguments.labelled
-    for one in range(classes):
-        labelled[np.flatnonzero(label == one)[:LABELLED_AT_LEAST]] = True
 
-    law = (1 - rng.random(total)) ** (-1 / 1.5)
-    law = np.minimum(law, 3 * max(2.0, np.sqrt(total / arguments.degree)))
-    propensity = (law + rng.random(total)).astype(np.int64)
-    group = label.astype(np.int64) * homes + home
+    by_class = np.argsort(label, kind="stable")
+    class_edges = _bounds(label, classes)
+    for c in range(classes):
+        first = class_edges[c]
+        last = min(first + LABELLED_AT_LEAST, class_edges[c + 1])
+        labelled[by_class[first:last]] = True
+    group = label.astype(np.int64) * blocks + home
     order = np.argsort(group, kind="stable")
+    tickets = np.repeat(
+        order.astype(np.int32 if total < 2**31 else np.int64), propensity[order]
+    )
+    edges = np.zeros(classes * blocks + 1, np.int64)
     # Weights are integers below 2^53, so the sums are exact.
-    sizes = np.bincount(group, propensity, classes * homes).astype(np.int64)
+    edges[1:] = np.cumsum(np.bincount(group, propensity, classes * blocks))
 
-    means = rng.standard_normal((classes, arguments.features))
-    means -= means.mean(axis=0)
-    # The mean squared distance of centred means is 2 / (C - 1) sum |m|^2.
-    means *= CLASS_DISTANCE / np.sqrt(2 / (classes - 1) * np.sum(means**2))
-    # A home's offset is mainly a mix of the class means, so that its nodes can look
-    # like those of another class.
-    offsets = OFFSET_IN_CLASS_SPACE * rng.standard_normal((homes, classes)) @ means
-    offsets += OFFSET_ELSEWHERE * rng.standard_normal(offsets.shape)
+    means, offsets, taste = _feature_blocks(arguments, blocks)
     return PlantedNetwork(
         home=home,
         label=label,
         labelled=labelled,
-        tickets=np.repeat(order.astype(np.int32), propensity[order]),
-        group=offsets_of(sizes),
-        by_home=(
-            np.argsort(home, kind="stable"),
-            offsets_of(np.bincount(home, minlength=homes)),
-        ),
+        propensity=propensity,
+        tickets=tickets,
+        group=edges,
+        by_class=(by_class, class_edges),
+        by_home=(np.argsort(home, kind="stable"), _bounds(home, blocks)),
         means=means.astype(np.float32),
         offsets=offsets.astype(np.float32),
+        taste=taste,
     )
+
+
+def _feature_blocks(arguments: Arguments, blocks: int) -> tuple[Floats, Floats, Floats]:
+    """Class means (C, F), offsets of blocks (B, F) and tastes of blocks (B,)."""
+    classes = arguments.classes
+    rng = stream(arguments.seed, _MEANS, 0)
+    means = rng.standard_normal((classes, arguments.features))
+    means -= means.mean(axis=0)
+    # The mean squared distance of centred means is 2 / (C - 1) sum |m|^2.
+    means *= CLASS_DISTANCE / np.sqrt(2 / (classes - 1) * np.sum(means**2))
+    # A block's offset is mainly a mix of the class means, so that its nodes can look
+    # like those of another class.
+    mix = rng.standard_normal((blocks, classes))
+    offsets = OFFSET_IN_CLASS_SPACE * mix @ means
+    offsets += OFFSET_ELSEWHERE * rng.standard_normal((blocks, arguments.features))
+    return means, offsets, TASTE * rng.standard_normal(blocks)
+
+
+def _propensity_range(nodes: int, degree: float) -> tuple[float, float]:
+    """Smallest and largest propensity whose capped power law has mean 1."""
+    largest = max(2.0, float(np.sqrt(nodes / degree)))
+    smallest = 1 / 3
+    for _ in range(50):  # mean of min(X, largest) is 3 s - 2 s^1.5 largest^-.5
+        smallest = (1 + 2 * smallest**1.5 / np.sqrt(largest)) / 3
+    return smallest, largest
+
+
+def _bounds(codes: NDArray[np.integer], size: int) -> Ints:
+    return offsets_of(np.bincount(codes, minlength=size))
 
 
 def draw_features(
@@ -189,81 +267,71 @@ def draw_features(
     return values
 
 
-def draw_edges(
-    network: PlantedNetwork, arguments: Arguments
-) -> Iterator[tuple[Ints, Ints]]:
-    """Yield edges by blocks of homes: (src, dst), without loops, once each in a block.
-
-    Most duplicates would be within a home, and a block has all edges of its homes.
-    """
-    nodes, classes, homes = arguments.nodes, arguments.classes, len(network.offsets)
-    share = np.bincount(network.label, minlength=classes) / nodes
-    equal, other = np.diag(share**2), np.outer(share, share)
-    np.fill_diagonal(other, 0)
-    joint = arguments.homophily * equal / equal.sum()
-    joint += (1 - arguments.homophily) * other / other.sum()
-    ends = joint.sum(axis=1, keepdims=True)
-    # Bounds of the class of the other end, those of class c in [c, c + 1).
-    bounds = (np.cumsum(joint / ends, axis=1) + np.arange(classes)[:, None]).ravel()
-    weight = np.diff(network.group).reshape(classes, homes)
-    total = nodes * arguments.degree / 2
-    expected = total * ends * weight / weight.sum(axis=1, keepdims=True)
-    step = max(1, int(homes * EDGE_BLOCK / total))
-    for block, first in enumerate(range(0, homes, step)):
-        rng = stream(arguments.seed, _EDGES, block)
-        part = expected[:, first : first + step]
-        counts = (part + rng.random(part.shape)).astype(np.int64).ravel()
-        groups = np.indices(part.shape).reshape(2, -1)
-        label, home = np.repeat(groups, counts, axis=1) + np.array([[0], [first]])
-        keys, drawn = np.empty(0, np.int64), np.arange(len(label))
-        for _ in range(ATTEMPTS):
-            one, there = label[drawn], home[drawn]
-            src = _draw_ends(network, rng, one, there)
-            found = bounds.searchsorted(one + rng.random(len(one)), side="right")
-            target = np.minimum(found - one * classes, classes - 1)
-            near = np.where(rng.random(len(one)) < LOCAL, there, -1)
-            dst = _draw_ends(network, rng, target, near)
-            pairs = np.minimum(src, dst) * nodes + np.maximum(src, dst)
-            keys = np.sort(np.concatenate([keys, pairs[src != dst]]))
-            keys = keys[np.diff(keys, prepend=-1) > 0]
-            drawn = rng.integers(max(len(label), 1), size=len(label) - len(keys))
-        low, high = np.divmod(keys, nodes)
-        turned = rng.random(len(keys)) < 0.5
-        yield np.where(turned, high, low), np.where(turned, low, high)
-
-
-def _draw_ends(
-    network: PlantedNetwork, rng: np.random.Generator, label: Ints, home: Ints
-) -> Ints:
-    """Nodes of these classes, by propensity; from a home, if it has any, or -1: all."""
-    bounds, homes = network.group, len(network.offsets)
-    begin = label * homes
-    near = (home >= 0) & (bounds[begin + home] < bounds[begin + home + 1])
-    first = bounds[np.where(near, begin + home, begin)]
-    last = bounds[np.where(near, begin + home + 1, begin + homes)]
-    at = first + (rng.random(len(label)) * (last - first)).astype(np.int64)
-    return network.tickets[at].astype(np.int64)
-
-
 def draw_memberships(
     network: PlantedNetwork, arguments: Arguments
 ) -> Iterator[tuple[Ints, Ints]]:
     """Yield members by blocks of communities: (community, node)."""
-    total = arguments.nodes
-    ordered, bounds = network.by_home
+    total, classes = len(network.label), network.classes
+    prior = np.diff(network.by_class[1]) / total
+    homes = np.diff(network.by_home[1])
+    home_bounds = np.cumsum(homes / homes.sum())
     largest = max(LARGEST_SHARE * total, SMALLEST_COMMUNITY)
     smallest = min(SMALLEST_COMMUNITY, total // 2)
-    for first in range(0, arguments.communities, COMMUNITY_BLOCK):
-        rng = stream(arguments.seed, _COMMUNITIES, first // COMMUNITY_BLOCK)
-        numbers = range(first, min(first + COMMUNITY_BLOCK, arguments.communities))
-        members = []
-        for _ in numbers:
-            size = min(smallest * (1 - rng.random()) ** (-1 / 1.2), largest)
-            home = network.home[rng.integers(total)]
-            there = ordered[bounds[home] : bounds[home + 1]]
-            near = min(round(HOME_SHARE * size), len(there))
-            far = rng.integers(total, size=round(near * (1 / HOME_SHARE - 1)))
-            chosen = rng.choice(there, near, replace=False)
-            members.append(np.union1d(chosen, far))
-        sizes = [len(each) for each in members]
-        yield np.repeat(np.array(numbers), sizes), np.concatenate(members)
+    for block, first in enumerate(range(0, arguments.communities, COMMUNITY_BLOCK)):
+        last = min(first + COMMUNITY_BLOCK, arguments.communities)
+        rng = stream(arguments.seed, _COMMUNITIES, block)
+        law = smallest * (1 - rng.random(last - first)) ** (-1 / 1.2)
+        size = np.minimum(law, min(largest, total)).astype(np.int64)
+        # Wide: two classes give prevalences between about .015 and .915.
+        shape = rng.dirichlet(np.ones(classes), size=last - first)
+        wide = 0.9 * shape + 0.1 * prior
+        home = np.searchsorted(home_bounds, rng.random(last - first))
+        home = np.minimum(home, len(homes) - 1)
+        number = np.arange(first, last)
+        even = (number % 2 == 0) & arguments.drawn_by_class
+
+        per_class = rng.multinomial(size * even, wide)
+        bounds = network.by_class[1]
+        pools = (
+            np.tile(bounds[:-1], last - first),
+            np.tile(np.diff(bounds), last - first),
+        )
+        at, picked = _pick(rng, per_class.ravel(), *pools)
+        community = [number[at // classes]]
+        member = [network.by_class[0][picked]]
+
+        near = np.where(even, 0, np.rint(HOME_SHARE * size).astype(np.int64))
+        near = np.minimum(near, homes[home])
+        start = network.by_home[1][home]
+        at, picked = _pick(rng, near, start, homes[home])
+        community.append(number[at])
+        member.append(network.by_home[0][picked])
+
+        far = np.where(even, 0, np.rint(near * (1 / HOME_SHARE - 1)).astype(np.int64))
+        at, picked = _pick(rng, far, np.zeros_like(far), np.full_like(far, total))
+        outside = network.home[picked] != home[at]
+        community.append(number[at][outside])
+        member.append(picked[outside])
+
+        members, nodes = np.concatenate(community), np.concatenate(member)
+        order = np.argsort(members, kind="stable")
+        yield members[order], nodes[order]
+
+
+def _pick(
+    rng: np.random.Generator, count: Ints, start: Ints, size: Ints
+) -> tuple[Ints, Ints]:
+    """Distinct positions from each pool: (number of the pool, position).
+
+    An arithmetic progression whose stride is coprime to the pool's size never repeats a
+    position. Node numbers carry no information, so such a set serves as a random one.
+    """
+    count = np.minimum(count, size)
+    stride = rng.integers(1, np.maximum(size, 2))
+    begin = rng.integers(0, np.maximum(size, 1))
+    while (shared := np.gcd(stride, np.maximum(size, 1)) != 1).any():
+        stride[shared] = rng.integers(1, np.maximum(size[shared], 2))
+    pool = np.repeat(np.arange(len(count)), count)
+    step = np.arange(len(pool)) - np.repeat(np.cumsum(count) - count, count)
+    turned = np.remainder(begin[pool] + step * stride[pool], size[pool])
+    return pool.astype(np.int64), (start[pool] + turned).astype(np.int64)
