@@ -25,6 +25,8 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.tables import Sources
 
+# Processes of tests import modules of tests.
+os.environ.setdefault("PYTHONSAFEPATH", "")
 prepare_environment()
 
 # As in clusters of `open_cluster`, for those that tests and their processes start.
