@@ -170,13 +170,13 @@ def _dask(**settings: object) -> Check:
 def prefect() -> Check:
     """Check that the Prefect API of the active profile responds, if there is one."""
     if find_spec("prefect") is None:
-        return Check("prefect", "ok", "not installed: runs are not reported to it")
+        return Check("prefect", "ok", "not installed: only flows need it")
     from prefect.client.orchestration import get_client
     from prefect.settings import get_current_settings
 
     url = redacted(get_current_settings().api.url)
     if not url:
-        text = "no PREFECT_API_URL: runs are not reported to Prefect"
+        text = "PREFECT_API_URL is not set: there is no API to check"
         return Check("prefect", "ok", text)
     with get_client(sync_client=True) as client:
         problem = client.api_healthcheck()

@@ -60,7 +60,8 @@ def one_blas_thread() -> Iterator[None]:
         with _LIMIT.lock:
             _LIMIT.inside -= 1
             if not _LIMIT.inside:
-                _LIMIT.thread.submit(_LIMIT.held.result().restore_original_limits)
+                reset = _LIMIT.held.result().restore_original_limits
+                _LIMIT.thread.submit(reset).result()
                 _LIMIT.thread.shutdown()
 
 
