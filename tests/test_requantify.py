@@ -223,6 +223,11 @@ def test_settings_of_other_embeddings_are_refused(tmp_path, graph, run, client):
             requantify(client, run, tmp_path / "b", overrides=[override])
 
 
+def test_a_page_about_a_class_that_does_not_exist_is_refused(tmp_path, run, client):
+    with pytest.raises(SettingsError, match="report.class = robot is not a class"):
+        requantify(client, run, tmp_path / "b", overrides=["report.class=robot"])
+
+
 def test_labels_of_unknown_nodes_are_refused_or_dropped_as_set(
     tmp_path, graph, run, client
 ):

@@ -81,11 +81,6 @@ def check_inputs(
     unlabelled = total > sum(labelled for _, labelled in counts)
     if prior and unlabelled and settings.quantifier == "auto":
         shares_left(prior, counts, total)
-    if settings.report.shown_class not in ("auto", *classes):
-        raise SettingsError(
-            f"report.class = {settings.report.shown_class} is not a class of the "
-            f"labels ({', '.join(classes[:12])}): correct the name"
-        )
     return profile
 
 
@@ -120,7 +115,7 @@ def check_request(run: RunDirectory, request: Request) -> None:
 
 
 def _check_classes(settings: Settings, classes: list[str]) -> None:
-    """Refuse a quantifier or shares of classes that do not go with the classes."""
+    """Refuse a quantifier, prior or report.class that these classes do not have."""
     from xnq_dist.core.quantifiers import record_of
     from xnq_dist.quantify.default.scenarios import check_prior
 
@@ -131,3 +126,8 @@ def _check_classes(settings: Settings, classes: list[str]) -> None:
             f"{len(classes)} ({', '.join(classes[:12])}): set quantifier=auto"
         )
     check_prior(settings.labels.prior, tuple(classes))
+    if settings.report.shown_class not in ("auto", *classes):
+        raise SettingsError(
+            f"report.class = {settings.report.shown_class} is not a class of the "
+            f"labels ({', '.join(classes[:12])}): correct the name"
+        )

@@ -30,9 +30,7 @@ def test_a_cron_run_happens(tmp_path: Path, server_environment):
     assert pq.read_table(run / "prevalence.parquet").num_rows > 0
 
 
-def test_a_run_by_hand_has_merged_settings_log_lines_and_an_event(
-    tmp_path: Path, prefect_home
-):
+def test_a_run_by_hand_has_merged_settings_and_log_lines(tmp_path: Path, prefect_home):
     environment = prefect_home | {"PREFECT_HOME": str(tmp_path / "prefect")}
     with running_server(environment) as (url, _):
         environment["PREFECT_API_URL"] = url
@@ -42,7 +40,6 @@ def test_a_run_by_hand_has_merged_settings_log_lines_and_an_event(
         worker = start_worker(environment)
         try:
             wait_until(lambda: _states(url) == ["COMPLETED"])
-            wait_until(lambda: "xnq.run.published" in _events(url))
             lines = httpx.post(f"{url}/logs/filter", json={}, timeout=60).json()
         finally:
             end_all(worker)
@@ -56,11 +53,6 @@ def test_a_run_by_hand_has_merged_settings_log_lines_and_an_event(
     assert any("features" in line["message"] for line in ours)
     assert all(" on " in line["name"] for line in ours)
     assert not [line for line in lines if line["name"].startswith("distributed")]
-
-
-def _events(url: str) -> set[str]:
-    found = httpx.post(f"{url}/events/filter", json={}, timeout=60).json()
-    return {event["event"] for event in found["events"]}
 
 
 def _states(url: str) -> list[str]:

@@ -16,7 +16,6 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Manifest, RunDirectory
 from xnq_dist.steps import anomalies, history
 from xnq_dist.steps.results import Results
-from xnq_dist.steps.view import by_effect
 
 NASTY = (
     "<script>alert(1)</script>",
@@ -106,28 +105,17 @@ def results_of(
     settings: Settings | None = None,
     totals: pa.Table | None = None,
     earlier: Any = None,
-    tested: bool = True,
     **facts: dict[str, Any],
 ) -> Results:
-    """Results of a table of prevalences, compared with the rest; facts by stage.
-
-    Where they are not `tested`, which takes long for many communities, q-values are
-    random.
-    """
+    """Results of a table of prevalences, compared with the rest; facts by stage."""
     tables = {"prevalence": table, **({} if totals is None else {"totals": totals})}
     nowhere = RunDirectory("/nothing-is-published-here")
     stages = stages_of(**facts)
     chosen = settings or Settings()
     made = Results(tables, chosen, nowhere, stages, earlier=earlier)
     made.facts |= facts_of(made.view.classes, chosen)
-    view = made.view
-    if tested:
-        for name, value in (anomalies.make(made) | history.make(made)).items():
-            (tables if isinstance(value, pa.Table) else made.facts)[name] = value
-    else:
-        q = np.random.default_rng(1).random(view.prevalence.shape)
-        effect = view.prevalence - 1 / len(view.classes)
-        tables["anomalies"] = by_effect(view, effect, {"qvalue": q})
+    for name, value in (anomalies.make(made) | history.make(made)).items():
+        (tables if isinstance(value, pa.Table) else made.facts)[name] = value
     return made
 
 

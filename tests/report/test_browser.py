@@ -63,9 +63,8 @@ def page_of(
             * len(classes),
         },
     }
-    tested = len(names) < 1000
     totals = totals_table(classes)
-    return Page(results_of(table, settings, totals, tested=tested, **facts))
+    return Page(results_of(table, settings, totals, **facts))
 
 
 SMALL_NAMES = [f"page {k:02d} of bakers" for k in range(57)]

@@ -121,7 +121,7 @@ def test_a_page_of_all_communities_stays_within_its_limit(
     classes = tuple("abcdefghij"[:width])
     names = [f"a community with the number {k}" for k in range(count)]
     table = prevalence_table(names, classes, intervals=True)
-    html = page(Page(results_of(table, tested=False)))
+    html = page(Page(results_of(table)))
     assert len(html.encode()) < limit
     left_out = "are in <code>prevalence.parquet</code> only" in html
     assert left_out == (width == 10)

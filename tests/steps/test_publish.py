@@ -89,7 +89,7 @@ def test_values_of_suppressed_communities_are_nulls_on_request(tmp_path: Path) -
         table = read_published(run.uri).read(name)
         return set(table.filter(pc.is_null(table[value]))["community"].to_pylist())
 
-    for value in ("prevalence", "effect", "lower", "pvalue", "rank_prevalence"):
+    for value in ("prevalence", "effect", "lower", "pvalue"):
         assert missing("anomalies", value) == {4}
     publish(run, load_settings(overrides=["disclosure.table=nulls"]))
     for value in ("prevalence", "lower", "upper", "se", "n_labelled", "n_estimated"):
@@ -261,11 +261,3 @@ def test_results_without_other_stages_are_published(tmp_path: Path) -> None:
     )
     publish(run, Settings())
     assert "report.html" in contents(run)
-
-
-def test_a_class_that_does_not_exist_is_named_in_the_log(
-    run: RunDirectory, caplog: pytest.LogCaptureFixture
-) -> None:
-    publish(run, load_settings(overrides=["report.class=robot"]))
-    assert "report.class = robot is not a class" in caplog.text
-    assert "choose one of person, bot" in caplog.text

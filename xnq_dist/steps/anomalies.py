@@ -24,12 +24,13 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from scipy.stats import false_discovery_control
 
 from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.quantify.checks.tails import upper_tail
 from xnq_dist.steps.results import Results
-from xnq_dist.steps.view import PrevalenceView, by_effect, ranks
+from xnq_dist.steps.view import PrevalenceView
 
 __all__ = ["find_anomalies", "make", "qvalues", "reference_of", "robust_reference"]
 
@@ -46,24 +47,37 @@ EDGE = 1e-9
 def make(results: Results) -> dict[str, pa.Table]:
     """The table ``anomalies``, if any community has an interval.
 
-    A community without an interval is not compared: it has nulls and comes last.
+    The largest effects come first. A community without an interval is not compared: it
+    has nulls and comes last.
     """
     view, settings = results.view, results.settings.anomalies
     if not view.has_intervals:
         return {}
     reference, pvalue = find_anomalies(_compared(view), view.n_nodes, view.se)
-    qvalue = qvalues(pvalue)
+    effect, qvalue = _compared(view) - reference, qvalues(pvalue)
     columns = {
+        "prevalence": view.prevalence,
+        "effect": effect,
         "reference": reference,
         "lower": view.lower - reference,
         "upper": view.upper - reference,
         "pvalue": pvalue,
         "qvalue": qvalue,
-        "anomalous": np.ma.array(qvalue <= settings.rate, mask=np.isnan(qvalue)),
-        "rank_prevalence": ranks(view.prevalence, view.n_nodes),
     }
-    effect = _compared(view) - reference
-    return {"anomalies": by_effect(view, effect, columns)}
+    community, of_class = (place.ravel() for place in np.indices(effect.shape))
+    size = np.nan_to_num(np.abs(effect), nan=-1.0).ravel()
+    order = np.lexsort((-view.n_nodes[community], -size))
+    community, of_class = community[order], of_class[order]
+    rows = {
+        "community": view.texts(community),
+        "class": view.labels.take(pa.array(of_class)),
+        "n_nodes": view.n_nodes[community],
+    }
+    for name, values in columns.items():
+        column = values[community, of_class]
+        rows[name] = pa.array(column, mask=np.isnan(column))
+    rows["anomalous"] = pc.less_equal(rows["qvalue"], settings.rate)
+    return {"anomalies": pa.table(rows)}
 
 
 def _compared(view: PrevalenceView) -> Floats:

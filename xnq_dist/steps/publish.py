@@ -131,16 +131,7 @@ def _results(
         "detected": str(quantify.facts.get("detected") or ""),
         "created": quantify.created,
     }
-    known = made.view.classes
-    facts["series"] = series_of(settings, facts, list(known))
-    chosen, last = settings.report.shown_class, known[-1] if known else ""
-    if chosen not in ("auto", last):
-        classes = map(str, made.of("labels").get("classes") or ())
-        log.warning(
-            "report.class = %s is not a class, so the page is about %s: choose one "
-            "of %s",
-            *(chosen, last, ", ".join([*classes][:12])),
-        )
+    facts["series"] = series_of(settings, facts, list(made.view.classes))
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,8 +29,6 @@ __all__ = [
     "NOT_RATED_HIGHER",
     "QUALITIES",
     "PrevalenceView",
-    "by_effect",
-    "ranks",
     "shown_class",
 ]
 
@@ -212,62 +210,3 @@ def _is_value(name: str) -> bool:
     except ValueError:
         return name.lower() in ("true", "false")
     return True
-
-
-def by_effect(
-    view: PrevalenceView,
-    effect: Floats,
-    columns: Mapping[str, NDArray[Any]],
-) -> pa.Table:
-    """Rows of a table: communities and classes, the largest effects first.
-
-    Parameters
-    ----------
-    view
-        The communities, of which the larger comes first where effects are equal.
-    effect
-        Shape (K, C); NaN comes last.
-    columns
-        More columns, shape (K, C).
-    """
-    size = np.abs(effect)
-    communities, classes = (place.ravel() for place in np.indices(size.shape, np.int64))
-    order = _order(size.ravel(), view.n_nodes[communities])
-    rows, at = communities[order], (communities[order], classes[order])
-    columns = {
-        "prevalence": view.prevalence,
-        "effect": effect,
-        "rank_effect": ranks(size, view.n_nodes),
-        **columns,
-    }
-    return pa.table(
-        {
-            "community": view.texts(rows),
-            "class": view.labels.take(pa.array(at[1])),
-            "n_nodes": view.n_nodes[rows],
-            **{name: _nulls_for_nan(values[at]) for name, values in columns.items()},
-        }
-    )
-
-
-def ranks(values: Floats, sizes: Ints) -> Any:
-    """Rank of every value within its column: 1 for the largest, masked for NaN.
-
-    Of equal values, (K, C), that of the larger community comes first.
-    """
-    result = np.zeros(values.shape, np.int64)
-    for c in range(values.shape[1]):
-        result[_order(values[:, c], sizes), c] = np.arange(1, len(values) + 1)
-    return np.ma.array(result, mask=np.isnan(values))
-
-
-def _order(values: Floats, sizes: Ints) -> Ints:
-    """Indices that sort from the largest value to the smallest, NaN last."""
-    key = np.where(np.isnan(values), np.inf, -values)
-    return np.lexsort((np.arange(len(key)), -sizes, key))
-
-
-def _nulls_for_nan(values: Any) -> pa.Array:
-    """An Arrow array of the values, shape (n,), with null for NaN or where masked."""
-    data = np.ma.getdata(values)
-    return pa.array(data, mask=np.ma.getmaskarray(values) | np.isnan(data))
