@@ -224,7 +224,7 @@ def test_settings_of_other_embeddings_are_refused(tmp_path, graph, run, client):
 
 
 def test_a_page_about_a_class_that_does_not_exist_is_refused(tmp_path, run, client):
-    with pytest.raises(SettingsError, match="report.class = robot is not a class"):
+    with pytest.raises(SettingsError, match=r"report\.class = robot is not a class"):
         requantify(client, run, tmp_path / "b", overrides=["report.class=robot"])
 
 
