@@ -51,7 +51,6 @@ def test_a_run_by_hand_has_merged_settings_and_log_lines(tmp_path: Path, prefect
     assert settings["intervals"]["level"] == 0.95
     ours = [line for line in lines if line["name"].startswith("xnq_dist.")]
     assert any("features" in line["message"] for line in ours)
-    assert all(" on " in line["name"] for line in ours)
     assert not [line for line in lines if line["name"].startswith("distributed")]
 
 
