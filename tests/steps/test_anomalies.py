@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +18,7 @@ from xnq_dist.quantify.default.estimator_fit import Learnt
 from xnq_dist.quantify.default.pooling import fit_weights, label_evidence
 from xnq_dist.quantify.interface import Reference, combine
 from xnq_dist.steps.anomalies import find_anomalies, qvalues
-from xnq_dist.steps.view import ranks
+from xnq_dist.steps.view import PrevalenceView, by_effect
 
 
 def binomial_pvalues(known, labelled, r):
@@ -164,9 +166,8 @@ def test_communities_without_an_interval_keep_their_rows():
     assert len(pc.unique(rows["community"])) == 30
     for row in rows.to_pylist():
         nothing, no_interval = row["community"] % 3 == 1, row["community"] % 5 == 1
-        for name in ("prevalence", "rank_prevalence"):
-            assert (row[name] is None) == nothing
-        for name in ("effect", "pvalue", "qvalue", "anomalous", "rank_effect"):
+        assert (row["prevalence"] is None) == nothing
+        for name in ("effect", "pvalue", "qvalue", "anomalous"):
             assert (row[name] is None) == (nothing or no_interval), name
 
 
@@ -182,21 +183,10 @@ def test_rows_add_up_and_the_largest_effects_come_first():
     assert (np.diff(np.abs(effect)) <= 0).all()
 
 
-def test_ranks_are_those_of_the_values():
-    rows = rows_with_gaps().to_pylist()
-    for name in ("a", "b", "c"):
-        own = [row for row in rows if row["class"] == name]
-        for rank, size in (
-            ("rank_effect", lambda row: abs(row["effect"])),
-            ("rank_prevalence", lambda row: row["prevalence"]),
-        ):
-            ranked = sorted((r for r in own if r[rank]), key=lambda r: r[rank])
-            assert [r[rank] for r in ranked] == list(range(1, len(ranked) + 1))
-            sizes = [size(r) for r in ranked]
-            assert sizes == sorted(sizes, reverse=True)
-
-
-def test_equal_values_are_ranked_by_size_and_place():
-    values = np.array([[0.5], [np.nan], [0.5], [0.9], [0.5]])
-    sizes = np.array([10, 99, 30, 1, 30])
-    assert ranks(values, sizes)[:, 0].tolist() == [4, None, 2, 1, 3]
+def test_of_equal_effects_the_larger_community_comes_first():
+    table = prevalence_table(np.arange(4))
+    view = PrevalenceView.of(table)
+    view = replace(view, n_nodes=np.array([10, 30, 99, 30]))
+    effect = np.array([[0.5], [-0.5], [np.nan], [0.5]]) * np.ones((1, 2))
+    rows = by_effect(view, effect, {})
+    assert rows["community"].to_pylist() == [1, 1, 3, 3, 0, 0, 2, 2]

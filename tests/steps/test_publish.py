@@ -89,7 +89,7 @@ def test_values_of_suppressed_communities_are_nulls_on_request(tmp_path: Path) -
         table = read_published(run.uri).read(name)
         return set(table.filter(pc.is_null(table[value]))["community"].to_pylist())
 
-    for value in ("prevalence", "effect", "lower", "pvalue", "rank_prevalence"):
+    for value in ("prevalence", "effect", "lower", "pvalue"):
         assert missing("anomalies", value) == {4}
     publish(run, load_settings(overrides=["disclosure.table=nulls"]))
     for value in ("prevalence", "lower", "upper", "se", "n_labelled", "n_estimated"):

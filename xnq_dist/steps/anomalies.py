@@ -29,7 +29,7 @@ from scipy.stats import false_discovery_control
 from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.quantify.checks.tails import upper_tail
 from xnq_dist.steps.results import Results
-from xnq_dist.steps.view import PrevalenceView, by_effect, ranks
+from xnq_dist.steps.view import PrevalenceView, by_effect
 
 __all__ = ["find_anomalies", "make", "qvalues", "reference_of", "robust_reference"]
 
@@ -60,7 +60,6 @@ def make(results: Results) -> dict[str, pa.Table]:
         "pvalue": pvalue,
         "qvalue": qvalue,
         "anomalous": np.ma.array(qvalue <= settings.rate, mask=np.isnan(qvalue)),
-        "rank_prevalence": ranks(view.prevalence, view.n_nodes),
     }
     effect = _compared(view) - reference
     return {"anomalies": by_effect(view, effect, columns)}

@@ -30,7 +30,6 @@ __all__ = [
     "QUALITIES",
     "PrevalenceView",
     "by_effect",
-    "ranks",
     "shown_class",
 ]
 
@@ -232,12 +231,11 @@ def by_effect(
     """
     size = np.abs(effect)
     communities, classes = (place.ravel() for place in np.indices(size.shape, np.int64))
-    order = _order(size.ravel(), view.n_nodes[communities])
+    order = np.lexsort((-view.n_nodes[communities], -size.ravel()))
     rows, at = communities[order], (communities[order], classes[order])
     columns = {
         "prevalence": view.prevalence,
         "effect": effect,
-        "rank_effect": ranks(size, view.n_nodes),
         **columns,
     }
     return pa.table(
@@ -248,23 +246,6 @@ def by_effect(
             **{name: _nulls_for_nan(values[at]) for name, values in columns.items()},
         }
     )
-
-
-def ranks(values: Floats, sizes: Ints) -> Any:
-    """Rank of every value within its column: 1 for the largest, masked for NaN.
-
-    Of equal values, (K, C), that of the larger community comes first.
-    """
-    result = np.zeros(values.shape, np.int64)
-    for c in range(values.shape[1]):
-        result[_order(values[:, c], sizes), c] = np.arange(1, len(values) + 1)
-    return np.ma.array(result, mask=np.isnan(values))
-
-
-def _order(values: Floats, sizes: Ints) -> Ints:
-    """Indices that sort from the largest value to the smallest, NaN last."""
-    key = np.where(np.isnan(values), np.inf, -values)
-    return np.lexsort((np.arange(len(key)), -sizes, key))
 
 
 def _nulls_for_nan(values: Any) -> pa.Array:
