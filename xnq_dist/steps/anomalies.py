@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from scipy.stats import false_discovery_control
 
 from xnq_dist.core.arrays import Bools, Floats, Ints
@@ -52,17 +53,16 @@ def make(results: Results) -> dict[str, pa.Table]:
     if not view.has_intervals:
         return {}
     reference, pvalue = find_anomalies(_compared(view), view.n_nodes, view.se)
-    qvalue = qvalues(pvalue)
     columns = {
         "reference": reference,
         "lower": view.lower - reference,
         "upper": view.upper - reference,
         "pvalue": pvalue,
-        "qvalue": qvalue,
-        "anomalous": np.ma.array(qvalue <= settings.rate, mask=np.isnan(qvalue)),
+        "qvalue": qvalues(pvalue),
     }
-    effect = _compared(view) - reference
-    return {"anomalies": by_effect(view, effect, columns)}
+    table = by_effect(view, _compared(view) - reference, columns)
+    anomalous = pc.less_equal(table["qvalue"], settings.rate)
+    return {"anomalies": table.append_column("anomalous", anomalous)}
 
 
 def _compared(view: PrevalenceView) -> Floats:

@@ -243,12 +243,6 @@ def by_effect(
             "community": view.texts(rows),
             "class": view.labels.take(pa.array(at[1])),
             "n_nodes": view.n_nodes[rows],
-            **{name: _nulls_for_nan(values[at]) for name, values in columns.items()},
+            **{name: pa.array(v[at], from_pandas=True) for name, v in columns.items()},
         }
     )
-
-
-def _nulls_for_nan(values: Any) -> pa.Array:
-    """An Arrow array of the values, shape (n,), with null for NaN or where masked."""
-    data = np.ma.getdata(values)
-    return pa.array(data, mask=np.ma.getmaskarray(values) | np.isnan(data))
