@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import signal
-import socket
 import subprocess
 import sys
 import time
 from contextlib import nullcontext
 from types import SimpleNamespace
 
-import httpx
 import pytest
 from prefect.client.orchestration import get_client
 
@@ -18,10 +17,8 @@ from flows.nightly import nightly
 from tests.app.commands import SMALL, run_words
 from tests.app.conftest import running_server
 from tests.conftest import small_settings, wait_until, write_graph
-from xnq_dist.core.store import RunDirectory
 from xnq_dist.monitor import on_prefect
-from xnq_dist.monitor.on_prefect import GRACE, Page, await_api
-from xnq_dist.monitor.status import RunStatus
+from xnq_dist.monitor.on_prefect import await_api
 
 LEAVES_PREFECT_OUT = """
 import sys
@@ -41,26 +38,6 @@ def test_a_run_of_the_command_line_leaves_prefect_unimported(tmp_path):
     call = [sys.executable, "-c", LEAVES_PREFECT_OUT, *words]
     subprocess.run(call, timeout=240, check=True)
     assert (tmp_path / "run" / "prevalence.parquet").exists()
-
-
-@pytest.mark.faults
-def test_a_silent_api_is_waited_for_at_the_end_alone(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr(on_prefect, "PAGE_EVERY", 0.0)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-
-        def send(*_: object, **__: object) -> None:
-            httpx.get(url, timeout=GRACE + 2)
-
-        monkeypatch.setattr(on_prefect, "create_markdown_artifact", send)
-        began = time.monotonic()
-        page = Page(RunDirectory(tmp_path), RunStatus())
-        for number in range(100):
-            page.step("graph: nodes", number, 100)
-        assert time.monotonic() - began < 1
-        page.close()
-        assert GRACE <= time.monotonic() - began < GRACE + 3
-    assert "does not accept the run's page" in caplog.text
 
 
 def test_the_end_of_a_run_waits_until_the_api_is_back(monkeypatch, caplog):
@@ -112,7 +89,7 @@ def test_a_run_continues_when_an_api_that_stopped_in_the_middle_is_back(
 
 
 @pytest.mark.server
-def test_a_flow_run_shows_where_it_stands_and_the_packages_log_lines(
+def test_a_flow_run_shows_the_packages_log_lines_and_how_it_ended(
     tmp_path, prefect_api
 ):
     sources = write_graph(tmp_path, nodes=200, edges=700).sources
@@ -120,18 +97,22 @@ def test_a_flow_run_shows_where_it_stands_and_the_packages_log_lines(
     settings = small_settings("cluster.workers=1")
     state = nightly(*given, settings=settings, return_state=True)
     run_id = str(state.state_details.flow_run_id)
+    assert state.message.startswith("First results")
+    missing = ("missing.parquet", *given[1:])
+    failed = nightly(*missing, settings=settings, return_state=True)
+    ended = {str(each.state_details.flow_run_id): each for each in (state, failed)}
     with get_client(sync_client=True) as client:
-        (page,) = [
-            each
-            for each in client.read_artifacts()
-            if (each.key, str(each.flow_run_id)) == ("xnq-run", run_id)
-        ]
-        assert page.data.startswith("# Done")
-        assert state.message in page.data
+        shown = {str(a.flow_run_id): a for a in client.read_artifacts()}
+        for flow_run, each in ended.items():
+            assert shown[flow_run].key == "xnq-run"
+            text = html.unescape(shown[flow_run].data)
+            assert text == f"# {each.name}\n\n{each.message}"
+        assert "Next: correct" in failed.message
 
         def logged() -> bool:
             logs = client.request("POST", "/logs/filter", json={}).json()
             ours = [line["message"] for line in logs if line["flow_run_id"] == run_id]
-            return any("log-loss" in text for text in ours)
+            begun = any(text.startswith("embed: start") for text in ours)
+            return begun and any("log-loss" in text for text in ours)
 
         wait_until(logged, 30)

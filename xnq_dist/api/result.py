@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist.api.messages import in_python
 from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.run_record import RunRecord
@@ -22,10 +21,10 @@ from xnq_dist.core.store import RunDirectory, read_published
 from xnq_dist.graph.profile.findings import Finding
 from xnq_dist.graph.profile.inputs import PROFILE
 from xnq_dist.report.naming import Naming
-from xnq_dist.report.verdict import Verdict
 from xnq_dist.report.wording import share, span
 from xnq_dist.steps.contrast import contrast
-from xnq_dist.steps.view import QUALITIES, PrevalenceView, shown_class
+from xnq_dist.steps.results import Results
+from xnq_dist.steps.view import QUALITIES, PrevalenceView
 
 __all__ = ["PrevalenceResult"]
 
@@ -102,10 +101,7 @@ class PrevalenceResult:
         Empty for estimates of `NetworkQuantifier`, which read no table again.
         """
         record = RunDirectory(self.run).folder.read_record(PROFILE) or {}
-        return tuple(
-            Finding(**{**each, "text": in_python(each["text"])})
-            for each in record.get("findings", ())
-        )
+        return tuple(Finding(**each) for each in record.get("findings", ()))
 
     @property
     def report(self) -> str:
@@ -152,16 +148,14 @@ class PrevalenceResult:
     @cached_property
     def _view(self) -> PrevalenceView:
         """Estimates by community, the class of the page last."""
-        labels = RunDirectory(self.run).complete("labels").facts
-        names = [str(name) for name in labels["classes"]]
-        last = shown_class(names, labels["class_counts"], self._settings.report)
-        return PrevalenceView.of(self.prevalence, names, last)
+        run, tables = RunDirectory(self.run), {"prevalence": self.prevalence}
+        stages = {"labels": run.complete("labels")}
+        return Results(tables, self._settings, run, stages).view
 
     @property
     def verdict(self) -> list[str]:
         """Sentences on the result: what it shows, how sure it is, what to do next."""
-        found = Verdict.of(self._version.manifest.facts)
-        return list(found.lines) if found else []
+        return list(self._version.manifest.facts.get("verdict", {}).get("lines", ()))
 
     def __repr__(self) -> str:
         number, named = len(self._view.names), Naming(self._settings.report)

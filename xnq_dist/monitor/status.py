@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,7 @@ from xnq_dist.core.lock import holder
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.store import RUN, RunDirectory, sealed
 from xnq_dist.core.waiting import LOOKED
-from xnq_dist.monitor.peak_memory import peak_memory
-from xnq_dist.monitor.progress import START, TimeLeft, watching
+from xnq_dist.monitor.progress import Watch, watching
 
 __all__ = ["NEXT", "RunStatus", "recorded", "sentence_of"]
 
@@ -63,14 +61,9 @@ class RunStatus:
     done: int = 0
     total: int = 0
     seconds_left: float | None = None
-    starts: dict[str, int] = field(default_factory=dict)
-    """How often each stage was started: more than once after a failure."""
     workers: int = 0
     lost_workers: list[str] = field(default_factory=list)
     """Addresses of workers that left during the run."""
-    peak_memory: dict[str, int] = field(default_factory=dict)
-    """Maximum resident bytes of the ``client``, and of a ``worker`` as seen once a
-    second."""
     message: str = ""
     """Why it failed."""
     exit_code: int | None = None
@@ -87,11 +80,6 @@ class RunStatus:
         known = {each.name for each in fields(cls)}
         return cls(**{name: value for name, value in values.items() if name in known})
 
-    @property
-    def retries(self) -> int:
-        """Starts of stages after the first of each."""
-        return sum(self.starts.values()) - len(self.starts)
-
     def place(self, left: str = "") -> str:
         """Stage, step and time left in one line; empty before the first stage."""
         steps = f" {self.done:,}/{self.total:,}" if self.total > 1 else ""
@@ -102,15 +90,9 @@ class RunStatus:
         """Note a step of a stage; see `Watch.step`."""
         self.stage, _, self.step = text.partition(": ")
         self.done, self.total = done, total
-        if self.step == START:
-            # A new mapping: a thread may be writing the old one.
-            count = self.starts.get(self.stage, 0) + 1
-            self.starts = {**self.starts, self.stage: count}
 
     def end(self, error: BaseException | None, command: str = "run") -> None:
-        """Note the end of the run, by an error or not, unless it is noted already."""
-        if self.ended is not None:
-            return
+        """Note the end of the run, by an error or not."""
         self.ended = time.time()
         self.seconds_left = None
         if error is None:
@@ -154,18 +136,13 @@ def _lost_api_error(error: BaseException) -> XnqError | None:
     return None
 
 
-CURRENT: ContextVar[RunStatus | None] = ContextVar("CURRENT", default=None)
-"""The status of the current block of `recorded`."""
-
-
 @contextmanager
 def recorded(
     out: str, command: str = "run", run_id: str | None = None
 ) -> Iterator[RunStatus]:
     """Record the block's progress and end in a run directory, once it is one.
 
-    Nothing is recorded while another run holds the directory. Inside another such block
-    the status is that block's.
+    Nothing is recorded while another run holds the directory.
 
     Parameters
     ----------
@@ -174,43 +151,34 @@ def recorded(
     run_id
         Id of the run; None: a random one.
     """
-    if (there := CURRENT.get()) is not None:
-        yield there
-        return
     status = RunStatus(run_id) if run_id else RunStatus()
-    with watching() as watch:
-        record = _Record(RunDirectory(out), status, watch.left)
-        tokens = LOOKED.set(record.look), CURRENT.set(status)
+    with watching() as watch, watch.shown(status.note):
+        record = _Record(RunDirectory(out), status, watch)
+        token = LOOKED.set(record.look)
         try:
-            with watch.shown(record.note):
-                yield status
+            yield status
         except BaseException as error:
             status.end(error, command)
             raise
         else:
             status.end(None)
         finally:
-            LOOKED.reset(tokens[0])
-            CURRENT.reset(tokens[1])
+            LOOKED.reset(token)
             record.close()
 
 
 class _Record:
-    """Writes a status on a thread, from the first stage on."""
+    """Writes a status on a thread, every few seconds and at the end."""
 
-    def __init__(self, run: RunDirectory, status: RunStatus, left: TimeLeft) -> None:
-        self._run, self._status, self._left = run, status, left
-        self._every = EVERY if run.folder.is_local else EVERY_IN_STORE
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+    def __init__(self, run: RunDirectory, status: RunStatus, watch: Watch) -> None:
+        self._run, self._status, self._watch = run, status, watch
         self._scheduler, self._seen = "", frozenset[str]()
-
-    def note(self, text: str, done: int, total: int) -> None:
-        """Note a step; see `Watch.step`."""
-        self._status.note(text, done, total)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._write_often, daemon=True)
-            self._thread.start()
+        self._stop = threading.Event()
+        every = EVERY if run.folder.is_local else EVERY_IN_STORE
+        self._thread = threading.Thread(
+            target=self._write_often, args=(every,), daemon=True
+        )
+        self._thread.start()
 
     def look(self, scheduler: str, records: Mapping[str, Any]) -> None:
         """Note the workers of a cluster; see `LOOKED`."""
@@ -221,35 +189,23 @@ class _Record:
             log.warning("lost %s; workers left: %d", ", ".join(lost), len(now))
         self._scheduler, self._seen = scheduler, now
         status.workers = len(now)
-        used = [
-            int((r.get("metrics") or {}).get("memory") or 0) for r in records.values()
-        ]
-        self._note_peak("worker", max(used, default=0))
 
     def close(self) -> None:
         """Write the last record."""
         self._stop.set()
-        if self._thread is not None:
-            # Do not wait longer for a file system that does not answer.
-            self._thread.join(EVERY_IN_STORE)
-            if self._thread.is_alive():
-                return
-        self._write()
+        # Do not wait longer for a file system that does not answer.
+        self._thread.join(EVERY_IN_STORE)
+        if not self._thread.is_alive():
+            self._write()
 
-    def _note_peak(self, of: str, size: int) -> None:
-        peaks = self._status.peak_memory
-        self._status.peak_memory = {**peaks, of: max(size, peaks.get(of, 0))}
-
-    def _write_often(self) -> None:
-        self._write()
-        while not self._stop.wait(self._every):
+    def _write_often(self, every: float) -> None:
+        while not self._stop.wait(every):
             self._write()
 
     def _write(self) -> None:
         status, folder = self._status, self._run.folder
-        self._note_peak("client", peak_memory())
         if status.ended is None:
-            status.seconds_left = self._left.left()
+            status.seconds_left = self._watch.left()
         # Whatever goes wrong here, the run itself may well go on.
         with suppress(OSError, ValueError, XnqError):
             held = holder(folder)
