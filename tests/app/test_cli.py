@@ -15,7 +15,7 @@ from tests.conftest import write_graph
 from xnq_dist.app.checks import examine
 from xnq_dist.app.cli import main
 from xnq_dist.app.settings_help import COMMON, settings_rows
-from xnq_dist.monitor.progress import TimeLeft
+from xnq_dist.monitor.progress import Watch
 
 
 def test_help_imports_light_modules_alone():
@@ -102,28 +102,16 @@ def test_a_plan_that_does_not_fit_is_one_object_with_its_error(capsys):
     assert "cluster.memory_limit" in values["error"]
 
 
-def test_time_left_follows_the_plan_and_the_pace_of_a_long_step():
+def test_time_left_follows_the_plan():
     now = [0.0]
-    left = TimeLeft(clock=lambda: now[0])
-    assert (left.left(), left.text()) == (None, "")
-    left.plan(540.0)
-    left.step("graph: read edges", 0, 10)
-    assert (left.left(), left.text()) == (540, "about 9 min left")
-    now[0] = 50.0
-    shown = left.share()
-    assert shown == pytest.approx(50 / 540)
-    now[0] = 200.0
-    left.step("embed: supersteps", 0, 4)
+    watch = Watch(clock=lambda: now[0])
+    assert (watch.left(), watch.left_text()) == (None, "")
+    watch.planned = 540.0
+    assert (watch.left(), watch.left_text()) == (540, "about 9 min left")
     now[0] = 500.0
-    left.step("embed: supersteps", 1, 4)
-    # Each of the other three takes as long as the first.
-    assert left.text() == "about 15 min left"
-    assert left.share() >= shown
-    left.step("embed: supersteps", 4, 4)
-    assert left.left() == 40
+    assert watch.left() == 40
     now[0] = 600.0  # longer than planned
-    assert left.left() is None
-    assert left.share() >= shown
+    assert (watch.left(), watch.left_text()) == (None, "")
 
 
 @pytest.mark.slow

@@ -16,9 +16,9 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import InfrastructureError, InputError
 from xnq_dist.core.lock import LOCK, run_lock
 from xnq_dist.core.run_record import RunRecord
-from xnq_dist.core.store import RunDirectory, sealed
+from xnq_dist.core.store import Published, RunDirectory, sealed
 from xnq_dist.core.waiting import LOOKED
-from xnq_dist.monitor.on_prefect import Page
+from xnq_dist.monitor.on_prefect import results_text
 from xnq_dist.monitor.progress import expect, in_view
 from xnq_dist.monitor.standing import standing
 from xnq_dist.monitor.status import RunStatus, recorded
@@ -150,7 +150,7 @@ def test_the_time_of_the_last_success_outlives_a_failure(begun):
     assert RunStatus.read(begun).succeeded == good.ended
 
 
-def test_the_text_for_prefect_has_place_losses_changes_and_cause(tmp_path):
+def test_the_message_for_prefect_has_the_changes_and_the_place_of_the_report(tmp_path):
     def night(seed: int) -> RunDirectory:
         names = [f"page {number}" for number in range(40)]
         table = prevalence_table(names, intervals=True, seed=seed)
@@ -158,16 +158,11 @@ def test_the_text_for_prefect_has_place_losses_changes_and_cause(tmp_path):
         publish(run, load_settings(overrides=["quantifier=auto"]))
         return run
 
-    status = RunStatus(stage="embed", step="supersteps", done=12, total=30, workers=1)
-    status.lost_workers = ["tcp://bb"]
-    page = Page(night(0), status, "http://reports.example/nightly/")
-    assert page.text().startswith("# embed: supersteps 12/30")
-    assert "Workers: 1; lost: tcp://bb" in page.text()
+    run = night(0)
+    assert results_text(run, None, None).startswith("First results")
+    before = Published(run).pointer()["run_id"]
+    assert results_text(run, before, None).startswith("Nothing changed")
     night(1)
-    status.state, status.ended = "done", 1.0
     where = "http://reports.example/nightly/report.html"
-    assert f"0 new, 0 gone. Report: {where}" in page.results()
-    assert page.results() in page.text()
-    status.state, status.message, status.exit_code = "failed", "no <b>column</b>", 2
-    assert page.text().startswith("# Failed in stage embed\n\n**Cause:** no &#60;b")
-    assert "**Next:** correct the table or setting" in page.text()
+    text = results_text(run, before, "http://reports.example/nightly/")
+    assert f"0 new, 0 gone. Report: {where}" in text

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -12,26 +10,13 @@ from importlib.util import find_spec
 from typing import Any
 
 from xnq_dist.core.errors import SettingsError
-from xnq_dist.core.progress import Progress
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.tables import Sources
 from xnq_dist.jobs import Request, requantify, run_all
-from xnq_dist.monitor.progress import (
-    START,
-    TimeLeft,
-    counted,
-    expect,
-    in_view,
-    watching,
-)
+from xnq_dist.monitor.progress import START, expect, in_view, log_lines, watching
 from xnq_dist.monitor.status import recorded
 
 __all__ = ["console_progress", "run_as_flow", "run_pipeline", "run_requantify"]
-
-log = logging.getLogger("xnq_dist.core.progress")
-
-LOG_EVERY = 60.0
-"""Seconds between two log lines of one stage."""
 
 
 def run_pipeline(
@@ -81,13 +66,12 @@ def run_requantify(request: Request) -> dict[str, Any]:
 @contextmanager
 def console_progress() -> Iterator[None]:
     """Show progress while the block runs: a bar on a terminal, otherwise log lines."""
-    kind = _bar if sys.stderr.isatty() else _log_lines
-    with watching() as watch, kind(watch.left) as show, watch.shown(show):
+    with _bar() if sys.stderr.isatty() else log_lines():
         yield
 
 
 @contextmanager
-def _bar(left: TimeLeft) -> Iterator[Progress]:
+def _bar() -> Iterator[None]:
     """One bar for the complete run, with the current step and the time left."""
     from rich.console import Console
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -96,40 +80,28 @@ def _bar(left: TimeLeft) -> Iterator[Progress]:
 
     class Left(TextColumn):
         def render(self, task: Any) -> Text:
-            if left.planned:
-                bars.update(task.id, completed=left.share(), total=1.0)
-            return Text(left.text())
-
-    with Bars(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        Left(""),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    ) as bars:
-        row = bars.add_task("starting", total=None)
-
-        def show(text: str, done: int, total: int) -> None:
-            steps = f" {done:,}/{total:,}" if total > 1 else ""
-            bars.update(row, description=text.removesuffix(f": {START}") + steps)
-            if not left.planned:
-                bars.update(row, completed=done, total=total)
-
-        yield show
-
-
-@contextmanager
-def _log_lines(left: TimeLeft) -> Iterator[Progress]:
-    """One line a stage, when it begins; then one every `LOG_EVERY` seconds."""
-    last = time.monotonic()
+            if watch.planned:
+                bars.update(task.id, completed=watch.spent(), total=watch.planned)
+            return Text(watch.left_text())
 
     def show(text: str, done: int, total: int) -> None:
-        nonlocal last
-        now, begins = time.monotonic(), text.endswith(f": {START}")
-        if begins or now - last >= LOG_EVERY:
-            last = now
-            log.info("%s", counted(text, done, total, left))
+        steps = f" {done:,}/{total:,}" if total > 1 else ""
+        bars.update(row, description=text.removesuffix(f": {START}") + steps)
+        if not watch.planned:
+            bars.update(row, completed=done, total=total)
 
-    yield show
+    with (
+        Bars(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            Left(""),
+            TimeElapsedColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        ) as bars,
+        watching() as watch,
+        watch.shown(show),
+    ):
+        row = bars.add_task("starting", total=None)
+        yield

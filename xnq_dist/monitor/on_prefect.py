@@ -1,4 +1,4 @@
-"""What Prefect shows of a flow run: stages, log lines, where it stands, its end.
+"""What Prefect shows of a flow run: stages, log lines and how it ended.
 
 A flow of `flows/` names its stages with `stage` and returns the state of `state_of`.
 """
@@ -8,22 +8,15 @@ from __future__ import annotations
 import copy
 import logging
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from contextvars import copy_context
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import httpx
 from prefect import task
-from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas import State
-from prefect.client.schemas.actions import ArtifactUpdate
 from prefect.context import FlowRunContext
-from prefect.exceptions import PrefectException
 from prefect.logging.handlers import APILogHandler
 from prefect.states import Completed, Failed
 from pydantic import BaseModel
@@ -36,18 +29,18 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Published, RunDirectory
 from xnq_dist.monitor.attempts import limited, repeated
 from xnq_dist.monitor.log_lines import attached
-from xnq_dist.monitor.progress import current_watch, in_view, seconds_left_text
-from xnq_dist.monitor.status import NEXT, RunStatus, recorded
+from xnq_dist.monitor.progress import in_view, log_lines
+from xnq_dist.monitor.status import NEXT, recorded
 from xnq_dist.steps.history import read_history
 
 if TYPE_CHECKING:
     from xnq_dist.jobs import Job
 
 __all__ = [
-    "Page",
     "await_api",
     "check_starts",
     "deployed_settings",
+    "results_text",
     "stage",
     "state_of",
     "warn_of_credentials",
@@ -60,8 +53,6 @@ T = TypeVar("T")
 PATIENCE, POLL = 300.0, 2.0
 """Seconds that a flow's run waits at its end for an API that is down, and between two
 questions to it."""
-PAGE_EVERY, GRACE = 5.0, 5.0
-"""Seconds between two updates of the page, and for the last one."""
 STARTS = 4
 """Starts of one flow run; then it fails, because something kills it each time."""
 
@@ -92,15 +83,17 @@ def state_of(
     timeout
         Seconds, all calls together, after which the run fails; None: no limit.
     """
-    run_id = str(_flow_run().id)
+    run_id, run = str(_flow_run().id), RunDirectory(out)
     try:
         warn_of_credentials(**(_flow_run().parameters or {}))
         check_starts()
+        before = Published(run).pointer().get("run_id")
         with attached(_LogLines(run_id)):
             chosen = settings()
-            with _shown(out, chosen, run_id) as page, limited(timeout):
+            with recorded(out, run_id=run_id), log_lines(), limited(timeout):
                 found = repeated(partial(work, chosen), retries, retry_delay)
-        return Completed(message=page.results(), data=found)
+        message = results_text(run, before, chosen.watch.address)
+        return Completed(message=message, data=found)
     except XnqError as error:
         message = f"{error}. Next: {NEXT[error.exit_code]}."
         return Failed(message=message, data=error)
@@ -148,114 +141,32 @@ class _LogLines(APILogHandler):
         super().emit(shown)
 
 
-@contextmanager
-def _shown(out: str, settings: Settings, run_id: str) -> Iterator[Page]:
-    """Record the run's state in its directory, and show it as an artifact."""
-    with recorded(out, run_id=run_id) as status:
-        page = Page(RunDirectory(out), status, settings.watch.address)
-        try:
-            with current_watch().shown(page.step):
-                yield page
-        except BaseException as error:
-            status.end(error)
-            raise
-        else:
-            status.end(None)
-        finally:
-            page.close()
-
-
-class Page:
-    """Markdown on where a run stands or how it ended: the artifact ``xnq-run``.
-
-    A thread sends it, so that the API does not delay the run.
+def results_text(run: RunDirectory, before: str | None, address: str | None) -> str:
+    """What changed since the results before, and the place of the report.
 
     Parameters
     ----------
+    before
+        Run id of the results before; None: there were none.
     address
         The setting `watch.address`.
     """
-
-    def __init__(
-        self, run: RunDirectory, status: RunStatus, address: str | None = None
-    ) -> None:
-        self._run, self._status, self._address = run, status, address
-        self._before = Published(run).pointer().get("run_id")
-        self._thread = ThreadPoolExecutor(1)
-        self._sent: Future[None] = Future()
-        self._sent.set_result(None)
-        self._last = 0.0
-        self._artifact: Any = None
-
-    def step(self, _text: str, _done: int, _total: int) -> None:
-        """Send the page if it is time; of updates that fail, `close` names the last."""
-        if self._sent.done() and time.monotonic() - self._last >= PAGE_EVERY:
-            self._last = time.monotonic()
-            self._send()
-
-    def close(self) -> None:
-        """Send the page a last time."""
-        self._send()
-        try:
-            self._sent.result(timeout=GRACE)
-        except (TimeoutError, httpx.HTTPError, PrefectException) as error:
-            reason = redacted(str(error)) or type(error).__name__
-            log.warning("Prefect's API does not accept the run's page: %s", reason)
-        self._thread.shutdown(wait=False)
-
-    def _send(self) -> None:
-        # Prefect's settings and the flow run are in the context of this thread.
-        context = copy_context()
-        self._sent = self._thread.submit(context.run, self._write, self.text())
-
-    def _write(self, text: str) -> None:
-        if self._artifact is None:
-            self._artifact = create_markdown_artifact(text, key="xnq-run")
-            return
-        with get_client(sync_client=True) as client:
-            client.update_artifact(self._artifact, ArtifactUpdate(data=text))
-
-    def text(self) -> str:
-        """The Markdown text."""
-        status = self._status
-        title, lines = status.state.capitalize(), []
-        if status.state == "running":
-            left = seconds_left_text(current_watch().left.left())
-            title = status.place(left) or "Beginning"
-        if status.state == "failed":
-            title = f"Failed in stage {status.stage}" if status.stage else "Failed"
-            lines = [f"**Cause:** {_plain(status.message)}"]
-            lines += [f"**Next:** {NEXT[status.exit_code or 1]}."]
-        if status.ended is not None:
-            lines += [self.results()]
-        lost = ", ".join(status.lost_workers)
-        lines += [f"Workers: {status.workers}; lost: {_plain(lost) or 'none'}"]
-        return "\n\n".join([f"# {title}", *lines])
-
-    def results(self) -> str:
-        """What changed since the results before, and the place of the report."""
-        version, run = Published(self._run).current(), self._run
-        if version is None:
-            return "No results are published."
-        place = f"{run.folder.uri_of('report.html')}"
-        if self._address:
-            place = f"{self._address.rstrip('/')}/report.html"
-        report = f"Report: {place} ({version.manifest.created})"
-        if version.run_id == self._before:
-            return f"Nothing changed since the last results. {report}"
-        if "changes" not in version.tables():
-            return f"First results, or not comparable with those before. {report}"
-        last = read_history(run.location).runs()[-1]
-        return (
-            f"{last.changed:,} communities changed beyond chance, {last.new:,} new, "
-            f"{last.gone:,} gone. {report}"
-        )
-
-
-def _plain(value: str) -> str:
-    """Text that Markdown shows as it is, in one line."""
-    text = " ".join(str(redacted(value)).split())
-    return "".join(f"&#{ord(c)};" if c in r"\`*_{}[]<>()#|!&" else c for c in text)
+    version = Published(run).current()
+    if version is None:
+        return "No results are published."
+    place = run.folder.uri_of("report.html")
+    if address:
+        place = f"{address.rstrip('/')}/report.html"
+    report = f"Report: {place} ({version.manifest.created})"
+    if version.run_id == before:
+        return f"Nothing changed since the last results. {report}"
+    if "changes" not in version.tables():
+        return f"First results, or not comparable with those before. {report}"
+    last = read_history(run.location).runs()[-1]
+    return (
+        f"{last.changed:,} communities changed beyond chance, {last.new:,} new, "
+        f"{last.gone:,} gone. {report}"
+    )
 
 
 def await_api(seconds: float = PATIENCE) -> None:

@@ -25,7 +25,7 @@ from xnq_dist.core.redaction import redacted
 from xnq_dist.core.store import RUN, RunDirectory, sealed
 from xnq_dist.core.waiting import LOOKED
 from xnq_dist.monitor.peak_memory import peak_memory
-from xnq_dist.monitor.progress import START, TimeLeft, watching
+from xnq_dist.monitor.progress import START, Watch, watching
 
 __all__ = ["NEXT", "RunStatus", "recorded", "sentence_of"]
 
@@ -179,7 +179,7 @@ def recorded(
         return
     status = RunStatus(run_id) if run_id else RunStatus()
     with watching() as watch:
-        record = _Record(RunDirectory(out), status, watch.left)
+        record = _Record(RunDirectory(out), status, watch)
         tokens = LOOKED.set(record.look), CURRENT.set(status)
         try:
             with watch.shown(record.note):
@@ -198,8 +198,8 @@ def recorded(
 class _Record:
     """Writes a status on a thread, from the first stage on."""
 
-    def __init__(self, run: RunDirectory, status: RunStatus, left: TimeLeft) -> None:
-        self._run, self._status, self._left = run, status, left
+    def __init__(self, run: RunDirectory, status: RunStatus, watch: Watch) -> None:
+        self._run, self._status, self._watch = run, status, watch
         self._every = EVERY if run.folder.is_local else EVERY_IN_STORE
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -249,7 +249,7 @@ class _Record:
         status, folder = self._status, self._run.folder
         self._note_peak("client", peak_memory())
         if status.ended is None:
-            status.seconds_left = self._left.left()
+            status.seconds_left = self._watch.left()
         # Whatever goes wrong here, the run itself may well go on.
         with suppress(OSError, ValueError, XnqError):
             held = holder(folder)
