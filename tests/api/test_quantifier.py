@@ -74,7 +74,7 @@ def test_probabilities_are_of_the_fitted_graph_alone(graph, fitted):
 def test_what_cannot_be_used_is_a_value_error(graph, fitted):
     with pytest.raises(NotFittedError):
         fast().quantify([[0]])
-    with pytest.raises(ValueError, match=r"settings: dim = 0"):
+    with pytest.raises(ValueError, match=r"settings: reservoir.dim = 0"):
         NetworkQuantifier(dim=0).fit(graph.matrix, graph.y)
     with pytest.raises(ValueError, match="nodes has 90 rows and labels 9: give one"):
         fast().fit(graph.matrix, graph.y[:9])

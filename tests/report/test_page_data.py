@@ -18,33 +18,21 @@ from tests.report.test_page import changed_columns, with_warnings
 from xnq_dist.core.config import load_settings
 from xnq_dist.report.page import page
 from xnq_dist.report.page_data import Page
+from xnq_dist.report.wording import probability
 from xnq_dist.steps.view import QUALITIES
 
-BASE = (("n", "<u4"), ("labelled", "<u4"), ("note", "<i4"))
-CLASS = (("p", "<u2"), ("lower", "<u2"), ("upper", "<u2"), ("effect", "<i2"))
 
-
-def unpacked(text: str) -> bytes:
-    return gzip.decompress(base64.b64decode(text))
-
-
-def columns(data: bytes, kinds: Any, count: int) -> dict[str, np.ndarray]:
-    found, at = {}, 0
-    for name, kind in kinds:
-        found[name] = np.frombuffer(data, kind, count, at)
-        at += found[name].nbytes
-    assert at == len(data)
-    return found
+def unpacked(text: str) -> dict[str, Any]:
+    columns: dict[str, Any] = json.loads(gzip.decompress(base64.b64decode(text)))
+    return columns
 
 
 def decoded(text: str) -> dict[str, Any]:
     """The page's data as its script reads them."""
-    whole = json.loads(text)
-    count = whole["n"]
-    whole |= json.loads(unpacked(whole["texts"]))
-    whole |= columns(unpacked(whole["base"]), [*BASE, ("flags", "u1")], count)
+    whole: dict[str, Any] = json.loads(text)
+    whole |= unpacked(whole["rows"])
     for one in whole["classes"]:
-        one |= columns(unpacked(one["data"]), [*CLASS, ("rating", "<u2")], count)
+        one |= unpacked(one["data"])
     return whole
 
 
@@ -61,51 +49,50 @@ def test_decoded_data_are_the_view(
     names = [NASTY[k % len(NASTY)] + str(k) for k in range(count)]
     table = prevalence_table(names, tuple("abcd"[:width]), intervals, seed)
     shown = Page(results_of(table))
-    view, data = shown.view, decoded(shown.encoded.text)
+    view, data = shown.view, decoded(shown.data())
     order = view.ranked
     assert data["names"] == [view.name(k) for k in order.tolist()]
-    assert np.array_equal(data["n"], view.n_nodes[order])
+    assert np.array_equal(data["members"], view.n_nodes[order])
     assert np.array_equal(data["labelled"], view.n_labelled[order])
     assert {one["name"] for one in data["classes"]} == set(view.classes)
     assert data["classes"][0]["name"] == view.classes[-1]
     for one in data["classes"]:
         c = view.classes.index(one["name"])
         for name, values in zip(("p", "lower", "upper"), view.estimates(), strict=True):
-            known = one[name] != 65535
-            expected = values[order, c]
+            steps, expected = np.array(one[name], float), values[order, c]
+            known = ~np.isnan(steps)
             assert np.array_equal(known, ~np.isnan(expected))
-            assert np.allclose(one[name][known] / 1e4, expected[known], atol=1.01e-4)
+            assert np.allclose(steps[known] / 1e4, expected[known], atol=1.01e-4)
             # As printed with one decimal.
             assert np.array_equal(
-                np.rint(one[name][known] / 10), np.rint(1e3 * expected[known])
+                np.rint(steps[known] / 10), np.rint(1e3 * expected[known])
             )
-        ratings = one["rating"] >> 12 & 7
-        assert np.array_equal(ratings, view.quality[order, c])
+        assert np.array_equal(one["quality"], view.quality[order, c])
         q = shown.qvalue[order, c]
-        assert np.array_equal(one["rating"] >> 15 == 1, q <= 0.05)
-        code = (one["rating"] & 4095).astype(float)
-        known = ~np.isnan(q)
+        assert np.array_equal(one["beyond"], q <= 0.05)
         assert np.isnan(q).all() != intervals or count == 1
-        expected = np.maximum(q[known], 1e-4)
-        assert np.allclose(10 ** (-code[known] / 1000), expected, rtol=2e-3)
+        assert one["q"] == [probability(value) for value in q]
 
 
 def test_texts_stay_inside_the_script_element() -> None:
     table = prevalence_table(["</script><script>alert(1)</script>"], ("<!--", "b"))
-    assert "<" not in Page(results_of(table)).encoded.text
+    assert "<" not in Page(results_of(table)).data()
 
 
 def test_the_data_leave_out_suppressed_values() -> None:
     table = with_warnings(prevalence_table(["secret", "b", "c"]))
     table = changed_columns(table, quality=[*["suppressed"] * 2, *["caution"] * 4])
-    data = decoded(Page(results_of(table)).encoded.text)
+    data = decoded(Page(results_of(table)).data())
     k = data["names"].index("secret")
-    assert data["flags"][k] == 4
+    assert data["suppressed"][k]
     assert data["labelled"][k] == 0
     assert data["note"][k] == -1
     for one in data["classes"]:
-        assert [int(one[name][k]) for name, _ in CLASS] == [*[65535] * 3, -32768]
-        assert one["rating"][k] == QUALITIES.index("suppressed") << 12 | 4095
+        assert [one[name][k] for name in ("p", "lower", "upper", "effect")] == [
+            None
+        ] * 4
+        assert (one["q"][k], one["beyond"][k]) == ("", False)
+        assert one["quality"][k] == QUALITIES.index("suppressed")
 
 
 @pytest.mark.parametrize(
@@ -127,13 +114,15 @@ def test_a_page_of_all_communities_stays_within_its_limit(
     assert left_out == (width == 10)
 
 
-def test_classes_that_do_not_fit_are_named() -> None:
+def test_classes_that_do_not_fit_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     table = prevalence_table([f"c{k}" for k in range(50)], tuple("abcdef"))
     settings = load_settings(overrides=["report.class=f"])
-    one = Page(results_of(table, settings), limit=1).encoded
-    assert [c["name"] for c in json.loads(one.text)["classes"]] == ["f"]
-    assert sorted(one.classes_left_out) == list("abcde")
-    assert Page(results_of(table, settings)).encoded.classes_left_out == ()
+    shown = Page(results_of(table, settings))
+    assert len(shown.shown_classes) == 6
+    assert "6 classes are in" not in page(shown)
+    monkeypatch.setattr("xnq_dist.report.page_data.MAX_ESTIMATES", 1)
+    assert [c["name"] for c in json.loads(shown.data())["classes"]] == ["f"]
+    assert "5 of 6 classes are in" in page(shown)
 
 
 def test_the_communities_with_the_lowest_shares_are_left_out_first(
@@ -142,6 +131,5 @@ def test_the_communities_with_the_lowest_shares_are_left_out_first(
     monkeypatch.setattr("xnq_dist.report.page_data.MAX_COMMUNITIES", 10)
     shown = Page(results_of(prevalence_table(np.arange(30))))
     view = shown.view
-    assert shown.encoded.communities_left_out == 20
-    names = decoded(shown.encoded.text)["names"]
+    names = decoded(shown.data())["names"]
     assert names == [view.name(k) for k in view.ranked[:10]]

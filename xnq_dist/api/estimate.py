@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from xnq_dist.api.frames import Tables, tables_of
-from xnq_dist.api.messages import python_names
 from xnq_dist.api.result import PrevalenceResult
 from xnq_dist.core.config import merged, validate_settings
 from xnq_dist.core.errors import SettingsError, XnqError
@@ -66,7 +65,8 @@ def estimate_prevalence(
         Compute everything again, also in a run directory of another graph.
     **settings
         Settings by name. Those of a section follow two underscores or are a mapping:
-        ``columns__label="party"``, ``reservoir={"dim": 256}``. Only underscores reach
+        ``columns__label="party"``, ``reservoir={"dim": 256}``. Messages name the first
+        of these ``columns.label``. Only underscores reach
         the sections ``labels``, ``features`` and ``memberships``:
         ``labels__drawn="random"``.
 
@@ -95,11 +95,10 @@ def estimate_prevalence(
     >>> result = estimate_prevalence(nodes, edges, followers)  # doctest: +SKIP
     >>> result.to_pandas()  # doctest: +SKIP
     """
-    with python_names():
-        columns = settings_of(settings).columns
-        of_nodes = labels, features, columns, scores
-        tables = tables_of(nodes, edges, memberships, *of_nodes)
-        return run_tables(tables, settings, out, progress, overwrite)
+    columns = settings_of(settings).columns
+    of_nodes = labels, features, columns, scores
+    tables = tables_of(nodes, edges, memberships, *of_nodes)
+    return run_tables(tables, settings, out, progress, overwrite)
 
 
 def run_tables(

@@ -20,7 +20,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from xnq_dist.api.estimate import run_tables, settings_of
 from xnq_dist.api.frames import is_matrix, members_of, plain, tables_of, written
-from xnq_dist.api.messages import python_names
 from xnq_dist.api.result import PrevalenceResult
 from xnq_dist.core.arrays import Floats
 from xnq_dist.core.errors import InputError, SettingsError
@@ -235,8 +234,7 @@ class NetworkQuantifier(BaseEstimator):  # type: ignore[misc]
 def _value_errors(folder: str = "") -> Iterator[None]:
     """Raise errors of inputs and settings as scikit-learn does, without the folder."""
     try:
-        with python_names(SETTINGS):
-            yield
+        yield
     except (InputError, SettingsError) as error:
         raise ValueError(str(error).replace(f"{folder}/", "")) from error
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from xnq_dist.api.messages import in_python
 from xnq_dist.core.config import recorded_settings
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.run_record import RunRecord
@@ -102,10 +101,7 @@ class PrevalenceResult:
         Empty for estimates of `NetworkQuantifier`, which read no table again.
         """
         record = RunDirectory(self.run).folder.read_record(PROFILE) or {}
-        return tuple(
-            Finding(**{**each, "text": in_python(each["text"])})
-            for each in record.get("findings", ())
-        )
+        return tuple(Finding(**each) for each in record.get("findings", ()))
 
     @property
     def report(self) -> str:

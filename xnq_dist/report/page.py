@@ -48,10 +48,10 @@ def page(shown: Page) -> str:
                 f"default-src 'none'; script-src '{_hash(script)}'; "
                 f"style-src '{_hash(style)}'; base-uri 'none'; form-action 'none'"
             ),
-            # Files of this package, and a text that `Page.encoded` has escaped.
+            # Files of this package, and a text that `Page.data` has escaped.
             script=Markup(script),  # noqa: S704
             style=Markup(style),  # noqa: S704
-            data=Markup(shown.encoded.text),  # noqa: S704
+            data=Markup(shown.data()),  # noqa: S704
             verdict=verdict(shown),
             # A section's template has escaped every text.
             sections=[(*named, Markup(body)) for *named, body in bodies if body],  # noqa: S704

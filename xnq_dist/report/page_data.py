@@ -1,8 +1,8 @@
 """The data of the report page, from the published tables and without I/O.
 
-`Page` has what the sections print, and all communities as compact columns for the
-page's script: little-endian typed arrays, compressed with gzip and written as base64.
-Shares are in steps of 1/10,000.
+`Page` has what the sections print, and all communities as columns for the page's
+script: JSON, compressed with gzip and written as base64. Shares and differences are in
+steps of 1/10,000.
 
 References
 ----------
@@ -16,7 +16,7 @@ import base64
 import gzip
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -24,14 +24,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.core.plain_text import plain
 from xnq_dist.core.settings import Settings
 from xnq_dist.report.naming import Naming
-from xnq_dist.report.wording import count, share
+from xnq_dist.report.wording import count, probability, share
 from xnq_dist.steps.anomalies import reference_of
 from xnq_dist.steps.results import Results
 from xnq_dist.steps.view import NAME_LIMIT, QUALITIES, PrevalenceView
@@ -40,21 +39,13 @@ if TYPE_CHECKING:
     from jinja2 import Environment, Template
     from markupsafe import Markup
 
-__all__ = ["Encoded", "Page", "environment"]
+__all__ = ["Page", "environment"]
 
 
-LIMIT = 4_000_000
-"""Characters of encoded classes after which no class is added."""
+MAX_ESTIMATES = 400_000
+"""Maximum number of estimates on the page, unless one class has more."""
 MAX_COMMUNITIES = 100_000
 """Maximum number of communities on the page."""
-NONE = 65_535
-"""Code of a share that does not exist."""
-NO_EFFECT = -32_768
-NO_Q, LARGEST_Q = 4095, 4000
-"""Codes of -1000 log10 of a q-value: none, and 1e-4 or less."""
-QUALITY_BITS, BEYOND_BIT = 12, 15
-SUPPRESSED = 4
-"""Bits of the column `flags`."""
 POINTS = 60
 """Points of a control limit."""
 NOTE_LIMIT = 160
@@ -62,23 +53,11 @@ LIMITS = (0.95, 0.998)
 """Probabilities of the inner and the outer control limits, as Spiegelhalter's."""
 
 
-@dataclass(frozen=True)
-class Encoded:
-    """Data for the page's script, and what did not fit."""
-
-    text: str
-    """JSON that is safe inside an HTML script element."""
-    classes_left_out: tuple[str, ...]
-    """Classes that are in the published tables only."""
-    communities_left_out: int
-
-
 @dataclass(frozen=True, eq=False)
 class Page:
     """The data that the page's sections and its script are made from."""
 
     results: Results
-    limit: int = LIMIT
 
     @property
     def view(self) -> PrevalenceView:
@@ -158,35 +137,29 @@ class Page:
         curve = curves[names.index(classes[-1])]
         return {**curve, "name": self.last} if any(curve["count"]) else {}
 
-    @cached_property
-    def encoded(self) -> Encoded:
-        """The data for the page's script.
+    @property
+    def order(self) -> Ints:
+        """Communities on the page, in the order of `PrevalenceView.ranked`."""
+        return self.view.ranked[:MAX_COMMUNITIES]
 
-        Communities are in the order of `PrevalenceView.ranked`. The last class is
-        always there, others follow by falling mean share up to `limit`.
-        """
-        view, naming = self.view, self.naming
-        order = view.ranked[:MAX_COMMUNITIES]
-        sums = np.nan_to_num(view.prevalence).sum(axis=0)
-        last = len(view.classes) - 1
+    @property
+    def shown_classes(self) -> list[int]:
+        """Places of the classes on the page: the last, then by falling mean share."""
+        sums = np.nan_to_num(self.view.prevalence).sum(axis=0)
+        last = len(sums) - 1
         by_share = [c for c in np.argsort(-sums, kind="stable").tolist() if c != last]
-        at = _sizes(view)
-        encoded: list[dict[str, Any]] = []
-        used = 0
-        for c in [last, *by_share][: len(view.classes)]:
-            data = _packed(self._class_columns(c, order))
-            if encoded and used + len(data) > self.limit:
-                continue
-            used += len(data)
-            encoded.append({**self._class_facts(c, at), "data": data})
-        kept = {one["name"] for one in encoded}
-        names = [plain(name, NAME_LIMIT) for name in view.classes]
+        number = max(MAX_ESTIMATES // max(len(self.order), 1), 1)
+        return [last, *by_share][: min(number, len(sums))]
+
+    def data(self) -> str:
+        """The data for the page's script: JSON that is safe inside a script element."""
+        view, naming, order = self.view, self.naming, self.order
+        sizes = _sizes(view)
         made = {
             "n": len(order),
-            "texts": _compressed(json.dumps(_texts(view, order)).encode()),
-            "base": _packed(_base_columns(view, order)),
-            "classes": encoded,
-            "sizes": [round(size, 3) for size in at.tolist()],
+            "rows": _packed(self._rows()),
+            "classes": [self._class_facts(c, sizes) for c in self.shown_classes],
+            "sizes": [round(size, 3) for size in sizes.tolist()],
             "qualities": QUALITIES,
             "community": [naming.communities(1), naming.communities()],
             "node": [naming.nodes(1), naming.nodes()],
@@ -195,18 +168,36 @@ class Page:
             "intervals": view.has_intervals,
             "reliability": self.curve or None,
         }
-        text = json.dumps(made, separators=(",", ":"), allow_nan=False)
-        return Encoded(
-            text.replace("<", "\\u003c"),
-            tuple(name for name in names if name not in kept),
-            len(view.names) - len(order),
-        )
+        return _json(made).replace("<", "\\u003c")
+
+    def _rows(self) -> dict[str, list[Any]]:
+        """Columns of the communities; `note` is a place in `notes`, or -1."""
+        view, order = self.view, self.order
+        notes = view.notes.cast(pa.string()).dictionary_encode()
+        places = pc.fill_null(notes.indices, -1).to_numpy()
+        return {
+            "names": [view.name(k) for k in order.tolist()],
+            "notes": [plain(text, NOTE_LIMIT) for text in notes.dictionary.to_pylist()],
+            "members": view.n_nodes[order].tolist(),
+            "labelled": view.n_labelled[order].tolist(),
+            "note": places[order].tolist(),
+            "suppressed": view.suppressed[order].tolist(),
+        }
 
     def _class_facts(self, c: int, sizes: Floats) -> dict[str, Any]:
-        """Names, total, reference and control limits of one class."""
-        view = self.view
+        """Names, total, reference, control limits and packed columns of one class."""
+        view, order = self.view, self.order
         reference = reference_of(view, c)
         ends = [self.total(c).get(name) for name in ("prevalence", "lower", "upper")]
+        columns = {
+            "p": _steps(view.prevalence[order, c]),
+            "lower": _steps(view.lower[order, c]),
+            "upper": _steps(view.upper[order, c]),
+            "effect": _steps(self.effect[order, c]),
+            "q": [probability(q) for q in self.qvalue[order, c].tolist()],
+            "beyond": self.beyond[order, c].tolist(),
+            "quality": view.quality[order, c].tolist(),
+        }
         return {
             "name": plain(view.classes[c], NAME_LIMIT),
             "label": self.naming.of_class(view.classes[c]),
@@ -216,6 +207,7 @@ class Page:
                 [_rounded(value) for value in half.tolist()]
                 for half in control_limits(view, c, reference, sizes)
             ],
+            "data": _packed(columns),
         }
 
     def total(self, c: int = -1) -> Mapping[str, Any]:
@@ -224,25 +216,6 @@ class Page:
         rows = [] if totals is None else totals.to_pylist()
         name = self.view.classes[c]
         return next((row for row in rows if str(row["class"]) == name), {})
-
-    def _class_columns(self, c: int, order: Ints) -> list[Any]:
-        """Columns ``p, lower, upper, effect, rating``.
-
-        `rating` holds the q-value, the quality and whether the difference is beyond
-        chance.
-        """
-        codes = [_shares(values[order, c]) for values in self.view.estimates()]
-        values, q = self.effect[order, c], self.qvalue[order, c]
-        effect = np.full(len(order), NO_EFFECT, "<i2")
-        known = ~np.isnan(values)
-        effect[known] = np.rint(10_000 * values[known])
-        rating = np.full(len(order), NO_Q, np.uint16)
-        tested = ~np.isnan(q)
-        logs = -1000 * np.log10(np.maximum(q[tested], 1e-300))
-        rating[tested] = np.rint(np.minimum(logs, LARGEST_Q))
-        rating += self.beyond[order, c].astype(np.uint16) << BEYOND_BIT
-        rating += self.view.quality[order, c].astype(np.uint16) << QUALITY_BITS
-        return [*codes, effect, rating.astype("<u2")]
 
     def render(self, template: str, **values: Any) -> str:
         """Fill in the template of this name, a file of the folder `templates`.
@@ -299,48 +272,25 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None or np.isnan(value) else round(float(value), 5)
 
 
-def _texts(view: PrevalenceView, order: Ints) -> dict[str, list[str]]:
-    return {
-        "names": [view.name(k) for k in order.tolist()],
-        "notes": _notes(view)[0],
-    }
-
-
-def _notes(view: PrevalenceView) -> tuple[list[str], Ints]:
-    """The distinct notes, and the place of each community's note or -1."""
-    encoded = view.notes.cast(pa.string()).dictionary_encode()
-    places = pc.fill_null(encoded.indices, -1).to_numpy().astype(np.int64)
-    texts = encoded.dictionary.to_pylist()
-    return [plain(text, NOTE_LIMIT) for text in texts], places
-
-
-def _base_columns(view: PrevalenceView, order: Ints) -> list[Any]:
-    """Columns ``n, labelled, note, flags``, the widest types first."""
-    columns: list[tuple[NDArray[Any], str]] = [
-        (view.n_nodes, "<u4"),
-        (view.n_labelled, "<u4"),
-        (_notes(view)[1], "<i4"),
-        (SUPPRESSED * view.suppressed, "u1"),
-    ]
-    return [values[order].astype(kind) for values, kind in columns]
-
-
-def _shares(values: Floats) -> NDArray[np.uint16]:
-    known = ~np.isnan(values)
-    codes = np.full(len(values), NONE, "<u2")
-    exact = 10_000 * np.clip(values[known], 0, 1)
+def _steps(values: Floats) -> list[int | None]:
+    """Values in steps of 1/10,000; None for NaN."""
+    exact = 10_000 * np.nan_to_num(values)
     near = np.rint(exact)
-    # Where a place is cut off once more, the value decides and not its rounding.
-    codes[known] = near + (near % 10 == 5) * np.where(exact < near, -1, 1)
-    return codes
+    # Where the page prints one place less, the value decides and not its rounding.
+    near += (near % 10 == 5) * np.where(exact < near, -1, 1)
+    steps = near.astype(int).tolist()
+    known = (~np.isnan(values)).tolist()
+    return [step if there else None for step, there in zip(steps, known, strict=True)]
 
 
-def _packed(columns: Sequence[NDArray[Any]]) -> str:
-    return _compressed(b"".join(column.tobytes() for column in columns))
+def _json(values: Any) -> str:
+    return json.dumps(values, separators=(",", ":"), allow_nan=False)
 
 
-def _compressed(data: bytes) -> str:
-    return base64.b64encode(gzip.compress(data, 6, mtime=0)).decode()
+def _packed(columns: dict[str, list[Any]]) -> str:
+    """Columns as JSON, compressed and written as base64."""
+    data = gzip.compress(_json(columns).encode(), 6, mtime=0)
+    return base64.b64encode(data).decode()
 
 
 def control_limits(

@@ -11,7 +11,7 @@ from xnq_dist.report.notes import notes
 from xnq_dist.report.page_data import Page
 from xnq_dist.report.wording import count, points, share, span
 from xnq_dist.steps.anomalies import reference_of
-from xnq_dist.steps.view import QUALITIES
+from xnq_dist.steps.view import NAME_LIMIT, QUALITIES
 
 __all__ = ["body"]
 
@@ -35,8 +35,12 @@ def body(facts: Page) -> str:
         communities=len(view.names),
         left_out=len(view.names) - len(chosen),
         classes=len(view.classes),
-        classes_left_out=facts.encoded.classes_left_out,
-        communities_left_out=facts.encoded.communities_left_out,
+        classes_left_out=[
+            plain(name, NAME_LIMIT)
+            for c, name in enumerate(view.classes)
+            if c not in facts.shown_classes
+        ],
+        communities_left_out=len(view.names) - len(facts.order),
         level=facts.level,
         intervals=view.has_intervals,
         anomalies=facts.compared,

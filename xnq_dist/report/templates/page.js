@@ -15,67 +15,44 @@
   if (!D.n || !D.classes.length || !("DecompressionStream" in window)) return;
 
   // ---- data ----------------------------------------------------------------------
-  const NONE = 65535, NO_EFFECT = -32768, NO_Q = 4095, LARGEST_Q = 4000;
   const ROWS = 25, MAX_DOTS = 5000, PLACES = 1 << 17;
 
   async function unpack(text) {
-    const raw = atob(text);
-    const bytes = new Uint8Array(raw.length);
+    const raw = atob(text), bytes = new Uint8Array(raw.length);
     for (let i = 0; i < raw.length; i++) bytes[i] = raw.charCodeAt(i);
     const stream = new Blob([bytes]).stream();
-    return new Response(stream.pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
+    return new Response(stream.pipeThrough(new DecompressionStream("gzip"))).json();
   }
 
-  function columns(buffer, kinds) {
-    let at = 0;
-    return kinds.map((Kind) => {
-      const column = new Kind(buffer, at, D.n);
-      at += column.byteLength;
-      return column;
-    });
-  }
+  const { names, notes, members, labelled, note, suppressed: hidden } = await unpack(D.rows);
+  D.rows = null;
 
-  const { names, notes } = JSON.parse(
-    new TextDecoder().decode(await unpack(D.texts)));
-  const [members, labelled, note, flags] = columns(
-    await unpack(D.base), [Uint32Array, Uint32Array, Int32Array, Uint8Array]);
-  D.base = D.texts = null;
-
+  // Shares and differences are in steps of 1/10,000, and null where there is none.
   async function load(place) {
     const one = D.classes[place];
-    if (one.p) return one;
-    const buffer = await unpack(one.data);
-    const kinds = [Uint16Array, Uint16Array, Uint16Array, Int16Array, Uint16Array];
-    [one.p, one.lower, one.upper, one.effect, one.rating] = columns(buffer, kinds);
-    one.data = null;
+    if (one.data) Object.assign(one, await unpack(one.data), { data: null });
     return one;
   }
 
-  const quality = (k, one) => D.qualities[(one.rating[k] >> 12) & 7];
-  const beyond = (k, one) => one.rating[k] >> 15 === 1;
-  const suppressed = (k) => (flags[k] & 4) > 0;
+  const quality = (k, one) => D.qualities[one.quality[k]];
+  const suppressed = (k) => hidden[k];
   const fold = (text) => text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
   const folded = names.map(fold);
   let nameRank = null;
 
   // ---- words ---------------------------------------------------------------------
   const count = (number) => number.toLocaleString("en-US");
-  const percent = (code) => (code === NONE ? "–" : `${(code / 100).toFixed(1)} %`);
+  const percent = (code) => (code === null ? "–" : `${(code / 100).toFixed(1)} %`);
   const span = (low, high) =>
-    low === NONE || high === NONE ? "–"
+    low === null || high === null ? "–"
       : `${(low / 100).toFixed(1)} – ${(high / 100).toFixed(1)} %`;
   const points = (code) =>
-    code === NO_EFFECT ? "–" : (code > 0 ? "+" : "") + (code / 100).toFixed(1);
+    code === null ? "–" : (code > 0 ? "+" : "") + (code / 100).toFixed(1);
   const pages = (number) => `${count(number)} ${D.community[number === 1 ? 0 : 1]}`;
-  const qvalue = (k, one) => {
-    const code = one.rating[k] & 4095;
-    if (code === NO_Q) return "";
-    return code >= LARGEST_Q ? "< 0.0001" : Number((10 ** (-code / 1000)).toPrecision(2));
-  };
   function sentence(k) {
     if (suppressed(k)) return `${names[k]}: suppressed`;
     const one = D.classes[state.place];
-    const ends = one.lower[k] === NONE ? "" : ` (${span(one.lower[k], one.upper[k])})`;
+    const ends = one.lower[k] === null ? "" : ` (${span(one.lower[k], one.upper[k])})`;
     return `${names[k]}: ${percent(one.p[k])}${ends}, ${count(members[k])} members`;
   }
 
@@ -112,8 +89,8 @@
   function classify(one) {
     every = 0;
     for (let k = 0; k < D.n; k++) {
-      const rated = (one.rating[k] >> 12) & 7, gone = suppressed(k);
-      let bits = beyond(k, one) ? (one.effect[k] > 0 ? 1 : 2) : 0;
+      const rated = one.quality[k], gone = suppressed(k);
+      let bits = one.beyond[k] ? (one.effect[k] > 0 ? 1 : 2) : 0;
       if (gone || rated) bits |= 2 << (gone ? 4 : rated);
       if (!labelled[k] && !gone) bits |= 64;
       if (note[k] >= 0) bits |= 128;
@@ -124,18 +101,18 @@
 
   const KEYS = {
     name: (k) => -nameRank[k],
-    share: (k, one) => (one.p[k] === NONE ? -Infinity : one.p[k]),
+    share: (k, one) => (one.p[k] === null ? -Infinity : one.p[k]),
     lower: (k, one) => {
-      if (one.lower[k] !== NONE) return one.lower[k];
+      if (one.lower[k] !== null) return one.lower[k];
       // Without an interval: shrunk towards the mean, after those that have one.
       const mean = 10000 * (one.reference ?? 0), n = members[k];
       const shrunk = (n * one.p[k] + 30 * mean) / (n + 30);
-      return one.p[k] === NONE ? -Infinity : shrunk - (D.intervals ? 20000 : 0);
+      return one.p[k] === null ? -Infinity : shrunk - (D.intervals ? 20000 : 0);
     },
-    effect: (k, one) => (one.effect[k] === NO_EFFECT ? -Infinity : one.effect[k]),
+    effect: (k, one) => (one.effect[k] === null ? -Infinity : one.effect[k]),
     members: (k) => members[k],
     labelled: (k) => (suppressed(k) ? -Infinity : labelled[k]),
-    quality: (k, one) => -(((one.rating[k] >> 12) & 7) || 9),
+    quality: (k, one) => -(one.quality[k] || 9),
   };
 
   function rankNames() {
@@ -208,9 +185,9 @@
   }
 
   function bar(k, one) {
-    if (one.p[k] === NONE) return null;
+    if (one.p[k] === null) return null;
     const x = (code) => 2 + (code / 10000) * 96;
-    const known = one.lower[k] !== NONE;
+    const known = one.lower[k] !== null;
     return svg("svg", { class: "mini", viewBox: "0 0 100 14", "aria-hidden": "true" },
       svg("line", { class: "grid", x1: 2, x2: 98, y1: 7, y2: 7 }),
       one.reference === null ? null : svg("line", { class: "reference",
@@ -222,7 +199,7 @@
   function row(k) {
     const one = D.classes[state.place], gone = suppressed(k);
     const remark = gone || note[k] < 0 ? "" : notes[note[k]];
-    const star = beyond(k, one) ? " *" : "";
+    const star = one.beyond[k] ? " *" : "";
     const cells = [
       el("th", { scope: "row" },
         el("a", { href: `#community=${encodeURIComponent(names[k])}` }, names[k]),
@@ -328,7 +305,7 @@
     for (let place = 0; place < D.classes.length; place++) {
       const one = await load(place);
       body.push([one.label, percent(one.p[k]), span(one.lower[k], one.upper[k]),
-        points(one.effect[k]), String(qvalue(k, one)), quality(k, one)]);
+        points(one.effect[k]), one.q[k], quality(k, one)]);
     }
     return el("div", {}, el("p", {}, `${about.join("; ")}.`),
       matrix(["class", "share", "interval", "difference", "q-value", "quality"], body));
@@ -351,15 +328,15 @@
       if (/^[=+@\t\r-]/.test(words) && Number.isNaN(Number(words))) words = `'${words}`;
       return /[",\n\r]/.test(words) ? `"${words.replaceAll('"', '""')}"` : words;
     };
-    const share = (code) => (code === NONE ? "" : (code / 10000).toFixed(4));
+    const share = (code) => (code === null ? "" : (code / 10000).toFixed(4));
     const lines = [[D.community[0], "class", "members", "labelled", "prevalence", "lower",
       "upper", "difference", "qvalue", "quality", "note"].map(cell).join(",")];
     for (const k of shown) {
       const gone = suppressed(k);
       lines.push([names[k], one.name, members[k],
         gone ? "" : labelled[k], share(one.p[k]), share(one.lower[k]), share(one.upper[k]),
-        one.effect[k] === NO_EFFECT ? "" : (one.effect[k] / 10000).toFixed(4),
-        qvalue(k, one), gone ? "suppressed" : quality(k, one), note[k] >= 0 ? notes[note[k]] : ""]
+        one.effect[k] === null ? "" : (one.effect[k] / 10000).toFixed(4),
+        one.q[k], gone ? "suppressed" : quality(k, one), note[k] >= 0 ? notes[note[k]] : ""]
         .map(cell).join(","));
     }
     save(`${fold(one.name).replace(/[^a-z0-9]+/g, "-") || "class"}.csv`, "text/csv",
@@ -478,7 +455,7 @@
   function intervals(width) {
     const one = D.classes[state.place];
     const from = state.page * ROWS;
-    const part = shown.slice(from, from + ROWS).filter((k) => one.p[k] !== NONE);
+    const part = shown.slice(from, from + ROWS).filter((k) => one.p[k] !== null);
     const left = Math.min(240, Math.max(96, 0.34 * width)), right = width - 24;
     const step = 19, top = 8, bottom = top + step * Math.max(part.length, 1);
     const x = (share) => left + share * (right - left), letters = Math.floor((left - 8) / 7.4);
@@ -492,7 +469,7 @@
       place.y.push(y);
       parts.push(text(left - 8, y + 4, name.length > letters ? `${name.slice(0, letters - 1)}…` : name,
         { "text-anchor": "end" }));
-      if (one.lower[k] !== NONE) parts.push(svg("line", { class: "bar",
+      if (one.lower[k] !== null) parts.push(svg("line", { class: "bar",
         x1: x(one.lower[k] / 1e4), x2: x(one.upper[k] / 1e4), y1: y, y2: y }));
       parts.push(svg("circle", { class: "dot", cx: x(one.p[k] / 1e4), cy: y, r: 4 }));
     });
@@ -527,7 +504,7 @@
         path("limit", line(outer, 1)), path("limit", line(outer, -1)),
         svg("line", { class: "reference", x1: left, x2: right, y1: y(one.reference), y2: y(one.reference) }));
     }
-    const kept = shown.filter((k) => one.p[k] !== NONE && members[k]);
+    const kept = shown.filter((k) => one.p[k] !== null && members[k]);
     const place = { x: new Float32Array(kept.length), y: new Float32Array(kept.length) };
     const groups = { plain: [], up: [], down: [] }, many = kept.length > MAX_DOTS;
     const drawn = new Set();
@@ -588,7 +565,7 @@
 
   function histogram(width) {
     const one = D.classes[state.place], bins = new Array(40).fill(0);
-    for (const k of shown) if (one.p[k] !== NONE) bins[Math.min(39, Math.floor(one.p[k] / 250))]++;
+    for (const k of shown) if (one.p[k] !== null) bins[Math.min(39, Math.floor(one.p[k] / 250))]++;
     const height = 260, left = 52, right = width - 24, top = 24, bottom = height - 42;
     const most = Math.max(1, ...bins), x = (share) => left + share * (right - left);
     const y = (number) => bottom - (number / most) * (bottom - top);
