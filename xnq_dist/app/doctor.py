@@ -66,13 +66,6 @@ def doctor(
         bool,
         typer.Option("--verify", help="Check every byte of the run directory."),
     ] = False,
-    kernels: Annotated[
-        bool,
-        typer.Option(
-            "--kernels",
-            help="Only compile the kernels, so that the first run does not wait.",
-        ),
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Check this machine and a run directory; name each fault with its fix.
@@ -81,15 +74,8 @@ def doctor(
     makes. Exit status 1 if there is a fault; notes are for your information. With
     --verify, every byte is compared with its checksum, and nothing else is checked.
     """
-    begin("compiling the kernels" if kernels else "checking this machine")
+    begin("checking this machine")
     prepare_environment()
-    if kernels:
-        from xnq_dist.app.compiled import compile_kernels
-
-        seconds = round(compile_kernels(), 1)
-        typer.echo(f"  compiled in {seconds:.0f} s")
-        print_json({"seconds": seconds}, as_json)
-        return
     from xnq_dist.app.checks import examine, files
 
     checks = [files(directory)] if verify else examine(directory, address)

@@ -24,7 +24,6 @@ from xnq_dist.core.lock import holder
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.store import RUN, RunDirectory, sealed
 from xnq_dist.core.waiting import LOOKED
-from xnq_dist.monitor.peak_memory import peak_memory
 from xnq_dist.monitor.progress import START, Watch, watching
 
 __all__ = ["NEXT", "RunStatus", "recorded", "sentence_of"]
@@ -68,9 +67,6 @@ class RunStatus:
     workers: int = 0
     lost_workers: list[str] = field(default_factory=list)
     """Addresses of workers that left during the run."""
-    peak_memory: dict[str, int] = field(default_factory=dict)
-    """Maximum resident bytes of the ``client``, and of a ``worker`` as seen once a
-    second."""
     message: str = ""
     """Why it failed."""
     exit_code: int | None = None
@@ -221,10 +217,6 @@ class _Record:
             log.warning("lost %s; workers left: %d", ", ".join(lost), len(now))
         self._scheduler, self._seen = scheduler, now
         status.workers = len(now)
-        used = [
-            int((r.get("metrics") or {}).get("memory") or 0) for r in records.values()
-        ]
-        self._note_peak("worker", max(used, default=0))
 
     def close(self) -> None:
         """Write the last record."""
@@ -236,10 +228,6 @@ class _Record:
                 return
         self._write()
 
-    def _note_peak(self, of: str, size: int) -> None:
-        peaks = self._status.peak_memory
-        self._status.peak_memory = {**peaks, of: max(size, peaks.get(of, 0))}
-
     def _write_often(self) -> None:
         self._write()
         while not self._stop.wait(self._every):
@@ -247,7 +235,6 @@ class _Record:
 
     def _write(self) -> None:
         status, folder = self._status, self._run.folder
-        self._note_peak("client", peak_memory())
         if status.ended is None:
             status.seconds_left = self._watch.left()
         # Whatever goes wrong here, the run itself may well go on.

@@ -12,39 +12,21 @@ from xnq_dist.core.records import PartRecord, Registry
 
 __all__ = ["SECTIONS"]
 
+_TITLES = {
+    "communities": "Communities",
+    "glance": "Plots",
+    "changes": "Since the earlier results",
+    "history": "History",
+    "beyond": "Beyond chance",
+    "inputs": "Inputs",
+    "computed": "What was computed",
+    "run": "The run",
+    "cite": "Cite",
+}
 SECTIONS = Registry(
     "section",
     (
-        PartRecord(
-            name="communities",
-            title="Communities",
-            module="xnq_dist.report.sections.communities",
-        ),
-        PartRecord(
-            name="glance", title="Plots", module="xnq_dist.report.sections.glance"
-        ),
-        PartRecord(
-            name="changes",
-            title="Since the earlier results",
-            module="xnq_dist.report.sections.changes",
-        ),
-        PartRecord(
-            name="history", title="History", module="xnq_dist.report.sections.history"
-        ),
-        PartRecord(
-            name="beyond",
-            title="Beyond chance",
-            module="xnq_dist.report.sections.beyond",
-        ),
-        PartRecord(
-            name="inputs", title="Inputs", module="xnq_dist.report.sections.inputs"
-        ),
-        PartRecord(
-            name="computed",
-            title="What was computed",
-            module="xnq_dist.report.sections.computed",
-        ),
-        PartRecord(name="run", title="The run", module="xnq_dist.report.sections.run"),
-        PartRecord(name="cite", title="Cite", module="xnq_dist.report.sections.cite"),
+        PartRecord(name=name, title=title, module=f"{__name__}.{name}")
+        for name, title in _TITLES.items()
     ),
 )

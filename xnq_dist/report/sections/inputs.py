@@ -23,7 +23,7 @@ def body(facts: Page) -> str:
         ("edges", graph.get("n_edges"), _edges(graph)),
         ("labelled nodes", labels.get("n_labelled"), _classes(facts, labels)),
         ("communities", len(facts.view.names), str(quantify.get("source") or "")),
-        ("memberships", quantify.get("n_memberships"), _dropped(quantify)),
+        ("memberships", quantify.get("n_memberships"), ""),
     ]
     profile = facts.results.profile or {}
     found = [
@@ -44,16 +44,7 @@ def _edges(graph: Mapping[str, Any]) -> str:
     remarks.append("directed" if graph.get("directed") else "both directions counted")
     if graph.get("weighted"):
         remarks.append("weighted")
-    return "; ".join([*remarks, *filter(None, [_dropped(counts)])])
-
-
-def _dropped(counts: Mapping[str, Any]) -> str:
-    kinds = (
-        ("unknown_dropped", "with unknown nodes dropped"),
-        ("duplicates_dropped", "duplicates dropped"),
-    )
-    some = ((counts.get(name), text) for name, text in kinds)
-    return "; ".join(f"{number:,} {text}" for number, text in some if number)
+    return "; ".join(remarks)
 
 
 def _classes(facts: Page, labels: Mapping[str, Any]) -> str:
