@@ -69,12 +69,11 @@ def make(results: Results) -> dict[str, Any]:
     now, before = without_values(results.tables["prevalence"]), results.earlier
     reason = _why_not(before, results) if before is not None else ""
     made: dict[str, Any] = {"not_compared": reason}
-    rate = results.settings.anomalies.rate
-    found = pa.table({name: pa.nulls(len(now)) for name in (*EFFECT, "changed")})
+    found = dict.fromkeys((*EFFECT, "changed"), pa.nulls(len(now)))
     if before is not None and not reason:
-        then = without_values(before.read("prevalence"))
-        level = results.settings.intervals.level
-        found, made["changes"] = _compared(now, then, level, rate)
+        then, settings = without_values(before.read("prevalence")), results.settings
+        rates = settings.intervals.level, settings.anomalies.rate
+        found, made["changes"] = _compared(now, then, *rates)
     return made | {"history": _history(results, _run_rows(results, now, found))}
 
 
@@ -102,7 +101,7 @@ def _short(value: Any) -> str:
 
 def _compared(
     now: pa.Table, then: pa.Table, level: float, rate: float
-) -> tuple[pa.Table, pa.Table]:
+) -> tuple[dict[str, pa.Array], pa.Table]:
     """Join two tables ``prevalence`` by community and class, compared as text.
 
     Returns the change of each row of `now`, and the table ``changes``: the largest
@@ -118,24 +117,21 @@ def _compared(
     hidden = pc.fill_null(pc.equal(now["quality"], SUPPRESSED), False)
     before = then.take(pc.if_else(hidden, pa.scalar(None, place.type), place))
     changes = find_changes(now, before, level)
-    found = pa.table({name: _nulls_for_nan(values) for name, values in changes.items()})
-    found = found.append_column("changed", pc.less_equal(found["qvalue"], rate))
-    both = pc.if_else(pc.is_valid(place), "both", "new")
+    found = {name: pa.array(v, from_pandas=True) for name, v in changes.items()}
+    found["changed"] = pc.less_equal(found["qvalue"], rate)
     names = ("community", "class", "n_nodes", "prevalence")
     rows = pa.table(
-        {name: now[name] for name in names}
-        | {
-            "status": both,
+        {
+            **{name: now[name] for name in names},
+            "status": pc.if_else(pc.is_valid(place), "both", "new"),
             "n_nodes_before": then["n_nodes"].take(place),
             "before": before["prevalence"],
-            **{name: found[name] for name in found.column_names},
+            **found,
         }
     )
-    size = pc.negate(pc.abs(rows["effect"])).fill_null(1)
-    order = {"place": pc.index_in(both, pa.array(["both", "new"])), "size": size}
-    order["n_nodes"] = pc.negate(rows["n_nodes"])
-    by = [(name, "ascending") for name in order]
-    rows = rows.take(pc.sort_indices(pa.table(order), by))
+    new = np.asarray(pc.is_null(place))
+    size = np.nan_to_num(np.abs(changes["effect"]), nan=-1.0)
+    rows = rows.take(np.lexsort((-now["n_nodes"].to_numpy(), -size, new)))
     gone = then.filter(pc.invert(pc.is_in(keys_then, value_set=keys)))
     classes = pc.unique(now["class"])
     same = pc.index_in(_texts(gone["class"]), _texts(classes))
@@ -165,10 +161,6 @@ def is_named(values: pa.ChunkedArray, name: str) -> pa.Array:
     return pc.equal(_texts(values), name)
 
 
-def _nulls_for_nan(values: np.ndarray[Any, Any]) -> pa.Array:
-    return pa.array(values, mask=np.isnan(values))
-
-
 def _joined(*tables: pa.Table) -> pa.Table:
     """Tables below each other; names and classes as text where their types differ."""
     for name in ("community", "class"):
@@ -182,21 +174,19 @@ def _joined(*tables: pa.Table) -> pa.Table:
     return pa.concat_tables(tables, promote_options="default")
 
 
-def _run_rows(results: Results, now: pa.Table, found: pa.Table) -> pa.Table:
+def _run_rows(results: Results, now: pa.Table, found: dict[str, pa.Array]) -> pa.Table:
     """Rows of the run in ``history``; `found`: its changes since the run before."""
     facts, number = results.facts, len(now)
-    known = {name: now[name] for name in ("community", "class", "n_nodes")}
+    series = fingerprint(facts["series"])[:16]
+    run = {"run": results.run_id, "created": facts["created"], "series": series}
+    names = ("community", "class", "n_nodes", "n_labelled", "quality")
     return pa.table(
         {
-            "run": pa.repeat(results.run_id, number),
-            "created": pa.repeat(facts["created"], number),
-            "series": pa.repeat(fingerprint(facts["series"])[:16], number),
-            **known,
-            "n_labelled": now["n_labelled"],
+            **{name: pa.repeat(value, number) for name, value in run.items()},
+            **{name: now[name] for name in names},
             **{name: now[name].cast(pa.float32()) for name in ESTIMATE},
             **{EFFECT[name]: found[name].cast(pa.float32()) for name in EFFECT},
             "changed": found["changed"].cast(pa.bool_()),
-            "quality": now["quality"],
         }
     )
 

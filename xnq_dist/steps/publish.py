@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from xnq_dist.core.inputs import published_inputs
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
     FOLDERS,
-    Attempt,
     FileRecord,
     Manifest,
     Published,
@@ -121,11 +119,14 @@ def _results(
     except DamagedError as error:
         log.warning("%s", error)
         profile = None
-    made = Results({}, settings, run, stages, run_id, facts=facts, profile=profile)
     quantify = stages["quantify"]
-    for name in ("prevalence", "totals"):
-        parts = _parts(run, quantify, name, settings)
-        made.tables[name] = pa.concat_tables(list(parts))
+    tables = {
+        name: pa.concat_tables(list(_parts(run, quantify, name)))
+        for name in ("prevalence", "totals")
+    }
+    if settings.disclosure.table == "nulls":
+        tables["prevalence"] = without_values(tables["prevalence"])
+    made = Results(tables, settings, run, stages, run_id, facts=facts, profile=profile)
     facts |= {
         "source": str(quantify.inputs.get("communities") or ""),
         "detected": str(quantify.facts.get("detected") or ""),
@@ -135,59 +136,45 @@ def _results(
     return made
 
 
-def _parts(
-    run: RunDirectory, quantify: Manifest, name: str, settings: Settings
-) -> Iterator[pa.Table]:
-    """The parts of a table of the stage ``quantify``, to be published."""
-    nulls = name == "prevalence" and settings.disclosure.table == "nulls"
+def _parts(run: RunDirectory, quantify: Manifest, name: str) -> Iterator[pa.Table]:
+    """The parts of a table of the stage ``quantify``."""
     for record in quantify.named(f"{name}-"):
-        table = run.stage("quantify").read_table(record, name)
-        yield without_values(table) if nulls else table
+        yield run.stage("quantify").read_table(record, name)
 
 
 def _write(run: RunDirectory, results: Results, inputs: dict[str, Any]) -> Version:
     """Write a version: its files, then its manifest."""
     settings, facts = results.settings, results.facts
     stages, published = results.stages, Published(run)
-    out = _Writer(published.begin(results.run_id))
-    for name in ("prevalence", "totals", "communities"):
-        if stages["quantify"].named(f"{name}-"):
-            out.table(name, _parts(run, stages["quantify"], name, settings))
+    attempt = published.begin(results.run_id)
+    files: list[FileRecord] = []
+
+    def write(name: str, pieces: Iterable[pa.Table]) -> None:
+        file = f"{name}.parquet"
+        with TableWriter(attempt.folder, file, name, attempt.id) as writer:
+            for piece in pieces:
+                writer.write(piece)
+        files.append(writer.record)
+
+    for name, table in results.tables.items():
+        write(name, [table])
+    if stages["quantify"].named("communities-"):
+        write("communities", _parts(run, stages["quantify"], "communities"))
     dim = results.of("embeddings").get("dim") or settings.reservoir.dim
     itemsize = np.dtype(settings.exchange.dtype).itemsize
-    out.table("partitions", [partitions_table(stages["graph"], itemsize, dim)])
+    write("partitions", [partitions_table(stages["graph"], itemsize, dim)])
     for step in STEPS.records():
         for name, made in STEPS.module_of(step).make(results).items():
             if isinstance(made, pa.Table):
                 results.tables[name] = made
-                out.table(name, [made])
+                write(name, [made])
             elif isinstance(made, bytes):
-                out.bytes(name, made)
+                with attempt.folder.open_output(name) as sink:
+                    sink.write(made)
+                files.append(sink.record(name, 0))
             else:
                 facts[name] = made
     stage = published.stage(results.run_id)
     seconds = sum(manifest.seconds for manifest in stages.values())
-    written = out.attempt, out.files, facts["content"], inputs, facts, seconds
+    written = attempt, files, facts["content"], inputs, facts, seconds
     return Version(stage, stage.commit(*written))
-
-
-@dataclass(frozen=True)
-class _Writer:
-    """Writes the files of a version."""
-
-    attempt: Attempt
-    files: list[FileRecord] = field(default_factory=list)
-
-    def table(self, name: str, pieces: Iterable[pa.Table]) -> None:
-        """Write a Parquet file, one part of the table in memory at a time."""
-        run_id, file = self.attempt.id, f"{name}.parquet"
-        with TableWriter(self.attempt.folder, file, name, run_id) as writer:
-            for piece in pieces:
-                writer.write(piece)
-        self.files.append(writer.record)
-
-    def bytes(self, name: str, data: bytes) -> None:
-        """Write a file of any kind."""
-        with self.attempt.folder.open_output(name) as sink:
-            sink.write(data)
-        self.files.append(sink.record(name, 0))
