@@ -47,7 +47,7 @@ def test_a_finished_run_has_its_results_and_nothing_to_do(finished_run):
     assert found["next"] == "nothing to do"
     assert found["report"] == str(finished_run / "report.html")
     assert found["published"]
-    assert found["exit_code"] == found["retries"] == 0
+    assert found["exit_code"] == 0
     assert found["lost_workers"] == []
 
 
@@ -131,14 +131,6 @@ def test_workers_lost_from_a_cluster_are_counted_once(begun, caplog):
         LOOKED.get()("two", seen("tcp://d"))
     assert status.lost_workers == ["tcp://bb"]
     assert "lost tcp://bb; workers left: 1" in caplog.text
-
-
-def test_a_stage_that_is_started_again_counts_as_a_retry(begun):
-    with recorded(begun.uri) as status:
-        for stage in ("graph", "embed", "embed"):
-            in_view(stage, lambda progress: None)
-    assert status.starts == {"graph": 1, "embed": 2}
-    assert status.retries == 1
 
 
 def test_the_time_of_the_last_success_outlives_a_failure(begun):

@@ -25,7 +25,6 @@ from xnq_dist.core.store import (
     read_published,
     verify,
 )
-from xnq_dist.report.verdict import Verdict
 from xnq_dist.steps.publish import publish
 
 OTHER = Settings(anomalies={"rate": 0.2})
@@ -74,10 +73,10 @@ def test_every_published_file_is_named_and_has_its_usual_path(tmp_path: Path) ->
     assert version.read("communities").drop_columns("run_id").equals(detected)
     cut = version.read("partitions")
     assert cut["bytes"].to_pylist() == [h * 128 * 4 for h in (700, 800, 650, 720)]
-    judged = Verdict.of(version.manifest.facts)
+    judged = version.manifest.facts["verdict"]
     assert judged is not None
-    assert judged.level == "well"
-    assert "9 pages" in " ".join(judged.lines)
+    assert judged["level"] == "well"
+    assert "9 pages" in " ".join(judged["lines"])
 
 
 def test_values_of_suppressed_communities_are_nulls_on_request(tmp_path: Path) -> None:

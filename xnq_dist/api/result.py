@@ -21,7 +21,6 @@ from xnq_dist.core.store import RunDirectory, read_published
 from xnq_dist.graph.profile.findings import Finding
 from xnq_dist.graph.profile.inputs import PROFILE
 from xnq_dist.report.naming import Naming
-from xnq_dist.report.verdict import Verdict
 from xnq_dist.report.wording import share, span
 from xnq_dist.steps.contrast import contrast
 from xnq_dist.steps.view import QUALITIES, PrevalenceView, shown_class
@@ -156,8 +155,7 @@ class PrevalenceResult:
     @property
     def verdict(self) -> list[str]:
         """Sentences on the result: what it shows, how sure it is, what to do next."""
-        found = Verdict.of(self._version.manifest.facts)
-        return list(found.lines) if found else []
+        return list(self._version.manifest.facts.get("verdict", {}).get("lines", ()))
 
     def __repr__(self) -> str:
         number, named = len(self._view.names), Naming(self._settings.report)

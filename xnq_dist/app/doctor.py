@@ -31,8 +31,7 @@ def status(directory: Directory, as_json: Json = False) -> None:
         and f"{found['pid']} on {found['host']}, "
         f"last heartbeat {found['heartbeat_age']:.0f} s ago",
         "workers": found.get("workers")
-        and f"{found['workers']}, {len(found['lost_workers'])} lost, "
-        f"{found['retries']} retries",
+        and f"{found['workers']}, {len(found['lost_workers'])} lost",
         "failed": found.get("message"),
         "next": found["next"],
         "started": _time(found.get("started")),

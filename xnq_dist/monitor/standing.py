@@ -45,7 +45,7 @@ def standing(directory: str) -> dict[str, Any]:
     if noted is None:
         state, todo = ("empty", again) if version is None else ("finished", NEXT[0])
     else:
-        known |= asdict(noted) | {"retries": noted.retries}
+        known |= asdict(noted)
         if noted.ended is None:
             left = seconds_left_text(noted.seconds_left if alive else None)
             known["place"] = noted.place(left)

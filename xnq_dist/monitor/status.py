@@ -24,7 +24,7 @@ from xnq_dist.core.lock import holder
 from xnq_dist.core.redaction import redacted
 from xnq_dist.core.store import RUN, RunDirectory, sealed
 from xnq_dist.core.waiting import LOOKED
-from xnq_dist.monitor.progress import START, Watch, watching
+from xnq_dist.monitor.progress import Watch, watching
 
 __all__ = ["NEXT", "RunStatus", "recorded", "sentence_of"]
 
@@ -62,8 +62,6 @@ class RunStatus:
     done: int = 0
     total: int = 0
     seconds_left: float | None = None
-    starts: dict[str, int] = field(default_factory=dict)
-    """How often each stage was started: more than once after a failure."""
     workers: int = 0
     lost_workers: list[str] = field(default_factory=list)
     """Addresses of workers that left during the run."""
@@ -83,11 +81,6 @@ class RunStatus:
         known = {each.name for each in fields(cls)}
         return cls(**{name: value for name, value in values.items() if name in known})
 
-    @property
-    def retries(self) -> int:
-        """Starts of stages after the first of each."""
-        return sum(self.starts.values()) - len(self.starts)
-
     def place(self, left: str = "") -> str:
         """Stage, step and time left in one line; empty before the first stage."""
         steps = f" {self.done:,}/{self.total:,}" if self.total > 1 else ""
@@ -98,10 +91,6 @@ class RunStatus:
         """Note a step of a stage; see `Watch.step`."""
         self.stage, _, self.step = text.partition(": ")
         self.done, self.total = done, total
-        if self.step == START:
-            # A new mapping: a thread may be writing the old one.
-            count = self.starts.get(self.stage, 0) + 1
-            self.starts = {**self.starts, self.stage: count}
 
     def end(self, error: BaseException | None, command: str = "run") -> None:
         """Note the end of the run, by an error or not, unless it is noted already."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal
 
 import numpy as np
 
@@ -36,14 +36,6 @@ class Verdict:
     lines: tuple[str, ...]
     """Plain text: the result, the model, how sure it is, what to do next. A warning on
     the model comes first."""
-
-    @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> Verdict | None:
-        """The verdict in the facts of published results; None: it has none."""
-        known = facts.get("verdict") or {}
-        if known.get("level") not in get_args(Level):
-            return None
-        return cls(known["level"], tuple(map(str, known.get("lines") or ())))
 
 
 def verdict(page: Page) -> Verdict:

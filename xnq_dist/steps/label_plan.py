@@ -207,9 +207,4 @@ def _named(run: Finished, requested: list[str], widths: Floats) -> Ints:
                 f"community {name!r} has no interval to narrow, or is suppressed: see "
                 "the column note of prevalence.parquet, or name another one"
             )
-    if len(places) > MAX_COMMUNITIES:
-        raise SettingsError(
-            f"{len(places)} communities are named with --community: name at most "
-            f"{MAX_COMMUNITIES}"
-        )
     return np.sort(np.array(list(places.values()), np.int64))
