@@ -216,9 +216,9 @@ def demo(
     from xnq_dist.app.running import console_progress
 
     with console_progress():
-        result = run_demo(out, seed)
-    typer.echo(result.text)
-    print_json(result.summary, as_json)
+        text, summary = run_demo(out, seed)
+    typer.echo(text)
+    print_json(summary, as_json)
 
 
 @app.command()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,9 @@ from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import read_published
 from xnq_dist.graph.generate import demo_network
 from xnq_dist.graph.tables import Sources
+from xnq_dist.monitor.status import recorded
 
-__all__ = ["DemoResult", "run_demo"]
+__all__ = ["run_demo"]
 
 SHOWN = "bot"
 SETTINGS = {
@@ -43,32 +43,30 @@ Z = 1.96
 """Half the width of a 95 % interval in standard errors."""
 
 
-@dataclass(frozen=True)
-class DemoResult:
-    """The demo's result."""
+def run_demo(out: str, seed: int = 0) -> tuple[str, dict[str, Any]]:
+    """Generate followers of pages, run the pipeline, compare with the truth.
 
-    text: str
-    """For a reader."""
-    summary: dict[str, Any]
-    """Summary of the run, with ``compared``: mean error and coverage by estimator."""
-
-
-def run_demo(out: str, seed: int = 0) -> DemoResult:
-    """Generate followers of pages, run the pipeline, compare with the truth."""
+    Returns
+    -------
+    A text for a reader, and the summary of the run with ``compared``: mean error and
+    coverage by estimator.
+    """
     folder = Path(out)
     paths = demo_network(folder / "input", seed).paths
-    chosen = folder / "input" / "settings.yaml"
+    chosen, run = folder / "input" / "settings.yaml", str(folder / "run")
     text = yaml.safe_dump({"seed": seed, **SETTINGS}, sort_keys=False)
     chosen.write_text(text, encoding="utf-8")
     sources = Sources(paths["nodes"], paths["edges"], paths["memberships"])
-    summary = run_pipeline(sources, str(folder / "run"), load_settings(chosen))
+    with recorded(run):
+        summary = run_pipeline(sources, run, load_settings(chosen))
     summary["compared"] = _compared(summary["run"], paths)
     summary["seconds"] = elapsed()
-    tables = [f"--{name}={paths[name]}" for name in ("nodes", "edges", "memberships")]
-    words = ["run", *tables, f"--config={chosen}", f"--out={folder / 'run'}"]
-    again = shlex.join(["xnq-dist", *words])
+    tables = [f"--{name}={path}" for name, path in vars(sources).items()]
+    again = shlex.join(
+        ["xnq-dist", "run", *tables, f"--config={chosen}", f"--out={run}"]
+    )
     lines = [*summary_lines(summary), *_table(summary), "", f"  again   {again}"]
-    return DemoResult("\n".join(lines), summary)
+    return "\n".join(lines), summary
 
 
 def _compared(run: str, paths: dict[str, str]) -> dict[str, dict[str, Any]]:

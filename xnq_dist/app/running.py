@@ -29,8 +29,7 @@ def run_pipeline(
     dict
         Summary of the run.
     """
-    with recorded(out):
-        return run_all(sources, out, settings, overwrite, in_view, expect)
+    return run_all(sources, out, settings, overwrite, in_view, expect)
 
 
 def run_as_flow(

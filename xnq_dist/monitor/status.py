@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -93,9 +92,7 @@ class RunStatus:
         self.done, self.total = done, total
 
     def end(self, error: BaseException | None, command: str = "run") -> None:
-        """Note the end of the run, by an error or not, unless it is noted already."""
-        if self.ended is not None:
-            return
+        """Note the end of the run, by an error or not."""
         self.ended = time.time()
         self.seconds_left = None
         if error is None:
@@ -139,18 +136,13 @@ def _lost_api_error(error: BaseException) -> XnqError | None:
     return None
 
 
-CURRENT: ContextVar[RunStatus | None] = ContextVar("CURRENT", default=None)
-"""The status of the current block of `recorded`."""
-
-
 @contextmanager
 def recorded(
     out: str, command: str = "run", run_id: str | None = None
 ) -> Iterator[RunStatus]:
     """Record the block's progress and end in a run directory, once it is one.
 
-    Nothing is recorded while another run holds the directory. Inside another such block
-    the status is that block's.
+    Nothing is recorded while another run holds the directory.
 
     Parameters
     ----------
@@ -159,43 +151,31 @@ def recorded(
     run_id
         Id of the run; None: a random one.
     """
-    if (there := CURRENT.get()) is not None:
-        yield there
-        return
     status = RunStatus(run_id) if run_id else RunStatus()
-    with watching() as watch:
+    with watching() as watch, watch.shown(status.note):
         record = _Record(RunDirectory(out), status, watch)
-        tokens = LOOKED.set(record.look), CURRENT.set(status)
+        token = LOOKED.set(record.look)
         try:
-            with watch.shown(record.note):
-                yield status
+            yield status
         except BaseException as error:
             status.end(error, command)
             raise
         else:
             status.end(None)
         finally:
-            LOOKED.reset(tokens[0])
-            CURRENT.reset(tokens[1])
+            LOOKED.reset(token)
             record.close()
 
 
 class _Record:
-    """Writes a status on a thread, from the first stage on."""
+    """Writes a status on a thread, every few seconds and at the end."""
 
     def __init__(self, run: RunDirectory, status: RunStatus, watch: Watch) -> None:
         self._run, self._status, self._watch = run, status, watch
-        self._every = EVERY if run.folder.is_local else EVERY_IN_STORE
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
         self._scheduler, self._seen = "", frozenset[str]()
-
-    def note(self, text: str, done: int, total: int) -> None:
-        """Note a step; see `Watch.step`."""
-        self._status.note(text, done, total)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._write_often, daemon=True)
-            self._thread.start()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._write_often, daemon=True)
+        self._thread.start()
 
     def look(self, scheduler: str, records: Mapping[str, Any]) -> None:
         """Note the workers of a cluster; see `LOOKED`."""
@@ -210,16 +190,14 @@ class _Record:
     def close(self) -> None:
         """Write the last record."""
         self._stop.set()
-        if self._thread is not None:
-            # Do not wait longer for a file system that does not answer.
-            self._thread.join(EVERY_IN_STORE)
-            if self._thread.is_alive():
-                return
-        self._write()
+        # Do not wait longer for a file system that does not answer.
+        self._thread.join(EVERY_IN_STORE)
+        if not self._thread.is_alive():
+            self._write()
 
     def _write_often(self) -> None:
-        self._write()
-        while not self._stop.wait(self._every):
+        every = EVERY if self._run.folder.is_local else EVERY_IN_STORE
+        while not self._stop.wait(every):
             self._write()
 
     def _write(self) -> None:
