@@ -26,7 +26,6 @@ from xnq_dist.app.output import (
     json_alone,
     print_json,
     print_summary,
-    start_clock,
 )
 from xnq_dist.app.settings_command import WithSettings, settings_command
 from xnq_dist.core.allocator import keep_free_memory
@@ -376,9 +375,7 @@ def main(arguments: list[str] | None = None) -> None:
     words = sys.argv[1:] if arguments is None else arguments
     as_json = "--json" in words
     status = {"code": 1}
-    if arguments is not None:
-        start_clock()
-    else:
+    if arguments is None:
         keep_free_memory()
         atexit.register(end_process, status)  # runs after those registered later
     try:

@@ -29,7 +29,6 @@ __all__ = [
     "print_json",
     "print_summary",
     "seconds_text",
-    "start_clock",
     "summary_lines",
 ]
 
@@ -64,28 +63,14 @@ Set = Annotated[
 
 _RESULT: ContextVar[dict[str, Any] | None] = ContextVar("_RESULT", default=None)
 """What a command with ``--json`` prints at its end."""
-_BEGAN: ContextVar[float | None] = ContextVar("_BEGAN", default=None)
-"""When the command began, in seconds since the epoch; None: with its process."""
-
-
-def start_clock() -> None:
-    """Let a command begin now, which a program calls that does other things too."""
-    _BEGAN.set(time.time())
 
 
 def elapsed() -> float:
-    """Seconds since the command began: from the start of its process, not of Python."""
-    began = _BEGAN.get()
-    seconds = _process_seconds() if began is None else time.time() - began
-    return round(seconds, 2)
-
-
-def _process_seconds() -> float:
-    """Seconds since this process was created."""
+    """Seconds since this process was created, before Python's own start."""
     # psutil rounds the time of the boot to a second.
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     began = int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - began
+    return round(time.clock_gettime(time.CLOCK_BOOTTIME) - began, 2)
 
 
 def seconds_text(seconds: float) -> str:

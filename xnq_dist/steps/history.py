@@ -260,15 +260,14 @@ class History:
     def runs(self) -> list[RunOfHistory]:
         """All runs, from the first to the last."""
         found: list[RunOfHistory] = []
-        before: set[Any] | None = None
+        before: set[Any] = set()
         for run in pc.unique(self.table["run"]).to_pylist():
             rows = self.of_run(run)
             names = set(pc.unique(rows["community"]).to_pylist())
-            then = names if before is None else before
-            flagged = rows.filter(pc.fill_null(rows["changed"], False))["community"]
-            new, gone, moved = names - then, then - names, pc.unique(flagged)
-            created, counts = rows["created"][0].as_py(), map(len, (new, gone, moved))
-            found.append(RunOfHistory(run, created, len(names), *counts))
+            then = before if found else names
+            moved = pc.unique(rows.filter(rows["changed"])["community"])
+            counts = map(len, (names, names - then, then - names, moved))
+            found.append(RunOfHistory(run, rows["created"][0].as_py(), *counts))
             before = names
         return found
 
@@ -278,10 +277,9 @@ class History:
 
     def changed(self, of_class: str = "") -> pa.Table:
         """Rows of the last run that are flagged as changed, largest effects first."""
-        rows = self.of_run(self.table["run"][-1].as_py())
-        rows = rows.filter(pc.fill_null(rows["changed"], False))
-        if of_class:
-            rows = rows.filter(is_named(rows["class"], of_class))
+        rows, last = self.select(of_class=of_class), self.table["run"][-1]
+        flagged = pc.and_(pc.equal(rows["run"], last), rows["changed"])
+        rows = rows.filter(flagged)
         return rows.take(pc.sort_indices(pc.negate(pc.abs(rows["effect"]))))
 
     def select(self, community: str = "", of_class: str = "") -> pa.Table:

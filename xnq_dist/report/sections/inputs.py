@@ -50,8 +50,6 @@ def _edges(graph: Mapping[str, Any]) -> str:
 def _classes(facts: Page, labels: Mapping[str, Any]) -> str:
     """Labelled nodes by class; numbers below 10 are not shown."""
     names, counts = labels.get("classes") or (), labels.get("class_counts") or ()
-    if isinstance(counts, Mapping):
-        counts = list(counts.values())
     parts = [
         f"{facts.naming.of_class(str(name), 30)}: "
         + (f"{number:,}" if number >= 10 else "fewer than 10")
