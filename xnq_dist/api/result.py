@@ -23,7 +23,8 @@ from xnq_dist.graph.profile.inputs import PROFILE
 from xnq_dist.report.naming import Naming
 from xnq_dist.report.wording import share, span
 from xnq_dist.steps.contrast import contrast
-from xnq_dist.steps.view import QUALITIES, PrevalenceView, shown_class
+from xnq_dist.steps.results import Results
+from xnq_dist.steps.view import QUALITIES, PrevalenceView
 
 __all__ = ["PrevalenceResult"]
 
@@ -147,10 +148,9 @@ class PrevalenceResult:
     @cached_property
     def _view(self) -> PrevalenceView:
         """Estimates by community, the class of the page last."""
-        labels = RunDirectory(self.run).complete("labels").facts
-        names = [str(name) for name in labels["classes"]]
-        last = shown_class(names, labels["class_counts"], self._settings.report)
-        return PrevalenceView.of(self.prevalence, names, last)
+        run, tables = RunDirectory(self.run), {"prevalence": self.prevalence}
+        stages = {"labels": run.complete("labels")}
+        return Results(tables, self._settings, run, stages).view
 
     @property
     def verdict(self) -> list[str]:
