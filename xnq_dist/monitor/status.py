@@ -174,7 +174,10 @@ class _Record:
         self._run, self._status, self._watch = run, status, watch
         self._scheduler, self._seen = "", frozenset[str]()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._write_often, daemon=True)
+        every = EVERY if run.folder.is_local else EVERY_IN_STORE
+        self._thread = threading.Thread(
+            target=self._write_often, args=(every,), daemon=True
+        )
         self._thread.start()
 
     def look(self, scheduler: str, records: Mapping[str, Any]) -> None:
@@ -195,8 +198,7 @@ class _Record:
         if not self._thread.is_alive():
             self._write()
 
-    def _write_often(self) -> None:
-        every = EVERY if self._run.folder.is_local else EVERY_IN_STORE
+    def _write_often(self, every: float) -> None:
         while not self._stop.wait(every):
             self._write()
 
