@@ -202,11 +202,7 @@ def _of_graph(graph: Any, columns: ColumnSettings) -> Tables | None:
         nodes, edges = pa.table({columns.node_id: ids}), _of_matrix(graph, ids, columns)
     else:
         return None
-    implied: dict[str, dict[str, Any]] = {"input": {"directed": directed}}
-    usual = ColumnSettings.model_fields["features"].default
-    if usual != "auto" and usual not in nodes.column_names:
-        implied["columns"] = {"features": None}
-    return Tables(nodes, edges, None, implied)
+    return Tables(nodes, edges, None, {"input": {"directed": directed}})
 
 
 def _of_networkx(graph: Any, columns: ColumnSettings) -> tuple[pa.Table, pa.Table]:

@@ -142,7 +142,7 @@ class Page:
         """Communities on the page, in the order of `PrevalenceView.ranked`."""
         return self.view.ranked[:MAX_COMMUNITIES]
 
-    @property
+    @cached_property
     def shown_classes(self) -> list[int]:
         """Places of the classes on the page: the last, then by falling mean share."""
         sums = np.nan_to_num(self.view.prevalence).sum(axis=0)

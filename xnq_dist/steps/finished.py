@@ -64,10 +64,9 @@ class Finished:
                 f"{run.uri} does not have the variances that label plans and contrasts "
                 "need: run again with quantifier = auto and memberships.drawn = unknown"
             )
-        path = record.sources.get
-        nodes, edges = (str(path(name) or "") for name in ("nodes", "edges"))
-        sources = Sources(nodes, edges, path("memberships"))
-        return cls(run, manifest, recorded_settings(record.settings), sources)
+        tables: dict[str, Any] = {**record.sources}
+        settings = recorded_settings(record.settings)
+        return cls(run, manifest, settings, Sources(**tables))
 
     @cached_property
     def ids(self) -> NodeIds:
