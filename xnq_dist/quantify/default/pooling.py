@@ -332,34 +332,6 @@ def _climb(
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
-def _climb_parts(
-    rows: Floats,
-    labels: Ints32,
-    each: Floats,
-    spreads: Floats,
-    middles: Floats,
-    evidence: Floats,
-    modes: Floats,
-    factor: Floats,
-    work: Floats,
-) -> None:
-    """Find the modes of a community's parts, and the log marginals as `evidence`.
-
-    From the smallest spread around a middle on, each search starts at the mode before.
-    """
-    for k in range(len(modes)):
-        middle = middles[k // len(spreads)]
-        first = k % len(spreads) == 0
-        # A loop: assigning rows takes longer.
-        for y in range(modes.shape[1]):
-            modes[k, y] = middle[y] if first else modes[k - 1, y]
-        spread = spreads[k % len(spreads)]
-        evidence[k] = _climb(
-            rows, labels, each, spread, middle, modes[k], factor[k], work
-        )
-
-
-@njit(cache=True, nogil=True, error_model="numpy")
 def _evidence(
     offsets: Ints,
     rows: Floats,
@@ -370,15 +342,20 @@ def _evidence(
     found: Floats,
 ) -> None:
     """Fill in `label_evidence`."""
-    n_classes, parts = rows.shape[1], len(middles) * len(spreads)
-    modes, work = np.zeros((parts, n_classes)), np.zeros((4, n_classes))
-    factor = np.zeros((parts, n_classes, n_classes))
+    n_classes, parts = rows.shape[1], len(spreads)
+    b, work = np.zeros(n_classes), np.zeros((4, n_classes))
+    factor = np.zeros((n_classes, n_classes))
     for s in range(len(offsets) - 1):
         own = slice(offsets[s], offsets[s + 1])
-        if offsets[s] < offsets[s + 1]:
-            _climb_parts(
-                *(rows[own], labels[own], each[own], spreads, middles[:, s]),
-                *(found[s], modes, factor, work),
+        if offsets[s] == offsets[s + 1]:
+            continue
+        for k in range(len(middles) * parts):
+            middle, spread = middles[k // parts, s], spreads[k % parts]
+            # From the smallest spread on, each mode is close to the one before.
+            if k % parts == 0:
+                b[:] = middle
+            found[s, k] = _climb(
+                rows[own], labels[own], each[own], spread, middle, b, factor, work
             )
 
 
@@ -401,19 +378,23 @@ def _predict(
     variance: Floats,
 ) -> None:
     """Fill in the sums of `pooled_members`; `mean` becomes the sum of p."""
-    n_classes, parts = rows.shape[1], len(middles) * len(spreads)
+    n_classes, each_middle = rows.shape[1], len(spreads)
+    parts = len(middles) * each_middle
+    b, work = np.zeros(n_classes), np.zeros((4, n_classes))
     share, modes = np.zeros(parts), np.zeros((parts, n_classes))
-    factor, work = np.zeros((parts, n_classes, n_classes)), np.zeros((4, n_classes))
+    factor = np.zeros((parts, n_classes, n_classes))
     sums, own_sums = np.zeros((parts, n_classes)), np.zeros((n_classes, n_classes))
     for s in range(len(offsets) - 1):
         own = slice(offsets[s], offsets[s + 1])
-        _climb_parts(
-            *(rows[own], labels[own], each[own], spreads, middles[:, s]),
-            *(share, modes, factor, work),
-        )
         top = -np.inf
         for k in range(parts):
-            share[k] += logs[k]
+            middle, spread = middles[k // each_middle, s], spreads[k % each_middle]
+            if k % each_middle == 0:
+                b[:] = middle
+            share[k] = logs[k] + _climb(
+                rows[own], labels[own], each[own], spread, middle, b, factor[k], work
+            )
+            modes[k] = b
             top = max(top, share[k])
         total = 0.0
         for k in range(parts):
