@@ -29,8 +29,8 @@ def read(folder, community, member, nodes=INTEGERS, *overrides, name="m.parquet"
     pq.write_table(table, path / name)
     opened = open_table(path, "memberships table")
     settings = load_settings(overrides=list(overrides))
-    with sets.from_memberships(opened, nodes, settings, folder) as found:
-        return collect(found), found
+    found = sets.from_memberships(opened, nodes, settings, folder)
+    return collect(found), found
 
 
 def collect(found, memberships=1 << 20):
@@ -125,8 +125,8 @@ def column_of(folder, table, column="club", nodes=INTEGERS):
     pq.write_table(table, folder / "nodes.parquet")
     opened = open_table(folder / "nodes.parquet", "node table")
     settings = load_settings()
-    with sets.from_column(opened, column, nodes, settings, folder) as found:
-        return collect(found), found.without
+    found = sets.from_column(opened, column, nodes, settings, folder)
+    return collect(found), found.without
 
 
 def test_nodes_without_a_value_are_in_no_community(tmp_path):
@@ -146,9 +146,9 @@ def test_a_column_without_values_or_missing_is_explained(tmp_path):
 
 def test_assignment_keeps_every_node(tmp_path):
     numbers = np.array([2, 0, 1, 0])
-    with sets.from_assignment(numbers, load_settings(), tmp_path) as found:
-        assert collect(found) == {0: [1, 3], 1: [2], 2: [0]}
-        assert found.names.type == pa.int64()
+    found = sets.from_assignment(numbers, load_settings(), tmp_path)
+    assert collect(found) == {0: [1, 3], 1: [2], 2: [0]}
+    assert found.names.type == pa.int64()
 
 
 @hypothesis_settings(max_examples=60, deadline=None)

@@ -13,7 +13,6 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -298,10 +297,8 @@ def _given(work: EvaluationWork, path: str) -> dict[str, Communities]:
     stage, manifest = work.graph()
     ids = layout.load_ids(stage, manifest)
     table = open_table(path, "memberships table", work.settings.input)
-    with (
-        scratch_folder(work.settings.scratch) as scratch,
-        from_memberships(table, ids, work.settings, Path(scratch)) as communities,
-    ):
+    with scratch_folder(work.settings.scratch) as scratch:
+        communities = from_memberships(table, ids, work.settings, scratch)
         names = [str(name) for name in communities.names.to_pylist()]
         parts = [batch for _, batch in community_batches(communities.sorter.chunks())]
     sizes = np.concatenate([np.diff(part.offsets) for part in parts])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from types import MappingProxyType
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from xnq_dist.core.clusters import CLUSTERS
@@ -78,9 +77,6 @@ class Figures:
     needs: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Bytes that each stage needs, with the fields of `core.need.Need`."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "needs", MappingProxyType(dict(self.needs)))
-
     def of(self, *stages: str) -> Figures:
         """The figures with the memory of a worker and its GPU for some stages only."""
         peak = {
@@ -125,8 +121,7 @@ class Figures:
 
     def to_dict(self) -> dict[str, Any]:
         """All figures as JSON values."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return values | {"needs": dict(self.needs)}
+        return asdict(self)
 
     def _time(self) -> str:
         if self.seconds is None:

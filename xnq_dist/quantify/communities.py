@@ -75,29 +75,26 @@ def open_memberships(
         if source == "given":
             path, kind = str(sources.memberships), "memberships table"
             table = open_table(path, kind, settings.input)
-            opened = from_memberships(table, nodes, settings, scratch)
+            yield from_memberships(table, nodes, settings, scratch)
         elif source == "leiden":
             from xnq_dist.groups.detection import detect
 
             communities = detect(run.stage("graph"), graph, settings, scratch)
-            opened = from_assignment(communities, settings, scratch)
+            yield from_assignment(communities, settings, scratch)
         else:
             table = open_table(sources.nodes, "node table", settings.input)
             column = source.removeprefix("column:")
-            opened = from_column(table, column, nodes, settings, scratch)
-        with opened as memberships:
-            yield memberships
+            yield from_column(table, column, nodes, settings, scratch)
 
 
-@contextmanager
 def from_memberships(
     table: Table, nodes: NodeIds, settings: Settings, scratch: Path
-) -> Iterator[Memberships]:
+) -> Memberships:
     """Read the communities of a memberships table in two passes: names, then members.
 
-    A table that is empty, lacks a column, has a null, mixes types, or names a node that
-    is not in the node table (unless ``input.unknown_nodes`` is ``drop``) is an
-    `InputError`.
+    Sorted files stay in `scratch`. A table that is empty, lacks a column, has a null,
+    mixes types, or names a node that is not in the node table (unless
+    ``input.unknown_nodes`` is ``drop``) is an `InputError`.
     """
     columns = settings.columns
     table.require(columns_of("memberships", columns))
@@ -106,15 +103,12 @@ def from_memberships(
         "communities = leiden"
     )
     names, unknown = (columns.community, columns.member), settings.input.unknown_nodes
-    inputs = table.batches, names, nodes, settings, scratch
-    with _sorted(*inputs, unknown, missing) as memberships:
-        yield memberships
+    return _read(table.batches, names, nodes, settings, scratch, unknown, missing)
 
 
-@contextmanager
 def from_column(
     table: Table, column: str, nodes: NodeIds, settings: Settings, scratch: Path
-) -> Iterator[Memberships]:
+) -> Memberships:
     """Read communities from a column of the node table; null means no community."""
     node_id = settings.columns.node_id
     table.require([("communities = column:NAME", column), ("columns.node_id", node_id)])
@@ -129,27 +123,22 @@ def from_column(
         f"column {column!r} of {table.path} has no value: name another column in "
         "communities = column:NAME"
     )
-    inputs = present, (column, node_id), nodes, settings, scratch
-    with _sorted(*inputs, "error", missing) as memberships:
-        yield replace(memberships, without=len(nodes) - memberships.total)
+    names = column, node_id
+    found = _read(present, names, nodes, settings, scratch, "error", missing)
+    return replace(found, without=len(nodes) - found.total)
 
 
-@contextmanager
-def from_assignment(
-    assignment: Ints, settings: Settings, scratch: Path
-) -> Iterator[Memberships]:
+def from_assignment(assignment: Ints, settings: Settings, scratch: Path) -> Memberships:
     """Communities 0, 1, ... from the community number of each node, shape (N,)."""
     n_nodes = len(assignment)
     names = pa.array(np.arange(int(assignment.max(initial=-1)) + 1))
-    memory = settings.input.memory_bytes
-    with PairSorter(len(names), n_nodes, memory, scratch) as sorter:
-        sorter.add(assignment, np.arange(n_nodes))
-        digest = hashlib.blake2b(assignment.tobytes(), digest_size=16).hexdigest()
-        yield Memberships(names, n_nodes, 0, 0, sorter, digest)
+    sorter = PairSorter(len(names), n_nodes, settings.input.memory_bytes, scratch)
+    sorter.add(assignment, np.arange(n_nodes))
+    digest = hashlib.blake2b(assignment.tobytes(), digest_size=16).hexdigest()
+    return Memberships(names, n_nodes, 0, 0, sorter, digest)
 
 
-@contextmanager
-def _sorted(
+def _read(
     batches: Callable[[list[str]], Iterator[Batch]],
     columns: tuple[str, str],
     nodes: NodeIds,
@@ -157,16 +146,22 @@ def _sorted(
     scratch: Path,
     unknown: Literal["error", "drop"],
     missing: str,
-) -> Iterator[Memberships]:
+) -> Memberships:
     """Sort the memberships in two columns; without any, `missing` is the error."""
-    named = _distinct(batches([columns[0]]), columns[0])
+    community, member = columns
+    named = _distinct(batches([community]), community)
     if named is None:
         raise InputError(missing)
-    memory = settings.input.memory_bytes
-    with PairSorter(len(named), len(nodes), memory, scratch) as sorter:
-        known = named, nodes
-        total, dropped = _add(sorter, batches([*columns]), columns, known, unknown)
-        yield Memberships(named.values, total, dropped, 0, sorter)
+    sorter = PairSorter(len(named), len(nodes), settings.input.memory_bytes, scratch)
+    total = dropped = 0
+    for batch in batches([*columns]):
+        code = named.index_of(one_form(ids_of(batch, community)))
+        index = nodes.find(batch, member, unknown)
+        known = index >= 0
+        dropped += int(np.count_nonzero(~known))
+        total += int(np.count_nonzero(known))
+        sorter.add(code[known], index[known])
+    return Memberships(named.values, total, dropped, 0, sorter)
 
 
 def _distinct(batches: Iterator[Batch], column: str) -> NodeIds | None:
@@ -199,29 +194,6 @@ def _distinct(batches: Iterator[Batch], column: str) -> NodeIds | None:
             "it as UTF-8"
         ) from error
     return NodeIds.from_column(pa.chunked_array([unique]))[0]
-
-
-def _add(
-    sorter: PairSorter,
-    batches: Iterator[Batch],
-    columns: tuple[str, str],
-    known: tuple[NodeIds, NodeIds],
-    unknown: Literal["error", "drop"],
-) -> tuple[int, int]:
-    """Add a table's memberships to the sorter; return the numbers added and dropped."""
-    total, dropped = 0, 0
-    named, nodes = known
-    for batch in batches:
-        communities = one_form(ids_of(batch, columns[0]))
-        index = nodes.find(batch, columns[1], unknown)
-        code = named.index_of(communities)
-        missing = index < 0
-        if missing.any():
-            dropped += int(np.count_nonzero(missing))
-            index, code = index[~missing], code[~missing]
-        sorter.add(code, index)
-        total += len(index)
-    return total, dropped
 
 
 def community_batches(

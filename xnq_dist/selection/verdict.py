@@ -5,7 +5,7 @@ Thresholds are from simulations and test graphs; none is fitted to the user's gr
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -51,10 +51,6 @@ class Selection:
     by_class: bool
     pvalue: float
     """P-value of b = 0 in M0."""
-    place_pvalue: float | None
-    """P-value of b = 0 in M1; None where it was not fitted."""
-    place: tuple[Spread, ...]
-    """Unevenness over the graph's groups, and over deciles of degree."""
     bias: Floats
     """b: log-factors by which classes are over-represented, summing to 0, (C,)."""
     covariance: Floats
@@ -77,10 +73,7 @@ class Selection:
         return {
             "verdict": self.verdict,
             "pvalue": self.pvalue,
-            "place_pvalue": self.place_pvalue,
-            "place": [asdict(spread) for spread in self.place],
             "bias": self.bias.tolist(),
-            "probability": self.probability,
             "detectable": [
                 float(factor) if np.isfinite(factor) else None
                 for factor in self.factors
@@ -120,7 +113,6 @@ def _judge(rows: ScoredRows, sizes: tuple[int, int]) -> Selection:
     by_place = any(s.z > PLACE_Z and s.cv2 > PLACE_CV2 for s in place)
     equal = _equal_counts(rows, fitted)
     by_class = equal and (pvalue < EQUAL or rows.n_classes >= MANY)
-    place_pvalue = None
     if by_place or (pvalue < DOUBTFUL and not by_class):
         terms = place_terms(rows.folds, rows.place, rows.labelled)
         held = fit_model(rows, terms, None)
@@ -135,8 +127,6 @@ def _judge(rows: ScoredRows, sizes: tuple[int, int]) -> Selection:
         by_place,
         by_class,
         pvalue,
-        place_pvalue,
-        tuple(place),
         fitted.bias,
         fitted.covariance,
         _probability(null, fitted),

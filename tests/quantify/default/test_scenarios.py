@@ -70,8 +70,6 @@ def found_selection(**changes) -> Selection:
         by_place=False,
         by_class=False,
         pvalue=0.4,
-        place_pvalue=None,
-        place=(),
         bias=np.array([-0.5, 0.5]),
         covariance=np.array([[0.04, -0.04], [-0.04, 0.04]]),
         probability=0.1,
