@@ -41,6 +41,12 @@ Digests = Mapping[str, Mapping[str, Any]]
 Scale = float | tuple[float, ...]
 
 
+def _made_from(name: str, *stages: Manifest) -> dict[str, Any]:
+    """Inputs of every stage: its format, and the stages that it is made from."""
+    earlier = {stage.stage: stage.fingerprint for stage in stages}
+    return {"format": STAGES[name].format, **earlier}
+
+
 def graph_inputs(
     tables: Digests, settings: Settings, partitions: int
 ) -> dict[str, Any]:
@@ -67,8 +73,7 @@ def graph_inputs(
         # The memory decides between METIS and streaming, and the edges streaming uses.
         relevant["input"]["memory"] = settings.input.memory_bytes
     read = ("nodes", "features", "edges")
-    return {
-        "format": STAGES["graph"].format,
+    return _made_from("graph") | {
         **{name: dict(tables[name]) for name in read},
         "settings": relevant,
     }
@@ -76,20 +81,14 @@ def graph_inputs(
 
 def labels_inputs(graph: Manifest, tables: Digests) -> dict[str, Any]:
     """Inputs of the stage ``labels``; `tables`: the digest of ``labels``."""
-    return {
-        "format": STAGES["labels"].format,
-        "graph": graph.fingerprint,
-        "labels": dict(tables["labels"]),
-    }
+    return _made_from("labels", graph) | {"labels": dict(tables["labels"])}
 
 
 def scores_inputs(
     graph: Manifest, tables: Digests, settings: Settings
 ) -> dict[str, Any]:
     """Inputs of the stage ``scores``; `tables`: the digest of ``scores``."""
-    return {
-        "format": STAGES["scores"].format,
-        "graph": graph.fingerprint,
+    return _made_from("scores", graph) | {
         "columns": settings.columns.scores,
         "scores": dict(tables["scores"]),
     }
@@ -116,9 +115,7 @@ def select_inputs(
 ) -> dict[str, Any]:
     """Inputs of the stage ``select``; the backend is not ``auto``."""
     return _device(settings) | {
-        "format": STAGES["select"].format,
-        "graph": graph.fingerprint,
-        "labels": labels.fingerprint,
+        **_made_from("select", graph, labels),
         "seed": settings.seed,
         "reservoir": settings.reservoir.model_dump(),
         "exchange_dtype": settings.exchange.dtype,
@@ -133,8 +130,7 @@ def embeddings_inputs(
     scales = {"recurrent_scale", "input_scale"}
     more = method_of(settings.method).inputs("embeddings") | _device(settings)
     return more | {
-        "format": STAGES["embeddings"].format,
-        "graph": graph.fingerprint,
+        **_made_from("embeddings", graph),
         "seed": settings.seed,
         # Use the chosen scales instead of the settings, which may be `select`.
         "reservoir": settings.reservoir.model_dump(exclude=scales),
@@ -158,16 +154,11 @@ def readout_inputs(
     settings: Settings,
 ) -> dict[str, Any]:
     """Inputs of the stage ``readout``; `scores`: None without `columns.scores`."""
-    inputs: dict[str, Any] = {
-        "format": STAGES["readout"].format,
-        "graph": graph.fingerprint,
-        "embeddings": embeddings.fingerprint,
-        "labels": labels.fingerprint,
+    stages = [graph, embeddings, labels, *([] if scores is None else [scores])]
+    inputs = _made_from("readout", *stages) | {
         "readout": settings.readout.model_dump(exclude={"memory"}),
         "seed": settings.seed,
     }
-    if scores is not None:
-        inputs["scores"] = scores.fingerprint
     # `readout.memory` counts where labelled nodes are sampled.
     method = method_of(settings.method)
     facts = embeddings.facts
@@ -180,7 +171,7 @@ def readout_inputs(
 
 def posteriors_inputs(readout: Manifest) -> dict[str, Any]:
     """Inputs of the stage ``posteriors``."""
-    return {"format": STAGES["posteriors"].format, "readout": readout.fingerprint}
+    return _made_from("posteriors", readout)
 
 
 def choose_source(memberships: str | None, settings: Settings) -> str:
@@ -217,8 +208,7 @@ def published_inputs(
     stages: Mapping[str, Manifest], settings: Settings
 ) -> dict[str, Any]:
     """Inputs of the published results, except the directory's previous results."""
-    return {
-        "format": STAGES["published"].format,
+    return _made_from("published") | {
         "stages": {name: stage.fingerprint for name, stage in stages.items()},
         "written": [record.checksum for record in stages["quantify"].files],
         # Where results go as well changes none of their bytes.

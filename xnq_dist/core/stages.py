@@ -32,29 +32,11 @@ class Stage:
 STAGES = {
     stage.name: stage
     for stage in (
-        Stage(
-            "graph",
-            4,
-            on_workers=False,
-        ),
-        Stage(
-            "labels",
-            2,
-            ("graph",),
-            on_workers=False,
-        ),
-        Stage(
-            "scores",
-            1,
-            ("graph",),
-            on_workers=False,
-        ),
+        Stage("graph", 4, on_workers=False),
+        Stage("labels", 2, ("graph",), on_workers=False),
+        Stage("scores", 1, ("graph",), on_workers=False),
         Stage("select", 3, ("graph", "labels"), stays=True),
-        Stage(
-            "embeddings",
-            1,
-            ("graph", "select"),
-        ),
+        Stage("embeddings", 1, ("graph", "select")),
         Stage("readout", 13, ("embeddings", "labels", "scores")),
         Stage("posteriors", 2, ("readout",)),
         Stage("quantify", 13, ("posteriors", "labels")),
