@@ -87,15 +87,15 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 231_303,
+    "all": 228_074,
     "core": 29_455,
     "graph": 46_277,
     "reservoir": 22_272,
     "groups": 2_920,
     "plan and needs": 6_001,
     "pipeline and the modules next to it": 6_571,
-    "command line and flows": 8_461,
-    "monitor": 4_457,
+    "command line and flows": 7_937,
+    "monitor": 3_257,
     "evaluation": 26_094,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
