@@ -74,8 +74,7 @@ def make(results: Results) -> dict[str, pa.Table]:
         "n_nodes": view.n_nodes[community],
     }
     for name, values in columns.items():
-        column = values[community, of_class]
-        rows[name] = pa.array(column, mask=np.isnan(column))
+        rows[name] = pa.array(values[community, of_class], from_pandas=True)
     rows["anomalous"] = pc.less_equal(rows["qvalue"], settings.rate)
     return {"anomalies": pa.table(rows)}
 
