@@ -87,16 +87,16 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 231_303,
+    "all": 230_534,
     "core": 29_455,
     "graph": 46_277,
     "reservoir": 22_272,
-    "groups": 2_920,
-    "plan and needs": 6_001,
+    "groups": 2_895,
+    "plan and needs": 5_944,
     "pipeline and the modules next to it": 6_571,
     "command line and flows": 8_461,
     "monitor": 4_457,
-    "evaluation": 26_094,
+    "evaluation": 26_087,
 }
 """Maximum tokens of code. They only go down; who needs more says in the commit why."""
 

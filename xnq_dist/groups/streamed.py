@@ -17,7 +17,6 @@ constraints", Physical Review E 80, 026129, 2009.
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,17 +129,13 @@ def communities(
     _pass_over(level, label, penalty, total * MAX_SHARE, end, seed + depth)
     label, found = numbered(label)
     if found < MIN_SHRINKAGE * n:
-        small = contract(level, label, _below(folder, depth), memory)
-        above = communities(small, folder, memory, resolution, seed, quick, depth + 1)
-        shutil.rmtree(_below(folder, depth))
-        label = above[label]
+        with TemporaryDirectory(dir=folder) as below:
+            small = contract(level, label, Path(below), memory)
+            chosen = memory, resolution, seed, quick
+            label = communities(small, folder, *chosen, depth + 1)[label]
     if not quick:
         _pass_over(level, label, penalty, np.inf, end)
     return label
-
-
-def _below(folder: Path, depth: int) -> Path:
-    return folder / f"contracted-{depth}"
 
 
 def _pass_over(
@@ -169,7 +164,6 @@ def contract(level: Level, label: Ints32, folder: Path, memory: int) -> Level:
     """The weighted graph between the communities 0, 1, ... of a graph's nodes."""
     strength = np.bincount(label, level.strength).astype(np.float64)
     n = len(strength)
-    folder.mkdir()
     weighted = level.csr.weighted
     with PairSorter(n, n, memory, folder, weighted, counted=not weighted) as sorter:
         for rows in ahead(level.csr.chunks()):

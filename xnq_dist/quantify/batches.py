@@ -10,7 +10,6 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from xnq_dist.core.arrays import Floats, Ints
 from xnq_dist.core.method_records import method_of
@@ -28,8 +27,8 @@ from xnq_dist.quantify.default.surroundings import (
 )
 from xnq_dist.quantify.interface import (
     Communities,
-    Estimates,
     NodeTable,
+    Prevalence,
     Quantifier,
     Reference,
     combine,
@@ -57,7 +56,6 @@ __all__ = [
 ]
 
 STAGE = "quantify"
-ENDS = ("prevalence", "lower", "upper")
 
 
 @dataclass(frozen=True)
@@ -179,34 +177,35 @@ def estimate_batch(job: BatchJob, batch: CommunityBatch) -> FileRecord:
     return job.attempt.write_arrays(f"batch-{batch.number:05d}", **vars(prevalence))
 
 
-def estimate_graph(job: BatchJob) -> dict[str, NDArray[Any]]:
+def estimate_graph(job: BatchJob) -> dict[str, Prevalence]:
     """Estimate the prevalence of the complete graph, as one community of all nodes.
 
-    Only `auto` gives an interval: resamples of all nodes would not fit into memory. Its
-    estimates in the two scenarios are the arrays ``plain_*`` and, where there is a
-    tilt, ``tilted_*``.
+    The result is ``answer``; for `auto` also ``if_random`` and, where there is a tilt,
+    ``if_by_class``: the estimates in the two scenarios. Only `auto` gives an interval:
+    resamples of all nodes would not fit into memory.
     """
     loaded, quantifier = job.loaded(), job.quantifier()
     nodes, reference = loaded.nodes, loaded.reference
     n_nodes, n_classes = nodes.posteriors.shape
     known = nodes.labels[nodes.labels >= 0]
     counts = np.bincount(known, minlength=n_classes)[None].astype(np.int64)
-
-    def combined(estimates: Estimates) -> dict[str, NDArray[Any]]:
-        size = np.array([n_nodes])
-        labelled = job.settings.labelled
-        return dict(vars(combine_counts(size, counts, estimates, labelled)))
-
-    if not isinstance(quantifier, Auto):
+    if isinstance(quantifier, Auto):
+        inputs = None, nodes, reference
+        estimates = {
+            "answer": quantifier.estimate(*inputs),
+            "if_random": quantifier.in_scenario(None, *inputs),
+        }
+        if quantifier.learnt is not None and quantifier.learnt.tilt is not None:
+            tilted = quantifier.in_scenario(quantifier.learnt.tilt, *inputs)
+            estimates["if_by_class"] = tilted
+    else:
         all_nodes = Communities(np.array([0, n_nodes]), np.arange(n_nodes))
-        return combined(quantifier.estimate(all_nodes, nodes, reference))
-    arrays = combined(quantifier.estimate(None, nodes, reference))
-    tilt = None if quantifier.learnt is None else quantifier.learnt.tilt
-    for name, each in (("plain", None), ("tilted", tilt)):
-        if name == "plain" or each is not None:
-            made = combined(quantifier.in_scenario(each, None, nodes, reference))
-            arrays |= {f"{name}_{end}": made[end] for end in ENDS}
-    return arrays
+        estimates = {"answer": quantifier.estimate(all_nodes, nodes, reference)}
+    size, labelled = np.array([n_nodes]), job.settings.labelled
+    return {
+        name: combine_counts(size, counts, each, labelled)
+        for name, each in estimates.items()
+    }
 
 
 def learn_from(job: BatchJob) -> tuple[FileRecord, dict[str, Any]]:

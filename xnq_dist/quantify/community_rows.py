@@ -14,6 +14,7 @@ from xnq_dist.core.schemas import class_column
 from xnq_dist.core.settings import Settings
 from xnq_dist.quantify.checks import disclosure
 from xnq_dist.quantify.checks.quality import noted, qualities, standard_errors
+from xnq_dist.quantify.interface import Prevalence
 
 __all__ = [
     "community_ids",
@@ -21,6 +22,8 @@ __all__ = [
     "prevalence_rows",
     "total_rows",
 ]
+
+SCENARIOS = "if_random", "if_by_class"
 
 
 def prevalence_rows(
@@ -68,7 +71,7 @@ def total_rows(
         f"{name}{end}": doubles(
             [None if each[name] is None else each[name][at] for each in answers]
         )
-        for name in ("if_random", "if_by_class")
+        for name in SCENARIOS
         for at, end in enumerate(("", "_lower", "_upper"))
     }
     return pa.table(
@@ -89,22 +92,23 @@ def total_rows(
 
 def label_facts(
     studied: Mapping[str, Any] | None,
-    arrays: dict[str, NDArray[Any]],
+    graph: Mapping[str, Prevalence],
     classes: list[Any],
     settings: Settings,
 ) -> dict[str, Any]:
     """Facts on how the labelled nodes were chosen and on both estimates, JSON values.
 
-    `studied` is from `learn_from`, None where nothing was learnt; `arrays` is from
+    `studied` is from `learn_from`, None where nothing was learnt; `graph` is from
     `estimate_graph`.
     """
     selection = {"drawn": settings.labels.drawn} if studied is None else studied
 
-    def ends(prefix: str, code: int) -> list[float] | None:
-        names = [f"{prefix}{end}" for end in ("prevalence", "lower", "upper")]
-        if names[0] not in arrays:
+    def ends(scenario: str, code: int) -> list[float] | None:
+        found = graph.get(scenario)
+        if found is None:
             return None
-        values = [float(arrays[name][0, code]) for name in names]
+        estimates = found.prevalence, found.lower, found.upper
+        values = [float(each[0, code]) for each in estimates]
         return values if np.isfinite(values).all() else None
 
     bias = selection.get("bias")
@@ -121,9 +125,7 @@ def label_facts(
                 "bias": None if bias is None else bias[code],
                 "factor": factor,
                 "detectable": None if detectable is None else detectable[code],
-                "answer": ends("", code),
-                "if_random": ends("plain_", code),
-                "if_by_class": ends("tilted_", code),
+                **{name: ends(name, code) for name in ("answer", *SCENARIOS)},
             }
         )
     return {**selection, "answers": answers}

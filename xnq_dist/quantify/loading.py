@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xnq_dist.core.arrays import Bools, Floats32, Ints32
+from xnq_dist.core.arrays import Floats32, Ints32
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.store import RunDirectory
 from xnq_dist.graph import layout
@@ -125,10 +125,17 @@ def load_node_table(
     if known.facts["has_roles"]:
         calibration = ROLES.index("calibration")
         usable = layout.load_roles(from_labels, known) == calibration
-    reference = _reference(nodes, usable, prior)
-    weights = layout.load_label_weights(from_labels, known)
-    if weights is not None and reference.rows is not None:
-        reference = replace(reference, weights=weights[reference.rows])
+    rows = np.flatnonzero(usable & (nodes.labels >= 0))
+    reference = Reference(np.array(prior, np.float64))
+    if len(rows):
+        weights = layout.load_label_weights(from_labels, known)
+        reference = replace(
+            reference,
+            posteriors=values[rows],
+            labels=nodes.labels[rows],
+            rows=rows,
+            weights=None if weights is None else weights[rows],
+        )
     return nodes, reference
 
 
@@ -174,15 +181,6 @@ def load_held_posteriors(run: RunDirectory, labels: Ints32) -> Held | None:
             "labelled nodes of this run: run again with --overwrite"
         )
     return Held(index, labels[index], arrays["posterior"])
-
-
-def _reference(nodes: NodeTable, usable: Bools, prior: Sequence[float]) -> Reference:
-    usable = usable & (nodes.labels >= 0)
-    prior_array = np.array(prior, dtype=np.float64)
-    if not usable.any():
-        return Reference(prior_array)
-    chosen, labels = nodes.posteriors[usable], nodes.labels[usable]
-    return Reference(prior_array, chosen, labels, rows=np.flatnonzero(usable))
 
 
 def vectors(column: pa.ChunkedArray, width: int) -> Floats32:

@@ -152,10 +152,11 @@ def quantify(
             batches = list(batches)
             job, learnt["pooled"] = _pool(job, batches, client)
         estimated = _over(batches, estimate_batch, job, client, progress, last=True)
-    graph_arrays = result(client, whole)
-    labels = label_facts(learnt.get("labels"), graph_arrays, classes, settings)
+    of_graph = result(client, whole)
+    labels = label_facts(learnt.get("labels"), of_graph, classes, settings)
     table, counts = write_tables(job, memberships, classes, quantifier.name, estimated)
-    totals = total_rows(graph_arrays, classes, quantifier.name, settings, labels)
+    answer = vars(of_graph["answer"])
+    totals = total_rows(answer, classes, quantifier.name, settings, labels)
     files = [table, attempt.write_table("totals", totals, "totals")]
     files += [job.learnt] if job.learnt is not None else []
     files += [detected.record] if detected is not None else []

@@ -164,7 +164,6 @@ def pooled_members(
     known = _Known.of(batch, nodes, reference)
     n_classes = nodes.posteriors.shape[1]
     tilts = np.ones(n_classes) if tilts is None else tilts
-    prior = reference.prior * tilts
     mean, variance = np.zeros((2, len(batch), n_classes))
     with np.errstate(divide="ignore"):
         logs = np.log(weights)
@@ -174,7 +173,7 @@ def pooled_members(
     _predict(
         *(known.offsets, known.rows, known.labels, known.each, SPREADS, middles, logs),
         *(batch.offsets, batch.members, nodes.unlabelled, nodes.posteriors),
-        *(prior / prior.sum(), tilts, mean, variance),
+        *(reference.prior, tilts, mean, variance),
     )
     number = np.bincount(
         np.repeat(np.arange(len(batch)), np.diff(batch.offsets)),
@@ -448,13 +447,7 @@ def _member_sums(
         if not unlabelled[v]:
             continue
         if not _shift(posteriors[v], factors, p) > 0.0:
-            # `prior` is tilted already.
-            total = 0.0
-            for y in range(n_classes):
-                p[y] = prior[y] * factors[y] / tilts[y]
-                total += p[y]
-            for y in range(n_classes):
-                p[y] /= total
+            _shift(prior, factors, p)
         for y in range(n_classes):
             sums[y] += p[y]
             for z in range(n_classes):
