@@ -16,15 +16,16 @@ import numpy as np
 import pyarrow as pa
 
 from xnq_dist.core import allocator
-from xnq_dist.core.arrays import Floats32, Ints, Ints32
+from xnq_dist.core.arrays import Floats, Floats32, Ints, Ints32, Words
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.inputs import graph_inputs
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import Attempt, FileRecord, Manifest, RunDirectory, fingerprint
 from xnq_dist.core.tasks import Tasks, in_process
-from xnq_dist.graph.csr import FileCsr
-from xnq_dist.graph.distances import MAX_STEPS, effective_diameter
+from xnq_dist.core.threads import map_threads
+from xnq_dist.graph.csr import CHUNK_EDGES, FileCsr, spans
+from xnq_dist.graph.distances import MAX_STEPS, effective_diameter, spread_kernel
 from xnq_dist.graph.edge_tasks import read_edges, visible
 from xnq_dist.graph.edges import EdgeCounts, arrow_pairs
 from xnq_dist.graph.feature_types import chosen_columns
@@ -46,11 +47,10 @@ from xnq_dist.graph.layout import (
 from xnq_dist.graph.partition import divide
 from xnq_dist.graph.partition_files import write_partitions
 from xnq_dist.graph.profile.inputs import read_contents
-from xnq_dist.graph.row_tasks import RowPasses
 from xnq_dist.graph.scaling import CONSTANT, Scaling
 from xnq_dist.graph.scoring import read_scores, write_scores
 from xnq_dist.graph.scratch import scratch_folder
-from xnq_dist.graph.spectral import adjacency_radius, is_symmetric
+from xnq_dist.graph.spectral import adjacency_radius, is_symmetric, multiply
 from xnq_dist.graph.tables import Sources, Table, open_table
 
 __all__ = ["partitions_table", "prepare"]
@@ -131,7 +131,7 @@ def prepare(
         stage = run.stage(STAGE)
         attempt = stage.begin()
         written = _write(attempt, csr, rows.ids, blocks, book, tasks, progress)
-        scaling = _write_scaling(attempt, rows.features, blocks.width)
+        scaling = _write_scaling(attempt, rows)
         facts = {
             "n_nodes": len(rows.ids),
             "n_edges": int(csr.indptr[-1]),
@@ -150,17 +150,8 @@ def prepare(
         files = [*written.files, *scaling]
         made = stage.commit(attempt, files, digest, inputs, facts, seconds)
     write_labels(run, made, rows.labels, contents, time.monotonic())
-    of_scores = nodes, contents, settings, progress, rows.scores
-    write_scores(run, made, *of_scores)
+    write_scores(run, made, nodes, contents, settings, progress, rows.scores)
     return made
-
-
-@dataclass(frozen=True)
-class _Scaled:
-    """Columns of the node table, and how they are scaled."""
-
-    columns: FeatureColumns
-    scaling: Scaling | None
 
 
 @dataclass(frozen=True)
@@ -171,7 +162,9 @@ class _Rows:
     index: Ints
     """Canonical index of each row."""
     labels: Labels
-    features: _Scaled
+    features: FeatureColumns
+    scaling: Scaling | None
+    """How the features are scaled."""
     scores: Floats32 | None
     """Scores of another model, `columns.scores`."""
 
@@ -188,7 +181,7 @@ def _read_rows(nodes: Table, settings: Settings, progress: Progress) -> _Rows:
     features.learn(index, progress)
     scaling = scaling_of(features, index, mode, progress)
     scores = read_scores(nodes, settings, index, progress)
-    return _Rows(ids, index, labels, _Scaled(features, scaling), scores)
+    return _Rows(ids, index, labels, features, scaling, scores)
 
 
 def _seeing(edges: Table, tasks: Tasks | None) -> Tasks | None:
@@ -237,13 +230,27 @@ def _measure(csr: FileCsr, settings: Settings, progress: Progress) -> _Measured:
     # An unweighted graph with added reverses is symmetric.
     added = not settings.input.directed and not csr.weighted
     symmetric = added or is_symmetric(csr)
-    passes = RowPasses(csr)
+    passes = list(spans(csr.indptr, CHUNK_EDGES))
+
+    # A row is computed in the order of its edges: the bits are the same for any ranges.
+    def times(x: Floats, y: Floats, component: Ints32) -> None:
+        def of_rows(span: tuple[int, int]) -> None:
+            rows = csr.rows(*span)
+            multiply(*rows.edges, rows.weights, component, x.reshape(-1, 1), y)
+
+        map_threads(of_rows, passes)
+
+    def spread(before: Words, after: Words) -> None:
+        map_threads(
+            lambda span: spread_kernel(*csr.rows(*span).edges, before, after), passes
+        )
+
     progress("spectral radius", 0, 1)
-    rho = adjacency_radius(csr, symmetric, passes.times)
+    rho = adjacency_radius(csr, symmetric, times)
     progress("spectral radius", 1, 1)
     diameter = None
     if settings.reservoir.supersteps == "auto":
-        diameter = effective_diameter(csr.indptr, MAX_STEPS, passes.spread)
+        diameter = effective_diameter(csr.indptr, MAX_STEPS, spread)
     return _Measured(symmetric, rho, diameter)
 
 
@@ -273,8 +280,7 @@ def _in_blocks(
     where = folder / "features"
     where.mkdir()
     blocks = FeatureBlocks(book.offsets, memory, where)
-    of_rows = rows.features.columns, rows.index
-    blocks.fill(*of_rows, book.relabelled, rows.features.scaling, progress)
+    blocks.fill(rows.features, rows.index, book.relabelled, rows.scaling, progress)
     return blocks
 
 
@@ -319,12 +325,12 @@ def _write(
     )
 
 
-def _write_scaling(attempt: Attempt, features: _Scaled, width: int) -> list[FileRecord]:
+def _write_scaling(attempt: Attempt, rows: _Rows) -> list[FileRecord]:
     """Write the names of the features, and how they were scaled."""
-    names = features.columns.feature_names
+    names = rows.features.feature_names
     if not names:
         return []
-    scaling = features.scaling or Scaling.unchanged(len(names))
+    scaling = rows.scaling or Scaling.unchanged(len(names))
     if (scaling.kinds == CONSTANT).all():
         log.warning(
             "every feature column is constant and has no effect: name other "
