@@ -139,7 +139,7 @@ def _due(
     due: list[str] = []
     for name in names:
         follows = not set(due).isdisjoint(STAGES[name].after)
-        if known.wanted(name) and (follows or not known.is_made(name)):
+        if known.needed(name) and (follows or not known.is_made(name)):
             due.append(name)
     if known.released and not {"readout", "posteriors"}.isdisjoint(due):
         due.append("embeddings")  # they are needed again
@@ -163,7 +163,7 @@ class Known:
         embeddings = self.stages.get("embeddings")
         return embeddings is not None and embeddings.released
 
-    def wanted(self, name: str) -> bool:
+    def needed(self, name: str) -> bool:
         """False for an optional stage that is not used, and not there to remove."""
         return self._used(name) or name in self.stages
 
@@ -181,8 +181,8 @@ class Known:
                 return False  # a lost record: the run writes its tables and settings
             return _is_published(self.run, published_inputs(self.stages, self.settings))
         manifest = self.stages.get(name)
-        needed = (each for each in STAGES[name].after if self.wanted(each))
-        if manifest is None or any(each not in self.stages for each in needed):
+        earlier = (each for each in STAGES[name].after if self.needed(each))
+        if manifest is None or any(each not in self.stages for each in earlier):
             return False
         if name == "embeddings" and self.released and self.settings.embeddings.write:
             return False
@@ -226,7 +226,7 @@ class Known:
         return graph_inputs(self.tables, self.settings, partitions)
 
     def _scales(self) -> tuple[Any, Any]:
-        """Recurrent and input scale, those that `select` found if it is wanted."""
+        """Recurrent and input scale, those that `select` chose if it is used."""
         if not selects_scales(self.settings):
             return set_scales(self.settings)
         chosen = self.stages["select"].facts
