@@ -87,9 +87,9 @@ BESIDE_PIPELINE = [*ROOT.glob("*.py")]
 FLOWS = [*(ROOT.parent / "flows").glob("*.py")]
 NEEDS = [*ROOT.glob("*/needs.py"), ROOT / "core" / "need.py"]
 BUDGETS = {
-    "all": 228_041,
+    "all": 227_950,
     "core": 29_430,
-    "graph": 46_277,
+    "graph": 46_186,
     "reservoir": 22_272,
     "groups": 2_895,
     "plan and needs": 5_944,
