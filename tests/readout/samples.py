@@ -60,7 +60,7 @@ def fit_readout_arrays(
     folds = plan_folds(labels, roles, n_classes, settings.folds, seed)
     rows, names = Rows.of(x, labels, folds, n_classes), list(range(n_classes))
     saved, facts = fit_rows(x, index, labels, roles, folds, names, settings)
-    _, models, logits = held_out_logits(rows, settings)
+    models, logits = held_out_logits(rows, settings)
     return SimpleNamespace(
         folds=folds,
         model=models[-1],

@@ -77,10 +77,10 @@ def test_weights_act_in_pool_first_stage_trees_and_priors():
         for job in [FitJob((1,), 1.0)]
         for at, w in ((slice(None), WEIGHTS), (TWICE, None), (slice(None), None))
     )
-    np.testing.assert_allclose(one.model.coef, two.model.coef, atol=1e-4)
-    assert one.loss == pytest.approx(two.loss, rel=1e-4)
+    np.testing.assert_allclose(one.coef, two.coef, atol=1e-4)
+    assert one.held_loss == pytest.approx(two.held_loss, rel=1e-4)
     held = np.isin(folds, [1])
-    assert one.loss / WEIGHTS[held].sum() != plain.loss / held.sum()
+    assert one.held_loss / WEIGHTS[held].sum() != plain.held_loss / held.sum()
     shape = Shape(leaves=4, share=1.0)
     none = np.zeros(N, bool)
     heavy, _ = fit_trees(x, y, 2, shape, none, np.where(y == 1, 5.0, 1.0))

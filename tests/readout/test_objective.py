@@ -1,6 +1,8 @@
 """Sums over blocks of rows, the minimiser that they drive, and searches of C."""
 
-from xnq_dist.readout.logistic import LogisticFit
+import numpy as np
+
+from xnq_dist.readout.logistic import LinearModel
 from xnq_dist.readout.regularisation import climb, cross_fit, search_from_middle
 
 
@@ -24,12 +26,13 @@ def test_fits_of_a_search_start_from_the_nearest_fit():
 
     def fit_all(jobs):
         seen.append([(job.hidden, job.C, job.start) for job in jobs])
-        return [LogisticFit(job.C, losses[int(job.C)]) for job in jobs]
+        return [
+            LinearModel(*np.zeros((2, 1)), job.C, held_loss=losses[job.C])
+            for job in jobs
+        ]
 
     found = cross_fit(fit_all, range(5), 2, search_from_middle)
-    assert found.C == 3
-    assert [fit.model for fit in found.fits] == [3, 3]
+    assert [model.strength for model in found] == [3, 3]
     assert [step[0][1] for step in seen] == [2, 1, 3, 4]
     assert seen[0] == [((0,), 2, None), ((1,), 2, None)]
-    assert seen[1][1] == ((1,), 1, 2)
-    assert seen[3][1] == ((1,), 4, 3)
+    assert [step[1][2].strength for step in seen[1:]] == [2, 2, 3]

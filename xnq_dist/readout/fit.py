@@ -69,7 +69,7 @@ def fit_rows(
     """
     n_classes = len(classes)
     rows = Rows.of(x, labels, folds, n_classes)
-    C, models, logits = held_out_logits(rows, settings, threads)
+    models, logits = held_out_logits(rows, settings, threads)
     warn_of_unconverged(models)
     calibrating = np.ones(len(labels), bool)
     if roles is not None:
@@ -99,7 +99,7 @@ def fit_rows(
     facts = {
         "classes": classes,
         "prior": prior.tolist(),
-        "C": C,
+        "C": models[-1].strength,
         "calibration": settings.calibration,
         "n_fitted": int(np.count_nonzero(folds >= 0)),
         **quality(calibration.apply(held), truth, -np.log(share[truth])),
@@ -109,22 +109,21 @@ def fit_rows(
 
 def held_out_logits(
     rows: Rows, settings: ReadoutSettings, threads: int = 1
-) -> tuple[float, list[LinearModel], Floats]:
+) -> tuple[list[LinearModel], Floats]:
     """Fit the rows without each fold, and all of them.
 
-    Returns C, the models, that of all rows last, and logits of the rows by the model
+    Returns the models, that of all rows last, and logits of the rows by the model
     without their fold, or of all rows if they have no fold.
     """
     grid = GRID if settings.C == "select" else (settings.C,)
     fit_all = partial(fit_on_threads, rows, threads=threads)
-    chosen = cross_fit(fit_all, grid, int(rows.folds.max()) + 1, climb)
-    models = [fit.model for fit in chosen.fits]
-    (final,) = fit_jobs(rows, [FitJob((), chosen.C, models[0])])
+    models = cross_fit(fit_all, grid, int(rows.folds.max()) + 1, climb)
+    (final,) = fit_jobs(rows, [FitJob((), models[0].strength, models[0])])
     logits = np.empty((len(rows.labels), rows.n_classes))
-    for fold, model in (*enumerate(models), (-1, final.model)):
+    for fold, model in (*enumerate(models), (-1, final)):
         own = rows.folds == fold
         logits[own] = decision(model, rows.x[own])
-    return chosen.C, [*models, final.model], logits
+    return [*models, final], logits
 
 
 def score(saved: dict[str, Any], index: Ints, x: NDArray[Any]) -> Floats32:

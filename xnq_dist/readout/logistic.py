@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any, cast
@@ -46,7 +46,6 @@ __all__ = [
     "GRID",
     "FitJob",
     "LinearModel",
-    "LogisticFit",
     "decision",
     "fit",
     "fit_jobs",
@@ -80,6 +79,8 @@ class LinearModel:
     """The inverse L2 strength C that it was fitted with."""
     converged: bool = True
     """Whether the solver reached its tolerance."""
+    held_loss: float = 0.0
+    """Sum of the weighted log-losses of the rows left out of the fit."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,16 +95,7 @@ class FitJob:
     """A model to start from, such as the one for a neighbouring C."""
 
 
-@dataclass(frozen=True, eq=False)
-class LogisticFit:
-    """A fitted regression, and its loss on the rows left out."""
-
-    model: LinearModel
-    loss: float
-    """Sum of the weighted log-losses of the hidden rows."""
-
-
-def fit_jobs(rows: Rows, jobs: Sequence[FitJob]) -> list[LogisticFit]:
+def fit_jobs(rows: Rows, jobs: Sequence[FitJob]) -> list[LinearModel]:
     """Fit several regressions together, with one pass over the rows per round.
 
     Each class must have a row outside the hidden folds, unless the rows are smoothed.
@@ -129,22 +121,18 @@ def fit_jobs(rows: Rows, jobs: Sequence[FitJob]) -> list[LogisticFit]:
                 except StopIteration as ended:
                     models[at] = ended.value
                     del running[at]
-        return [
-            LogisticFit(models[at], _hidden_loss(rows, job, models[at]))
-            for at, job in enumerate(jobs)
-        ]
+        return [_with_held_loss(rows, job, models[at]) for at, job in enumerate(jobs)]
 
 
-def _hidden_loss(rows: Rows, job: FitJob, model: LinearModel) -> float:
-    """Summed log-loss of the rows that a model was not fitted to."""
+def _with_held_loss(rows: Rows, job: FitJob, model: LinearModel) -> LinearModel:
     held = np.isin(rows.folds, job.hidden)
     losses = row_losses(decision(model, rows.x[held]), rows.labels[held])
-    return float(losses @ rows.used()[held])
+    return replace(model, held_loss=float(losses @ rows.used()[held]))
 
 
 def fit_on_threads(
     rows: Rows, jobs: Sequence[FitJob], threads: int
-) -> list[LogisticFit]:
+) -> list[LinearModel]:
     """Fit several regressions on several threads; see `fit_jobs`."""
     size = -(-len(jobs) // threads)
     shares = [jobs[first : first + size] for first in range(0, len(jobs), size)]
@@ -173,7 +161,7 @@ def fit(
         )
     folds = np.zeros(len(y), np.int32)
     rows = Rows.of(x, y, folds, n_classes, weights, smooth)
-    return fit_jobs(rows, [FitJob((), C)])[0].model
+    return fit_jobs(rows, [FitJob((), C)])[0]
 
 
 def warn_of_unconverged(models: Sequence[LinearModel]) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from xnq_dist.readout.logistic import FitJob, LinearModel, LogisticFit
+from xnq_dist.readout.logistic import FitJob, LinearModel
 
-__all__ = ["ChosenC", "Fitter", "Search", "climb", "cross_fit", "search_from_middle"]
+__all__ = ["Fitter", "Search", "climb", "cross_fit", "search_from_middle"]
 
-Fitter = Callable[[Sequence[FitJob]], Sequence[LogisticFit]]
-"""Runs fit jobs and returns their fits in order."""
+Fitter = Callable[[Sequence[FitJob]], Sequence[LinearModel]]
+"""Runs fit jobs and returns their models in order."""
 Search = Callable[[Callable[[int], float], int], int]
 """Finds the best place of a grid, from the log-loss at a place and the grid's size."""
 
@@ -20,32 +19,23 @@ PULL = 0.5
 """Penalty on the log-loss of all rows, for each step from the middle of a grid."""
 
 
-@dataclass(frozen=True, eq=False)
-class ChosenC:
-    """Fits of every fold with the C of the lowest loss."""
-
-    C: float
-    fits: Sequence[LogisticFit]
-    """One for each fold."""
-
-
 def cross_fit(
     fit_all: Fitter, grid: Sequence[float], folds: int, search: Search
-) -> ChosenC:
-    """Choose C from an ascending grid; return the fits of all folds with it."""
-    tried: dict[int, Sequence[LogisticFit]] = {}
+) -> Sequence[LinearModel]:
+    """Choose C from an ascending grid by the held-out loss.
+
+    Returns the models without each fold, whose `strength` is C.
+    """
+    tried: dict[int, Sequence[LinearModel]] = {}
 
     def loss(place: int) -> float:
         near = min(tried, key=lambda at: abs(at - place), default=None)
-        starts: list[LinearModel | None] = [None] * folds
-        if near is not None:
-            starts = [fit.model for fit in tried[near]]
+        starts = [None] * folds if near is None else tried[near]
         jobs = [FitJob((k,), grid[place], start) for k, start in enumerate(starts)]
         tried[place] = fit_all(jobs)
-        return sum(fit.loss for fit in tried[place])
+        return sum(model.held_loss for model in tried[place])
 
-    best = search(loss, len(grid))
-    return ChosenC(grid[best], tried[best])
+    return tried[search(loss, len(grid))]
 
 
 def climb(loss: Callable[[int], float], count: int) -> int:

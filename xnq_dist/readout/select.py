@@ -100,11 +100,10 @@ def out_of_fold_log_loss(
     """Lowest mean out-of-fold log-loss of `COSTS`, and its standard error."""
     rows, count = Rows.of(x, labels, folds, n_classes), int(folds.max()) + 1
     fit_all = partial(fit_on_threads, rows, threads=threads)
-    chosen = cross_fit(fit_all, COSTS, count, climb)
     losses = np.empty(len(labels))
-    for fold, fit in enumerate(chosen.fits):
+    for fold, model in enumerate(cross_fit(fit_all, COSTS, count, climb)):
         held = folds == fold
-        losses[held] = row_losses(decision(fit.model, x[held]), labels[held])
+        losses[held] = row_losses(decision(model, x[held]), labels[held])
     return float(losses.mean()), float(losses.std(ddof=1) / np.sqrt(len(losses)))
 
 

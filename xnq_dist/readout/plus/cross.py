@@ -134,14 +134,15 @@ class CrossFit:
             )
             for columns, grid in zip(columns_of(work.source.blocks), grids, strict=True)
         ]
-        models, strengths = zip(*gather(work.client, tasks), strict=True)
+        models = gather(work.client, tasks)
         if complete:
             warn_of_unconverged([model for block in models for model in block])
         around = _written(work, folding, models, variants)
         features = spread_features(work, folding.attempt, around, complete)
         _, places = located(work.owned, index)
         rows = work.submit(_second_rows, x, *known, features, places, around)
-        return cls(around, features, list(strengths), rows)
+        strengths = [block[0].strength for block in models]
+        return cls(around, features, strengths, rows)
 
     def delete(self, features: bool) -> None:
         """Delete its labels and models, and its label features if requested."""

@@ -126,12 +126,12 @@ def fit_block(
     grid: Sequence[float],
     variants: Variants,
     threads: int,
-) -> tuple[list[LinearModel], float]:
-    """Fit one block's models of every variant, and choose C; runs as one task."""
+) -> list[LinearModel]:
+    """Choose one block's C, and fit its models of every variant; runs as one task."""
     rows = block_rows(x, labels, folds, weights, n_classes, columns)
     fit_all = partial(fit_on_threads, rows, threads=threads)
-    chosen = cross_fit(fit_all, grid, variants.folds, search_from_middle)
+    single = cross_fit(fit_all, grid, variants.folds, search_from_middle)
     # No start from a model of one hidden fold: it was fitted to the other fold.
     pairs = variants.hidden[variants.folds :]
-    others = fit_all([FitJob(hidden, chosen.C) for hidden in pairs])
-    return [fit.model for fit in (*chosen.fits, *others)], chosen.C
+    others = fit_all([FitJob(hidden, single[0].strength) for hidden in pairs])
+    return [*single, *others]

@@ -34,7 +34,6 @@ from xnq_dist.readout.lbfgs import STACKED
 from xnq_dist.readout.logistic import (
     FitJob,
     LinearModel,
-    LogisticFit,
     decision,
     fit_jobs,
     row_losses,
@@ -47,11 +46,7 @@ from xnq_dist.readout.plus.trees import (
     boosted_logits,
     fit_trees,
 )
-from xnq_dist.readout.regularisation import (
-    ChosenC,
-    cross_fit,
-    search_from_middle,
-)
+from xnq_dist.readout.regularisation import cross_fit, search_from_middle
 from xnq_dist.reservoir.descriptors import HOPS, RAW
 
 __all__ = [
@@ -216,18 +211,24 @@ def fit_kind(
     return fit_trees(inputs, rows.labels, n_classes, KINDS[kind], held, rows.weights)
 
 
-def fit_linear(rows: SecondRows, n_classes: int, threads: int = 1) -> ChosenC:
-    """Fit logistic regressions without each fold, and choose C."""
-    ready = [standardised(rows, n_classes, fold) for fold in range(rows.count)]
+def fit_linear(
+    rows: SecondRows,
+    n_classes: int,
+    threads: int = 1,
+    columns: slice = slice(None),
+    grid: Sequence[float] = GRID,
+) -> Sequence[LinearModel]:
+    """Choose C, and fit logistic regressions of columns of `z` without each fold."""
+    ready = [standardised(rows, n_classes, k, columns) for k in range(rows.count)]
 
-    def fit_one(job: FitJob) -> LogisticFit:
-        (fit,) = fit_jobs(ready[job.hidden[0]], [job])
-        return fit
+    def fit_one(job: FitJob) -> LinearModel:
+        (model,) = fit_jobs(ready[job.hidden[0]], [job])
+        return model
 
-    def fit_all(jobs: Sequence[FitJob]) -> list[LogisticFit]:
+    def fit_all(jobs: Sequence[FitJob]) -> list[LinearModel]:
         return map_threads(fit_one, jobs, threads)
 
-    return cross_fit(fit_all, GRID, rows.count, search_from_middle)
+    return cross_fit(fit_all, grid, rows.count, search_from_middle)
 
 
 def conclude(
@@ -250,9 +251,10 @@ def conclude(
         names += [f"block {at}" for at in range(rows.scores.shape[1])]
     alone = np.zeros((rows.count, n_classes, 0)), np.zeros((rows.count, n_classes))
     if rows.provided:
-        alone = _stacked(_fits(rows, n_classes, slice(-rows.provided, None), 1.0))
+        provided = slice(-rows.provided, None)
+        alone = _stacked(fit_linear(rows, n_classes, threads, provided, [1.0]))
     stage = SecondStage(
-        *_stacked([fit.model for fit in linear.fits]),
+        *_stacked(linear),
         trees,
         priors,
         rows.blocks,
@@ -273,7 +275,8 @@ def conclude(
         },
     }
     if rows.provided:
-        without = _fits(rows, n_classes, slice(-rows.provided), linear.C)
+        C, others = linear[0].strength, slice(-rows.provided)
+        without = fit_linear(rows, n_classes, threads, others, [C])
         facts["gain_of_scores"] = _gain(rows, parts[1], without)
     return replace(stage, weights=weights), pooled(parts, weights), facts
 
@@ -285,15 +288,6 @@ def _truncated(folds: Sequence[tuple[BoostedTrees, Floats]]) -> BoostedTrees:
     turns = int(np.argmin(total[1:])) + 1
     each = [model.truncated(turns) for model, _ in folds]
     return BoostedTrees(*map(np.stack, zip(*each, strict=True)))
-
-
-def _fits(
-    rows: SecondRows, n_classes: int, columns: slice, C: float
-) -> list[LinearModel]:
-    """Fit regressions of some columns without each fold."""
-    ready = [standardised(rows, n_classes, k, columns) for k in range(rows.count)]
-    fits = [fit_jobs(each, [FitJob((k,), C)]) for k, each in enumerate(ready)]
-    return [fit.model for (fit,) in fits]
 
 
 def _stacked(models: Sequence[LinearModel]) -> tuple[Floats, Floats]:
