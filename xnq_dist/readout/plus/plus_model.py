@@ -78,7 +78,9 @@ class SavedPlus:
         scores = self.first.scores(x)
         count = scores.shape[1]
         folds = node_folds(index, count, self.seed)
-        unlabelled = ~np.isin(index, self.index)
+        # np.isin would sort all labelled nodes for each block of rows.
+        at, after = (np.searchsorted(self.index, index, s) for s in ("left", "right"))
+        unlabelled = at == after
         columns = used_by_trees(self.second.blocks)
         own = np.empty((len(x), scores.shape[3]))
         mean = np.zeros_like(own)
