@@ -196,10 +196,16 @@ def _widest(widths: Floats, worst: int, where: str) -> Ints:
             "lower disclosure.min_size"
         )
     order = eligible[np.argsort(-widths[eligible], kind="stable")]
-    return np.sort(order[:worst]).astype(np.int64)
+    return np.sort(order[:worst])
 
 
 def _named(run: Finished, requested: list[str], widths: Floats) -> Ints:
+    """Places of the named communities, at most `MAX_COMMUNITIES`."""
+    if len(requested) > MAX_COMMUNITIES:
+        raise SettingsError(
+            f"{len(requested)} communities are named with --community: name at most "
+            f"{MAX_COMMUNITIES}"
+        )
     places = {name: run.place(name) for name in requested}
     for name, place in places.items():
         if not widths[place] > 0:
@@ -207,4 +213,4 @@ def _named(run: Finished, requested: list[str], widths: Floats) -> Ints:
                 f"community {name!r} has no interval to narrow, or is suppressed: see "
                 "the column note of prevalence.parquet, or name another one"
             )
-    return np.sort(np.array(list(places.values()), np.int64))
+    return np.sort([*places.values()])
