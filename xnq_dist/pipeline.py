@@ -333,8 +333,6 @@ def _settled(
 ) -> Settings:
     """The settings on these workers, whose memory must be enough if the stage is due.
 
-    The plan in the run directory records what the partitioned graph needs there.
-
     Raises
     ------
     DoesNotFitError
@@ -342,8 +340,8 @@ def _settled(
     """
     settings = cluster.settle(client, settings)
     graph = run.stage("graph").manifest()
-    if graph is None:
-        return settings  # the stage says so
+    if graph is None or run.stage(stage).manifest() is not None:
+        return settings  # the stage says that it has no graph
     workers = workers_of(client, settings)
     labels, plan = run.stage("labels").manifest(), Plan.read(run.folder)
     size = size_of(graph, run.stage("graph"), labels)
@@ -352,10 +350,6 @@ def _settled(
     met = add_up(size, settings, graph.facts["partitions"], workers, detects)
     if plan is not None:
         met = replace(met, kind=plan.planned.kind)
-        if met != plan.met:
-            replace(plan, met=met).write(run.folder)
-    if run.stage(stage).manifest() is not None:
-        return settings
     if stage in REMAINING:
         check_fits(met.of(*REMAINING[stage]))
     else:

@@ -134,12 +134,10 @@ class Figures:
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a run, made at its start, and figures of the partitioned graph."""
+    """The plan of a run, made at its start."""
 
     planned: Figures
     """Figures from the tables' footers, the settings and the free memory."""
-    met: Figures | None = None
-    """Figures of the partitioned graph on the connected workers."""
 
     def resolved(self, settings: Settings) -> Settings:
         """The settings with the plan's partitions, cluster kind and local workers."""
@@ -174,12 +172,10 @@ class Plan:
         """
         record = folder.read_record(PLAN) or {}
         try:
-            met = record["met"] and Figures(**record["met"])
-            return cls(Figures(**record["planned"]), met)
+            return cls(Figures(**record["planned"]))
         except (KeyError, TypeError):
             return None
 
     def write(self, folder: Folder) -> None:
         """Write the plan to a run directory."""
-        met = self.met and self.met.to_dict()
-        folder.write_record(PLAN, {"planned": self.planned.to_dict(), "met": met})
+        folder.write_record(PLAN, {"planned": self.planned.to_dict()})
