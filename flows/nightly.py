@@ -14,7 +14,6 @@ from xnq_dist.core.settings import Settings
 from xnq_dist.graph.tables import Sources
 from xnq_dist.jobs import Job, run_all
 from xnq_dist.monitor.on_prefect import deployed_settings, stage, state_of
-from xnq_dist.monitor.progress import expect
 
 __all__ = ["nightly"]
 
@@ -70,9 +69,7 @@ def nightly(
         publish(job)  # tables and report page
 
     return state_of(
-        lambda chosen: run_all(
-            tables, out, chosen, overwrite, planned=expect, stages=stages
-        ),
+        lambda chosen: run_all(tables, out, chosen, overwrite, stages),
         out=out,
         settings=lambda: deployed_settings(settings),
         retries=retries,

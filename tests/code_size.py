@@ -49,10 +49,15 @@ def long_functions(files: Iterable[Path], limit: int) -> dict[str, int]:
 def _tokens(file: Path) -> int:
     text = file.read_text(encoding="utf-8")
     left_out = set(_lines_left_out(ast.parse(text)))
-    return sum(
-        token.type not in LAYOUT and token.start[0] not in left_out
-        for token in tokenize.generate_tokens(io.StringIO(text).readline)
-    )
+    found = depth = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        # From Python 3.12 on an f-string is a start, its parts and an end: one token.
+        kind = tokenize.tok_name[token.type]
+        depth -= kind == "FSTRING_END"
+        counts = token.type not in LAYOUT and token.start[0] not in left_out
+        found += counts and not depth and kind != "FSTRING_END"
+        depth += kind == "FSTRING_START"
+    return found
 
 
 def _is_text(node: ast.AST) -> bool:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from xnq_dist import pipeline
 from xnq_dist.core import cluster
@@ -19,6 +19,7 @@ from xnq_dist.core.store import Manifest, RunDirectory, deleting_damage, repaire
 from xnq_dist.due import due_after_embeddings, due_stages, summary
 from xnq_dist.graph.tables import Sources
 from xnq_dist.input_checks import check_inputs, check_request, check_sources
+from xnq_dist.monitor.progress import expect, in_view, watching
 from xnq_dist.plan import Plan
 from xnq_dist.reuse import Request, relabel, take_over
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from distributed import Client
 
 __all__ = [
-    "Do",
     "Job",
     "Request",
     "each_stage",
@@ -34,17 +34,6 @@ __all__ = [
     "run_all",
     "run_stages",
 ]
-
-T = TypeVar("T")
-Planned = Callable[[float | None], None]
-"""Takes the expected seconds of a complete run; None: not known."""
-
-
-class Do(Protocol):
-    """Runs the work of a stage, such as in a Prefect task."""
-
-    def __call__(self, stage: str, work: Callable[[Progress], T]) -> T:
-        """Call `work` with a progress, under the name `stage`; return its result."""
 
 
 class Workers(ExitStack):
@@ -112,19 +101,19 @@ class Job:
         """Stages of the run directory that are to be made."""
         if request is None:
             self._find_due()
-        self.made: dict[str, dict[str, Any]] = {}
-        """Files, bytes and rows of each stage that was made, by its name."""
+        self.made: dict[str, float | None] = {}
+        """Stages of the job that were done, and their seconds where recorded."""
 
     def do(
         self,
         name: str,
         stage: Callable[[Job, Progress], Manifest | None],
-        do: Do,
+        run: Callable[..., Any] = in_view,
     ) -> None:
-        """Do a stage of the job, if it is due."""
+        """Do a stage of the job, if it is due; `run` calls it, as `in_view` does."""
         if self.due & MADE_BY.get(name, self.due):
-            made = do(name, lambda progress: _written(name, stage(self, progress)))
-            self.made[made["stage"]] = made
+            made = run(name, partial(stage, self))
+            self.made[name] = made.seconds if made else None
 
     def prepare(self, progress: Progress) -> Manifest:
         """Read and check the tables, partition the graph, code the labels."""
@@ -180,17 +169,17 @@ class Job:
         self.due = {*due_stages(self.run, self.sources, self.settings)}
 
 
-def each_stage(job: Job, do: Do) -> None:
+def each_stage(job: Job) -> None:
     """Do the due stages of a job in their order."""
     if job.request is None:
-        job.do("graph", Job.prepare, do)
-        job.do("embed", Job.embed, do)
+        job.do("graph", Job.prepare)
+        job.do("embed", Job.embed)
     else:
-        job.do("labels", Job.relabel, do)
-    job.do("readout", Job.fit_readout, do)
-    job.do("posteriors", Job.posteriors, do)
-    job.do("quantify", Job.quantify, do)
-    job.do("publish", Job.publish, do)
+        job.do("labels", Job.relabel)
+    job.do("readout", Job.fit_readout)
+    job.do("posteriors", Job.posteriors)
+    job.do("quantify", Job.quantify)
+    job.do("publish", Job.publish)
 
 
 def run_all(
@@ -198,25 +187,19 @@ def run_all(
     out: str,
     settings: Settings,
     overwrite: bool = False,
-    do: Do | None = None,
-    planned: Planned = lambda seconds: None,
-    stages: Callable[[Job], None] | None = None,
+    stages: Callable[[Job], None] = each_stage,
 ) -> dict[str, Any]:
     """Do all stages that are due, in order, in this process.
 
     Parameters
     ----------
-    do
-        Runs each stage; None: called directly, without progress.
-    planned
-        Called with the expected seconds of a run that begins with the graph, before it.
     stages
-        Does the stages of the job, such as a flow; None: `each_stage`.
+        Does the stages of the job, such as a flow.
 
     Returns
     -------
     dict
-        As `summary`, with ``stages`` (files, bytes and rows of each) and ``seconds``.
+        As `summary`, with ``stages`` (seconds of those that were done) and ``seconds``.
     """
     began = time.perf_counter()
     check_sources(sources, settings)
@@ -227,28 +210,24 @@ def run_all(
         if _on_workers(due):
             plan = pipeline.plan_run(run, sources, settings)
             if "graph" in due:
-                planned(plan.planned.seconds)
+                expect(plan.planned.seconds)
         sized = settings if plan is None else plan.resolved(settings)
         with Workers(sized, settings.cluster.timeout) as workers:
             job = partial(Job, run, sources, settings, workers, plan)
-            found = _done(job, do, stages)
-        seconds = round(time.perf_counter() - began, 1)
-        return {**summary(run), "stages": found, "seconds": seconds}
+            found = _done(job, stages)
+        return {**found, "seconds": round(time.perf_counter() - began, 1)}
 
 
-def _done(
-    make: Callable[[], Job],
-    do: Do | None = None,
-    stages: Callable[[Job], None] | None = None,
-) -> dict[str, Any]:
-    """Do a job, and again what turned out to be damaged; return what it made."""
+def _done(make: Callable[[], Job], stages: Callable[[Job], None]) -> dict[str, Any]:
+    """Do a job, and again what turned out to be damaged; return its summary."""
 
-    def work() -> dict[str, Any]:
+    def work() -> Job:
         job = make()
-        (stages or partial(each_stage, do=do or _plainly))(job)
-        return job.made
+        stages(job)
+        return job
 
-    return repaired(work)
+    job = repaired(work)
+    return {**summary(job.run), "stages": job.made}
 
 
 def run_stages(
@@ -275,39 +254,18 @@ def run_stages(
     check_inputs(run, sources, settings)
     workers = Workers(settings, settings.cluster.timeout, client)
     job = partial(Job, run, sources, settings, workers)
-    _done(job, partial(_plainly, progress=progress))
-    return summary(run)
+    with watching() as watch, watch.shown(progress):
+        return _done(job, each_stage)
 
 
 def _on_workers(names: Iterable[str]) -> bool:
     return any(STAGES[name].on_workers for name in names)
 
 
-def _plainly(
-    stage: str, work: Callable[[Progress], T], progress: Progress = silent
-) -> T:
-    return work(progress)
-
-
-def _written(name: str, manifest: Manifest | None) -> dict[str, Any]:
-    """Path and size of a stage, small enough for a task's result."""
-    if manifest is None:
-        return {"stage": name}
-    return {
-        "stage": manifest.stage,
-        "attempt": manifest.attempt,
-        "files": len(manifest.files),
-        "bytes": sum(record.bytes for record in manifest.files),
-        "rows": sum(record.rows for record in manifest.files),
-        "seconds": manifest.seconds,
-    }
-
-
 def requantify(
     request: Request,
     client: Client | None = None,
-    do: Do | None = None,
-    stages: Callable[[Job], None] | None = None,
+    stages: Callable[[Job], None] = each_stage,
 ) -> dict[str, Any]:
     """Estimate with new labels or memberships from the embeddings of a run.
 
@@ -317,7 +275,7 @@ def requantify(
         From `Request.of`: the run, the new tables, and where the results go.
     client
         A Dask client of the workers to use; None: those of the settings.
-    do, stages
+    stages
         As for `run_all`.
 
     Returns
@@ -337,6 +295,5 @@ def requantify(
         sized = plan.placed(settings) if plan else settings
         with Workers(sized, settings.cluster.timeout, client) as workers:
             again = run, request.sources, settings, workers
-            found = _done(partial(Job, *again, request=request), do, stages)
-        seconds = round(time.perf_counter() - began, 1)
-        return {**summary(run), "stages": found, "seconds": seconds}
+            found = _done(partial(Job, *again, request=request), stages)
+        return {**found, "seconds": round(time.perf_counter() - began, 1)}

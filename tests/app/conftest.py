@@ -23,7 +23,6 @@ from tests.conftest import (
 )
 from xnq_dist.app.environment import DEFAULTS
 from xnq_dist.jobs import run_all
-from xnq_dist.monitor.progress import in_view
 from xnq_dist.monitor.status import recorded
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +36,7 @@ def finished_run(tmp_path_factory) -> Path:
     graph = write_graph(folder / "input", nodes=150, edges=500)
     settings = small_settings("cluster.workers=1", "reservoir.supersteps=3")
     with recorded(str(folder / "run")):
-        run_all(graph.sources, str(folder / "run"), settings, do=in_view)
+        run_all(graph.sources, str(folder / "run"), settings)
     return folder / "run"
 
 

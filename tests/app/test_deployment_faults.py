@@ -28,9 +28,9 @@ from tests.app.conftest import (
     start_worker,
 )
 from tests.conftest import published_values, started, wait_until, write_graph
-from xnq_dist.app.running import run_pipeline
 from xnq_dist.core.config import load_settings
 from xnq_dist.graph.tables import Sources
+from xnq_dist.jobs import run_all
 
 pytestmark = [pytest.mark.server, pytest.mark.faults]
 
@@ -114,7 +114,7 @@ def calm(tmp_path_factory) -> Path:
             **LONG,
         }
     )
-    run_pipeline(Sources(*tables), str(folder / "run"), settings)
+    run_all(Sources(*tables), str(folder / "run"), settings)
     return folder
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from xnq_dist.app.running import run_pipeline
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.errors import RunDirectoryError
 from xnq_dist.graph.tables import Sources
+from xnq_dist.jobs import run_all
 
 SETTINGS = load_settings(
     overrides=[
@@ -35,6 +35,6 @@ def test_a_run_directory_of_0_1_is_refused_or_replaced(tmp_path: Path):
     with pytest.raises(
         RunDirectoryError, match=r"another version of xnq-dist: .*--overwrite"
     ):
-        run_pipeline(sources, f"{tmp_path}/run", SETTINGS)
-    run_pipeline(sources, f"{tmp_path}/run", SETTINGS, overwrite=True)
+        run_all(sources, f"{tmp_path}/run", SETTINGS)
+    run_all(sources, f"{tmp_path}/run", SETTINGS, overwrite=True)
     assert len(pq.read_table(tmp_path / "run" / "prevalence.parquet")) == len(before)

@@ -25,10 +25,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy import sparse
 
-from xnq_dist.app.running import run_pipeline
 from xnq_dist.core.config import load_settings
 from xnq_dist.graph.tables import Sources
 from xnq_dist.groups.leiden import leiden
+from xnq_dist.jobs import run_all
 
 REWIRED = 0.001
 ONE_PROCESS = ("cluster.workers=1", "cluster.threads=1")
@@ -97,7 +97,7 @@ def main() -> None:
             overrides = [*ONE_PROCESS, f"seed={night}", *given.set]
             out = folder / "run"
             settings = load_settings(overrides=overrides)
-            run_pipeline(Sources(*files), str(out), settings)
+            run_all(Sources(*files), str(out), settings)
             if not night:
                 continue
             table = pq.read_table(out / "changes.parquet").to_pandas()

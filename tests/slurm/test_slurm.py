@@ -22,6 +22,7 @@ from xnq_dist.core import cluster
 from xnq_dist.core.clusters import slurm as kind
 from xnq_dist.core.errors import InfrastructureError, SettingsError
 from xnq_dist.core.settings import Settings
+from xnq_dist.monitor.progress import watching
 
 ALLOCATION = Path(__file__).parents[2] / "deploy" / "slurm" / "allocation.sh"
 
@@ -44,13 +45,13 @@ def same_bits(out: Path, calm: Path) -> bool:
 def test_a_run_on_slurm_has_the_bits_of_one_process(slurm, graph, calm, tmp_path):
     modes: dict[str, int] = {}
 
-    def do(stage, work):
+    def look(*_):
         for folder in tmp_path.glob("xnq-dist-*"):
             files = [folder, *folder.glob("*.pem")]
             modes.update({each.name: each.stat().st_mode & 0o777 for each in files})
-        return work(lambda *_: None)
 
-    jobs.run_all(graph.sources, str(tmp_path / "run"), slurm_settings(), do=do)
+    with watching() as watch, watch.shown(look):
+        jobs.run_all(graph.sources, str(tmp_path / "run"), slurm_settings())
     assert same_bits(tmp_path / "run", calm)
     # Only their owner can read the certificates, which are gone now, as are the jobs.
     assert sorted(modes.values()) == [0o600, 0o600, 0o600, 0o700]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from xnq_dist.core.errors import SettingsError, XnqError
 from xnq_dist.core.progress import Progress, silent
 from xnq_dist.core.settings import Settings
 from xnq_dist.jobs import run_all
+from xnq_dist.monitor.progress import watching
 
 __all__ = ["estimate_prevalence", "run_tables", "settings_of"]
 
@@ -114,7 +115,8 @@ def run_tables(
     try:
         sources = tables.write(Path(folder, "tables"))
         run = str(out) if out is not None else str(Path(folder, "run"))
-        run_all(sources, run, used, overwrite, _shown(progress))
+        with watching() as watch, watch.shown(progress):
+            run_all(sources, run, used, overwrite)
         return PrevalenceResult(run, folder)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -156,12 +158,3 @@ def settings_of(
                 )
         inner.update(merged({name: inner.get(name)}, {name: value}))
     return validate_settings(nested)
-
-
-def _shown(progress: Progress) -> Any:
-    """Run each stage with a progress that names it."""
-
-    def do(stage: str, work: Callable[[Progress], Any]) -> Any:
-        return work(lambda what, done, total: progress(f"{stage}: {what}", done, total))
-
-    return do

@@ -131,10 +131,11 @@ def run(
         if not overwrite and is_done(out, sources, chosen, as_json):
             return
         prepare_environment()
-        from xnq_dist.app.running import console_progress, run_pipeline
+        from xnq_dist.app.running import console_progress
+        from xnq_dist.jobs import run_all
 
         with console_progress():
-            summary = run_pipeline(sources, out, chosen, overwrite)
+            summary = run_all(sources, out, chosen, overwrite)
     print_summary(summary, as_json)
 
 
@@ -195,10 +196,12 @@ def requantify(
 
     request = Request.of(run, out, memberships, labels, settings or [])
     prepare_environment()
-    from xnq_dist.app.running import console_progress, run_requantify
+    from xnq_dist import jobs
+    from xnq_dist.app.running import console_progress
+    from xnq_dist.monitor.status import recorded
 
-    with console_progress():
-        summary = run_requantify(request)
+    with console_progress(), recorded(out or run, "requantify"):
+        summary = jobs.requantify(request)
     print_summary(summary, as_json)
 
 

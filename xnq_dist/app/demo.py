@@ -15,12 +15,12 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from xnq_dist.app.output import elapsed, summary_lines
-from xnq_dist.app.running import run_pipeline
 from xnq_dist.core.arrays import Bools, Floats, Ints
 from xnq_dist.core.config import load_settings
 from xnq_dist.core.store import read_published
 from xnq_dist.graph.generate import demo_network
 from xnq_dist.graph.tables import Sources
+from xnq_dist.jobs import run_all
 from xnq_dist.monitor.status import recorded
 
 __all__ = ["run_demo"]
@@ -58,7 +58,7 @@ def run_demo(out: str, seed: int = 0) -> tuple[str, dict[str, Any]]:
     chosen.write_text(text, encoding="utf-8")
     sources = Sources(paths["nodes"], paths["edges"], paths["memberships"])
     with recorded(run):
-        summary = run_pipeline(sources, run, load_settings(chosen))
+        summary = run_all(sources, run, load_settings(chosen))
     summary["compared"] = _compared(summary["run"], paths)
     summary["seconds"] = elapsed()
     tables = [f"--{name}={path}" for name, path in vars(sources).items()]

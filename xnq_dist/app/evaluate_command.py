@@ -132,7 +132,6 @@ def evaluate(
     prepare_environment()
     from xnq_dist.app.running import console_progress
     from xnq_dist.evaluation import comparison
-    from xnq_dist.monitor.progress import in_view
 
     names = list(dict.fromkeys(data))
     run: Any = comparison.run_evaluation
@@ -141,7 +140,7 @@ def evaluate(
     with console_progress():
         sources = [comparison.find_data(name, splits, positive) for name in names]
     with console_progress(), stage_errors(out, "evaluate"):
-        summary = run(sources=sources, do=in_view, **arguments)
+        summary = run(sources=sources, **arguments)
     summary["seconds"] = elapsed()
     typer.echo(
         f"{summary['text']}\ndone in {seconds_text(summary['seconds'])}\n"

@@ -12,24 +12,9 @@ from typing import Any
 from xnq_dist.core.errors import SettingsError
 from xnq_dist.core.settings import Settings
 from xnq_dist.graph.tables import Sources
-from xnq_dist.jobs import Request, requantify, run_all
-from xnq_dist.monitor.progress import START, expect, in_view, log_lines, watching
-from xnq_dist.monitor.status import recorded
+from xnq_dist.monitor.progress import START, log_lines, watching
 
-__all__ = ["console_progress", "run_as_flow", "run_pipeline", "run_requantify"]
-
-
-def run_pipeline(
-    sources: Sources, out: str, settings: Settings, overwrite: bool = False
-) -> dict[str, Any]:
-    """Run the complete pipeline; errors of stages are raised.
-
-    Returns
-    -------
-    dict
-        Summary of the run.
-    """
-    return run_all(sources, out, settings, overwrite, in_view, expect)
+__all__ = ["console_progress", "run_as_flow"]
 
 
 def run_as_flow(
@@ -54,12 +39,6 @@ def run_as_flow(
         **tables, out=out, settings=settings, overwrite=overwrite
     )
     return summary
-
-
-def run_requantify(request: Request) -> dict[str, Any]:
-    """Estimate with new labels or memberships; errors of stages are raised."""
-    with recorded(request.out, "requantify"):
-        return requantify(request, do=in_view)
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from xnq_dist.core.store import Folder, RunDirectory, deleting_damage
 from xnq_dist.evaluation.task import TaskSource
 from xnq_dist.graph.feature_types import chosen_columns
 from xnq_dist.graph.tables import Sources, open_table
-from xnq_dist.jobs import Do
+from xnq_dist.monitor.progress import in_view
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,7 +144,6 @@ def _run(
     out: str,
     names: Sequence[str],
     render: Render,
-    do: Do,
 ) -> dict[str, Any]:
     """Run the jobs of every dataset, then write the tables of these names."""
     from xnq_dist.evaluation.keep import keep
@@ -169,15 +168,17 @@ def _run(
                 pipeline.open_run(where.location, source.tables) as run,
                 deleting_damage(run),
             ):
-                work = do("graph", partial(_prepare, source, settings, run.location))
+                work = in_view(
+                    "graph", partial(_prepare, source, settings, run.location)
+                )
                 for name, job in jobs.items():
                     started = time.perf_counter()
-                    tables = do(dataset, partial(connected, job, work, connection))
+                    tables = in_view(dataset, partial(connected, job, work, connection))
                     keep(where, tables, name)
                     seconds = round(time.perf_counter() - started, 1)
                     one = {"dataset": dataset, "method": name, "seconds": seconds}
                     done.append(one)
-        published = do("publish", partial(_publish, folder, names, render))
+        published = in_view("publish", partial(_publish, folder, names, render))
     return {
         "out": folder.uri,
         "results": folder.uri_of(f"{names[0]}.parquet"),
@@ -197,12 +198,8 @@ def run_evaluation(
     quantifiers: list[str] | None,
     folds: list[int] | None,
     label_shares: list[float],
-    do: Do,
 ) -> dict[str, Any]:
-    """Evaluate every method on every dataset and return a summary.
-
-    `do` runs each stage.
-    """
+    """Evaluate every method on every dataset and return a summary."""
     from xnq_dist.evaluation.methods.known_methods import choose_methods
     from xnq_dist.evaluation.on_workers import evaluate_method
     from xnq_dist.evaluation.paper import paper_tables
@@ -220,7 +217,7 @@ def run_evaluation(
     def render(results: pa.Table, estimates: pa.Table, _: pa.Table) -> list[Any]:
         return paper_tables(results, estimates)
 
-    return _run(datasets, out, RESULTS, render, do)
+    return _run(datasets, out, RESULTS, render)
 
 
 def run_communities_evaluation(
@@ -232,7 +229,6 @@ def run_communities_evaluation(
     quantifiers: list[str] | None,
     label_shares: list[float],
     draws: int,
-    do: Do,
 ) -> dict[str, Any]:
     """Evaluate every quantifier on real communities of every dataset.
 
@@ -240,8 +236,6 @@ def run_communities_evaluation(
     ----------
     draws
         Number of random draws of the labelled nodes.
-    do
-        Runs each stage.
 
     Returns
     -------
@@ -274,4 +268,4 @@ def run_communities_evaluation(
         datasets.append(
             (one, suited, {"communities": partial(evaluate_communities, plan=plan)})
         )
-    return _run(datasets, out, COMMUNITY_RESULTS, community_tables, do)
+    return _run(datasets, out, COMMUNITY_RESULTS, community_tables)

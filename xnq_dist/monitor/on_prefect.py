@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 from prefect import task
@@ -35,9 +35,6 @@ from xnq_dist.monitor.log_lines import attached
 from xnq_dist.monitor.progress import in_view, log_lines
 from xnq_dist.monitor.status import NEXT, recorded
 from xnq_dist.steps.history import read_history
-
-if TYPE_CHECKING:
-    from xnq_dist.jobs import Job
 
 __all__ = [
     "await_api",
@@ -106,8 +103,8 @@ def state_of(
     return state
 
 
-def stage(name: str, work: Callable[[Job, Progress], Any]) -> Callable[[Job], None]:
-    """A stage of a job as a Prefect task of the current flow run, if it is due."""
+def stage(name: str, work: Callable[[Any, Progress], Any]) -> Callable[[Any], None]:
+    """A stage of a `Job` as a Prefect task of the current flow run, if it is due."""
     return lambda job: job.do(name, work, _as_task)
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -195,12 +196,12 @@ def _factors(degree: Array) -> Floats:
 
 def _peaks(sides: Sequence[Vectors], number: int, threads: int) -> list[Floats]:
     return [
-        np.max(
-            [
+        reduce(
+            np.maximum,
+            (
                 column_peaks(values, _factors(degree), threads)
                 for values, degree in side.blocks(number)
-            ],
-            axis=0,
+            ),
         )
         for side in sides
     ]
