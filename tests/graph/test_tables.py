@@ -43,6 +43,36 @@ def test_files_directories_globs_and_uris_give_the_same_rows(tmp_path):
     assert open_table(tmp_path / "many", "t").n_rows == 10
 
 
+def test_names_of_folders_are_columns(tmp_path):
+    rows = {"0": [1, 2], "7": [3], "__HIVE_DEFAULT_PARTITION__": [4]}
+    for label, nodes in rows.items():
+        folder = tmp_path / "nodes" / f"label={label}" / "kind=a%20b"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"node_id": nodes}), folder / "x=y.parquet")
+    due = [(1, 0, "a b"), (2, 0, "a b"), (3, 7, "a b"), (4, None, "a b")]
+    columns = ["node_id", "label", "kind"]
+    for path in ("nodes", "nodes/*/*/*.parquet"):
+        found = rows_of(tmp_path / path, columns)
+        assert [tuple(row.values()) for row in found] == due
+        table = open_table(str(tmp_path / path), "table")
+        assert all(set(each) == set(columns) for each in table.schemas.values())
+        labels = [
+            value
+            for share in table.shares(1)
+            for batch in share.batches(["label"])
+            for value in batch.column("label").to_pylist()
+        ]
+        assert labels == [row[1] for row in due]
+    (tmp_path / "nodes" / "more").mkdir()
+    pq.write_table(
+        pa.table({"node_id": [5]}), tmp_path / "nodes" / "more" / "p.parquet"
+    )
+    with pytest.raises(InputError, match="has no column 'label'"):
+        open_table(str(tmp_path / "nodes"), "table").require(
+            [("columns.label", "label")]
+        )
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

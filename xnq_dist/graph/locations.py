@@ -5,8 +5,10 @@ from __future__ import annotations
 import fnmatch
 import os
 import posixpath
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -14,8 +16,12 @@ import pyarrow.fs as pafs
 from xnq_dist.core.errors import InputError
 from xnq_dist.core.redaction import split_query
 from xnq_dist.core.store.folder import filesystem_at
+from xnq_dist.graph.formats.text_types import kind_of, typed
 
-__all__ = ["filesystem_of", "glob", "state_of", "visible"]
+__all__ = ["columns_of_folders", "filesystem_of", "glob", "state_of", "visible"]
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""Null in the name of a folder."""
 
 
 def filesystem_of(text: str, what: str) -> tuple[Any, str]:
@@ -70,6 +76,25 @@ def visible(filesystem: Any, folder: str) -> list[str]:
             for part in info.path[len(folder) :].strip("/").split("/")
         )
     ]
+
+
+def columns_of_folders(folder: str, files: Sequence[str]) -> dict[str, pa.Array]:
+    """Columns that folders below `folder` are named after, with a value for each file.
+
+    Spark, Polars and DuckDB write ``community=3/part.parquet``: all rows of the file
+    have 3 in the column community.
+    """
+    paths = []
+    for file in files:
+        parts = file[len(folder) :].split("/")[:-1]
+        paths.append(dict(part.split("=", 1) for part in parts if "=" in part))
+    found = {}
+    for name in paths[0]:
+        if all(name in path for path in paths):
+            texts = (unquote(path[name]) for path in paths)
+            values = pa.array([None if text == NULL else text for text in texts])
+            found[name] = typed(values, kind_of(values, "."), ".")
+    return found
 
 
 def state_of(filesystem: Any, file: str) -> list[Any] | None:

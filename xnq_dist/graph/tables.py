@@ -26,6 +26,7 @@ from xnq_dist.graph.formats.looks import looks_like
 from xnq_dist.graph.formats.parquet_table import PARQUET_ENDINGS, ParquetFile
 from xnq_dist.graph.formats.text_types import joined
 from xnq_dist.graph.locations import (
+    columns_of_folders,
     filesystem_of,
     glob,
     state_of,
@@ -147,6 +148,8 @@ class Table:
     """How text files are written."""
     texts: dict[str, TextFile] = field(default_factory=dict, compare=False, repr=False)
     """What is known of text files so far."""
+    in_paths: dict[str, pa.Array] = field(default_factory=dict, compare=False)
+    """Columns that the folders of the files are named after, a value for each file."""
     groups: range | None = None
     """Row groups of the only file; None: all rows of all files."""
     first: int = 0
@@ -161,8 +164,9 @@ class Table:
             Rows from which on a share ends; files without row groups stay complete.
         """
         found = []
-        for file in self.files:
-            single = replace(self, files=(file,))
+        for at, file in enumerate(self.files):
+            named = {name: each[at : at + 1] for name, each in self.in_paths.items()}
+            single = replace(self, files=(file,), in_paths=named)
             with self._reading(file) as reader:
                 sizes = reader.group_rows()
             groups = self.groups or range(len(sizes))
@@ -236,6 +240,9 @@ class Table:
         for file in self.files:
             with self._reading(file) as reader:
                 found[file] = reader.schema()
+            for name, values in self.in_paths.items():
+                if name not in found[file].names:
+                    found[file] = found[file].append(pa.field(name, values.type))
         return found
 
     @cached_property
@@ -374,9 +381,16 @@ class Table:
         for name in columns:
             self._once(file, name)
         with self._reading(file) as reader:
-            for batch in reader.batches(columns, rows, self.groups):
+            inside = reader.schema().names
+            there = [name for name in columns if name in inside]
+            for batch in reader.batches(there or inside[:1], rows, self.groups):
+                for name in columns:
+                    if name not in inside:
+                        value = self.in_paths[name][self.files.index(file)]
+                        repeated = pa.repeat(value, batch.num_rows)
+                        batch = batch.append_column(name, repeated)
                 if batch.num_rows:
-                    yield Batch(batch, file, first)
+                    yield Batch(batch.select(columns), file, first)
                 first += batch.num_rows
 
 
@@ -413,6 +427,11 @@ def open_table(
     text, shown = str(path), redacted(str(path))
     reading = Reading() if settings is None else settings.reading
     filesystem, root = filesystem_of(text, what)
+
+    def table(files: tuple[str, ...], folder: str) -> Table:
+        named = columns_of_folders(folder, files)
+        return Table(what, shown, files, filesystem, reading, in_paths=named)
+
     try:
         info = filesystem.get_file_info(root)
         there = info.type != pafs.FileType.NotFound
@@ -420,7 +439,7 @@ def open_table(
             files = glob(filesystem, root)
             if not files:
                 raise InputError(f"{what}: no file matches {text}: check the pattern")
-            return Table(what, shown, files, filesystem, reading)
+            return table(files, root.partition("*")[0].rpartition("/")[0])
         if not there:
             raise InputError(f"{what} {text} does not exist: check the path")
         if info.type == pafs.FileType.File:
@@ -439,7 +458,7 @@ def open_table(
     for endings in (PARQUET_ENDINGS, *((ending,) for ending in TEXT_ENDINGS)):
         files = tuple(sorted(file for file in found if has_ending(file, endings)))
         if files:
-            return Table(what, shown, files, filesystem, reading)
+            return table(files, root)
     raise InputError(
         f"{what}: folder {text} holds no file that ends in {ENDINGS}: check the path"
     )
