@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import pickle
 import shutil
 import subprocess
@@ -247,3 +248,6 @@ def test_a_program_whose_statements_workers_would_repeat_is_refused(
         local.check_program()
     monkeypatch.delattr(main, "__file__")
     local.check_program()
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(SettingsError, match="which is read-only"):
+        local.check_program()

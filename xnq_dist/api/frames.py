@@ -179,13 +179,15 @@ def written(table: Any, path: Path) -> str | None:
     """The path of a table, which is written if it is in memory."""
     if table is None or isinstance(table, str):
         return table
-    try:
-        pq.write_table(table, path)
-    except pa.ArrowException as error:
-        raise InputError(
-            f"{path.stem} has a column that Parquet cannot hold ({error}): make it "
-            "text, or leave that column out"
-        ) from error
+    for name, values in zip(table.column_names, table.columns, strict=True):
+        try:
+            pq.write_table(pa.table({name: values[:1]}), path)
+        except pa.ArrowException as error:
+            raise InputError(
+                f"column {name!r} of {path.stem} is {values.type}, which Parquet "
+                "cannot hold: make it text, or leave it out"
+            ) from error
+    pq.write_table(table, path)
     return str(path)
 
 

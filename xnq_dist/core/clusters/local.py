@@ -8,6 +8,7 @@ process. What has no plan, such as a comparison of methods, gets worker processe
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -72,8 +73,14 @@ def check_program() -> None:
     Raises
     ------
     SettingsError
-        When it was read from standard input, or would start workers in each worker.
+        When it was read from standard input, or would start workers in each worker;
+        when /dev/shm is read-only.
     """
+    if not os.access("/dev/shm", os.W_OK):  # noqa: S108 - of multiprocessing's locks
+        raise SettingsError(
+            "worker processes need /dev/shm, which is read-only: make it writable, or "
+            "set cluster.workers=1"
+        )
     program = sys.modules["__main__"]
     file = getattr(program, "__file__", None)
     advice = 'or set cluster.workers=1 (in Python: cluster={"workers": 1})'
