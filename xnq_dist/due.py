@@ -30,7 +30,6 @@ from xnq_dist.core.run_record import RunRecord
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.stages import STAGES, following
 from xnq_dist.core.store import (
-    FOLDERS,
     Manifest,
     Published,
     RunDirectory,
@@ -154,8 +153,7 @@ class Known:
 
     def __init__(self, run: RunDirectory, sources: Sources, settings: Settings) -> None:
         self.run, self.sources, self.settings = run, sources, settings
-        made = ((name, run.stage(name).manifest()) for name in FOLDERS)
-        self.stages = {name: manifest for name, manifest in made if manifest}
+        self.stages = run.manifests()
 
     @property
     def released(self) -> bool:

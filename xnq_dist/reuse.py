@@ -137,11 +137,8 @@ def take_over(run: RunDirectory, request: Request) -> None:
 
 def _complete_stages(run: RunDirectory) -> dict[str, Manifest]:
     """Manifests of the complete stages; graph, labels and embeddings are required."""
-    stages = {
-        name: manifest
-        for name in TAKEN
-        if (manifest := run.stage(name).manifest()) is not None
-    }
+    made = run.manifests()
+    stages = {name: made[name] for name in TAKEN if name in made}
     for name in ("graph", "labels", "embeddings"):
         if name not in stages:
             raise StageError(

@@ -13,7 +13,6 @@ from xnq_dist.core.errors import DamagedError, StageError
 from xnq_dist.core.inputs import published_inputs
 from xnq_dist.core.settings import Settings
 from xnq_dist.core.store import (
-    FOLDERS,
     FileRecord,
     Manifest,
     Published,
@@ -89,11 +88,7 @@ def publish(run: RunDirectory, settings: Settings) -> None:
 
 def _complete(run: RunDirectory) -> dict[str, Manifest]:
     """Manifests of the stages of a complete run."""
-    stages = {
-        name: manifest
-        for name in FOLDERS
-        if (manifest := run.stage(name).manifest()) is not None
-    }
+    stages = run.manifests()
     for name in ("graph", "quantify"):
         if name not in stages:
             raise StageError(

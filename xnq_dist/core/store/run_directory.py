@@ -53,6 +53,11 @@ class RunDirectory:
             raise StageError(f"{self.uri} has no complete stage {name!r}: {advice}")
         return manifest
 
+    def manifests(self) -> dict[str, Manifest]:
+        """Manifests of the complete stages, in the order of the stages."""
+        found = {name: self.stage(name).manifest() for name in FOLDERS}
+        return {name: manifest for name, manifest in found.items() if manifest}
+
     def stages(self) -> list[Stage]:
         """All existing stage folders; each checkpoint is one."""
         steps = self.folder.child("checkpoints").names()
