@@ -17,12 +17,11 @@ from contextlib import (
     contextmanager,
     nullcontext,
 )
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from xnq_dist.core import cluster
 from xnq_dist.core.clusters import CLUSTERS
 from xnq_dist.core.errors import RunDirectoryError
 from xnq_dist.core.failures import OPEN, in_stage, stage_errors
@@ -49,14 +48,13 @@ from xnq_dist.input_checks import check_inputs, check_request, check_sources
 from xnq_dist.plan import (
     Figures,
     Plan,
-    add_up,
     check_client_fits,
     check_fits,
     check_scratch_fits,
 )
+from xnq_dist.plan.at_stage import settled
 from xnq_dist.plan.of_tables import estimate, estimate_counts, make_plan
 from xnq_dist.reservoir.needs import EMBEDDER
-from xnq_dist.reservoir.sizes import size_of, workers_of
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -75,7 +73,6 @@ __all__ = [
     "prepare",
     "publish",
     "quantify",
-    "size_of",
 ]
 
 log = logging.getLogger(__name__)
@@ -264,7 +261,7 @@ def embed(
     DoesNotFitError
         When the partitioned graph needs more memory or disk than is available.
     """
-    settings = _settled(run, settings, client, "embeddings")
+    settings = settled(run, settings, client, "embeddings")
     before = run.stage("embeddings").manifest()
     if before is not None and before.released:  # needed again, see `due`
         run.stage("embeddings").folder.delete_folder()
@@ -284,7 +281,7 @@ def fit_readout(
     """Stage ``readout``: the classifier of the embeddings, fitted and calibrated."""
     from xnq_dist.readout import stage
 
-    settings = _settled(run, settings, client, "posteriors")
+    settings = settled(run, settings, client, "posteriors")
     return stage.fit_readout(run, settings, client, progress)
 
 
@@ -302,7 +299,7 @@ def posteriors(
     """
     from xnq_dist.readout import stage
 
-    settings = _settled(run, settings, client, "posteriors")
+    settings = settled(run, settings, client, "posteriors")
     written = stage.write_posteriors(run, settings, client, progress)
     if not settings.embeddings.write:
         run.stage("embeddings").release(run.complete("embeddings"))
@@ -320,42 +317,8 @@ def quantify(
     """Stage ``quantify``: the prevalence of every community, batches in parallel."""
     from xnq_dist.quantify import stage
 
-    settings = _settled(run, settings, client, "quantify")
+    settings = settled(run, settings, client, "quantify")
     return stage.quantify(run, sources, settings, client, progress)
-
-
-REMAINING = {"posteriors": ("readout", "quantify"), "quantify": ("quantify",)}
-"""Parts of the plan that must still fit when a stage starts; all for ``embeddings``."""
-
-
-def _settled(
-    run: RunDirectory, settings: Settings, client: Client, stage: str
-) -> Settings:
-    """The settings on these workers, whose memory must be enough if the stage is due.
-
-    Raises
-    ------
-    DoesNotFitError
-        When the stage is due and does not fit.
-    """
-    settings = cluster.settle(client, settings)
-    graph = run.stage("graph").manifest()
-    if graph is None or run.stage(stage).manifest() is not None:
-        return settings  # the stage says that it has no graph
-    workers = workers_of(client, settings)
-    labels, plan = run.stage("labels").manifest(), Plan.read(run.folder)
-    size = size_of(graph, run.stage("graph"), labels)
-    size = replace(size, memberships=plan.planned.memberships if plan else None)
-    detects = plan is not None and plan.planned.detects
-    met = add_up(size, settings, graph.facts["partitions"], workers, detects)
-    if plan is not None:
-        met = replace(met, kind=plan.planned.kind)
-    if stage in REMAINING:
-        check_fits(met.of(*REMAINING[stage]))
-    else:
-        out = run.folder.path() if run.folder.is_local else None
-        check_fits(met, out, _bytes_in(out) if out else 0)
-    return settings
 
 
 @in_stage("publish")
@@ -364,10 +327,6 @@ def publish(run: RunDirectory, settings: Settings) -> None:
     from xnq_dist.steps import publish as stage
 
     stage.publish(run, settings)
-
-
-def _bytes_in(folder: str) -> int:
-    return sum(f.stat().st_size for f in Path(folder).rglob("*") if f.is_file())
 
 
 def absolute_paths(sources: Sources) -> dict[str, str | None]:

@@ -12,6 +12,7 @@ from xnq_dist.graph.layout import load_partition
 from xnq_dist.plan import Workers, add_up
 from xnq_dist.reservoir.context import place
 from xnq_dist.reservoir.routes import find_routes
+from xnq_dist.reservoir.sizes import size_of
 from xnq_dist.reservoir.volume import max_volume, volume
 
 
@@ -36,7 +37,7 @@ def test_planned_rows_are_those_that_move_or_a_bound(tmp_path, count, workers, d
     manifest = pipeline.prepare(run, graph.sources, settings)
     stage, facts = run.stage("graph"), manifest.facts
     parts = [load_partition(stage, manifest, number) for number in range(count)]
-    size = pipeline.size_of(manifest, stage)
+    size = size_of(manifest, stage)
     counts = size.partition_counts
     placement = place(counts.edges, [str(worker) for worker in range(workers)])
     sent = rows_sent(parts, facts["offsets"], placement)

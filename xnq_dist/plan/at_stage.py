@@ -1,0 +1,58 @@
+"""The plan at the start of a stage: on the connected workers, for the counts so far."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xnq_dist.core import cluster
+from xnq_dist.core.settings import Settings
+from xnq_dist.core.store import RunDirectory
+from xnq_dist.plan.adding import add_up
+from xnq_dist.plan.checks import check_fits
+from xnq_dist.plan.figures import Plan
+from xnq_dist.reservoir.sizes import size_of, workers_of
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+__all__ = ["settled"]
+
+
+REMAINING = {"posteriors": ("readout", "quantify"), "quantify": ("quantify",)}
+"""Parts of the plan that must still fit when a stage starts; all for ``embeddings``."""
+
+
+def settled(
+    run: RunDirectory, settings: Settings, client: Client, stage: str
+) -> Settings:
+    """The settings on these workers, whose memory must be enough if the stage is due.
+
+    Raises
+    ------
+    DoesNotFitError
+        When the stage is due and does not fit.
+    """
+    settings = cluster.settle(client, settings)
+    graph = run.stage("graph").manifest()
+    if graph is None or run.stage(stage).manifest() is not None:
+        return settings  # the stage says that it has no graph
+    workers = workers_of(client, settings)
+    labels, plan = run.stage("labels").manifest(), Plan.read(run.folder)
+    size = size_of(graph, run.stage("graph"), labels)
+    size = replace(size, memberships=plan.planned.memberships if plan else None)
+    detects = plan is not None and plan.planned.detects
+    met = add_up(size, settings, graph.facts["partitions"], workers, detects)
+    if plan is not None:
+        met = replace(met, kind=plan.planned.kind)
+    if stage in REMAINING:
+        check_fits(met.of(*REMAINING[stage]))
+    else:
+        out = run.folder.path() if run.folder.is_local else None
+        check_fits(met, out, _bytes_in(out) if out else 0)
+    return settings
+
+
+def _bytes_in(folder: str) -> int:
+    return sum(f.stat().st_size for f in Path(folder).rglob("*") if f.is_file())
