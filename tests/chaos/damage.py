@@ -115,7 +115,7 @@ def prepared(folder: Path, client: Client) -> Bench:
     run_again(bench, bench.state("finished"))
 
     def stop(what: str, done: int, _total: int) -> None:
-        if what == "supersteps" and done == 5:
+        if what == "embed: supersteps" and done == 5:
             raise Interrupted
 
     with suppress(Interrupted):
