@@ -154,11 +154,17 @@ class Published:
             self._point(version, version.run_id)
 
     def is_placed(self, version: Version) -> bool:
-        """Whether this version is the current one, with each file at its fixed path."""
-        files = version.manifest.files
-        return self.pointer().get("placed") == version.run_id and all(
-            self._top.size(each.name) == each.bytes for each in files
-        )
+        """Whether it is the current one, with each file undamaged at its fixed path."""
+        if self.pointer().get("placed") != version.run_id:
+            return False
+        top = Stage(self._top, VERSIONS)
+        try:
+            for record in version.manifest.files:
+                with top.open(record) as stream:
+                    check_all(stream)
+        except DamagedError:
+            return False
+        return True
 
     def _point(self, version: Version, placed: str) -> None:
         values = {
