@@ -14,20 +14,13 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from numpy.typing import NDArray
 
 from xnq_dist.core import npy
-from xnq_dist.core.cluster import smallest_memory, workers
+from xnq_dist.core.cluster import smallest_memory
 from xnq_dist.core.errors import StageError
 from xnq_dist.core.threads import map_threads, threads_here
-from xnq_dist.core.waiting import (
-    DONE,
-    Heartbeats,
-    gather,
-    raise_failure,
-    run_on_workers,
-    wait_some,
-)
+from xnq_dist.core.waiting import gather, run_on_workers, wait_all, workers
 
 if TYPE_CHECKING:
-    from distributed import Client, Future
+    from distributed import Client
 
 __all__ = [
     "Shared",
@@ -135,16 +128,7 @@ class WorkerTasks(Tasks):
     ) -> list[R]:
         """Results for each item; Dask repeats the tasks of lost workers."""
         futures = [self.client.submit(work, item, pure=False) for item in items]
-        look = Heartbeats(self.client).look
-        left: Sequence[Future[Any]] = futures
-        while left:
-            _, left = wait_some(left, look)
-            # Later failures wait: an error names the first fault of a table.
-            for future in futures:
-                if future.status not in DONE:
-                    break
-                raise_failure(future)
-            progress(len(futures) - len(left), len(futures))
+        wait_all(self.client, futures, progress)
         return gather(self.client, futures)
 
     def everywhere(self, function: Callable[[], Any]) -> list[Any]:
