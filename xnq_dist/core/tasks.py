@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from numpy.typing import NDArray
 
@@ -32,7 +32,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-V = TypeVar("V", covariant=True)
 Array = NDArray[Any]
 R = TypeVar("R")
 SHARE = 4
@@ -40,23 +39,8 @@ SHARE = 4
 _READING = threading.Lock()
 
 
-def _silent(done: int, total: int) -> None:
-    pass
-
-
-class Shared(Protocol[V]):
-    """A value that all tasks read; picklable."""
-
-    def __call__(self) -> V:
-        """The value, which is not changed."""
-
-
-@dataclass(frozen=True)
-class _Held(Generic[T]):
-    value: T
-
-    def __call__(self) -> T:
-        return self.value
+Shared: TypeAlias = Callable[[], T]
+"""Returns a value that all tasks read and none changes; picklable for workers."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +63,7 @@ class Tasks:
         self,
         work: Callable[[T], R],
         items: Sequence[T],
-        progress: Callable[[int, int], object] = _silent,
+        progress: Callable[[int, int], object] | None = None,
     ) -> list[R]:
         """Results of a picklable function for each item, in order.
 
@@ -100,7 +84,7 @@ class Tasks:
 
         Other processes make it once from its arrays: ``make(*arrays(value))``.
         """
-        yield _Held(value)
+        yield lambda: value
 
 
 def in_process(folder: Path, memory: int) -> Tasks:
@@ -124,7 +108,7 @@ class WorkerTasks(Tasks):
         self,
         work: Callable[[T], R],
         items: Sequence[T],
-        progress: Callable[[int, int], object] = _silent,
+        progress: Callable[[int, int], object] | None = None,
     ) -> list[R]:
         """Results for each item; Dask repeats the tasks of lost workers."""
         futures = [self.client.submit(work, item, pure=False) for item in items]
